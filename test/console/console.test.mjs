@@ -1,4 +1,4 @@
-// What people do with the console, in Chromium, against a real server.
+// Tests the console in Chromium against a real server.
 import assert from 'node:assert/strict'
 import { mkdirSync, readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
@@ -12,7 +12,7 @@ const url = env.KEYSERVER_URL
 const screenshots = env.RIG_SCREENSHOTS
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
 const widths = [320, 768, 1280, 2560]
-const patience = 60_000 // of a machine that is busy with other suites
+const patience = 60_000 // enough for a machine that is busy with other suites
 
 const secrets = { admin: env.KEYSERVER_PASSWORD, approver: 'a passphrase of the approver', web: 'a passphrase of the web shop' }
 const as = async (name) => new Client({ baseUrl: url, credentials: password(name, secrets[name]), proofKey: await ProofKey.generate() })
@@ -21,7 +21,7 @@ const der = (file) => readFileSync(file, 'utf8').replace(/-----[^-]+-----|\s/g, 
 
 let browser, admin, key, policyOperations, policyRole, asked, other
 
-// What the server holds before anybody looks.
+// Creates the data on the server that the tests need.
 before(async () => {
   admin = await as('admin')
   const { roles } = await admin.listRoles()
@@ -35,16 +35,16 @@ before(async () => {
   const web = await as('web')
   await assert.rejects(web.computeHmac({ hiddenLink: key.ttag, data: new Uint8Array(3) }), (e) => codeOf(e) === 'ACL_DENIED')
   other = await web.getCurrentSession()
-  // A peer that is trusted, and a principal that it is told about.
+  // A trusted peer, and a principal that is exposed to it.
   const peer = new Client({ baseUrl: env.KEYSERVER_PEER_URL, credentials: password('admin', env.KEYSERVER_PEER_PASSWORD) })
   const info = await peer.getLocalTrustInfo()
   await admin.addTrustedCa({ certificate: (await peer.listAuthorities()).authorities[0].certificate })
   await admin.addTrustedServer({ trustBlob: info.trustBlob, friendlyName: 'Warehouse', description: 'of the north' })
   await admin.createPrincipalTrust({ principalId: other.principal.id, trustedServerSystemId: 2, flag: 'expose' })
-  // Whose certificate the connection has.
+  // The principal of the client certificate.
   await admin.addTrustedCa({ certificate: der(`${env.KEYSERVER_CLIENT_CA}.crt`) })
   await admin.enrollCertificates({ certificates: [der(`${env.KEYSERVER_CLIENT}.crt`)], roleIds: [role('Auditor')] })
-  // A request that takes somebody else.
+  // A request that another user must approve.
   const { operations } = await admin.listOperations()
   policyOperations = operations.filter((o) => o.operation === 'hmacData').map((o) => o.id)
   policyRole = (await admin.createRole({ name: 'Former', operations: policyOperations })).role
@@ -59,8 +59,8 @@ before(async () => {
 })
 after(async () => { await browser?.close() })
 
-// A window of its own, which notes what must not be: violations of the policy, errors, and
-// requests to anybody else.
+// open opens the console in a new context. It records violations of the policy, errors, and
+// requests to other servers.
 async function open(options = {}) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, locale: 'en-GB', timezoneId: 'UTC', ...options })
   context.setDefaultTimeout(patience)
@@ -85,14 +85,14 @@ async function login(page, name) {
   await page.getByRole('heading', { level: 1 }).waitFor()
 }
 
-// Goes to an address of the console and waits until that is what it shows.
+// go opens an address of the console and waits until its view is shown.
 async function go(page, address) {
   await page.evaluate((to) => { location.hash = to }, address)
   await shown(page, address)
 }
 const shown = (page, address) => page.waitForFunction((to) => document.querySelector('main').dataset.view === to && !document.querySelector('main').hasAttribute('aria-busy'), address)
 
-// Rules of WCAG 2.2 AA and what axe calls good practice.
+// accessible checks the rules of WCAG 2.2 AA and the best practices of axe.
 async function accessible(page, what) {
   const cdp = await page.context().newCDPSession(page)
   await cdp.send('Runtime.evaluate', { expression: axe, allowUnsafeEvalBlockedByCSP: true })
@@ -111,17 +111,17 @@ async function picture(page, name) {
   await page.screenshot({ path: join(screenshots, `${name}.png`), fullPage: true, animations: 'disabled' })
 }
 
-// Nothing was found that must not be.
+// clean fails if a violation, an error or a request to another server was recorded.
 async function clean({ page, wrong }) {
   assert.deepEqual(await page.evaluate(() => window.violations), [])
   assert.deepEqual(wrong, [])
 }
 
-// What a proxy answers in the place of a server that is gone.
+// The response of a proxy if its server is down.
 const nothing = { status: 500, contentType: 'text/html', body: '<html><script>alert(1)</script>' }
 const failures = ({ wrong, ...window }) => ({ ...window, wrong: wrong.filter((w) => !/status of 500/.test(w)) })
 
-// Answers of a route that come when the test says so.
+// held delays the responses of a route until the test calls the returned function.
 async function held(page, url, method) {
   let release
   const released = new Promise((resolve) => { release = resolve })
@@ -180,7 +180,7 @@ test('a stolen session id is useless, and the key cannot be read', async () => {
     return { extractable: pair.privateKey.extractable, exported: await crypto.subtle.exportKey('pkcs8', pair.privateKey).then(() => 'yes', (e) => e.name), local: JSON.stringify({ ...localStorage, ...sessionStorage }) }
   })
   assert.deepEqual(stored, { extractable: false, exported: 'InvalidAccessError', local: '{}' })
-  // The session outlives a reload in this browser, and nothing outlives a logout.
+  // The session survives a reload in this browser. Nothing survives a logout.
   await page.reload()
   await page.getByRole('button', { name: 'Log out' }).click()
   await page.getByText('You are logged out.').waitFor()
@@ -209,7 +209,7 @@ test('a logout that the server does not confirm says so, and until when the sess
   await accessible(page, 'a logout that failed')
   await page.evaluate(() => { location.hash = '#/keys' })
   assert.equal(await notice.count(), 1)
-  // The key is forgotten all the same.
+  // The browser has nevertheless deleted the key.
   assert.equal(await stored(page), undefined)
   assert.ok(await alive(id))
   await page.reload()
@@ -283,7 +283,7 @@ test('tabs of a browser have one session, and none shows what is of another one'
   await login(first, 'admin')
   await second.getByText('admin has logged in in another tab.').waitFor()
   const ofAdmin = await stored(first)
-  // Somebody else logs in: the first tab shows nothing of admin any more, and becomes somebody else by a click alone.
+  // Another user logs in: the first tab no longer shows data of admin, and changes to the other user only after a click.
   await login(second, 'web')
   await first.getByText('web has logged in in another tab.').waitFor()
   await first.getByRole('button', { name: 'Log in', exact: true }).waitFor()
@@ -296,13 +296,13 @@ test('tabs of a browser have one session, and none shows what is of another one'
   await first.getByRole('button', { name: 'Go on as web' }).click()
   await first.getByRole('button', { name: 'Log out' }).waitFor()
   assert.equal(await user(first), 'web')
-  // A logout in one tab is one in all.
+  // A logout in one tab ends the session in all tabs.
   await go(second, '#/approvals')
   await first.getByRole('button', { name: 'Log out' }).click()
   await second.getByText('The session has ended in another tab.').waitFor()
   assert.deepEqual([await second.locator('.self').count(), await second.locator('table').count(), await stored(second)], [0, 0, undefined])
   await until('the session goes on', async () => !(await alive(ofWeb)))
-  // What a tab forgets is its own session: this one hears of nothing.
+  // A tab deletes only its own session. This tab receives no messages from other tabs.
   const deaf = await context.newPage()
   await deaf.addInitScript(() => { BroadcastChannel.prototype.postMessage = () => {}; Object.defineProperty(BroadcastChannel.prototype, 'onmessage', { set() {} }) })
   await deaf.goto(`${url}/console/`)
@@ -313,7 +313,7 @@ test('tabs of a browser have one session, and none shows what is of another one'
   const kept = await stored(first)
   await deaf.evaluate(() => { location.hash = '#/keys' })
   await deaf.getByText('The session has ended.').waitFor()
-  assert.equal(await stored(deaf), kept) // asked behind what that tab has begun
+  assert.equal(await stored(deaf), kept) // read after the deletion that this tab has started
   await first.reload()
   await first.getByRole('button', { name: 'Log out' }).waitFor()
   assert.equal(await user(first), 'web')
@@ -334,7 +334,7 @@ test('a login that is overtaken is none', async () => {
   await page.getByLabel('Name').fill('admin')
   await page.getByLabel('Password').fill(secrets.admin)
   await page.getByRole('button', { name: 'Log in', exact: true }).click()
-  // Another address has no second form, in which somebody else could log in meanwhile.
+  // Another address shows no second form in which another user could log in during this login.
   await page.evaluate(() => { location.hash = '#/approvals' })
   assert.equal(await page.getByLabel('Name').inputValue(), 'admin')
   assert.ok(await page.getByRole('button', { name: 'Log in', exact: true }).isDisabled())
@@ -417,7 +417,7 @@ test('what would help is told by name, and what had an end keeps one', async () 
   const explanation = page.locator('#explanation')
   await explanation.getByText('give role Auditor').waitFor()
   assert.match(await explanation.innerText(), /Roles that would do: Auditor, /)
-  // An entry that is over.
+  // An expired ACL entry.
   const stamp = (when) => { const raw = Buffer.alloc(8); raw.writeBigUInt64BE(BigInt(Date.parse(when))); return raw.toString('base64') }
   const { ttag } = await admin.mintKey({ algorithm: 'HMAC-SHA384' })
   await admin.grantAcl({ ttag, systemId: other.principal.systemId, principalId: other.principal.principalId, rights: ['WRITE'], maxUsage: 7, endTime: stamp('2020-01-01') })
@@ -444,7 +444,7 @@ test('from a refused row to why, and who can instead', async () => {
   assert.match(await explanation.innerText(), /ACL_DENIED[^]*set entry/)
   await explanation.getByRole('link', { name: 'Who can?' }).click()
   await page.getByRole('cell', { name: /admin/ }).first().waitFor()
-  // As rows show an id, so can it be asked for; and times say of which zone they are.
+  // The filter accepts an id as rows show it and in decimal. Times show their time zone.
   for (const id of [other.principal.id, BigInt(`0x${other.principal.id}`).toString()]) {
     await go(page, '#/audit')
     await page.getByLabel('Principal').fill(id)
@@ -478,8 +478,8 @@ test('a receipt is verified in the browser, and a forged one is refused', async 
     await verify.click()
     await page.locator('#verdict .bad').getByText(words).waitFor()
   }
-  // A service that hands out another row than the one in the trail is found out, also where the
-  // other row would have the same bytes.
+  // The page detects a service that returns another row than the row in the audit log, even if both
+  // would be encoded to the same bytes.
   let forge
   await page.route('**/api/audit?*', async (route) => {
     const response = await route.fetch()
@@ -561,7 +561,7 @@ test('an approval is given by somebody else, and carried out', async () => {
   await admin.executeApproval({ id: asked.approvalId })
   await go(page, '#/approvals?which=all')
   await page.getByText('executed').first().waitFor()
-  // What only programs read is shown in words as well, beside what is sent.
+  // Encoded values are also shown in words, next to the request.
   await admin.setApprovalPolicy({ rules: ['deleteRole', 'createRole', 'amendACL'].map((operation) => ({ operation, approvers: 1, duty: 'any' })) })
   const until = await admin.askApproval({
     method: 'POST', path: '/api/keys/acl/grant', reason: 'until February',
@@ -577,7 +577,7 @@ test('an approval is given by somebody else, and carried out', async () => {
   const role = await admin.askApproval({ method: 'POST', path: '/api/roles', reason: 'a role', body: { name: 'Later', operations: policyOperations } })
   await go(page, `#/approval?id=${role.approvalId}`)
   await page.getByText('(hmacData)').waitFor()
-  // What a service shows that is not what would be sent is decided by nobody.
+  // No decision is possible if the service shows another request than the one that would be sent.
   const next = await admin.askApproval({ method: 'DELETE', path: `/api/roles/${policyRole.id}`, reason: 'again' })
   await page.route(`**/api/approvals/${next.approvalId}`, async (route) => {
     const response = await route.fetch()
@@ -620,7 +620,7 @@ test('what a rule guards is asked for, withdrawn, and carried out once somebody 
   await page.getByRole('button', { name: 'Withdraw' }).click()
   await dialog.getByRole('button', { name: 'Withdraw' }).click()
   await page.getByText('It is withdrawn.').waitFor()
-  // Those that one asked for, decided or not.
+  // The approvals that the user requested, decided or not.
   await go(page, '#/approvals')
   await page.getByLabel('Which').selectOption('own')
   await page.getByRole('button', { name: 'Show' }).click()
@@ -638,7 +638,7 @@ test('what a rule guards is asked for, withdrawn, and carried out once somebody 
   await page.getByText('It was carried out.').waitFor()
   assert.equal(await state(), 'disabled')
 
-  // The session of somebody else, of which the path has the id.
+  // The session of another user, with its id in the path.
   const theirs = await (await as('web')).getCurrentSession()
   const ending = await asks(`#/sessions?principalId=${theirs.principal.id}`, `End the session ${theirs.id} of web`, 'End', 'who is that')
   assert.equal((await admin.getApproval({ id: ending })).path, `/api/sessions/${theirs.id}`)
@@ -646,7 +646,7 @@ test('what a rule guards is asked for, withdrawn, and carried out once somebody 
   await clean(window)
   await context.close()
 
-  // Whoever may not read those of others sees what he asked for himself.
+  // A user who may not read the approvals of others sees only their own requests.
   const { page: at, context: few } = await open()
   await login(at, 'web')
   await go(at, '#/approvals')
@@ -694,7 +694,7 @@ test('who may not see says so, and sees what he may', async () => {
 
 test('the certificate of the connection logs in', async () => {
   const window = await open({
-    ignoreHTTPSErrors: true, // of what Playwright puts between, which shows the certificate
+    ignoreHTTPSErrors: true, // of the proxy of Playwright, which presents the certificate
     clientCertificates: [{ origin: url, certPath: `${env.KEYSERVER_CLIENT}.crt`, keyPath: `${env.KEYSERVER_CLIENT}.key` }],
   })
   const { page, context } = window

@@ -1,5 +1,5 @@
-// Drives a server with three DPoP clients: dpop, oauth4webapi and jose. Each
-// binds a session at login, asks for an HMAC with a proof, and sends the same
+// Tests a server with three DPoP clients: dpop, oauth4webapi and jose. Each
+// binds a session at login, requests an HMAC with a proof, and sends the same
 // proof again. Prints one line of JSON per client and algorithm.
 import { createHash, randomUUID, webcrypto } from 'node:crypto'
 import * as dpop from 'dpop'
@@ -40,8 +40,8 @@ const provers = {
       thumbprint: await jose.calculateJwkThumbprint(jwk),
     }
   },
-  // oauth4webapi makes and sends its proofs itself; one that it has sent is
-  // seen in its fetch.
+  // oauth4webapi makes and sends its proofs itself. A custom fetch reads the
+  // proof from its request.
   async oauth4webapi(algorithm) {
     const pair = await oauth.generateKeyPair(algorithm, { extractable: true })
     const handle = oauth.DPoP({ client_id: 'interop' }, pair)
@@ -59,7 +59,7 @@ const provers = {
         await oauth.protectedResourceRequest(token ?? 'none', method, new URL(url), undefined, undefined, options)
         return proof
       },
-      // The whole request, as its users send it.
+      // Sends a complete request, as users of the library do.
       async request(token) {
         const response = await oauth.protectedResourceRequest(token, 'POST', new URL(mac),
           new Headers({ 'content-type': 'application/json' }), message, { DPoP: handle })

@@ -1,4 +1,4 @@
-// The site as readers see it, in Chromium, under a policy without exceptions.
+// Tests the site in Chromium under a policy without exceptions.
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
@@ -6,10 +6,10 @@ import { after, before, test } from 'node:test'
 import { chromium } from 'playwright-core'
 
 const env = process.env
-const url = env.SITE_URL // with both releases below it
+const url = env.SITE_URL // base URL of both releases
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
 const pages = JSON.parse(env.SITE_PAGES)
-const patience = 30_000 // of a machine that is busy with other suites
+const patience = 30_000 // enough for a machine that is busy with other suites
 
 let browser
 
@@ -21,8 +21,8 @@ before(async () => {
 })
 after(async () => { await browser?.close() })
 
-// A window of its own, which notes what must not be: violations of the policy, errors, and
-// requests to anybody else.
+// open opens a page in a new context. end fails if the page violated the policy, had errors, or
+// sent requests to other servers.
 async function open(path, options = {}) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, locale: 'en-GB', ...options })
   context.setDefaultTimeout(patience)
@@ -36,7 +36,7 @@ async function open(path, options = {}) {
   return { page, end: async () => { await context.close(); assert.deepEqual(wrong, [], path) } }
 }
 
-// Rules of WCAG 2.2 AA and what axe calls good practice.
+// accessible checks the rules of WCAG 2.2 AA and the best practices of axe.
 async function accessible(page, what) {
   const cdp = await page.context().newCDPSession(page)
   await cdp.send('Runtime.evaluate', { expression: axe, allowUnsafeEvalBlockedByCSP: true })
@@ -49,7 +49,7 @@ async function accessible(page, what) {
   await cdp.detach()
 }
 
-// Whatever somebody reads: the kinds of pages, not all of one kind.
+// samples has pages of each kind, and not all pages of a kind.
 const samples = ['index', 'install', 'contract', 'resources', 'start/auditor', 'adr/0001-audit-before-effect'].filter((p) => pages.includes(p))
 
 for (const colorScheme of ['light', 'dark']) {

@@ -1,4 +1,4 @@
-// What the published package does against a real server. TestClient runs it with each Node.js.
+// Tests the published package against a real server. TestClient runs it with each version of Node.js.
 import assert from 'node:assert/strict'
 import { createReadStream, readFileSync } from 'node:fs'
 import { createServer } from 'node:https'
@@ -16,7 +16,7 @@ const code = (wanted) => (error) => {
   return true
 }
 
-// A client, and the requests that it sends.
+// client returns a client, and the requests that it sends.
 async function client(options = {}) {
   const sent = []
   const proofKey = await ProofKey.generate()
@@ -28,7 +28,7 @@ async function client(options = {}) {
   return { c, sent, proofKey }
 }
 
-// A client of a service that answers what the test says.
+// scripted returns a client whose service returns the given answers in order, and then the last one.
 function scripted(answers, options = {}) {
   let asked = 0
   const c = new Client({
@@ -298,15 +298,15 @@ test('messages stream', async () => {
   }
 })
 
-// The calls that take a message, with a MAC of another message where one is checked.
+// The calls that take a message. verifyMac checks the MAC of another message.
 const ofMessages = {
   computeMac: (c, data) => c.computeMac({ lineage: ttag, data }),
   verifyMac: (c, data) => c.verifyMac({ lineage: ttag, mac: toBase64(new Uint8Array(48)), data }),
   computeHmac: (c, data) => c.computeHmac({ hiddenLink: ttag, data }),
 }
 
-// How often a key was used for a whole message, by the audit trail: the row of a long one is
-// there before its end, and a second one says that it broke off.
+// uses returns how often a key was used for a complete message, according to the audit log. The row
+// of a long message is written before its end. A second row says if the message broke off.
 async function uses(c) {
   const { entries } = await c.listAuditEntries({ order: 'desc', limit: 1000 })
   const outcomes = entries.filter(({ operation }) => /mac/i.test(operation)).map(({ outcome, reason }) => `${outcome} ${reason}`.trim())

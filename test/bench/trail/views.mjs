@@ -1,4 +1,4 @@
-// How long each view of the console takes, from its address until it is shown whole.
+// Measures how long each view of the console takes, from its address until it is completely shown.
 import { chromium } from 'playwright-core'
 
 const { RIG_CHROMIUM, KEYSERVER_URL: url, KEYSERVER_PASSWORD, KEYSERVER_KEY } = process.env
