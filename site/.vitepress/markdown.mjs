@@ -5,8 +5,8 @@ import { dirname, join, relative, resolve } from 'node:path'
 // fragment returns the fragment of a link to a heading, in the format of forges.
 export const fragment = (title) => title.trim().toLowerCase().replace(/[^\p{L}\p{N} _-]/gu, '').replaceAll(' ', '-')
 
-// links makes links to files that are not pages of docs lead to the repository. The build fails if
-// such a file does not exist.
+// links changes each link to a file that is not a page of docs, so that it leads to the repository.
+// The build fails if the file does not exist.
 export function links({ docs, checkout, repository, ref }) {
   const elsewhere = (href, env) => {
     if (/^([a-z][a-z0-9+.-]*:|#|\/\/)/i.test(href)) return href
