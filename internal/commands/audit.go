@@ -49,10 +49,9 @@ func (o *databaseOptions) config() (sqlstore.Config, error) {
 type auditOptions struct {
 	databaseOptions
 	forwarded
-	heads       []string
-	key         string
-	checkpoints []string
-	archive     string
+	noted   auditverify.Noted
+	heads   []string
+	archive string
 }
 
 func newAuditVerify(args []string) *cobra.Command {
@@ -75,8 +74,7 @@ func newAuditVerify(args []string) *cobra.Command {
 	o.bind(cmd.Flags(), "")
 	o.bindServer(cmd.Flags())
 	cmd.Flags().StringVar(&o.archive, "archive", "", "URL of an audit archive, as --audit-archive of serve has it: verify that, and no database")
-	cmd.Flags().StringVar(&o.key, "key", "", "key that signs the checkpoints, as GET /api/audit/key answers it, or a file that holds it")
-	cmd.Flags().StringArrayVar(&o.checkpoints, "checkpoint", nil, "file with a checkpoint that was noted earlier; may be given several times")
+	o.noted.Bind(cmd.Flags())
 	cmd.Flags().StringSliceVar(&o.heads, "expect-head", nil, "CHAIN:POSITION:HASH, as an earlier run printed it, that the trail must still lead through; may be given several times")
 	return cmd
 }
@@ -92,7 +90,7 @@ func (o *auditOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	options, err := auditverify.ReadNoted(o.key, o.checkpoints)
+	options, err := o.noted.Read()
 	if err != nil {
 		return err
 	}

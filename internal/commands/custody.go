@@ -71,7 +71,7 @@ func (o *recoveryOptions) run(ctx context.Context, out, notes io.Writer) (err er
 	if err != nil {
 		return err
 	}
-	if o.out == standardOutput {
+	if o.out == program.StandardOutput {
 		out = notes
 	}
 	for _, id := range ids {
@@ -82,7 +82,7 @@ func (o *recoveryOptions) run(ctx context.Context, out, notes io.Writer) (err er
 
 // write writes the recovery file, and returns the ids of the data keys in it.
 func (o *recoveryOptions) write(ctx context.Context, keeper *keyring.Keeper, store *sqlstore.Store, out io.Writer) ([]keyserver.ID, error) {
-	if o.out == standardOutput {
+	if o.out == program.StandardOutput {
 		return keyring.WriteRecovery(ctx, keeper, store.Setting, o.recipient, out)
 	}
 	file, err := os.OpenFile(o.out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)

@@ -45,14 +45,14 @@ func newDoctor(args []string) *cobra.Command {
 	o := doctorOptions{forwarded: forwarded{args: args}}
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Check that what should hold of a database does",
-		Long: "Print one line for each thing that should hold, and one for each that does not.\n\n" +
-			"Look at the database as serve would open it: it is of this version, the key-encryption\n" +
-			"key opens it, and every row that rights follow from agrees with its MAC. Rows that do\n" +
-			"not are refused by the server (STORE_TAMPERED), and docs/security.md says what to do.\n" +
-			"It may run next to a server.\n\n" +
-			"It reads only. Exit code 1 says that something does not hold. keyserverctl doctor\n" +
-			"looks at a key server or a cluster.",
+		Short: "Check a database",
+		Long: "Run checks of a database, and print one line for each check and one for each finding.\n\n" +
+			"It opens the database as serve does, and checks that it has the schema of this version,\n" +
+			"that the key-encryption key opens it, and that every row that gives rights agrees with\n" +
+			"its MAC. The server refuses other rows (STORE_TAMPERED); docs/security.md says what to\n" +
+			"do. It may run while a server runs.\n\n" +
+			"It only reads. Exit code 1 means that there are findings. keyserverctl doctor checks a\n" +
+			"key server or a cluster.",
 		Args: program.NoArgs,
 		RunE: program.Ran(o.run),
 	}
@@ -68,7 +68,7 @@ func (o *doctorOptions) run(cmd *cobra.Command) error {
 		}
 		return o.lookAtDatabase(cmd.Context(), cmd.OutOrStdout())
 	}
-	if err := program.Without(cmd, "is for a database, and something else is looked at; give one of them", "data-dir", "database-url", "kek"); err != nil {
+	if err := program.Without(cmd, "does not apply to --server and --cluster; leave one of them out", "data-dir", "database-url", "kek"); err != nil {
 		return err
 	}
 	form := " --server"

@@ -47,7 +47,7 @@ func releaseKeygen(key, pub string, out, notes io.Writer) error {
 	}
 	defer clear(private)
 	write := func(path string, content []byte, mode os.FileMode) error {
-		if path != standardOutput {
+		if path != program.StandardOutput {
 			return writeNew(path, content, mode)
 		}
 		_, err := out.Write(content)
@@ -57,12 +57,12 @@ func releaseKeygen(key, pub string, out, notes io.Writer) error {
 		return err
 	}
 	if err := write(pub, public, 0o644); err != nil {
-		if key != standardOutput {
+		if key != program.StandardOutput {
 			err = errors.Join(err, os.Remove(key)) // an existing key file would make the next attempt fail
 		}
 		return err
 	}
-	if key == standardOutput || pub == standardOutput {
+	if key == program.StandardOutput || pub == program.StandardOutput {
 		out = notes
 	}
 	_, err = fmt.Fprintf(out, "release key in %s, its public key in %s\n", key, pub)
@@ -121,7 +121,7 @@ func (o signOptions) run(out, notes io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if o.out == standardOutput {
+	if o.out == program.StandardOutput {
 		_, err = out.Write(envelope)
 		out = notes
 	} else {

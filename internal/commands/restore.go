@@ -26,8 +26,8 @@ import (
 type restoreBackupOptions struct {
 	databaseOptions
 	from, name, identity string
-	at, key              string
-	checkpoints          []string
+	at                   string
+	noted                auditverify.Noted
 	acceptLoss           bool
 	includeKEK           bool
 }
@@ -36,17 +36,17 @@ func newRestore() *cobra.Command {
 	var o restoreBackupOptions
 	cmd := &cobra.Command{
 		Use:   "restore",
-		Short: "Make a database of a backup, or of a replica as it was at some time",
-		Long: "Make a database of a backup, or of what serve --replicate-to has written, in a new\n" +
-			"directory or in an empty PostgreSQL database, whichever of them it was made of. Without\n" +
-			"--at and --backup it is the newest in --from, be it a backup or a replica. A replica is\n" +
-			"put together in --data-dir, which needs room for the database twice meanwhile; for\n" +
-			"PostgreSQL in the directory of temporary files (TMPDIR). Restore replaces nothing, and\n" +
-			"what is not whole or not intact is not restored. With --key the backup has to be signed\n" +
-			"by it: whoever can write to --from could have made one without it. With --checkpoint,\n" +
-			"which was noted of the key server before it was lost (GET /api/audit/checkpoint), it\n" +
-			"names what is missing; without one nobody knows. All sessions have ended. The trail says\n" +
-			"that it was restored.",
+		Short: "Create a database from a backup, or from a replica at a restore point",
+		Long: "Create a database from a backup, or from a replica of serve --replicate-to, in a new\n" +
+			"directory or in an empty PostgreSQL database. Both accept backups of either kind.\n" +
+			"Without --at and --backup, restore takes the newest backup or replica in --from. It\n" +
+			"assembles a replica in --data-dir, which temporarily needs space for two copies of the\n" +
+			"database; for PostgreSQL in the directory of temporary files (TMPDIR). Restore replaces\n" +
+			"nothing, and rejects a backup that is incomplete or damaged. With --key, that key must\n" +
+			"have signed the backup: a user that can write to --from can make one without it. With\n" +
+			"--checkpoint, which was saved before the key server was lost (GET\n" +
+			"/api/audit/checkpoint), restore names missing rows; without one, they are not noticed.\n" +
+			"All sessions end. The audit log records the restore.",
 		Args: program.NoArgs,
 		RunE: program.Ran(o.run),
 	}
@@ -57,8 +57,7 @@ func newRestore() *cobra.Command {
 	f.StringVar(&o.identity, "identity", "", "file with the identity of age that opens the backup")
 	f.StringVar(&o.dataDir, "data-dir", "", "directory of the embedded database to make, which must be empty or not there")
 	f.StringVar(&o.databaseURL, "database-url", "", "URL of the PostgreSQL database to restore into, which must be empty; with --data-dir, only the key-encryption key goes there")
-	f.StringVar(&o.key, "key", "", "key that signs the checkpoints of the key server, as GET /api/audit/key answered it, or a file that holds it")
-	f.StringArrayVar(&o.checkpoints, "checkpoint", nil, "file with a checkpoint that was noted; may be given several times")
+	o.noted.Bind(f)
 	f.BoolVar(&o.acceptLoss, "accept-loss", false, "restore although something is missing that --checkpoint has; needs --key")
 	f.BoolVar(&o.includeKEK, "include-kek", false, "put the key-encryption key that is beside the backup into --data-dir; nothing shows who has made it")
 	return cmd
@@ -78,7 +77,7 @@ func (o *restoreBackupOptions) run(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	trusted, err := auditverify.ReadNoted(o.key, o.checkpoints)
+	trusted, err := o.noted.Read()
 	if err != nil {
 		return err
 	}
@@ -206,13 +205,13 @@ func (o *restoreBackupOptions) report(out io.Writer, name string, done backup.Re
 	switch {
 	case done.Lost.First > 0:
 		fmt.Fprintf(&b, "missing: the %s of the audit trail, and what they let through\n", done.Lost)
-	case len(o.checkpoints) > 0:
+	case len(o.noted.Checkpoints) > 0:
 		b.WriteString("missing: nothing that the checkpoint has\n")
 	default:
 		fmt.Fprintf(&b, "missing: whatever was written after row %d. No --checkpoint was given that was noted later, so that nobody can say how much that is.\n", h.Last)
 	}
 	switch {
-	case o.key != "":
+	case o.noted.Key != "":
 		fmt.Fprintf(&b, "signed by %s, as --key says\n", h.Tree.Signer())
 	default:
 		fmt.Fprintf(&b, "signed by %s, as the backup itself says. No --key was given: whoever can write to --from and knows the recipient may have made it.\n", h.Tree.Signer())

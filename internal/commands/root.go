@@ -14,9 +14,6 @@ import (
 // programName is the name of the program with the operator and the key server.
 const programName = "keyserver-operator"
 
-// standardOutput is the name of a file that stands for standard output.
-const standardOutput = "-"
-
 // Main runs one command line of keyserver-operator and returns the exit code.
 func Main(args []string, in io.Reader, out, errOut io.Writer) (code int) {
 	return Program().Run(args, in, out, errOut)

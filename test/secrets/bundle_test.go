@@ -35,7 +35,7 @@ func (r *run) bundle(t *testing.T, metrics string) {
 	}
 	said, err := built.Named("keyserverctl").Run("support-bundle", "--server", "https://"+r.server.Address, "--ca-file", filepath.Join(r.server.DataDir, "ca.crt"),
 		"--password-file", r.passwordFile, "--metrics-url", metrics, "--log", log, "--output", out)
-	if err != nil || !strings.Contains(said, " 0 could not be had") {
+	if err != nil || !strings.Contains(said, " 0 are missing or incomplete") {
 		t.Fatalf("%v: %s", err, said)
 	}
 	r.nowhere(t, "what support-bundle prints", []byte(said))

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/go-json-experiment/json"
+	"github.com/spf13/pflag"
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
@@ -12,14 +13,31 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 )
 
-// ReadNoted reads the key of an audit log and the files with its noted checkpoints. Both are optional.
-func ReadNoted(key string, checkpoints []string) (options tree.Options, err error) {
-	if key != "" {
-		if options.Key, err = ReadVerifier(key); err != nil {
+// Noted has the flags for the key of an audit log and for checkpoints of it that were saved earlier. Both are optional.
+type Noted struct {
+	Key         string
+	Checkpoints []string
+}
+
+// Bind adds the flags.
+func (n *Noted) Bind(f *pflag.FlagSet) {
+	BindKey(f, &n.Key)
+	f.StringArrayVar(&n.Checkpoints, "checkpoint", nil, "file with a checkpoint that was saved earlier; may be given several times")
+}
+
+// BindKey adds the flag for the key of an audit log alone.
+func BindKey(f *pflag.FlagSet, key *string) {
+	f.StringVar(key, "key", "", "key that signs the checkpoints, as GET /api/audit/key returns it, or a file that contains it")
+}
+
+// Read reads the files that the flags name.
+func (n *Noted) Read() (options tree.Options, err error) {
+	if n.Key != "" {
+		if options.Key, err = ReadVerifier(n.Key); err != nil {
 			return options, err
 		}
 	}
-	for _, file := range checkpoints {
+	for _, file := range n.Checkpoints {
 		text, err := ReadLines("--checkpoint", file)
 		if err != nil {
 			return options, err
@@ -49,11 +67,11 @@ func ReadVerifier(text string) (note.Verifier, error) {
 	}
 	content, err := program.ReadFile("--key", text)
 	if err != nil {
-		return nil, program.Usagef("--key is neither a key as GET /api/audit/key answers it nor a file that can be read: %w", err)
+		return nil, program.Usagef("--key is neither a key as GET /api/audit/key returns it nor a readable file: %w", err)
 	}
 	key, err := parseVerifier(content)
 	if err != nil {
-		return nil, fmt.Errorf("--key: %s holds no key as GET /api/audit/key answers it", text)
+		return nil, fmt.Errorf("--key: %s contains no key as GET /api/audit/key returns it", text)
 	}
 	return key, nil
 }

@@ -77,20 +77,20 @@ func (f *Report) intact(b *strings.Builder, rows int64) {
 		fmt.Fprintf(b, "continues %s, of %d rows\n", n.Name, n.Head.Size)
 	}
 	if f.Tree.Newer > 0 {
-		fmt.Fprintf(b, "%d newer rows are not in the tree yet: they are held against their chains only\n", f.Tree.Newer)
+		fmt.Fprintf(b, "%d newer rows are not in the tree yet: only their chains were checked\n", f.Tree.Newer)
 	}
 	switch {
 	case head.Size == 0:
 	case f.Options.Key != nil:
 		fmt.Fprintf(b, "signed by %s\n", f.Options.Key.Name())
 	default:
-		fmt.Fprintf(b, "signed by %s, as the checkpoint says. No --key was given: this shows nothing\n"+
-			"against somebody who could change the database and sign it with a key of his own.\n", strings.Join(f.Tree.Signers, ", "))
+		fmt.Fprintf(b, "signed by %s, as the checkpoint says. No --key was given: this proves nothing against\n"+
+			"an attacker who could change the database and sign it with another key.\n", strings.Join(f.Tree.Signers, ", "))
 	}
 	if !f.Expected && len(f.Options.Noted) == 0 {
-		b.WriteString("No head that was noted before was given, and no checkpoint. So this does not show whether rows were removed\n" +
-			"from the end, or everything was written anew, by somebody who could write to the database: note what GET\n" +
-			"/api/audit/checkpoint answers elsewhere, and give it to the next run as --checkpoint.\n")
+		b.WriteString("No head and no checkpoint of an earlier time was given. So this does not show whether an attacker with write\n" +
+			"access to the database removed rows from the end, or replaced all of them. Save the response of\n" +
+			"GET /api/audit/checkpoint in another place, and give it to the next run as --checkpoint.\n")
 	}
 }
 
@@ -110,14 +110,14 @@ func checkExtent(e audit.Extent, pruned bool) string {
 	case e.First == 1:
 		return ""
 	case e.First < 1 || e.First > e.Archived+1:
-		return fmt.Sprintf("removed: row %d is said to be the first one, and the archive to end with row %d: somebody changed the table audit_extent, "+
-			"and the rows in between may be in the database still", e.First, e.Archived)
+		return fmt.Sprintf("removed: row %d is said to be the first one, and the archive to end with row %d: the table audit_extent was changed, "+
+			"and the rows in between may still be in the database", e.First, e.Archived)
 	case e.First%audit.SegmentRows != 1:
 		return fmt.Sprintf("removed: row %d is said to be the first one, and no segment of an archive begins there: "+
-			"somebody took rows away, or changed the table audit_extent", e.First)
+			"rows were removed, or the table audit_extent was changed", e.First)
 	case !pruned:
 		return fmt.Sprintf("removed: row %d is said to be the first one, and no row pruneAudit under the checkpoint says that the rows %s were removed: "+
-			"somebody took rows away, or changed the table audit_extent", e.First, audit.SegmentText(e.First-1))
+			"rows were removed, or the table audit_extent was changed", e.First, audit.SegmentText(e.First-1))
 	}
 	return ""
 }

@@ -162,9 +162,6 @@ func (o *options) bind(root *cobra.Command) {
 	cmdline.Choices(root, "output", asTable, asJSON, asYAML)
 }
 
-// standardOutput is the file name that stands for standard output.
-const standardOutput = "-"
-
 // global lists the flags that an environment variable can set. Fields of requests are not in it:
 // KEYSERVER_NAME must not become the name of every role.
 var global = []string{"server", "context", "ca-file", "external-url", "output"}

@@ -23,6 +23,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/cmdline"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/login"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
@@ -199,7 +200,7 @@ func (o *options) download(cmd *cobra.Command, c *caller, v *verb, r *request) e
 		to = text
 	}
 	var file *os.File
-	if o.to != "" && o.to != standardOutput {
+	if o.to != "" && o.to != program.StandardOutput {
 		var err error
 		if file, err = os.OpenFile(o.to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
 			return fmt.Errorf("--to: %w", err)

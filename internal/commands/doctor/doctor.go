@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"unicode"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
@@ -28,9 +28,9 @@ func Run(ctx context.Context, out io.Writer, checks []Check) error {
 	var all, failed int
 	for _, c := range checks {
 		findings := 0
-		holds, err := c.Look(ctx, func(line string) error {
+		holds, err := c.Look(ctx, func(text string) error {
 			findings++
-			_, err := fmt.Fprintf(out, "%s: %s\n", c.Name, oneLine(line))
+			_, err := fmt.Fprintf(out, "%s: %s\n", c.Name, line(text))
 			return err
 		})
 		switch {
@@ -38,11 +38,11 @@ func Run(ctx context.Context, out io.Writer, checks []Check) error {
 			return ctx.Err()
 		case err != nil:
 			findings++
-			_, err = fmt.Fprintf(out, "%s: FAILED: %s\n", c.Name, oneLine(fault.Explain(err)))
+			_, err = fmt.Fprintf(out, "%s: FAILED: %s\n", c.Name, line(fault.Explain(err)))
 		case findings > 0:
-			_, err = fmt.Fprintln(out, strings.TrimSuffix(fmt.Sprintf("%s: FAILED: %s; %s", c.Name, counted(findings), oneLine(holds)), "; "))
+			_, err = fmt.Fprintln(out, strings.TrimSuffix(fmt.Sprintf("%s: FAILED: %s; %s", c.Name, counted(findings), line(holds)), "; "))
 		default:
-			_, err = fmt.Fprintf(out, "%s: ok: %s\n", c.Name, oneLine(holds))
+			_, err = fmt.Fprintf(out, "%s: ok: %s\n", c.Name, line(holds))
 		}
 		if err != nil {
 			return err
@@ -68,16 +68,10 @@ func counted(findings int) string {
 // maxLine is the maximum length in bytes of a printed text.
 const maxLine = 4 << 10
 
-// oneLine returns untrusted text as one line, with characters replaced that a terminal would interpret.
-func oneLine(text string) string {
+// line returns untrusted text as one line of at most maxLine bytes.
+func line(text string) string {
 	if len(text) > maxLine {
 		text = strings.ToValidUTF8(text[:maxLine], "") + " (cut)"
 	}
-	lines := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' })
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return unicode.ReplacementChar
-	}, strings.Join(lines, "; "))
+	return program.Line(text)
 }

@@ -6,6 +6,9 @@ import (
 	"os"
 )
 
+// StandardOutput is the file name that stands for standard output.
+const StandardOutput = "-"
+
 // maxFile is the largest file that a flag may name, in bytes.
 const maxFile = 1 << 20
 

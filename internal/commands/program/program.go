@@ -299,8 +299,11 @@ func envName(flag string) string {
 // OneLine returns the error as one line, so that it is one sentence for people and one record for a log
 // collector. It replaces terminal control characters, for example an escape sequence in the name of a file or
 // an object.
-func OneLine(err error) string {
-	lines := strings.FieldsFunc(fault.Explain(err), func(r rune) bool { return r == '\n' || r == '\r' })
+func OneLine(err error) string { return Line(fault.Explain(err)) }
+
+// Line returns a foreign text as one line, with the characters replaced that a terminal would interpret.
+func Line(text string) string {
+	lines := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' })
 	return keyserver.Shown(strings.Join(lines, "; "))
 }
 
@@ -345,3 +348,8 @@ func CheckServer(server string) error {
 
 // DrainTime is the longest time that a program waits for open requests before it ends.
 const DrainTime = 20 * time.Second
+
+// OneFormat returns a usage error if --output was given, for commands that ignore this flag of their program.
+func OneFormat(cmd *cobra.Command) error {
+	return Without(cmd, "does not apply: this command prints one format; leave it out", "output")
+}

@@ -20,14 +20,13 @@ func newVerifyReceipt() *cobra.Command {
 	var o receiptOptions
 	cmd := &cobra.Command{
 		Use:   "verify",
-		Short: "Check by its receipt that a row is in the audit trail, asking nobody",
-		Long: "Check by its receipt that a row is in the audit trail, asking nobody. The row is one\n" +
-			"entry as GET /api/audit answers it, the receipt what GET /api/audit/{seq}/receipt\n" +
-			"answered for it.",
+		Short: "Check offline, by its receipt, that a row is in the audit log",
+		Long: "Check offline, by its receipt, that a row is in the audit log. The row is one entry of\n" +
+			"GET /api/audit, and the receipt is the response of GET /api/audit/{seq}/receipt.",
 		Args: program.NoArgs,
 		RunE: program.Ran(o.run),
 	}
-	cmd.Flags().StringVar(&o.key, "key", "", "key that signs the checkpoints, as GET /api/audit/key answers it, or a file that holds it")
+	auditverify.BindKey(cmd.Flags(), &o.key)
 	cmd.Flags().StringVar(&o.row, "row", "", "file with the row")
 	cmd.Flags().StringVar(&o.receipt, "receipt", "", "file with its receipt")
 	return cmd
@@ -47,11 +46,11 @@ func (o *receiptOptions) run(cmd *cobra.Command) error {
 	}
 	var entry schema.AuditEntry
 	if err := json.Unmarshal([]byte(text), &entry, json.RejectUnknownMembers(true)); err != nil {
-		return fmt.Errorf("--row: %s is not one entry as GET /api/audit answers it: %w", o.row, err)
+		return fmt.Errorf("--row: %s is not one entry of GET /api/audit: %w", o.row, err)
 	}
 	row, err := entry.Row()
 	if err != nil {
-		return fmt.Errorf("--row: %s is not one entry as GET /api/audit answers it: %w", o.row, err)
+		return fmt.Errorf("--row: %s is not one entry of GET /api/audit: %w", o.row, err)
 	}
 	if sum, _ := audit.Sum(nil, &row); sum != row.Hash {
 		return fmt.Errorf("--row: the row %d was changed: its hash is not that of its content", row.Seq)

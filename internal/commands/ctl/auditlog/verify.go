@@ -25,9 +25,8 @@ func Commands(flags *login.Flags) map[string]*cobra.Command {
 // verifyOptions are the flags of audit verify.
 type verifyOptions struct {
 	login.Once
-	flags       *login.Flags
-	key         string
-	checkpoints []string
+	flags *login.Flags
+	noted auditverify.Noted
 }
 
 func newVerify(flags *login.Flags) *cobra.Command {
@@ -38,7 +37,7 @@ func newVerify(flags *login.Flags) *cobra.Command {
 		Long: "Check every row of the audit log of a key server against the audit tree, and report\n" +
 			"rows that were changed, removed or inserted. It reads only, with the session that\n" +
 			"login keeps, or with --password-file. With --key, which GET /api/audit/key returns,\n" +
-			"that key must have signed the newest checkpoint. With --checkpoint, which was noted\n" +
+			"that key must have signed the newest checkpoint. With --checkpoint, which was saved\n" +
 			"earlier, the log must continue that checkpoint. Both together find every change of\n" +
 			"the database since then, also rows that were removed from the end.\n\n" +
 			"keyserver-operator audit verify checks a database or an archive.",
@@ -46,16 +45,15 @@ func newVerify(flags *login.Flags) *cobra.Command {
 		RunE: program.Ran(o.run),
 	}
 	o.BindPassword(cmd.Flags())
-	cmd.Flags().StringVar(&o.key, "key", "", "key that signs the checkpoints, as GET /api/audit/key answers it, or a file that holds it")
-	cmd.Flags().StringArrayVar(&o.checkpoints, "checkpoint", nil, "file with a checkpoint that was noted earlier; may be given several times")
+	o.noted.Bind(cmd.Flags())
 	return cmd
 }
 
 func (o *verifyOptions) run(cmd *cobra.Command) error {
-	if err := program.Without(cmd, "is for verbs, and a report has one form; leave it out", "output"); err != nil {
+	if err := program.OneFormat(cmd); err != nil {
 		return err
 	}
-	options, err := auditverify.ReadNoted(o.key, o.checkpoints)
+	options, err := o.noted.Read()
 	if err != nil {
 		return err
 	}

@@ -253,7 +253,7 @@ func TestABundleThatIsGivenUpLeavesNothing(t *testing.T) {
 		}
 		stop()
 	}
-	if err := packs(ctx); err == nil || err.Error() != "it was told to end before the bundle was whole, and left none" {
+	if err := packs(ctx); err == nil || err.Error() != "the command was interrupted before the bundle was complete; there is no bundle" {
 		t.Errorf("who tells it to end is answered %v", err)
 	}
 	files()

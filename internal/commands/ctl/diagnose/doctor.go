@@ -30,16 +30,16 @@ func newDoctor(flags *login.Flags) *cobra.Command {
 	o := doctorOptions{flags: flags}
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Check that what should hold of a key server or a cluster does",
-		Long: "Print one line for each thing that should hold, and one for each that does not.\n\n" +
-			"Ask the key server of the context: its parts work, and with the session that login\n" +
-			"keeps, or with --password-file, it is of this release, keys are wrapped as they should\n" +
-			"be, no certificate ends within 30 days, and the newest checkpoint of the audit log is\n" +
-			"signed. With --cluster: the definitions are there, a manager is active, and every\n" +
-			"object is Ready; an answer of the cluster may take 10 seconds, 32 MiB and 500,000\n" +
-			"values, and of each kind 500,000 objects are looked at, until 1000 of them are not\n" +
-			"Ready.\n\n" +
-			"It reads only. Exit code 1 says that something does not hold. keyserver-operator doctor\n" +
+		Short: "Check a key server or a cluster",
+		Long: "Run checks, and print one line for each check and one for each finding.\n\n" +
+			"Without --cluster, it checks the key server of the context: do its parts work? With the\n" +
+			"session of login, or with --password-file, it also checks that the key server has this\n" +
+			"release, that its keys are under the active data key, that no certificate ends within\n" +
+			"30 days, and that the newest checkpoint of the audit log is signed.\n\n" +
+			"With --cluster, it checks that the definitions exist, that a manager is active, and that\n" +
+			"every object is Ready. A response of the cluster may take 10 seconds, 32 MiB and 500,000\n" +
+			"values. It checks 500,000 objects of each kind, and stops at 1000 findings.\n\n" +
+			"It only reads. Exit code 1 means that there are findings. keyserver-operator doctor\n" +
 			"checks a database.",
 		Args: program.NoArgs,
 		RunE: program.Ran(o.run),
@@ -50,7 +50,7 @@ func newDoctor(flags *login.Flags) *cobra.Command {
 }
 
 func (o *doctorOptions) run(cmd *cobra.Command) error {
-	if err := program.Without(cmd, "is for verbs, and a report has one form; leave it out", "output"); err != nil {
+	if err := program.OneFormat(cmd); err != nil {
 		return err
 	}
 	if o.in.Cluster {
@@ -92,9 +92,9 @@ func ask(ctx context.Context, h *login.Context, a access.Access, userAgent strin
 
 func (o *doctorOptions) lookAtCluster(cmd *cobra.Command) error {
 	if o.flags.Chosen() {
-		return program.Usagef("--cluster and --server are looked at one after the other; give one of them")
+		return program.Usagef("--cluster: cannot be combined with --server or --context; give one of them")
 	}
-	if err := program.Without(cmd, "is for a key server, and --cluster asks none; leave one of them out", "ca-file", "external-url", "username", "password-file"); err != nil {
+	if err := program.Without(cmd, "does not apply to --cluster; leave one of them out", "ca-file", "external-url", "username", "password-file"); err != nil {
 		return err
 	}
 	if err := cluster.CheckNamespace(o.in.Namespace); err != nil {

@@ -43,22 +43,24 @@ func newSupportBundle(flags *login.Flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "support-bundle",
 		Short: "Pack versions, settings, conditions, metrics and log lines for support, without secrets",
-		Long: "Write a .tar.gz for the diagnosis of an installation. It contains the\n" +
-			"fields that an allow list names, and nothing else (docs/operations.md lists them): of a\n" +
-			"key server (--server, --context) its version, parts, settings, custody, CAs and peers,\n" +
-			"with the session that login keeps or with --password-file; of a cluster\n" +
-			"(--cluster) the conditions of all objects, and the Pods, events and logs of the\n" +
-			"operator's namespace; the metrics of --metrics-url and the log lines of --log. Of a log\n" +
-			"it has lines of this project's programs, with the attributes that are named. It contains\n" +
-			"no key, password, token or session id, and reads no Secret. It does contain names of\n" +
-			"objects and of principals, and error texts with the scheme and the host of URLs.\n\n" +
-			"files.json in it says which files are missing or not whole, and why, and how many lines,\n" +
-			"attributes and metrics were left out. A bundle has at most 500 files of 4 MiB, of a log\n" +
-			"its end. An answer of the cluster may take 10 seconds, 32 MiB and 500,000 values; it is\n" +
-			"asked for 5000 objects of each kind, 10,000 events, of which the newest 1000 are packed,\n" +
-			"and 50 Pods. One of their logs may take 15 seconds, and all of them 2 minutes: of one\n" +
-			"that takes longer, the bundle has what came. A file of --log may take 10 seconds.\n\n" +
-			"The file gets its name when it is whole. If the command is ended before, there is no\n" +
+		Long: "Write a .tar.gz for the diagnosis of an installation. It contains only the fields of an\n" +
+			"allow list (docs/operations.md):\n\n" +
+			"  key server (--server, --context): version, parts, settings, keyring, CAs and peers,\n" +
+			"    with the session of login or with --password-file\n" +
+			"  cluster (--cluster): the conditions of all objects; Pods, events and logs of the\n" +
+			"    operator's namespace\n" +
+			"  the metrics of --metrics-url, and the log lines of --log\n\n" +
+			"Of a log it has the lines of this project's programs, with the attributes of the list.\n" +
+			"It contains no key, password, token or session id, and reads no Secret. It contains names\n" +
+			"of objects and of principals, and error texts with the scheme and the host of URLs.\n\n" +
+			"Its file files.json says which files are missing or incomplete, and why, and how many\n" +
+			"lines, attributes and metrics were omitted. A bundle has at most 500 files of 4 MiB; of a\n" +
+			"longer log it has the end. A response of the cluster may take 10 seconds, 32 MiB and\n" +
+			"500,000 values. It reads 5000 objects of each kind, 10,000 events, of which it packs the\n" +
+			"newest 1000, and 50 Pods. One of their logs may take 15 seconds, and all of them 2\n" +
+			"minutes; after that, the bundle has the part that was read. A file of --log may take 10\n" +
+			"seconds.\n\n" +
+			"The file gets its name when it is complete. If the command is interrupted, there is no\n" +
 			"file, and the exit code is 1.",
 		Args: program.NoArgs,
 		RunE: program.Ran(o.run),
@@ -66,8 +68,8 @@ func newSupportBundle(flags *login.Flags) *cobra.Command {
 	f := cmd.Flags()
 	o.once.BindPassword(f)
 	o.in.Bind(f)
-	f.StringSliceVar(&o.metrics, "metrics-url", nil, "URL of the metrics of a process, for instance http://127.0.0.1:8082/metrics; may be given often")
-	f.StringSliceVar(&o.logs, "log", nil, "file with a log, of which the end is packed; may be given often")
+	f.StringSliceVar(&o.metrics, "metrics-url", nil, "URL of the metrics of a process, for instance http://127.0.0.1:8082/metrics; may be given several times")
+	f.StringSliceVar(&o.logs, "log", nil, "log file, of which the end is packed; may be given several times")
 	f.Int64Var(&o.lines, "log-lines", 5000, "with --cluster: lines of the end of each log")
 	f.StringVarP(&o.output, "output", "o", "", "file to write, which must not exist; - is standard output; default: support-bundle-TIME.tar.gz")
 	return cmd
@@ -113,7 +115,7 @@ func (o *supportBundleOptions) run(cmd *cobra.Command) (err error) {
 	w, err := o.pack(cmd, h, now)
 	switch {
 	case err != nil && cmd.Context().Err() != nil:
-		return errors.New("it was told to end before the bundle was whole, and left none")
+		return errors.New("the command was interrupted before the bundle was complete; there is no bundle")
 	case err != nil:
 		return err
 	}
@@ -126,10 +128,10 @@ func (o *supportBundleOptions) run(cmd *cobra.Command) (err error) {
 		}
 	}
 	notes := cmd.OutOrStdout()
-	if o.output == standardOutput {
+	if o.output == program.StandardOutput {
 		notes = cmd.ErrOrStderr()
 	}
-	_, err = fmt.Fprintf(notes, "%s: %d files, of which %d could not be had, or not whole (files.json says why); %d lines, attributes and metrics were left out, which the allow list does not name\n",
+	_, err = fmt.Fprintf(notes, "%s: %d files, of which %d are missing or incomplete (files.json says why); %d lines, attributes and metrics that are not in the allow list were omitted\n",
 		o.output, files, missing, leftOut)
 	return err
 }
@@ -138,7 +140,7 @@ func (o *supportBundleOptions) run(cmd *cobra.Command) (err error) {
 // incomplete bundle never has the name of --output. h is nil if no key server is asked.
 func (o *supportBundleOptions) pack(cmd *cobra.Command, h *login.Context, now time.Time) (_ *supportbundle.Writer, err error) {
 	dir := filepath.Dir(o.output)
-	if o.output == standardOutput {
+	if o.output == program.StandardOutput {
 		dir = "" // the system directory for temporary files
 	} else if _, err := os.Lstat(o.output); err == nil { // fail now and not after all the work
 		return nil, fmt.Errorf("--output: %s: %w", o.output, fs.ErrExist)
@@ -160,7 +162,7 @@ func (o *supportBundleOptions) pack(cmd *cobra.Command, h *login.Context, now ti
 	if !keep() {
 		return nil, cmd.Context().Err()
 	}
-	if o.output == standardOutput {
+	if o.output == program.StandardOutput {
 		err = copyOut(cmd.OutOrStdout(), f.Name())
 	} else {
 		err = put(f.Name(), o.output)
@@ -170,9 +172,6 @@ func (o *supportBundleOptions) pack(cmd *cobra.Command, h *login.Context, now ti
 	}
 	return w, nil
 }
-
-// standardOutput is the name of a file that stands for standard output.
-const standardOutput = "-"
 
 func copyOut(to io.Writer, file string) (err error) {
 	f, err := os.Open(file)

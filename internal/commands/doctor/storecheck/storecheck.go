@@ -60,7 +60,7 @@ func Database(store *sqlstore.Store, kek func() (url string, err error)) []docto
 			for _, name := range bootstrap.Settings {
 				_, err := store.Setting(ctx, name)
 				if errors.Is(err, sqlstore.ErrNotFound) {
-					err = found(name + " is missing: somebody took it away, and the server does not start without it; put it back from a backup")
+					err = found(name + " is missing, and the server does not start without it; restore it from a backup")
 				}
 				if err != nil && fault.CodeOf(err) != fault.StoreTampered { // the check of the rows reports it
 					return "", err
