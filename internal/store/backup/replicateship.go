@@ -1,0 +1,133 @@
+package backup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// ship writes the commits that are not written yet.
+func (r *Replicator) ship(ctx context.Context) error {
+	if r.pending != nil { // an earlier attempt may have succeeded unnoticed
+		if err := r.write(ctx); err != nil {
+			return err
+		}
+	}
+	c, err := r.log.Read(ctx, r.current.at)
+	if err != nil {
+		return err
+	}
+	r.pending = &c
+	return r.write(ctx)
+}
+
+// fold folds the log. All of it was shipped except the last commits, which fold writes then.
+func (r *Replicator) fold(ctx context.Context) error {
+	c, done, err := r.log.Fold(ctx, r.current.at)
+	if !done {
+		return err
+	}
+	r.folds++
+	r.pending = &c
+	return errors.Join(err, r.write(ctx))
+}
+
+// write writes the pending data as a segment. It can be repeated until it succeeds: the object is the
+// same each time.
+func (r *Replicator) write(ctx context.Context) error {
+	c, g := r.pending, r.current
+	rows := g.rows
+	if n := len(c.Rows); n > 0 {
+		rows = max(rows, c.Rows[n-1].Seq)
+	}
+	if g.number > 0 && c.To.Frames == c.From.Frames && rows == g.rows { // nothing was written
+		g.at = c.To
+		r.written(c.Until)
+		return nil
+	}
+	reader, err := ParseRecipient(r.Recipient)
+	if err != nil {
+		return err
+	}
+	head := r.head(ctx, g)
+	head.Number, head.Previous, head.From, head.To, head.Header = g.number+1, g.said, c.From, c.To, c.Header.Raw
+	// The clock may be set back, but names must stay in order.
+	head.Until = c.Until.UTC().Truncate(time.Millisecond)
+	if head.Until.Before(g.until) {
+		head.Until = g.until
+	}
+	ctx, cancel := context.WithTimeout(ctx, shipTime)
+	defer cancel()
+	r.ended.Go(func() { r.guard(ctx, cancel) })
+	var said []byte
+	var size counter
+	_, err = r.place.Put(ctx, head.name(), func(to io.Writer) error {
+		size = counter{to: to}
+		return pack(&size, reader, head.Until, func() error { return ctx.Err() }, func(w *writer) error {
+			err := w.segment(head, *c)
+			said = w.said.Sum(nil)
+			return err
+		})
+	})
+	if err == nil && said == nil { // it exists, from an attempt whose result was lost
+		size = counter{to: io.Discard}
+		err = pack(&size, reader, head.Until, func() error { return ctx.Err() }, func(w *writer) error {
+			err := w.segment(head, *c)
+			said = w.said.Sum(nil)
+			return err
+		})
+		if err == nil {
+			err = r.isOurs(ctx, head.name(), size.n)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("write the segment %s: %w", head.name(), err)
+	}
+	g.number, g.said, g.at, g.rows, g.until = head.Number, said, c.To, rows, head.Until
+	g.behind += (c.To.Frames - c.From.Frames) * c.Header.Page
+	r.shipped.Add(size.n)
+	r.written(c.Until)
+	return nil
+}
+
+// isOurs returns an error if the object of a segment has another size than the segment. Nothing can
+// follow such an object, so a new base is needed. Its content cannot be decrypted here.
+func (r *Replicator) isOurs(ctx context.Context, name string, size int64) error {
+	from, is, err := r.place.Get(ctx, name)
+	if err != nil || from == nil {
+		return err // the next pass looks for it again
+	}
+	if err := from.Close(); err != nil {
+		return err
+	}
+	if is == size {
+		return nil
+	}
+	r.forget()
+	return fmt.Errorf("somebody else has written it, with %d bytes, where %d were to be: a new base is made; let nobody else write there", is, size)
+}
+
+// written records the time up to which everything is replicated.
+func (r *Replicator) written(until time.Time) {
+	r.until.Store(until.UnixMicro())
+	r.drop()
+}
+
+// guard cancels the writing of a segment if the log grows too large in that time.
+func (r *Replicator) guard(ctx context.Context, cancel context.CancelFunc) {
+	look := time.NewTicker(shipEvery)
+	defer look.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+			if size, err := r.log.Size(); err == nil && size > r.MaxLogBytes {
+				cancel()
+				return
+			}
+		}
+	}
+}
