@@ -176,9 +176,9 @@ func withdrawn(line string, newest schema.KeyFacts) reconcile.Hindrance {
 	switch stateOf(newest) {
 	case stateDestroying:
 		says += ", its bytes go " + on(newest.DestroyAt) + "; to keep it, restore each key (POST /api/keys/restore) and enable it (POST /api/keys/enable); " +
-			"to have a new line, delete this object and create it anew"
+			"for a new lineage, delete this object and create it again"
 	case stateDestroyed:
-		says += ", and nothing brings it back; to have a new line, delete this object and create it anew"
+		says += ", and nothing brings it back; for a new lineage, delete this object and create it again"
 	default:
 		says += ", which somebody has made it; where that is over, enable it (POST /api/keys/enable), or have it succeeded (POST /api/keys/rotate)"
 	}

@@ -82,7 +82,7 @@ var _ = Describe("peerRef", func() {
 			apply(ctx, ca, beReady("created"))
 			apply(ctx, peer, beReady("created"))
 			edit(ctx, peer, func(o *v1alpha1.TrustedServer) { o.Spec.TrustBlob.PeerRef.Name = two.name })
-			Eventually(readiness(ctx, peer)).Should(beUnready(v1alpha1.ReasonInvalidSpec, "delete it and create it anew for the other key server"))
+			Eventually(readiness(ctx, peer)).Should(beUnready(v1alpha1.ReasonInvalidSpec, "delete it and create it again for the other key server"))
 			Expect(shown.peers(ctx)).NotTo(HaveKey(system))
 			remove(ctx, peer)
 			remove(ctx, ca)

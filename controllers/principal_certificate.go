@@ -138,7 +138,7 @@ func parseLeaf(text []byte, obj *v1alpha1.Principal) (*declaredLeaf, error) {
 	}
 	der, err := certtext.One(text, certtext.RequestType)
 	if err != nil {
-		return nil, fmt.Errorf("%w; declare one request in an object of its own", err)
+		return nil, fmt.Errorf("%w; declare one request in a separate object", err)
 	}
 	request, err := certtext.Request(der)
 	if err != nil {

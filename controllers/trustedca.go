@@ -398,7 +398,7 @@ func (trustedCAAdapter) Struck(obj *v1alpha1.TrustedCA, id string) {
 func parseCA(text []byte) (declaredCA, error) {
 	der, err := certtext.One(text, certtext.CertificateType)
 	if err != nil {
-		return declaredCA{}, fmt.Errorf("%w; declare each CA in an object of its own", err)
+		return declaredCA{}, fmt.Errorf("%w; declare each CA in a separate object", err)
 	}
 	cert, err := certtext.Certificate(der)
 	if err != nil {

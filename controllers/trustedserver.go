@@ -161,7 +161,7 @@ func (a trustedServerAdapter) Declared(ctx context.Context, in reconcile.Input, 
 	}
 	if owned := a.Owned(obj); owned != "" && owned != systemKey(want.system) {
 		return want, connection.NewProblem(v1alpha1.ReasonInvalidSpec,
-			"%s is that of the system id %d, but this object stands for %s; delete it and create it anew for the other key server", where, want.system, owned)
+			"%s is that of the system id %d, but this object stands for %s; delete it and create it again for the other key server", where, want.system, owned)
 	}
 	return want, nil
 }

@@ -92,7 +92,7 @@ func (d *declaredPeer) recorded(s v1alpha1.TrustedServerStatus) bool {
 func (d *declaredPeer) unchangeable(fixed []v1alpha1.FieldDrift) string {
 	return fmt.Sprintf("the peer with the system id %d is registered with another %s than the trust blob says, and a blob that was carried by hand may be the older of the two. "+
 		"If the peer has changed, send the blob to POST /api/trusted-servers with replace, which keeps the access of its principals; "+
-		"deleting this object and creating it anew purges that access. If the peer has not changed, correct spec.trustBlob",
+		"deleting this object and creating it again purges that access. If the peer has not changed, correct spec.trustBlob",
 		d.system, reconcile.FieldsOf(fixed))
 }
 
