@@ -14,7 +14,7 @@ type Bytes = Uint8Array<ArrayBuffer>;
 /**
  * Verifies offline that a row of the audit log, as GET /api/audit returns it, is in a tree that the
  * key has signed. The receipt is a C2SP tlog-proof, the key a vkey of C2SP signed-note. Throws an
- * error whose message says what is wrong.
+ * error whose message names the defect.
  */
 export async function verifyReceipt(row: AuditEntry, receipt: string, vkey: string): Promise<Verified> {
   checkSpelling(row);

@@ -1,7 +1,7 @@
 {{/*
-The templates start from the objects in manifests, which kustomize has built of config,
-and change what a value asks to be changed. An object is a map that every define below
-changes in place; none of them prints anything, unless it says so.
+The templates start from the objects in manifests, which kustomize has built from config, and
+change the fields that values set. An object is a map. Every define below changes its map in
+place, and prints nothing unless its comment says so.
 */}}
 
 {{/* Prints the documents of a file of manifests, for the namespace of the release. */}}
@@ -10,7 +10,7 @@ changes in place; none of them prints anything, unless it says so.
 {{- $root.Files.Get (printf "manifests/%s.yaml" (index . 1)) | replace "keyserver-system" $root.Release.Namespace -}}
 {{- end -}}
 
-{{/* Prints the settings of both containers: those of config, and the values'. */}}
+{{/* Prints the settings of both containers: those of config, overwritten by those of the values. */}}
 {{- define "keyserver.settings" -}}
 {{- $settings := dict -}}
 {{- range include "keyserver.manifests" (list . .Values.form) | splitList "\n---\n" -}}
@@ -22,21 +22,21 @@ changes in place; none of them prints anything, unless it says so.
 {{- mergeOverwrite $settings .Values.settings | toYaml -}}
 {{- end -}}
 
-{{/* Prints the name of their ConfigMap as kustomize makes it: another content, another
-name, and so other Pods. */}}
+{{/* Prints the name of the ConfigMap of the settings, formed as kustomize forms it. The name
+contains a hash of the content, so that a change replaces the Pods. */}}
 {{- define "keyserver.settingsName" -}}
 {{- $content := dict "kind" "ConfigMap" "name" "" "data" (include "keyserver.settings" . | fromYaml) | toJson -}}
 {{- $sum := sha256sum $content | trunc 10 -}}
 keyserver-settings-{{ $sum | replace "0" "g" | replace "1" "h" | replace "3" "k" | replace "a" "m" | replace "e" "t" }}
 {{- end -}}
 
-{{/* list OBJECT: Helm does not delete it. */}}
+{{/* list OBJECT: marks the object so that Helm does not delete it. */}}
 {{- define "keyserver.keep" -}}
 {{- $metadata := (index . 0).metadata -}}
 {{- $_ := set $metadata "annotations" (merge (dict "helm.sh/resource-policy" "keep") ($metadata.annotations | default dict)) -}}
 {{- end -}}
 
-{{/* list MAP NAME LIST: the list at the name becomes longer. */}}
+{{/* list MAP NAME LIST: appends LIST to the list with the name NAME. */}}
 {{- define "keyserver.append" -}}
 {{- $map := index . 0 -}}{{- $name := index . 1 -}}{{- $more := index . 2 -}}
 {{- if $more -}}
@@ -44,13 +44,13 @@ keyserver-settings-{{ $sum | replace "0" "g" | replace "1" "h" | replace "3" "k"
 {{- end -}}
 {{- end -}}
 
-{{/* list MAP NAME ITEM: the list at the name begins with the item, as kustomize merges. */}}
+{{/* list MAP NAME ITEM: prepends ITEM to the list with the name NAME, in the order of kustomize. */}}
 {{- define "keyserver.prepend" -}}
 {{- $map := index . 0 -}}{{- $name := index . 1 -}}
 {{- $_ := set $map $name (prepend (get $map $name | default list) (index . 2)) -}}
 {{- end -}}
 
-{{/* list CONTAINER VARIABLES: in place of what has the same name, or behind the others. */}}
+{{/* list CONTAINER VARIABLES: replaces variables with the same name, and appends the others. */}}
 {{- define "keyserver.env" -}}
 {{- $container := index . 0 -}}
 {{- range $variable := index . 1 -}}
@@ -69,7 +69,7 @@ keyserver-settings-{{ $sum | replace "0" "g" | replace "1" "h" | replace "3" "k"
 {{ .Values.image.repository }}:{{ .Values.image.tag | default (printf "v%s" .Chart.AppVersion) }}
 {{- end -}}
 
-{{/* list ROOT CONTAINER */}}
+{{/* list ROOT CONTAINER: applies the values of a container. */}}
 {{- define "keyserver.container" -}}
 {{- $root := index . 0 -}}{{- $container := index . 1 -}}
 {{- $values := $root.Values -}}
@@ -98,7 +98,7 @@ keyserver-settings-{{ $sum | replace "0" "g" | replace "1" "h" | replace "3" "k"
 {{- include "keyserver.append" (list $container "volumeMounts" $own.extraVolumeMounts) -}}
 {{- end -}}
 
-{{/* list ROOT CONTAINER: what only the key server is told. */}}
+{{/* list ROOT CONTAINER: applies the values that concern only the key server. */}}
 {{- define "keyserver.serve" -}}
 {{- $values := (index . 0).Values -}}{{- $container := index . 1 -}}
 {{- $secrets := $values.secrets -}}
@@ -127,7 +127,7 @@ keyserver-settings-{{ $sum | replace "0" "g" | replace "1" "h" | replace "3" "k"
 {{- end -}}
 {{- end -}}
 
-{{/* list ROOT POD: its volumes. */}}
+{{/* list ROOT POD: applies the values that concern its volumes. */}}
 {{- define "keyserver.volumes" -}}
 {{- $root := index . 0 -}}{{- $pod := index . 1 -}}
 {{- $values := $root.Values -}}
@@ -147,8 +147,9 @@ keyserver-settings-{{ $sum | replace "0" "g" | replace "1" "h" | replace "3" "k"
 {{- include "keyserver.append" (list $pod "volumes" $values.pod.extraVolumes) -}}
 {{- end -}}
 
-{{/* list ROOT SECURITYCONTEXT: as whom a Pod runs. Helm leaves out what is null. Values of
-before there was a choice, which "helm upgrade --reuse-values" has, choose nothing. */}}
+{{/* list ROOT SECURITYCONTEXT: sets the user and the groups of a Pod. Helm omits null values.
+With "helm upgrade --reuse-values", values of an older release have no such fields: then the
+default applies. */}}
 {{- define "keyserver.identity" -}}
 {{- $chosen := (index . 0).Values.pod.securityContext -}}{{- $context := index . 1 -}}
 {{- range $name := list "runAsUser" "runAsGroup" "fsGroup" -}}
@@ -159,7 +160,7 @@ before there was a choice, which "helm upgrade --reuse-values" has, choose nothi
 {{- if not (hasKey $context "fsGroup") -}}{{- $_ := unset $context "fsGroupChangePolicy" -}}{{- end -}}
 {{- end -}}
 
-{{/* list ROOT DEPLOYMENT */}}
+{{/* list ROOT DEPLOYMENT: applies the values of a Deployment. */}}
 {{- define "keyserver.deployment" -}}
 {{- $root := index . 0 -}}{{- $deployment := index . 1 -}}
 {{- $values := $root.Values -}}
@@ -190,7 +191,7 @@ before there was a choice, which "helm upgrade --reuse-values" has, choose nothi
 {{- end -}}
 {{- end -}}
 
-{{/* list ROOT OBJECT: any object of an installation. */}}
+{{/* list ROOT OBJECT: applies the values of an object of any kind. */}}
 {{- define "keyserver.change" -}}
 {{- $root := index . 0 -}}{{- $object := index . 1 -}}
 {{- $values := $root.Values -}}{{- $kind := $object.kind -}}{{- $name := $object.metadata.name -}}
@@ -220,7 +221,7 @@ before there was a choice, which "helm upgrade --reuse-values" has, choose nothi
 {{- end -}}
 {{- end -}}
 
-{{/* list ROOT KIND: prints "left out" for what no object is to be made of. */}}
+{{/* list ROOT KIND: prints "left out" if the values exclude objects of the kind. */}}
 {{- define "keyserver.leftOut" -}}
 {{- $values := (index . 0).Values -}}
 {{- $made := dict

@@ -1,4 +1,4 @@
-{{/* What no schema can say: values that do not go together. */}}
+{{/* Refuses combinations of values that the schema cannot exclude. */}}
 {{- define "keyserver.refusals" -}}
 {{- $embedded := eq .Values.form "embedded" -}}
 {{- range $name := list "KEYSERVER_DATABASE_URL" "KEYSERVER_KEK" "KEYSERVER_KEK_PREVIOUS" -}}
@@ -13,9 +13,9 @@
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- /* A cluster has one installation: its manager serves the objects of every namespace. Helm
-itself would only say that some ClusterRole cannot be imported. Without a cluster, "lookup"
-finds nothing. */ -}}
+{{- /* A cluster has one installation: its manager serves the objects of every namespace. The
+error of Helm itself would only name a ClusterRole that cannot be imported. Without a cluster,
+"lookup" finds nothing. */ -}}
 {{- with lookup "rbac.authorization.k8s.io/v1" "ClusterRole" "" "keyserver-manager" -}}
 {{- $name := dig "metadata" "annotations" "meta.helm.sh/release-name" "" . -}}
 {{- $namespace := dig "metadata" "annotations" "meta.helm.sh/release-namespace" "" . -}}
