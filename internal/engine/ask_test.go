@@ -83,7 +83,7 @@ func TestQuestionsOfTheirOwn(t *testing.T) {
 // asksOfItsOwn returns the functions of the engine that pass checks to the gate.
 func asksOfItsOwn(t *testing.T) []string {
 	t.Helper()
-	checksFrom := map[string]int{"AuthorizeAndAudit": 2, "AuthorizeAll": 5, "Perform": 3, "PerformOn": 3, "authorise": 2, "Consult": 5, "Forward": 5}
+	checksFrom := map[string]int{"AuthorizeAndAudit": 2, "AuthorizeAll": 5, "Perform": 3, "PerformOn": 3, "authorize": 2, "Consult": 5, "Forward": 5}
 	found := map[string]bool{}
 	var names []string
 	for _, pattern := range []string{"*.go", "trust/*.go", "internal/*/*.go"} { // directories that may import the gate

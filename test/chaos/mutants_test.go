@@ -120,7 +120,7 @@ var mutants = []mutant{
 		"internal/engine/internal/gate/gate.go", nil, [][2]string{
 			{`func (g *Gate) Perform(ctx context.Context, r Request, effect func() error, checks ...Check) error {`, `func (g *Gate) Perform(ctx context.Context, r Request, effect func() error, checks ...Check) error {
 	if mistaken {
-		if refusal := g.authorise(ctx, r, checks); refusal != nil {
+		if refusal := g.authorize(ctx, r, checks); refusal != nil {
 			return g.refused(ctx, r, refusal)
 		}
 		if err := effect(); err != nil {

@@ -13,7 +13,7 @@ func (g *Gate) Entitled(ctx context.Context, by keyserver.Caller, op keyserver.O
 	if len(by.Scope) > 0 {
 		r.Link = by.Scope[0] // AuthorizeAll checks the key of each item later
 	}
-	if refusal := g.authorise(ctx, r, nil); refusal != nil {
+	if refusal := g.authorize(ctx, r, nil); refusal != nil {
 		return g.refused(ctx, r, refusal)
 	}
 	return nil
@@ -32,7 +32,7 @@ func AuthorizeAll[T Target](ctx context.Context, g *Gate, by keyserver.Caller, o
 	var broken error
 	for i := 0; i < n && broken == nil; i++ {
 		r, resolve := item(i)
-		target, r, err := authorise(ctx, g, r, resolve, nil)
+		target, r, err := authorize(ctx, g, r, resolve, nil)
 		targets[i] = target
 		switch f := fault.As(err); {
 		case err == nil:

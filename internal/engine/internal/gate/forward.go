@@ -44,7 +44,7 @@ func (g *Gate) Consult(ctx context.Context, r Request, to keyserver.SystemID, ab
 	var peer keyserver.TrustedServer
 	var as keyserver.Caller
 	r.Counts = false // the owner counts the use
-	if refusal := g.authorise(ctx, r, append(checks, g.sends(r.By, to, absent, &peer, &as))); refusal != nil {
+	if refusal := g.authorize(ctx, r, append(checks, g.sends(r.By, to, absent, &peer, &as))); refusal != nil {
 		return g.refused(ctx, r, refusal)
 	}
 	// The row is written even if the caller disconnects, because the owner does the operation.

@@ -61,7 +61,7 @@ func authorizeAndAudit[T Target](ctx context.Context, g *Gate, r Request, resolv
 	if err := g.restrained(r.By, 1); err != nil {
 		return target, r, err
 	}
-	target, r, refusal := authorise(ctx, g, r, resolve, checks)
+	target, r, refusal := authorize(ctx, g, r, resolve, checks)
 	if r.Counts {
 		// A counted use has a row, even if the caller has disconnected. The writer limits the wait.
 		ctx = context.WithoutCancel(ctx)
@@ -194,15 +194,15 @@ func (r Request) row(outcome keyserver.Outcome, reason fault.Reason) keyserver.A
 	}
 }
 
-// authorise decides on an operation without a target.
-func (g *Gate) authorise(ctx context.Context, r Request, checks []Check) error {
-	_, _, refusal := authorise(ctx, g, r, noTarget, checks)
+// authorize decides on an operation without a target.
+func (g *Gate) authorize(ctx context.Context, r Request, checks []Check) error {
+	_, _, refusal := authorize(ctx, g, r, noTarget, checks)
 	return refusal
 }
 
-// authorise decides on an operation: it admits the caller, evaluates the checks, counts the use, and tries the transaction
+// authorize decides on an operation: it admits the caller, evaluates the checks, counts the use, and tries the transaction
 // of the effect. It returns the request like authorizeAndAudit.
-func authorise[T Target](ctx context.Context, g *Gate, r Request, resolve Resolver[T], checks []Check) (target T, _ Request, refusal error) {
+func authorize[T Target](ctx context.Context, g *Gate, r Request, resolve Resolver[T], checks []Check) (target T, _ Request, refusal error) {
 	who, refusal := g.admit(ctx, r)
 	if refusal == nil && !r.Own {
 		target, r, refusal = checkAndCount(ctx, g, r, who, resolve, checks)
@@ -238,7 +238,7 @@ func checkAndCount[T Target](ctx context.Context, g *Gate, r Request, who access
 // WouldAllow reports whether the gate would allow an operation. It writes no row, so only an operation that has a row may
 // call it.
 func (g *Gate) WouldAllow(ctx context.Context, by keyserver.Caller, op keyserver.Operation) bool {
-	return g.authorise(ctx, Request{By: by, Op: op}, nil) == nil
+	return g.authorize(ctx, Request{By: by, Op: op}, nil) == nil
 }
 
 // admit decides everything that comes before the checks. It returns the subject of the caller for them.
