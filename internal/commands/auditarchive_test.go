@@ -41,7 +41,7 @@ func TestAuditVerifyRefuses(t *testing.T) {
 		{[]string{"--archive", url, "--key", key, "--username", "auditor"}, "--username says something about a database or a key server"},
 		{[]string{"--archive", url, "--key", key, "--password-file", file}, "--password-file says something about a database or a key server"},
 		{[]string{"--archive", url, "--key", key, "--expect-head", head}, "--expect-head says something about a database or a key server"},
-		{[]string{"--archive", url, "--key", file}, "holds no key"},
+		{[]string{"--archive", url, "--key", file}, "contains no key"},
 		{[]string{"--archive", url, "--key", key, "--checkpoint", file}, "--checkpoint " + file},
 		{[]string{"--server", "https://keys.example", "--password-file", file, "--data-dir", dir}, "--data-dir says something about a database"},
 		{[]string{"--server", "https://keys.example", "--password-file", file, "--expect-head", head}, "--expect-head says something about a database"},
