@@ -3,8 +3,9 @@
 #
 # Fails if generated, formatted or tidied files are stale, and prints the commands
 # that fix it. Fails on findings of actionlint and of the linters of the OpenAPI
-# document, and on type errors on macOS or Windows. It works on a copy: the
-# checkout is never changed.
+# document, on type errors on macOS or Windows, and on first lines of commits that
+# do not have the form of CONTRIBUTING.md. It works on a copy: the checkout is never
+# changed.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 need_go
@@ -40,6 +41,9 @@ done
 say "gofmt"
 unformatted=$(gofmt -l .)
 [[ -z $unformatted ]] || stale "not formatted: ${unformatted//$'\n'/ }" "gofmt -w ${unformatted//$'\n'/ }"
+
+say "first lines of commits"
+hack/subjects.sh || fail "the reason is above"
 
 say "workflows"
 # Without its optional linters, so that the result does not depend on the machine.
