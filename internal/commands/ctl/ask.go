@@ -22,11 +22,11 @@ func (o *options) askOthers(cmd *cobra.Command, ask, v *verb, in *input, args []
 		return err
 	}
 	if o.owner != "" || o.to != "" || o.all {
-		return cmdline.Usagef("--ask cannot be combined with --owned-by, --to or --all: an approval is about one request")
+		return cmdline.Usagef("--ask: cannot be combined with --owned-by, --to or --all, because an approval is for one request; leave them out")
 	}
 	for _, f := range v.body { // before a password is asked for
 		if f.secret && (f.required || in.files[f.name].said != nil) {
-			return cmdline.Usagef("--ask: --%s-file has a secret, and other principals read the request that they approve", f.flag)
+			return cmdline.Usagef("--ask: --%s-file contains a secret, which approvers would see; leave out one of them", f.flag)
 		}
 	}
 	r, err := in.request(cmd, args)
@@ -54,8 +54,8 @@ func (o *options) askOthers(cmd *cobra.Command, ask, v *verb, in *input, args []
 		return err
 	}
 	id, digest := plain(within(answer, []string{"approvalId"})[0]), plain(within(answer, []string{"digest"})[0])
-	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "nothing was done yet; others read and approve it:\n"+
-		"  keyserverctl approvals get %[1]s\n  keyserverctl approve %[1]s --digest %[2]s\nthen it is done by:\n  keyserverctl approvals execute %[1]s\n", printable(id), printable(digest))
+	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "the request was submitted for approval, but not executed; another person reads and approves it:\n"+
+		"  keyserverctl approvals get %[1]s\n  keyserverctl approve %[1]s --digest %[2]s\nthen execute it:\n  keyserverctl approvals execute %[1]s\n", printable(id), printable(digest))
 	return err
 }
 

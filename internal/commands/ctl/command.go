@@ -36,22 +36,23 @@ func Command(use string) (*cobra.Command, error) {
 		return nil, err
 	}
 	o := &options{routes: t}
-	root := cmdline.Group(use, "Ask a key server: every route of /api as a verb")
-	root.Long = "Ask a key server: every route of /api as a verb. Log in first, then see what there is:\n\n" +
+	root := cmdline.Group(use, "Command-line client for the key server API")
+	root.Long = "Command-line client for the key server API. Each route of /api is a verb. Log in first,\n" +
+		"then use the verbs, for example:\n\n" +
 		"  login --server https://keys.example:8443 --ca-file ca.crt\n" +
 		"  keys mint --algorithm HMAC-SHA384\n" +
 		"  audit tail\n" +
 		"  why --operation macData --hidden-link KEY --principal-id ID\n\n" +
-		"Answers go to standard output: a table for people, -o json or -o yaml as the service\n" +
-		"sent it, --field NAME for one member. Errors go to standard error, in the words of the\n" +
-		"service.\n\n" +
-		"Exit codes: 0 done; 1 it failed; 2 the command line was wrong, and nothing was sent;\n" +
-		"3 the service refused, or there is no session; 4 not found; 5 a conflict, or the\n" +
-		"re-read differs from what was written: look before you try again; 6 the service does\n" +
-		"not answer now.\n\n" +
-		"--server, --context, --ca-file, --external-url and --output can also be environment\n" +
-		"variables, as can the flags of login, doctor, support-bundle and audit verify:\n" +
-		"--ca-file is KEYSERVER_CA_FILE."
+		"Responses are printed to standard output: as a table, with -o json or -o yaml as the key\n" +
+		"server sent them, or with --field NAME only one member. Errors are printed to standard\n" +
+		"error as the key server reports them.\n\n" +
+		"Exit codes: 0 success; 1 failure; 2 the command line was wrong, and nothing was sent;\n" +
+		"3 the key server refused the request, or there is no session; 4 not found; 5 a conflict,\n" +
+		"or the second read differs from the write: check the object before you try again; 6 the\n" +
+		"key server does not respond now.\n\n" +
+		"Environment variables can set --server, --context, --ca-file, --external-url and\n" +
+		"--output, and the flags of login, doctor, support-bundle and audit verify. For example,\n" +
+		"KEYSERVER_CA_FILE sets --ca-file."
 	o.bind(root)
 	root.AddCommand(login.Commands(&o.Flags, o.complete)...)
 	root.AddCommand(newCompletion(root))
@@ -67,7 +68,7 @@ func Command(use string) (*cobra.Command, error) {
 			continue
 		}
 		cmd := o.command(t, v, words[len(words)-1])
-		cmd.Short += " As " + a.verb + "."
+		cmd.Short += " Same as " + a.verb + "."
 		t.add(root, words, cmd)
 	}
 	for _, f := range followers {
@@ -158,7 +159,7 @@ func child(of *cobra.Command, name string) *cobra.Command {
 // bind adds the flags that all verbs have.
 func (o *options) bind(root *cobra.Command) {
 	o.Bind(root)
-	root.PersistentFlags().StringVarP(&o.output, "output", "o", asTable, "table, json or yaml")
+	root.PersistentFlags().StringVarP(&o.output, "output", "o", asTable, "output format: table, json or yaml")
 	cmdline.Choices(root, "output", asTable, asJSON, asYAML)
 }
 
@@ -215,23 +216,23 @@ func (o *options) become(t *table, v *verb, cmd *cobra.Command) {
 	cmd.ValidArgsFunction = o.ids(t, v)
 	f := cmd.Flags()
 	if v.json {
-		f.StringSliceVar(&o.columns, "columns", nil, "columns of the table, by the names of members, with commas; they may be wider than the terminal")
-		f.StringVar(&o.field, "field", "", "print this member of the answer alone, as text, such as id or principal.id; of a list, that of each row")
+		f.StringSliceVar(&o.columns, "columns", nil, "comma-separated members to show as columns, in full width")
+		f.StringVar(&o.field, "field", "", "print only this member of the response, as text, such as id or principal.id; of a list, the member of each row")
 		cmdline.Choices(cmd, "field", v.fields()...)
 	} else {
-		f.StringVar(&o.to, "to", "", "file that takes the answer, which must not be there; - or default: standard output")
+		f.StringVar(&o.to, "to", "", "file to write the response to, which must not exist; - or default: standard output")
 	}
 	if pages(v) != nil {
-		f.BoolVar(&o.all, "all", false, "ask for all pages, and not only for the first")
+		f.BoolVar(&o.all, "all", false, "request all pages, not only the first")
 	}
 	if v.route.Makes != "" {
-		f.StringVar(&o.owner, "owned-by", "", "mark what is made as this owner's, so that nobody else manages it")
+		f.StringVar(&o.owner, "owned-by", "", "owner mark of created objects; other owners then cannot manage them")
 	}
 	if !v.open {
-		f.StringVar(&o.purpose, "for", "", "what this is for, in a few words: it goes to the audit trail")
+		f.StringVar(&o.purpose, "for", "", "purpose of the request in a few words, for the audit log")
 	}
 	if v.askable() {
-		f.StringVar(&o.reason, "ask", "", "do not do it, but ask others to approve it, for this reason")
+		f.StringVar(&o.reason, "ask", "", "submit the request for approval instead of executing it; the value is the reason for the approvers")
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := o.complete(cmd); err != nil {
@@ -251,17 +252,17 @@ func (v *verb) describe() string {
 	for _, p := range v.path {
 		fmt.Fprintf(&b, "\n\n%s", wrap(strings.ToUpper(dashed(p.name))+": "+p.help(), helpWidth))
 	}
-	needs := "Needs a session, and no operation of a role."
+	needs := "Requires a session, but no operation of a role."
 	switch names := v.route.OperationNames(); {
 	case len(names) > 0:
-		needs = "Needs a role with: " + strings.Join(names, ", ") + "."
+		needs = "Requires a role with: " + strings.Join(names, ", ") + "."
 	case v.open || v.maybe:
-		needs = "Needs no session."
+		needs = "Requires no session."
 	}
 	fmt.Fprintf(&b, "\n\n%s", wrap(needs+" "+v.route.Method+" "+v.route.Path+".", helpWidth))
 	if v.stream != "" {
 		f := flagName(v.stream)
-		fmt.Fprintf(&b, "\n\n%s", wrap("The message is read from --"+f+"-file or standard input as it is, and never held whole.", helpWidth))
+		fmt.Fprintf(&b, "\n\n%s", wrap("The message is read from --"+f+"-file or from standard input, and is sent unchanged and as a stream.", helpWidth))
 	}
 	return b.String()
 }

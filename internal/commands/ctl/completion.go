@@ -19,15 +19,15 @@ func newCompletion(root *cobra.Command) *cobra.Command {
 	shells := []string{"bash", "zsh", "fish"}
 	return &cobra.Command{
 		Use:   "completion SHELL",
-		Short: "Print what bash, zsh or fish complete a command line by",
-		Long: "Print what bash, zsh or fish complete a command line by. For this shell:\n\n" +
+		Short: "Print the completion script for bash, zsh or fish",
+		Long: "Print the completion script for bash, zsh or fish. To use it in bash:\n\n" +
 			"  source <(" + programName + " completion bash)\n\n" +
-			"Of kubectl's plugin, kubectl completes by itself where kubectl_complete-keyserver is\n" +
-			"another name of this program in PATH.",
+			"kubectl completes the command lines of its plugin if this program is also in PATH\n" +
+			"under the name kubectl_complete-keyserver.",
 		ValidArgs: shells,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return cmdline.Usagef("give one of %s", strings.Join(shells, ", "))
+				return cmdline.Usagef("SHELL: must be one of %s", strings.Join(shells, ", "))
 			}
 			return nil
 		},
@@ -44,7 +44,7 @@ func newCompletion(root *cobra.Command) *cobra.Command {
 			case "fish":
 				return top.GenFishCompletion(cmd.OutOrStdout(), true)
 			default:
-				return cmdline.Usagef("there is no completion for %q; give one of %s", args[0], strings.Join(shells, ", "))
+				return cmdline.Usagef("SHELL: there is no completion script for %q; use one of %s", args[0], strings.Join(shells, ", "))
 			}
 		},
 	}

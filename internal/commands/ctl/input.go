@@ -76,7 +76,7 @@ func (v *verb) inputs(cmd *cobra.Command) *input {
 	}
 	if len(v.body) > 0 {
 		in.whole.what = "FILE"
-		f.Var(&in.whole, "file", "file with the request as a JSON object, - is standard input; flags go before what it says")
+		f.Var(&in.whole, "file", "file with the request as a JSON object, - is standard input; flags override its members")
 	}
 	return in
 }
@@ -148,13 +148,13 @@ func (f *field) help() string {
 		add(fmt.Sprintf("from %d", *f.low))
 	}
 	if f.value.name == "Stamp" {
-		add("RFC 3339 will do")
+		add("RFC 3339 is accepted")
 	}
 	switch {
 	case f.kind == array && (f.of.kind == object || f.of.kind == free):
-		add("may be given often, each a JSON object: " + f.of.example())
+		add("may be given several times, each a JSON object: " + f.of.example())
 	case f.kind == array:
-		add("may be given often; '' alone is none")
+		add("may be given several times; '' alone is an empty list")
 	case f.kind == object:
 		add("a JSON object: " + f.example())
 	}
@@ -180,13 +180,13 @@ func (f *field) fileHelp(v *verb) string {
 		if text != "" {
 			text += "; "
 		}
-		return text + "file that holds it, - is standard input; no flag takes it, because everybody on a machine may read those"
+		return text + "file with the value, - is standard input; no flag takes the value itself, because every user of the machine can read command lines"
 	case f.name == v.stream:
 		return "file with the bytes; default: standard input"
 	case f.value.name == "DER" || f.kind == array:
-		return "file with it, in PEM or DER; - is standard input"
+		return "file with the value, in PEM or DER; - is standard input"
 	default:
-		return "file with the bytes as they are; - is standard input"
+		return "file with the bytes, not in base64; - is standard input"
 	}
 }
 
@@ -258,7 +258,7 @@ func (in *input) fill(cmd *cobra.Command, r *request) error {
 			return fmt.Errorf("--file: %w", err)
 		}
 		if err := json.Unmarshal(text, &body); err != nil || body == nil {
-			return cmdline.Usagef("--file: %s is no JSON object", file)
+			return cmdline.Usagef("--file: %s is not a JSON object", file)
 		}
 		for _, f := range in.verb.body {
 			one, there := body.get(f.name)
@@ -293,7 +293,7 @@ func (in *input) fill(cmd *cobra.Command, r *request) error {
 	}
 	text, err := json.Marshal(body)
 	if err != nil {
-		return cmdline.Usagef("the request cannot be spelled as JSON: text must be valid UTF-8")
+		return cmdline.Usagef("the request cannot be encoded as JSON; its text must be valid UTF-8")
 	}
 	r.body = text
 	if in.verb.stream == "" {
@@ -336,7 +336,7 @@ func (in *input) stream(cmd *cobra.Command, r *request) error {
 func (in *input) streamWhole(cmd *cobra.Command, r *request, file string) error {
 	for name, t := range in.texts {
 		if t.said != nil {
-			return cmdline.Usagef("--file is the whole request, which is sent as it is; leave --%s out", flagName(name))
+			return cmdline.Usagef("--file: contains the complete request, which is sent unchanged; leave out --%s", flagName(name))
 		}
 	}
 	r.rest = cmd.InOrStdin()

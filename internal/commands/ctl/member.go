@@ -21,11 +21,11 @@ func (o *options) showable(answer, of *value) error {
 		return nil
 	}
 	if of == nil {
-		return cmdline.Usagef("--columns is for lists; this answer is none, --field prints one member of it")
+		return cmdline.Usagef("--columns: the response is not a list; use --field to print one member of it")
 	}
 	for _, name := range o.columns {
 		if !of.has(name) {
-			return cmdline.Usagef("--columns has %q; there are %s", name, strings.Join(of.names(), ", "))
+			return cmdline.Usagef("--columns: there is no column %q; the columns are %s", name, strings.Join(of.names(), ", "))
 		}
 	}
 	return nil
@@ -87,7 +87,7 @@ func fieldsNear(answer, of *value, path string) string {
 	if of != nil && of != answer {
 		names = append(names, of.names()...)
 	}
-	return "the answer has " + orNone(names)
+	return "the response has " + orNone(names)
 }
 
 func orNone(names []string) string {

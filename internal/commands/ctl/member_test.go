@@ -18,14 +18,14 @@ func TestUnshowableIsNotSent(t *testing.T) {
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	for line, want := range map[string]string{
-		"keys mint --algorithm AES-256 --field nosuch":      "--field is \"nosuch\"; the answer has ttag, ",
+		"keys mint --algorithm AES-256 --field nosuch":      "--field is \"nosuch\"; the response has ttag, ",
 		"keys mint --algorithm AES-256 --field ttag.nosuch": "--field is \"ttag.nosuch\"; ttag has no members",
-		"keys mint --algorithm AES-256 --columns ttag":      "--columns is for lists",
-		"keys list --field nosuch":                          "--field is \"nosuch\"; the answer has count, keys, ",
-		"keys list --columns nosuch -o json":                "--columns has \"nosuch\"; there are ",
+		"keys mint --algorithm AES-256 --columns ttag":      "--columns: the response is not a list",
+		"keys list --field nosuch":                          "--field is \"nosuch\"; the response has count, keys, ",
+		"keys list --columns nosuch -o json":                "--columns: there is no column \"nosuch\"; the columns are ",
 		"whoami --field principal.nosuch":                   "--field is \"principal.nosuch\"; principal has ",
-		"audit tail --field nosuch":                         "--field is \"nosuch\"; the answer has seq, ",
-		"audit tail --columns seq,nosuch":                   "--columns has \"nosuch\"; there are seq, ",
+		"audit tail --field nosuch":                         "--field is \"nosuch\"; the response has seq, ",
+		"audit tail --columns seq,nosuch":                   "--columns: there is no column \"nosuch\"; the columns are seq, ",
 		"approvals list --field approvedBy.nosuch":          "approvedBy has id, ",
 		"keys mint --algorithm AES-256 --field ttag -o xml": "--output is \"xml\"",
 		"why --operation hmacData --field steps..":          "steps has ",

@@ -116,7 +116,7 @@ func (p *printer) bad(say verdict, row jsontext.Value) error {
 	why, _ := all.get(say.why)
 	text := plain(why)
 	if again, ok := all.get(say.again); ok && again.Kind() == '0' {
-		text += "; tried again in " + plain(again) + " s"
+		text += "; next attempt in " + plain(again) + " s"
 	}
 	return p.hang(plain(name), text)
 }
@@ -297,7 +297,7 @@ func (v *value) names() []string {
 // more prints how to get the next page, unless the printed response has its position.
 func (p *printer) more(next *pager, where string) {
 	if where != "" && p.output == asTable && p.field == "" {
-		fmt.Fprintf(p.notes, "there is more: --%s %s, or --all\n", next.field.flag, printable(where))
+		fmt.Fprintf(p.notes, "there are more rows; continue with --%s %s, or use --all\n", next.field.flag, printable(where))
 	}
 }
 

@@ -101,7 +101,7 @@ func (o *options) run(cmd *cobra.Command, v *verb, in *input, args []string) err
 			return show.print(v, answer)
 		}
 		if page == maxPages {
-			return fmt.Errorf("--all: there are more than %d pages; ask for less", maxPages)
+			return fmt.Errorf("--all: there are more than %d pages; narrow the request", maxPages)
 		}
 		if !document {
 			if err := show.print(v, answer); err != nil {
@@ -119,7 +119,7 @@ func (o *options) run(cmd *cobra.Command, v *verb, in *input, args []string) err
 // response together with the error.
 func (o *options) ask(ctx context.Context, c *caller, v *verb, r *request) (answer jsontext.Value, err error) {
 	err = c.send(o.purposed(ctx), v, r, o.owner, func(resp *http.Response, failure *client.Error) error {
-		text, err := cmdline.ReadAll("the answer", resp.Body, maxAnswer)
+		text, err := cmdline.ReadAll("the response", resp.Body, maxAnswer)
 		if err != nil {
 			return &client.NetworkError{Sent: true, Err: err}
 		}
@@ -163,7 +163,7 @@ func (v *verb) believe(r *request, answer jsontext.Value, resp *http.Response) e
 	said := &client.Error{Status: resp.StatusCode, RequestID: resp.Header.Get("X-Request-Id")}
 	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if media != "application/json" || !answer.IsValid() {
-		said.Detail = fmt.Sprintf("the answer to %s %s is not what the contract says", v.route.Method, v.route.Path)
+		said.Detail = fmt.Sprintf("the response to %s %s does not conform to the API of a key server; check --server", v.route.Method, v.route.Path)
 		return said
 	}
 	if v.route.Response == nil || v.route.Response.Kind() != reflect.Struct {
@@ -171,7 +171,7 @@ func (v *verb) believe(r *request, answer jsontext.Value, resp *http.Response) e
 	}
 	out := reflect.New(v.route.Response)
 	if json.Unmarshal(answer, out.Interface()) != nil { // its error may quote a secret
-		said.Detail = fmt.Sprintf("the answer to %s %s is not what the contract says", v.route.Method, v.route.Path)
+		said.Detail = fmt.Sprintf("the response to %s %s does not conform to the API of a key server; check --server", v.route.Method, v.route.Path)
 		return said
 	}
 	verified, ok := out.Interface().(interface{ Unproven() string })
@@ -193,7 +193,7 @@ func (o *options) download(cmd *cobra.Command, c *caller, v *verb, r *request) e
 	to := cmd.OutOrStdout()
 	if f, ok := to.(*os.File); ok && o.to == "" && term.IsTerminal(int(f.Fd())) {
 		if !strings.HasPrefix(v.route.MediaType(), "text/") {
-			return cmdline.Usagef("the answer is no text; give --to FILE, or direct standard output to a file")
+			return cmdline.Usagef("the response is not text; give --to FILE, or redirect standard output to a file")
 		}
 		text := readable(to)
 		defer func() { _ = text.Close() }() // an error only means that the last character is incomplete
@@ -213,7 +213,7 @@ func (o *options) download(cmd *cobra.Command, c *caller, v *verb, r *request) e
 		}
 		want, _, _ := mime.ParseMediaType(v.route.MediaType())
 		if got, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type")); err != nil || got != want {
-			return &client.Error{Status: resp.StatusCode, Detail: fmt.Sprintf("the answer to %s %s is not what the contract says", v.route.Method, v.route.Path)}
+			return &client.Error{Status: resp.StatusCode, Detail: fmt.Sprintf("the response to %s %s does not conform to the API of a key server; check --server", v.route.Method, v.route.Path)}
 		}
 		if _, err := io.Copy(to, resp.Body); err != nil {
 			return &client.NetworkError{Sent: true, Err: err}
@@ -300,7 +300,7 @@ func (o *options) follow(t *table, f follower, use string) *cobra.Command {
 	var every time.Duration
 	cmd := &cobra.Command{
 		Use:   use,
-		Short: "Show the newest rows of " + f.verb + ", and each new one as it comes.",
+		Short: "Show the newest rows of " + f.verb + ", and then each new row.",
 		Args:  cmdline.NoArgs,
 	}
 	only := *v
@@ -309,19 +309,19 @@ func (o *options) follow(t *table, f follower, use string) *cobra.Command {
 	})
 	in := only.inputs(cmd)
 	row, _ := listed(v, nil)
-	cmd.Flags().IntVar(&many, "rows", 10, "rows of before to show first, 0 to 1000")
-	cmd.Flags().DurationVar(&every, "every", 5*time.Second, "time between two looks, 100ms at least; each is a row of the trail itself, which is not shown")
-	cmd.Flags().StringSliceVar(&o.columns, "columns", nil, "columns of the table, by the names of members, with commas")
-	cmd.Flags().StringVar(&o.field, "field", "", "print this member of each row alone, as text")
+	cmd.Flags().IntVar(&many, "rows", 10, "number of existing rows to show first, from 0 to 1000")
+	cmd.Flags().DurationVar(&every, "every", 5*time.Second, "time between two requests, at least 100ms; the audit rows of these requests are not shown")
+	cmd.Flags().StringSliceVar(&o.columns, "columns", nil, "comma-separated members to show as columns")
+	cmd.Flags().StringVar(&o.field, "field", "", "print only this member of each row, as text")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := o.complete(cmd); err != nil {
 			return err
 		}
 		if many < 0 || many > 1000 {
-			return cmdline.Usagef("--rows is %d; it must be 0 to 1000", many)
+			return cmdline.Usagef("--rows is %d; it must be from 0 to 1000", many)
 		}
 		if every < 100*time.Millisecond {
-			return cmdline.Usagef("--every is %s; it must be 100ms at least", every)
+			return cmdline.Usagef("--every is %s; it must be at least 100ms", every)
 		}
 		if err := o.showable(row, row); err != nil {
 			return err

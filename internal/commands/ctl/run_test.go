@@ -50,7 +50,7 @@ func TestNotReadySaysWhy(t *testing.T) {
 		t.Errorf("%v, want exit code %d", err, cmdline.ExitUnavailable)
 	}
 	flat := strings.ReplaceAll(out, "\n", " ")
-	for _, want := range []string{"writes: the disk is full\ufffd, and", "that is all; tried again in 5 s", " volume: 3 MiB are left", "warning: the certificate ends\ufffd[31m in 3 days"} {
+	for _, want := range []string{"writes: the disk is full\ufffd, and", "that is all; next attempt in 5 s", " volume: 3 MiB are left", "warning: the certificate ends\ufffd[31m in 3 days"} {
 		if !strings.Contains(flat, want) {
 			t.Errorf("%q is not in\n%s", want, out)
 		}

@@ -154,7 +154,7 @@ func stampInWords(name, raw string) string {
 	at, ok := stamped(raw)
 	switch {
 	case !ok:
-		return "no time that this build understands"
+		return "not a valid time"
 	case at == "":
 		return "unset, no bound"
 	case strings.HasPrefix(name, "start"):

@@ -53,7 +53,7 @@ func (o *receiptOptions) run(cmd *cobra.Command) error {
 		return fmt.Errorf("--row: %s is not one entry of GET /api/audit: %w", o.row, err)
 	}
 	if sum, _ := audit.Sum(nil, &row); sum != row.Hash {
-		return fmt.Errorf("--row: the row %d was changed: its hash is not that of its content", row.Seq)
+		return fmt.Errorf("--row: row %d was changed: its hash does not match its content", row.Seq)
 	}
 	receipt, err := auditverify.ReadLines("--receipt", o.receipt)
 	if err != nil {
@@ -62,7 +62,7 @@ func (o *receiptOptions) run(cmd *cobra.Command) error {
 	if err := tree.VerifyReceipt(receipt, &row, key); err != nil {
 		return fmt.Errorf("--receipt: %w", err)
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "row %d is in the trail of %s\n", row.Seq, key.Name())
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "row %d is in the audit log of %s\n", row.Seq, key.Name())
 	if err != nil {
 		return fmt.Errorf("print: %w", err)
 	}

@@ -66,7 +66,7 @@ func (r *remoteTrail) AuditRange(ctx context.Context, after, last int64, limit i
 			return nil, fmt.Errorf("the key server's row %d cannot be read: %w", page.Entries[i].Seq, err)
 		}
 		if row.Seq <= after {
-			return nil, fmt.Errorf("the key server answers row %d behind row %d", row.Seq, after)
+			return nil, fmt.Errorf("the key server returned row %d after row %d, but rows must be in ascending order", row.Seq, after)
 		}
 		if after = row.Seq; after <= last {
 			rows = append(rows, row)

@@ -29,7 +29,7 @@ func Secret(cmd *cobra.Command, flag, file, question string) (string, error) {
 		defer f.Close() //nolint:errcheck // the file was only read
 		text, err = ReadAll(file, f, maxSecret)
 	case in == nil || !term.IsTerminal(int(in.Fd())):
-		return "", Usagef("%s is missing, and standard input is no terminal to ask at", flag)
+		return "", Usagef("%s is missing, and standard input is not a terminal; name a file, or - for standard input", flag)
 	default:
 		_, _ = io.WriteString(cmd.ErrOrStderr(), question)
 		text, err = term.ReadPassword(int(in.Fd()))

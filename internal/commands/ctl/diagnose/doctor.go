@@ -34,7 +34,7 @@ func newDoctor(flags *login.Flags) *cobra.Command {
 		Long: "Run checks, and print one line for each check and one for each finding.\n\n" +
 			"Without --cluster, it checks the key server of the context: do its parts work? With the\n" +
 			"session of login, or with --password-file, it also checks that the key server has this\n" +
-			"release, that its keys are under the active data key, that no certificate ends within\n" +
+			"release, that its keys are under the active data key, that no certificate expires within\n" +
 			"30 days, and that the newest checkpoint of the audit log is signed.\n\n" +
 			"With --cluster, it checks that the definitions exist, that a manager is active, and that\n" +
 			"every object is Ready. A response of the cluster may take 10 seconds, 32 MiB and 500,000\n" +

@@ -50,12 +50,12 @@ func newSupportBundle(flags *login.Flags) *cobra.Command {
 			"  cluster (--cluster): the conditions of all objects; Pods, events and logs of the\n" +
 			"    operator's namespace\n" +
 			"  the metrics of --metrics-url, and the log lines of --log\n\n" +
-			"Of a log it has the lines of this project's programs, with the attributes of the list.\n" +
+			"From logs it takes the lines of this project's programs, with the attributes of the list.\n" +
 			"It contains no key, password, token or session id, and reads no Secret. It contains names\n" +
 			"of objects and of principals, and error texts with the scheme and the host of URLs.\n\n" +
 			"Its file files.json says which files are missing or incomplete, and why, and how many\n" +
 			"lines, attributes and metrics were omitted. A bundle has at most 500 files of 4 MiB; of a\n" +
-			"longer log it has the end. A response of the cluster may take 10 seconds, 32 MiB and\n" +
+			"longer log it contains the end. A response of the cluster may take 10 seconds, 32 MiB and\n" +
 			"500,000 values. It reads 5000 objects of each kind, 10,000 events, of which it packs the\n" +
 			"newest 1000, and 50 Pods. One of their logs may take 15 seconds, and all of them 2\n" +
 			"minutes; after that, the bundle has the part that was read. A file of --log may take 10\n" +
@@ -69,8 +69,8 @@ func newSupportBundle(flags *login.Flags) *cobra.Command {
 	o.once.BindPassword(f)
 	o.in.Bind(f)
 	f.StringSliceVar(&o.metrics, "metrics-url", nil, "URL of the metrics of a process, for instance http://127.0.0.1:8082/metrics; may be given several times")
-	f.StringSliceVar(&o.logs, "log", nil, "log file, of which the end is packed; may be given several times")
-	f.Int64Var(&o.lines, "log-lines", 5000, "with --cluster: lines of the end of each log")
+	f.StringSliceVar(&o.logs, "log", nil, "log file, the end of which is packed; may be given several times")
+	f.Int64Var(&o.lines, "log-lines", 5000, "with --cluster: number of lines from the end of each log")
 	f.StringVarP(&o.output, "output", "o", "", "file to write, which must not exist; - is standard output; default: support-bundle-TIME.tar.gz")
 	return cmd
 }
@@ -78,7 +78,7 @@ func newSupportBundle(flags *login.Flags) *cobra.Command {
 func (o *supportBundleOptions) check() error {
 	switch {
 	case len(o.metrics) > maxSources || len(o.logs) > maxSources:
-		return program.Usagef("--metrics-url and --log may each be given %d times at most", maxSources)
+		return program.Usagef("--metrics-url and --log: each may be given at most %d times", maxSources)
 	case o.lines < 1 || o.lines > 100_000:
 		return program.Usagef("--log-lines is %d; it must be from 1 to 100000", o.lines)
 	}

@@ -26,10 +26,10 @@ type Flags struct {
 // Bind adds the flags to a command and to all commands below it.
 func (f *Flags) Bind(root *cobra.Command) {
 	set := root.PersistentFlags()
-	set.StringVar(&f.Server, "server", "", "URL of the key server's API; default: the context's")
+	set.StringVar(&f.Server, "server", "", "URL of the key server's API; default: that of the context")
 	set.StringVar(&f.context, "context", "", "name of the key server and session to use; default: that of the last login")
-	set.StringVar(&f.CAFile, "ca-file", "", "PEM certificates that the API's own is checked against; default: the context's, else the system's")
-	set.StringVar(&f.ExternalURL, "external-url", "", "URL by which the key server knows itself (serve --external-url), if not by --server; proofs are for it")
+	set.StringVar(&f.CAFile, "ca-file", "", "PEM file with the CA certificates that verify the key server's certificate; default: that of the context, else those of the system")
+	set.StringVar(&f.ExternalURL, "external-url", "", "the key server's own URL (serve --external-url), if it differs from --server; DPoP proofs are for it")
 	_ = root.RegisterFlagCompletionFunc("context", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		if _, all, err := known(); err == nil {
 			return all.names(), cobra.ShellCompDirectiveNoFileComp
@@ -102,7 +102,7 @@ func (f *Flags) Reach() (*Context, error) {
 		return f.Find()
 	}
 	if f.Server == "" {
-		return nil, cmdline.Usagef("--server is missing, and %s is not set: there are no contexts", homeVariable)
+		return nil, cmdline.Usagef("--server is missing, and there are no contexts, because %s is not set; give --server", homeVariable)
 	}
 	h := &Context{name: fallback, place: f.place}
 	h.place.Server = strings.TrimRight(h.place.Server, "/")
@@ -128,7 +128,7 @@ func checkServer(p place) error {
 			continue
 		}
 		if strings.HasSuffix(strings.TrimRight(given, "/"), "/api") {
-			return cmdline.Usagef("%s ends in /api; leave that out, each call adds it", flag)
+			return cmdline.Usagef("%s ends in /api; leave /api out, because each call adds it", flag)
 		}
 		if _, err := client.New(client.Options{BaseURL: given}); err != nil {
 			return cmdline.Usagef("%s: %w", flag, err)

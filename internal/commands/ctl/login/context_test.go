@@ -64,7 +64,7 @@ func TestAnUnboundSessionIsNotKept(t *testing.T) {
 			`"roles":[],"boundKey":null,"expiresAt":"` + at + `","idleExpiresAt":"` + at + `","detail":"d"}`))
 	})
 	err := command(append([]string{"login", "--server", server, "--username", "ann"}, files...)...).Execute()
-	if err == nil || !strings.Contains(err.Error(), "has not bound the session") || !ended {
+	if err == nil || !strings.Contains(err.Error(), "did not bind the session") || !ended {
 		t.Errorf("%v, ended %v", err, ended)
 	}
 }

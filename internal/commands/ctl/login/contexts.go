@@ -13,7 +13,7 @@ import (
 )
 
 func newContexts() *cobra.Command {
-	group := cmdline.Group("contexts", "Which key servers are known here, and which one is used")
+	group := cmdline.Group("contexts", "Manage the stored key servers and their sessions")
 	list := &cobra.Command{
 		Use: "list", Short: "List the contexts and their sessions", Args: cmdline.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -37,7 +37,7 @@ func newContexts() *cobra.Command {
 		},
 	}
 	use := &cobra.Command{
-		Use: "use NAME", Short: "Use another one from now on", Args: oneContext,
+		Use: "use NAME", Short: "Make a context the current one", Args: oneContext,
 		RunE: func(_ *cobra.Command, args []string) error {
 			return changing(args[0], func(_ *store, all *settings) error {
 				all.Current = args[0]
@@ -46,7 +46,7 @@ func newContexts() *cobra.Command {
 		},
 	}
 	remove := &cobra.Command{
-		Use: "remove NAME", Short: "Forget one, with its session; log out first, or that stays open", Args: oneContext,
+		Use: "remove NAME", Short: "Delete a context and its stored session; log out first, or the session stays open", Args: oneContext,
 		RunE: func(_ *cobra.Command, args []string) error {
 			return changing(args[0], func(s *store, all *settings) error {
 				if err := s.forget(args[0]); err != nil {
@@ -101,5 +101,5 @@ func changing(name string, how func(s *store, all *settings) error) error {
 }
 
 func unknownContext(name string, all settings) error {
-	return &cmdline.Failure{Code: cmdline.ExitNotFound, Err: fmt.Errorf("there is no context %q; there are: %s", name, strings.Join(all.names(), ", "))}
+	return &cmdline.Failure{Code: cmdline.ExitNotFound, Err: fmt.Errorf("there is no context %q; the contexts are: %s", name, strings.Join(all.names(), ", "))}
 }

@@ -36,9 +36,9 @@ func (h *Context) Failed(err error) error {
 	case e.Reauth:
 		return &cmdline.Failure{Code: cmdline.ExitRefused, Err: fmt.Errorf("%w; log in again: keyserverctl login", err)}
 	case e.Code == "APPROVAL_REQUIRED":
-		return &cmdline.Failure{Code: cmdline.ExitRefused, Err: fmt.Errorf("%w; the same command with --ask 'WHY' asks others for it", err)}
+		return &cmdline.Failure{Code: cmdline.ExitRefused, Err: fmt.Errorf("%w; repeat the command with --ask 'WHY' to request an approval", err)}
 	case e.Code == "PROOF_URI_MISMATCH":
-		return &cmdline.Failure{Code: cmdline.ExitRefused, Err: fmt.Errorf("%w; the key server knows itself by another URL than --server: log in with that as --external-url", err)}
+		return &cmdline.Failure{Code: cmdline.ExitRefused, Err: fmt.Errorf("%w; the key server's own URL differs from --server; log in again and give that URL as --external-url", err)}
 	case e.Status >= http.StatusBadRequest && e.Status < http.StatusInternalServerError:
 		return &cmdline.Failure{Code: cmdline.ExitRefused, Err: err}
 	default:
@@ -50,7 +50,7 @@ func (h *Context) Failed(err error) error {
 // text because each platform has another error type.
 func (h *Context) unreachable(err error) error {
 	if h.place.CAFile == "" && strings.Contains(err.Error(), "certificate signed by unknown authority") {
-		return fmt.Errorf("%w; --ca-file names the certificates that it is to be checked against", err)
+		return fmt.Errorf("%w; give the CA certificate of the key server with --ca-file", err)
 	}
 	return err
 }

@@ -37,12 +37,12 @@ func newLogin(flags *Flags, complete func(*cobra.Command) error) *cobra.Command 
 	l := &loginOptions{Flags: flags}
 	cmd := &cobra.Command{
 		Use:   "login",
-		Short: "Log in, and keep the session for the verbs",
-		Long: "Log in, and keep the session for the verbs: by a password, that of the directory\n" +
-			"(--method ldap), a service account's token (--token-file) or a client certificate\n" +
-			"(--certificate, --key). Without --password-file, the command asks for the password.\n" +
-			"The session is bound to a new key, so that its id is of no use without the key.\n" +
-			"See docs/ctl.md for where both are kept, and what that protects from.",
+		Short: "Log in, and store the session for other commands",
+		Long: "Log in, and store the session for other commands. Use a password, the password of an\n" +
+			"LDAP directory (--method ldap), a service account token (--token-file) or a client\n" +
+			"certificate (--certificate, --key). Without --password-file, the command asks for the\n" +
+			"password. The session is bound to a new key, so its id is useless without the key.\n" +
+			"docs/ctl.md says where both are stored, and what this protects against.",
 		Args: cmdline.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := complete(cmd); err != nil {
@@ -52,13 +52,13 @@ func newLogin(flags *Flags, complete func(*cobra.Command) error) *cobra.Command 
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&l.method, "method", "", "password, ldap, kubernetes or certificate; default: what the other flags say, else password")
+	f.StringVar(&l.method, "method", "", "password, ldap, kubernetes or certificate; default: the method that the other flags imply, else password")
 	f.StringVar(&l.username, "username", "admin", "principal to log in as, for password and ldap")
-	f.StringVar(&l.passwordFile, "password-file", "", "file with the password of --username, - is standard input; default: it is asked for")
-	f.StringVar(&l.tokenFile, "token-file", "", "file with a service account's token, for kubernetes")
-	f.StringVar(&l.certificate, "certificate", "", "PEM file with the client certificate and its chain, for certificate")
-	f.StringVar(&l.key, "key", "", "PEM file with its key")
-	f.StringVar(&l.keyStore, "key-store", inFile, "where the key of the session is kept: file, or keyring for that of the desktop")
+	f.StringVar(&l.passwordFile, "password-file", "", "file with the password of --username, - is standard input; default: the command asks for it")
+	f.StringVar(&l.tokenFile, "token-file", "", "file with a service account token, for --method kubernetes")
+	f.StringVar(&l.certificate, "certificate", "", "PEM file with the client certificate and its chain, for --method certificate")
+	f.StringVar(&l.key, "key", "", "PEM file with the private key of --certificate")
+	f.StringVar(&l.keyStore, "key-store", inFile, "where to store the key of the session: file, or keyring for the keyring of the desktop")
 	cmdline.Choices(cmd, "method", schema.MethodPassword, schema.MethodLDAP, schema.MethodKubernetes, schema.MethodCertificate)
 	cmdline.Choices(cmd, "key-store", inFile, inKeyring)
 	return cmd
@@ -96,9 +96,9 @@ func (l *loginOptions) check() error {
 	} {
 		switch {
 		case one.value != "" && !one.belongs:
-			return cmdline.Usagef("%s does not belong to the method %s; leave one of them out", one.flag, l.method)
+			return cmdline.Usagef("%s: the method %s does not use it; leave one of them out", one.flag, l.method)
 		case one.value == "" && one.belongs && one.needed:
-			return cmdline.Usagef("%s is missing; the method %s needs it", one.flag, l.method)
+			return cmdline.Usagef("%s is missing; the method %s requires it", one.flag, l.method)
 		}
 	}
 	return nil
@@ -130,7 +130,7 @@ func (l *loginOptions) run(cmd *cobra.Command) error {
 	}
 	if opened.BoundKey == nil { // the id alone would give access
 		_ = c.Logout(context.WithoutCancel(cmd.Context()))
-		return errors.New("the key server has not bound the session to the key that was made for it, so that nothing is kept: is --server the key server itself?")
+		return errors.New("the key server did not bind the session to its new key, so the session was not stored; check that --server is the key server itself")
 	}
 	kept := session{
 		Server: h.place.Server, SessionID: opened.SessionID.Reveal(), ID: opened.ID.String(), Principal: opened.Principal.Name, Method: l.method,
@@ -204,7 +204,7 @@ func (l *loginOptions) credentials(cmd *cobra.Command, name string) (client.Cred
 func newLogout(flags *Flags, complete func(*cobra.Command) error) *cobra.Command {
 	return &cobra.Command{
 		Use:   "logout",
-		Short: "End the session that is kept, and forget it and its key",
+		Short: "End the stored session, and delete it and its key",
 		Args:  cmdline.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := complete(cmd); err != nil {
@@ -233,7 +233,7 @@ func newLogout(flags *Flags, complete func(*cobra.Command) error) *cobra.Command
 				return err
 			}
 			if failed != nil {
-				return h.Failed(fmt.Errorf("the session was removed from this machine, but may be open until %s: %w", h.session.ExpiresAt.UTC().Format(time.RFC3339), failed))
+				return h.Failed(fmt.Errorf("the session was deleted on this machine, but may stay open on the key server until %s: %w", h.session.ExpiresAt.UTC().Format(time.RFC3339), failed))
 			}
 			fmt.Fprintf(cmd.ErrOrStderr(), "logged out of %s (context %s)\n", h.session.Server, h.name)
 			return nil

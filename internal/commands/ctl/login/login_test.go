@@ -121,13 +121,13 @@ func TestLoginByPassword(t *testing.T) {
 		{"", "--password-file is missing", 2, at},
 		{"", "--password-file: is empty", 2, append(at, "--password-file", "-")},
 		{"wrong", "INVALID_CREDENTIALS", 3, append(at, "--password-file", "-")},
-		{"", "--token-file does not belong to the method ldap", 2, append(at, "--method", "ldap", "--token-file", "x")},
-		{"", "--key is missing; the method certificate needs it", 2, append(at, "--certificate", "x")},
+		{"", "--token-file: the method ldap does not use it", 2, append(at, "--method", "ldap", "--token-file", "x")},
+		{"", "--key is missing; the method certificate requires it", 2, append(at, "--certificate", "x")},
 		{"", `--method is "saml"`, 2, append(at, "--method", "saml")},
 		{"", "--server is missing", 2, []string{"login", "--password-file", "-"}},
 		{"", "--server ends in /api", 2, []string{"login", "--server", s.URL() + "/api"}},
 		{"x", "would send credentials in the clear", 2, []string{"login", "--server", "http://keys.example", "--password-file", "-"}},
-		{"x", "--ca-file names the certificates", 6, []string{"login", "--server", s.URL(), "--password-file", "-"}},
+		{"x", "give the CA certificate of the key server with --ca-file", 6, []string{"login", "--server", s.URL(), "--password-file", "-"}},
 		{"x", "no answer from the service", 6, []string{"login", "--server", "https://127.0.0.1:1", "--password-file", "-"}},
 		{"", "there is no session at", 3, []string{"roles", "list", "--server", s.URL()}},
 	} {
@@ -154,7 +154,7 @@ func TestLoginByPassword(t *testing.T) {
 	if err := os.Chmod(session, 0o640); err != nil {
 		t.Fatal(err)
 	}
-	if _, said, code := u.ctl("", "whoami"); code != 1 || !strings.Contains(said, "may be read by others") {
+	if _, said, code := u.ctl("", "whoami"); code != 1 || !strings.Contains(said, "other users can read this file") {
 		t.Errorf("%d %s", code, said)
 	}
 	if err := os.Chmod(session, 0o600); err != nil {
@@ -197,7 +197,7 @@ func TestStolenSession(t *testing.T) {
 	if err := os.Remove(filepath.Join(thief.home, "runtime/keyserver-operator/default.key")); err != nil {
 		t.Fatal(err)
 	}
-	if _, said, code := thief.ctl("", "whoami"); code != 3 || !strings.Contains(said, "bound to a key that is not here") {
+	if _, said, code := thief.ctl("", "whoami"); code != 3 || !strings.Contains(said, "bound to a key that no longer exists here") {
 		t.Errorf("without one: %d %s", code, said)
 	}
 	var kept struct{ SessionID string }
@@ -246,7 +246,7 @@ func TestLoginByDirectory(t *testing.T) {
 	u.must("", "contexts", "use", "default")
 	u.must("", "roles", "list")
 	u.must("", "contexts", "remove", "ann")
-	if _, said, code := u.ctl("", "contexts", "use", "ann"); code != 4 || !strings.Contains(said, "there are: default") {
+	if _, said, code := u.ctl("", "contexts", "use", "ann"); code != 4 || !strings.Contains(said, "the contexts are: default") {
 		t.Errorf("%d %s", code, said)
 	}
 }
@@ -350,7 +350,7 @@ func TestKeyring(t *testing.T) {
 
 	keyring.MockInitWithError(errors.New("no such service"))
 	_, said, code := u.ctl(testserver.AdminPassword, "login", "--server", s.URL(), "--ca-file", s.CAFile(), "--password-file", "-", "--key-store", "keyring")
-	if code != 1 || !strings.Contains(said, "--key-store file keeps the key in a file") {
+	if code != 1 || !strings.Contains(said, "--key-store file to store the key in a file") {
 		t.Errorf("%d %s", code, said)
 	}
 	list, err := s.Admin(t).ListSessions(context.Background(), schema.SessionQuery{})

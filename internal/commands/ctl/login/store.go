@@ -84,7 +84,7 @@ func newStore(getenv func(string) string) (*store, error) {
 	}
 	s := &store{config: at("XDG_CONFIG_HOME", ".config"), state: at("XDG_STATE_HOME", ".local", "state"), runtime: at("XDG_RUNTIME_DIR")}
 	if s.config == "" || s.state == "" {
-		return nil, cmdline.Usagef("%s is not set, and neither are XDG_CONFIG_HOME and XDG_STATE_HOME: there is no place for a session", homeVariable)
+		return nil, cmdline.Usagef("there is no directory for a session; set %s, or both XDG_CONFIG_HOME and XDG_STATE_HOME", homeVariable)
 	}
 	if s.runtime == "" {
 		s.runtime = s.state
@@ -96,7 +96,7 @@ var contextName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 
 func checkContext(name string) error {
 	if !contextName.MatchString(name) {
-		return cmdline.Usagef("--context is %q; it must be letters, digits, dots, dashes and underscores, at most 63, and begin with a letter or digit", name)
+		return cmdline.Usagef("--context is %q; it must have at most 63 letters, digits, dots, dashes and underscores, and begin with a letter or digit", name)
 	}
 	return nil
 }
@@ -181,7 +181,7 @@ func (s *store) keep(name string, what session, key crypto.Signer) error {
 }
 
 func noKeyring(err error) error {
-	return &cmdline.Failure{Code: cmdline.ExitFailed, Err: fmt.Errorf("the keyring of this desktop does not answer: %w; --key-store file keeps the key in a file", err)}
+	return &cmdline.Failure{Code: cmdline.ExitFailed, Err: fmt.Errorf("the keyring of this desktop cannot be used: %w; log in with --key-store file to store the key in a file", err)}
 }
 
 // key returns the key of a session.
@@ -199,7 +199,7 @@ func (s *store) key(name string, of *session) (crypto.Signer, error) {
 		text, err = readFile(s.keyFile(name), true)
 	}
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, keyring.ErrNotFound) {
-		return nil, &cmdline.Failure{Code: cmdline.ExitRefused, Err: fmt.Errorf("the session of context %q is bound to a key that is not here any more: log in again: keyserverctl login", name)}
+		return nil, &cmdline.Failure{Code: cmdline.ExitRefused, Err: fmt.Errorf("the session of context %q is bound to a key that no longer exists here; log in again: keyserverctl login", name)}
 	}
 	if err != nil {
 		return nil, err
@@ -261,14 +261,14 @@ func readFile(name string, secret bool) ([]byte, error) {
 		return nil, err
 	}
 	if secret && othersMayRead(info) {
-		return nil, fmt.Errorf("%s may be read by others (mode %04o): log out, make it 0600 and log in again", name, info.Mode().Perm())
+		return nil, fmt.Errorf("%s: other users can read this file (mode %04o); change its mode to 0600, log out, and log in again", name, info.Mode().Perm())
 	}
 	return cmdline.ReadAll(name, f, maxFile)
 }
 
 func parse(name string, content []byte, out any) error {
 	if json.Unmarshal(content, out) != nil { // its error may quote the content
-		return fmt.Errorf("%s is not what ctl wrote; remove it and log in again", name)
+		return fmt.Errorf("%s: this program did not write this content; delete the file and log in again", name)
 	}
 	return nil
 }
