@@ -29,7 +29,7 @@ func parseAddress(text, mode string) (address, error) {
 	}
 	bits, err := strconv.ParseUint(mode, 8, 32)
 	if err != nil || bits > 0o777 || bits&0o600 != 0o600 {
-		return address{}, fmt.Errorf("--socket-mode is %q; it must be permissions in octal digits that let the agent itself read and write, for instance %s", mode, DefaultSocketMode)
+		return address{}, fmt.Errorf("--socket-mode is %q; it must be octal digits that let the owner read and write, for instance %s", mode, DefaultSocketMode)
 	}
 	return address{socket: path, mode: fs.FileMode(bits)}, nil
 }
@@ -40,7 +40,7 @@ func parsePort(text string) (address, error) {
 		return address{}, fmt.Errorf("--listen is %q; it must be unix:///PATH, or host:port of loopback, for instance 127.0.0.1:8200", text)
 	}
 	if ip := net.ParseIP(host); !strings.EqualFold(host, "localhost") && (ip == nil || !ip.IsLoopback()) {
-		return address{}, fmt.Errorf("--listen %q is refused: it is not a loopback address, and whoever reached it would act as this Pod; use %s or 127.0.0.1:8200", text, DefaultListen)
+		return address{}, fmt.Errorf("--listen is %q; it must be a loopback address, because every client that can reach it acts as this Pod; use %s or 127.0.0.1:8200", text, DefaultListen)
 	}
 	return address{port: text}, nil
 }
@@ -58,7 +58,7 @@ func (a address) listen(ctx context.Context) (net.Listener, error) {
 		return nil, fmt.Errorf("--listen: %w", err)
 	}
 	if at, ok := l.Addr().(*net.TCPAddr); !ok || !at.IP.IsLoopback() { // /etc/hosts defines localhost
-		return nil, errors.Join(fmt.Errorf("--listen %q is refused: it stands for %s, which is not a loopback address", a.port, l.Addr()), l.Close())
+		return nil, errors.Join(fmt.Errorf("--listen is %q, which resolves to %s; it must be a loopback address", a.port, l.Addr()), l.Close())
 	}
 	return l, nil
 }

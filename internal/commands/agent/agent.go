@@ -91,14 +91,14 @@ func (c *Config) parts() (parts, error) {
 		return p, err
 	}
 	if c.TokenFile == "" {
-		return p, errors.New("--token-file is empty; it names the file with the projected token of the Pod's service account")
+		return p, errors.New("--token-file is empty; it must name the file with the projected token of the Pod's service account")
 	}
 	if c.MaxRequests < 1 || c.MaxRequests > maxMaxRequests {
 		return p, fmt.Errorf("--max-requests is %d; it must be from 1 to %d", c.MaxRequests, maxMaxRequests)
 	}
 	for flag, at := range map[string]string{"--health-listen": c.HealthListen, "--metrics-listen": c.MetricsListen} {
 		if _, _, err := net.SplitHostPort(at); at != "" && err != nil {
-			return p, fmt.Errorf("%s %q is not host:port; for instance :8081", flag, at)
+			return p, fmt.Errorf("%s is %q; it must be host:port, for instance :8081", flag, at)
 		}
 	}
 	var err error
@@ -116,9 +116,9 @@ func (c *Config) checkServer() error {
 		case given == "" && flag == "--external-url":
 			continue
 		case err == nil && u.User != nil:
-			return fmt.Errorf("%s holds a user or a password; the agent logs in by --token-file and nothing else", flag)
+			return fmt.Errorf("%s contains a user or a password; remove it, because the agent logs in only with --token-file", flag)
 		case strings.HasSuffix(strings.TrimRight(given, "/"), "/api"):
-			return fmt.Errorf("%s ends in /api; leave that out, each call has it", flag)
+			return fmt.Errorf("%s ends in /api; leave /api out, because each call adds it", flag)
 		}
 		if _, err := client.New(client.Options{BaseURL: given}); err != nil {
 			return fmt.Errorf("%s: %w", flag, err)
@@ -292,7 +292,7 @@ func (a *Agent) Shutdown(ctx context.Context) error {
 	var errs []error
 	for _, s := range a.servers {
 		if err := s.Shutdown(ctx); err != nil {
-			errs = append(errs, fmt.Errorf("requests were still under way: %w", err), s.Close())
+			errs = append(errs, fmt.Errorf("requests were still in progress: %w", err), s.Close())
 		}
 	}
 	a.done.Wait()

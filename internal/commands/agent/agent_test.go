@@ -123,11 +123,11 @@ func TestRules(t *testing.T) {
 		"nothing":                       `no route "nothing"`,
 		"computeMac,":                   `no route ""`,
 		"computeMac:":                   "separated by commas",
-		"computeMac:$(LINEAGE)":         `"$(LINEAGE)" is none`,
+		"computeMac:$(LINEAGE)":         `"$(LINEAGE)" is not a hidden link`,
 		"computeMac:" + key + ",":       "separated by commas",
-		"listRoles:" + key:              "names no key",
-		"getExplanation:" + key:         "names no key",
-		"computeMac computeMac:" + key:  "drop one of the two",
+		"listRoles:" + key:              "name no key",
+		"getExplanation:" + key:         "name no key",
+		"computeMac computeMac:" + key:  "remove one of the two rules",
 		"computeMac:" + key + " verify": `no route "verify"`,
 	} {
 		if all, err := agent.ParseAllow([]string{rule}); err == nil || !strings.Contains(err.Error(), says) || !strings.HasPrefix(err.Error(), "--allow") {
@@ -274,7 +274,7 @@ func TestTokens(t *testing.T) {
 		t.Errorf("without a token: %v", err)
 	}
 	w.project(t, " ")
-	if _, err := agent.Start(t.Context(), w.config()); err == nil || !strings.Contains(err.Error(), "holds no token") {
+	if _, err := agent.Start(t.Context(), w.config()); err == nil || !strings.Contains(err.Error(), "contains no token") {
 		t.Errorf("an empty token: %v", err)
 	}
 	expired := w.issuer.token(t, web, -time.Hour)
@@ -295,7 +295,7 @@ func TestTokens(t *testing.T) {
 	}
 	w.project(t, w.issuer.token(t, "system:serviceaccount:shop:nobody", time.Minute))
 	rig.Soon(t, "the next token is tried", func() bool {
-		return strings.Contains(load.asks(t, "GET", current, nil).text("detail"), `is of "system:serviceaccount:shop:nobody"`)
+		return strings.Contains(load.asks(t, "GET", current, nil).text("detail"), `has the subject "system:serviceaccount:shop:nobody"`)
 	})
 	w.project(t, w.issuer.token(t, web, time.Minute))
 	rig.Soon(t, "a good token is picked up", func() bool { return load.asks(t, "GET", "/readyz", nil).status == 200 })
@@ -472,7 +472,7 @@ func TestSocket(t *testing.T) {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the socket is left: %v", err)
 	}
-	if err := agent.Check(t.Context(), c.Listen); err == nil || !strings.Contains(err.Error(), "no agent answers") {
+	if err := agent.Check(t.Context(), c.Listen); err == nil || !strings.Contains(err.Error(), "no agent responds") {
 		t.Errorf("a check says %v", err)
 	}
 }
@@ -554,26 +554,26 @@ func TestSettings(t *testing.T) {
 	good := agent.Config{Server: "https://keys.example", TokenFile: w.token, Listen: agent.DefaultListen, SocketMode: agent.DefaultSocketMode, MaxRequests: 1}
 	rig.Must(t, good.Validate())
 	for says, change := range map[string]func(*agent.Config){
-		"--server: the base URL \"http://keys.example\"": func(c *agent.Config) { c.Server = "http://keys.example" },
-		"--server ends in /api":                          func(c *agent.Config) { c.Server += "/api" },
-		"--server holds a user":                          func(c *agent.Config) { c.Server = "https://ann:planted@keys.example" },
-		"--external-url: ":                               func(c *agent.Config) { c.ExternalURL = "keys" },
-		"--token-file is empty":                          func(c *agent.Config) { c.TokenFile = "" },
-		"--listen \"0.0.0.0:8200\" is refused":           func(c *agent.Config) { c.Listen = "0.0.0.0:8200" },
-		"--listen \":8200\" is refused":                  func(c *agent.Config) { c.Listen = ":8200" },
-		"--listen \"[::]:8200\" is refused":              func(c *agent.Config) { c.Listen = "[::]:8200" },
-		"--listen \"keys.example:8200\" is refused":      func(c *agent.Config) { c.Listen = "keys.example:8200" },
-		"--listen is \"8200\"":                           func(c *agent.Config) { c.Listen = "8200" },
-		"--listen: \"unix://agent.sock\" must be":        func(c *agent.Config) { c.Listen = "unix://agent.sock" },
-		"at most 100 bytes long":                         func(c *agent.Config) { c.Listen = "unix:///" + strings.Repeat("a", 100) },
-		"--socket-mode is \"rw\"":                        func(c *agent.Config) { c.SocketMode = "rw" },
-		"--socket-mode is \"0440\"":                      func(c *agent.Config) { c.SocketMode = "0440" },
-		"--socket-mode is \"1777\"":                      func(c *agent.Config) { c.SocketMode = "1777" },
-		"--max-requests is 0":                            func(c *agent.Config) { c.MaxRequests = 0 },
-		"--max-requests is 5000":                         func(c *agent.Config) { c.MaxRequests = 5000 },
-		"--health-listen \"8081\"":                       func(c *agent.Config) { c.HealthListen = "8081" },
-		"--metrics-listen \"8081\"":                      func(c *agent.Config) { c.MetricsListen = "8081" },
-		"--allow computeMAC: there is no route":          func(c *agent.Config) { c.Allow = []string{"computeMAC"} },
+		"--server: the base URL \"http://keys.example\"":           func(c *agent.Config) { c.Server = "http://keys.example" },
+		"--server ends in /api":                                    func(c *agent.Config) { c.Server += "/api" },
+		"--server contains a user":                                 func(c *agent.Config) { c.Server = "https://ann:planted@keys.example" },
+		"--external-url: ":                                         func(c *agent.Config) { c.ExternalURL = "keys" },
+		"--token-file is empty":                                    func(c *agent.Config) { c.TokenFile = "" },
+		"--listen is \"0.0.0.0:8200\"; it must be a loopback":      func(c *agent.Config) { c.Listen = "0.0.0.0:8200" },
+		"--listen is \":8200\"; it must be a loopback":             func(c *agent.Config) { c.Listen = ":8200" },
+		"--listen is \"[::]:8200\"; it must be a loopback":         func(c *agent.Config) { c.Listen = "[::]:8200" },
+		"--listen is \"keys.example:8200\"; it must be a loopback": func(c *agent.Config) { c.Listen = "keys.example:8200" },
+		"--listen is \"8200\"":                                     func(c *agent.Config) { c.Listen = "8200" },
+		"--listen: \"unix://agent.sock\" must be":                  func(c *agent.Config) { c.Listen = "unix://agent.sock" },
+		"at most 100 bytes long":                                   func(c *agent.Config) { c.Listen = "unix:///" + strings.Repeat("a", 100) },
+		"--socket-mode is \"rw\"":                                  func(c *agent.Config) { c.SocketMode = "rw" },
+		"--socket-mode is \"0440\"":                                func(c *agent.Config) { c.SocketMode = "0440" },
+		"--socket-mode is \"1777\"":                                func(c *agent.Config) { c.SocketMode = "1777" },
+		"--max-requests is 0":                                      func(c *agent.Config) { c.MaxRequests = 0 },
+		"--max-requests is 5000":                                   func(c *agent.Config) { c.MaxRequests = 5000 },
+		"--health-listen is \"8081\"":                              func(c *agent.Config) { c.HealthListen = "8081" },
+		"--metrics-listen is \"8081\"":                             func(c *agent.Config) { c.MetricsListen = "8081" },
+		"--allow computeMAC: there is no route":                    func(c *agent.Config) { c.Allow = []string{"computeMAC"} },
 	} {
 		bad := good
 		change(&bad)

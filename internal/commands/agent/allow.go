@@ -35,7 +35,7 @@ func ParseAllow(texts []string) (Allow, error) {
 		}
 	}
 	if len(all) == 0 {
-		return nil, errors.New("--allow is empty, which would let nothing pass; name routes, or leave it out")
+		return nil, errors.New("--allow is empty and would allow no route; name routes, or leave it out")
 	}
 	return all, nil
 }
@@ -77,7 +77,7 @@ func (a Allow) add(rule string, table []routes.Route) error {
 		for text := range strings.SplitSeq(links, ",") {
 			var link schema.HiddenLink
 			if err := link.UnmarshalText([]byte(text)); err != nil {
-				return fmt.Errorf("behind the colon stand keys and lines, in the base64 of a hidden link, separated by commas; %q is none", text)
+				return fmt.Errorf("%q is not a hidden link in base64; after the colon, give the hidden links of keys or key lineages, separated by commas", text)
 			}
 			keys[link] = true
 		}
@@ -103,7 +103,7 @@ func named(name string, table []routes.Route) (routes.Route, error) {
 			return r, fmt.Errorf("there is no route %q; did you mean %s?", name, r.Name)
 		}
 	}
-	return routes.Route{}, fmt.Errorf("there is no route %q; docs/openapi.json has their names, as operationId", name)
+	return routes.Route{}, fmt.Errorf("there is no route %q; use an operationId from docs/openapi.json", name)
 }
 
 // let adds keys to the allowed keys of a route.
@@ -111,9 +111,9 @@ func (a Allow) let(r routes.Route, keys Keys) error {
 	before, there := a[r.Name]
 	switch {
 	case keys != nil && !r.NamesKeys():
-		return fmt.Errorf("a request of %s names no key; leave the colon out, with what is behind it", r.Name)
+		return fmt.Errorf("requests of %s name no key; leave out the colon and the text after it", r.Name)
 	case there && (before == nil) != (keys == nil):
-		return fmt.Errorf("%s is let pass for every key as well as for some; drop one of the two", r.Name)
+		return fmt.Errorf("%s is allowed for all keys and also for some keys; remove one of the two rules", r.Name)
 	case keys == nil:
 		a[r.Name] = nil
 		return nil
@@ -129,7 +129,7 @@ func (a Allow) let(r routes.Route, keys Keys) error {
 		n += len(of)
 	}
 	if n > maxKeys {
-		return fmt.Errorf("there are more than %d keys in all rules", maxKeys)
+		return fmt.Errorf("all rules together must have at most %d keys", maxKeys)
 	}
 	return nil
 }

@@ -21,16 +21,16 @@ type flags struct {
 
 func (o *flags) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.Server, "server", "", "URL of the key server's API, for instance https://keyserver.keyserver-system.svc")
-	f.StringVar(&o.CAFile, "ca-file", "", "PEM certificates that the API's own is checked against, read again for each connection; default: the system's")
-	f.StringVar(&o.ExternalURL, "external-url", "", "URL by which the key server knows itself (serve --external-url), where that is not --server; DPoP proofs are for it")
+	f.StringVar(&o.CAFile, "ca-file", "", "PEM file with the CA certificates that verify the key server's certificate, read again for each connection; default: those of the system")
+	f.StringVar(&o.ExternalURL, "external-url", "", "the key server's own URL (serve --external-url), if it differs from --server; DPoP proofs are for it")
 	f.StringVar(&o.TokenFile, "token-file", "", "file with the projected token of the Pod's service account, read again at each login")
-	f.StringVar(&o.Listen, "listen", DefaultListen, "where the workload calls: unix:///PATH, or host:port of loopback; anything else is refused")
+	f.StringVar(&o.Listen, "listen", DefaultListen, "address for the workload's requests: unix:///PATH, or host:port of loopback")
 	f.StringVar(&o.SocketMode, "socket-mode", DefaultSocketMode, "permissions of the socket, in octal digits")
-	f.StringArrayVar(&o.Allow, "allow", nil, "ROUTE[,ROUTE...][:KEY[,KEY...]] that passes, by its operationId, where there are keys only for those; may be given often; default: all but what opens or ends sessions or changes accounts")
-	f.IntVar(&o.MaxRequests, "max-requests", DefaultMaxRequests, "requests that may be under way at once")
+	f.StringArrayVar(&o.Allow, "allow", nil, "ROUTE[,ROUTE...][:KEY[,KEY...]]: allowed operationIds, and the only keys for them; may be given several times; default: all routes except those that open or end sessions, or change accounts")
+	f.IntVar(&o.MaxRequests, "max-requests", DefaultMaxRequests, "maximum number of concurrent requests")
 	f.StringVar(&o.HealthListen, "health-listen", "", "address of /livez and /readyz over plain HTTP; default: only at --listen")
 	f.StringVar(&o.MetricsListen, "metrics-listen", "", "address of /metrics over plain HTTP; default: off")
-	f.BoolVar(&o.check, "check", false, "ask the agent at --listen whether it is ready, and end; for the probes of a container")
+	f.BoolVar(&o.check, "check", false, "check whether the agent at --listen is ready, and exit; for exec probes of a container")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 }
 
@@ -48,14 +48,15 @@ func Command() *cobra.Command {
 	var o flags
 	cmd := &cobra.Command{
 		Use:   "agent",
-		Short: "Call a key server for the workload of one Pod, which needs no credential",
-		Long: "Take calls of /api from the workload of the same Pod, on a unix socket or on loopback,\n" +
-			"and make them at a key server: log in by the projected token of the Pod's service\n" +
-			"account, bind the session to a key that only this process has, log in again when it\n" +
-			"ends, and try again what may be tried again. Whoever reaches the socket acts as the\n" +
-			"Pod, so that it is for that Pod alone. See docs/workloads.md. Each flag can also be\n" +
-			"given as an environment variable: --token-file as KEYSERVER_TOKEN_FILE; several\n" +
-			"rules of --allow stand in one, separated by spaces.",
+		Short: "Forward the requests of one Pod's workload, which needs no credential, to a key server",
+		Long: "Accept requests to /api from the workload of the same Pod, on a unix socket or on\n" +
+			"loopback, and forward them to a key server. The agent logs in with the projected token\n" +
+			"of the Pod's service account and binds the session to a key that only this process has.\n" +
+			"It logs in again when the session ends, and retries requests that are safe to retry.\n" +
+			"Every process that can reach the socket acts as the Pod, so do not share it with other\n" +
+			"Pods. See docs/workloads.md. An environment variable can set each flag: for example,\n" +
+			"KEYSERVER_TOKEN_FILE sets --token-file. KEYSERVER_ALLOW can have several rules,\n" +
+			"separated by spaces.",
 		Args:        program.NoArgs,
 		Annotations: map[string]string{program.Serves: program.AsService},
 		RunE: program.Runs(func(cmd *cobra.Command) error {

@@ -84,7 +84,7 @@ func (x *exchange) handle() error {
 	case x.agent.places <- struct{}{}:
 		defer func() { <-x.agent.places }()
 	default:
-		return refuse(overloaded, fmt.Sprintf("%d requests are under way (--max-requests)", x.agent.cfg.MaxRequests)).later(time.Second)
+		return refuse(overloaded, fmt.Sprintf("the limit of concurrent requests is reached (--max-requests %d)", x.agent.cfg.MaxRequests)).later(time.Second)
 	}
 	found, allow, err := x.agent.finder.Find(x.r)
 	if err != nil {
@@ -96,7 +96,7 @@ func (x *exchange) handle() error {
 	x.route = found.Name
 	keys, ok := x.agent.allow.Permit(found.Name)
 	if !ok {
-		return refuse(routeRefused, fmt.Sprintf("the agent does not let %s pass; --allow says what passes", found.Name))
+		return refuse(routeRefused, fmt.Sprintf("the agent does not allow the route %s; name it in a rule of --allow", found.Name))
 	}
 	attempt := found.Timeout + answerTime
 	ctx, cancel := context.WithTimeout(x.r.Context(), attemptsTime*attempt)
@@ -131,14 +131,14 @@ var credentials = []string{"Authorization", "Proxy-Authorization", "Dpop", "Cook
 func (x *exchange) caller() error {
 	for _, name := range credentials {
 		if _, sent := x.r.Header[name]; sent {
-			return refuse(credentialSent, fmt.Sprintf("the request has a header %s; leave it out: the agent logs in itself, and passes no other credential on", name))
+			return refuse(credentialSent, fmt.Sprintf("the request has a header %s; leave it out, because the agent uses its own session and forwards no other credential", name))
 		}
 	}
 	if x.agent.local {
 		return nil
 	}
 	if _, page := x.r.Header["Origin"]; page || !forLoopback(x.r.Host) {
-		return refuse(callerRefused, "the agent is there for programs of its Pod; a request has no header Origin, and its Host is localhost or a loopback address")
+		return refuse(callerRefused, "the agent serves only programs of its Pod; send no Origin header, and use localhost or a loopback address as Host")
 	}
 	return nil
 }
@@ -212,11 +212,11 @@ func (x *exchange) readStream(f client.Forwarded, found *routes.Found, keys Keys
 
 func (k Keys) check(route string, named ...schema.HiddenLink) error {
 	if len(named) == 0 {
-		return refuse(keyRefused, fmt.Sprintf("the request names no key; of %s only those pass that name one of --allow", route))
+		return refuse(keyRefused, fmt.Sprintf("the request names no key; the agent allows %s only for the keys of --allow", route))
 	}
 	for _, key := range named {
 		if !k[key] {
-			return refuse(keyRefused, fmt.Sprintf("the agent does not let %s pass for the key or line %s; --allow says for which", route, key))
+			return refuse(keyRefused, fmt.Sprintf("the agent does not allow %s for the key or key lineage %s; name it in a rule of --allow", route, key))
 		}
 	}
 	return nil
@@ -290,7 +290,7 @@ func (x *exchange) ended(ctx context.Context, f client.Forwarded, err error) err
 	case x.written:
 		return err // either side may have closed the connection
 	case x.r.Context().Err() != nil:
-		return fault.New(fault.RequestTimeout, "the workload has gone")
+		return fault.New(fault.RequestTimeout, "the workload closed the connection")
 	}
 	if why := x.agent.note(err); why != nil {
 		return why
@@ -301,9 +301,9 @@ func (x *exchange) ended(ctx context.Context, f client.Forwarded, err error) err
 	case errors.As(err, &e):
 		return fault.New(fault.BadRequest, "%s", e.Detail)
 	case errors.As(err, &n) && (!n.Sent || f.Method == http.MethodGet):
-		return refuse(unavailable, "the key server does not answer: "+n.Err.Error()).later(time.Second)
+		return refuse(unavailable, "the key server does not respond: "+n.Err.Error()).later(time.Second)
 	case errors.As(err, &n), ctx.Err() != nil:
-		return refuse(noAnswer, "no answer came from the key server; what was asked for may have been done, so look before asking again: "+err.Error())
+		return refuse(noAnswer, "the key server did not respond, but may have performed the request; check this before you repeat it: "+err.Error())
 	default:
 		return err
 	}
@@ -314,8 +314,8 @@ func (x *exchange) refuse(err error) {
 	if !errors.As(err, &own) {
 		f := fault.As(err)
 		if f == nil {
-			f = fault.New(fault.OpFailed, "the request could not be passed on; the log of the agent tells why")
-			x.agent.cfg.Logger.Error("a request could not be passed on", "route", x.route, "error", err.Error())
+			f = fault.New(fault.OpFailed, "the request could not be forwarded; see the log of the agent for the reason")
+			x.agent.cfg.Logger.Error("a request could not be forwarded", "route", x.route, "error", err.Error())
 		}
 		own = refusalOf(f)
 	}

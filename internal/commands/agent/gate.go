@@ -56,7 +56,7 @@ func (g *gate) passed() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.reached {
-		g.logger.Info("the key server answers, and takes the session")
+		g.logger.Info("the key server responds and accepts the session")
 	}
 	g.tried, g.reached, g.why, g.failures = true, true, nil, 0
 }
@@ -66,7 +66,7 @@ func (g *gate) lost(err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.reached {
-		g.logger.Warn("the key server does not answer", "error", err.Error())
+		g.logger.Warn("the key server does not respond", "error", err.Error())
 	}
 	g.tried, g.reached = true, false
 }
@@ -84,7 +84,7 @@ func (g *gate) failed(err error) *refusal {
 	most := refusePause
 	if client.IsUnavailable(err) {
 		most = awayPause
-		g.why = refuse(unavailable, "the key server does not answer a login: "+err.Error())
+		g.why = refuse(unavailable, "the key server does not respond to a login: "+err.Error())
 	} else {
 		g.why = refuse(loginFailed, g.explain(err))
 	}
@@ -96,17 +96,17 @@ func (g *gate) failed(err error) *refusal {
 	}
 	g.failures++
 	g.tried, g.reached, g.until = true, false, now.Add(pause)
-	g.logger.Warn("no session", "code", g.why.code, "detail", g.why.detail, "retryIn", pause.Round(time.Millisecond).String())
+	g.logger.Warn("the agent has no session", "code", g.why.code, "detail", g.why.detail, "retryIn", pause.Round(time.Millisecond).String())
 	again := *g.why
 	return again.later(pause)
 }
 
 func (g *gate) explain(err error) string {
 	if refused(err) {
-		return "the key server refuses the token; " + g.token.doubt(g.clock())
+		return "the key server rejects the token; " + g.token.doubt(g.clock())
 	}
 	if client.IsCode(err, "PROOF_URI_MISMATCH") {
-		return "the key server knows itself by another URL than --server, and takes no proof for that; give its own as --external-url: " + err.Error()
+		return "the key server's own URL differs from --server, so it rejects proofs for --server; give its own URL as --external-url: " + err.Error()
 	}
 	return err.Error()
 }
@@ -122,9 +122,9 @@ func (g *gate) ready() *refusal {
 		again := *g.why
 		return again.later(g.until.Sub(g.clock()))
 	case g.tried:
-		return refuse(unavailable, "the key server does not answer").later(probeEvery)
+		return refuse(unavailable, "the key server does not respond").later(probeEvery)
 	default:
-		return refuse(unavailable, "the key server was not asked yet").later(probeEvery)
+		return refuse(unavailable, "the agent has not sent a request to the key server yet").later(probeEvery)
 	}
 }
 

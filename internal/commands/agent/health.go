@@ -28,7 +28,7 @@ const (
 // last request.
 func (a *Agent) health(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path != livePath && r.URL.Path != readyPath {
-		refusalOf(fault.New(fault.NotFound, "there is no such path; there are %s and %s", livePath, readyPath)).write(w)
+		refusalOf(fault.New(fault.NotFound, "there is no such path; use %s or %s", livePath, readyPath)).write(w)
 		return
 	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -68,7 +68,7 @@ func Check(ctx context.Context, listen string) error {
 	}
 	resp, err := transport.RoundTrip(req)
 	if err != nil {
-		return fmt.Errorf("no agent answers at %s: %w", listen, err)
+		return fmt.Errorf("no agent responds at %s: %w", listen, err)
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxProbe))
@@ -77,7 +77,7 @@ func Check(ctx context.Context, listen string) error {
 	}
 	var said schema.Error
 	if json.Unmarshal(text, &said) != nil || said.Code == "" {
-		return fmt.Errorf("what answers at %s is no agent: status %d", listen, resp.StatusCode)
+		return fmt.Errorf("the server at %s is not an agent: it responds with status %d", listen, resp.StatusCode)
 	}
 	return errors.New("not ready: " + said.Code + ": " + said.Detail)
 }

@@ -23,16 +23,16 @@ func newMetrics(into prometheus.Registerer, a *Agent) *metrics {
 		}, []string{"route", "code"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "keyserver_agent_request_duration_seconds",
-			Help:    "Time from a request's header to the end of its answer.",
+			Help:    "Time from the header of a request to the end of its response.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 15, 60},
 		}, []string{"route"}),
 	}
 	into.MustRegister(m.requests, m.duration,
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "keyserver_agent_requests_in_flight", Help: "Requests under way."},
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "keyserver_agent_requests_in_flight", Help: "Requests in progress."},
 			func() float64 { return float64(len(a.places)) }),
-		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "keyserver_agent_logins_total", Help: "Logins that were tried."},
+		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "keyserver_agent_logins_total", Help: "Attempted logins."},
 			func() float64 { return float64(a.token.logins.Load()) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "keyserver_agent_ready", Help: "Whether the key server took the agent's session when it was last asked."},
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "keyserver_agent_ready", Help: "1 if the key server accepted the agent's session in the last check, otherwise 0."},
 			func() float64 {
 				if a.gate.ready() != nil {
 					return 0

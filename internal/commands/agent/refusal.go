@@ -31,12 +31,12 @@ func code(name string, status int, meaning string) Code {
 var (
 	credentialSent = code("AGENT_CREDENTIAL_SENT", http.StatusBadRequest, "The request has a credential (Authorization, Proxy-Authorization, DPoP, Cookie). Leave it out: the agent has one.")
 	callerRefused  = code("AGENT_CALLER_REFUSED", http.StatusForbidden, "The request comes from a web page, or is for another host than loopback.")
-	routeRefused   = code("AGENT_ROUTE_NOT_ALLOWED", http.StatusForbidden, "No --allow lets the route pass, or none does and the route opens or ends sessions, or changes accounts.")
-	keyRefused     = code("AGENT_KEY_NOT_ALLOWED", http.StatusForbidden, "The request names no key, or one that --allow does not let pass.")
+	routeRefused   = code("AGENT_ROUTE_NOT_ALLOWED", http.StatusForbidden, "No rule of --allow names the route. Without any rule, routes that open or end sessions or change accounts are not allowed.")
+	keyRefused     = code("AGENT_KEY_NOT_ALLOWED", http.StatusForbidden, "The request names no key, or a key that --allow does not allow.")
 	overloaded     = code("AGENT_OVERLOADED", http.StatusServiceUnavailable, "As many requests as --max-requests allows are in progress.")
-	loginFailed    = code("AGENT_LOGIN_FAILED", http.StatusServiceUnavailable, "The agent has no session, because the key server refuses its token or there is none. It tries again by itself.")
+	loginFailed    = code("AGENT_LOGIN_FAILED", http.StatusServiceUnavailable, "The agent has no session, because it has no token or the key server rejects the token. The agent tries again by itself.")
 	unavailable    = code("AGENT_SERVER_UNAVAILABLE", http.StatusServiceUnavailable, "The key server cannot be reached. Nothing was done.")
-	noAnswer       = code("AGENT_NO_ANSWER", http.StatusBadGateway, "The connection ended, or the time did, before the key server responded. It may have performed the request.")
+	noAnswer       = code("AGENT_NO_ANSWER", http.StatusBadGateway, "The connection or the time limit ended before the key server responded. The key server may have performed the request.")
 )
 
 // refusal is an error response of the agent.

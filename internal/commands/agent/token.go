@@ -47,7 +47,7 @@ func (t *token) read() (string, error) {
 	}
 	token := strings.TrimSpace(string(text))
 	if token == "" || len(text) > maxToken {
-		return "", errors.New(t.file + " holds no token")
+		return "", errors.New(t.file + " contains no token")
 	}
 	return token, nil
 }
@@ -87,16 +87,16 @@ func (t *token) doubt(now time.Time) string {
 	var c claims
 	middle := strings.Split(text, ".")
 	if len(middle) != 3 {
-		return t.file + " holds no token of the form of a service account's"
+		return t.file + " does not contain a service account token"
 	}
 	payload, err := base64.RawURLEncoding.DecodeString(middle[1])
 	if err != nil || json.Unmarshal(payload, &c) != nil {
-		return t.file + " holds no token of the form of a service account's"
+		return t.file + " does not contain a service account token"
 	}
 	if expired := time.Unix(int64(c.Expires), 0).UTC(); c.Expires > 0 && !now.Before(expired) {
-		return fmt.Sprintf("the token in %s expired at %s: kubelet should have put a new one there", t.file, expired.Format(time.RFC3339))
+		return fmt.Sprintf("the token in %s expired at %s; kubelet should have replaced it", t.file, expired.Format(time.RFC3339))
 	}
-	return fmt.Sprintf("the token in %s is of %q, by %q, for %q: compare with docs/workloads.md, and see whether there is a Principal for it",
+	return fmt.Sprintf("the token in %s has the subject %q, the issuer %q and the audience %q; compare them with docs/workloads.md, and check that the subject has a Principal",
 		t.file, c.Subject, c.Issuer, strings.Join(c.Audience, " "))
 }
 

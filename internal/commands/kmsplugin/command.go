@@ -25,23 +25,23 @@ func Command() *cobra.Command {
 	var o flags
 	cmd := &cobra.Command{
 		Use:   "kms",
-		Short: "Let a kube-apiserver encrypt what it stores by a line of keys (KMS v2)",
-		Long: "Serve the Kubernetes KMS v2 API at a Unix socket, in front of a line of AES-256 keys of a\n" +
-			"key server: what kube-apiserver stores is then encrypted in etcd, and the keys never\n" +
-			"leave the key server. It logs in by a service account token, which is read anew at each\n" +
-			"login, and binds its session to a key in memory. docs/kms.md says how it is set up, how\n" +
-			"keys are rotated, and what happens while the key server is away.",
+		Short: "Encrypt the storage of a kube-apiserver with a key lineage (KMS v2)",
+		Long: "Serve the Kubernetes KMS v2 API at a Unix socket, with a lineage of AES-256 keys of a key\n" +
+			"server. kube-apiserver then stores encrypted objects in etcd, and the keys never leave\n" +
+			"the key server. The plugin logs in with a service account token, which it reads again at\n" +
+			"each login, and binds its session to a key in memory. docs/kms.md describes the setup,\n" +
+			"the rotation of keys, and the effects of an unavailable key server.",
 		Args:        program.NoArgs,
 		Annotations: map[string]string{program.Serves: program.AsService},
 		RunE:        program.Runs(o.run),
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.Server, "server", "", "URL of the key server's API, for instance https://keys.example:8443")
-	f.StringVar(&o.ExternalURL, "external-url", "", "URL by which the key server knows itself (serve --external-url), if not by --server; DPoP proofs are for it")
-	f.StringVar(&o.CAFile, "ca-file", "", "PEM certificates that the API's own is checked against, read again when they change; default: the system's")
-	f.StringVar(&o.TokenFile, "token-file", "", "absolute path of the service account token to log in with; it is read at each login")
-	f.StringVar(&o.lineage, "lineage", "", "hidden link of the first key of the line, in base64")
-	f.StringVar(&o.listen, "listen", "", "unix:// and the absolute path of the socket, which is for the user of this process alone")
+	f.StringVar(&o.ExternalURL, "external-url", "", "the key server's own URL (serve --external-url), if it differs from --server; DPoP proofs are for it")
+	f.StringVar(&o.CAFile, "ca-file", "", "PEM file with the CA certificates that verify the key server's certificate, read again when it changes; default: those of the system")
+	f.StringVar(&o.TokenFile, "token-file", "", "absolute path of the service account token for logins; the file is read at each login")
+	f.StringVar(&o.lineage, "lineage", "", "key lineage to encrypt with: the hidden link of its first key, in base64")
+	f.StringVar(&o.listen, "listen", "", "unix:// and the absolute path of the socket, which only the user of this process can open")
 	f.StringVar(&o.Metrics, "metrics-listen", "", "address of /metrics, /healthz and /readyz over plain HTTP; default: off")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 	return cmd
@@ -52,7 +52,7 @@ func (o *flags) run(cmd *cobra.Command) error {
 		return err
 	}
 	return Run(cmd.Context(), o.Config, func() {
-		fmt.Fprintf(cmd.OutOrStdout(), "ready: %s (line %s of %s)\n", o.listen, o.Lineage, o.Server)
+		fmt.Fprintf(cmd.OutOrStdout(), "ready: %s (lineage %s of %s)\n", o.listen, o.Lineage, o.Server)
 	})
 }
 

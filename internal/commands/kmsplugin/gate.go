@@ -34,8 +34,8 @@ func (p *plugin) each(ctx context.Context, in any, about *grpc.UnaryServerInfo, 
 	defer cancel()
 	defer func() {
 		if v := recover(); v != nil {
-			p.logger.Error("a mistake of the program, please report it", "panic", v, "stack", string(debug.Stack()))
-			err = refusef(codes.Internal, "a mistake of the plugin; its log has more")
+			p.logger.Error("internal error, please report it", "panic", v, "stack", string(debug.Stack()))
+			err = refusef(codes.Internal, "internal error of the plugin; see its log")
 		}
 		err = coded(err)
 		p.note(ctx, method, uid, keyOf(answer, in), err, p.clock().Sub(began))
@@ -44,7 +44,7 @@ func (p *plugin) each(ctx context.Context, in any, about *grpc.UnaryServerInfo, 
 	case p.places <- struct{}{}:
 		defer func() { <-p.places }()
 	case <-ctx.Done():
-		return nil, refusef(codes.Unavailable, "%d calls are under way, and none has ended in time", maxUnderWay)
+		return nil, refusef(codes.Unavailable, "the limit of %d concurrent calls is reached, and none of them ended in time; try again", maxUnderWay)
 	}
 	purpose := "kms " + method
 	if uid != "" {

@@ -20,14 +20,14 @@ type metrics struct {
 func newMetrics(logger *slog.Logger) *metrics {
 	return &metrics{
 		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "keyserver_kms_calls_total", Help: "Calls of the KMS v2 API, by method and by the gRPC code of the answer.",
+			Name: "keyserver_kms_calls_total", Help: "Calls of the KMS v2 API, by method and by the gRPC code of the response.",
 		}, []string{"method", "code"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "keyserver_kms_call_seconds", Help: "How long calls of the KMS v2 API took; kube-apiserver waits for 3 s unless it is configured otherwise.",
+			Name: "keyserver_kms_call_seconds", Help: "Duration of calls of the KMS v2 API; kube-apiserver waits 3 s by default.",
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2, 3, 5, 10},
 		}, []string{"method"}),
 		generation: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "keyserver_kms_key_generation", Help: "Which key of its line encrypted last, from 1; 0 while none has.",
+			Name: "keyserver_kms_key_generation", Help: "Generation of the key that encrypted last, from 1; 0 before the first encryption.",
 		}),
 		accepts: listener.NewAccepts("keyserver_kms_accept_failures_total", logger),
 	}

@@ -97,7 +97,7 @@ func (p *plugin) Encrypt(ctx context.Context, in *kms.EncryptRequest) (*kms.Encr
 	plain := in.GetPlaintext()
 	defer clear(plain)
 	if len(plain) == 0 || len(plain) > maxPlain {
-		return nil, refusef(codes.InvalidArgument, "plaintext has %d bytes; 1 to %d are encrypted", len(plain), maxPlain)
+		return nil, refusef(codes.InvalidArgument, "plaintext has %d bytes; it must have 1 to %d", len(plain), maxPlain)
 	}
 	out, err := p.encrypt(ctx, plain, forAPIServer)
 	if err != nil {
@@ -111,11 +111,11 @@ func (p *plugin) Decrypt(ctx context.Context, in *kms.DecryptRequest) (*kms.Decr
 	sealed, key := in.GetCiphertext(), schema.HiddenLink("")
 	switch {
 	case len(sealed) == 0 || len(sealed) > maxCiphertext:
-		return nil, refusef(codes.InvalidArgument, "ciphertext has %d bytes; 1 to %d are decrypted", len(sealed), maxCiphertext)
+		return nil, refusef(codes.InvalidArgument, "ciphertext has %d bytes; it must have 1 to %d", len(sealed), maxCiphertext)
 	case len(in.GetKeyId()) > maxKeyID || key.UnmarshalText([]byte(in.GetKeyId())) != nil:
-		return nil, refusef(codes.InvalidArgument, "key_id is not the hidden link of a key, in base64, as this plugin gives it: was another plugin at this socket?")
+		return nil, refusef(codes.InvalidArgument, "key_id is not a hidden link in base64, as this plugin returns it; check whether another plugin used this socket before")
 	case len(in.GetAnnotations()) > 0:
-		return nil, refusef(codes.InvalidArgument, "annotations has %d entries; this plugin gives none: was another plugin at this socket?", len(in.GetAnnotations()))
+		return nil, refusef(codes.InvalidArgument, "annotations has %d entries, but this plugin returns none; check whether another plugin used this socket before", len(in.GetAnnotations()))
 	}
 	plain, err := p.decrypt(ctx, sealed, forAPIServer, key)
 	if err != nil {
@@ -144,7 +144,7 @@ func (p *plugin) look(ctx context.Context) (sight, error) {
 		again, err := p.decrypt(ctx, sealed.Ciphertext, forStatus, sealed.TTag)
 		if err == nil && string(again) != sample {
 			p.forget()
-			err = refusef(codes.Internal, "the key server decrypts something else than it has just encrypted")
+			err = refusef(codes.Internal, "the key server decrypted a ciphertext, but not to the text that it had encrypted")
 		}
 		return p.seen(), err
 	})
@@ -161,7 +161,7 @@ func (p *plugin) encrypt(ctx context.Context, plain []byte, use string) (schema.
 	}
 	if err != nil {
 		p.forget()
-		return schema.EncryptResponse{}, fmt.Errorf("encrypt by the line %s: %w", p.lineage, err)
+		return schema.EncryptResponse{}, fmt.Errorf("encrypt with the key lineage %s: %w", p.lineage, err)
 	}
 	p.saw(out.TTag, out.Generation)
 	return out, nil
@@ -171,11 +171,11 @@ func (p *plugin) encrypt(ctx context.Context, plain []byte, use string) (schema.
 func believe(out schema.EncryptResponse, plain []byte) error {
 	switch {
 	case out.TTag == "":
-		return refusef(codes.Internal, "the key server does not say which key it encrypted with")
+		return refusef(codes.Internal, "the key server's response does not name the key that encrypted")
 	case len(out.Ciphertext) == 0 || len(out.Ciphertext) > maxCiphertext:
-		return refusef(codes.Internal, "the key server answers %d bytes of ciphertext, where 1 to %d are", len(out.Ciphertext), maxCiphertext)
+		return refusef(codes.Internal, "the key server returned %d bytes of ciphertext; it must return 1 to %d", len(out.Ciphertext), maxCiphertext)
 	case len(plain) >= telling && bytes.Contains(out.Ciphertext, plain):
-		return refusef(codes.Internal, "the key server answers what it was to encrypt")
+		return refusef(codes.Internal, "the key server returned the plaintext in the ciphertext")
 	}
 	return nil
 }
@@ -188,11 +188,11 @@ func (p *plugin) decrypt(ctx context.Context, sealed []byte, use string, key sch
 	})
 	if err == nil && out.TTag != key {
 		clear(out.Data)
-		err = refusef(codes.InvalidArgument, "the ciphertext is of another key, %s", out.TTag)
+		err = refusef(codes.InvalidArgument, "another key encrypted the ciphertext: %s", out.TTag)
 	}
 	if err != nil {
 		p.forget()
-		return nil, fmt.Errorf("decrypt by the line %s what its key %s encrypted: %w", p.lineage, key, err)
+		return nil, fmt.Errorf("decrypt with the key lineage %s a ciphertext of its key %s: %w", p.lineage, key, err)
 	}
 	p.opened(key)
 	return out.Data, nil
@@ -214,7 +214,7 @@ func (p *plugin) saw(key schema.HiddenLink, generation int) {
 	defer p.mu.Unlock()
 	if p.last.key != key {
 		if p.last.key != "" {
-			p.logger.Info("another key of the line encrypts", "key", key.String(), "generation", generation, "before", p.last.key.String())
+			p.logger.Info("the key lineage encrypts with another key now", "key", key.String(), "generation", generation, "before", p.last.key.String())
 		}
 		p.last = sight{key: key, generation: generation}
 	}

@@ -198,9 +198,9 @@ func TestLyingKeyServer(t *testing.T) {
 		"NoKey":             {encrypts(func(out *schema.EncryptResponse) { out.TTag = "" }), "which key"},
 		"NoCiphertext":      {encrypts(func(out *schema.EncryptResponse) { out.Ciphertext = nil }), "0 bytes of ciphertext"},
 		"MuchCiphertext":    {encrypts(func(out *schema.EncryptResponse) { out.Ciphertext = make([]byte, maxCiphertext+1) }), "1025 bytes of ciphertext"},
-		"NotEncrypted":      {encrypts(func(out *schema.EncryptResponse) { out.Ciphertext = []byte("-" + sample) }), "what it was to encrypt"},
-		"AnotherPlaintext":  {decrypts(func(out *schema.DecryptResponse) { out.Data = []byte("another") }), "something else"},
-		"AnotherKeyDecrypt": {decrypts(func(out *schema.DecryptResponse) { out.TTag = second }), "of another key"},
+		"NotEncrypted":      {encrypts(func(out *schema.EncryptResponse) { out.Ciphertext = []byte("-" + sample) }), "the plaintext in the ciphertext"},
+		"AnotherPlaintext":  {decrypts(func(out *schema.DecryptResponse) { out.Data = []byte("another") }), "not to the text"},
+		"AnotherKeyDecrypt": {decrypts(func(out *schema.DecryptResponse) { out.TTag = second }), "another key encrypted"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := serve(t, tc.keys)
@@ -252,7 +252,7 @@ func TestKeyIDFollowsTheLine(t *testing.T) {
 	if err != nil || string(plain.GetPlaintext()) != "seed" {
 		t.Errorf("%v, %v", plain, err)
 	}
-	if _, err := s.Decrypt(t.Context(), &kms.DecryptRequest{Ciphertext: answer.GetCiphertext(), KeyId: second.String()}); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "of another key, "+line.String()) {
+	if _, err := s.Decrypt(t.Context(), &kms.DecryptRequest{Ciphertext: answer.GetCiphertext(), KeyId: second.String()}); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "another key encrypted the ciphertext: "+line.String()) {
 		t.Errorf("under the id of another key: %v", err)
 	}
 	if _, err := s.Decrypt(t.Context(), &kms.DecryptRequest{Ciphertext: []byte(string(line) + "|" + forStatus + "|x"), KeyId: line.String()}); status.Code(err) != codes.InvalidArgument {
@@ -283,7 +283,7 @@ func TestCodes(t *testing.T) {
 			ctx := t.Context()
 			s := serve(t, &pretended{key: line, encrypt: func(context.Context, *schema.EncryptResponse) error { return tc.err }})
 			_, err := s.Encrypt(ctx, &kms.EncryptRequest{Plaintext: []byte("seed"), Uid: "u"})
-			if status.Code(err) != tc.code || !strings.Contains(err.Error(), "encrypt by the line "+line.String()) || !strings.Contains(err.Error(), "why") {
+			if status.Code(err) != tc.code || !strings.Contains(err.Error(), "encrypt with the key lineage "+line.String()) || !strings.Contains(err.Error(), "why") {
 				t.Errorf("got %v, want %s", err, tc.code)
 			}
 			if _, err := s.Status(ctx, &kms.StatusRequest{}); status.Code(err) == codes.OK {

@@ -62,7 +62,7 @@ func Run(ctx context.Context, c Config, ready func()) error {
 	// The session is bound to a key that only this process has.
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return fmt.Errorf("make the key of the session: %w", err)
+		return fmt.Errorf("create the key of the session: %w", err)
 	}
 	link, err := newConnection(c, key)
 	if err != nil {
@@ -127,7 +127,7 @@ func (p *plugin) serve(ctx context.Context, socket, observed net.Listener) error
 	case failure = <-ended:
 		running--
 		if failure == nil {
-			failure = errors.New("a listener ended by itself")
+			failure = errors.New("a listener stopped unexpectedly")
 		}
 	}
 	cancel()
@@ -152,9 +152,9 @@ func (p *plugin) firstLook(ctx context.Context) {
 	defer cancel()
 	switch s, err := p.look(ctx); {
 	case err == nil:
-		p.logger.Info("the line of keys encrypts", "lineage", p.lineage.String(), "key", s.key.String(), "generation", s.generation)
+		p.logger.Info("the key lineage encrypts", "lineage", p.lineage.String(), "key", s.key.String(), "generation", s.generation)
 	case !errors.Is(err, context.Canceled):
-		p.logger.Error("the line of keys cannot be used now; it is tried again whenever the plugin is asked", "lineage", p.lineage.String(), "error", brief.Clip(err.Error(), maxSentence))
+		p.logger.Error("the key lineage cannot be used now; the plugin tries again at each call", "lineage", p.lineage.String(), "error", brief.Clip(err.Error(), maxSentence))
 	}
 }
 
