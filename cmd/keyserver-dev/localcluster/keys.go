@@ -34,7 +34,7 @@ func newKeyPair(dir string) (keyPair, error) {
 	}
 	der, err := identity.MarshalKey()
 	if err != nil {
-		return keyPair{}, fmt.Errorf("spell a key: %w", err)
+		return keyPair{}, fmt.Errorf("encode a key: %w", err)
 	}
 	k := keyPair{
 		ca: filepath.Join(dir, "ca.crt"), certificate: filepath.Join(dir, "tls.crt"), key: filepath.Join(dir, "tls.key"),

@@ -55,7 +55,7 @@ type Options struct {
 func Start(ctx context.Context, o Options) (*Cluster, error) {
 	for _, name := range []string{"etcd", "kube-apiserver"} {
 		if _, err := os.Stat(filepath.Join(o.Assets, name)); err != nil {
-			return nil, fmt.Errorf("%s is not in %q; run \"make run\", which provides it, or set KUBEBUILDER_ASSETS", name, o.Assets)
+			return nil, fmt.Errorf("%s is not in the directory %q; run \"make run\", which provides it, or set --assets or KUBEBUILDER_ASSETS", name, o.Assets)
 		}
 	}
 	etcdDir, certDir := filepath.Join(o.Dir, "etcd"), filepath.Join(o.Dir, "apiserver")
@@ -125,7 +125,7 @@ func (c *Cluster) startEtcd(ctx context.Context, o Options, keys keyPair, dir st
 func (c *Cluster) admit(address string, keys keyPair, dir string) (tokenFile string, err error) {
 	accounts, err := keyutil.MakeEllipticPrivateKeyPEM()
 	if err != nil {
-		return "", fmt.Errorf("make a key for service accounts: %w", err)
+		return "", fmt.Errorf("create a key for service accounts: %w", err)
 	}
 	secret := make([]byte, 32)
 	if _, err := rand.Read(secret); err != nil {
@@ -188,9 +188,9 @@ func (c *Cluster) Ended() <-chan error {
 	go func() { // at the latest until Stop
 		select {
 		case <-c.etcd.exited:
-			ended <- fmt.Errorf("etcd ended: %w", c.etcd.ended())
+			ended <- fmt.Errorf("etcd stopped: %w", c.etcd.ended())
 		case <-c.apiserver.exited:
-			ended <- fmt.Errorf("kube-apiserver ended: %w", c.apiserver.ended())
+			ended <- fmt.Errorf("kube-apiserver stopped: %w", c.apiserver.ended())
 		}
 	}()
 	return ended

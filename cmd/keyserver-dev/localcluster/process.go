@@ -56,7 +56,7 @@ func startProcess(ctx context.Context, log io.Writer, path string, args ...strin
 
 // await returns nil when url responds with 200.
 func (p *process) await(ctx context.Context, c *http.Client, url string) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("it does not answer after %s", startTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("it does not respond within %s", startTimeout))
 	defer cancel()
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
@@ -64,7 +64,7 @@ func (p *process) await(ctx context.Context, c *http.Client, url string) error {
 		err := probe(ctx, c, url)
 		select {
 		case <-p.exited: // another process responded
-			return fmt.Errorf("%s ended before it answered (%w)", p.name, p.ended())
+			return fmt.Errorf("%s stopped before it responded (%w)", p.name, p.ended())
 		default:
 		}
 		if err == nil {
@@ -73,9 +73,9 @@ func (p *process) await(ctx context.Context, c *http.Client, url string) error {
 		select {
 		case <-tick.C:
 		case <-p.exited:
-			return fmt.Errorf("%s ended before it answered (%w)", p.name, p.ended())
+			return fmt.Errorf("%s stopped before it responded (%w)", p.name, p.ended())
 		case <-ctx.Done():
-			return fmt.Errorf("%s: %w; at last: %w", p.name, context.Cause(ctx), err)
+			return fmt.Errorf("%s: %w; the last error was: %w", p.name, context.Cause(ctx), err)
 		}
 	}
 }
@@ -93,7 +93,7 @@ func probe(ctx context.Context, c *http.Client, url string) error {
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("it answers %s", response.Status)
+		return fmt.Errorf("it responds with %s", response.Status)
 	}
 	return nil
 }
@@ -152,7 +152,7 @@ func endLeftovers(etcdDir, certDir string) error {
 			continue
 		}
 		if err := endProcess(pid); err != nil {
-			return fmt.Errorf("process %d of an earlier run still uses %s and cannot be ended: %w", pid, filepath.Dir(etcdDir), err)
+			return fmt.Errorf("process %d of an earlier run still uses %s and cannot be stopped: %w", pid, filepath.Dir(etcdDir), err)
 		}
 	}
 	return nil
@@ -173,5 +173,5 @@ func endProcess(pid int) error {
 		}
 		time.Sleep(pollInterval)
 	}
-	return errors.New("it does not end")
+	return errors.New("it does not stop")
 }

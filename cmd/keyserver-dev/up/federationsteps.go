@@ -19,7 +19,7 @@ func (o *options) printFederationSteps(ctx context.Context, out io.Writer, serve
 	east, west := servers[0], servers[1]
 	link, err := o.remembered(func() (string, error) { return sharedKey(ctx, west, east) })
 	if err != nil {
-		return fmt.Errorf("make a key to try: %w", err)
+		return fmt.Errorf("create a demo key: %w", err)
 	}
 	kubectl := "kubectl"
 	if o.kubeconfig == "" {
@@ -36,20 +36,20 @@ Log in at east and at west:
   EAST=%[2]s; EASTCA=%[3]s; ATEAST=$(login $EAST %[4]s)
   WEST=%[5]s; WESTCA=%[6]s; ATWEST=$(login $WEST %[7]s)
 
-1. Ask east for an HMAC under a key of west, which never leaves west:
+1. Request an HMAC from east with a key that never leaves west:
   hmac() { curl -s --cacert "$EASTCA" -H "Authorization: Bearer $ATEAST" -H "X-Request-Id: $1" $EAST/api/crypto/hmac -d '{"hiddenLink":"%[8]s","data":"aGVsbG8="}'; }
   hmac try-1
 
-2. Both wrote it down under one request id; this is what west wrote:
+2. Both audit logs have this request, with the same request id. Show the rows of west:
   curl -s --cacert "$WESTCA" -H "Authorization: Bearer $ATWEST" "$WEST/api/audit?operation=hmacData&limit=5"
 
-3. Keep east's administrator from west, ask again, and let him back in:
+3. Deny west to the administrator of east, request again, and allow it again:
   kc() { %[9]s --kubeconfig %[10]s "$@"; }
   kc patch principaltrust admin-of-east-at-west --type merge -p '{"spec":{"flag":"restrict"}}'
   until hmac try-2 | grep ACCESS_DENIED; do sleep 0.2; done
   kc patch principaltrust admin-of-east-at-west --type merge -p '{"spec":{"flag":"expose"}}'
 
-4. What is declared, and whether it was verified:
+4. Show the declared objects, and whether they are verified:
   kc get trust -A
 
 Ctrl-C stops everything and keeps the state.

@@ -96,7 +96,7 @@ func (k *kube) waitServed(ctx context.Context, crds []*apiextensionsv1.CustomRes
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return errors.Join(fmt.Errorf("the cluster does not serve %s: %w", missing, ctx.Err()), err)
+			return errors.Join(fmt.Errorf("the cluster does not serve the definition %s: %w", missing, ctx.Err()), err)
 		}
 	}
 }

@@ -20,7 +20,7 @@ import (
 func (o *options) printNextSteps(ctx context.Context, out io.Writer, srv *server.Server, cluster target, k *kube) error {
 	link, err := o.demoKey(ctx, srv)
 	if err != nil {
-		return fmt.Errorf("make a key to try: %w", err)
+		return fmt.Errorf("create a demo key: %w", err)
 	}
 	kubectl := "kubectl"
 	if o.kubeconfig == "" {
@@ -35,16 +35,16 @@ Log in, then try:
   API=%[1]s/api; CA=%[8]s
   SESSION=$(curl -s --cacert "$CA" $API/sessions -d "{\"method\":\"password\",\"name\":\"%[3]s\",\"password\":\"$(cat %[9]s)\"}" | sed -E 's/.*"sessionId":"([^"]+)".*/\1/')
 
-1. An HMAC under a key that never leaves the key server:
+1. Compute an HMAC with a key that never leaves the key server:
   curl -s --cacert "$CA" -H "Authorization: Bearer $SESSION" $API/crypto/hmac -d '{"hiddenLink":"%[5]s","data":"aGVsbG8="}'
 
-2. What is declared, and whether it was verified:
+2. Show the declared objects, and whether they are verified:
   %[6]s --kubeconfig %[7]s get trust -A
 `, srv.URL(), srv.CAFile(), bootstrap.AdminName, srv.FirstPasswordFile(), link, shellWord(kubectl),
 		shellWord(cluster.kubeconfig), shellWord(srv.CAFile()), shellWord(srv.FirstPasswordFile()))
 	if name := k.sampleOf("TrustedCA"); name != "" {
 		fmt.Fprintf(out, `
-3. Remove a CA behind the operator's back, and watch it come back:
+3. Remove a CA without the operator, and watch the operator add it again:
   ID=$(%[1]s --kubeconfig %[2]s get trustedca %[3]s -o jsonpath='{.status.certificateId}')
   curl -s --cacert "$CA" -H "Authorization: Bearer $SESSION" $API/trusted-cas/remove -d "{\"certificateId\":\"$ID\"}"
   %[1]s --kubeconfig %[2]s get trustedca %[3]s -w

@@ -94,7 +94,7 @@ func (o *options) serverConfig(p place) (server.Config, error) {
 	cfg.Providers = o.tokens
 	_, port, err := net.SplitHostPort(o.listen)
 	if err != nil {
-		return server.Config{}, program.Usagef("--listen %q is not host:port; for instance 127.0.0.1:8443", o.listen)
+		return server.Config{}, program.Usagef("--listen is %q; it must be host:port, for instance 127.0.0.1:8443", o.listen)
 	}
 	if p.host == "" {
 		cfg.ExternalListen, cfg.ServerName = net.JoinHostPort(peersHost, besides(port)), peersHost

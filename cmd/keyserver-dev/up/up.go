@@ -41,9 +41,9 @@ func newUp() *cobra.Command {
 		Short: "Start everything on this machine and apply the samples, for a first look",
 		Long: "Start a local control plane (etcd and kube-apiserver) unless --kubeconfig names a\n" +
 			"cluster, install the CRDs, run serve and manager in this process, apply the\n" +
-			"samples, wait until each is Ready, and stay up. State is kept in --dir, and the\n" +
-			"next run continues on it. With --federation there are three key servers, at\n" +
-			"127.0.0.2, 127.0.0.3 and 127.0.0.4, that the operator makes trust each other.",
+			"samples, wait until each is Ready, and run until Ctrl-C. The next run continues with\n" +
+			"the state in --dir. With --federation, there are three key servers, at 127.0.0.2,\n" +
+			"127.0.0.3 and 127.0.0.4, and the operator lets them trust each other.",
 		Args:        program.NoArgs,
 		Annotations: map[string]string{program.Serves: program.AtTerminal},
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -53,11 +53,11 @@ func newUp() *cobra.Command {
 			return o.run(cmd.Context(), cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().StringVar(&o.dir, "dir", ".keyserver", "directory of all state and logs")
+	cmd.Flags().StringVar(&o.dir, "dir", ".keyserver", "directory for all state and logs")
 	cmd.Flags().StringVar(&o.kubeconfig, "kubeconfig", "", "use this cluster instead of starting one")
 	cmd.Flags().StringVar(&o.listen, "listen", "127.0.0.1:8443", "address of the HTTPS API")
 	cmd.Flags().StringVar(&o.assets, "assets", "", "directory with etcd, kube-apiserver and kubectl; default: $KUBEBUILDER_ASSETS")
-	cmd.Flags().BoolVar(&o.federation, "federation", false, "three key servers that trust each other, with the port of --listen; state in DIR/federation")
+	cmd.Flags().BoolVar(&o.federation, "federation", false, "run three key servers that trust each other, on the port of --listen, with state in DIR/federation")
 	cmd.Flags().DurationVar(&o.timeout, "timeout", 2*time.Minute, "how long to wait for the samples to be Ready")
 	return cmd
 }
@@ -68,7 +68,7 @@ func (o *options) complete() (err error) {
 	case o.dir == "":
 		return program.Usagef("--dir must not be empty")
 	case o.timeout <= 0:
-		return program.Usagef("--timeout is %s; it must be longer than nothing", o.timeout)
+		return program.Usagef("--timeout is %s; it must be greater than 0", o.timeout)
 	}
 	if o.dir, err = filepath.Abs(o.dir); err != nil {
 		return err
@@ -116,7 +116,7 @@ func (o *options) run(ctx context.Context, out io.Writer) (err error) {
 
 	cluster, stop, err := o.startCluster(ctx, logFile, steps)
 	if err != nil {
-		return fmt.Errorf("%w; the log is %s", err, logFile.Name())
+		return fmt.Errorf("%w; see the log %s", err, logFile.Name())
 	}
 	defer func() { err = errors.Join(err, stop()) }()
 	if err := o.trustTokens(ctx, cluster.config, logger); err != nil {
@@ -147,7 +147,7 @@ func (o *options) run(ctx context.Context, out io.Writer) (err error) {
 	case err := <-managerDone:
 		return fmt.Errorf("the manager stopped: %w", err)
 	case err := <-cluster.ended:
-		return fmt.Errorf("the control plane is gone: %w; the log is %s", err, logFile.Name())
+		return fmt.Errorf("the control plane stopped: %w; see the log %s", err, logFile.Name())
 	case err := <-anyFailed(ctx, servers):
 		return err
 	}
@@ -191,7 +191,7 @@ func (o *options) declare(ctx context.Context, kube *kube, servers []namedServer
 		return errors.Join(err, tableErr)
 	}
 	if err != nil {
-		return fmt.Errorf("not every object is Ready: %w; the log is %s", err, log)
+		return fmt.Errorf("not every object is Ready: %w; see the log %s", err, log)
 	}
 	return nil
 }
@@ -252,14 +252,14 @@ func (p *progress) run(what string, step func() error) error {
 // releases the lock when the process ends.
 func lockDir(dir string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("--dir %s cannot be made: %w", dir, err)
+		return nil, fmt.Errorf("--dir: %s cannot be created: %w", dir, err)
 	}
 	d, err := os.Open(dir)
 	if err != nil {
-		return nil, fmt.Errorf("--dir %s cannot be opened: %w", dir, err)
+		return nil, fmt.Errorf("--dir: %s cannot be opened: %w", dir, err)
 	}
 	if err := syscall.Flock(int(d.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("--dir %s is in use by another \"up\"; stop it or choose another directory", dir), d.Close())
+		return nil, errors.Join(fmt.Errorf("--dir: another \"up\" uses %s; stop it, or choose another directory", dir), d.Close())
 	}
 	return d, nil
 }
