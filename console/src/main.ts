@@ -55,7 +55,7 @@ function speak(key: ProofKey, onSession: (session: HeldSession | undefined) => v
 }
 
 /** Returns the client of a stored session. Older releases stored sessions without a name. */
-function revive({ session, pair, name = "somebody" }: Kept): Held {
+function revive({ session, pair, name = "an unknown user" }: Kept): Held {
   const used = { ...session, used: Date.now() };
   const client: Client = speak(ProofKey.of(pair), () => ended(client), used);
   return { client, session: used, name };
@@ -96,7 +96,7 @@ async function resume(): Promise<void> {
   const held = revive(kept);
   const wait = (problem?: HTMLElement) => outside(h("div", { class: "panel login" },
     h("p", null, h("strong", null, held.name), " is logged in in this browser."),
-    problem ?? h("p", { class: "none" }, "The server is asked …"),
+    problem ?? h("p", { class: "none" }, "Waiting for the server …"),
     h("div", { class: "buttons" },
       h("button", { type: "button", click: () => void leave(held) }, "Forget the session here"),
       problem === undefined ? null : h("button", { type: "button", class: "primary", click: () => void resume() }, "Try again"))));
@@ -143,7 +143,7 @@ function over(held: Held): void {
 async function leave(held: Held): Promise<void> {
   const mine = ++turn;
   outside(login(enter));
-  say("You are logged out here, and the server is told.");
+  say("You are logged out in this browser. Waiting for the server …");
   await drop(held);
   const done = await end(held);
   if (mine === turn) {
@@ -165,8 +165,8 @@ async function end({ client, session, name }: Held): Promise<boolean> {
   } catch (error) {
     const last = Math.min(session.until, Date.now() + session.idle) + 30_000; // the largest margin that the client has subtracted
     const notice = failure(error);
-    notice.prepend(h("p", null, `The server did not confirm that the session of ${name} has ended. There it may go on until `, time(new Date(last).toISOString()),
-      ", and no longer. This browser has forgotten its key, without which nobody can use it."));
+    notice.prepend(h("p", null, `The server did not confirm that the session of ${name} has ended. The session may continue there until `, time(new Date(last).toISOString()),
+      ". This browser has deleted the key of the session. The session cannot be used without it."));
     notices.append(notice);
     return false;
   }
@@ -187,7 +187,7 @@ tabs.onmessage = ({ data: { id, name } }: MessageEvent<Told>) => {
   notices.append(h("div", { class: "notice warn tab", role: "alert" }, name === undefined
     ? h("p", null, "The session has ended in another tab.")
     : [h("p", null, h("strong", null, name), " has logged in in another tab. This browser keeps one session."),
-      h("button", { type: "button", click: () => void resume() }, `Go on as ${name}`)]));
+      h("button", { type: "button", click: () => void resume() }, `Continue as ${name}`)]));
 };
 
 function say(words: string): void {

@@ -74,7 +74,7 @@ export function failure(error: unknown): HTMLElement {
   if (error instanceof KeyserverError) {
     const denied = error.code === "ACCESS_DENIED";
     return h("div", { class: `notice ${denied ? "plain" : "bad"}`, role: "alert" },
-      h("p", null, denied ? "Your roles do not show this. " : null, error.detail),
+      h("p", null, denied ? "Your roles do not allow this. " : null, error.detail),
       h("p", { class: "small" }, code(error.code || `HTTP ${error.status}`), error.requestId ? [" request ", code(error.requestId)] : null));
   }
   return h("div", { class: "notice bad", role: "alert" }, h("p", null, error instanceof Error ? error.message : String(error)));
@@ -150,7 +150,7 @@ export function act(context: Context, label: string, question: (Cell | null)[], 
 function ask(context: Context, title: string, label: string, question: (Cell | null)[], work: Work, tone: "danger" | "primary"): void {
   const problem = h("div", { "aria-live": "polite" });
   const go = h("button", { class: tone, autofocus: false }, label);
-  const why = field({ name: "reason", label: "Why, for those who are to approve it", required: true });
+  const why = field({ name: "reason", label: "Reason, for the approvers", required: true });
   let guarded = false;
   const dialog: HTMLDialogElement = h("dialog", { "aria-labelledby": "question", close: () => { dialog.remove(); } },
     h("form", {
@@ -176,7 +176,7 @@ function ask(context: Context, title: string, label: string, question: (Cell | n
           guarded ||= codeOf(error) === "APPROVAL_REQUIRED";
           fill(problem, failure(error), guarded ? why : null);
           if (guarded) {
-            fill(go, "Ask others");
+            fill(go, "Request approval");
             why.querySelector("input")?.focus();
           }
         }

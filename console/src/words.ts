@@ -41,7 +41,7 @@ function rightsInWords(asked: number): string {
 /** Returns a raw time in words: the milliseconds since 1970 in UTC, as 8 bytes in base64. All zero means no bound. */
 export function stampInWords(raw: string, bound: string): string {
   if (!/^[A-Za-z0-9+/]{11}=$/.test(raw)) {
-    return "no time that this page understands";
+    return "time in an unknown format";
   }
   const ms = [...atob(raw)].reduce((sum, c) => sum * 256n + BigInt(c.charCodeAt(0)), 0n);
   const date = new Date(Number(ms));

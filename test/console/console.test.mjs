@@ -226,7 +226,7 @@ test('a logout empties the page before the server answers', async () => {
   const id = await stored(page)
   const release = await held(page, current, 'DELETE')
   await page.getByRole('button', { name: 'Log out' }).click()
-  await page.getByText('You are logged out here, and the server is told.').waitFor()
+  await page.getByText('You are logged out in this browser.').waitFor()
   await page.getByRole('button', { name: 'Log in', exact: true }).waitFor()
   assert.equal(await page.locator('table').count(), 0)
   assert.equal(await page.getByRole('button', { name: 'Log out' }).count(), 0)
@@ -293,7 +293,7 @@ test('tabs of a browser have one session, and none shows what is of another one'
   assert.notEqual(ofWeb, ofAdmin)
   await until('the session that was replaced goes on', async () => !(await alive(ofAdmin)))
   assert.equal(await user(second), 'web')
-  await first.getByRole('button', { name: 'Go on as web' }).click()
+  await first.getByRole('button', { name: 'Continue as web' }).click()
   await first.getByRole('button', { name: 'Log out' }).waitFor()
   assert.equal(await user(first), 'web')
   // A logout in one tab ends the session in all tabs.
@@ -341,7 +341,7 @@ test('a login that is overtaken is none', async () => {
   const second = await context.newPage()
   await second.goto(`${url}/console/`)
   await login(second, 'web')
-  await page.getByRole('button', { name: 'Go on as web' }).click()
+  await page.getByRole('button', { name: 'Continue as web' }).click()
   await shown(page, '#/approvals')
   const kept = await stored(page)
   const ended = page.waitForResponse((r) => r.request().method() === 'DELETE' && r.url().endsWith('/api/sessions/current'))
@@ -383,11 +383,11 @@ test('each view, in light and dark, from 320 to 2560 pixels', async () => {
   const refused = (await admin.listAuditEntries({ outcome: 'refused', reason: 'aclDenied' })).entries[0]
   const link = encodeURIComponent(key.ttag)
   for (const [name, address, text] of [
-    ['overview', '#/overview', 'What was refused'], ['trust', '#/trust', 'Warehouse'], ['told', '#/told?peer=2', 'web'],
+    ['overview', '#/overview', 'Refused requests'], ['trust', '#/trust', 'Warehouse'], ['told', '#/told?peer=2', 'web'],
     ['why', `#/why?operation=hmacData&hiddenLink=${link}&principalId=${other.principal.id}`, 'smallest change'],
     ['who', `#/who?operation=hmacData&hiddenLink=${link}`, 'Encryptor'],
     ['audit', '#/audit?outcome=refused', 'aclDenied'], ['row', `#/row?seq=${refused.seq}`, 'Verify in this browser'],
-    ['sessions', '#/sessions', 'this one'], ['approvals', '#/approvals', 'nobody holds it'], ['approval', `#/approval?id=${asked.approvalId}`, 'What will be sent'],
+    ['sessions', '#/sessions', 'this one'], ['approvals', '#/approvals', 'nobody holds it'], ['approval', `#/approval?id=${asked.approvalId}`, 'Request to execute'],
     ['keys', '#/keys', 'Generation'],
   ]) {
     await go(page, address)
@@ -416,7 +416,7 @@ test('what would help is told by name, and what had an end keeps one', async () 
   await go(page, `#/why?operation=readAudit&principalId=${other.principal.id}`)
   const explanation = page.locator('#explanation')
   await explanation.getByText('give role Auditor').waitFor()
-  assert.match(await explanation.innerText(), /Roles that would do: Auditor, /)
+  assert.match(await explanation.innerText(), /Roles that would allow it: Auditor, /)
   // An expired ACL entry.
   const stamp = (when) => { const raw = Buffer.alloc(8); raw.writeBigUInt64BE(BigInt(Date.parse(when))); return raw.toString('base64') }
   const { ttag } = await admin.mintKey({ algorithm: 'HMAC-SHA384' })
@@ -466,7 +466,7 @@ test('a receipt is verified in the browser, and a forged one is refused', async 
   await go(page, `#/row?seq=${entries[0].seq}`)
   const verify = page.getByRole('button', { name: 'Verify in this browser' })
   await verify.click()
-  await page.getByText(/^Verified here: row \d+ is in the trail/).waitFor()
+  await page.getByText(/^Verified in this browser: row \d+ is in the audit log/).waitFor()
   await accessible(page, 'a row that was verified')
   await picture(page, 'receipt')
   const receipt = page.getByLabel('Receipt')
@@ -542,7 +542,7 @@ test('by the keyboard alone: log in, find a session, think again, end it', async
   await page.keyboard.press('Enter')
   await page.keyboard.press('Tab') // from Cancel, which has the focus
   await page.keyboard.press('Enter')
-  await page.getByText('1 sessions ended.').waitFor()
+  await page.getByText('Sessions ended: 1.').waitFor()
   assert.equal((await admin.listSessions({ principalId: other.principal.id })).sessions.some((s) => s.id === other.id), false)
   await clean(window)
   await context.close()
@@ -554,10 +554,10 @@ test('an approval is given by somebody else, and carried out', async () => {
   await login(page, 'approver')
   await go(page, '#/approvals')
   await page.getByRole('link', { name: `DELETE /api/roles/${policyRole.id}` }).click()
-  await page.getByText('is that of what is shown, worked out here').waitFor()
+  await page.getByText('matches the request shown, checked in this browser').waitFor()
   await page.getByRole('button', { name: 'Approve' }).click()
   await page.getByRole('dialog').getByRole('button', { name: 'Approve' }).click()
-  await page.getByText('You have approved it; it is approved.').waitFor()
+  await page.getByText('You have approved the request. Its state: approved.').waitFor()
   await admin.executeApproval({ id: asked.approvalId })
   await go(page, '#/approvals?which=all')
   await page.getByText('executed').first().waitFor()
@@ -568,7 +568,7 @@ test('an approval is given by somebody else, and carried out', async () => {
     body: { ttag: key.ttag, systemId: 1, principalId: BigInt(`0x${other.principal.id}`).toString(), rights: 2, startTime: 'AAAAAAAAAAA=', endTime: 'AAABo2kKnAA=' },
   })
   await go(page, `#/approval?id=${until.approvalId}`)
-  await page.getByText('is that of what is shown, worked out here').waitFor()
+  await page.getByText('matches the request shown, checked in this browser').waitFor()
   const sent = await page.locator('main').innerText()
   for (const words of ['"endTime": "AAABo2kKnAA="', '"rights": 2', 'until 2027-01-31T00:00:00Z', 'WRITE (held as READ, WRITE)', 'unset, no bound', other.principal.id]) {
     assert.ok(sent.includes(words), `${words} is not in ${sent}`)
@@ -584,7 +584,7 @@ test('an approval is given by somebody else, and carried out', async () => {
     await route.fulfill({ response, json: { ...(await response.json()), path: '/api/roles/0000000000000001' } })
   })
   await go(page, `#/approval?id=${next.approvalId}`)
-  await page.getByText('decide nothing').waitFor()
+  await page.getByText('do not decide on it').waitFor()
   assert.equal(await page.getByRole('button', { name: 'Approve' }).count(), 0)
   await clean(window)
   await context.close()
@@ -601,16 +601,16 @@ test('what a rule guards is asked for, withdrawn, and carried out once somebody 
   const asks = async (view, button, verb, reason) => {
     await go(page, view)
     await page.getByRole('button', { name: button }).first().click()
-    assert.equal(await dialog.getByLabel('Why, for those').count(), 0, 'nobody knows yet that it takes a reason')
+    assert.equal(await dialog.getByLabel('Reason, for the approvers').count(), 0, 'nobody knows yet that it takes a reason')
     await dialog.getByRole('button', { name: verb }).click()
     await dialog.getByText('APPROVAL_REQUIRED').waitFor()
     await accessible(page, `to ask for ${verb}`)
-    await dialog.getByRole('button', { name: 'Ask others' }).click() // without a reason nothing is sent
-    await dialog.getByLabel('Why, for those').fill(reason)
+    await dialog.getByRole('button', { name: 'Request approval' }).click() // without a reason nothing is sent
+    await dialog.getByLabel('Reason, for the approvers').fill(reason)
     await page.keyboard.press('Enter')
     await page.waitForURL(/#\/approval\?id=/)
     await shown(page, new URL(page.url()).hash)
-    await page.getByText(`for the reason: ${reason}`).waitFor()
+    await page.getByText(`(reason: ${reason})`).waitFor()
     return new URLSearchParams(page.url().split('?')[1]).get('id')
   }
   const line = '#/keys?lineage=' + encodeURIComponent(ttag)
@@ -619,14 +619,14 @@ test('what a rule guards is asked for, withdrawn, and carried out once somebody 
   await page.getByText('POST /api/keys/disable').waitFor()
   await page.getByRole('button', { name: 'Withdraw' }).click()
   await dialog.getByRole('button', { name: 'Withdraw' }).click()
-  await page.getByText('It is withdrawn.').waitFor()
+  await page.getByText('The request is withdrawn.').waitFor()
   // The approvals that the user requested, decided or not.
   await go(page, '#/approvals')
   await page.getByLabel('Which').selectOption('own')
   await page.getByRole('button', { name: 'Show' }).click()
   await page.waitForURL(/which=own/)
   await shown(page, new URL(page.url()).hash)
-  assert.deepEqual([...new Set(await page.locator('tbody td[data-label="Asked by"]').allInnerTexts())], ['admin'])
+  assert.deepEqual([...new Set(await page.locator('tbody td[data-label="Requested by"]').allInnerTexts())], ['admin'])
   await page.locator(`a[href*="${first}"]`).waitFor()
 
   const second = await asks(line, /^Disable generation/, 'Disable', 'it did leak')
@@ -635,7 +635,7 @@ test('what a rule guards is asked for, withdrawn, and carried out once somebody 
   await page.reload()
   await page.getByRole('button', { name: 'Execute' }).click()
   await dialog.getByRole('button', { name: 'Execute' }).click()
-  await page.getByText('It was carried out.').waitFor()
+  await page.getByText('The request was executed.').waitFor()
   assert.equal(await state(), 'disabled')
 
   // The session of another user, with its id in the path.
@@ -650,8 +650,8 @@ test('what a rule guards is asked for, withdrawn, and carried out once somebody 
   const { page: at, context: few } = await open()
   await login(at, 'web')
   await go(at, '#/approvals')
-  await at.getByText('Your roles show only those that you asked for.').waitFor()
-  await at.getByText('Nothing waits to be decided.').waitFor()
+  await at.getByText('Your roles show only your own requests.').waitFor()
+  await at.getByText('There are no open requests.').waitFor()
   await few.close()
 })
 
@@ -682,7 +682,7 @@ test('who may not see says so, and sees what he may', async () => {
   const window = await open()
   const { page, context } = window
   await login(page, 'web')
-  await page.getByText('Your roles do not show').first().waitFor()
+  await page.getByText('Your roles do not allow this.').first().waitFor()
   await go(page, '#/why?operation=hmacData')
   await page.locator('#explanation').waitFor()
   await go(page, '#/audit')

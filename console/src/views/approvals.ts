@@ -24,16 +24,16 @@ export const approvals: View = {
       return list({ ...wanted, ...own });
     });
     return [
-      query("approvals", "Show", [{ name: "which", label: "Which", value: which, options: [["", "those that can still be decided"], ["own", "those that you asked for"], ["all", "all"]] }]),
-      ...(withheld ? [h("p", null, "Your roles show only those that you asked for.")] : []),
+      query("approvals", "Show", [{ name: "which", label: "Which", value: which, options: [["", "open requests"], ["own", "your own requests"], ["all", "all requests"]] }]),
+      ...(withheld ? [h("p", null, "Your roles show only your own requests.")] : []),
       table("Approvals", [
         { title: "State", cell: (a) => badge(a.state, tones[a.state] ?? "plain") },
-        { title: "Asked by", cell: (a) => a.askerName },
+        { title: "Requested by", cell: (a) => a.askerName },
         { title: "Request", cell: (a) => h("a", { href: address("approval", { id: a.approvalId }) }, code(`${a.method} ${a.path}`)) },
-        { title: "Why", cell: (a) => a.reason || "–" },
+        { title: "Reason", cell: (a) => a.reason || "–" },
         { title: "Approved", number: true, cell: (a) => `${a.approvedBy.length} of ${a.required}` },
-        { title: "Ends in", cell: (a) => until(a.expiresAt, Date.now(), 0) },
-      ], page.approvals, which === "own" ? "You have asked for nothing." : which === "all" ? "Nobody has asked for an approval." : "Nothing waits to be decided."),
+        { title: "Expires in", cell: (a) => until(a.expiresAt, Date.now(), 0) },
+      ], page.approvals, which === "own" ? "You have no requests." : which === "all" ? "There are no requests." : "There are no open requests."),
       ...[pager(c, "approvals", page.next)].filter((p) => p !== null),
     ];
   },
@@ -51,30 +51,30 @@ export const approval: View = {
     return [
       facts([
         ["State", badge(a.state, tones[a.state] ?? "plain")],
-        ["Asked by", `${a.askerName}, for the reason: ${a.reason || "none given"}`],
-        ["Ends in", until(a.expiresAt, Date.now(), 0)],
+        ["Requested by", `${a.askerName} (reason: ${a.reason || "none given"})`],
+        ["Expires in", until(a.expiresAt, Date.now(), 0)],
         ["Operations", a.operations.join(", ")],
-        ["Approved by", a.approvedBy.length === 0 ? "nobody yet" : a.approvedBy.map((v, i) => [i > 0 ? ", " : "", v.name, " at ", time(v.at)]).flat()],
+        ["Approved by", a.approvedBy.length === 0 ? "none yet" : a.approvedBy.map((v, i) => [i > 0 ? ", " : "", v.name, " at ", time(v.at)]).flat()],
       ]),
       h("section", { class: "panel" },
-        h("h2", null, "What will be sent"),
+        h("h2", null, "Request to execute"),
         h("pre", { tabindex: 0 }, `${a.method} ${a.path}\n${a.body === undefined ? "" : `\n${JSON.stringify(a.body, null, 2)}`}`),
         words.length === 0 ? null : [h("h3", null, "In words"), facts(words)],
-        h("p", { class: "small" }, "Its digest: ", code(a.digest), " ",
-          shown === a.digest ? badge("is that of what is shown, worked out here", "good") : badge("is not that of what is shown: decide nothing", "bad"))),
+        h("p", { class: "small" }, "Digest: ", code(a.digest), " ",
+          shown === a.digest ? badge("matches the request shown, checked in this browser", "good") : badge("does not match the request shown: do not decide on it", "bad"))),
       h("section", { class: "panel" },
-        h("h2", null, "What it names"),
-        table("What the request names", [
-          { title: "What", cell: (s) => s.kind },
-          { title: "Name", cell: (s) => [s.name ?? "nothing of that name", s.changed === true ? [" ", badge("has changed since", "bad")] : null].flat() },
+        h("h2", null, "Objects of the request"),
+        table("Objects of the request", [
+          { title: "Kind", cell: (s) => s.kind },
+          { title: "Name", cell: (s) => [s.name ?? "not found, or hidden from you", s.changed === true ? [" ", badge("changed since the request", "bad")] : null].flat() },
           { title: "Id", cell: (s) => code(s.id) },
-        ], a.subjects ?? [], "Nothing is named while it cannot be carried out.")),
+        ], a.subjects ?? [], "The request can no longer be executed, so its objects are not listed.")),
       h("section", { class: "panel" },
-        h("h2", null, "Rules that guard it"),
+        h("h2", null, "Rules that require the approval"),
         table("Rules", [
-          { title: "Operation", cell: (r) => r.operation }, { title: "By the duty", cell: (r) => r.duty },
+          { title: "Operation", cell: (r) => r.operation }, { title: "Duty of the approvers", cell: (r) => r.duty },
           { title: "Approved", number: true, cell: (r) => `${r.approved} of ${r.approvers}` },
-        ], a.rules, "No rule guards it any more.")),
+        ], a.rules, "No rule requires the approval any more.")),
       h("div", { class: "buttons" }, decisions(c, a, mine, shown)),
     ];
   },
@@ -82,20 +82,20 @@ export const approval: View = {
 
 function decisions(c: Context, a: Approval, mine: boolean, digest: string): Node[] {
   const input = { id: a.approvalId, digest };
-  const what = [h("p", null, code(`${a.method} ${a.path}`)), h("p", { class: "small" }, `asked by ${a.askerName}`)];
+  const what = [h("p", null, code(`${a.method} ${a.path}`)), h("p", { class: "small" }, `requested by ${a.askerName}`)];
   const open = a.state === "pending" || a.state === "approved";
   if (!open || digest !== a.digest) {
     return [];
   }
   if (mine) {
     return [
-      act(c, "Withdraw", what, async (client) => `It is ${(await client.withdrawApproval({ id: a.approvalId })).state}.`),
-      ...(a.state === "approved" ? [act(c, "Execute", what, async (client) => { await client.executeApproval({ id: a.approvalId }); return "It was carried out."; }, "primary")] : []),
+      act(c, "Withdraw", what, async (client) => `The request is ${(await client.withdrawApproval({ id: a.approvalId })).state}.`),
+      ...(a.state === "approved" ? [act(c, "Execute", what, async (client) => { await client.executeApproval({ id: a.approvalId }); return "The request was executed."; }, "primary")] : []),
     ];
   }
   return [
-    act(c, "Reject", what, async (client) => `It is ${(await client.reject(input)).state}.`),
-    act(c, "Approve", what, async (client) => `You have approved it; it is ${(await client.approve(input)).state}.`, "primary"),
+    act(c, "Reject", what, async (client) => `The request is ${(await client.reject(input)).state}.`),
+    act(c, "Approve", what, async (client) => `You have approved the request. Its state: ${(await client.approve(input)).state}.`, "primary"),
   ];
 }
 

@@ -8,7 +8,7 @@ const tones: Record<string, Tone> = { allowed: "good", refused: "bad", failed: "
 /** Operations that the authorizer does not decide and therefore cannot explain. */
 const unexplained = new Set(["login", "logout", "proof"]);
 
-const who = (e: AuditEntry): Node | string => (e.principalId === "0" ? "nobody" : code(hexId(e.principalId)));
+const who = (e: AuditEntry): Node | string => (e.principalId === "0" ? "none" : code(hexId(e.principalId)));
 
 export const whyOf = (e: AuditEntry): HTMLElement | null =>
   e.outcome !== "refused" || e.principalId === "0" || unexplained.has(e.operation) ? null
@@ -47,17 +47,17 @@ export const audit: View = {
     return [
       query("audit", "Filter", [
         { name: "outcome", label: "Outcome", value: get("outcome"), options: [["", "any"], ["allowed", "allowed"], ["refused", "refused"], ["failed", "failed"]] },
-        { name: "operation", label: "Operation", value: get("operation"), hint: "For instance hmacData" },
-        { name: "reason", label: "Reason", value: get("reason"), hint: "For instance aclDenied" },
-        { name: "principalId", label: "Principal", value: get("principalId"), hint: "16 hexadecimal digits, as the rows have it, or in decimal" },
-        { name: "object", label: "Object", value: get("object"), hint: "As the rows have it" },
+        { name: "operation", label: "Operation", value: get("operation"), hint: "Example: hmacData" },
+        { name: "reason", label: "Reason", value: get("reason"), hint: "Example: aclDenied" },
+        { name: "principalId", label: "Principal", value: get("principalId"), hint: "16 hexadecimal digits, as in the rows, or decimal" },
+        { name: "object", label: "Object", value: get("object"), hint: "As in the rows" },
         { name: "address", label: "Address", value: get("address") },
-        { name: "session", label: "Session", value: get("session"), hint: "Its public id" },
+        { name: "session", label: "Session", value: get("session"), hint: "Public id of the session, as in a row" },
         { name: "since", label: "Since", type: "datetime-local", value: get("since"), hint: `Time zone ${zone()}` },
         { name: "until", label: "Until", type: "datetime-local", value: get("until"), hint: `Time zone ${zone()}` },
         { name: "order", label: "Order", value: get("order"), options: [["", "newest first"], ["asc", "oldest first"]] },
       ]),
-      rows("Audit rows", page.entries, "No row is like that."),
+      rows("Audit rows", page.entries, "No row matches the filter."),
       ...(page.archivedBefore === null ? [] : [h("p", { class: "small" }, `Rows before ${page.archivedBefore} are in the archive only.`)]),
       ...[pager(c, "audit", page.next, "cursor")].filter((p) => p !== null),
     ];
@@ -97,16 +97,16 @@ export const row: View = {
         ["Row", entry.seq], ["Time", time(entry.time)],
         ["Outcome", [badge(entry.outcome, tones[entry.outcome] ?? "plain"), entry.reason ? ` ${entry.reason} ` : " ", why]],
         ["Operation", entry.operation], ["Object", entry.object ? code(entry.object) : "–"],
-        ["Principal", entry.principalId === "0" ? "nobody" : [code(hexId(entry.principalId)), ` (${entry.principalId} of key server ${entry.systemId})`]],
-        ["Acting", entry.actorPrincipalId === undefined ? "for itself" : [code(hexId(entry.actorPrincipalId)), ` of key server ${entry.actorSystemId}`]],
+        ["Principal", entry.principalId === "0" ? "none" : [code(hexId(entry.principalId)), ` (${entry.principalId} of key server ${entry.systemId})`]],
+        ["Acting delegate", entry.actorPrincipalId === undefined ? "none" : [code(hexId(entry.actorPrincipalId)), ` of key server ${entry.actorSystemId}`]],
         ["Session", entry.session === null ? "–" : h("a", { href: address("audit", { session: entry.session }) }, entry.session)],
-        ["Kind of session", entry.sessionKind || "–"], ["Address", entry.address || "–"], ["For", entry.for || "–"],
-        ["Request", code(entry.requestId)], ["Times", entry.count],
+        ["Session kind", entry.sessionKind || "–"], ["Address", entry.address || "–"], ["Purpose", entry.for || "–"],
+        ["Request", code(entry.requestId)], ["Count", entry.count],
         ["Approval", entry.approval === null ? "–" : h("a", { href: address("approval", { id: entry.approval }) }, entry.approval)],
-        ["Chain", `${entry.chain}, position ${entry.position}`], ["Hash", code(entry.hash)], ["Hash before it", code(entry.previousHash)],
+        ["Chain", `${entry.chain}, position ${entry.position}`], ["Hash", code(entry.hash)], ["Previous hash", code(entry.previousHash)],
       ]),
       await verification(c, entry),
-      h("p", null, seq > 1 ? h("a", { href: address("row", { seq: seq - 1 }) }, "Row before") : null, " ", h("a", { href: address("row", { seq: seq + 1 }) }, "Row after")),
+      h("p", null, seq > 1 ? h("a", { href: address("row", { seq: seq - 1 }) }, "Previous row") : null, " ", h("a", { href: address("row", { seq: seq + 1 }) }, "Next row")),
     ];
   },
 };
@@ -135,17 +135,17 @@ async function verification(c: Context, entry: AuditEntry): Promise<HTMLElement>
       try {
         const { origin, size } = await verifyReceipt(entry, receipt.value, key.value);
         localStorage.setItem(noted, key.value);
-        show(true, `Verified here: row ${entry.seq} is in the trail of ${origin}, in a checkpoint of ${size} rows that the key has signed.`);
+        show(true, `Verified in this browser: row ${entry.seq} is in the audit log ${origin}. The key signed the checkpoint of ${size} rows.`);
       } catch (error) {
         show(false, `Refused: ${error instanceof Error ? error.message : String(error)}.`);
       }
     },
   },
   h("h2", null, "Receipt"),
-  h("div", { class: "field" }, h("label", { for: "audit-key" }, "Key of the log"), key,
-    h("span", { class: "hint" }, kept === null ? "As the service says now. Compare it with the one that you noted, or put that one here: this browser then keeps it."
-      : kept === said?.key ? "As this browser noted it; the service says the same." : "As this browser noted it. The service now says another one: ask why before you believe it.")),
-  h("div", { class: "field" }, h("label", { for: "receipt" }, "Receipt"), receipt, h("span", { class: "hint" }, "Left empty, the service is asked for it. Or paste one that was kept.")),
+  h("div", { class: "field" }, h("label", { for: "audit-key" }, "Key of the audit log"), key,
+    h("span", { class: "hint" }, kept === null ? "The key that the server reports now. Compare it with your record of the key, or enter that one. This browser stores the key after a successful verification."
+      : kept === said?.key ? "The key that this browser stored. The server reports the same key." : "The key that this browser stored. The server does not report this key now: find out why before you trust another key.")),
+  h("div", { class: "field" }, h("label", { for: "receipt" }, "Receipt"), receipt, h("span", { class: "hint" }, "If this is empty, the browser gets the receipt from the server. You can also paste a stored receipt.")),
   verdict,
   h("div", { class: "buttons" }, h("button", { class: "primary" }, "Verify in this browser")));
 }

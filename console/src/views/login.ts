@@ -24,13 +24,13 @@ export function login(enter: (request: LoginRequest) => Promise<void>): HTMLElem
       void attempt({ method: data.get("method") as "password" | "ldap", name: String(data.get("name")), password: String(data.get("password")) }, form);
     },
   },
-  field({ name: "method", label: "Account", options: [["password", "Of this key server"], ["ldap", "Of the directory (LDAP)"]], value: "password" }),
+  field({ name: "method", label: "Account", options: [["password", "Account of this key server"], ["ldap", "Account of the directory (LDAP)"]], value: "password" }),
   field({ name: "name", label: "Name", required: true, autocomplete: "username" }),
   field({ name: "password", label: "Password", type: "password", required: true, autocomplete: "current-password" }),
   problem,
   h("div", { class: "buttons" },
     h("button", { type: "button", click: () => void attempt({ method: "certificate" }, form) }, "Use the certificate of this connection"),
     h("button", { class: "primary" }, "Log in")),
-  h("p", { class: "small" }, "The session is bound to a key that this browser makes and never shows. Whoever gets hold of the session alone can do nothing with it."));
+  h("p", { class: "small" }, "The session is bound to a key that this browser generates and never reveals. A stolen session id is useless without that key."));
   return form;
 }

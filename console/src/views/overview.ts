@@ -30,10 +30,10 @@ const most = 10;
 async function endings(c: Context): Promise<{ list: Ending[]; hidden: string[] }> {
   const options = { signal: c.signal };
   const sources: [string, Promise<Ending[]>][] = [
-    ["the own authorities", c.client.listAuthorities(options).then((a) => a.authorities.map((one) =>
-      ({ what: `Own authority, ${one.state}`, name: one.subject, at: one.notAfter, href: address("trust") })))],
-    ["the own certificate", c.client.getLocalTrustInfo(options).then((i) =>
-      [{ what: "Own certificate", name: i.certificate.subject ?? i.serverName, at: i.certificate.expirationDate ?? "", href: address("trust") }])],
+    ["the internal CAs", c.client.listAuthorities(options).then((a) => a.authorities.map((one) =>
+      ({ what: `Internal CA, ${one.state}`, name: one.subject, at: one.notAfter, href: address("trust") })))],
+    ["the server certificate", c.client.getLocalTrustInfo(options).then((i) =>
+      [{ what: "Server certificate", name: i.certificate.subject ?? i.serverName, at: i.certificate.expirationDate ?? "", href: address("trust") }])],
     ["trusted CAs", c.client.listTrustedCas({}, options).then((l) => l.trustedCAs.map((ca) =>
       ({ what: "Trusted CA", name: ca.subject ?? "", at: ca.expirationDate ?? "", href: address("trust") })))],
     ["peers", c.client.listTrustedServers({}, options).then((l) => l.trustedServers.map((s) =>
@@ -63,26 +63,26 @@ export const overview: View = {
   async render(c) {
     const refused: Promise<AuditPage> = c.client.listAuditEntries({ outcome: "refused", order: "desc", limit: most }, { signal: c.signal });
     return Promise.all([
-      panel("Is it ready?", readiness(c), (r) => [
+      panel("Readiness", readiness(c), (r) => [
         h("p", { class: "large" }, r.ready ? badge("Ready", "good") : badge("Not ready", "bad"), " ", r.detail),
         ...r.warnings.map((w) => h("p", { class: "notice warn" }, w)),
         h("ul", { class: "parts" }, r.parts.map((p) => h("li", null,
           badge(p.ready ? "ready" : "not ready", p.ready ? "good" : "bad"), " ", h("strong", null, p.part), " ", p.detail,
-          p.retryInSeconds === undefined ? null : ` It is tried again in ${p.retryInSeconds} s.`))),
+          p.retryInSeconds === undefined ? null : ` Next check in ${p.retryInSeconds} s.`))),
       ]),
-      panel("What expires", endings(c), ({ list, hidden }) => [
-        table("What expires, the soonest first", [
+      panel("Next expiries", endings(c), ({ list, hidden }) => [
+        table("Next expiries, the soonest first", [
           { title: "In", cell: (e) => until(e.at, Date.now()) },
           { title: "What", cell: (e) => e.what },
           { title: "Name", cell: (e) => h("a", { href: e.href }, e.name || "–") },
           { title: "At", cell: (e) => time(e.at) },
-        ], list.slice(0, most), "Nothing that you may see expires."),
-        list.length > most ? h("p", { class: "small" }, `${list.length - most} more end later.`) : null,
+        ], list.slice(0, most), "There are no expiry dates that you may see."),
+        list.length > most ? h("p", { class: "small" }, `${list.length - most} more expire later.`) : null,
         hidden.length > 0 ? h("p", { class: "small" }, `Your roles do not show ${hidden.join(", ")}.`) : null,
       ]),
-      panel("What was refused", refused, (page) => [
-        rows("The newest refused requests", page.entries, "Nothing was refused."),
-        page.next === null ? null : h("p", null, h("a", { href: address("audit", { outcome: "refused" }) }, "All that was refused")),
+      panel("Refused requests", refused, (page) => [
+        rows("The newest refused requests", page.entries, "There are no refused requests."),
+        page.next === null ? null : h("p", null, h("a", { href: address("audit", { outcome: "refused" }) }, "All refused requests")),
       ]),
     ]);
   },

@@ -22,41 +22,41 @@ export const trust: View = {
   async render(c) {
     const options = { signal: c.signal };
     return [
-      query("trust", "Find", [{ name: "name", label: "Peers and CAs whose name has", value: c.params.get("name") }]),
+      query("trust", "Find", [{ name: "name", label: "Name of a peer or CA contains", value: c.params.get("name") }]),
       h("div", { class: "map" }, ...(await Promise.all([
-        panel("CAs that are trusted", c.client.listTrustedCas({}, options), ({ trustedCAs }) => {
+        panel("Trusted CAs", c.client.listTrustedCas({}, options), ({ trustedCAs }) => {
           const { shown, found, next } = part(c, trustedCAs, (ca) => ca.subject ?? "", "ca");
           return [
-            h("p", { class: "small" }, `${found} of ${trustedCAs.length}. Certificates that one of them has issued are believed.`),
+            h("p", { class: "small" }, `${found} of ${trustedCAs.length}. The key server trusts certificates that these CAs issued.`),
             table("Trusted CAs", [
               { title: "Subject", cell: (ca) => ca.subject ?? "–" },
               { title: "Key", cell: (ca) => ca.publicKeyType ?? "–" },
-              { title: "Ends in", cell: (ca) => until(ca.expirationDate, Date.now()) },
-            ], shown, "No CA is trusted but the own one."),
+              { title: "Expires in", cell: (ca) => until(ca.expirationDate, Date.now()) },
+            ], shown, "There are no trusted CAs besides the internal CA."),
             pager(c, "trust", next, "ca"),
           ];
         }),
         panel("This key server", Promise.all([c.client.getLocalTrustInfo(options), c.client.listAuthorities(options).catch(() => undefined)]), ([info, own]) => [
           facts([
             ["Name", info.serverName], ["System id", info.systemId],
-            ["For peers", info.port === null ? "no listener" : `port ${info.port}`],
+            ["Listener for peers", info.port === null ? "none" : `port ${info.port}`],
             ["Certificate", until(info.certificate.expirationDate, Date.now())],
-            ...(own?.authorities ?? []).map((a): [string, (Node | string)[]] => [`Own authority, ${a.state}`, [`${a.subject} `, until(a.notAfter, Date.now())]]),
+            ...(own?.authorities ?? []).map((a): [string, (Node | string)[]] => [`Internal CA, ${a.state}`, [`${a.subject} `, until(a.notAfter, Date.now())]]),
           ]),
-          h("p", null, h("a", { href: address("told") }, "Principals that peers are told about")),
+          h("p", null, h("a", { href: address("told") }, "Principal trusts: principals that peers may know")),
         ]),
         panel("Peers", c.client.listTrustedServers({}, options), ({ trustedServers }) => {
           const { shown, found, next } = part(c, trustedServers, (s) => `${nameOf(s)} ${s.serverName} ${s.description}`, "peer");
           return [
-            h("p", { class: "small" }, `${found} of ${trustedServers.length}. They may ask for what their principals were given.`),
+            h("p", { class: "small" }, `${found} of ${trustedServers.length}. A peer may use the rights that its principals have here.`),
             table("Peers", [
               { title: "Peer", cell: (s) => [h("strong", null, nameOf(s)), s.description ? h("span", { class: "small" }, ` ${s.description}`) : null] },
-              { title: "System", number: true, cell: (s) => s.systemId },
-              { title: "At", cell: (s) => `${s.serverName}:${s.port}` },
-              { title: "Ends in", cell: (s) => until(s.certificate?.expirationDate, Date.now()) },
+              { title: "System id", number: true, cell: (s) => s.systemId },
+              { title: "Address", cell: (s) => `${s.serverName}:${s.port}` },
+              { title: "Expires in", cell: (s) => until(s.certificate?.expirationDate, Date.now()) },
               { title: "Witness", cell: (s) => (s.witness ? badge("yes", "good") : "no") },
-              { title: "", cell: (s) => h("a", { href: address("told", { peer: s.systemId }), "aria-label": `Principals that ${nameOf(s)} is told about` }, "Told") },
-            ], shown, "There is no peer."),
+              { title: "", cell: (s) => h("a", { href: address("told", { peer: s.systemId }), "aria-label": `Principal trusts for ${nameOf(s)}` }, "Principal trusts") },
+            ], shown, "There are no peers."),
             pager(c, "trust", next, "peer"),
           ];
         }),
@@ -67,7 +67,7 @@ export const trust: View = {
 
 export const told: View = {
   name: "told",
-  title: "Principals told",
+  title: "Principal trusts",
   under: "trust",
   async render(c) {
     const peer = c.params.get("peer") ?? "";
@@ -75,13 +75,13 @@ export const told: View = {
     const answer = await c.client.listPrincipalTrusts({ limit: pageSize, offset, ...(peer === "" ? {} : { trustedServerSystemId: Number(peer) }) }, { signal: c.signal });
     const names = await resolve(c, answer.principalTrusts.map((p) => p.principalId));
     return [
-      h("p", null, "A peer is told about a principal only where a row exposes it; restrict rules out that it is used there."),
+      h("p", null, "A peer learns about a principal only if a row here exposes it to that peer. A row with restrict prevents the use of the principal there."),
       query("told", "Filter", [{ name: "peer", label: "System id of the peer", value: peer }]),
-      table("Principals told", [
+      table("Principal trusts", [
         { title: "Principal", cell: (p) => [names.get(p.principalId ?? "") ?? null, " ", code(p.principalId ?? "–")] },
         { title: "Peer", cell: (p) => p.trustedServerSystemId ?? "–" },
         { title: "Rule", cell: (p) => badge(p.flagLabel ?? "unknown", p.flagLabel === "expose" ? "good" : "warn") },
-      ], answer.principalTrusts, "No principal is told or restricted."),
+      ], answer.principalTrusts, "There are no principal trusts."),
       ...[pager(c, "told", answer.count === pageSize ? offset + pageSize : null, "offset")].filter((p) => p !== null),
     ];
   },

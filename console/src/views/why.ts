@@ -17,9 +17,9 @@ function asked(c: Context, catalogue: Operation[]): Field[] {
   const value = c.params.get("operation");
   return [
     catalogue.length === 0
-      ? { name: "operation", label: "Operation", value, required: true, hint: "As the audit trail spells it, for instance hmacData" }
+      ? { name: "operation", label: "Operation", value, required: true, hint: "As in the audit log. Example: hmacData" }
       : { name: "operation", label: "Operation", value: value ?? "hmacData", options: catalogue.map((o) => [o.operation, o.name] as const) },
-    { name: "hiddenLink", label: "Key", value: c.params.get("hiddenLink"), hint: "Its hidden link; left out, only roles count" },
+    { name: "hiddenLink", label: "Key", value: c.params.get("hiddenLink"), hint: "Hidden link of the key. If it is empty, only roles are checked" },
   ];
 }
 
@@ -28,25 +28,25 @@ const by = (b: GateBy | null): Node | string | null =>
     b.startTime === null ? "" : ` ${stampInWords(b.startTime, "from")}`, b.endTime === null ? "" : ` ${stampInWords(b.endTime, "until")}`);
 
 const outcomes = { passed: "good", refused: "bad", notAsked: "plain" } as const;
-const outcomeNames = { passed: "passed", refused: "refused", notAsked: "not asked" } as const;
+const outcomeNames = { passed: "passed", refused: "refused", notAsked: "not checked" } as const;
 
 /** The authorizer's steps as questions, for readers who do not know the names of the steps. */
 const questions: Record<string, string> = {
-  current: "Does this process know the newest changes?",
-  delegation: "May the caller act for whom he acts for?",
+  current: "Does the server know the newest changes?",
+  delegation: "Is the delegation allowed?",
   principal: "Is the principal enabled?",
-  certificate: "Is its certificate good?",
-  lent: "Is the operation one that is lent?",
+  certificate: "Is the certificate of the session still valid?",
+  lent: "Is the operation allowed in a delegated session?",
   role: "Does a role grant the operation?",
-  scope: "Is it in the scope of the credential?",
-  approval: "Is it free of a rule that takes an approval?",
-  transport: "Is the caller a transport principal, where it takes one?",
-  key: "Is the key known?",
+  scope: "Does the scoped credential cover the operation and the key?",
+  approval: "Is the operation approved, if it needs an approval?",
+  transport: "Is the caller a transport principal, if the operation needs one?",
+  key: "Does the key exist?",
   exposure: "Is the principal exposed to the peer?",
-  list: "Does the key's list let him?",
+  list: "Does the ACL of the key allow the principal?",
   state: "Does the state of the key allow it?",
-  uses: "Is a use left?",
-  owner: "Does he own what it takes an owner for?",
+  uses: "Is a use of the key left, if uses are limited?",
+  owner: "Does the peer that owns the key allow it?",
 };
 
 export const why: View = {
@@ -59,10 +59,10 @@ export const why: View = {
     const hiddenLink = c.params.get("hiddenLink") ?? "";
     const form = query("why", "Explain", [
       ...asked(c, catalogue),
-      { name: "principalId", label: "Principal", value: principalId, hint: "16 hexadecimal digits; left out, yourself" },
+      { name: "principalId", label: "Principal", value: principalId, hint: "16 hexadecimal digits. If it is empty, your own principal is used" },
     ]);
     if (operation === null) {
-      return [h("p", null, "What the gate would answer now, asked by the code that decides. Nothing is done, and no use is counted; the question has a row in the audit trail."), form];
+      return [h("p", null, "Shows how the key server would decide on a request now. The operation is not executed and no use is counted. The check itself has a row in the audit log."), form];
     }
     try {
       const answer = await c.client.getExplanation({
@@ -81,19 +81,19 @@ function explanation(e: Explanation, operation: string, hiddenLink: string): HTM
     h("p", { class: "large" }, e.detail),
     facts([
       ["Principal", code(e.principalId)],
-      ...(e.allowed ? [] : [["Code", code(e.code)], ["Reason in the audit trail", code(e.reason)]] as [string, Node][]),
-      ["Uses left", e.uses ?? "without a limit"],
+      ...(e.allowed ? [] : [["Code", code(e.code)], ["Reason in the audit log", code(e.reason)]] as [string, Node][]),
+      ["Uses left", e.uses ?? "no limit"],
     ]),
-    h("h3", null, "What the gate asks, in its order"),
-    table("What the gate asks", [
-      { title: "Question", cell: (s) => [questions[s.step] ?? s.step, " ", h("span", { class: "small" }, s.step)] },
+    h("h3", null, "Checks, in order"),
+    table("Checks", [
+      { title: "Check", cell: (s) => [questions[s.step] ?? s.step, " ", h("span", { class: "small" }, s.step)] },
       { title: "Outcome", cell: (s) => badge(outcomeNames[s.outcome], outcomes[s.outcome]) },
       { title: "By", cell: (s) => by(s.by) ?? "–" },
       { title: "Detail", cell: (s) => s.detail },
-    ], e.steps, "Nothing was asked."),
-    h("h3", null, "The smallest change that would turn it round"),
-    e.change.length === 0 ? h("p", { class: "none" }, "There is none that could be supposed, or your roles do not show it.") : h("ul", null, e.change.map((s) => h("li", null, change(s)))),
-    ...(e.roles.length < 2 ? [] : [h("p", null, "Roles that would do: ", e.roles.map((role) => role.name).join(", "), ".")]),
+    ], e.steps, "No checks were made."),
+    h("h3", null, "Smallest change that would reverse this decision"),
+    e.change.length === 0 ? h("p", { class: "none" }, "No such change was found, or your roles do not show it.") : h("ul", null, e.change.map((s) => h("li", null, change(s)))),
+    ...(e.roles.length < 2 ? [] : [h("p", null, "Roles that would allow it: ", e.roles.map((role) => role.name).join(", "), ".")]),
     h("p", null, h("a", { href: address("who", { operation, hiddenLink }) }, "Who can?")));
 }
 
@@ -115,7 +115,7 @@ export const who: View = {
     const after = c.params.get("after");
     const form = query("who", "Find", asked(c, catalogue));
     if (operation === null) {
-      return [h("p", null, "Whom the gate would let, and by what."), form];
+      return [h("p", null, "Shows the principals that may do an operation, and the roles and ACL entries that allow it."), form];
     }
     const page = await c.client.listCapable({
       operation, limit: 100, ...(hiddenLink === "" ? {} : { hiddenLink }), ...(after === null ? {} : { after }),
@@ -128,8 +128,8 @@ export const who: View = {
     ];
     return [
       form,
-      table("Principals who can", columns, page.who, "Nobody of this key server can, on this page."),
-      ...(page.elsewhere.length === 0 ? [] : [h("h2", null, "Of peers, by the list of the key"), table("Principals of peers", columns.slice(0, 3), page.elsewhere, "")]),
+      table("Principals who can", columns, page.who, "No principals of this key server on this page."),
+      ...(page.elsewhere.length === 0 ? [] : [h("h2", null, "Principals of peers, by the ACL of the key"), table("Principals of peers", columns.slice(0, 3), page.elsewhere, "")]),
       ...[pager(c, "who", page.next)].filter((p) => p !== null),
     ];
   },
