@@ -109,9 +109,9 @@ func TestChartRefuses(t *testing.T) {
 		"an image with a digest":     {`image: {repository: "x@sha256:00"}`, "at '/image/repository': 'x@sha256:00' does not match"},
 		"a setting that is a number": {"settings: {KEYSERVER_MAX_LOGINS: 4}", "at '/settings/KEYSERVER_MAX_LOGINS': got number, want string"},
 		"a setting of somebody else": {"settings: {LOG_LEVEL: debug}", "at '/settings': additional properties 'LOG_LEVEL' not allowed"},
-		"a password in the values":   {"settings: {KEYSERVER_DATABASE_URL: 'postgres://a:b@c/d'}", "settings.KEYSERVER_DATABASE_URL: a secret is no value"},
-		"a key in the values":        {"settings: {KEYSERVER_KEK: 'base64key://AAAA'}", "settings.KEYSERVER_KEK: a secret is no value"},
-		"a key in a variable":        {"api: {extraEnv: [{name: KEYSERVER_KEK, value: 'base64key://AAAA'}]}", "api.extraEnv: a secret is no value"},
+		"a password in the values":   {"settings: {KEYSERVER_DATABASE_URL: 'postgres://a:b@c/d'}", "settings.KEYSERVER_DATABASE_URL: secrets are not allowed in values"},
+		"a key in the values":        {"settings: {KEYSERVER_KEK: 'base64key://AAAA'}", "settings.KEYSERVER_KEK: secrets are not allowed in values"},
+		"a key in a variable":        {"api: {extraEnv: [{name: KEYSERVER_KEK, value: 'base64key://AAAA'}]}", "api.extraEnv: secrets are not allowed in values"},
 		"a duration of nothing":      {"backups: {every: daily}", "at '/backups/every': 'daily' does not match"},
 		"a sink of no kind":          {"sinks: ['http://siem.example/']", "at '/sinks/0'"},
 		"nine sinks":                 {"sinks: [" + strings.Repeat("'stdout:', ", 9) + "]", "at '/sinks': maxItems: got 9, want 8"},
@@ -119,15 +119,15 @@ func TestChartRefuses(t *testing.T) {
 		"root":                       {"pod: {securityContext: {runAsUser: 0}}", "at '/pod/securityContext/runAsUser': minimum: got 0, want 1"},
 		"an argument of no flag":     {"api: {extraArgs: [debug]}", "at '/api/extraArgs/0': 'debug' does not match"},
 		"a budget of nothing":        {"disruptionBudget: {maxUnavailable: 0}", "at '/disruptionBudget/maxUnavailable': minimum: got 0, want 1"},
-		"a volume made and not":      {"volume: {create: true, ephemeral: true}", "volume.create and volume.ephemeral exclude each other"},
+		"a volume made and not":      {"volume: {create: true, ephemeral: true}", "volume.create: not allowed together with volume.ephemeral"},
 		"a volume, scaled out":       {"{form: postgres, volume: {create: true}}", "volume.create: only the form embedded has a volume"},
 		"no volume, scaled out":      {"{form: postgres, volume: {ephemeral: true}}", "volume.ephemeral: only the form embedded has a volume"},
-		"a replica, scaled out":      {"{form: postgres, replication: {to: /backup}}", "replication: only the embedded database is replicated"},
-		"replicas of one Pod":        {"api: {replicas: 2}", "api.replicas: the form embedded has one Pod"},
-		"managers of one Pod":        {"manager: {replicas: 2}", "manager.replicas: the form embedded has one Pod"},
-		"two who say how many":       {"{form: postgres, api: {replicas: 3}}", "api.replicas: the autoscaler says how many there are"},
-		"more at least than at most": {"{form: postgres, autoscaling: {minReplicas: 11}}", "autoscaling.minReplicas is 11, more than autoscaling.maxReplicas"},
-		"an account that is not":     {"api: {serviceAccountAnnotations: {a: b}}", "give manager.serviceAccountAnnotations"},
+		"a replica, scaled out":      {"{form: postgres, replication: {to: /backup}}", "replication: requires the form embedded"},
+		"replicas of one Pod":        {"api: {replicas: 2}", "api.replicas: the form embedded has exactly one Pod"},
+		"managers of one Pod":        {"manager: {replicas: 2}", "manager.replicas: the form embedded has exactly one Pod"},
+		"two who say how many":       {"{form: postgres, api: {replicas: 3}}", "api.replicas: the autoscaler sets the number of replicas"},
+		"more at least than at most": {"{form: postgres, autoscaling: {minReplicas: 11}}", "autoscaling.minReplicas: 11 exceeds autoscaling.maxReplicas"},
+		"an account that is not":     {"api: {serviceAccountAnnotations: {a: b}}", "set manager.serviceAccountAnnotations"},
 		"a CA of no database":        {"secrets: {databaseCA: {name: ca}}", "secrets.databaseCA.name: only the form postgres"},
 		"backups to nowhere":         {"backups: {every: 24h, recipient: age1x}", "backups.to is missing"},
 		"backups for nobody":         {"backups: {every: 24h, to: /backup}", "backups.recipient is missing"},
@@ -147,7 +147,7 @@ func TestChartRefuses(t *testing.T) {
 	}
 	for _, shared := range []string{"default", "kube-system"} {
 		_, errOut, err := helm.Run(t, "template", "keyserver", chartDir, "--namespace", shared)
-		if err == nil || !strings.Contains(errOut, "the namespace is "+shared+", and the network policies close all of it") {
+		if err == nil || !strings.Contains(errOut, "namespace: the network policies would block all traffic in "+shared) {
 			t.Errorf("%s: got %v\n%s", shared, err, errOut)
 		}
 	}

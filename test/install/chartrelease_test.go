@@ -163,7 +163,7 @@ func TestOneReleaseInACluster(t *testing.T) {
 	rig.Must(t, r.helm("install", "keyserver", chartDir))
 	for _, other := range [][2]string{{"keyserver", "elsewhere"}, {"another", "elsewhere"}, {"another", namespace}} {
 		_, errOut, err := helm.Run(t, "install", other[0], chartDir, "--kubeconfig", r.kubeconfig, "--namespace", other[1])
-		if want := "the cluster has the release keyserver in the namespace " + namespace + " already"; err == nil || !strings.Contains(errOut, want) {
+		if want := "the cluster already has the release keyserver in the namespace " + namespace; err == nil || !strings.Contains(errOut, want) {
 			t.Errorf("%s in %s: got %v, want %q\n%s", other[0], other[1], err, want, errOut)
 		}
 	}
