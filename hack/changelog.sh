@@ -5,11 +5,11 @@
 # of the release announcement.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-(($# == 1)) || fail "which version? usage: hack/changelog.sh VERSION, for instance 0.1.0"
+(($# == 1)) || fail "usage: hack/changelog.sh VERSION; example: hack/changelog.sh 0.1.0"
 section=$(awk -v heading="## [$1] " '
 	index($0, heading) == 1 { inside = 1; next }
 	/^## / || /^\[[^]]+\]: / { inside = 0 }
 	inside
 ' "$root/CHANGELOG.md")
-[[ -n ${section//[[:space:]]/} ]] || fail "CHANGELOG.md has no section of $1"
+[[ -n ${section//[[:space:]]/} ]] || fail "CHANGELOG.md has no section for the version \"$1\""
 printf '%s\n' "$section"

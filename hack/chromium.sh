@@ -6,5 +6,5 @@
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 command -v chromium >/dev/null ||
-	need_debian_packages "the web console is tested in Chromium, and this machine has none" chromium
+	need_debian_packages "Chromium is not installed, and the tests of the web console need it" chromium
 command -v chromium

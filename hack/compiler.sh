@@ -5,5 +5,5 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 need_go
 compiler=$(go env CC)
 if ! command -v "${compiler%% *}" >/dev/null; then
-	need_debian_packages "the race detector, the plugin of an HSM and Vale need a C compiler, and this machine has none" gcc libc6-dev
+	need_debian_packages "no C compiler is installed, and the race detector, the HSM plugin and Vale need one" gcc libc6-dev
 fi

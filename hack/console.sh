@@ -11,9 +11,9 @@ cd "$root"
 
 can() { command -v npm >/dev/null && node -e 'const [a, b] = process.versions.node.split(".").map(Number); process.exit(a > 22 || a === 22 && b >= 12 || a === 20 && b >= 19 ? 0 : 1)' 2>/dev/null; }
 if ! can; then
-	[ "${1:-}" != --if-possible ] || { say "the binary gets no web console: that takes Node.js 20.19, 22.12 or newer, with npm"; exit 0; }
+	[ "${1:-}" != --if-possible ] || { say "building without the web console, because it requires npm and Node.js 20.19 or 22.12 or newer"; exit 0; }
 	hack/node.sh
-	can || fail "the web console is built by Node.js 20.19, 22.12 or newer, and this is $(node --version)"
+	can || fail "the web console requires Node.js 20.19 or 22.12 or newer, but this is $(node --version); install a newer one"
 fi
 
 sources=$(find console clients/typescript/src -name node_modules -prune -o -name dist -prune -o -type f -print | LC_ALL=C sort)
@@ -31,7 +31,7 @@ ln -s "$modules" "$work/console/node_modules"
 mkdir -p "$work/clients/typescript"
 cp -R clients/typescript/src "$work/clients/typescript/src"
 build() { cd "$work/console" && node_modules/.bin/tsc -p . && node_modules/.bin/vite build --logLevel warn; }
-progress "building the web console" "" build || fail "could not build the web console; the reason is above"
+progress "building the web console" "" build || fail "could not build the web console; the cause is above"
 rm -rf "$dist"/* "$dist/.built" # not .gitkeep
 cp -R "$work/console/dist/." "$dist"
 printf '%s\n' "$built" >"$dist/.built"

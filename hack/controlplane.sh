@@ -26,7 +26,7 @@ answer() { # DIR
 
 if [ -n "${KUBEBUILDER_ASSETS:-}" ]; then
 	missing=$(first_missing "$KUBEBUILDER_ASSETS")
-	[ -z "$missing" ] || fail "KUBEBUILDER_ASSETS is $KUBEBUILDER_ASSETS, but there is no $missing there: correct it, or unset it to have the control plane built"
+	[ -z "$missing" ] || fail "KUBEBUILDER_ASSETS: \"$KUBEBUILDER_ASSETS\" contains no $missing; correct it, or unset it to build the control plane"
 	answer "$(cd "$KUBEBUILDER_ASSETS" && pwd)"
 fi
 
@@ -44,7 +44,7 @@ if command -v setup-envtest >/dev/null; then
 		assets=$(timeout 180 setup-envtest use --installed-only=$installed -p path "${kubernetes%.*}.x" 2>/dev/null) || continue
 		[ -n "$(first_missing "$assets")" ] || answer "$assets"
 	done
-	say "setup-envtest has no control plane for Kubernetes ${kubernetes%.*} to offer; building one"
+	say "setup-envtest has no control plane for Kubernetes ${kubernetes%.*}; building one"
 fi
 
 locked "$dir"
@@ -61,7 +61,7 @@ build() { # BINARY PACKAGE VERSION HOW-LONG [LDFLAGS]
 		fail "could not download the sources of $binary; can this machine reach the Go module proxy? (go env GOPROXY)"
 	progress "building $binary $version from source" "about $long on 2 cores the first time; later runs reuse it" \
 		env CGO_ENABLED=0 go build -trimpath -ldflags "-s -w $ldflags" -o "$dir/.tmp.$binary" "$package" ||
-		fail "could not build $binary; its last lines are above"
+		fail "could not build $binary; the last lines of its output are above"
 	mv "$dir/.tmp.$binary" "$dir/$binary"
 }
 

@@ -13,8 +13,8 @@ trap 'rm -f "$cross"' EXIT
 CGO_ENABLED=0 GOFLAGS="$(go env GOFLAGS) -trimpath" go build -o "$cross" ./hack/cross || fail "could not build hack/cross"
 
 check() { # GOOS/GOARCH PACKAGE...
-	say "types on $1"
-	"$cross" "$@" >&2 || fail "$1: the files above do not compile; put system calls into a file of each platform, or give the test a build constraint"
+	say "checking types for $1"
+	"$cross" "$@" >&2 || fail "$1: the files above do not compile; move system calls into a file for each platform, or add a build constraint to the test"
 }
 check darwin/arm64 ./...
 check windows/amd64 ./cmd/keyserverctl ./internal/commands/ctl/... ./internal/commands/program ./httpapi/client/... ./httpapi/routes/... ./httpapi/schema/...

@@ -6,8 +6,8 @@
 # the same archives.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-(($# == 2)) || fail "which release? usage: hack/krew.sh VERSION DIRECTORY, for instance 0.1.0 bin/dist"
-[[ $1 =~ ^[0-9]+\.[0-9]+\.[0-9]+$ ]] || fail "the version is $1; it must be three numbers, for instance 0.1.0"
+(($# == 2)) || fail "usage: hack/krew.sh VERSION DIRECTORY; example: hack/krew.sh 0.1.0 bin/dist"
+[[ $1 =~ ^[0-9]+\.[0-9]+\.[0-9]+$ ]] || fail "VERSION: \"$1\" is not valid; it must be three numbers, for example 0.1.0"
 
 manifest=$(sed "s/v[0-9]*\.[0-9]*\.[0-9]*/v$1/" "$root/config/krew/keyserver.yaml")
 staged=$(mktemp -d)
@@ -17,7 +17,7 @@ for platform in $(sed -n 's/.* # //p' <<<"$manifest"); do
 	suffix=
 	[[ $platform != windows-* ]] || suffix=.exe
 	binary=$2/keyserverctl-$platform$suffix archive=$2/kubectl-keyserver-$platform.tar.gz
-	[[ -f $binary ]] || fail "$binary is missing: make dist builds it, gh release download fetches it"
+	[[ -f $binary ]] || fail "$binary is missing; build it with make dist, or download it with gh release download"
 	install -m 0755 "$binary" "$staged/kubectl-keyserver$suffix"
 	tar --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 --mode=go=rX,u+w -C "$staged" -cf - LICENSE "kubectl-keyserver$suffix" | gzip -n >"$archive"
 	digest=$(sha256sum "$archive")

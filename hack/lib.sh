@@ -38,9 +38,9 @@ digest() {
 need_go() {
 	local want answer
 	want=$(awk '$1 == "go" { print $2 }' "$root/go.mod")
-	command -v go >/dev/null || fail "Go is not installed: install Go $want or newer and put it on PATH"
+	command -v go >/dev/null || fail "Go is not installed; install Go $want or newer, and add it to PATH"
 	answer=$(cd "$root" && go list -m 2>&1) ||
-		fail "Go $want or newer is needed, found $(go env GOVERSION 2>/dev/null || go version): $(printf '%s\n' "$answer" | tail -n 1)"
+		fail "Go $want or newer is required, but this is $(go env GOVERSION 2>/dev/null || go version): $(printf '%s\n' "$answer" | tail -n 1)"
 }
 
 # need_disk GIGABYTES DIR...: requires free space in each directory, or in its
@@ -50,7 +50,7 @@ need_disk() {
 	for dir in "$@"; do
 		while [ ! -d "$dir" ]; do dir=$(dirname "$dir"); done
 		free=$(df -Pk "$dir" | awk 'NR == 2 { print int($4 / 1048576) }')
-		[ "$free" -ge "$want" ] || fail "not enough disk: $free GB are free under $dir, about $want GB are needed"
+		[ "$free" -ge "$want" ] || fail "not enough disk space: $free GB are free under $dir, and about $want GB are required; free some space"
 	done
 }
 
@@ -90,7 +90,7 @@ locked() {
 	mkdir -p "$1"
 	command -v flock >/dev/null || return 0
 	exec 8>"$1/.lock"
-	flock -n 8 || progress "waiting for another run that builds the same" "in $1" flock 8
+	flock -n 8 || progress "waiting for another run that builds the same files" "in $1" flock 8
 	rm -f "$1"/.tmp.*
 }
 
@@ -98,12 +98,12 @@ locked() {
 need_debian_packages() {
 	local reason="$1"; shift
 	if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
-		fail "$reason: install one (on Debian and Ubuntu: sudo apt-get install $*) and run this again"
+		fail "$reason; install the packages (on Debian and Ubuntu: sudo apt-get install $*), and run this again"
 	fi
 	say "$reason"
 	progress "installing $*" "with apt-get" env DEBIAN_FRONTEND=noninteractive sh -c \
 		'apt-get update && apt-get install -y --no-install-recommends "$@"' - "$@" ||
-		fail "apt-get could not install $*; its last lines are above"
+		fail "apt-get could not install $*; the last lines of its output are above"
 }
 
 # keep_services_stopped: Debian starts installed services unless this file

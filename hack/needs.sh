@@ -20,7 +20,7 @@ case ${1:-} in
 -packages) by_package=true; shift ;;
 -tier)
 	tier=${2:-}; shift 2
-	case $tier in check | test | system) ;; *) fail "-tier: unknown tier \"$tier\"; use check, test or system" ;; esac
+	case $tier in check | test | system) ;; *) fail "-tier: \"$tier\" is not a tier; use check, test or system" ;; esac
 	;;
 esac
 

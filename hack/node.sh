@@ -5,4 +5,4 @@
 . "$(dirname "$0")/lib.sh"
 
 command -v node >/dev/null && command -v npm >/dev/null && exit 0
-need_debian_packages "clients and linters from the npm registry run on Node.js, and this machine has no Node.js with npm" nodejs npm
+need_debian_packages "Node.js with npm is not installed, and clients and linters from the npm registry need it" nodejs npm

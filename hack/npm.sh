@@ -20,7 +20,7 @@ if [ ! -d "$dir/installed" ]; then # another run may have installed it since
 	cp package.json package-lock.json "$dir/partial.$$"
 	progress "installing the packages that $name pins" "about a minute the first time; later runs reuse them" \
 		npm --prefix "$dir/partial.$$" ci --ignore-scripts --no-audit --no-fund --no-update-notifier ||
-		fail "could not install what $1/package-lock.json pins; see 'npm config get registry'"
+		fail "could not install the packages of $1/package-lock.json; check the registry (npm config get registry)"
 	[ -d "$dir/installed" ] || mv "$dir/partial.$$" "$dir/installed"
 fi
 printf '%s\n' "$dir/installed/node_modules"

@@ -16,7 +16,7 @@ lint() { # NAME COMMAND...
 	local said
 	if ! said=$("${@:2}" 2>&1); then
 		printf '%s\n' "$said" >&2
-		say "$1 found the above in ${document#"$root"/}"
+		say "$1 found the errors above in ${document#"$root"/}"
 		status=1
 	fi
 }

@@ -16,7 +16,7 @@ find_pgbouncer() {
 }
 
 if [[ -n ${RIG_PGBOUNCER:-} ]]; then
-	[[ -x $RIG_PGBOUNCER ]] || fail "RIG_PGBOUNCER is $RIG_PGBOUNCER, which is no program: correct it, or unset it"
+	[[ -x $RIG_PGBOUNCER ]] || fail "RIG_PGBOUNCER: \"$RIG_PGBOUNCER\" is not an executable file; correct it, or unset it"
 	echo "$RIG_PGBOUNCER"
 	exit 0
 fi
@@ -24,5 +24,5 @@ fi
 find_pgbouncer && exit 0
 
 keep_services_stopped
-need_debian_packages "the tests also reach PostgreSQL through a pooler, and this machine has no PgBouncer" pgbouncer
-find_pgbouncer || fail "Debian's pgbouncer package is installed, but its program is not where Debian puts it"
+need_debian_packages "PgBouncer is not installed, and the tests need it" pgbouncer
+find_pgbouncer || fail "the pgbouncer package is installed, but its program was not found; set RIG_PGBOUNCER to its path"

@@ -23,11 +23,11 @@ find_postgres() {
 
 if [[ -n ${RIG_PG_BIN:-} ]]; then
 	complete "$RIG_PG_BIN" ||
-		fail "RIG_PG_BIN is $RIG_PG_BIN, but initdb, postgres and pg_ctl are not all there: correct it, or unset it"
+		fail "RIG_PG_BIN: \"$RIG_PG_BIN\" does not contain all of initdb, postgres and pg_ctl; correct it, or unset it"
 	echo "$RIG_PG_BIN"
 	exit 0
 fi
 
 find_postgres && exit 0
-need_debian_packages "the tests also run on PostgreSQL, and this machine has no PostgreSQL server" postgresql
-find_postgres || fail "Debian's postgresql package is installed, but its server binaries are not where Debian puts them"
+need_debian_packages "the PostgreSQL server is not installed, and the tests need it" postgresql
+find_postgres || fail "the postgresql package is installed, but its server programs were not found; set RIG_PG_BIN to their directory"

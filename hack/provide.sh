@@ -83,7 +83,7 @@ for need in $needs; do
 		;;
 	curl)
 		command -v curl >/dev/null ||
-			need_debian_packages "a test runs the example of docs/api.md, and this machine has no curl" curl
+			need_debian_packages "curl is not installed, and a test of docs/api.md needs it" curl
 		;;
 	shell)
 		missing=()
@@ -91,7 +91,7 @@ for need in $needs; do
 			command -v "${program%:*}" >/dev/null || missing+=("${program#*:}")
 		done
 		((${#missing[@]} == 0)) ||
-			need_debian_packages "a test runs the commands of docs/operations.md, and this machine lacks some of them" "${missing[@]}"
+			need_debian_packages "programs that a test of docs/operations.md needs are not installed" "${missing[@]}"
 		;;
 	hsm)
 		"$root/hack/compiler.sh"

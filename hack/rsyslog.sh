@@ -17,7 +17,7 @@ find_rsyslog() {
 }
 
 if [[ -n ${RIG_RSYSLOGD:-} ]]; then
-	[[ -x $RIG_RSYSLOGD ]] || fail "RIG_RSYSLOGD is $RIG_RSYSLOGD, which is no program: correct it, or unset it"
+	[[ -x $RIG_RSYSLOGD ]] || fail "RIG_RSYSLOGD: \"$RIG_RSYSLOGD\" is not an executable file; correct it, or unset it"
 	echo "$RIG_RSYSLOGD"
 	exit 0
 fi
@@ -25,5 +25,5 @@ fi
 find_rsyslog && exit 0
 
 keep_services_stopped
-need_debian_packages "the tests also send the audit trail to a syslog server, and this machine has no rsyslog with TLS" rsyslog rsyslog-openssl rsyslog-gnutls
-find_rsyslog || fail "Debian's rsyslog packages are installed, but not where Debian puts them"
+need_debian_packages "rsyslog with TLS is not installed, and the tests of audit sinks need it" rsyslog rsyslog-openssl rsyslog-gnutls
+find_rsyslog || fail "the rsyslog packages are installed, but rsyslogd or its TLS drivers were not found"

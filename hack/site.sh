@@ -21,9 +21,9 @@ if [[ -z ${SITE_VERSION:-} ]]; then
 	SITE_VERSION=main
 	[[ ! $revision =~ ^v[0-9]+\.[0-9]+\.[0-9]+$ ]] || SITE_VERSION=$revision
 fi
-[[ $SITE_VERSION =~ ^(main|v[0-9]+\.[0-9]+\.[0-9]+)$ ]] || fail "SITE_VERSION is $SITE_VERSION, and a site is of main or of a release vX.Y.Z"
+[[ $SITE_VERSION =~ ^(main|v[0-9]+\.[0-9]+\.[0-9]+)$ ]] || fail "SITE_VERSION: \"$SITE_VERSION\" is not valid; it must be main or a release vX.Y.Z"
 SITE_BASE=${SITE_BASE:-/}
-[[ $SITE_BASE =~ ^/([A-Za-z0-9._~-]+/)*$ ]] || fail "SITE_BASE is $SITE_BASE, and has to begin and end with /"
+[[ $SITE_BASE =~ ^/([A-Za-z0-9._~-]+/)*$ ]] || fail "SITE_BASE: \"$SITE_BASE\" is not valid; it must be a URL path that begins and ends with /"
 SITE_REPOSITORY=${SITE_REPOSITORY:-https://$(awk '$1 == "module" { print $2 }' go.mod)}
 export SITE_VERSION SITE_BASE SITE_REPOSITORY SITE_REF=$SITE_VERSION SITE_REVISION=$revision SITE_CHECKOUT=$root
 
@@ -36,7 +36,7 @@ cp -R site/.vitepress site/package.json "$work/site"
 ln -s "$modules" "$work/node_modules"
 # Without stack traces, which would hide the reason: only the end of the log is shown.
 build() { cd "$work" && node --stack-trace-limit=0 node_modules/vitepress/bin/vitepress.js build site; }
-progress "building the site of $SITE_VERSION" "" build || fail "could not build the site; the reason is above"
+progress "building the site of $SITE_VERSION" "" build || fail "could not build the site; the cause is above"
 
 rm -rf "${out:?}/$SITE_VERSION"
 cp -R "$work/site/dist" "$out/$SITE_VERSION"

@@ -16,7 +16,7 @@ find_slapd() {
 }
 
 if [[ -n ${RIG_SLAPD:-} ]]; then
-	[[ -x $RIG_SLAPD ]] || fail "RIG_SLAPD is $RIG_SLAPD, which is no program: correct it, or unset it"
+	[[ -x $RIG_SLAPD ]] || fail "RIG_SLAPD: \"$RIG_SLAPD\" is not an executable file; correct it, or unset it"
 	echo "$RIG_SLAPD"
 	exit 0
 fi
@@ -24,5 +24,5 @@ fi
 find_slapd && exit 0
 
 keep_services_stopped
-need_debian_packages "the tests also log in by a directory, and this machine has no OpenLDAP server" slapd
-find_slapd || fail "Debian's slapd package is installed, but its server is not where Debian puts it"
+need_debian_packages "the OpenLDAP server is not installed, and the tests of LDAP logins need it" slapd
+find_slapd || fail "the slapd package is installed, but its server was not found; set RIG_SLAPD to its path"

@@ -16,11 +16,11 @@ find_softhsm() {
 }
 
 if [[ -n ${RIG_SOFTHSM:-} ]]; then
-	[[ -f $RIG_SOFTHSM ]] || fail "RIG_SOFTHSM is $RIG_SOFTHSM, which is no file: correct it, or unset it"
+	[[ -f $RIG_SOFTHSM ]] || fail "RIG_SOFTHSM: \"$RIG_SOFTHSM\" is not a file; correct it, or unset it"
 	echo "$RIG_SOFTHSM"
 	exit 0
 fi
 
 find_softhsm && exit 0
-need_debian_packages "the tests also keep a key on a PKCS#11 token, and this machine has no SoftHSM" softhsm2
-find_softhsm || fail "Debian's softhsm2 package is installed, but its library is not where Debian puts it"
+need_debian_packages "SoftHSM is not installed, and the tests of PKCS#11 tokens need it" softhsm2
+find_softhsm || fail "the softhsm2 package is installed, but its library was not found; set RIG_SOFTHSM to its path"

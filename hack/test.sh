@@ -67,7 +67,7 @@ CGO_ENABLED=0 GOFLAGS="$(go env GOFLAGS) -trimpath" \
 	bin/gotestsum --format "$format" --format-icons text $hidden --jsonfile "$results" \
 	--rerun-fails=1 --rerun-fails-max-failures=5 --rerun-fails-run-root-test --rerun-fails-report="$again" --packages "$packages" -- $flags "$@" || status=$?
 if [ -s "$again" ]; then
-	say "failed at first, and ran again (mend the test, or what it found):"
+	say "these tests failed and were run again; correct the test, or the defect that it found:"
 	cat "$again" >&2
 fi
 say "the ten slowest tests of $(echo "$packages" | wc -w | tr -d ' ') packages:"

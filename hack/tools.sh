@@ -12,7 +12,7 @@ cd "$root/hack/tools"
 dir=$(cache_dir)/tools/$(go env GOOS)-$(go env GOARCH)-$(go env GOVERSION | digest go.mod go.sum -)
 mkdir -p "$root/bin"
 
-packages=$(go list tool) || fail "could not read the tools pinned in hack/tools (see 'go env GOPROXY')"
+packages=$(go list tool) || fail "could not list the tools of hack/tools; check the Go module proxy (go env GOPROXY)"
 for package in $packages; do
 	name=${package##*/}
 	case " ${*:-$name} " in *" $name "*) ;; *) continue ;; esac
@@ -23,7 +23,7 @@ for package in $packages; do
 		need_disk 2 "$dir" "$(go env GOCACHE)"
 		progress "building $name from source" "a few minutes on 2 cores the first time; later runs reuse it" \
 			env CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o "$dir/.tmp.$name" "$package" ||
-			fail "could not build $name; if modules could not be downloaded, see 'go env GOPROXY'"
+			fail "could not build $name; if a download failed, check the Go module proxy (go env GOPROXY)"
 		mv "$dir/.tmp.$name" "$dir/$name"
 	fi
 	ln -sfn "$dir/$name" "$root/bin/$name"

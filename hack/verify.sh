@@ -25,10 +25,10 @@ tar -c --exclude=./bin --exclude=./.git --exclude=./.keyserver . | tar -x -C "$w
 cp -R "$work/before/." "$work/after"
 ln -s "$root/bin" "$work/after/bin" # the tools that make has just built
 make -s -C "$work/after" generate manifests >&2 ||
-	fail "could not regenerate; the reason is above"
+	fail "could not generate the files; the cause is above"
 rm "$work/after/bin"
 if ! (cd "$work" && diff -ruN before after) >&2; then
-	stale "the files above differ from what the code generates" "make generate manifests"
+	stale "the files above differ from the generated ones" "make generate manifests"
 fi
 
 for module in $(find . -name go.mod -not -path './bin/*' | sort); do
@@ -47,18 +47,18 @@ hack/subjects.sh || fail "the reason is above"
 
 say "workflows"
 # Without its optional linters, so that the result does not depend on the machine.
-"$root/bin/actionlint" -shellcheck= -pyflakes= .github/workflows/*.yml >&2 || fail "actionlint found the mistakes above; correct them by hand"
+"$root/bin/actionlint" -shellcheck= -pyflakes= .github/workflows/*.yml >&2 || fail "actionlint found the errors above; correct the workflows by hand"
 
 say "linters of the OpenAPI document"
 hack/openapi.sh ||
-	fail "a linter rejects docs/openapi.json for what is said above; correct the routes in httpapi and their types in httpapi/schema, and run 'make generate'"
+	fail "docs/openapi.json: linters found the errors above; correct the routes in httpapi and their types in httpapi/schema, and run 'make generate'"
 
 say "other platforms"
-hack/cross.sh || fail "something does not compile elsewhere; the reason is above"
+hack/cross.sh || fail "the code does not compile for another platform; the cause is above"
 
 if ((${#fixes[@]} > 0)); then
 	printf '\nmake verify failed. To fix it, run:\n' >&2
 	printf '    %s\n' "${fixes[@]}" >&2
 	exit 1
 fi
-say "everything generated, formatted and tidied is up to date, the OpenAPI document passes its linters, and everything compiles elsewhere"
+say "generated files, formatting and go.mod files are up to date; the OpenAPI document passes its linters; the code compiles for the other platforms"

@@ -25,6 +25,6 @@ done
 
 if ! command -v redis-server >/dev/null; then
 	keep_services_stopped
-	need_debian_packages "Argo CD keeps what it has read in Redis, and this machine has none" redis-server
+	need_debian_packages "Redis is not installed, and Argo CD needs it" redis-server
 fi
 ln -sf "$(command -v redis-server)" "$directory/redis-server"

@@ -9,7 +9,7 @@ cd "$root/hack/c2sp-witness"
 copy=$(mktemp -d)
 trap 'chmod -R u+w "$copy"; rm -rf "$copy"' EXIT
 go mod download github.com/transparency-dev/merkle >&2 ||
-	fail "could not download the modules of hack/c2sp-witness; see 'go env GOPROXY'"
+	fail "could not download the modules of hack/c2sp-witness; check the Go module proxy (go env GOPROXY)"
 cp -r "$(go list -m -f '{{.Dir}}' github.com/transparency-dev/merkle)" "$copy/merkle"
 chmod -R u+w "$copy/merkle"
 cat >"$copy/merkle/proof/subtree.go" <<'GO'

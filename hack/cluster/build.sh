@@ -26,7 +26,7 @@ build() { # PROGRAM MODULE PACKAGE HOW-LONG [LDFLAGS [TAGS]]
 		fail "could not download the sources of $program; can this machine reach the Go module proxy? (go env GOPROXY)"
 	progress "building $program from source" "about $long on 2 cores the first time; later runs reuse it" \
 		env CGO_ENABLED=0 go -C "$here/$module" build -trimpath -buildvcs=false -ldflags "-s -w $ldflags" -tags "$tags" -o "$dir/.tmp.$program" "$package" ||
-		fail "could not build $program; its last lines are above"
+		fail "could not build $program; the last lines of its output are above"
 	mv "$dir/.tmp.$program" "$dir/$program"
 }
 
@@ -38,7 +38,7 @@ for tool in nft:nftables ip:iproute2 nsenter:util-linux openssl:openssl; do
 done
 if ((${#missing[@]} > 0)); then
 	keep_services_stopped
-	need_debian_packages "a node runs Pods with these, and this machine lacks them" "${missing[@]}"
+	need_debian_packages "packages that a node needs are not installed" "${missing[@]}"
 fi
 
 if [[ -n $(first_missing) ]]; then

@@ -19,7 +19,7 @@ if [[ -e $state/cgroups ]]; then
 			[[ -e $cgroup ]] || break
 			sleep 0.1
 		done
-		[[ ! -e $cgroup ]] || fail "processes of the node do not end: see $cgroup/cgroup.procs"
+		[[ ! -e $cgroup ]] || fail "processes of the node did not end; their ids are in $cgroup/cgroup.procs"
 	done <"$state/cgroups"
 fi
 rm -rf "$state"

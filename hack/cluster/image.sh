@@ -16,4 +16,4 @@ echo '{"architecture":"'"$architecture"'","os":"linux","config":'"$3"',"rootfs":
 echo '[{"Config":"config.json","RepoTags":["'"$1"'"],"Layers":["layer.tar"]}]' >"$work/manifest.json"
 tar --directory "$work" -cf "$work/image.tar" manifest.json config.json layer.tar
 "$state/ctr" -n k8s.io images import "$work/image.tar" >"$state/log/images" 2>&1 ||
-	fail "containerd did not take the image $1: $(tail -n 1 "$state/log/images")"
+	fail "containerd could not import the image $1: $(tail -n 1 "$state/log/images")"

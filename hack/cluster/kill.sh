@@ -5,11 +5,11 @@
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 need_running
-(($# >= 2)) || fail "which signal, and to whom? usage: hack/cluster/kill.sh SIGNAL COMPONENT..., for instance KILL kubelet"
+(($# >= 2)) || fail "usage: hack/cluster/kill.sh SIGNAL COMPONENT...; example: hack/cluster/kill.sh KILL kubelet"
 signal=$1; shift
 for component in "$@"; do
 	[[ -s $state/run/$component ]] || fail "$component was not started"
 	pid=$(<"$state/run/$component")
-	inside kill -s "$signal" "$pid" || fail "$component does not run"
+	inside kill -s "$signal" "$pid" || fail "$component is not running"
 	while inside kill -0 "$pid" 2>/dev/null; do sleep 0.05; done
 done

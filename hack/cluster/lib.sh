@@ -9,7 +9,7 @@ pods=10.244.0.0/16
 case ${NODE:=first} in # the node of the script
 first) state=$cluster node_name=node node_address=10.99.0.2 node_pods=10.244.0.0/24 ;;
 second) state=$cluster/second node_name=second node_address=10.99.0.3 node_pods=10.244.1.0/24 ;;
-*) fail "NODE is $NODE: it is first or second" ;;
+*) fail "NODE: \"$NODE\" is not valid; it must be first or second" ;;
 esac
 export NODE
 services=10.96.0.0/16
@@ -30,7 +30,7 @@ started() {
 	cut -d' ' -f20 <<<"$line"
 }
 
-need_running() { running || fail "the $NODE node does not run: make cluster starts the first, and hack/cluster/second.sh the other"; }
+need_running() { running || fail "the $NODE node is not running; start the first one with make cluster, and the second one with hack/cluster/second.sh"; }
 
 # inside COMMAND...: runs it on the node, in all of its namespaces. It does not join
 # the cgroups; see start.sh.
@@ -64,24 +64,24 @@ kubeconfig() {
 await() {
 	local end=$((SECONDS + $1)) what=$2; shift 2
 	until "$@" >/dev/null 2>&1; do
-		((SECONDS < end)) || fail "$what: not in time; the logs of the node are in $state/log"
-		running || fail "$what: the node has ended; its logs are in $state/log"
+		((SECONDS < end)) || fail "timeout while $what; the logs of the node are in $state/log"
+		running || fail "the node ended while $what; its logs are in $state/log"
 		sleep 0.1
 	done
 }
 
 # need_node_rights fails with one sentence and the reason if no node can be made.
 need_node_rights() {
-	[[ $(uname -s) == Linux ]] || fail "a node needs Linux, and this is $(uname -s)"
-	[[ $(id -u) == 0 ]] || fail "a node needs root: it makes namespaces, cgroups, mounts and interfaces of its own"
+	[[ $(uname -s) == Linux ]] || fail "a node requires Linux, but this is $(uname -s)"
+	[[ $(id -u) == 0 ]] || fail "a node requires root, to create namespaces, cgroups, mounts and network interfaces"
 	unshare --mount --net --pid --uts --ipc --cgroup --fork true 2>/dev/null ||
-		fail "a node needs namespaces of its own, which this machine does not give: in a container, run it privileged"
+		fail "this machine does not allow new namespaces, which a node requires; in a container, use privileged mode"
 	if [[ -e /sys/fs/cgroup/cgroup.controllers ]]; then
 		echo "+cpu +cpuset +memory +pids +io" >/sys/fs/cgroup/cgroup.subtree_control 2>/dev/null ||
-			fail "a node needs cgroups of its own, and /sys/fs/cgroup gives no controllers to children while it has processes itself: move these into a child first"
+			fail "/sys/fs/cgroup has processes, so the node cannot get cgroup controllers; move these processes into a child cgroup first"
 	else
 		[[ -w /sys/fs/cgroup/memory && -w /sys/fs/cgroup/pids ]] ||
-			fail "a node needs cgroups of its own, and those of this machine cannot be written: in a container, run it privileged"
+			fail "the cgroups of this machine are not writable, which a node requires; in a container, use privileged mode"
 	fi
 }
 

@@ -3,7 +3,7 @@
 # first process, and the configuration of kubelet, containerd and kube-proxy.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-(($# == 2)) || fail "usage: hack/cluster/node.sh CONTROLPLANE PROGRAMS, the directories that have them"
+(($# == 2)) || fail "usage: hack/cluster/node.sh CONTROLPLANE PROGRAMS; both are directories"
 mkdir -p "$state"/{flags,lib/{kubelet,containerd,cni},log,manifests,network,run,sys,tmp,volumes}
 ln -s "$1" "$state/controlplane"
 ln -s "$2" "$state/programs"
@@ -38,7 +38,7 @@ for _ in {1..600}; do
 	if running; then break; fi
 	sleep 0.1
 done
-running || fail "the $NODE node did not come up: $(tail -n 1 "$state/log/init")"
+running || fail "the $NODE node did not start: $(tail -n 1 "$state/log/init")"
 
 # overlayfs does not work on overlayfs, which is often the root of a container.
 snapshotter=overlayfs

@@ -9,7 +9,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 (NODE=first && source "$here/lib.sh" && need_running)
 if running; then
-	say "the second node runs already"
+	say "the second node is already running"
 	exit 0
 fi
 "$here/down.sh" # leftovers of a failed start
@@ -30,14 +30,14 @@ on "$first" ip route add "$node_pods" via "$node_address" dev second0
 (
 	cd "$cluster/certificates"
 	certificate kubelet-second "/O=system:nodes/CN=system:node:$node_name" ca
-) >"$state/log/certificates" 2>&1 || fail "could not make a certificate: $(tail -n 1 "$state/log/certificates")"
+) >"$state/log/certificates" 2>&1 || fail "could not create a certificate: $(tail -n 1 "$state/log/certificates")"
 kubeconfig kubelet-second "$state/kubelet.conf"
 
 "$here/start.sh" containerd
 mapfile -t images < <("$cluster/ctr" -n k8s.io images ls -q 2>/dev/null | grep -v '^sha256:')
 "$cluster/ctr" -n k8s.io images export - "${images[@]}" 2>"$state/log/images" |
 	"$state/ctr" -n k8s.io images import - >>"$state/log/images" 2>&1 ||
-	fail "containerd did not take the images of the first node: $(tail -n 1 "$state/log/images")"
+	fail "containerd could not import the images of the first node: $(tail -n 1 "$state/log/images")"
 "$here/start.sh" kubelet proxy
-await 120 "the second node is Ready" kubectl wait --for=condition=Ready "node/$node_name" --timeout=2s
+await 120 "waiting for the second node to be Ready" kubectl wait --for=condition=Ready "node/$node_name" --timeout=2s
 say "the second node has joined"

@@ -13,6 +13,6 @@ not_run() {
 if ! running; then
 	reason=$( (need_node_rights) 2>&1) || not_run "$reason"
 	trap '"$here/down.sh"' EXIT
-	"$here/up.sh" >&2 || not_run "no node came up on this machine; why is above"
+	"$here/up.sh" >&2 || not_run "the node did not start; the cause is above"
 fi
 SMOKE=1 "$here/test.sh" -run '^TestSmoke$'

@@ -27,7 +27,7 @@ for component in "$@"; do
 	case $component in
 	containerd)
 		start containerd "$state/programs/containerd" --config "$state/containerd.toml"
-		await 60 "containerd answers" inside "$state/programs/ctr" --timeout 2s version
+		await 60 "waiting for containerd" inside "$state/programs/ctr" --timeout 2s version
 		;;
 	etcd) # its data need not survive a power cut
 		start etcd "$state/controlplane/etcd" --data-dir="$state/etcd" --unsafe-no-fsync \
@@ -46,7 +46,7 @@ for component in "$@"; do
 			--requestheader-extra-headers-prefix=X-Remote-Extra- --requestheader-group-headers=X-Remote-Group --requestheader-username-headers=X-Remote-User \
 			--proxy-client-cert-file="$certificates/front.crt" --proxy-client-key-file="$certificates/front.key" \
 			--authorization-mode=Node,RBAC --enable-admission-plugins=NodeRestriction
-		await 300 "kube-apiserver is ready" kubectl get --raw /readyz
+		await 300 "waiting for kube-apiserver" kubectl get --raw /readyz
 		;;
 	controller-manager)
 		start controller-manager "$state/programs/kube-controller-manager" --kubeconfig="$state/controller-manager.conf" \
@@ -64,6 +64,6 @@ for component in "$@"; do
 			--hostname-override="$node_name" --node-ip="$node_address"
 		;;
 	proxy) start proxy "$state/programs/kube-proxy" --config="$state/proxy.yaml" ;;
-	*) fail "$component is no component: see the beginning of hack/cluster/start.sh" ;;
+	*) fail "\"$component\" is not a component; hack/cluster/start.sh lists them" ;;
 	esac
 done

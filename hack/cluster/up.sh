@@ -7,12 +7,12 @@
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 if running; then
-	say "the node runs already: $state/kubectl get nodes"
+	say "the node is already running; to see it, run: $state/kubectl get nodes"
 	exit 0
 fi
 need_node_rights
 case $state in
-/run/* | /var/log/* | /var/lib/*) fail "a node has its own /run, /var/log and /var/lib: move the checkout out of there" ;;
+/run/* | /var/log/* | /var/lib/*) fail "the checkout is in a directory that a node replaces (/run, /var/log, /var/lib); move it" ;;
 esac
 controlplane=$("$root/hack/controlplane.sh")
 programs=$("$here/build.sh")
@@ -46,7 +46,7 @@ certificates() {
 	done
 }
 (certificates) >"$state/log/certificates" 2>&1
-[[ -s $state/proxy.conf && -s $state/certificates/proxy.crt ]] || fail "could not make certificates: $(tail -n 1 "$state/log/certificates")"
+[[ -s $state/proxy.conf && -s $state/certificates/proxy.crt ]] || fail "could not create certificates: $(tail -n 1 "$state/log/certificates")"
 
 cat >"$state/kubectl" <<BASH
 #!/usr/bin/env bash
@@ -62,17 +62,17 @@ apply() { # FILE
 	sed "s|DIRECTORY|$state/volumes|; s|NODE|$node_name|; s|DNS_ADDRESS|$dns_address|" "$1" | kubectl apply -f - >>"$state/log/manifests" 2>&1
 }
 for file in "$here"/manifests/*.yaml; do
-	await 120 "${file##*/} is applied" apply "$file" # a busy machine responds late at first
+	await 120 "applying ${file##*/}" apply "$file" # a busy machine responds late at first
 done
 mkdir -p "$state"/volumes/{1,2,3}
-await 120 "the node is Ready" kubectl wait --for=condition=Ready "node/$node_name" --timeout=2s
-await 120 "names are answered" kubectl -n kube-system rollout status deployment/coredns --timeout=2s
-say "the cluster is up, $((SECONDS - begun)) s after what it runs was there"
+await 120 "waiting for the node to be Ready" kubectl wait --for=condition=Ready "node/$node_name" --timeout=2s
+await 120 "waiting for DNS" kubectl -n kube-system rollout status deployment/coredns --timeout=2s
+say "the cluster is ready; it started in $((SECONDS - begun)) s"
 cat <<TEXT
 
     alias kubectl=$state/kubectl
     kubectl get nodes
-    $state/ctr -n k8s.io images import bin/image.tar    # and bin/image-agent.tar: "make image-ko" makes both
+    $state/ctr -n k8s.io images import bin/image.tar    # and bin/image-agent.tar; "make image-ko" builds both
 
-Its logs are in $state/log; "make cluster-down" ends it, and leaves nothing.
+The logs are in $state/log. "make cluster-down" ends the cluster and removes its files.
 TEXT
