@@ -370,7 +370,7 @@ test('a view that hangs has nothing of the one before, and an answer of null is 
   await page.locator('tbody tr').first().waitFor()
   await page.route('**/api/audit?*', (route) => route.fulfill({ contentType: 'application/json', body: 'null' }))
   await go(page, '#/audit')
-  await page.locator('.notice.bad').getByText('the answer to GET /api/audit is not what').waitFor()
+  await page.locator('.notice.bad').getByText('the response to GET /api/audit does not match').waitFor()
   await clean(window)
   await context.close()
 })

@@ -52,7 +52,7 @@ test('a base URL that would leak credentials is refused', () => {
 })
 
 test('a base URL that is none is refused by name', () => {
-  const refused = (parameter, options) => assert.throws(() => new Client(options), (error) => error instanceof TypeError && error.message.startsWith(`${parameter} `))
+  const refused = (parameter, options) => assert.throws(() => new Client(options), (error) => error instanceof TypeError && error.message.startsWith(`${parameter}: `))
   for (const bad of [undefined, null, '', 'keys.example', 'keys.example:8443', 'http://keys.example', 'http://127.0.0.1.keys.example', 'ws://127.0.0.1', 'file:///x',
     'https://keys.example/api', 'https://keys.example/api/', 'https://keys.example//', 'https://keys.example/x/..//', 'https://keys.example?', 'https://keys.example#']) {
     refused('baseUrl', { baseUrl: bad })
@@ -65,17 +65,17 @@ test('a secret that was not given is missed at once, and never shown', async () 
   for (const [what, make] of Object.entries({ password: (s) => password('admin', s), ldap: (s) => ldap('admin', s), serviceAccount: (s) => serviceAccount(s) })) {
     const wanted = what === 'serviceAccount' ? 'token' : 'password'
     for (const none of [undefined, null, '']) {
-      assert.throws(() => make(none), { name: 'TypeError', message: `no ${wanted} was given` }, what)
+      assert.throws(() => make(none), { name: 'TypeError', message: `${wanted}: must not be empty; pass a string, or a function that returns one` }, what)
       const { c, sent } = await client({ credentials: make(() => none) })
-      await assert.rejects(c.getCurrentSession(), { name: 'TypeError', message: `no ${wanted} was given` }, what)
+      await assert.rejects(c.getCurrentSession(), { name: 'TypeError', message: `${wanted}: must not be empty; pass a string, or a function that returns one` }, what)
       assert.equal(sent.length, 0)
     }
     const bytes = Buffer.from('hidden')
     for (const wrong of [bytes, { secret: 'hidden' }, Promise.resolve('hidden'), 42]) {
-      assert.throws(() => make(wrong), (error) => error instanceof TypeError && error.message.startsWith(`the ${wanted} must be `) && !error.message.includes('hidden'), what)
+      assert.throws(() => make(wrong), (error) => error instanceof TypeError && error.message.startsWith(`${wanted}: must be `) && !error.message.includes('hidden'), what)
     }
     const { c, sent } = await client({ credentials: make(async () => bytes) })
-    await assert.rejects(c.getCurrentSession(), (error) => error instanceof TypeError && error.message.startsWith(`the ${wanted} must be `))
+    await assert.rejects(c.getCurrentSession(), (error) => error instanceof TypeError && error.message.startsWith(`${wanted}: must be `))
     assert.equal(sent.length, 0)
   }
   const { c } = await client({ credentials: password(name, async () => secret) })
@@ -196,7 +196,7 @@ test('an answer that is no object is none', async () => {
       baseUrl: 'https://keys.example', session: { sessionId: 'x', id: '0', until: Infinity, idle: Infinity, used: 0 },
       fetch: async () => new Response(body, { headers: { 'content-type': 'application/json' } }),
     })
-    await assert.rejects(c.listAuditEntries(), (error) => error instanceof KeyserverError && error.detail.startsWith('the answer to GET /api/audit is not what '), body)
+    await assert.rejects(c.listAuditEntries(), (error) => error instanceof KeyserverError && error.detail.startsWith('the response to GET /api/audit does not match '), body)
   }
 })
 
@@ -325,7 +325,7 @@ test('what is no message is refused before anything is sent', async () => {
   structuredClone(moved, { transfer: [moved.buffer] })
   const file = () => createReadStream(new URL(import.meta.url)).on('error', () => {})
   for (const [what, data, hint] of [
-    ['an object', { amount: 1 }, /an object \(Object\).*make bytes of it/],
+    ['an object', { amount: 1 }, /an object \(Object\).*encode it to bytes/],
     ['an object of a class', new Order(), /an object/],
     ['an object that looks like bytes', { length: 1, 0: 1, byteLength: 1 }, /an object/],
     ['an object that says that it is bytes', { [Symbol.toStringTag]: 'ArrayBuffer', byteLength: 1 }, /an object/],
@@ -348,7 +348,7 @@ test('what is no message is refused before anything is sent', async () => {
     ['what makes pieces', (async function* () { yield new Uint8Array(1) })(), /an object/],
     ['a stream that somebody else reads', locked, /read/],
     ['a stream of which something was read', begun, /read/],
-    ['bytes that were moved elsewhere', moved, /moved/],
+    ['bytes that were moved elsewhere', moved, /transferred/],
   ]) {
     for (const [name, call] of Object.entries(ofMessages)) {
       const { c, sent } = await client()
@@ -503,14 +503,14 @@ test('a receipt shows that a row is in the trail, and a forged one does not', as
     await assert.rejects(verifyReceipt(forged, receipt, key), Error, field)
   }
   const neighbour = rows.find((r) => r.seq === row.seq - 1)
-  await assert.rejects(verifyReceipt(neighbour, receipt, key), /is of row/)
+  await assert.rejects(verifyReceipt(neighbour, receipt, key), /is for row/)
   const lines = receipt.split('\n')
   const hash = lines.findIndex((line) => /^[A-Za-z0-9+/]{43}=$/.test(line))
   const changed = (i, line) => lines.with(i, line).join('\n')
   await assert.rejects(verifyReceipt(row, changed(hash, flip(lines[hash])), key), /not in the tree/)
   await assert.rejects(verifyReceipt(row, lines.toSpliced(hash, 1).join('\n'), key), /not in the tree/)
   await assert.rejects(verifyReceipt(row, lines.toSpliced(hash, 0, lines[hash]).join('\n'), key), /not in the tree/)
-  await assert.rejects(verifyReceipt(row, changed(0, 'c2sp.org/tlog-proof@v2'), key), /no C2SP tlog-proof/)
+  await assert.rejects(verifyReceipt(row, changed(0, 'c2sp.org/tlog-proof@v2'), key), /not a C2SP tlog-proof/)
   const blank = lines.indexOf('')
   await assert.rejects(verifyReceipt(row, changed(blank + 2, `${Number(lines[blank + 2]) + 1}`), key), /forged/)
   await assert.rejects(verifyReceipt(row, changed(blank + 3, flip(lines[blank + 3])), key), /forged/)
@@ -520,7 +520,7 @@ test('a receipt shows that a row is in the trail, and a forged one does not', as
   await assert.rejects(verifyReceipt(row, changed(signature, `— ${origin} ${bytes.toString('base64')}`), key), /forged/)
   await assert.rejects(verifyReceipt(row, lines.toSpliced(signature, 1).join('\n'), key), /not signed/)
   await assert.rejects(verifyReceipt(row, receipt, key.replace(/\+([0-9a-f]{8})\+/, '+00000000+')), /mistyped/)
-  await assert.rejects(verifyReceipt(row, receipt, 'x'), /no Ed25519 key/)
+  await assert.rejects(verifyReceipt(row, receipt, 'x'), /not an Ed25519 key/)
 })
 
 test('a row is verified in the spelling of the service alone, though others have the same bytes', async () => {
@@ -542,7 +542,7 @@ test('a row is verified in the spelling of the service alone, though others have
     .map((principalId) => ({ principalId })), /^principalId of the row must be a decimal number from 0 to 18446744073709551615 /)
   await refused(row, [more(0n), '01', 7].map((actorPrincipalId) => ({ actorPrincipalId, actorSystemId: 1 })), /^actorPrincipalId of the row must be a decimal /)
   await refused(row, [2 ** 32, '1', -1, null].map((actorSystemId) => ({ actorPrincipalId: '7', actorSystemId })), /^actorSystemId of the row must be an integer /)
-  await refused(row, [{ actorPrincipalId: '0' }, { actorSystemId: 0 }, { actorPrincipalId: '0', actorSystemId: 0 }], /^actorPrincipalId and actorSystemId of the row must name somebody/)
+  await refused(row, [{ actorPrincipalId: '0' }, { actorSystemId: 0 }, { actorPrincipalId: '0', actorSystemId: 0 }], /^actorPrincipalId and actorSystemId of the row must identify a principal/)
   await refused(row, [`deadbeef${session}`, `0${session}`, 'ABCDEF0123456789', session.slice(1), `${session}\n`, '0'.repeat(16), undefined, '', 7]
     .map((session) => ({ session })), /^session of the row must be 16 lower-case hexadecimal digits /)
   for (const approval of ['10000000000000000', '0', '0'.repeat(16), undefined, '', 0]) await refused(row, [{ approval }], /^approval of the row must be 16 lower-case /)
@@ -555,13 +555,13 @@ test('a row is verified in the spelling of the service alone, though others have
   await refused(row, [`${seconds}.0Z`, `${seconds}.10Z`, `${seconds}.1234567Z`, time.replace('Z', '+00:00'), time.replace('T', ' '), time.toLowerCase(), `${time} `, `+00${time}`,
     '2026-02-31T00:00:00Z', '2026-02-10T24:00:00Z', '2026-13-01T00:00:00Z', '', null, 7].map((time) => ({ time })), /^time of the row must be a time of RFC 3339 in UTC /)
   for (const name of ['operation', 'outcome', 'reason', 'object', 'sessionKind', 'requestId', 'address', 'for']) {
-    await refused(row, [null, undefined, 0, [row[name]], `${row[name]}\ud800`].map((value) => ({ [name]: value })), new RegExp(`^${name} of the row must be a string of whole characters$`))
+    await refused(row, [null, undefined, 0, [row[name]], `${row[name]}\ud800`].map((value) => ({ [name]: value })), new RegExp(`^${name} of the row must be a string of valid Unicode$`))
   }
   const named = await found({ operation: 'login' }, (r) => r.object === 'nobody \ufffd')
   await refused(named, [{ object: 'nobody \udc00' }], /^object of the row/)
-  await refused(row, [{ filename: null }, { filename: [] }], /^filename of the row must be a string of whole characters, or left out$/)
+  await refused(row, [{ filename: null }, { filename: [] }], /^filename of the row must be a string of valid Unicode, or absent$/)
   for (const name of ['hash', 'previousHash']) {
-    await refused(row, [`${row[name]}\n`, row[name].slice(0, -1), null, undefined, 'AA=='].map((value) => ({ [name]: value })), new RegExp(`^${name} of the row must be the base64 of a hash$`))
+    await refused(row, [`${row[name]}\n`, row[name].slice(0, -1), null, undefined, 'AA=='].map((value) => ({ [name]: value })), new RegExp(`^${name} of the row must be a hash of 32 bytes in base64$`))
   }
-  await refused(row, [{ note: 'innocent' }, { Session: row.session }], /^the row has "(note|Session)", which no receipt is about$/)
+  await refused(row, [{ note: 'innocent' }, { Session: row.session }], /^the row has the member "(note|Session)", which receipts do not cover$/)
 })

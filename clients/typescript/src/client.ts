@@ -132,7 +132,7 @@ export class Client extends Routes {
    */
   async askFor(reason: string, call: (client: Routes) => Promise<unknown>, options?: CallOptions): Promise<Approval> {
     const noted = await new Promise<Omit<ApprovalRequest, "reason">>((resolve, reject) => {
-      call(new Noted(resolve)).then(() => reject(new TypeError("askFor: no call of the client was made")), reject);
+      call(new Noted(resolve)).then(() => reject(new TypeError("askFor: the function made no call; call a method of the client that it receives")), reject);
     });
     return this.askApproval({ ...noted, reason }, options);
   }
@@ -316,7 +316,7 @@ export class Client extends Routes {
       return new KeyserverError({
         ...about,
         code: "",
-        detail: `the answer to ${call.route.method} ${call.target ?? call.route.path} has status ${response.status} and no code`,
+        detail: `the response to ${call.route.method} ${call.target ?? call.route.path} has status ${response.status} and no error code; a proxy may have sent it`,
       });
     }
     if (said.code === "PROOF_STALE") {
@@ -364,17 +364,17 @@ function checked(option: "baseUrl" | "proofUrl", text: string): string {
   try {
     url = new URL(text);
   } catch {
-    throw new TypeError(`${option} does not parse; it must be scheme, host and port, for instance https://keys.example:8443`);
+    throw new TypeError(`${option}: must be a URL with scheme, host and port, for example https://keys.example:8443`);
   }
   if (url.username !== "" || url.password !== "") {
-    throw new TypeError(`${option} must not hold credentials`);
+    throw new TypeError(`${option}: must not contain a user name or password; remove them`);
   }
   const loopback = /^(localhost|127(\.\d+){3}|\[::1\])$/.test(url.hostname);
   if (url.protocol !== "https:" && !(url.protocol === "http:" && loopback)) {
-    throw new TypeError(`${option} must begin with https://, or with http:// where the host is loopback: anything else would send credentials in the clear`);
+    throw new TypeError(`${option}: must begin with https://, or with http:// if the host is a loopback address; otherwise credentials would be sent unencrypted`);
   }
   if (url.href !== `${url.origin}/`) {
-    throw new TypeError(`${option} must be scheme, host and port alone, without /api or any other path, query or fragment`);
+    throw new TypeError(`${option}: must have only scheme, host and port, without /api or another path, query or fragment`);
   }
   return url.origin;
 }
@@ -407,7 +407,7 @@ function place(route: Route, input: object): { target: string; rest: Record<stri
     const text = String(take(name) ?? "");
     const parts = name === route.rest ? text.split("/") : [text];
     if (parts.some((part) => part === "" || part === "." || part === "..")) {
-      throw new KeyserverError({ status: 0, code: "BAD_REQUEST", detail: `${name}: must name something, and cannot be a dot or two` });
+      throw new KeyserverError({ status: 0, code: "BAD_REQUEST", detail: `${name}: must not have a path segment that is empty, "." or ".."` });
     }
     return parts.map(encodeURIComponent).join("/");
   });
@@ -423,7 +423,7 @@ function place(route: Route, input: object): { target: string; rest: Record<stri
   }
   const [unknown] = route.body ? [] : Object.keys(rest);
   if (unknown !== undefined) {
-    throw new KeyserverError({ status: 0, code: "BAD_REQUEST", detail: `${unknown}: ${route.name} has no such field` });
+    throw new KeyserverError({ status: 0, code: "BAD_REQUEST", detail: `${unknown}: is not a field of ${route.name}; remove it` });
   }
   return { target, rest };
 }
@@ -439,7 +439,7 @@ async function readAll(response: Response): Promise<Uint8Array<ArrayBuffer>> {
     length += value.length;
     if (length > maxAnswer) {
       await reader.cancel();
-      throw new Error(`the answer is longer than ${maxAnswer} bytes`);
+      throw new Error(`the response exceeds ${maxAnswer} bytes`);
     }
     pieces.push(value);
   }
@@ -472,11 +472,11 @@ function understood<Out>(route: Route, response: Response, body: Uint8Array<Arra
       status: 200,
       code: "",
       requestId,
-      detail: `the answer to ${route.method} ${route.path} is not what the contract says`,
+      detail: `the response to ${route.method} ${route.path} does not match the contract; check that baseUrl is the key server`,
     });
   }
   if (route.proves !== undefined && (answer as Record<string, unknown>)[route.proves] !== true) {
-    throw new KeyserverError({ status: 200, code: "NOT_VERIFIED", requestId, answer, detail: `the answer does not say that it was read back (${route.proves})` });
+    throw new KeyserverError({ status: 200, code: "NOT_VERIFIED", requestId, answer, detail: `the response does not show that the change was read back: ${route.proves} is not true` });
   }
   return answer as Out;
 }

@@ -65,9 +65,9 @@ export class NetworkError extends Error {
   constructor(sent: boolean, cause: unknown) {
     const words = cause instanceof Error ? inner(cause).message : String(cause);
     const hint = codes(cause).some((code) => unknownIssuer.has(code))
-      ? "; Node.js trusts the CAs of a file that NODE_EXTRA_CA_CERTS names when it starts, for instance NODE_EXTRA_CA_CERTS=/path/to/ca.crt"
+      ? "; to trust the CA of the key server, start Node.js with NODE_EXTRA_CA_CERTS=/path/to/ca.crt"
       : "";
-    super(`no answer from the service: ${words}${hint}`, { cause });
+    super(`no response from the key server: ${words}${hint}`, { cause });
     this.sent = sent;
   }
 }

@@ -40,7 +40,7 @@ export function messageBody(fields: object, data: Message): MessageBody {
   }
   const bytes = bytesOf(data);
   if (bytes === undefined) {
-    throw new TypeError(`data ${refusal(data)}`);
+    throw new TypeError(`data: ${refusal(data)}`);
   }
   // Encode or copy the bytes now, so that later changes by the caller are not sent.
   if (bytes.length <= small) {
@@ -56,7 +56,7 @@ function unread(data: ReadableStream): void {
   try {
     new Response(data);
   } catch {
-    throw new TypeError("data is a stream that is being read, or has been; make a new one for each call");
+    throw new TypeError("data: the stream is being read, or was already read; create a new stream for each call");
   }
 }
 
@@ -76,16 +76,16 @@ function bytesOf(value: unknown): Uint8Array | undefined {
 /** Returns the error text for a value: its kind, without its content, and the remedy. */
 function refusal(value: unknown): string {
   if (typeof value === "string") {
-    return "is a string, and must be bytes: new TextEncoder().encode(text)";
+    return "must be bytes, but is a string; use new TextEncoder().encode(text)";
   }
   if (ArrayBuffer.isView(value) || value instanceof ArrayBuffer) {
-    return "is bytes that were moved elsewhere since, by a transfer";
+    return "has no bytes any more, because its buffer was transferred; make the call before the transfer";
   }
   if (typeof (value as { pipe?: unknown } | null | undefined)?.pipe === "function") {
-    return "is a stream of Node.js, and must be one of the web: Readable.toWeb(stream), of node:stream";
+    return "must be a web stream, but is a stream of Node.js; use Readable.toWeb(stream) of node:stream";
   }
   const wanted = "must be a Uint8Array, an ArrayBuffer, a Blob or a ReadableStream of bytes";
-  return `is ${kind(value)}, and ${wanted}: make bytes of it yourself, which are the same each time`;
+  return `${wanted}, but is ${kind(value)}; encode it to bytes, always in the same way`;
 }
 
 function kind(value: unknown): string {
@@ -141,7 +141,7 @@ function encoded(before: string, from: ReadableStream<unknown>, after: string, t
 function pieceOf(value: unknown): Uint8Array {
   const piece = bytesOf(value);
   if (piece === undefined) {
-    const what = typeof value === "string" ? "a string, and must be bytes: pipe the stream through a TextEncoderStream" : `${kind(value)}, and must be bytes`;
+    const what = typeof value === "string" ? "a string, but must be bytes; pipe the stream through a TextEncoderStream" : `${kind(value)}, but must be bytes`;
     throw new TypeError(`data: a piece of the stream is ${what}`);
   }
   return piece;

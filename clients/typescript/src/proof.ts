@@ -23,7 +23,7 @@ export class ProofKey {
   static of(pair: CryptoKeyPair): ProofKey {
     const { name, namedCurve } = pair.privateKey.algorithm as EcKeyAlgorithm;
     if (name !== algorithm.name || namedCurve !== algorithm.namedCurve || !pair.privateKey.usages.includes("sign")) {
-      throw new TypeError("the proof key must be a pair of ECDSA on P-256 that may sign");
+      throw new TypeError("proof key: must be an ECDSA P-256 key pair whose private key may sign");
     }
     return new ProofKey(pair);
   }

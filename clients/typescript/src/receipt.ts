@@ -20,16 +20,16 @@ export async function verifyReceipt(row: AuditEntry, receipt: string, vkey: stri
   checkSpelling(row);
   const content = encodeRow(row);
   if (toBase64(await sha256(content)) !== row.hash) {
-    throw new Error(`the row ${row.seq} was changed: its hash is not that of its content`);
+    throw new Error(`row ${row.seq} was changed: its hash does not match its content`);
   }
   const proof = parseProof(receipt);
   if (proof.index !== BigInt(row.seq) - 1n) {
-    throw new Error(`the receipt is of row ${proof.index + 1n}, and not of row ${row.seq}`);
+    throw new Error(`the receipt is for row ${proof.index + 1n}, not for row ${row.seq}`);
   }
   const checkpoint = await openCheckpoint(proof.checkpoint, await parseKey(vkey));
   const root = await rootOf(proof.index, checkpoint.size, await leafHash(content), proof.hashes);
   if (root === undefined || toBase64(root) !== checkpoint.root) {
-    throw new Error(`the row ${row.seq} is not in the tree that the checkpoint has signed`);
+    throw new Error(`row ${row.seq} is not in the tree that the checkpoint covers`);
   }
   return { origin: checkpoint.origin, size: Number(checkpoint.size) };
 }
@@ -38,11 +38,11 @@ type Rule = [holds: (value: unknown) => boolean, words: string];
 
 const integer = (from: number, to: number): Rule => [(value) => Number.isInteger(value) && Number(value) >= from && Number(value) <= to, `be an integer from ${from} to ${to}`];
 const matches = (value: unknown, pattern: RegExp): value is string => typeof value === "string" && pattern.test(value);
-const left = ([holds, words]: Rule): Rule => [(value) => value === undefined || holds(value), `${words}, or left out`];
+const left = ([holds, words]: Rule): Rule => [(value) => value === undefined || holds(value), `${words}, or absent`];
 
 // Half a surrogate pair would be encoded like U+FFFD, the replacement character.
-const text: Rule = [(value) => typeof value === "string" && !/\p{Surrogate}/u.test(value), "be a string of whole characters"];
-const hash: Rule = [(value) => typeof value === "string" && canonical(value)?.length === 32, "be the base64 of a hash"];
+const text: Rule = [(value) => typeof value === "string" && !/\p{Surrogate}/u.test(value), "be a string of valid Unicode"];
+const hash: Rule = [(value) => typeof value === "string" && canonical(value)?.length === 32, "be a hash of 32 bytes in base64"];
 const decimal: Rule = [
   (value) => matches(value, /^(0|[1-9]\d{0,19})$/) && BigInt(value) < 1n << 64n,
   "be a decimal number from 0 to 18446744073709551615 without sign or leading zeros, as a string",
@@ -52,7 +52,7 @@ const hexOrNull: Rule = [(value) => value === null || matches(value, /^(?!0{16})
 // Date parses 31 February as a day in March.
 const time: Rule = [
   (value) => matches(value, /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{0,5}[1-9])?Z$/) && isoSecond(value) === value.slice(0, 19),
-  "be a time of RFC 3339 in UTC with at most six digits of a second, the last of them not zero",
+  "be a time of RFC 3339 in UTC with at most six fractional digits, the last one not zero",
 ];
 
 /**
@@ -70,7 +70,7 @@ const spelling: Record<keyof AuditEntry, Rule> = {
 function checkSpelling(row: AuditEntry): void {
   const unknown = Object.keys(row).find((name) => !Object.hasOwn(spelling, name));
   if (unknown !== undefined) {
-    throw new Error(`the row has ${JSON.stringify(unknown)}, which no receipt is about`);
+    throw new Error(`the row has the member ${JSON.stringify(unknown)}, which receipts do not cover`);
   }
   for (const [name, [holds, words]] of Object.entries(spelling)) {
     if (!holds(row[name as keyof AuditEntry])) {
@@ -79,7 +79,7 @@ function checkSpelling(row: AuditEntry): void {
   }
   const { actorPrincipalId: id, actorSystemId: system } = row;
   if ((id === undefined) !== (system === undefined) || (id === "0" && system === 0)) {
-    throw new Error("actorPrincipalId and actorSystemId of the row must name somebody, or both be left out");
+    throw new Error("actorPrincipalId and actorSystemId of the row must identify a principal, or both be absent");
   }
 }
 
@@ -159,7 +159,7 @@ function join(...parts: Uint8Array[]): Bytes {
 function digest(text: string, what: string): Bytes {
   const bytes = canonical(text);
   if (bytes?.length !== 32) {
-    throw new Error(`${what} is not the base64 of a hash`);
+    throw new Error(`${what} is not a hash of 32 bytes in base64`);
   }
   return bytes;
 }
@@ -182,7 +182,7 @@ function parseProof(text: string): { index: bigint; hashes: Bytes[]; checkpoint:
   const [magic, first = "", ...lines] = text.slice(0, Math.max(at, 0)).split("\n");
   const index = /^index (0|[1-9]\d{0,18})$/.exec(first)?.[1];
   if (magic !== "c2sp.org/tlog-proof@v1" || index === undefined || lines.length > maxHashes) {
-    throw new Error("the receipt is no C2SP tlog-proof of a row");
+    throw new Error("the receipt is not a C2SP tlog-proof of a row");
   }
   return { index: BigInt(index), hashes: lines.map((line) => digest(line, "a line of the receipt")), checkpoint: text.slice(at + 2) };
 }
@@ -198,11 +198,11 @@ async function parseKey(vkey: string): Promise<VerificationKey> {
   const [, name, id, text] = /^([^\s+]+)\+([0-9a-f]{8})\+(\S+)$/.exec(vkey.trim()) ?? [];
   const bytes = canonical(text ?? "");
   if (name === undefined || bytes?.length !== 33 || bytes[0] !== 1) {
-    throw new Error("the key is no Ed25519 key as C2SP signed-note spells one (vkey)");
+    throw new Error("the key is not an Ed25519 key in the C2SP signed-note format (vkey)");
   }
   const expected = (await sha256(join(utf8(`${name}\n`), bytes))).subarray(0, 4);
   if ([...expected].map((byte) => byte.toString(16).padStart(2, "0")).join("") !== id) {
-    throw new Error("the key was mistyped: its id is not that of the rest");
+    throw new Error("the key was mistyped: its id does not match its other parts");
   }
   return { name, id: expected, key: await crypto.subtle.importKey("raw", bytes.slice(1), { name: "Ed25519" }, false, ["verify"]) };
 }
@@ -213,10 +213,10 @@ async function openCheckpoint(text: string, by: VerificationKey): Promise<{ orig
   const signed = text.slice(0, end + 1);
   const [origin, size, root] = signed.split("\n");
   if (end < 0 || !/^(0|[1-9]\d{0,18})$/.test(size ?? "") || canonical(root ?? "")?.length !== 32) {
-    throw new Error("the receipt has no C2SP tlog-checkpoint");
+    throw new Error("the receipt contains no C2SP tlog-checkpoint");
   }
   if (origin !== by.name) {
-    throw new Error(`the checkpoint is of the log ${origin}, and the key of ${by.name}`);
+    throw new Error(`the checkpoint is from the log ${origin}, but the key belongs to ${by.name}`);
   }
   for (const line of text.slice(end + 2).split("\n")) {
     const [, name, signature] = /^— (\S+) (\S+)$/.exec(line) ?? [];
@@ -225,7 +225,7 @@ async function openCheckpoint(text: string, by: VerificationKey): Promise<{ orig
       if (await crypto.subtle.verify("Ed25519", by.key, bytes.slice(4), utf8(signed))) {
         return { origin: by.name, size: BigInt(size!), root: root! };
       }
-      throw new Error("the checkpoint is forged: its signature is not that of the key");
+      throw new Error("the checkpoint is forged: its signature does not match the key");
     }
   }
   throw new Error("the checkpoint is not signed by the key");

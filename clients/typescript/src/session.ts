@@ -8,10 +8,10 @@ type Given = string | (() => string | Promise<string>);
 /** Returns a non-empty string. Throws here and not in later code, because the name of the value is known here. */
 function text(what: string, value: unknown): string {
   if (value === undefined || value === null || value === "") {
-    throw new TypeError(`no ${what} was given`);
+    throw new TypeError(`${what}: must not be empty; pass a string, or a function that returns one`);
   }
   if (typeof value !== "string") {
-    throw new TypeError(`the ${what} must be a string, or a function that answers one`);
+    throw new TypeError(`${what}: must be a string, or a function that returns one`);
   }
   return value;
 }

@@ -137,7 +137,7 @@ async function verification(c: Context, entry: AuditEntry): Promise<HTMLElement>
         localStorage.setItem(noted, key.value);
         show(true, `Verified in this browser: row ${entry.seq} is in the audit log ${origin}. The key signed the checkpoint of ${size} rows.`);
       } catch (error) {
-        show(false, `Refused: ${error instanceof Error ? error.message : String(error)}.`);
+        show(false, `Not verified: ${error instanceof Error ? error.message : String(error)}.`);
       }
     },
   },
