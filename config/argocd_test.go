@@ -103,8 +103,8 @@ func TestArgoCDJudgesEveryReasonOfEveryKind(t *testing.T) {
 
 func TestArgoCDJudgesEveryState(t *testing.T) {
 	const (
-		unseen   = "the manager has not looked at it yet"
-		outdated = "the manager has not looked at the last change yet"
+		unseen   = "the manager has not processed the object yet"
+		outdated = "the manager has not processed the last change yet"
 	)
 	verified := concluded(v1alpha1.ReasonVerified, generation)
 	for name, tc := range map[string]struct {
