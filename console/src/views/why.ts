@@ -82,7 +82,7 @@ function explanation(e: Explanation, operation: string, hiddenLink: string): HTM
     facts([
       ["Principal", code(e.principalId)],
       ...(e.allowed ? [] : [["Code", code(e.code)], ["Reason in the audit log", code(e.reason)]] as [string, Node][]),
-      ["Uses left", e.uses ?? "no limit"],
+      ["Uses left", e.uses ?? "no limit, or hidden from you"],
     ]),
     h("h3", null, "Checks, in order"),
     table("Checks", [
@@ -128,7 +128,7 @@ export const who: View = {
     ];
     return [
       form,
-      table("Principals who can", columns, page.who, "No principals of this key server on this page."),
+      table("Principals who can", columns, page.who, "No principal of this key server on this page may do this."),
       ...(page.elsewhere.length === 0 ? [] : [h("h2", null, "Principals of peers, by the ACL of the key"), table("Principals of peers", columns.slice(0, 3), page.elsewhere, "")]),
       ...[pager(c, "who", page.next)].filter((p) => p !== null),
     ];
