@@ -32,11 +32,11 @@ type handoverOptions struct {
 const caInterval = 10 * time.Second
 
 func (o *handoverOptions) bind(f *pflag.FlagSet) {
-	f.StringVar(&o.jwksFile, "oidc-jwks-file", "", "keep this file at the keys that sign the cluster's service account tokens, for serve --oidc-jwks-file; default: off")
+	f.StringVar(&o.jwksFile, "oidc-jwks-file", "", "file to write with the keys that sign the cluster's service account tokens, for serve --oidc-jwks-file; default: off")
 	f.DurationVar(&o.jwksInterval, "oidc-jwks-interval", time.Minute, "how often the keys for --oidc-jwks-file are fetched")
-	f.StringVar(&o.issuer, "oidc-issuer", "", "the issuer that serve was told; the log says so if the cluster's is another")
-	f.StringVar(&o.caFile, "ca-file", "", "publish the CA certificate in this file, which serve --ca-file writes; default: off")
-	f.StringVar(&o.caConfigMap, "ca-configmap", "", "NAMESPACE/NAME of the ConfigMap in which --ca-file is published, as "+trustfiles.AuthorityKey)
+	f.StringVar(&o.issuer, "oidc-issuer", "", "value of serve --oidc-issuer; the log reports if the cluster has another issuer")
+	f.StringVar(&o.caFile, "ca-file", "", "file with the CA certificate to publish, which serve --ca-file writes; default: off")
+	f.StringVar(&o.caConfigMap, "ca-configmap", "", "NAMESPACE/NAME of the ConfigMap in which --ca-file is published, under the key "+trustfiles.AuthorityKey)
 }
 
 func (o *handoverOptions) validate() error {

@@ -69,8 +69,8 @@ func (o *managerOptions) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file; default: the Pod's service account, or $KUBECONFIG")
 	o.leader.bind(f)
 	o.handover.bind(f)
-	f.StringToStringVar(&o.tokenFiles, "token-file", nil, "AUDIENCE=FILE of a projected token of the manager's service account, for KeyServers that name the audience; may be given more than once, or with commas")
-	f.StringVar(&o.clusterName, "cluster-name", "kubernetes", "what audit trails of key servers call this cluster")
+	f.StringToStringVar(&o.tokenFiles, "token-file", nil, "AUDIENCE=FILE of a projected token of the manager's service account, for KeyServers that name the audience; may be given several times, or with commas")
+	f.StringVar(&o.clusterName, "cluster-name", "kubernetes", "name of this cluster in the audit logs of key servers")
 	f.StringVar(&o.metricsListen, "metrics-listen", "", "address of /metrics over plain HTTP; default: off")
 	f.StringVar(&o.healthListen, "health-listen", "", "address of /healthz and /readyz over plain HTTP; default: off")
 	bindTracing(f, &o.tracing)
@@ -78,11 +78,11 @@ func (o *managerOptions) bind(f *pflag.FlagSet) {
 }
 
 func (l *leaderOptions) bind(f *pflag.FlagSet) {
-	f.BoolVar(&l.elect, "leader-elect", false, "let one of several managers be active at a time")
+	f.BoolVar(&l.elect, "leader-elect", false, "elect one active manager of several")
 	f.StringVar(&l.namespace, "leader-elect-namespace", "", "namespace of the lease; default: the Pod's")
-	f.DurationVar(&l.lease, "leader-elect-lease-duration", 15*time.Second, "another manager takes over from one that was silent for this long")
-	f.DurationVar(&l.renew, "leader-elect-renew-deadline", 10*time.Second, "a manager that could not renew its lease for this long ends")
-	f.DurationVar(&l.retry, "leader-elect-retry-period", 2*time.Second, "how often the lease is renewed, or asked for")
+	f.DurationVar(&l.lease, "leader-elect-lease-duration", 15*time.Second, "another manager takes over if the active one has not renewed its lease for this long")
+	f.DurationVar(&l.renew, "leader-elect-renew-deadline", 10*time.Second, "the active manager exits if it cannot renew its lease for this long")
+	f.DurationVar(&l.retry, "leader-elect-retry-period", 2*time.Second, "interval of attempts to renew or acquire the lease")
 }
 
 // validate returns a usage error for durations that would allow two active managers, or none.
@@ -91,7 +91,7 @@ func (l *leaderOptions) validate() error {
 	case l.retry < 10*time.Millisecond:
 		return program.Usagef("--leader-elect-retry-period is %s; it must be at least 10ms", l.retry)
 	case l.renew <= 2*l.retry:
-		return program.Usagef("--leader-elect-renew-deadline is %s; it must be longer than two of --leader-elect-retry-period (%s)", l.renew, l.retry)
+		return program.Usagef("--leader-elect-renew-deadline is %s; it must be longer than twice --leader-elect-retry-period (%s)", l.renew, l.retry)
 	case l.lease <= l.renew || l.lease < time.Second:
 		return program.Usagef("--leader-elect-lease-duration is %s; it must be at least 1s, and longer than --leader-elect-renew-deadline (%s)", l.lease, l.renew)
 	}

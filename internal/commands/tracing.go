@@ -9,8 +9,8 @@ import (
 
 // bindTracing adds the flags of a process that creates spans.
 func bindTracing(f *pflag.FlagSet, o *tracing.Options) {
-	f.StringVar(&o.Endpoint, "otlp-endpoint", "", "https://HOST:PORT of a collector that takes traces by OTLP over gRPC, or http://HOST:PORT for one without TLS; default: none are made")
-	f.Float64Var(&o.Share, "otlp-sampling", tracing.DefaultShare, "share of the traces beginning here that are recorded, from 0 to 1; what a caller records is followed")
+	f.StringVar(&o.Endpoint, "otlp-endpoint", "", "https://HOST:PORT of a collector for traces (OTLP over gRPC), or http://HOST:PORT without TLS; default: no traces")
+	f.Float64Var(&o.Share, "otlp-sampling", tracing.DefaultShare, "share of new traces to record, from 0 to 1; a trace that the caller records is always recorded")
 }
 
 // asUsage returns err as a usage error, or nil.
