@@ -18,8 +18,8 @@ import (
 
 // newAudit returns the command audit. args are the arguments of the program.
 func newAudit(args []string) *cobra.Command {
-	return program.Group("audit", "Work on the audit trail", newAuditVerify(args), newAuditShow(), newDiscardJournal(),
-		program.Group("receipt", "Work on receipts of audit rows", forwards("verify", clientProgram, args)))
+	return program.Group("audit", "Work with the audit log", newAuditVerify(args), newAuditShow(), newDiscardJournal(),
+		program.Group("receipt", "Work with receipts of audit rows", forwards("verify", clientProgram, args)))
 }
 
 // databaseOptions are the flags that locate a database.
@@ -73,15 +73,15 @@ func newAuditVerify(args []string) *cobra.Command {
 	}
 	o.bind(cmd.Flags(), "")
 	o.bindServer(cmd.Flags())
-	cmd.Flags().StringVar(&o.archive, "archive", "", "URL of an audit archive, as --audit-archive of serve has it: verify that, and no database")
+	cmd.Flags().StringVar(&o.archive, "archive", "", "URL of an audit archive, as in serve --audit-archive; it is verified instead of a database")
 	o.noted.Bind(cmd.Flags())
-	cmd.Flags().StringSliceVar(&o.heads, "expect-head", nil, "CHAIN:POSITION:HASH, as an earlier run printed it, that the trail must still lead through; may be given several times")
+	cmd.Flags().StringSliceVar(&o.heads, "expect-head", nil, "head that an earlier run printed (CHAIN:POSITION:HASH); the audit log must still contain it; may be given several times")
 	return cmd
 }
 
 func (o *auditOptions) run(cmd *cobra.Command) error {
 	if o.server != "" && !cmd.Flags().Changed("archive") {
-		if err := program.Without(cmd, "says something about a database, and --server reads none; leave one of them out", "data-dir", "database-url", "expect-head"); err != nil {
+		if err := program.Without(cmd, "applies to a database, but --server reads none; leave one of them out", "data-dir", "database-url", "expect-head"); err != nil {
 			return err
 		}
 		return forward(cmd, cmd.CommandPath()+" --server", clientProgram, o.args)
@@ -106,7 +106,7 @@ func (o *auditOptions) run(cmd *cobra.Command) error {
 
 // verifyDatabase reads each row once and checks it against its chain and the tree.
 func (o *auditOptions) verifyDatabase(cmd *cobra.Command, found *auditverify.Report, expected []audit.Head) (err error) {
-	if err := program.Without(cmd, "says how to reach a key server; give --server, too, or leave it out", "ca-file", "username", "password-file"); err != nil {
+	if err := program.Without(cmd, "applies only with --server; add --server or leave it out", "ca-file", "username", "password-file"); err != nil {
 		return err
 	}
 	cfg, err := o.config()
@@ -121,7 +121,7 @@ func (o *auditOptions) verifyDatabase(cmd *cobra.Command, found *auditverify.Rep
 	defer func() { err = errors.Join(err, store.Close()) }()
 	extent, err := store.AuditExtent(ctx)
 	if err != nil {
-		return fmt.Errorf("read where the audit trail begins: %w", err)
+		return fmt.Errorf("read the first row of the audit log: %w", err)
 	}
 	found.Options.First = extent.First
 	v, err := tree.NewVerifier(ctx, store, found.Options)
@@ -129,7 +129,7 @@ func (o *auditOptions) verifyDatabase(cmd *cobra.Command, found *auditverify.Rep
 		return err
 	}
 	if found.Chains, err = audit.Verify(ctx, v.Along(store), expected...); err != nil {
-		return fmt.Errorf("read the audit trail: %w", err)
+		return fmt.Errorf("read the audit log: %w", err)
 	}
 	if found.Tree, err = v.End(ctx); err == nil {
 		found.Begin(extent)
@@ -145,11 +145,11 @@ const maxBlocksNamed = 10
 func checkBlocks(ctx context.Context, store *sqlstore.Store) error {
 	wrong, err := store.DisagreeingAuditBlocks(ctx, maxBlocksNamed)
 	if err != nil {
-		return fmt.Errorf("read what finds the rows of the audit trail: %w", err)
+		return fmt.Errorf("read the filter index of the audit log: %w", err)
 	}
 	if len(wrong) == 0 {
 		return nil
 	}
-	return fmt.Errorf("filters may hide rows of the audit trail: what audit_blocks and audit_block_keys say of blocks %d is not what is in their rows; "+
-		"empty both tables, and the server writes them anew", wrong)
+	return fmt.Errorf("filters may hide rows of the audit log: the tables audit_blocks and audit_block_keys contradict the rows of blocks %d; "+
+		"empty both tables, and the server fills them again", wrong)
 }

@@ -22,11 +22,11 @@ import (
 
 // verifyArchive verifies an archive. Of the other flags it requires only --key.
 func (o *auditOptions) verifyArchive(cmd *cobra.Command, options tree.Options) (err error) {
-	if err := program.Without(cmd, "says something about a database or a key server, and --archive reads none; leave one of them out", "data-dir", "database-url", "server", "ca-file", "username", "password-file", "expect-head"); err != nil {
+	if err := program.Without(cmd, "applies to a database or a key server, but --archive reads neither; leave one of them out", "data-dir", "database-url", "server", "ca-file", "username", "password-file", "expect-head"); err != nil {
 		return err
 	}
 	if options.Key == nil {
-		return program.Usagef("--key is missing; an archive is verified by nothing else: give what GET /api/audit/key answers")
+		return program.Usagef("--key is missing; an archive cannot be verified without it: give the response of GET /api/audit/key")
 	}
 	ctx := cmd.Context()
 	a, err := openArchive(ctx, o.archive)
@@ -39,20 +39,20 @@ func (o *auditOptions) verifyArchive(cmd *cobra.Command, options tree.Options) (
 		return err
 	}
 	if err != nil {
-		return fmt.Errorf("the %d rows of the first %d segments are intact, and then: %w", done.Rows, done.Segments, err)
+		return fmt.Errorf("the %d rows of the first %d segments are intact; verification then failed: %w", done.Rows, done.Segments, err)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "audit archive intact: rows 1 to %d in %d segments, under a checkpoint of %d rows of %s\n",
+	fmt.Fprintf(&b, "audit archive intact: rows 1 to %d in %d segments; checkpoint of %d rows, signed by %s\n",
 		done.Rows, done.Segments, done.Newest.Size, options.Key.Name())
 	for _, n := range options.Noted {
 		if n.Head.Size <= done.Rows {
-			fmt.Fprintf(&b, "continues %s, of %d rows\n", n.Name, n.Head.Size)
+			fmt.Fprintf(&b, "continues the checkpoint in %s (%d rows)\n", n.Name, n.Head.Size)
 		} else {
-			fmt.Fprintf(&b, "%s is of %d rows, more than the archive has: what is behind the archive is to be verified where it is\n", n.Name, n.Head.Size)
+			fmt.Fprintf(&b, "the checkpoint in %s has %d rows, more than the archive has; verify the newer rows in the database\n", n.Name, n.Head.Size)
 		}
 	}
 	if len(options.Noted) == 0 {
-		b.WriteString("No checkpoint that was noted before was given. So this does not show whether segments were removed from the end.\n")
+		b.WriteString("No --checkpoint of an earlier time was given. So this does not show whether segments were removed from the end.\n")
 	}
 	_, err = io.WriteString(cmd.OutOrStdout(), b.String())
 	return err
@@ -80,8 +80,8 @@ func newAuditShow() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show",
 		Short: "Print rows of an audit archive",
-		Long: "Print rows of an audit archive, oldest first, each as a line of JSON as GET /api/audit\n" +
-			"answers it. Nothing is verified: audit verify --archive does that.",
+		Long: "Print rows of an audit archive, oldest first, each as a line of JSON, as GET /api/audit\n" +
+			"returns it. Nothing is verified: audit verify --archive does that.",
 		Args: program.NoArgs,
 		RunE: program.Ran(func(cmd *cobra.Command) error {
 			if err := program.Needed(cmd, "archive"); err != nil {
@@ -91,18 +91,18 @@ func newAuditShow() *cobra.Command {
 		}),
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.archive, "archive", "", "URL of the archive, as --audit-archive of serve has it")
-	f.Int64Var(&o.from, "from", 1, "the first row (seq)")
-	f.Int64Var(&o.to, "to", 0, "the last row; default: the last one there is")
-	f.StringVar(&o.reason, "reason", "", "coded cause, for instance aclDenied")
-	f.StringVar(&o.operation, "operation", "", "for instance hmacData")
-	f.StringVar(&o.outcome, "outcome", "", "allowed, refused or failed")
-	f.StringVar(&o.object, "object", "", "what was asked for, as the row has it, for instance the URL form of a key's link")
-	f.StringVar(&o.session, "session", "", "public id of the caller's session")
-	f.StringVar(&o.principal, "principal-id", "", "who asked, in decimal")
-	f.StringVar(&o.address, "address", "", "where it came from, without a port")
-	f.StringVar(&o.since, "since", "", "rows at or after this RFC 3339 time")
-	f.StringVar(&o.until, "until", "", "rows before this RFC 3339 time")
+	f.StringVar(&o.archive, "archive", "", "URL of the archive, as in serve --audit-archive")
+	f.Int64Var(&o.from, "from", 1, "first row (seq)")
+	f.Int64Var(&o.to, "to", 0, "last row (seq); default: the last row of the archive")
+	f.StringVar(&o.reason, "reason", "", "only rows with this reason, for instance aclDenied")
+	f.StringVar(&o.operation, "operation", "", "only rows of this operation, for instance hmacData")
+	f.StringVar(&o.outcome, "outcome", "", "only rows with this outcome: allowed, refused or failed")
+	f.StringVar(&o.object, "object", "", "only rows of this object, as rows show it, for instance the URL form of a key's link")
+	f.StringVar(&o.session, "session", "", "only rows of the session with this public id")
+	f.StringVar(&o.principal, "principal-id", "", "only rows of the principal with this id, in decimal")
+	f.StringVar(&o.address, "address", "", "only rows of requests from this IP address, without a port")
+	f.StringVar(&o.since, "since", "", "only rows at or after this RFC 3339 time")
+	f.StringVar(&o.until, "until", "", "only rows before this RFC 3339 time")
 	return cmd
 }
 

@@ -34,18 +34,18 @@ func TestAuditVerifyRefuses(t *testing.T) {
 		{[]string{"--archive", ""}, "--key is missing"}, // an empty variable does not select the database
 		{[]string{"--archive", "", "--key", key}, "--archive: the URL must be"},
 		{[]string{"--archive", dir, "--key", key}, "--archive: the URL must be"},
-		{[]string{"--archive", url, "--key", key, "--data-dir", dir}, "--data-dir says something about a database or a key server"},
-		{[]string{"--archive", url, "--key", key, "--database-url", "postgres://host/db"}, "--database-url says something about a database or a key server"},
-		{[]string{"--archive", url, "--key", key, "--server", "https://keys.example"}, "--server says something about a database or a key server"},
-		{[]string{"--archive", url, "--key", key, "--ca-file", file}, "--ca-file says something about a database or a key server"},
-		{[]string{"--archive", url, "--key", key, "--username", "auditor"}, "--username says something about a database or a key server"},
-		{[]string{"--archive", url, "--key", key, "--password-file", file}, "--password-file says something about a database or a key server"},
-		{[]string{"--archive", url, "--key", key, "--expect-head", head}, "--expect-head says something about a database or a key server"},
+		{[]string{"--archive", url, "--key", key, "--data-dir", dir}, "--data-dir applies to a database or a key server"},
+		{[]string{"--archive", url, "--key", key, "--database-url", "postgres://host/db"}, "--database-url applies to a database or a key server"},
+		{[]string{"--archive", url, "--key", key, "--server", "https://keys.example"}, "--server applies to a database or a key server"},
+		{[]string{"--archive", url, "--key", key, "--ca-file", file}, "--ca-file applies to a database or a key server"},
+		{[]string{"--archive", url, "--key", key, "--username", "auditor"}, "--username applies to a database or a key server"},
+		{[]string{"--archive", url, "--key", key, "--password-file", file}, "--password-file applies to a database or a key server"},
+		{[]string{"--archive", url, "--key", key, "--expect-head", head}, "--expect-head applies to a database or a key server"},
 		{[]string{"--archive", url, "--key", file}, "contains no key"},
 		{[]string{"--archive", url, "--key", key, "--checkpoint", file}, "--checkpoint " + file},
-		{[]string{"--server", "https://keys.example", "--password-file", file, "--data-dir", dir}, "--data-dir says something about a database"},
-		{[]string{"--server", "https://keys.example", "--password-file", file, "--expect-head", head}, "--expect-head says something about a database"},
-		{[]string{"--data-dir", dir, "--username", "auditor"}, "--username says how to reach a key server"},
+		{[]string{"--server", "https://keys.example", "--password-file", file, "--data-dir", dir}, "--data-dir applies to a database"},
+		{[]string{"--server", "https://keys.example", "--password-file", file, "--expect-head", head}, "--expect-head applies to a database"},
+		{[]string{"--data-dir", dir, "--username", "auditor"}, "--username applies only with --server"},
 	} {
 		var out, errOut strings.Builder
 		if code := Main(append([]string{"audit", "verify"}, tc.args...), nil, &out, &errOut); code == program.ExitOK || !strings.Contains(errOut.String(), tc.want) || out.Len() > 0 {

@@ -35,20 +35,20 @@ func newBackup() *cobra.Command {
 	var o backupOptions
 	cmd := &cobra.Command{
 		Use:   "backup",
-		Short: "Make a backup of a key server that goes on serving",
-		Long: "Make a backup of all that a key server keeps in its database, while it goes on serving,\n" +
-			"encrypted for a recipient of age. It has its name when it is whole. The\n" +
-			"key-encryption key is not in it: keep that elsewhere. With --include-kek it is put\n" +
-			"beside the backup, for the same recipient, where it is the file of --data-dir.",
+		Short: "Back up a key server while it serves",
+		Long: "Back up the complete database of a key server while it serves, encrypted for an age\n" +
+			"recipient. A backup gets its name when it is complete. It does not contain the\n" +
+			"key-encryption key: keep that elsewhere. With --include-kek, the key-encryption key in\n" +
+			"--data-dir is written next to the backup, encrypted for the same recipient.",
 		Args: program.NoArgs,
 		RunE: program.Ran(o.run),
 	}
 	o.BindOne(cmd.Flags())
-	cmd.Flags().StringVar(&o.TokenFile, "token-file", "", "file with the token of a service account to log in with, in place of --password-file")
-	cmd.Flags().StringVar(&o.to, "to", "", "directory, which is made where there is none, or file:///DIRECTORY, s3://BUCKET, gs://BUCKET or azblob://CONTAINER")
-	cmd.Flags().StringVar(&o.recipient, "recipient", "", "recipient of age, age1...; whoever has its identity opens the backup")
-	cmd.Flags().BoolVar(&o.includeKEK, "include-kek", false, "put the key-encryption key beside the backup, encrypted like it, where it is the file kek in --data-dir")
-	o.bind(cmd.Flags(), ", which --include-kek takes the key-encryption key from")
+	cmd.Flags().StringVar(&o.TokenFile, "token-file", "", "file with a service account token for the login, instead of --password-file")
+	cmd.Flags().StringVar(&o.to, "to", "", "destination: a directory, which is created if it is missing, or file:///DIRECTORY, s3://BUCKET, gs://BUCKET or azblob://CONTAINER")
+	cmd.Flags().StringVar(&o.recipient, "recipient", "", "age recipient (age1...) of the backup; its identity decrypts it")
+	cmd.Flags().BoolVar(&o.includeKEK, "include-kek", false, "write the key-encryption key (the file kek in --data-dir) next to the backup, encrypted for the same recipient")
+	o.bind(cmd.Flags(), ", and of the key-encryption key for --include-kek")
 	return cmd
 }
 
@@ -143,7 +143,7 @@ func (o *backupOptions) fileKEK(ctx context.Context, c *client.Client) (_ []byte
 	}
 	url, err := keyring.FileKey(o.dataDir)
 	if err != nil {
-		return nil, fmt.Errorf("%w; a key-encryption key that is elsewhere is in no backup", err)
+		return nil, fmt.Errorf("%w; only the file kek in --data-dir can be included", err)
 	}
 	keeper, err := keyring.Open(ctx, url)
 	if err != nil {

@@ -31,16 +31,17 @@ func newCustodyRecovery() *cobra.Command {
 	var o recoveryOptions
 	cmd := &cobra.Command{
 		Use:   "recovery",
-		Short: "Write the data keys for an identity of age that is kept elsewhere",
-		Long: "Write the data keys of the database, encrypted for a recipient of age. Whoever has\n" +
-			"its identity opens the database without the key-encryption key (custody restore):\n" +
-			"keep it where no server is. It reads only, and may run beside a server. Write a new\n" +
-			"file after each new data key: an older one does not open what is under it.",
+		Short: "Write a recovery file: the data keys, encrypted for an age recipient",
+		Long: "Write the data keys of the database to a recovery file, encrypted for an age recipient.\n" +
+			"The recipient's identity opens the database without the key-encryption key (custody\n" +
+			"restore): keep the identity away from the servers. This command only reads the\n" +
+			"database, and may run while a server runs. Write a new file after each new data key,\n" +
+			"because older files do not contain it.",
 		Args: program.NoArgs,
 		RunE: program.Ran(func(cmd *cobra.Command) error { return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()) }),
 	}
 	o.bind(cmd.Flags())
-	cmd.Flags().StringVar(&o.recipient, "recipient", "", "recipient of age, age1...")
+	cmd.Flags().StringVar(&o.recipient, "recipient", "", "age recipient (age1...)")
 	cmd.Flags().StringVar(&o.out, "out", "", "file to write, which must not exist; - is standard output")
 	return cmd
 }
@@ -51,7 +52,7 @@ func (o *recoveryOptions) run(ctx context.Context, out, notes io.Writer) (err er
 	case err != nil:
 		return err
 	case o.recipient == "" || o.out == "":
-		return program.Usagef("--recipient and --out are needed")
+		return program.Usagef("--recipient or --out is missing; give both")
 	}
 	url, err := o.keyURL()
 	if err != nil {
@@ -106,17 +107,17 @@ func newCustodyRestore() *cobra.Command {
 	var o restoreOptions
 	cmd := &cobra.Command{
 		Use:   "restore",
-		Short: "Open a database whose key-encryption key is lost, by a recovery file",
-		Long: "Have another key-encryption key wrap the data keys of a database, as a file of custody\n" +
-			"recovery has them. No server may run. A file that lacks a data key, or is of another\n" +
-			"database, is refused, and nothing is changed.",
+		Short: "Replace a lost key-encryption key, with a recovery file",
+		Long: "Encrypt the data keys of a database under another key-encryption key, with a file that\n" +
+			"custody recovery wrote. No server may run. A file that lacks a data key, or belongs to\n" +
+			"another database, is refused, and nothing is changed.",
 		Args: program.NoArgs,
 		RunE: program.Ran(func(cmd *cobra.Command) error { return o.run(cmd.Context(), cmd.OutOrStdout()) }),
 	}
 	o.bind(cmd.Flags(), "")
-	cmd.Flags().StringVar(&o.kek, "kek", "", "URL of the key-encryption key from now on")
+	cmd.Flags().StringVar(&o.kek, "kek", "", "URL of the new key-encryption key")
 	cmd.Flags().StringVar(&o.recovery, "recovery", "", "file that custody recovery wrote")
-	cmd.Flags().StringVar(&o.identity, "identity", "", "file with the identity of age that it was written for")
+	cmd.Flags().StringVar(&o.identity, "identity", "", "file with the age identity that decrypts --recovery")
 	return cmd
 }
 
@@ -126,7 +127,7 @@ func (o *restoreOptions) run(ctx context.Context, out io.Writer) (err error) {
 	case err != nil:
 		return err
 	case o.kek == "" || o.recovery == "" || o.identity == "":
-		return program.Usagef("--recovery, --identity and --kek are needed")
+		return program.Usagef("--recovery, --identity or --kek is missing; give all three")
 	}
 	keeper, err := keyring.Open(ctx, o.kek)
 	if err != nil {
@@ -156,6 +157,6 @@ func (o *restoreOptions) run(ctx context.Context, out io.Writer) (err error) {
 	if err := keyring.Recover(ctx, recovery, identity, keeper, store); err != nil {
 		return err
 	}
-	fmt.Fprintln(out, "--kek opens the database from now on")
+	fmt.Fprintln(out, "the key-encryption key of --kek opens the database from now on")
 	return nil
 }

@@ -15,11 +15,12 @@ func newDiscardJournal() *cobra.Command {
 	var dataDir string
 	cmd := &cobra.Command{
 		Use:   "discard-journal",
-		Short: "Give up the audit rows of a journal that cannot be used",
-		Long: "Give up the audit rows that are only in the journal of an embedded database, where\n" +
-			"serve refuses it: damaged, missing, or not of the database beside it. Rows whose\n" +
-			"operations were acknowledged are lost by that, and a row of the trail says so. The\n" +
-			"journal is kept as audit.journal.discarded. One that can be used is used instead.",
+		Short: "Discard the audit rows of an unusable journal",
+		Long: "Discard the audit rows that are only in the journal of an embedded database, if serve\n" +
+			"refuses the journal: it is damaged, missing, or belongs to another database. This loses\n" +
+			"rows of acknowledged operations, and a row of the audit log records that. The journal\n" +
+			"is kept as audit.journal.discarded. A usable journal is not discarded: its rows are\n" +
+			"copied into the database.",
 		Args: program.NoArgs,
 		RunE: program.Ran(func(cmd *cobra.Command) error { return discardJournal(cmd.Context(), dataDir, cmd.OutOrStdout()) }),
 	}
@@ -36,9 +37,9 @@ func discardJournal(ctx context.Context, dataDir string, out io.Writer) error {
 		return err
 	}
 	if !discarded {
-		_, err = fmt.Fprintf(out, "nothing was given up: the trail is whole up to row %d\n", last)
+		_, err = fmt.Fprintf(out, "nothing was discarded: the audit log is complete up to row %d\n", last)
 		return err
 	}
-	_, err = fmt.Fprintf(out, "rows after %d are given up; the journal that was there is now audit.journal.discarded\n", last)
+	_, err = fmt.Fprintf(out, "the rows after row %d are discarded; the old journal is now audit.journal.discarded\n", last)
 	return err
 }

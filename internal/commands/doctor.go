@@ -22,8 +22,8 @@ type keyOptions struct {
 }
 
 func (o *keyOptions) bind(f *pflag.FlagSet) {
-	o.databaseOptions.bind(f, ", and of the key-encryption key where --kek names none")
-	f.StringVar(&o.kek, "kek", "", "URL of the key-encryption key, as serve has it; default, or file: the file kek in --data-dir")
+	o.databaseOptions.bind(f, ", and of the key-encryption key unless --kek is a URL")
+	f.StringVar(&o.kek, "kek", "", "URL of the key-encryption key, as in serve --kek; default, or \"file\": the file kek in --data-dir")
 }
 
 // keyURL returns the URL of an existing key-encryption key. It never creates a key.
@@ -63,7 +63,7 @@ func newDoctor(args []string) *cobra.Command {
 
 func (o *doctorOptions) run(cmd *cobra.Command) error {
 	if o.server == "" && !o.cluster {
-		if err := program.Without(cmd, "is for --server, which is missing", "ca-file", "username", "password-file"); err != nil {
+		if err := program.Without(cmd, "applies only with --server; add --server or leave it out", "ca-file", "username", "password-file"); err != nil {
 			return err
 		}
 		return o.lookAtDatabase(cmd.Context(), cmd.OutOrStdout())

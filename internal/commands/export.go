@@ -28,18 +28,18 @@ func (o *exportOptions) bind(f *pflag.FlagSet) {
 	o.Bind(f)
 	f.StringVarP(&o.namespace, "namespace", "n", "default", "namespace of the manifests")
 	f.StringVar(&o.keyServer, "key-server-ref", "default", "KeyServer that the manifests refer to")
-	f.StringSliceVar(&o.kinds, "kind", nil, "only this kind, of "+strings.Join(export.Kinds, ", ")+"; may be given several times")
+	f.StringSliceVar(&o.kinds, "kind", nil, "only this kind, one of "+strings.Join(export.Kinds, ", ")+"; may be given several times")
 }
 
 func newExport() *cobra.Command {
 	var o exportOptions
 	cmd := &cobra.Command{
 		Use:   "export",
-		Short: "Print manifests for what a key server holds, ready to be taken over",
-		Long: "Print manifests for the trusted CAs, peers, principal trusts, roles and ACL\n" +
-			"templates that a key server holds. Objects applied from them take over what is\n" +
-			"there without a change. Nothing is written. What no manifest can declare is left\n" +
-			"out, and a line on standard error says why.",
+		Short: "Print manifests that adopt the objects of a key server",
+		Long: "Print manifests for the trusted CAs, peers, principal trusts, roles and ACL templates\n" +
+			"of a key server. When you apply them, the operator adopts the existing objects\n" +
+			"without a change. This command only reads. It leaves out objects and fields that\n" +
+			"manifests cannot declare, and prints the reason on standard error.",
 		Args: program.NoArgs,
 		RunE: program.Ran(o.run),
 	}

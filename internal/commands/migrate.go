@@ -37,23 +37,23 @@ func newMigrate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migrate",
 		Short: "Move an embedded database to PostgreSQL, and compare each row there",
-		Long: "Move all that the embedded database in --data-dir holds into the PostgreSQL database\n" +
-			"--database-url, which must be empty, and compare each row there with what was read. No\n" +
-			"server may run on either. Until all of it is there and the same, and the key-encryption\n" +
-			"key opens it, nobody takes the new database for one of a key server, and the old one is\n" +
-			"as it was: a move that fails or is killed is run again. Afterwards no server starts on the\n" +
-			"old one, which stays. Sessions, the audit trail and its tree go on. With --kek-previous\n" +
-			"another key-encryption key takes its place on the way.",
+		Long: "Move the embedded database in --data-dir to the PostgreSQL database --database-url,\n" +
+			"which must be empty, and compare each row there with the original. No server may run\n" +
+			"on either. The move is complete when all rows are there and equal, and the\n" +
+			"key-encryption key opens them. Until then no server accepts the new database, and the\n" +
+			"old one is unchanged: run a move that fails or is killed again. Afterwards no server\n" +
+			"starts on the old database, which is kept. Sessions, the audit log and its tree\n" +
+			"continue. With --kek-previous, the move also replaces the key-encryption key.",
 		Args: program.NoArgs,
 		RunE: program.Ran(o.run),
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.from, "from", "", "kind of database to move: sqlite, which is the embedded one in --data-dir")
-	f.StringVar(&o.to, "to", "", "kind of database to move it to: postgres, which is --database-url")
-	f.StringVar(&o.dataDir, "data-dir", "keyserver-data", "directory of the embedded database, and of the key-encryption key that is the file kek there")
+	f.StringVar(&o.from, "from", "", "kind of the source database: sqlite (the embedded database in --data-dir)")
+	f.StringVar(&o.to, "to", "", "kind of the target database: postgres (--database-url)")
+	f.StringVar(&o.dataDir, "data-dir", "keyserver-data", "directory of the embedded database, and of the key-encryption key in the file kek")
 	f.StringVar(&o.databaseURL, "database-url", "", "PostgreSQL URL of an empty database")
-	f.StringVar(&o.kek, "kek", "", "URL of the key-encryption key, as serve will have it; default, or file: the file kek in --data-dir")
-	f.StringVar(&o.kekPrevious, "kek-previous", "", "URL of the key-encryption key whose place --kek takes, or file for the file kek in --data-dir")
+	f.StringVar(&o.kek, "kek", "", "URL of the key-encryption key, as for serve --kek later; default, or \"file\": the file kek in --data-dir")
+	f.StringVar(&o.kekPrevious, "kek-previous", "", "URL of the key-encryption key that --kek replaces, or \"file\": the file kek in --data-dir")
 	return cmd
 }
 
@@ -96,7 +96,7 @@ func (o *migrateOptions) check(cmd *cobra.Command) error {
 	}
 	switch {
 	case o.from == toPostgres && o.to == fromSQLite:
-		return program.Usagef("--from postgres is not offered: make a backup of the key server, and restore it into --data-dir (keyserver-operator backup, restore)")
+		return program.Usagef("--from postgres is not supported; make a backup of the key server, and restore it into --data-dir (keyserver-operator backup, restore)")
 	case o.from != fromSQLite:
 		return program.Usagef("--from is %q; it must be %s", o.from, fromSQLite)
 	case o.to != toPostgres:
@@ -104,7 +104,7 @@ func (o *migrateOptions) check(cmd *cobra.Command) error {
 	case o.dataDir == "":
 		return program.Usagef("--data-dir must not be empty")
 	case o.kekPrevious != "" && o.kek == "":
-		return program.Usagef("--kek-previous is given and --kek is empty: name by --kek the key that takes its place")
+		return program.Usagef("--kek-previous is given but --kek is missing; give the URL of the new key-encryption key as --kek")
 	}
 	return nil
 }
@@ -131,9 +131,9 @@ func (o *migrateOptions) keeper(ctx context.Context, flag, kek string) (*keyring
 // report prints the result and the remaining steps for the user.
 func (o *migrateOptions) report(out io.Writer, from, to sqlstore.Config, done migrate.Moved) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "moved %s to %s: %d rows in %d tables, each compared with what was read\n", sqlstore.PlaceOf(from), sqlstore.PlaceOf(to), done.Rows, done.Tables)
-	fmt.Fprintf(&b, "audit trail intact up to row %d, of which the tree has %d; the next row says that it was moved\n", done.Last, done.Tree)
-	fmt.Fprintf(&b, "It opens with the key-encryption key of scheme %s, fingerprint %s: name it by --kek of every replica.\n", done.KEK.Scheme, done.KEK.Fingerprint)
+	fmt.Fprintf(&b, "moved %s to %s: %d rows in %d tables, each compared with the original\n", sqlstore.PlaceOf(from), sqlstore.PlaceOf(to), done.Rows, done.Tables)
+	fmt.Fprintf(&b, "audit log intact up to row %d, of which the tree has %d; the next row records the move\n", done.Last, done.Tree)
+	fmt.Fprintf(&b, "The new database opens with the key-encryption key of scheme %s, fingerprint %s: give its URL to every replica as --kek.\n", done.KEK.Scheme, done.KEK.Fingerprint)
 	fmt.Fprintf(&b, "No server starts on %s any more; the file %s says why. Keep both until there is a backup of the new database.\n",
 		filepath.Join(from.Dir, sqlite.DatabaseFile), sqlite.MovedFile)
 	_, err := io.WriteString(out, b.String())

@@ -36,7 +36,7 @@ func movedCommands(args []string) []*cobra.Command {
 func forwards(name, other string, args []string) *cobra.Command {
 	return &cobra.Command{
 		Use:                name,
-		Short:              "Run " + other + " " + name + " (deprecated: run it yourself)",
+		Short:              "Run " + other + " " + name + " (deprecated: run it directly)",
 		DisableFlagParsing: true,
 		RunE:               func(cmd *cobra.Command, _ []string) error { return forward(cmd, cmd.CommandPath(), other, args) },
 	}

@@ -39,9 +39,9 @@ type planOptions struct {
 
 func (o *planOptions) bind(f *pflag.FlagSet) {
 	f.StringArrayVarP(&o.files, "filename", "f", nil, "file or directory with manifests, - for standard input; may be given several times")
-	f.StringVarP(&o.namespace, "namespace", "n", "default", "namespace of manifests that name none")
-	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file of the cluster that the manifests are for; default: $KUBECONFIG, and without it no cluster is asked")
-	f.StringVar(&o.keyServer, "key-server-ref", "default", "KeyServer that the flags about a key server stand for, or change")
+	f.StringVarP(&o.namespace, "namespace", "n", "default", "namespace of manifests without a namespace")
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file of the cluster that the manifests are for; default: $KUBECONFIG, else no cluster is read")
+	f.StringVar(&o.keyServer, "key-server-ref", "default", "KeyServer that --server, --ca-file and the password flags create or override")
 	o.Bind(f)
 	f.StringVarP(&o.output, "output", "o", "text", "text or json")
 	f.StringVar(&o.logLevel, "log-level", "error", "debug, info, warn or error")
@@ -51,11 +51,11 @@ func newPlan() *cobra.Command {
 	var o planOptions
 	cmd := &cobra.Command{
 		Use:   "plan -f FILE",
-		Short: "Say what the operator would change for manifests that are not applied yet",
-		Long: "Say what the operator would change for manifests that are not applied yet. The\n" +
+		Short: "Show what the operator would change for manifests that are not applied yet",
+		Long: "Show what the operator would change for manifests that are not applied yet. The\n" +
 			"operator's own reconcilers decide; nothing is written, neither to the key server\n" +
 			"nor to the cluster. Exit code 0: the key server agrees with the files; 2: it does\n" +
-			"not, or something stands in the way; 1: there is no plan, and a sentence says why.",
+			"not, or an object is blocked; 1: there is no plan, and standard error says why.",
 		Args: func(cmd *cobra.Command, args []string) error { return notUsage(program.NoArgs(cmd, args)) },
 		RunE: func(cmd *cobra.Command, args []string) error { return notUsage(program.Ran(o.run)(cmd, args)) },
 	}
@@ -104,7 +104,7 @@ func (o *planOptions) run(cmd *cobra.Command) error {
 		return err
 	}
 	if report.Summary.Ignored > 0 {
-		fmt.Fprintf(cmd.ErrOrStderr(), "%d manifests of other kinds were passed over\n", report.Summary.Ignored)
+		fmt.Fprintf(cmd.ErrOrStderr(), "%d manifests of other kinds were ignored\n", report.Summary.Ignored)
 	}
 	if !report.Summary.Agrees {
 		return exitChanges
@@ -120,7 +120,7 @@ func (o *planOptions) options(cmd *cobra.Command, a access.Access) (plan.Options
 	}
 	out.Log = logr.FromSlogHandler(logger.Handler())
 	if !a.Given() && cmd.Flags().Changed("key-server-ref") {
-		return out, program.Usagef("--key-server-ref says which KeyServer --server, --ca-file and the passwords are about, and none of these is given")
+		return out, program.Usagef("--key-server-ref applies only with --server, --ca-file or a password flag; add one of them or leave it out")
 	}
 	if a.Given() {
 		out.Access = &plan.Access{KeyServer: o.keyServer, URL: a.URL, CA: a.CA, Administrator: planLogin(a.Admin), Officer: planLogin(a.Officer)}
@@ -146,7 +146,7 @@ func (o *planOptions) cluster() (client.Reader, *sources.Issuer, error) {
 	}
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
 	if clientcmd.IsEmptyConfig(err) {
-		return nil, nil, errors.New("the kubeconfig file that --kubeconfig or $KUBECONFIG names does not exist or names no cluster")
+		return nil, nil, errors.New("the kubeconfig file of --kubeconfig or $KUBECONFIG does not exist or contains no cluster")
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("--kubeconfig cannot be used: %w", err)

@@ -18,7 +18,7 @@ import (
 )
 
 func newRelease() *cobra.Command {
-	return program.Group("release", "Say which builds may serve: keys and manifests for --admission required",
+	return program.Group("release", "Sign the builds that may serve: keys and manifests for serve --admission required",
 		newReleaseKeygen(), newReleaseSign(), newReleaseVerify())
 }
 
@@ -26,7 +26,7 @@ func newReleaseKeygen() *cobra.Command {
 	var key, pub string
 	cmd := &cobra.Command{
 		Use:   "keygen",
-		Short: "Make a release key; a file that is there is never replaced",
+		Short: "Create a release key; an existing file is never replaced",
 		Args:  program.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := program.Needed(cmd, "key", "pub"); err != nil {
@@ -35,8 +35,8 @@ func newReleaseKeygen() *cobra.Command {
 			return releaseKeygen(key, pub, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
-	cmd.Flags().StringVar(&key, "key", "", "file to make for the private key (PEM, PKCS#8); keep it where releases are signed; - is standard output")
-	cmd.Flags().StringVar(&pub, "pub", "", "file to make for the public key (PEM, PKIX), which serve takes as --release-key; - is standard output")
+	cmd.Flags().StringVar(&key, "key", "", "new file for the private key (PEM, PKCS#8); keep it where releases are signed; - is standard output")
+	cmd.Flags().StringVar(&pub, "pub", "", "new file for the public key (PEM, PKIX), for serve --release-key; - is standard output")
 	return cmd
 }
 
@@ -91,9 +91,9 @@ func newReleaseSign() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&o.key, "key", "", "file of the release key (PEM, PKCS#8)")
 	cmd.Flags().StringArrayVar(&o.binaries, "binary", nil, "binary to admit; may be given several times, once for each platform")
-	cmd.Flags().StringVar(&o.notBefore, "not-before", "", "when the manifest begins, for instance 2026-01-31T00:00:00Z")
-	cmd.Flags().StringVar(&o.notAfter, "not-after", "", "when the manifest ends, in the same form")
-	cmd.Flags().StringVar(&o.out, "out", "", "file of the manifest; replaced as a whole where there is one; - is standard output")
+	cmd.Flags().StringVar(&o.notBefore, "not-before", "", "start of the manifest's validity, for instance 2026-01-31T00:00:00Z")
+	cmd.Flags().StringVar(&o.notAfter, "not-after", "", "end of the manifest's validity, in the same format")
+	cmd.Flags().StringVar(&o.out, "out", "", "file of the manifest; an existing file is replaced atomically; - is standard output")
 	return cmd
 }
 
@@ -183,7 +183,7 @@ func releaseVerify(pub, manifest string, binaries []string, now time.Time, out i
 func instant(flag, text string) (time.Time, error) {
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return t, program.Usagef("%s %q is not a time of RFC 3339, for instance 2026-01-31T00:00:00Z", flag, text)
+		return t, program.Usagef("%s is %q; it must be an RFC 3339 time, for instance 2026-01-31T00:00:00Z", flag, text)
 	}
 	return t, nil
 }

@@ -53,13 +53,13 @@ func newRestore() *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&o.from, "from", "", "backup: a file, or a directory or bucket (file:///DIRECTORY, s3://BUCKET, gs://BUCKET, azblob://CONTAINER) with backups")
 	f.StringVar(&o.name, "backup", "", "name of the backup in --from, or of a replica without its number (replica-...); default: the newest there")
-	f.StringVar(&o.at, "at", "", "time (RFC 3339) up to which a replica is restored: nothing that was acknowledged later is in it")
-	f.StringVar(&o.identity, "identity", "", "file with the identity of age that opens the backup")
-	f.StringVar(&o.dataDir, "data-dir", "", "directory of the embedded database to make, which must be empty or not there")
-	f.StringVar(&o.databaseURL, "database-url", "", "URL of the PostgreSQL database to restore into, which must be empty; with --data-dir, only the key-encryption key goes there")
+	f.StringVar(&o.at, "at", "", "restore a replica as of this time (RFC 3339), without changes that were acknowledged later")
+	f.StringVar(&o.identity, "identity", "", "file with the age identity that decrypts the backup")
+	f.StringVar(&o.dataDir, "data-dir", "", "directory of the new embedded database, which must be empty or missing")
+	f.StringVar(&o.databaseURL, "database-url", "", "URL of the PostgreSQL database to restore into, which must be empty; --data-dir then gets only the key-encryption key")
 	o.noted.Bind(f)
-	f.BoolVar(&o.acceptLoss, "accept-loss", false, "restore although something is missing that --checkpoint has; needs --key")
-	f.BoolVar(&o.includeKEK, "include-kek", false, "put the key-encryption key that is beside the backup into --data-dir; nothing shows who has made it")
+	f.BoolVar(&o.acceptLoss, "accept-loss", false, "restore even if rows of --checkpoint are missing; requires --key")
+	f.BoolVar(&o.includeKEK, "include-kek", false, "copy the key-encryption key next to the backup into --data-dir; nothing proves its origin")
 	return cmd
 }
 
@@ -71,7 +71,7 @@ func (o *restoreBackupOptions) run(cmd *cobra.Command) (err error) {
 	case o.dataDir == "" && o.databaseURL == "":
 		return program.Usagef("--data-dir or --database-url is missing; see %s --help", cmd.CommandPath())
 	case o.dataDir == "" && o.includeKEK:
-		return program.Usagef("--include-kek puts a file into --data-dir; give that, too, or leave it out")
+		return program.Usagef("--include-kek requires --data-dir; give --data-dir or leave out --include-kek")
 	}
 	target, err := o.config()
 	if err != nil {
@@ -88,7 +88,7 @@ func (o *restoreBackupOptions) run(cmd *cobra.Command) (err error) {
 	ctx := cmd.Context()
 	defer func() {
 		if err != nil && ctx.Err() != nil {
-			err = errors.New("the restore was interrupted, and nothing is restored: run it again")
+			err = errors.New("the restore was interrupted, and nothing was restored; run it again")
 		}
 	}()
 	moment, err := o.moment(ctx)
@@ -103,7 +103,7 @@ func (o *restoreBackupOptions) run(cmd *cobra.Command) (err error) {
 	}
 	defer func() { err = errors.Join(err, moment.Close()) }()
 	if o.includeKEK {
-		return fmt.Errorf("--include-kek: no key-encryption key is beside a replica, which is what is to be restored (%s); leave it out", moment.Name)
+		return fmt.Errorf("--include-kek: the replica %s has no key-encryption key next to it; leave out --include-kek", moment.Name)
 	}
 	passedOver(cmd, moment.Passed)
 	options.Name = moment.Name
@@ -118,10 +118,10 @@ func (o *restoreBackupOptions) run(cmd *cobra.Command) (err error) {
 func passedOver(cmd *cobra.Command, names []string) {
 	const most = 10
 	for _, name := range names[:min(len(names), most)] {
-		cmd.PrintErrf("passed over %s, which is empty\n", name)
+		cmd.PrintErrf("skipped %s, which is empty\n", name)
 	}
 	if len(names) > most {
-		cmd.PrintErrf("passed over %d more, which are empty\n", len(names)-most)
+		cmd.PrintErrf("skipped %d more, which are empty\n", len(names)-most)
 	}
 }
 
@@ -131,10 +131,10 @@ func (o *restoreBackupOptions) moment(ctx context.Context) (*backup.Moment, erro
 	if o.at != "" {
 		var err error
 		if at, err = time.Parse(time.RFC3339, o.at); err != nil {
-			return nil, program.Usagef("--at must be a time as in RFC 3339, for instance 2026-01-31T15:04:05Z")
+			return nil, program.Usagef("--at must be an RFC 3339 time, for instance 2026-01-31T15:04:05Z")
 		}
 		if o.name != "" && !backup.IsGeneration(o.name) {
-			return nil, program.Usagef("--at is for a replica (--backup replica-...), and --backup names a backup, which is of one time")
+			return nil, program.Usagef("--at applies only to a replica (--backup replica-...), but --backup names a backup; leave out --at")
 		}
 	}
 	if o.name != "" && !backup.IsGeneration(o.name) {
@@ -146,7 +146,7 @@ func (o *restoreBackupOptions) moment(ctx context.Context) (*backup.Moment, erro
 	}
 	if moment == nil {
 		if o.at != "" || o.name != "" {
-			return nil, errors.New("--from: there is no replica, which serve --replicate-to writes; leave out --at to restore a backup")
+			return nil, errors.New("--from: there is no replica of serve --replicate-to; leave out --at to restore a backup")
 		}
 		return nil, nil //nolint:nilnil // there is no replica
 	}
@@ -176,7 +176,7 @@ func (o *restoreBackupOptions) backup(cmd *cobra.Command, identity string, optio
 	from, err := backup.Open(found.From, strings.NewReader(identity))
 	if err != nil {
 		if o.name == "" {
-			err = fmt.Errorf("%w; --backup names another one", err)
+			err = fmt.Errorf("%w; choose another backup with --backup", err)
 		}
 		return fmt.Errorf("%s: %w", found.Name, err)
 	}
@@ -196,35 +196,35 @@ func (o *restoreBackupOptions) backup(cmd *cobra.Command, identity string, optio
 func (o *restoreBackupOptions) report(out io.Writer, name string, done backup.Restored, kek beside) error {
 	var b strings.Builder
 	h := done.Head
-	fmt.Fprintf(&b, "restored %s, made at %s of %s (system id %d): %d rows in %d tables\n", name, h.MadeAt.Format(time.RFC3339), h.ServerName, h.System, done.Rows, done.Tables)
-	fmt.Fprintf(&b, "audit trail intact up to row %d", h.Last)
+	fmt.Fprintf(&b, "restored %s, made at %s by %s (system id %d): %d rows in %d tables\n", name, h.MadeAt.Format(time.RFC3339), h.ServerName, h.System, done.Rows, done.Tables)
+	fmt.Fprintf(&b, "audit log intact up to row %d", h.Last)
 	if h.First > 1 {
 		fmt.Fprintf(&b, "; it begins at row %d, and the rows before it are in the audit archive", h.First)
 	}
 	b.WriteString("\n")
 	switch {
 	case done.Lost.First > 0:
-		fmt.Fprintf(&b, "missing: the %s of the audit trail, and what they let through\n", done.Lost)
+		fmt.Fprintf(&b, "missing: %s of the audit log, and the effects of their operations\n", done.Lost)
 	case len(o.noted.Checkpoints) > 0:
-		b.WriteString("missing: nothing that the checkpoint has\n")
+		b.WriteString("missing: none of the rows of --checkpoint\n")
 	default:
-		fmt.Fprintf(&b, "missing: whatever was written after row %d. No --checkpoint was given that was noted later, so that nobody can say how much that is.\n", h.Last)
+		fmt.Fprintf(&b, "missing: all rows that were written after row %d. No later --checkpoint was given, so their number is unknown.\n", h.Last)
 	}
 	switch {
 	case o.noted.Key != "":
-		fmt.Fprintf(&b, "signed by %s, as --key says\n", h.Tree.Signer())
+		fmt.Fprintf(&b, "signed by %s, verified with --key\n", h.Tree.Signer())
 	default:
-		fmt.Fprintf(&b, "signed by %s, as the backup itself says. No --key was given: whoever can write to --from and knows the recipient may have made it.\n", h.Tree.Signer())
+		fmt.Fprintf(&b, "signed by %s, according to the backup itself. No --key was given: any user that can write to --from and knows the recipient may have made it.\n", h.Tree.Signer())
 	}
 	b.WriteString("All sessions have ended.\n")
 	switch {
 	case kek.written:
-		fmt.Fprintf(&b, "It opens with the key-encryption key that was beside the backup. Nothing shows who has made that: whoever did can have made the rest to go with it.\n")
+		fmt.Fprintf(&b, "The database opens with the key-encryption key that was next to the backup. Nothing proves the origin of this key: its maker may have forged the backup, too.\n")
 	default:
-		fmt.Fprintf(&b, "It opens with the key-encryption key of before (%s, fingerprint %s), which is in no backup: name it by --kek, or put the file kek into --data-dir.\n", h.KEK.Scheme, h.KEK.Fingerprint)
+		fmt.Fprintf(&b, "The database opens with the original key-encryption key (%s, fingerprint %s), which is in no backup: give its URL as --kek, or put the file kek into --data-dir.\n", h.KEK.Scheme, h.KEK.Fingerprint)
 	}
 	if kek.there && !kek.written {
-		fmt.Fprintf(&b, "Beside the backup is %s, which was not taken: it takes --include-kek.\n", backup.KeyName(name))
+		fmt.Fprintf(&b, "The key-encryption key next to the backup, %s, was not used; --include-kek uses it.\n", backup.KeyName(name))
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
@@ -250,7 +250,7 @@ func (o *restoreBackupOptions) besides(ctx context.Context, found backup.Found, 
 	}
 	if r == nil {
 		if o.includeKEK {
-			return k, fmt.Errorf("there is no %s, which --include-kek takes; leave that out, and put the file kek into --data-dir afterwards", backup.KeyName(found.Name))
+			return k, fmt.Errorf("there is no %s for --include-kek; leave out --include-kek, and put the file kek into --data-dir afterwards", backup.KeyName(found.Name))
 		}
 		return k, nil
 	}
@@ -275,7 +275,7 @@ func (k *beside) write() error {
 		k.written = true
 		return nil
 	case err == nil:
-		return fmt.Errorf("--data-dir: %s is there, and is another key than the one beside the backup: move it away, or leave out --include-kek", k.path)
+		return fmt.Errorf("--data-dir: %s exists and differs from the key next to the backup; move it away, or leave out --include-kek", k.path)
 	case !errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("--data-dir: %w", err)
 	}

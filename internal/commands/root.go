@@ -37,10 +37,10 @@ func newRoot(args []string) (*cobra.Command, error) {
 		Use:   programName,
 		Short: "Declarative trust and key operations: operator, HTTP API and key server in one binary",
 		Long: "Declarative trust and key operations: operator, HTTP API and key server in one binary.\n\n" +
-			"Exit codes: 0 done; 1 it failed, and a sentence on standard error says why; 2 the\n" +
-			"command line was wrong, and nothing was done. Of plan, 2 says that there are changes.\n" +
-			"A program that the system ended for want of memory may end with 2 as well: only\n" +
-			"together with a report is it the answer of a plan.",
+			"Exit codes: 0 done; 1 failed, and standard error says why; 2 the command line was\n" +
+			"wrong, and nothing was done. For plan, 2 means that there are changes. A program\n" +
+			"without enough memory may also exit with 2: for plan, 2 is a result only together\n" +
+			"with a report.",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return program.Usagef("unknown command %q; see keyserver-operator --help", args[0])

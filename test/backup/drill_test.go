@@ -259,7 +259,7 @@ func TestDrill(t *testing.T) {
 	}
 }
 
-var missing = regexp.MustCompile(`missing: the rows? (\d+)(?: to (\d+))? of`)
+var missing = regexp.MustCompile(`missing: rows? (\d+)(?: to (\d+))? of`)
 
 func drill(t *testing.T, h *house, elsewhere string) {
 	k := newKeep(t)

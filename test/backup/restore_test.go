@@ -71,7 +71,7 @@ func TestWhatIsTakenOfAPlace(t *testing.T) {
 	t.Run("nobody says whose it is", func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "new")
 		out, err := run(t, k.args(k.place, dir)...)
-		if err != nil || !strings.Contains(out, "No --key was given") || !strings.Contains(out, "was not taken") {
+		if err != nil || !strings.Contains(out, "No --key was given") || !strings.Contains(out, "was not used") {
 			t.Errorf("%v\n%s", err, out)
 		}
 		if !missingFile(filepath.Join(dir, "kek")) {
@@ -81,7 +81,7 @@ func TestWhatIsTakenOfAPlace(t *testing.T) {
 	t.Run("with its key", func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "new")
 		out, err := run(t, k.args(k.place, dir, "--key", k.key, "--include-kek")...)
-		if err != nil || !strings.Contains(out, "as --key says") {
+		if err != nil || !strings.Contains(out, "verified with --key") {
 			t.Errorf("%v\n%s", err, out)
 		}
 		if is, err := os.ReadFile(filepath.Join(dir, "kek")); err != nil || !bytes.Equal(is, k.kek) {
@@ -106,7 +106,7 @@ func TestWhatIsTakenOfAPlace(t *testing.T) {
 		args []string
 	}{
 		"no directory for the KEK": {"--data-dir", []string{"restore", "--from", k.place, "--identity", k.file, "--database-url", "postgres://nowhere/x", "--include-kek"}},
-		"no KEK beside a replica":  {"beside a replica", k.args(k.replica, filepath.Join(t.TempDir(), "new"), "--include-kek")},
+		"no KEK beside a replica":  {"has no key-encryption key next to it", k.args(k.replica, filepath.Join(t.TempDir(), "new"), "--include-kek")},
 		"a key that is none":       {"--key", k.args(k.place, filepath.Join(t.TempDir(), "new"), "--key", "nothing")},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -124,7 +124,7 @@ func TestARestoreThatWasKilledWithItsKEK(t *testing.T) {
 	for name, tc := range map[string]struct {
 		kek  []byte
 		says string
-	}{"Its": {k.kek, ""}, "Another": {[]byte("another key\n"), "is another key"}} {
+	}{"Its": {k.kek, ""}, "Another": {[]byte("another key\n"), "differs from the key"}} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			for file, content := range map[string][]byte{sqlite.RestoringFile: []byte("half"), sqlite.RestoringFile + "-wal": nil, "kek": tc.kek} {
@@ -267,7 +267,7 @@ func TestSentencesOfARestore(t *testing.T) {
 			t.Errorf("%v\n%s", err, out)
 		}
 		rig.Must(t, os.Truncate(filepath.Join(place, name), 0))
-		if out, err = run(t, k.args(place, filepath.Join(t.TempDir(), "new"))...); err != nil || !strings.Contains(out, "passed over "+name) {
+		if out, err = run(t, k.args(place, filepath.Join(t.TempDir(), "new"))...); err != nil || !strings.Contains(out, "skipped "+name) {
 			t.Errorf("%v\n%s", err, out)
 		}
 	})

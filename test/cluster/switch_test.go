@@ -95,7 +95,7 @@ func toMany(t *testing.T, n *node) {
 	begun := time.Now()
 	n.shell(t, blocks[0], "-k config/migrate\n", "-k move\n")
 	out := n.shell(t, blocks[1])
-	if !strings.Contains(out, "each compared with what was read") {
+	if !strings.Contains(out, "each compared with the original") {
 		t.Errorf("the Job says %q", out)
 	}
 	moved := time.Since(begun)
