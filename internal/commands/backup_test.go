@@ -17,8 +17,8 @@ func TestBackupRefusesTwoLogins(t *testing.T) {
 		says  string
 	}{
 		"nobody":                 {nil, program.ExitUsage, "--password-file is missing"},
-		"a token and a password": {[]string{"--token-file", "token", "--password-file", "password"}, program.ExitUsage, "--password-file is for a password, and --token-file logs in by a token"},
-		"a token and a name":     {[]string{"--token-file", "token", "--username", "admin"}, program.ExitUsage, "--username is for a password, and --token-file logs in by a token"},
+		"a token and a password": {[]string{"--token-file", "token", "--password-file", "password"}, program.ExitUsage, "--password-file is for a login with a password, but --token-file is for one with a token"},
+		"a token and a name":     {[]string{"--token-file", "token", "--username", "admin"}, program.ExitUsage, "--username is for a login with a password, but --token-file is for one with a token"},
 		"a token that is not":    {[]string{"--token-file", "/nowhere/token"}, program.ExitError, "read the service account token: open /nowhere/token"},
 	} {
 		t.Run(name, func(t *testing.T) {

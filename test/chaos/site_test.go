@@ -250,7 +250,7 @@ func (s *site) verify(t testing.TB) {
 		}
 	}
 	out, err := built.Run(append([]string{"audit", "verify"}, s.state...)...)
-	if err != nil || !strings.HasPrefix(out, "audit trail intact") {
+	if err != nil || !strings.HasPrefix(out, "audit log intact") {
 		t.Errorf("audit verify of %s: %v\n%s", s.name, err, out)
 	}
 }

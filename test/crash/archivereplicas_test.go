@@ -91,7 +91,7 @@ func TestReplicasArchiveTogether(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	out, err = binary.Run("audit", "verify", "--database-url", s.state[1], "--key", key, "--checkpoint", noted)
-	if err != nil || !strings.HasPrefix(out, "audit trail intact") || !strings.Contains(out, "It begins at row 262145.") {
+	if err != nil || !strings.HasPrefix(out, "audit log intact") || !strings.Contains(out, "It begins at row 262145.") {
 		t.Errorf("%v\n%s", err, out)
 	}
 }

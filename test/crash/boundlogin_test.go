@@ -28,7 +28,7 @@ func TestCommandsWhereSessionsAreBound(t *testing.T) {
 			server := at.serve(t)
 			out, err := binary.Named("keyserverctl").Run("audit", "verify", "--server", "https://"+tc.reach(t, server.Address), "--ca-file", filepath.Join(s.dir, "ca.crt"),
 				"--password-file", filepath.Join(s.dir, "bootstrap-password"))
-			if err != nil || !strings.HasPrefix(out, "audit trail intact") {
+			if err != nil || !strings.HasPrefix(out, "audit log intact") {
 				t.Errorf("%v\n%s", err, out)
 			}
 			rig.Must(t, server.Stop())

@@ -76,7 +76,7 @@ func (s site) serve(t *testing.T) *program.Server {
 func (s site) verifyTrail(t *testing.T) {
 	t.Helper()
 	out, err := binary.Run(append([]string{"audit", "verify", "--data-dir", s.dir}, s.state...)...)
-	if err != nil || !strings.HasPrefix(out, "audit trail intact") {
+	if err != nil || !strings.HasPrefix(out, "audit log intact") {
 		t.Errorf("audit verify: %v\n%s", err, out)
 	}
 }

@@ -63,7 +63,7 @@ func prunedTrail(t *testing.T, s site) {
 			func() (string, error) { return binary.Named("keyserverctl").Run(there...) },
 		} {
 			out, err := run()
-			if want := fmt.Sprintf("tree, seq %d: removed: row %[1]d is said to be the first one", first); err == nil || !strings.HasPrefix(out, want) {
+			if want := fmt.Sprintf("tree, seq %d: removed: row %[1]d is recorded as the first one", first); err == nil || !strings.HasPrefix(out, want) {
 				t.Errorf("%v\n%s\nwant %s", err, out, want)
 			}
 		}
@@ -102,17 +102,17 @@ func prunedTrail(t *testing.T, s site) {
 		},
 		{
 			change: `UPDATE audit_extent SET first = first - 5`, undo: `UPDATE audit_extent SET first = first + 5`,
-			here:  fmt.Sprintf("row %d is said to be the first one, and no segment of an archive begins there", begin-5),
-			there: fmt.Sprintf("row %d is said to be the first one, and no segment of an archive begins there", begin-5),
+			here:  fmt.Sprintf("row %d is recorded as the first one, but no segment of an archive begins there", begin-5),
+			there: fmt.Sprintf("row %d is recorded as the first one, but no segment of an archive begins there", begin-5),
 		},
 		{ // Rows are hidden by declaring them archived.
 			change: `UPDATE audit_extent SET first = first + 5`, undo: `UPDATE audit_extent SET first = first - 5`,
-			here:  fmt.Sprintf("row %d is said to be the first one, and the archive to end with row %d", begin+5, begin-1),
-			there: fmt.Sprintf("row %d is said to be the first one, and no segment of an archive begins there", begin+5),
+			here:  fmt.Sprintf("row %d is recorded as the first one, and row %d as the last one in the archive", begin+5, begin-1),
+			there: fmt.Sprintf("row %d is recorded as the first one, but no segment of an archive begins there", begin+5),
 		},
 		{ // The archive is declared to have them, too. The rows are chained, and so is the record of the cut.
 			change: `UPDATE audit_extent SET first = first + 5, archived = archived + 5`, undo: `UPDATE audit_extent SET first = first - 5, archived = archived - 5`,
-			here: "missing: the rows at positions", there: fmt.Sprintf("row %d is said to be the first one, and no segment of an archive begins there", begin+5),
+			here: "missing: the rows at positions", there: fmt.Sprintf("row %d is recorded as the first one, but no segment of an archive begins there", begin+5),
 		},
 	} {
 		s.exec(t, tamper.change)
@@ -134,7 +134,7 @@ func prunedTrail(t *testing.T, s site) {
 func intact(t *testing.T, verify []string) {
 	t.Helper()
 	out, err := binary.Run(verify...)
-	if err != nil || !strings.HasPrefix(out, "audit trail intact") || strings.Count(out, "continues ") != 2 ||
+	if err != nil || !strings.HasPrefix(out, "audit log intact") || strings.Count(out, "continues ") != 2 ||
 		!strings.Contains(out, fmt.Sprintf("It begins at row %d. The rows before it are in the audit archive", begin)) {
 		t.Errorf("%v\n%s", err, out)
 	}

@@ -41,7 +41,7 @@ func TestEveryCommandWithNothingToWrite(t *testing.T) {
 			"doctor":                {[]string{"--data-dir", "/data"}, 1, "keyserver-operator: "},
 			"export":                {nil, 2, "--"},
 			"help":                  {nil, 0, "Available Commands:"},
-			"manager":               {nil, 1, "no cluster to talk to"},
+			"manager":               {nil, 1, "no cluster is configured"},
 			"migrate":               {[]string{"--from", "sqlite", "--data-dir", "/data", "--to", "postgres", "--database-url", "postgres://nowhere/x"}, 1, "--kek: "},
 			"openapi":               {nil, 0, `"openapi"`},
 			"plan":                  {[]string{"-f", "/nowhere"}, 1, "/nowhere"},

@@ -177,11 +177,11 @@ func TestNoCluster(t *testing.T) {
 		args []string
 		want string
 	}{
-		"no kubeconfig":             {nil, "no cluster to talk to: give --kubeconfig"},
+		"no kubeconfig":             {nil, "no cluster is configured; give --kubeconfig"},
 		"one that is not there":     {[]string{"--kubeconfig", filepath.Join(t.TempDir(), "none")}, "--kubeconfig cannot be used"},
 		"one that is none":          {[]string{"--kubeconfig", written(t, []byte("{"))}, "--kubeconfig cannot be used"},
-		"an API server that is off": {[]string{"--kubeconfig", written(t, kubeconfigOf(rig.FreeAddress(t, "127.0.0.1")))}, "does not answer"},
-		"one that says nothing":     {[]string{"--kubeconfig", written(t, kubeconfigOf(silent.Addr().String()))}, "does not answer"},
+		"an API server that is off": {[]string{"--kubeconfig", written(t, kubeconfigOf(rig.FreeAddress(t, "127.0.0.1")))}, "does not respond"},
+		"one that says nothing":     {[]string{"--kubeconfig", written(t, kubeconfigOf(silent.Addr().String()))}, "does not respond"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -210,7 +210,7 @@ func TestAClusterWithoutTheDefinitions(t *testing.T) {
 		t.Errorf("doctor ends with %d", code)
 	}
 	for _, kind := range v1alpha1.Kinds {
-		has(t, said, "definitions: the cluster does not know "+kind.CRD()+": apply config/crd")
+		has(t, said, "definitions: the CustomResourceDefinition "+kind.CRD()+" is missing; apply config/crd")
 	}
 	has(t, said, "manager: there is no Lease keyserver-system/manager.trust.keyserver.dev")
 	p := pack(t, "--kubeconfig", c.kubeconfig)
@@ -277,9 +277,9 @@ func TestDoctorNamesWhatIsWrong(t *testing.T) {
 		t.Errorf("doctor ends with %d", code)
 	}
 	has(t, said,
-		"definitions: ok: ", "manager: the manager has been silent for 2h0m", "see the log of keyserver-0_1\n", "keyservers: ok: 1 objects were looked at\n",
-		"roles: default/broken is not Ready: Conflict: it is claimed by; \uFFFD[2Jdefault/other\n", "roles: default/unseen has no condition Ready: no manager has looked at it\n",
-		"roles: default/changed was changed and not looked at since\n", "4 findings in 2 of 10 checks")
+		"definitions: ok: ", "manager: the manager has not renewed its Lease for 2h0m", "see the log of keyserver-0_1\n", "keyservers: ok: 1 objects checked\n",
+		"roles: default/broken is not Ready: Conflict: it is claimed by; \uFFFD[2Jdefault/other\n", "roles: default/unseen has no condition Ready: no manager has reconciled it\n",
+		"roles: default/changed was changed and has not been reconciled since\n", "4 findings in 2 of 10 checks")
 	if strings.Contains(said, "\x1b") {
 		t.Error("a terminal would act upon it")
 	}
@@ -295,7 +295,7 @@ func TestDoctorNamesWhatIsWrong(t *testing.T) {
 	if said, code = doctor(t, "--kubeconfig", c.kubeconfig); code != 0 {
 		t.Errorf("doctor ends with %d", code)
 	}
-	has(t, said, "manager: ok: a manager is active\n", "everything that was looked at holds: 10 checks\n")
+	has(t, said, "manager: ok: a manager is active\n", "all checks passed: 10 checks\n")
 
 	// A user with access to a part of the objects sees that part, and the report names the others.
 	some, err := c.environment.AddUser(envtest.User{Name: "helper", Groups: []string{"helpers"}}, nil)
@@ -310,7 +310,7 @@ func TestDoctorNamesWhatIsWrong(t *testing.T) {
 	rig.Must(t, err)
 	helper := written(t, text)
 	rig.Succeeds(t, func() error { // until the API server uses the new grant
-		if said, code = doctor(t, "--kubeconfig", helper); !strings.Contains(said, "roles: ok: 3 objects were looked at\n") {
+		if said, code = doctor(t, "--kubeconfig", helper); !strings.Contains(said, "roles: ok: 3 objects checked\n") {
 			return errors.New(said)
 		}
 		return nil
@@ -425,7 +425,7 @@ func TestABundleHasNothingSecret(t *testing.T) {
 	}
 	p = pack(t, "--kubeconfig", c.kubeconfig)
 	has(t, p.why["cluster/pods.json (the rest)"], "there are more than 50 Pods")
-	has(t, p.why["logs (the rest)"], "there are more logs than a bundle takes; the first that is not here is of the Pod many-")
+	has(t, p.why["logs (the rest)"], "there are more logs than a bundle can hold; the first omitted log is of the Pod many-")
 	if len(p.files) > 500 {
 		t.Errorf("it has %d files", len(p.files))
 	}

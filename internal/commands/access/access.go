@@ -36,14 +36,14 @@ type Options struct {
 // Bind adds the flags of a command that may need two principals.
 func (o *Options) Bind(f *pflag.FlagSet) {
 	o.BindOne(f)
-	f.StringVar(&o.officer, "officer-username", "", "security officer, where duties are split; default: --username")
+	f.StringVar(&o.officer, "officer-username", "", "name of the security officer, if duties are split; default: --username")
 	f.StringVar(&o.officerFile, "officer-password-file", "", "file with the password of --officer-username")
 }
 
 // BindOne adds the flags of a command that needs one principal.
 func (o *Options) BindOne(f *pflag.FlagSet) {
 	f.StringVar(&o.Server, "server", "", "URL of the key server's API, for instance https://keys.example:8443")
-	f.StringVar(&o.CAFile, "ca-file", "", "PEM certificates that the API's own is checked against; default: the system's")
+	f.StringVar(&o.CAFile, "ca-file", "", "PEM file of CAs that verify the API's certificate; default: the system's")
 	o.BindPassword(f)
 }
 
@@ -104,7 +104,7 @@ func (o *Options) Read(cmd *cobra.Command) (Access, error) {
 	}
 	if o.TokenFile != "" {
 		a.Admin = &Login{tokenFile: o.TokenFile}
-		return a, program.Without(cmd, "is for a password, and --token-file logs in by a token; give one of them", "username", "password-file")
+		return a, program.Without(cmd, "is for a login with a password, but --token-file is for one with a token; give one of them", "username", "password-file")
 	}
 	if a.Admin, err = readLogin("--password-file", o.username, o.passwordFile); err != nil {
 		return a, err
@@ -120,9 +120,9 @@ func (a Access) Explained(err error) error {
 	case err == nil || a.URL == "":
 		return err
 	case a.CA == "" && strings.Contains(err.Error(), "certificate signed by unknown authority"):
-		return fmt.Errorf("%w; --ca-file names the certificates that it is to be checked against", err)
+		return fmt.Errorf("%w; give the CA certificate of the key server as --ca-file", err)
 	case a.Officer == nil && client.IsCode(err, "ACCESS_DENIED"):
-		return fmt.Errorf("%w; where duties are split, give --officer-username and --officer-password-file, too", err)
+		return fmt.Errorf("%w; if duties are split, also give --officer-username and --officer-password-file", err)
 	default:
 		return err
 	}

@@ -28,8 +28,8 @@ type Report struct {
 func (f *Report) Show(out io.Writer) error {
 	total := f.Chains.Total + f.Tree.Total
 	if !f.Remote && f.Chains.Chains == 0 && total == 0 {
-		return errors.New("the database has no audit trail: no key server has written to it; a copy of an embedded database " +
-			"needs keyserver.db-wal, too, or must be made while no server runs")
+		return errors.New("the database has no audit log: no key server has written to it; a copy of an embedded database " +
+			"must include keyserver.db-wal, or be made while no server runs")
 	}
 	var b strings.Builder
 	for _, f := range f.Chains.Findings {
@@ -49,7 +49,7 @@ func (f *Report) Show(out io.Writer) error {
 		return err
 	}
 	if total > 0 {
-		return errors.Join(fmt.Errorf("the audit trail is not intact: %d findings in %d rows", total, rows), f.Filters)
+		return errors.Join(fmt.Errorf("the audit log is not intact: %d findings in %d rows", total, rows), f.Filters)
 	}
 	return f.Filters
 }
@@ -57,14 +57,14 @@ func (f *Report) Show(out io.Writer) error {
 func (f *Report) intact(b *strings.Builder, rows int64) {
 	switch {
 	case f.Remote:
-		fmt.Fprintf(b, "audit trail intact: %d rows\n", rows)
+		fmt.Fprintf(b, "audit log intact: %d rows\n", rows)
 	case f.Filters != nil:
-		fmt.Fprintf(b, "the rows of the audit trail are intact, and what finds them is not: %d rows in %d chains\n", rows, f.Chains.Chains)
+		fmt.Fprintf(b, "the rows of the audit log are intact, but the filter index is not: %d rows in %d chains\n", rows, f.Chains.Chains)
 	default:
-		fmt.Fprintf(b, "audit trail intact: %d rows in %d chains\n", rows, f.Chains.Chains)
+		fmt.Fprintf(b, "audit log intact: %d rows in %d chains\n", rows, f.Chains.Chains)
 	}
 	if f.Options.First > 1 {
-		fmt.Fprintf(b, "It begins at row %d. The rows before it are in the audit archive: give that as --archive.\n", f.Options.First)
+		fmt.Fprintf(b, "It begins at row %d. The rows before it are in the audit archive: verify that with --archive.\n", f.Options.First)
 	}
 	for _, h := range f.Chains.Heads {
 		fmt.Fprintf(b, "head %s\n", HeadText(h))
@@ -74,7 +74,7 @@ func (f *Report) intact(b *strings.Builder, rows int64) {
 		fmt.Fprintf(b, "tree of %d rows, root %s\n", head.Size, base64.StdEncoding.EncodeToString(head.Root[:]))
 	}
 	for _, n := range f.Options.Noted {
-		fmt.Fprintf(b, "continues %s, of %d rows\n", n.Name, n.Head.Size)
+		fmt.Fprintf(b, "continues the checkpoint in %s (%d rows)\n", n.Name, n.Head.Size)
 	}
 	if f.Tree.Newer > 0 {
 		fmt.Fprintf(b, "%d newer rows are not in the tree yet: only their chains were checked\n", f.Tree.Newer)
@@ -110,13 +110,13 @@ func checkExtent(e audit.Extent, pruned bool) string {
 	case e.First == 1:
 		return ""
 	case e.First < 1 || e.First > e.Archived+1:
-		return fmt.Sprintf("removed: row %d is said to be the first one, and the archive to end with row %d: the table audit_extent was changed, "+
+		return fmt.Sprintf("removed: row %d is recorded as the first one, and row %d as the last one in the archive: the table audit_extent was changed, "+
 			"and the rows in between may still be in the database", e.First, e.Archived)
 	case e.First%audit.SegmentRows != 1:
-		return fmt.Sprintf("removed: row %d is said to be the first one, and no segment of an archive begins there: "+
+		return fmt.Sprintf("removed: row %d is recorded as the first one, but no segment of an archive begins there: "+
 			"rows were removed, or the table audit_extent was changed", e.First)
 	case !pruned:
-		return fmt.Sprintf("removed: row %d is said to be the first one, and no row pruneAudit under the checkpoint says that the rows %s were removed: "+
+		return fmt.Sprintf("removed: row %d is recorded as the first one, but no row pruneAudit under the checkpoint records the removal of the rows %s: "+
 			"rows were removed, or the table audit_extent was changed", e.First, audit.SegmentText(e.First-1))
 	}
 	return ""

@@ -46,8 +46,8 @@ func TestFiltersThatLieAreInTheFirstLine(t *testing.T) {
 		filters error
 		first   string
 	}{
-		{nil, "audit trail intact: 3 rows in 1 chains\n"},
-		{errors.New("they lie"), "the rows of the audit trail are intact, and what finds them is not: 3 rows in 1 chains\n"},
+		{nil, "audit log intact: 3 rows in 1 chains\n"},
+		{errors.New("they lie"), "the rows of the audit log are intact, but the filter index is not: 3 rows in 1 chains\n"},
 	} {
 		var out strings.Builder
 		f := Report{Chains: audit.Report{Chains: 1, Rows: 3}, Filters: tc.filters}
@@ -66,13 +66,13 @@ func TestCheckExtent(t *testing.T) {
 		want   string
 	}{
 		{audit.Extent{First: 1}, false, ""},
-		{audit.Extent{First: 2}, true, "removed: row 2 is said to be the first one, and the archive to end with row 0"},
-		{audit.Extent{First: -65_535}, true, "removed: row -65535 is said"},
-		{audit.Extent{First: 1000, Archived: 999}, true, "removed: row 1000 is said to be the first one, and no segment"},
-		{audit.Extent{First: 65_537, Archived: 65_536}, false, "no row pruneAudit under the checkpoint says that the rows 1-65536 were removed"},
+		{audit.Extent{First: 2}, true, "removed: row 2 is recorded as the first one, and row 0 as the last one in the archive"},
+		{audit.Extent{First: -65_535}, true, "removed: row -65535 is recorded"},
+		{audit.Extent{First: 1000, Archived: 999}, true, "removed: row 1000 is recorded as the first one, but no segment"},
+		{audit.Extent{First: 65_537, Archived: 65_536}, false, "no row pruneAudit under the checkpoint records the removal of the rows 1-65536"},
 		{audit.Extent{First: 65_537, Archived: 65_536}, true, ""},
 		{audit.Extent{First: 65_537, Archived: 131_072}, true, ""},
-		{audit.Extent{First: 65_538, Archived: 65_536}, true, "and the archive to end with row 65536"},
+		{audit.Extent{First: 65_538, Archived: 65_536}, true, "and row 65536 as the last one in the archive"},
 	} {
 		if got := checkExtent(tc.extent, tc.pruned); (got == "") != (tc.want == "") || !strings.Contains(got, tc.want) {
 			t.Errorf("%+v: %s, want %q", tc.extent, got, tc.want)

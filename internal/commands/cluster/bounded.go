@@ -50,9 +50,9 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	b.values -= bytes.Count(p[:n], []byte(",")) // a comma separates two values
 	switch {
 	case b.bytes < 0:
-		return 0, fmt.Errorf("the cluster answers with more than %d MiB", maxAnswer>>20)
+		return 0, fmt.Errorf("the response of the cluster is longer than %d MiB", maxAnswer>>20)
 	case b.values < 0:
-		return 0, fmt.Errorf("the cluster answers with more than %d values", maxValues)
+		return 0, fmt.Errorf("the response of the cluster has more than %d values", maxValues)
 	}
 	return n, err
 }

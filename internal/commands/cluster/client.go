@@ -38,7 +38,7 @@ func (o *Options) Connect(ctx context.Context) (*Client, error) {
 	err = to(c.answers, "/version", nil).Do(ctx).Error()
 	var refused apierrors.APIStatus
 	if err != nil && !errors.As(err, &refused) { // a refusal is a response
-		return nil, fmt.Errorf("the cluster at %s does not answer: %w", config.Host, err)
+		return nil, fmt.Errorf("the cluster at %s does not respond: %w", config.Host, err)
 	}
 	return c, nil
 }
@@ -145,7 +145,7 @@ func Each[T any](ctx context.Context, c *Client, path string, pages, perPage int
 		case "":
 			return nil
 		case next:
-			return Cut("the cluster answers with the same page again and again")
+			return Cut("the cluster returns the same page repeatedly")
 		default:
 			next = after
 		}

@@ -26,7 +26,7 @@ type Options struct {
 
 // Bind adds the flags.
 func (o *Options) Bind(f *pflag.FlagSet) {
-	f.BoolVar(&o.Cluster, "cluster", false, "look at the cluster that the operator runs in")
+	f.BoolVar(&o.Cluster, "cluster", false, "read the cluster that the operator runs in")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "with --cluster: kubeconfig file; default: the Pod's service account, or $KUBECONFIG")
 	f.StringVarP(&o.Namespace, "namespace", "n", "keyserver-system", "with --cluster: namespace of the operator")
 }
@@ -47,11 +47,11 @@ func Config(kubeconfig string) (*rest.Config, error) {
 	named := os.Getenv(clientcmd.RecommendedConfigPathEnvVar)
 	switch {
 	case clientcmd.IsEmptyConfig(err) && kubeconfig == "" && named != "":
-		return nil, fmt.Errorf("$%s names %s, where no cluster is described", clientcmd.RecommendedConfigPathEnvVar, named)
+		return nil, fmt.Errorf("$%s: the file %s contains no cluster", clientcmd.RecommendedConfigPathEnvVar, named)
 	case clientcmd.IsEmptyConfig(err) && kubeconfig == "":
-		return nil, errors.New("no cluster to talk to: give --kubeconfig, set KUBECONFIG, or run in a Pod with a service account")
+		return nil, errors.New("no cluster is configured; give --kubeconfig, set KUBECONFIG, or run in a Pod with a service account")
 	case clientcmd.IsEmptyConfig(err):
-		return nil, fmt.Errorf("--kubeconfig %s describes no cluster", kubeconfig)
+		return nil, fmt.Errorf("--kubeconfig: the file %s contains no cluster", kubeconfig)
 	case err != nil && kubeconfig == "":
 		return nil, fmt.Errorf("$%s cannot be used: %w", clientcmd.RecommendedConfigPathEnvVar, err)
 	case err != nil:

@@ -39,13 +39,13 @@ func (c Cluster) definitions(ctx context.Context, found func(string) error) (str
 	for _, kind := range v1alpha1.Kinds {
 		err := c.Get(ctx, cluster.PathOf(kind), url.Values{"limit": {"1"}}, &cluster.List[struct{}]{})
 		if apierrors.IsNotFound(err) {
-			err = found("the cluster does not know " + kind.CRD() + ": apply config/crd")
+			err = found("the CustomResourceDefinition " + kind.CRD() + " is missing; apply config/crd")
 		}
 		if err != nil {
 			return "", err
 		}
 	}
-	return fmt.Sprintf("the cluster knows %d kinds", len(v1alpha1.Kinds)), nil
+	return fmt.Sprintf("%d kinds checked", len(v1alpha1.Kinds)), nil
 }
 
 // lease has the fields of a Lease that show whether a manager is active.
@@ -70,7 +70,7 @@ func (c Cluster) manager(ctx context.Context, found func(string) error) (string,
 	}
 	silent := c.Now.Sub(lease.Spec.RenewTime.Time)
 	if silent > time.Duration(*lease.Spec.LeaseDurationSeconds)*time.Second {
-		return "", found(fmt.Sprintf("the manager has been silent for %s; see the log of %s", silent.Round(time.Second), lease.Spec.HolderIdentity))
+		return "", found(fmt.Sprintf("the manager has not renewed its Lease for %s; see the log of %s", silent.Round(time.Second), lease.Spec.HolderIdentity))
 	}
 	return "a manager is active", nil
 }
@@ -94,9 +94,9 @@ func (c Cluster) objects(ctx context.Context, kind v1alpha1.Kind, found func(str
 	})
 	var cut cluster.Cut
 	if errors.As(err, &cut) {
-		err = found("the rest was not looked at: " + cut.Error())
+		err = found("the rest was not checked: " + cut.Error())
 	}
-	return fmt.Sprintf("%d objects were looked at", all), err
+	return fmt.Sprintf("%d objects checked", all), err
 }
 
 // unready calls found with one line if the object is not Ready: the reason and message of its condition.
@@ -108,11 +108,11 @@ func unready(o *cluster.Object, found func(string) error) error {
 	ready := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionReady)
 	switch {
 	case ready == nil:
-		return found(name + " has no condition Ready: no manager has looked at it")
+		return found(name + " has no condition Ready: no manager has reconciled it")
 	case ready.Status == metav1.ConditionTrue && ready.ObservedGeneration >= o.Metadata.Generation:
 		return nil
 	case ready.Status == metav1.ConditionTrue:
-		return found(name + " was changed and not looked at since")
+		return found(name + " was changed and has not been reconciled since")
 	}
 	return found(fmt.Sprintf("%s is not Ready: %s: %s", name, ready.Reason, ready.Message))
 }

@@ -20,7 +20,7 @@ type Check struct {
 }
 
 // ErrFindings is wrapped by the error of Run if there are findings.
-var ErrFindings = errors.New("something does not hold")
+var ErrFindings = errors.New("checks failed")
 
 // Run runs all checks and writes one line for each, after a line for each of its
 // findings. A check that could not be done is a finding, too.
@@ -54,7 +54,7 @@ func Run(ctx context.Context, out io.Writer, checks []Check) error {
 	if all > 0 {
 		return fmt.Errorf("%s in %d of %d checks: %w", counted(all), failed, len(checks), ErrFindings)
 	}
-	_, err := fmt.Fprintf(out, "everything that was looked at holds: %d checks\n", len(checks))
+	_, err := fmt.Fprintf(out, "all checks passed: %d checks\n", len(checks))
 	return err
 }
 

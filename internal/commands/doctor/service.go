@@ -51,9 +51,9 @@ func (s Asked) service(ctx context.Context, found func(string) error) (string, e
 			return "", err
 		}
 	}
-	holds := fmt.Sprintf("%d of %d parts can do their work", fine, len(ready.Parts))
+	holds := fmt.Sprintf("%d of %d parts are ready", fine, len(ready.Parts))
 	for _, warning := range ready.Warnings {
-		holds += "; it warns: " + warning
+		holds += "; warning: " + warning
 	}
 	return holds, nil
 }
@@ -64,13 +64,13 @@ func (s Asked) version(ctx context.Context, found func(string) error) (string, e
 		return "", err
 	}
 	if v.Major == nil || v.Minor == nil || v.Build == nil {
-		return "", errors.New("it does not say which release it is")
+		return "", errors.New("the key server does not report its release")
 	}
 	release := fmt.Sprintf("%d.%d.%d", *v.Major, *v.Minor, *v.Build)
 	if release != s.Build {
-		err = found(fmt.Sprintf("it is release %s, and this program is %s: take the same", release, s.Build))
+		err = found(fmt.Sprintf("the key server is release %s, but this program is release %s; use the same release", release, s.Build))
 	}
-	return "it is release " + release, err
+	return "the key server is release " + release, err
 }
 
 func (s Asked) custody(ctx context.Context, found func(string) error) (string, error) {
@@ -79,7 +79,7 @@ func (s Asked) custody(ctx context.Context, found func(string) error) (string, e
 		return "", err
 	}
 	if c.Rewrap.Refused > 0 {
-		err = found(fmt.Sprintf("%d rows cannot come under the active data key, because they do not agree with their MACs: run doctor on the database", c.Rewrap.Refused))
+		err = found(fmt.Sprintf("%d rows cannot be encrypted under the active data key, because they do not agree with their MACs; run keyserver-operator doctor on the database", c.Rewrap.Refused))
 	}
 	if err == nil && c.KEK.PreviousNeeded != nil && !*c.KEK.PreviousNeeded {
 		err = found("--kek-previous is not needed any more: leave it out at the next start")
@@ -94,10 +94,10 @@ func (s Asked) authority(ctx context.Context, found func(string) error) (string,
 	}
 	for _, a := range list.Authorities {
 		if a.State == "active" && a.NotAfter.Sub(s.Now) < soon {
-			err = found(fmt.Sprintf("%s ends %s, and was not replaced: its log says why", a.Subject, a.NotAfter.Format(time.DateOnly)))
+			err = found(fmt.Sprintf("%s expires on %s and was not replaced; see the log of the key server", a.Subject, a.NotAfter.Format(time.DateOnly)))
 		}
 	}
-	return fmt.Sprintf("%d CAs of its own", len(list.Authorities)), err
+	return fmt.Sprintf("%d internal CAs", len(list.Authorities)), err
 }
 
 func (s Asked) trusted(ctx context.Context, found func(string) error) (string, error) {
@@ -134,7 +134,7 @@ func (s Asked) ends(what string, c schema.Certificate, found func(string) error)
 	if c.ExpirationDate == nil || c.Subject == nil || c.ExpirationDate.Sub(s.Now) >= soon {
 		return nil
 	}
-	return found(fmt.Sprintf("%s %s ends %s", what, *c.Subject, c.ExpirationDate.Format(time.DateOnly)))
+	return found(fmt.Sprintf("%s %s expires on %s", what, *c.Subject, c.ExpirationDate.Format(time.DateOnly)))
 }
 
 func (s Asked) audit(ctx context.Context, _ func(string) error) (string, error) {
@@ -144,14 +144,14 @@ func (s Asked) audit(ctx context.Context, _ func(string) error) (string, error) 
 	}
 	verifier, err := note.NewVerifier(key.Key)
 	if err != nil {
-		return "", fmt.Errorf("the key of its audit tree cannot be read: %w", err)
+		return "", fmt.Errorf("the key of the audit tree is not valid: %w", err)
 	}
 	checkpoint, err := s.GetAuditCheckpoint(ctx)
 	if err != nil {
 		return "", err
 	}
 	if _, err := note.Open([]byte(checkpoint), note.VerifierList(verifier)); err != nil {
-		return "", fmt.Errorf("its checkpoint is not signed by the key that it shows: %w", err)
+		return "", fmt.Errorf("the newest checkpoint is not signed by the key of GET /api/audit/key: %w", err)
 	}
-	return "the newest checkpoint is signed; audit verify looks at the rows", nil
+	return "the newest checkpoint is signed; to verify the rows, run audit verify", nil
 }

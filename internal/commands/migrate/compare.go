@@ -22,7 +22,7 @@ func same(ctx context.Context, from *snapshot.Snapshot, store *sqlstore.Store) (
 	defer func() { err = errors.Join(err, to.Close()) }()
 	for _, t := range from.Tables {
 		if err := sameTable(ctx, from, to, t); err != nil {
-			return fmt.Errorf("the table %s arrived as another one: %w; nothing was moved", t.Name, err)
+			return fmt.Errorf("the copy of the table %s differs from the original: %w; nothing was moved", t.Name, err)
 		}
 	}
 	return nil
@@ -55,10 +55,10 @@ func sameTable(ctx context.Context, from, to *snapshot.Snapshot, t snapshot.Tabl
 		case one == nil && other == nil:
 			return nil
 		case one == nil || other == nil:
-			return fmt.Errorf("it has %s rows than were read, after %d that are the same", map[bool]string{true: "more", false: "fewer"}[one == nil], min(wasRows.Rows(), isRows.Rows()))
+			return fmt.Errorf("the copy has %s rows, after %d equal rows", map[bool]string{true: "more", false: "fewer"}[one == nil], min(wasRows.Rows(), isRows.Rows()))
 		}
 		if columns := differ(t, one, other); len(columns) > 0 {
-			return fmt.Errorf("row %d in its order differs in %s", wasRows.Rows(), strings.Join(columns, ", "))
+			return fmt.Errorf("row %d in sort order differs in %s", wasRows.Rows(), strings.Join(columns, ", "))
 		}
 	}
 }

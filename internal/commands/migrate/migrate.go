@@ -97,7 +97,7 @@ func Run(ctx context.Context, o Options) (done Moved, err error) {
 type UnsureError struct{ cause error }
 
 func (e UnsureError) Error() string {
-	return fmt.Sprintf("whether the database was moved is not known: %v; run it again, which finds out", e.cause)
+	return fmt.Sprintf("it is not known whether the database was moved: %v; run the move again to find out", e.cause)
 }
 
 func (e UnsureError) Unwrap() error { return e.cause }
@@ -155,7 +155,7 @@ func agrees(ctx context.Context, store *sqlstore.Store) error {
 		return err
 	}
 	if first != nil {
-		return fmt.Errorf("%d rows were not written by the key server, the first of them %s: doctor names all of them, and docs/security.md says what to do", found, first)
+		return fmt.Errorf("%d rows were not written by the key server, the first of them %s; run doctor to list all of them, and see docs/security.md", found, first)
 	}
 	return nil
 }
@@ -184,7 +184,7 @@ func intact(ctx context.Context, s *snapshot.Snapshot, to *sqlstore.Store) error
 		return err
 	}
 	if head.Size != s.Tree.Size || head.Root != s.Tree.Root || string(head.Checkpoint) != string(s.Tree.Checkpoint) {
-		return errors.New("the tree over the audit trail is another one in the target")
+		return errors.New("the audit tree of the target differs from that of the source")
 	}
 	v, err := tree.NewVerifier(ctx, to, tree.Options{First: s.Extent.First})
 	if err != nil {
@@ -192,7 +192,7 @@ func intact(ctx context.Context, s *snapshot.Snapshot, to *sqlstore.Store) error
 	}
 	chains, err := audit.Verify(ctx, v.Along(to))
 	if err != nil {
-		return fmt.Errorf("read the audit trail: %w", err)
+		return fmt.Errorf("read the audit log: %w", err)
 	}
 	report, err := v.End(ctx)
 	if err != nil {
@@ -203,7 +203,7 @@ func intact(ctx context.Context, s *snapshot.Snapshot, to *sqlstore.Store) error
 		for _, f := range append(chains.Findings, report.Findings...) {
 			first = append(first, fmt.Sprintf("seq %d: %s", f.Seq, f.Problem))
 		}
-		return fmt.Errorf("the audit trail is not intact (%d findings): somebody changed the database: %s; audit verify --data-dir says the rest, and docs/security.md what to do",
+		return fmt.Errorf("the audit log is not intact (%d findings); the database was changed outside of the key server: %s; run audit verify --data-dir to list all findings, and see docs/security.md",
 			n, strings.Join(first[:min(len(first), 3)], "; "))
 	}
 	return nil

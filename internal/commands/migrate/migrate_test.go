@@ -179,7 +179,7 @@ func TestWhatIsRefused(t *testing.T) {
 		"a row of somebody else's": {"not written by the key server", func(t *testing.T, h *house, _ *migrate.Options) {
 			h.alter(t, `UPDATE roles SET name = 'Everything' WHERE name = 'Über alles'`)
 		}},
-		"a trail that was changed": {"audit trail is not intact", func(t *testing.T, h *house, _ *migrate.Options) {
+		"a trail that was changed": {"audit log is not intact", func(t *testing.T, h *house, _ *migrate.Options) {
 			h.alter(t, `UPDATE audit SET object = 'nothing' WHERE seq = 2`)
 		}},
 		"nobody is there": {"cannot be reached", func(_ *testing.T, _ *house, o *migrate.Options) {
@@ -219,12 +219,12 @@ func TestWhatIsRefused(t *testing.T) {
 func TestADifferenceIsFound(t *testing.T) {
 	h := newHouse(t)
 	for reason, tc := range map[string]struct{ text, says string }{
-		"a column":           {`UPDATE leases SET until = 1 WHERE name = 'Beta'`, "the table leases arrived as another one: row 1 in its order differs in until"},
+		"a column":           {`UPDATE leases SET until = 1 WHERE name = 'Beta'`, "the copy of the table leases differs from the original: row 1 in sort order differs in until"},
 		"a row less":         {`DELETE FROM leases WHERE name = 'ärger'`, "fewer rows"},
 		"a row more":         {`INSERT INTO leases (name, until) VALUES ('über', 0)`, "more rows"},
 		"a byte of a key":    {`UPDATE stored_keys SET wrapped = overlay(wrapped PLACING '\x00'::bytea FROM 20)`, "stored_keys"},
 		"a MAC":              {`UPDATE roles SET mac = NULL`, "differs in mac"},
-		"a row of the trail": {`UPDATE audit SET object = '' WHERE seq = 2`, "the table audit arrived as another one: row 2"},
+		"a row of the trail": {`UPDATE audit SET object = '' WHERE seq = 2`, "the copy of the table audit differs from the original: row 2"},
 		"a number":           {`UPDATE sequences SET value = value + 1 WHERE name = 'changes'`, "sequences"},
 	} {
 		t.Run(reason, func(t *testing.T) {

@@ -80,13 +80,13 @@ func (w *world) connect(ctx context.Context, planner *controllers.Planner) error
 	}
 	asked = unique(append(asked, w.declaredKeyServers...))
 	if a := w.options.Access; a != nil && !slices.Contains(asked, a.KeyServer) && !slices.Contains(peers, a.KeyServer) {
-		return fmt.Errorf("the flags say how to reach KeyServer %q, to which nothing in the files refers; name with --key-server-ref the one that is meant, of %s",
+		return fmt.Errorf("--key-server-ref: no object in the files refers to KeyServer %q; give one of %s",
 			a.KeyServer, strings.Join(unique(append(asked, peers...)), ", "))
 	}
 	for _, name := range asked {
 		err := w.snapshot.Get(ctx, client.ObjectKey{Name: name}, &v1alpha1.KeyServer{})
 		if apierrors.IsNotFound(err) {
-			return fmt.Errorf("KeyServer %q, to which %s refers, is neither in the files nor in a cluster; add its manifest, or say with flags how to reach it",
+			return fmt.Errorf("KeyServer %q, to which %s refers, is neither in the files nor in a cluster; add its manifest, or give --server and --password-file",
 				name, w.whoRefersTo(name))
 		}
 		if err != nil {
@@ -103,7 +103,7 @@ func (w *world) connect(ctx context.Context, planner *controllers.Planner) error
 		}
 		// Objects that need an unreachable peer are reported as blocked.
 		if err := planner.Connect(ctx, name); err != nil {
-			w.options.Log.Info("a peer does not answer", "keyServer", name, "cause", err.Error())
+			w.options.Log.Info("a peer does not respond", "keyServer", name, "cause", err.Error())
 		}
 	}
 	w.connected = asked
@@ -191,7 +191,7 @@ func (w *world) credential(name string, l *Login) (v1alpha1.PasswordCredential, 
 }
 
 // errNothing is the error for files without objects to plan.
-var errNothing = errors.New("the files hold no object of " + v1alpha1.GroupVersion.Group + "; nothing is to be planned")
+var errNothing = errors.New("the files contain no object of " + v1alpha1.GroupVersion.Group + "; there is nothing to plan")
 
 // printable replaces characters that control a terminal.
 func printable(s string) string {

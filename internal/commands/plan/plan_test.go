@@ -42,15 +42,15 @@ func TestRefusals(t *testing.T) {
 		change    func(*plan.Options)
 		says      string
 	}{
-		"Nothing":     {"", nil, "hold no object of trust.keyserver.dev"},
-		"OtherKinds":  {"{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}}", nil, "hold no object of trust.keyserver.dev"},
+		"Nothing":     {"", nil, "contain no object of trust.keyserver.dev"},
+		"OtherKinds":  {"{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}}", nil, "contain no object of trust.keyserver.dev"},
 		"NoKeyServer": {object("Role", "a", "{keyServerRef: {name: other}, roleName: A, operations: []}"), func(o *plan.Options) { o.Access = nil }, `KeyServer "other", to which Role default/a refers, is neither in the files nor in a cluster`},
 		"NoFlags":     {object("Role", "a", signers), func(o *plan.Options) { o.Access = nil }, `KeyServer "default", to which Role default/a refers`},
 		"HalfTheFlags": {object("Role", "a", signers), func(o *plan.Options) { o.Access.URL = "" },
 			"give --server and --password-file"},
 		"FlagsForAnother": {object("Role", "a", "{keyServerRef: {name: main}, roleName: A, operations: []}") +
 			object("KeyServer", "main", "{url: "+k.URL()+", credentials: {administrator: {secretRef: {namespace: ns, name: admin}}}}"), nil,
-			`the flags say how to reach KeyServer "default", to which nothing in the files refers; name with --key-server-ref the one that is meant, of main`},
+			`--key-server-ref: no object in the files refers to KeyServer "default"; give one of main`},
 		"WrongPassword": {object("Role", "a", signers), func(o *plan.Options) { o.Access.Administrator.Password = "planted" },
 			"cannot be asked: AccessDenied"},
 		"NobodyThere": {object("Role", "a", signers), func(o *plan.Options) { o.Access.URL = "https://127.0.0.1:1" },
@@ -59,7 +59,7 @@ func TestRefusals(t *testing.T) {
 			"cannot be asked: KeyServerUnavailable"},
 		"NoSecret": {object("Role", "a", signers) + object("KeyServer", "default", "{url: "+k.URL()+", credentials: {administrator: {secretRef: {namespace: ns, name: admin}}}}"),
 			func(o *plan.Options) { o.Access = nil }, "Secret ns/admin does not exist"},
-		"Twice":          {object("Role", "a", signers) + object("Role", "a", signers), nil, "document 2 (line 7): Role default/a stands in standard input, document 1 (line 2) already"},
+		"Twice":          {object("Role", "a", signers) + object("Role", "a", signers), nil, "document 2 (line 7): Role default/a is already defined in standard input, document 1 (line 2)"},
 		"TwiceByDefault": {object("Role", "a", signers) + strings.Replace(object("Role", "a", signers), "{name: a}", "{name: a, namespace: default}", 1), nil, "already"},
 		"Invalid":        {object("Role", "a", "{roleName: ' A', operations: []}"), nil, "must not begin or end with a space"},
 	} {

@@ -157,7 +157,7 @@ func declared(obj client.Object) ([]Field, error) {
 	}
 	spec, is := content["spec"].(map[string]any)
 	if !is {
-		return nil, fmt.Errorf("a %T without a spec", obj)
+		return nil, fmt.Errorf("a %T has no spec", obj)
 	}
 	for _, shared := range []string{"keyServerRef", "managementPolicy", "adoptionPolicy", "deletionPolicy", "resyncInterval", "rotation"} {
 		delete(spec, shared)
@@ -271,7 +271,7 @@ func (o Object) text(b *bytes.Buffer) {
 	fmt.Fprintf(b, "%s %s %s/%s: %s\n", marks[o.Action], o.Kind, o.Namespace, o.Name, action)
 	fmt.Fprintf(b, "    %s\n", printable(o.Message))
 	if len(o.WaitsFor) > 0 {
-		fmt.Fprintf(b, "    waits for %s, which this plan deals with first\n", strings.Join(o.WaitsFor, " and "))
+		fmt.Fprintf(b, "    waits for %s, which comes first in this plan\n", strings.Join(o.WaitsFor, " and "))
 	}
 	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	for _, f := range o.Fields {

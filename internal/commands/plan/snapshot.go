@@ -72,7 +72,7 @@ func (s *snapshot) put(obj client.Object) error {
 	obj.SetResourceVersion("plan-" + strconv.Itoa(s.version))
 	stored, is := obj.DeepCopyObject().(client.Object)
 	if !is {
-		return fmt.Errorf("a %s is no object", kind.Kind)
+		return fmt.Errorf("a %s is not an object", kind.Kind)
 	}
 	s.shelf(kind).put(stored)
 	return nil
@@ -161,7 +161,7 @@ func copyInto(stored, obj client.Object) error {
 	}
 	from, to := reflect.ValueOf(stored.DeepCopyObject()), reflect.ValueOf(obj)
 	if from.Type() != to.Type() {
-		return fmt.Errorf("a %T was asked for, a %T is there", obj, stored)
+		return fmt.Errorf("a %T was requested, but a %T exists", obj, stored)
 	}
 	to.Elem().Set(from.Elem())
 	return nil
@@ -270,7 +270,7 @@ func (s *snapshot) Scheme() *runtime.Scheme { return s.scheme }
 // use is noticed.
 var _ client.Client = (*snapshot)(nil)
 
-func refuse(verb string) error { return fmt.Errorf("a plan has no %s", verb) }
+func refuse(verb string) error { return fmt.Errorf("a plan does not support %s", verb) }
 
 // Create implements client.Writer.
 func (s *snapshot) Create(context.Context, client.Object, ...client.CreateOption) error {

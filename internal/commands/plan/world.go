@@ -102,7 +102,7 @@ func (w *world) loadCluster(ctx context.Context) error {
 		err = meta.EachListItem(list, func(item runtime.Object) error {
 			obj, is := item.(client.Object)
 			if !is {
-				return fmt.Errorf("a %T is no object", item)
+				return fmt.Errorf("a %T is not an object", item)
 			}
 			return w.snapshot.put(obj)
 		})
@@ -132,7 +132,7 @@ func (w *world) add(ctx context.Context, m manifest.Manifest) error {
 	}
 	key := seenKey(u.GetKind(), u)
 	if first, twice := w.seen[key]; twice {
-		return fmt.Errorf("%s stands in %s already", key, first)
+		return fmt.Errorf("%s is already defined in %s", key, first)
 	}
 	w.seen[key] = m.Source
 	return nil
@@ -195,11 +195,11 @@ func (w *world) typed(u *unstructured.Unstructured) (client.Object, error) {
 	}
 	obj, is := made.(client.Object)
 	if !is {
-		return nil, fmt.Errorf("%s is no object", u.GetKind())
+		return nil, fmt.Errorf("%s is not an object", u.GetKind())
 	}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, obj); err != nil {
 		// The converter's error may quote a value, and it names no field.
-		return nil, cmp.Or(manifest.Misfit(u, obj), errors.New("does not have the shape of a "+u.GetKind()))
+		return nil, cmp.Or(manifest.Misfit(u, obj), errors.New("does not match the schema of a "+u.GetKind()))
 	}
 	obj.GetObjectKind().SetGroupVersionKind(u.GroupVersionKind())
 	return obj, nil
@@ -212,7 +212,7 @@ func (w *world) existing(ctx context.Context, obj client.Object) (*unstructured.
 	}
 	have, is := reflect.New(reflect.TypeOf(obj).Elem()).Interface().(client.Object)
 	if !is {
-		return nil, fmt.Errorf("a %T is no object", obj)
+		return nil, fmt.Errorf("a %T is not an object", obj)
 	}
 	err := w.snapshot.Get(ctx, client.ObjectKeyFromObject(obj), have)
 	if apierrors.IsNotFound(err) {

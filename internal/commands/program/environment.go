@@ -36,7 +36,7 @@ func RefuseUnknownVariables(root *cobra.Command, environment []string) error {
 		return nil
 	}
 	slices.Sort(unknown)
-	return Usagef("environment variable %s stands for no flag of any command; correct or remove it, and see %s --help", unknown[0], root.Name())
+	return Usagef("environment variable %s belongs to no flag of any command; correct or remove it, and see %s --help", unknown[0], root.Name())
 }
 
 // Variables returns the environment variables of all flags of the commands, sorted.

@@ -76,7 +76,7 @@ func (e Exit) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 func (p Program) Run(args []string, in io.Reader, out, errOut io.Writer) (code int) {
 	defer func() {
 		if mistake := recover(); mistake != nil {
-			fmt.Fprintf(errOut, "%s: a mistake of the program, please report it: %s\n%s", p.Name, OneLine(fmt.Errorf("%v", mistake)), debug.Stack())
+			fmt.Fprintf(errOut, "%s: a bug in this program, please report it: %s\n%s", p.Name, OneLine(fmt.Errorf("%v", mistake)), debug.Stack())
 			code = ExitError
 		}
 	}()
@@ -124,7 +124,7 @@ func (p Program) untilSignalled(root *cobra.Command, args []string, errOut io.Wr
 		select {
 		case <-ended:
 		case <-time.After(endsWithin):
-			fmt.Fprintf(errOut, "%s: told to end, and still waiting for something after %s: what it had begun is cut off\n", p.Name, endsWithin)
+			fmt.Fprintf(errOut, "%s: the command did not end within %s after the signal: its unfinished work is cut off\n", p.Name, endsWithin)
 			os.Exit(ExitError)
 		}
 	}()
@@ -211,7 +211,7 @@ func Group(use, short string, list ...*cobra.Command) *cobra.Command {
 		Short: short,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return Usagef("unknown command %q; %s has %s", args[0], use, strings.Join(names, ", "))
+				return Usagef("unknown command %q; the commands of %s are %s", args[0], use, strings.Join(names, ", "))
 			}
 			return nil
 		},

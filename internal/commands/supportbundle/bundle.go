@@ -94,7 +94,7 @@ func (w *Writer) sentence(err error) string {
 }
 
 // ErrFull is the error if the bundle has the maximum number of files.
-var ErrFull = fmt.Errorf("a bundle has at most %d files", maxFiles)
+var ErrFull = fmt.Errorf("a bundle can hold at most %d files", maxFiles)
 
 // add adds a file, or only its end if it is longer than maxFile.
 func (w *Writer) add(listed Listed, text []byte) error {
@@ -169,7 +169,7 @@ func (w *Writer) Tail(name, file string) error {
 // within calls read and returns an error if it takes longer than most. Some files of the system,
 // such as /proc/kmsg, look like regular files, but reading them blocks until an event happens.
 func within(ctx context.Context, most time.Duration, read func() ([]byte, error)) ([]byte, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("it could not be read within %s", most))
+	ctx, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("the file could not be read within %s", most))
 	defer cancel()
 	return await.Answer(ctx, read)
 }

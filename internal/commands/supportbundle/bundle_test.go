@@ -174,7 +174,7 @@ func TestAReadThatDoesNotEnd(t *testing.T) {
 	block := make(chan struct{})
 	defer close(block)
 	never := func() ([]byte, error) { <-block; return nil, nil }
-	if _, err := within(t.Context(), time.Millisecond, never); err == nil || err.Error() != "it could not be read within 1ms" {
+	if _, err := within(t.Context(), time.Millisecond, never); err == nil || err.Error() != "the file could not be read within 1ms" {
 		t.Errorf("it is answered %v", err)
 	}
 	ctx, stop := context.WithCancel(t.Context())

@@ -26,7 +26,7 @@ var labels = strings.Fields(`bound call ceiling code commit conflict expires fla
 	namespace outcome part peer reason route sink state table use version
 	controller host priority result webhook`)
 
-var errNoMetrics = errors.New("it answers with something that is not the text format of Prometheus")
+var errNoMetrics = errors.New("the response is not in the text format of Prometheus")
 
 // namedMetrics returns the metrics that the allow list names, with all of their labels. leftOut is
 // the number of the others. With an error it returns the metrics before the line that it cannot parse.

@@ -270,7 +270,7 @@ func TestOnlyNamedAttributesOfALogArePacked(t *testing.T) {
 		{base + `,"error":"Post \"https://u:S3cret@host:1/S3cret?S3cret\": EOF"}`, base + `,"error":"Post \"https://host:1\": EOF"}`, 0},
 		{base + `,"stack":"goroutine 1 [running]:\nmain.f(S3cret)\n\t` + place + ` +0x1\n\t/S3cret/x.go:1 +0x1\n"}`, base + `,"stack":["` + place + `"]}`, 0},
 		{"keyserver-operator: --kek: cannot be read at https://u:S3cret@h/S3cret\r", "keyserver-operator: --kek: cannot be read at https://h", 0},
-		{"keyserver-agent: a mistake of the program, please report it: S3cret", "keyserver-agent: a mistake of the program, ", 1},
+		{"keyserver-agent: a bug in this program, please report it: S3cret", "keyserver-agent: a bug in this program, ", 1},
 		{"\t" + place + " +0x1", place, 0},
 		{"\t" + place + " S3cret", "", 1},
 		{"\t/S3cret/main.go:1 +0x1", "", 1},

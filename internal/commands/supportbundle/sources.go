@@ -93,11 +93,11 @@ func get(ctx context.Context, url string) (_ []byte, err error) {
 	}
 	defer func() { err = errors.Join(err, resp.Body.Close()) }()
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("it answers with status %d", resp.StatusCode)
+		return nil, fmt.Errorf("the response has status %d", resp.StatusCode)
 	}
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxFile+1))
 	if len(text) > maxFile {
-		return nil, fmt.Errorf("it answers with more than %d bytes", maxFile)
+		return nil, fmt.Errorf("the response is longer than %d bytes", maxFile)
 	}
 	return text, err
 }
@@ -147,7 +147,7 @@ func (w *Writer) Cluster(ctx context.Context, c Cluster) error {
 	for i := range pods {
 		of := logsOf(&pods[i])
 		if len(w.files)+len(logs)+len(of) > maxFiles-spare {
-			err := w.Missing("logs (the rest)", fmt.Errorf("there are more logs than a bundle takes; the first that is not here is of the Pod %s", pods[i].Metadata.Name))
+			err := w.Missing("logs (the rest)", fmt.Errorf("there are more logs than a bundle can hold; the first omitted log is of the Pod %s", pods[i].Metadata.Name))
 			if err != nil {
 				return err
 			}
@@ -262,7 +262,7 @@ const reportEvery = 10 * time.Second
 // logs adds logs of a cluster in the order in which they arrive, so that at most logsAtOnce of them
 // are in memory.
 func (w *Writer) logs(ctx context.Context, c Cluster, logs []log) error {
-	ctx, stop := context.WithTimeoutCause(ctx, c.LogsTime, fmt.Errorf("the logs took longer than %s together", c.LogsTime))
+	ctx, stop := context.WithTimeoutCause(ctx, c.LogsTime, fmt.Errorf("the logs could not be read within %s", c.LogsTime))
 	defer stop()
 	tick := time.NewTicker(reportEvery)
 	defer tick.Stop()
@@ -301,7 +301,7 @@ func (w *Writer) log(l log, text []byte, err error) error {
 
 // log reads the end of a log. It limits lines, because a limit in bytes would keep the beginning.
 func (c Cluster) log(ctx context.Context, l log) (_ []byte, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, c.LogTime, fmt.Errorf("it could not be read to its end within %s", c.LogTime))
+	ctx, cancel := context.WithTimeoutCause(ctx, c.LogTime, fmt.Errorf("the log could not be read to its end within %s", c.LogTime))
 	defer cancel()
 	defer func() {
 		if err != nil && ctx.Err() != nil { // the cause is more specific than the error of the read

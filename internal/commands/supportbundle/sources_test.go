@@ -65,7 +65,7 @@ func TestALogThatDoesNotEnd(t *testing.T) {
 	})
 	c.LogTime = 2 * time.Second
 	files, wrong := logsOfAll(t, c, "whole", "silent", "slow")
-	const why = "it could not be read to its end within 2s"
+	const why = "the log could not be read to its end within 2s"
 	if wrong["logs/p.whole.log"] != "" || wrong["logs/p.silent.log"] != why || wrong["logs/p.slow.log"] != why {
 		t.Errorf("files.json says %q", wrong)
 	}
@@ -100,7 +100,7 @@ func TestAllLogsHaveOneBound(t *testing.T) {
 			if why != "" || files["support-bundle/logs/p.c001.log"].Text != line(1) {
 				t.Errorf("the log that comes is missing: %s", why)
 			}
-		case why != "the logs took longer than 1s together":
+		case why != "the logs could not be read within 1s":
 			t.Errorf("of %s is said %q", container, why)
 		}
 	}

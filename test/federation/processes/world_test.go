@@ -139,7 +139,7 @@ func (s *site) start(t testing.TB) {
 func (s *site) verifyTrail(t testing.TB) {
 	t.Helper()
 	out, err := built.Run(append([]string{"audit", "verify", "--data-dir", s.dir}, s.state...)...)
-	if err != nil || !strings.HasPrefix(out, "audit trail intact") {
+	if err != nil || !strings.HasPrefix(out, "audit log intact") {
 		t.Errorf("the audit trail of %d: %v %s", s.System, err, out)
 	}
 }

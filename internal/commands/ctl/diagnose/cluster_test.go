@@ -119,7 +119,7 @@ func TestAnAnswerOfAClusterIsBounded(t *testing.T) {
 					rig.Must(t, err)
 					said.WriteString(rig.Unpacked(t, archive)["support-bundle/files.json"].Text)
 				}
-				if !strings.Contains(said.String(), "the cluster answers with more than 32 MiB") {
+				if !strings.Contains(said.String(), "the response of the cluster is longer than 32 MiB") {
 					t.Errorf("it does not say so:\n%s", rig.Shorten(said.String()))
 				}
 			})
@@ -132,9 +132,9 @@ func TestAnAnswerOfAClusterIsBounded(t *testing.T) {
 func TestAnAnswerOfSmallValuesIsBounded(t *testing.T) {
 	role := kindOf("roles")
 	for name, tc := range map[string]struct{ is, answer, says string }{
-		"objects": {"application/json", listOf(role, "", strings.Repeat("{},", 600_000)+"{}"), "the cluster answers with more than 500000 values"},
-		"nothing": {"application/json", listOf(role, "", strings.Repeat("null,", 600_000)+"null"), "the cluster answers with more than 500000 values"},
-		"in one":  {"application/json", listOf(role, "", `{"status":{"conditions":[`+strings.Repeat("{},", 600_000)+"{}]}}"), "the cluster answers with more than 500000 values"},
+		"objects": {"application/json", listOf(role, "", strings.Repeat("{},", 600_000)+"{}"), "the response of the cluster has more than 500000 values"},
+		"nothing": {"application/json", listOf(role, "", strings.Repeat("null,", 600_000)+"null"), "the response of the cluster has more than 500000 values"},
+		"in one":  {"application/json", listOf(role, "", `{"status":{"conditions":[`+strings.Repeat("{},", 600_000)+"{}]}}"), "the response of the cluster has more than 500000 values"},
 		"of YAML": {"application/yaml", fmt.Sprintf("kind: RoleList\napiVersion: %s\nitems:\n%s", v1alpha1.GroupVersion, strings.Repeat("- {}\n", 10)), "roles: FAILED: "},
 	} {
 		kubeconfig := liar(t, func(w http.ResponseWriter, r *http.Request) bool {
@@ -168,9 +168,9 @@ func TestDoctorEndsWhereAListDoesNot(t *testing.T) {
 		findings int
 		says     []string
 	}{
-		"the same page again": {func() string { return "more" }, 1, 2, 2, []string{"roles: the rest was not looked at: the cluster answers with the same page again and again\n", "roles: FAILED: 3 findings; 2 objects were looked at\n"}},
-		"empty pages":         {func() string { return fmt.Sprint(pages) }, 0, 5000, 0, []string{"roles: the rest was not looked at: there are more than 5000 pages\n"}},
-		"findings":            {func() string { return fmt.Sprint(pages) }, 400, 3, 1000, []string{"roles: the rest was not looked at: there are more than 1000 findings\n"}},
+		"the same page again": {func() string { return "more" }, 1, 2, 2, []string{"roles: the rest was not checked: the cluster returns the same page repeatedly\n", "roles: FAILED: 3 findings; 2 objects checked\n"}},
+		"empty pages":         {func() string { return fmt.Sprint(pages) }, 0, 5000, 0, []string{"roles: the rest was not checked: there are more than 5000 pages\n"}},
+		"findings":            {func() string { return fmt.Sprint(pages) }, 400, 3, 1000, []string{"roles: the rest was not checked: there are more than 1000 findings\n"}},
 	} {
 		pages = 0
 		kubeconfig := liar(t, func(w http.ResponseWriter, r *http.Request) bool {

@@ -38,7 +38,7 @@ func TestDoctorAsksAKeyServer(t *testing.T) {
 	}{
 		"it is whole": {
 			200, whole, nil, program.ExitOK,
-			[]string{"service: ok: 1 of 1 parts can do their work; it warns: the replica knows no other\n", "everything that was looked at holds: 1 checks\n"},
+			[]string{"service: ok: 1 of 1 parts are ready; warning: the replica knows no other\n", "all checks passed: 1 checks\n"},
 		},
 		"a part is not ready": {
 			503, `{"code":"NOT_READY","retryable":true,"scope":"process","ready":false,"detail":"not ready: store","warnings":[],` +
@@ -102,7 +102,7 @@ func TestDoctorWhereNobodyLogsIn(t *testing.T) {
 	}
 	var out bytes.Buffer
 	code := run(t, []string{"doctor", "--server", s.URL, "--ca-file", ca, "--password-file", password}, &out)
-	for _, says := range []string{"service: the part volume fails: 0 MiB are free\n", "1 of 2 parts can do their work", "login: FAILED: ", "the database has no room", "2 findings in 2 of 2 checks"} {
+	for _, says := range []string{"service: the part volume fails: 0 MiB are free\n", "1 of 2 parts are ready", "login: FAILED: ", "the database has no room", "2 findings in 2 of 2 checks"} {
 		if code != program.ExitError || !strings.Contains(out.String(), says) {
 			t.Errorf("it ends with %d and does not say %q:\n%s", code, says, out.String())
 		}
