@@ -63,7 +63,7 @@ func (o *serveOptions) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.BootstrapServiceAccount, "bootstrap-service-account", "", "NAMESPACE:NAME of the service account that is the first administrator, by its tokens of --oidc-issuer; admin is then created only with --bootstrap-password-file")
 	f.BoolVar(&o.BreakGlass, "break-glass", false, "while this process runs, allow operations without the approval that the approval policy requires; each use is logged as an error and has a row in the audit log")
 	f.StringVar(&o.Admission, "admission", server.AdmissionOff, "required: serve only while --release-manifest admits this build; off: always")
-	f.StringVar(&o.ReleaseKey, "release-key", "", "PEM public key (Ed25519, PKIX) that signs release manifests")
+	f.StringVar(&o.ReleaseKey, "release-key", "", "PEM public key (Ed25519, PKIX) that verifies release manifests")
 	f.StringVar(&o.ReleaseManifest, "release-manifest", "", "file of the release manifest, read again every --admission-retry")
 	f.DurationVar(&o.AdmissionRetry, "admission-retry", admission.DefaultRetry, "how often the release manifest is read")
 	f.DurationVar(&o.PeerTimeout, "peer-timeout", peer.DefaultTimeout, "how long a peer may take to respond")

@@ -20,7 +20,7 @@ type Check struct {
 }
 
 // ErrFindings is wrapped by the error of Run if there are findings.
-var ErrFindings = errors.New("checks failed")
+var ErrFindings = errors.New("see the lines above")
 
 // Run runs all checks and writes one line for each, after a line for each of its
 // findings. A check that could not be done is a finding, too.

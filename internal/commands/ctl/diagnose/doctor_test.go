@@ -46,7 +46,7 @@ func TestDoctorAsksAKeyServer(t *testing.T) {
 			[]string{"service: the part store fails: the disk is full\n", "1 finding in 1 of 1 checks"},
 		},
 		"what a terminal would act upon": {
-			200, `{"ready":true,"detail":"","warnings":["a\u001b[2Jb\nc"],"parts":[]}`, nil, program.ExitOK, []string{"it warns: a\uFFFD[2Jb; c\n"},
+			200, `{"ready":true,"detail":"","warnings":["a\u001b[2Jb\nc"],"parts":[]}`, nil, program.ExitOK, []string{"warning: a\uFFFD[2Jb; c\n"},
 		},
 		"no answer of a key server": {404, `not found`, nil, program.ExitError, []string{"keyserverctl: "}},
 	} {

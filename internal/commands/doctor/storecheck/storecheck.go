@@ -27,10 +27,10 @@ func Volume(dir string) doctor.Check {
 
 // Database returns the checks of a database that is open for reading. kek returns the URL of its key-encryption key.
 func Database(store *sqlstore.Store, kek func() (url string, err error)) []doctor.Check {
-	opened := errors.New("the data key is not open")
+	opened := errors.New("the data key is not open; see the check key")
 	return []doctor.Check{
 		{Name: "schema", Look: func(ctx context.Context, found func(string) error) (string, error) {
-			holds := "the database is of this version" // OpenReadOnly rejects an older one
+			holds := "the database has the schema of this version" // OpenReadOnly rejects an older one
 			if newer := store.Ahead(); newer != "" {
 				holds = newer
 			}
@@ -66,7 +66,7 @@ func Database(store *sqlstore.Store, kek func() (url string, err error)) []docto
 					return "", err
 				}
 			}
-			return "every setting that a start needs is there", nil
+			return "the settings that a start requires were checked", nil
 		}},
 		{Name: "rows", Look: func(ctx context.Context, found func(string) error) (string, error) {
 			if opened != nil {
