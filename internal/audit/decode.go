@@ -11,7 +11,7 @@ import (
 )
 
 // errEncoding is the error for bytes that are not an encoded row.
-var errEncoding = errors.New("the bytes are not those of an audit row")
+var errEncoding = errors.New("the bytes are not an encoded audit row")
 
 // Decode decodes an encoding of AppendEncoding, and fails for all other bytes. The hash
 // of the row is that of the bytes.

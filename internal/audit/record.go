@@ -10,7 +10,7 @@ import (
 )
 
 // errRecord is the error for bytes that AppendRecord did not write.
-var errRecord = errors.New("these bytes are no audit rows")
+var errRecord = errors.New("the bytes are not encoded audit rows")
 
 // AppendRecord appends a row in the form of a journal: the length of its encoding in 4
 // bytes, the encoding that its hash covers, and the key whose use it records.

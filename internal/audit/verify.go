@@ -120,7 +120,7 @@ func (v *verifier) row(e *keyserver.AuditEntry) {
 		v.passed[here] = true
 	}
 	if e.Seq > v.snapshot.LastSeq {
-		v.found(e.Chain, e.Position, e.Seq, "inserted: the last number that was given out is %d", v.snapshot.LastSeq)
+		v.found(e.Chain, e.Position, e.Seq, "inserted: the last row number that was assigned is %d", v.snapshot.LastSeq)
 		return
 	}
 	v.missingSeqs += e.Seq - v.lastSeq - 1
@@ -133,7 +133,7 @@ func (v *verifier) row(e *keyserver.AuditEntry) {
 	next := c.at.Position + 1
 	var sum [32]byte
 	if sum, v.scratch = Sum(v.scratch, e); sum != e.Hash {
-		v.found(e.Chain, e.Position, e.Seq, "changed: its hash is not that of its content")
+		v.found(e.Chain, e.Position, e.Seq, "changed: its hash does not match its content")
 		if e.Position != next && e.Previous != c.at.Hash {
 			return // nothing shows that it belongs here
 		}
@@ -146,7 +146,7 @@ func (v *verifier) row(e *keyserver.AuditEntry) {
 		v.found(e.Chain, e.Position, e.Seq, "inserted: the chain ends at position %d", c.end.Position)
 		return
 	case e.Position < next:
-		v.found(e.Chain, e.Position, e.Seq, "inserted: row %d reached that position already", c.last)
+		v.found(e.Chain, e.Position, e.Seq, "inserted: row %d has this position already", c.last)
 		return
 	case e.Position > next:
 		v.missing(e.Chain, next, e.Position-1)
@@ -182,7 +182,7 @@ func (v *verifier) end() {
 		case c.at.Position < c.end.Position:
 			v.missing(h.Chain, c.at.Position+1, c.end.Position)
 		case c.at.Hash != c.end.Hash:
-			v.found(h.Chain, c.at.Position, c.last, "changed: the chain's head has another hash than its last row")
+			v.found(h.Chain, c.at.Position, c.last, "changed: the hash of the last row differs from the head of the chain")
 		}
 	}
 	for _, h := range v.expected {
@@ -190,15 +190,15 @@ func (v *verifier) end() {
 		switch {
 		case v.passed[h] || h == cut:
 		case h.Position < cut.Position:
-			v.found(h.Chain, h.Position, 0, "archived: the row that was noted is in the audit archive only; verify that")
+			v.found(h.Chain, h.Position, 0, "archived: the row of the expected head is only in the audit archive; verify the archive")
 		default:
-			v.found(h.Chain, h.Position, 0, "changed: the row there is not the one that was noted, or there is none")
+			v.found(h.Chain, h.Position, 0, "changed: the row at this position is missing, or is not the expected head")
 		}
 	}
 	if gap := v.snapshot.LastSeq - v.lastSeq; gap > 0 {
 		v.missingSeqs += gap
 	}
 	if more := v.missingSeqs - v.missingRows; more > 0 {
-		v.found(0, 0, 0, "missing: %d more rows were written than the chains account for; a chain was removed", more)
+		v.found(0, 0, 0, "missing: %d rows belong to no chain; a chain was removed", more)
 	}
 }

@@ -125,7 +125,7 @@ func NewWriter(ctx context.Context, store Store, options Options) (*Writer, erro
 		rows:    make([]keyserver.AuditEntry, 0, options.Batch),
 	}
 	if err := w.ready(ctx); err != nil {
-		return nil, fmt.Errorf("open the audit trail: %w", err)
+		return nil, fmt.Errorf("open the audit log: %w", err)
 	}
 	return w, nil
 }
@@ -266,7 +266,7 @@ func (w *Writer) Close() (err error) {
 }
 
 // errLeft is the error for the other callers if a commit panicked.
-var errLeft = unavailable(errors.New("the commit was left"))
+var errLeft = unavailable(errors.New("the commit was abandoned"))
 
 // lead commits a batch of queued rows. The caller has put a value into leading; lead
 // removes it at the end, so that the next caller can lead.
@@ -405,7 +405,7 @@ func (w *Writer) seal(first int64) Head {
 func (w *Writer) report(err error) {
 	switch {
 	case err != nil && !w.failing.Load():
-		w.options.Logger.Error("audit rows cannot be written, operations are refused", "error", err, "cause", errors.Unwrap(err))
+		w.options.Logger.Error("audit rows cannot be written; operations are refused", "error", err, "cause", errors.Unwrap(err))
 	case err == nil && w.failing.Load():
 		w.options.Logger.Info("audit rows are written again")
 	}

@@ -229,7 +229,7 @@ func treeStalls(t *testing.T) construction {
 		cure: func(t *testing.T) {
 			rig.Soon(t, "the log says it", func() bool { return strings.Contains(k.Log(), "the audit tree does not grow") })
 			said, err := k.by.Run("audit", "verify", "--data-dir", k.dataDir)
-			if want := "the tree has another hash for it"; err == nil || !strings.Contains(said, want) {
+			if want := "the tree has another hash for the row"; err == nil || !strings.Contains(said, want) {
 				t.Errorf("audit verify says, without %q: %v\n%s", want, err, said)
 			}
 			for place, hashes := range were {
@@ -376,7 +376,7 @@ func sinkBehind(t *testing.T) construction {
 			k.start(t, k.args...)
 		},
 		cure: func(t *testing.T) {
-			rig.Soon(t, "the log says it", func() bool { return strings.Contains(k.Log(), "an audit sink takes no rows") })
+			rig.Soon(t, "the log says it", func() bool { return strings.Contains(k.Log(), "an audit sink does not accept rows") })
 			away.Store(false)
 		},
 	}

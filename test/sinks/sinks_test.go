@@ -168,7 +168,7 @@ func TestAServerThatIsKilled(t *testing.T) {
 	if err := receiver.wrong.Load(); err != nil {
 		t.Error(*err)
 	}
-	if text := server.Log(); strings.Contains(text, "takes no rows") {
+	if text := server.Log(); strings.Contains(text, "does not accept rows") {
 		t.Error(text)
 	}
 	t.Logf("%d rows; twice came %d by HTTPS, %d by syslog", last, receiver.Duplicates, parsed.Duplicates)
@@ -243,7 +243,7 @@ func TestStandardOutput(t *testing.T) {
 		for range 3 { // the pipe has room for a part of them
 			work(t, admin)
 		}
-		rig.Soon(t, name, func() bool { return strings.Contains(said.String(), "an audit sink takes no rows") })
+		rig.Soon(t, name, func() bool { return strings.Contains(said.String(), "an audit sink does not accept rows") })
 		work(t, admin)
 		rig.Must(t, silent.Process.Signal(syscall.SIGTERM))
 		if err := silent.Wait(); err != nil {

@@ -54,7 +54,7 @@ func (a *Archive) get(ctx context.Context, name string) (content []byte, err err
 	defer func() { err = errors.Join(err, r.Close()) }()
 	content, err = io.ReadAll(io.LimitReader(r, maxSmall+1))
 	if err == nil && len(content) > maxSmall {
-		err = damaged("%s is larger than any such object", name)
+		err = damaged("%s is too large for such an object", name)
 	}
 	return content, err
 }

@@ -180,10 +180,10 @@ func TestAnArchiveThatLies(t *testing.T) {
 	}{
 		"a bit of the rows":     {plant: func(dir string) { flip(t, filepath.Join(dir, name(1, ".rows.zst"))) }, says: "row "},
 		"a row, with its sums":  {plant: func(dir string) { rewrite(t, dir, 1, 77, nil) }, says: fmt.Sprint("row ", archive.Rows+79, " does not continue")},
-		"the last row":          {plant: func(dir string) { rewrite(t, dir, 1, archive.Rows-1, nil) }, says: "not those of the checkpoint"},
-		"a row is gone":         {plant: func(dir string) { rewrite(t, dir, 0, 5, []byte{}) }, says: "row 6 is not where it belongs"},
+		"the last row":          {plant: func(dir string) { rewrite(t, dir, 1, archive.Rows-1, nil) }, says: "do not match the checkpoint"},
+		"a row is gone":         {plant: func(dir string) { rewrite(t, dir, 0, 5, []byte{}) }, says: "row 6 is damaged or in the wrong place"},
 		"a cut object":          {plant: func(dir string) { cut(t, filepath.Join(dir, name(1, ".rows.zst"))) }, says: "was written with"},
-		"no first segment":      {plant: func(dir string) { remove(t, dir, 0) }, says: fmt.Sprint("the rows 1 to ", archive.Rows, " is missing")},
+		"no first segment":      {plant: func(dir string) { remove(t, dir, 0) }, says: fmt.Sprint("rows 1 to ", archive.Rows, " is missing")},
 		"no segment at all":     {plant: func(dir string) { remove(t, dir, 0); remove(t, dir, 1) }, says: "no segment"},
 		"no checkpoint":         {plant: func(dir string) { removeFile(t, filepath.Join(dir, name(1, ".checkpoint"))) }, says: "no checkpoint"},
 		"a checkpoint too old":  {plant: func(dir string) { write(t, filepath.Join(dir, name(1, ".checkpoint")), early.Checkpoint) }, says: "does not cover"},
@@ -192,10 +192,10 @@ func TestAnArchiveThatLies(t *testing.T) {
 		"another whole history": {plant: func(dir string) { exchange(t, forged, dir, 0); exchange(t, forged, dir, 1) }, noted: noted(early), says: "two histories"},
 		"a note of another one": {plant: func(string) {}, noted: noted(forgedHead), says: ""},
 		"another key":           {plant: func(string) {}, key: newSigner(t), says: "was not signed by its key"},
-		"no rows":               {plant: func(dir string) { removeFile(t, filepath.Join(dir, name(1, ".rows.zst"))) }, says: "it was written: 00000000000000065537.rows.zst is missing"},
-		"a manifest":            {plant: func(dir string) { write(t, filepath.Join(dir, name(0, ".json")), []byte("{}")) }, says: "is not of the rows"},
+		"no rows":               {plant: func(dir string) { removeFile(t, filepath.Join(dir, name(1, ".rows.zst"))) }, says: "was changed: 00000000000000065537.rows.zst is missing"},
+		"a manifest":            {plant: func(dir string) { write(t, filepath.Join(dir, name(0, ".json")), []byte("{}")) }, says: "does not describe the rows"},
 		"a proof of history":    {plant: func(dir string) { amend(t, dir, 0, func(m *archive.Manifest) { m.Consistency[0][0] ^= 1 }) }, says: "does not continue the segments"},
-		"a proof of the rows":   {plant: func(dir string) { amend(t, dir, 0, func(m *archive.Manifest) { m.Inclusion[0][0] ^= 1 }) }, says: "not those of the checkpoint"},
+		"a proof of the rows":   {plant: func(dir string) { amend(t, dir, 0, func(m *archive.Manifest) { m.Inclusion[0][0] ^= 1 }) }, says: "do not match the checkpoint"},
 		"a huge manifest":       {plant: func(dir string) { write(t, filepath.Join(dir, name(0, ".json")), make([]byte, 1<<20)) }, says: "larger"},
 	} {
 		dir := filepath.Join(t.TempDir(), "archive")

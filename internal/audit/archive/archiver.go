@@ -116,7 +116,7 @@ func (a *Archiver) pause(ctx context.Context, more bool, err error) time.Duratio
 		a.waits = 0
 	default:
 		if !a.failing.Load() {
-			a.Logger.Error("audit rows are not archived; they stay in the database", "error", err)
+			a.Logger.Error("audit rows cannot be archived; they stay in the database", "error", err)
 		}
 		if errors.Is(err, ErrDamaged) || errors.Is(err, tree.ErrInconsistent) {
 			a.Alarm(err.Error())
@@ -189,11 +189,11 @@ func (a *Archiver) has(ctx context.Context, last int64) error {
 		return nil
 	}
 	if last < 0 || last%Rows != 0 {
-		return damaged("row %d is said to be the last one in the archive, and no segment ends with it: somebody changed the table audit_extent", last)
+		return damaged("the database says that the archive ends with row %d, but no segment ends with it; the table audit_extent was changed", last)
 	}
 	m, err := a.archive.manifest(ctx, last-Rows+1)
 	if err == nil && m == nil {
-		err = damaged("the archive has no segment with row %d, which was archived already; give the archive that has it, or copy it there", last)
+		err = damaged("the archive has no segment with row %d, which was archived before; name the archive that has the segment, or copy the segment to this one", last)
 	}
 	return err
 }
@@ -258,7 +258,7 @@ func (a *Archiver) prune(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	if len(rows) != 1 {
-		return false, fmt.Errorf("%w: the row %d is missing", tree.ErrInconsistent, last)
+		return false, fmt.Errorf("%w: row %d is missing", tree.ErrInconsistent, last)
 	}
 	if a.Clock().Sub(rows[0].Time) < a.Retention {
 		return false, nil
@@ -273,7 +273,7 @@ func (a *Archiver) prune(ctx context.Context) (more bool, err error) {
 	if err := a.Store.PruneAudit(ctx, last, heads); err != nil {
 		return false, err
 	}
-	a.Logger.Info("audit rows are in the archive only", "first", first, "last", last)
+	a.Logger.Info("audit rows were removed from the database; the archive has them", "first", first, "last", last)
 	return true, a.sweep(ctx)
 }
 

@@ -106,7 +106,7 @@ func TestRetention(t *testing.T) {
 		}
 
 		h.write(t, archive.Rows)
-		if err := h.keeper(filepath.Join(t.TempDir(), "another"), 0).passes(t.Context()); err == nil || !strings.Contains(err.Error(), "give the archive that has it") {
+		if err := h.keeper(filepath.Join(t.TempDir(), "another"), 0).passes(t.Context()); err == nil || !strings.Contains(err.Error(), "name the archive that has the segment") {
 			t.Errorf("another archive: %v", err)
 		}
 		if err := k.passes(t.Context()); err != nil {
@@ -221,7 +221,7 @@ func TestWhatWasArchivedIsStillThere(t *testing.T) {
 	}
 	another := h.keeper(filepath.Join(t.TempDir(), "another"), 0)
 	archive.PassAndPause(t.Context(), another.Archiver)
-	if len(another.alarms) != 1 || !strings.Contains(another.alarms[0], "the archive has no segment with row 65536, which was archived already; give the archive that has it") {
+	if len(another.alarms) != 1 || !strings.Contains(another.alarms[0], "the archive has no segment with row 65536, which was archived before; name the archive that has the segment") {
 		t.Errorf("at first: %q", another.alarms)
 	}
 	removeFile(t, filepath.Join(dir, name(0, ".json")))
@@ -239,7 +239,7 @@ func TestWhatWasArchivedIsStillThere(t *testing.T) {
 		want     string
 	}{
 		{2 * archive.Rows, "no segment with row 131072"},
-		{3*archive.Rows + 1, "no segment ends with it"},
+		{3*archive.Rows + 1, "but no segment ends with it"},
 	} {
 		if err := h.Archived(t.Context(), tt.archived); err != nil {
 			t.Fatal(err)
@@ -271,7 +271,7 @@ func TestFailuresAreSaidOnce(t *testing.T) {
 	archive.PassAndPause(t.Context(), k.Archiver)
 	said.mu.Lock()
 	defer said.mu.Unlock()
-	if got := strings.Join(said.lines, ", "); got != "audit rows are not archived; they stay in the database, audit rows archived, the audit archive works again" {
+	if got := strings.Join(said.lines, ", "); got != "audit rows cannot be archived; they stay in the database, audit rows archived, the audit archive works again" {
 		t.Error(got)
 	}
 }

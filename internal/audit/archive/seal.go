@@ -65,7 +65,7 @@ func (a *Archive) write(ctx context.Context, store tree.Store, key note.Verifier
 			}
 		}
 		if there.Size > head.Size {
-			return damaged("%s is of %d rows, and there are %d", m.Checkpoint, there.Size, head.Size)
+			return damaged("%s covers %d rows, but the audit tree has %d", m.Checkpoint, there.Size, head.Size)
 		}
 		if err := m.prove(ctx, store, *there); err != nil {
 			return err
@@ -107,7 +107,7 @@ func (a *Archive) writeRows(ctx context.Context, store tree.Store, m *Manifest, 
 			return err
 		}
 		if rows.included(m, head) != nil {
-			return fmt.Errorf("%w: the rows %d to %d are not as they were written", tree.ErrInconsistent, m.First, m.Last)
+			return fmt.Errorf("%w: rows %d to %d differ from the rows that were written", tree.ErrInconsistent, m.First, m.Last)
 		}
 		return nil
 	}
@@ -154,10 +154,10 @@ func (a *Archive) Check(ctx context.Context, store tree.Store, key note.Verifier
 		return nil, err
 	}
 	if m == nil || there == nil {
-		return nil, damaged("the segment of the rows %d to %d is not in the archive", first, first+Rows-1)
+		return nil, damaged("the segment of rows %d to %d is not in the archive", first, first+Rows-1)
 	}
 	if m.Origin != key.Name() {
-		return nil, damaged("the segment of the rows %d to %d is of the log %q", m.First, m.Last, m.Origin)
+		return nil, damaged("the segment of rows %d to %d belongs to the log %q", m.First, m.Last, m.Origin)
 	}
 	last := map[int64]audit.Head{}
 	rows, err := a.read(ctx, m, func(e *keyserver.AuditEntry) error {
@@ -179,7 +179,7 @@ func (a *Archive) Check(ctx context.Context, store tree.Store, key note.Verifier
 		return nil, err
 	}
 	if rows.included(&ours, &head) != nil {
-		return nil, damaged("the segment of the rows %d to %d has other rows than the database", m.First, m.Last)
+		return nil, damaged("the rows %d to %d of the segment differ from those in the database", m.First, m.Last)
 	}
 	heads := make([]audit.Head, 0, len(last))
 	for _, h := range last {

@@ -25,7 +25,7 @@ import (
 
 // ErrDamaged means that the archive does not contain what this log wrote, or that another
 // process wrote to it.
-var ErrDamaged = errors.New("the audit archive is not as it was written")
+var ErrDamaged = errors.New("the audit archive is damaged or was changed")
 
 func damaged(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrDamaged, fmt.Sprintf(format, args...))
@@ -81,7 +81,7 @@ func (a *Archive) manifest(ctx context.Context, first int64) (*Manifest, error) 
 		return nil, damaged("%s cannot be read: %s", name+manifestSuffix, err)
 	}
 	if m.First != first || m.Last != first+Rows-1 || m.Object != name+rowsSuffix || m.Checkpoint != name+checkpointSuffix {
-		return nil, damaged("%s is not of the rows %d to %d", name+manifestSuffix, first, first+Rows-1)
+		return nil, damaged("%s does not describe the rows %d to %d", name+manifestSuffix, first, first+Rows-1)
 	}
 	return &m, nil
 }
@@ -99,7 +99,7 @@ func (a *Archive) checkpoint(ctx context.Context, first int64, key note.Verifier
 		return nil, damaged("%s: %s", name, err)
 	}
 	if head.Size < first+Rows-1 {
-		return nil, damaged("%s is of %d rows and does not cover the segment", name, head.Size)
+		return nil, damaged("%s covers %d rows only and does not cover the segment", name, head.Size)
 	}
 	return &head, nil
 }
@@ -119,7 +119,7 @@ func (a *Archive) read(ctx context.Context, m *Manifest, row func(*keyserver.Aud
 	whole := io.TeeReader(io.LimitReader(object, m.Size+1), sum)
 	rows = &subtree{}
 	if size != m.Size {
-		return rows, damaged("%s has %d bytes, and was written with %d", m.Object, size, m.Size)
+		return rows, damaged("%s has %d bytes, but was written with %d", m.Object, size, m.Size)
 	}
 	if err := decode(whole, m, rows, row); err != nil {
 		return rows, err
@@ -128,7 +128,7 @@ func (a *Archive) read(ctx context.Context, m *Manifest, row func(*keyserver.Aud
 		return rows, fmt.Errorf("read %s of the audit archive: %w", m.Object, err)
 	}
 	if hex.EncodeToString(sum.Sum(nil)) != m.SHA256 {
-		return rows, damaged("%s is not what its manifest says (sha256)", m.Object)
+		return rows, damaged("the SHA-256 of %s is not the one in its manifest", m.Object)
 	}
 	return rows, nil
 }
@@ -153,7 +153,7 @@ func decode(from io.Reader, m *Manifest, rows *subtree, row func(*keyserver.Audi
 		}
 		e, err := audit.Decode(buf)
 		if err != nil || e.Seq != seq {
-			return damaged("row %d is not where it belongs in %s", seq, m.Object)
+			return damaged("row %d is damaged or in the wrong place in %s", seq, m.Object)
 		}
 		if err := rows.add(tlog.RecordHash(buf)); err != nil {
 			return err
@@ -188,7 +188,7 @@ func encode(to io.Writer, first int64, page func(after, last int64) ([]keyserver
 			return nil, err
 		}
 		if len(entries) == 0 || entries[0].Seq != after+1 || entries[len(entries)-1].Seq != after+int64(len(entries)) {
-			return nil, fmt.Errorf("%w: rows behind row %d are missing", tree.ErrInconsistent, after)
+			return nil, fmt.Errorf("%w: rows after row %d are missing", tree.ErrInconsistent, after)
 		}
 		for i := range entries {
 			leaf, scratch = audit.Leaf(scratch, &entries[i])
@@ -236,7 +236,7 @@ func (t *subtree) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 	out := make([]tlog.Hash, len(indexes))
 	for i, index := range indexes {
 		if index < 0 || index >= int64(len(t.hashes)) {
-			return nil, fmt.Errorf("a tree of %d has no hash %d", t.size, index)
+			return nil, fmt.Errorf("a tree of %d rows has no hash %d", t.size, index)
 		}
 		out[i] = t.hashes[index]
 	}
@@ -251,7 +251,7 @@ func (t *subtree) included(m *Manifest, head *audit.TreeHead) error {
 	}
 	proof = append(proof, m.Inclusion...)
 	if tlog.CheckRecord(proof, head.Size, head.Root, m.First-1, t.hashes[0]) != nil {
-		return damaged("the rows %d to %d are not those of the checkpoint of %d rows", m.First, m.Last, head.Size)
+		return damaged("the rows %d to %d do not match the checkpoint of %d rows", m.First, m.Last, head.Size)
 	}
 	return nil
 }

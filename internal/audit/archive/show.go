@@ -21,7 +21,7 @@ func Show(ctx context.Context, a *Archive, filter keyserver.AuditFilter, from, t
 			return err
 		}
 		if m == nil {
-			return damaged("the segment of the rows %d to %d has no manifest", first, first+Rows-1)
+			return damaged("the segment of rows %d to %d has no manifest", first, first+Rows-1)
 		}
 		_, err = a.read(ctx, m, func(e *keyserver.AuditEntry) error {
 			if e.Seq < from || to > 0 && e.Seq > to || !selects(&filter, e) {
@@ -32,7 +32,7 @@ func Show(ctx context.Context, a *Archive, filter keyserver.AuditFilter, from, t
 		return err
 	})
 	if err == nil && !found {
-		err = errors.New("the archive has no segment with such rows")
+		err = errors.New("the archive has no segment with these rows")
 	}
 	return err
 }

@@ -31,7 +31,7 @@ func Verify(ctx context.Context, a *Archive, key note.Verifier, noted ...tree.No
 	next := int64(1)
 	err := a.each(ctx, func(first int64) error {
 		if first != next {
-			return damaged("the segment of the rows %d to %d is missing", next, next+Rows-1)
+			return damaged("the segment of rows %d to %d is missing", next, next+Rows-1)
 		}
 		if err := v.segment(ctx, first); err != nil {
 			return err
@@ -64,9 +64,9 @@ func (v *verifier) segment(ctx context.Context, first int64) error {
 	case err != nil:
 		return err
 	case m == nil || head == nil:
-		return damaged("the segment of the rows %d to %d has no manifest or no checkpoint", first, first+Rows-1)
+		return damaged("the segment of rows %d to %d has no manifest or no checkpoint", first, first+Rows-1)
 	case m.Origin != v.key.Name():
-		return damaged("%s is of the log %q, and the key is that of %q", audit.Segment(first)+manifestSuffix, m.Origin, v.key.Name())
+		return damaged("%s belongs to the log %q, but the key belongs to %q", audit.Segment(first)+manifestSuffix, m.Origin, v.key.Name())
 	}
 	rows, err := v.archive.read(ctx, m, v.row)
 	if err != nil {
@@ -104,7 +104,7 @@ func (v *verifier) follows(m *Manifest, head *audit.TreeHead) error {
 		return err
 	}
 	if tlog.CheckTree(m.Consistency, head.Size, head.Root, m.Last, root) != nil {
-		return damaged("the checkpoint of the segment of the rows %d to %d does not continue the segments before it", m.First, m.Last)
+		return damaged("the checkpoint of the segment of rows %d to %d does not continue the segments before it", m.First, m.Last)
 	}
 	return nil
 }
@@ -120,7 +120,7 @@ func (v *verifier) isNoted(from, to int64, rows tlog.HashReader) error {
 			return err
 		}
 		if root != n.Head.Root {
-			return damaged("the %d rows of the checkpoint in %s are other ones: the log has signed two histories", n.Head.Size, n.Name)
+			return damaged("the first %d rows differ from those of the checkpoint in %s: the log has signed two histories", n.Head.Size, n.Name)
 		}
 	}
 	return nil
@@ -130,10 +130,10 @@ func (v *verifier) isNoted(from, to int64, rows tlog.HashReader) error {
 func (v *verifier) row(e *keyserver.AuditEntry) error {
 	last, known := v.chains[e.Chain]
 	if !known && len(v.chains) >= maxChains {
-		return damaged("row %d is of a chain beyond the %d that there can be", e.Seq, maxChains)
+		return damaged("row %d belongs to a further chain, but there are at most %d", e.Seq, maxChains)
 	}
 	if e.Position != last.Position+1 || e.Previous != last.Hash {
-		return damaged("row %d does not continue position %d of chain %d: it, or the row there, was changed", e.Seq, last.Position, e.Chain)
+		return damaged("row %d does not continue position %d of chain %d: one of the two rows was changed", e.Seq, last.Position, e.Chain)
 	}
 	v.chains[e.Chain] = audit.Head{Chain: e.Chain, Position: e.Position, Hash: e.Hash}
 	return nil

@@ -98,18 +98,18 @@ func Create(dir string, id ID, o Options) (*Journal, error) {
 	name := filepath.Join(dir, File)
 	f, err := os.OpenFile(name+".new", os.O_RDWR|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, fileMode)
 	if err != nil {
-		return nil, fmt.Errorf("make the audit journal: %w", err)
+		return nil, fmt.Errorf("create the audit journal: %w", err)
 	}
 	j := &Journal{file: f, layout: l, seed: seedOf(id), write: o.Write, end: Start, filled: Start}
 	if err := j.fill(id); err != nil {
-		return nil, errors.Join(fmt.Errorf("make the audit journal: %w", err), f.Close(), os.Remove(name+".new"))
+		return nil, errors.Join(fmt.Errorf("create the audit journal: %w", err), f.Close(), os.Remove(name+".new"))
 	}
 	err = os.Rename(name+".new", name)
 	if err == nil {
 		err = syncDirectory(dir)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("make the audit journal: %w", err), f.Close())
+		return nil, errors.Join(fmt.Errorf("create the audit journal: %w", err), f.Close())
 	}
 	return j, nil
 }

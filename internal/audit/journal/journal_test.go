@@ -247,9 +247,9 @@ func TestRefusals(t *testing.T) {
 		text   string
 	}{
 		"Missing": {"", func(t *testing.T, b *book) { remove(t, b.path()) }, ours, journal.ErrMissing, "is missing"},
-		"Cut":     {"its end is gone", func(t *testing.T, b *book) { truncate(t, b.path(), headerSize+3*blockSize) }, ours, journal.ErrDamaged, "it has 5632 bytes and was made with 20480"},
+		"Cut":     {"its end is gone", func(t *testing.T, b *book) { truncate(t, b.path(), headerSize+3*blockSize) }, ours, journal.ErrDamaged, "it has 5632 bytes, but was created with 20480"},
 		"Empty":   {"all of it is gone", func(t *testing.T, b *book) { truncate(t, b.path(), 0) }, ours, journal.ErrDamaged, "byte 0"},
-		"Link":    {"a name of something else", func(t *testing.T, b *book) { link(t, b.path()) }, ours, journal.ErrOther, "no file that this program made"},
+		"Link":    {"a name of something else", func(t *testing.T, b *book) { link(t, b.path()) }, ours, journal.ErrOther, "was not created by this program"},
 		"Another": {"the journal of another database", func(*testing.T, *book) {}, journal.ID{9}, journal.ErrOther, "belongs to another database"},
 		"Older": {"put back from before", func(t *testing.T, b *book) {
 			old, err := os.ReadFile(b.path())

@@ -53,7 +53,7 @@ type Content struct {
 // Groups omits it. Any other difference from what was written is an error.
 func (c *Content) Groups(id ID, from Position) ([]Group, error) {
 	if c.ID != id {
-		return nil, c.refuse(ErrOther, "belongs to another database than the one beside it")
+		return nil, c.refuse(ErrOther, "belongs to another database")
 	}
 	return c.groups(from)
 }
@@ -79,7 +79,7 @@ func Load(dir string) (*Content, error) {
 	case err != nil:
 		return nil, fmt.Errorf("read the audit journal: %w", err)
 	case !info.Mode().IsRegular() || info.Size() > maxFile:
-		return nil, c.refuse(ErrOther, "is no file that this program made")
+		return nil, c.refuse(ErrOther, "was not created by this program")
 	}
 	f, err := os.OpenFile(c.path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -88,18 +88,18 @@ func Load(dir string) (*Content, error) {
 	defer f.Close() //nolint:errcheck // opened only for reading
 	all := make([]byte, info.Size())
 	if n, err := f.ReadAt(all, 0); err != nil {
-		return nil, fmt.Errorf("read the audit journal behind byte %d: %w", n, err)
+		return nil, fmt.Errorf("read the audit journal after byte %d: %w", n, err)
 	}
 	const used = len(magic) + len(c.ID) + 4
 	if len(all) < headerSize || [8]byte(all[:8]) != magic ||
 		crc32.Checksum(all[:used], castagnoli) != binary.LittleEndian.Uint32(all[used:]) {
-		return nil, c.refuse(ErrDamaged, "is damaged at byte 0: its header is not one")
+		return nil, c.refuse(ErrDamaged, "is damaged at byte 0: the header is invalid")
 	}
 	c.ID = ID(all[len(magic):])
 	c.seed = seedOf(c.ID)
 	c.layout.blocks = int64(binary.LittleEndian.Uint32(all[used-4:]))
 	if want := c.layout.size(); int64(len(all)) != want {
-		return nil, c.refuse(ErrDamaged, "is damaged: it has %d bytes and was made with %d", len(all), want)
+		return nil, c.refuse(ErrDamaged, "is damaged: it has %d bytes, but was created with %d", len(all), want)
 	}
 	c.raw = all[headerSize:]
 	return c, nil
@@ -111,11 +111,11 @@ func (c *Content) at(number int64) (block, error) {
 	k, ok := parseBlock(c.raw[number*blockSize:][:blockSize], c.seed)
 	switch {
 	case !ok:
-		return k, c.damaged(number, "the bytes are not what was written there")
+		return k, c.damaged(number, "the bytes were changed after they were written")
 	case k.number != number:
-		return k, c.damaged(number, fmt.Sprintf("it holds what belongs to byte %d", headerSize+k.number*blockSize))
+		return k, c.damaged(number, fmt.Sprintf("the block belongs to byte %d", headerSize+k.number*blockSize))
 	case k.life > 0 && c.layout.first(k.life) != number/c.layout.blocks*c.layout.blocks:
-		return k, c.damaged(number, "it holds what belongs to the other segment")
+		return k, c.damaged(number, "the block belongs to the other segment")
 	}
 	return k, nil
 }
@@ -135,7 +135,7 @@ func (c *Content) groups(from Position) ([]Group, error) {
 	for {
 		group, next, behind, whole := c.group(at, at.end)
 		if whole && behind != (link{at.group, at.end.Block}) {
-			return nil, c.damaged(c.layout.first(at.begin.Life)+at.begin.Block, "the group that was written there is not there")
+			return nil, c.damaged(c.layout.first(at.begin.Life)+at.begin.Block, "the group of rows that was written there is missing")
 		}
 		if whole {
 			all, at = append(all, Group{group, next.end}), next
@@ -150,7 +150,7 @@ func (c *Content) groups(from Position) ([]Group, error) {
 			all, at = all[:n-1], at.before()
 		}
 		if behind != (link{at.group, at.end.Block}) {
-			return nil, c.damaged(c.layout.first(at.end.Life)+at.end.Block, "the group that was written there is not there")
+			return nil, c.damaged(c.layout.first(at.end.Life)+at.end.Block, "the group of rows that was written there is missing")
 		}
 		all, at = append(all, Group{group, next.end}), next
 	}
@@ -171,16 +171,16 @@ func (c cursor) before() cursor { return cursor{begin: c.begin, end: c.begin, gr
 // never had that position, or has overwritten it.
 func (c *Content) reaches(from Position) (uint32, error) {
 	if from.Life < 1 || from.Block < 0 || from.Block > c.layout.blocks || from.Block == 0 && from != Start {
-		return 0, c.refuse(ErrOther, "is not of the time of the database beside it: that names a place that no journal has")
+		return 0, c.refuse(ErrOther, "does not match the database: the database names a position that no journal has")
 	}
 	k, _ := c.at(c.layout.first(from.Life) + max(from.Block-1, 0))
 	switch {
 	case k.life > from.Life:
-		return 0, c.refuse(ErrOther, "is newer than the database beside it")
+		return 0, c.refuse(ErrOther, "is newer than the database")
 	case from == Start:
 		return 0, nil
 	case k.life < from.Life || k.part != k.parts-1:
-		return 0, c.refuse(ErrOther, "is older than the database beside it")
+		return 0, c.refuse(ErrOther, "is older than the database")
 	}
 	return k.group, nil
 }
@@ -229,7 +229,7 @@ func (c *Content) nothingBehind(at cursor) error {
 			// the next attempt.
 		case k.life == end.Life+1 && place.Block == k.part:
 		default:
-			return c.damaged(c.layout.first(end.Life)+end.Block, "the group that was written there is not there, and later ones are")
+			return c.damaged(c.layout.first(end.Life)+end.Block, "the group of rows that was written there is missing, but later groups are present")
 		}
 	}
 	return nil

@@ -40,7 +40,7 @@ func (r *Runner) collect(ctx context.Context, head audit.TreeHead) (*batch, erro
 		return nil, err
 	}
 	if len(rows) == 0 || rows[0].Seq != after+1 {
-		return nil, fmt.Errorf("%w: the row %d is missing", tree.ErrInconsistent, after+1)
+		return nil, fmt.Errorf("%w: row %d is missing", tree.ErrInconsistent, after+1)
 	}
 	b := &batch{Log: r.Key.Name(), source: r.Source}
 	var leaves []tlog.Hash
@@ -68,6 +68,6 @@ func (r *Runner) begin(ctx context.Context) (int64, error) {
 	if err != nil || extent.First <= r.sent+1 {
 		return r.sent, err
 	}
-	r.Logger.Warn("rows of the audit trail were removed before an audit sink had them; the archive has them", "sink", r.target.Label, "first", r.sent+1, "last", extent.First-1)
+	r.Logger.Warn("audit rows were removed before an audit sink had them; the archive has them", "sink", r.target.Label, "first", r.sent+1, "last", extent.First-1)
 	return extent.First - 1, nil
 }

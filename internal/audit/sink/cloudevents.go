@@ -76,7 +76,7 @@ func (c *cloudEvents) send(ctx context.Context, b *batch) error {
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(body))
 	if err != nil {
-		return errors.New("no request can be made for it")
+		return errors.New("cannot create a request for it")
 	}
 	r.Header = c.headers.Clone()
 	answer, err := c.client.Do(r)
@@ -85,19 +85,19 @@ func (c *cloudEvents) send(ctx context.Context, b *batch) error {
 	}
 	defer answer.Body.Close() // the response was read before
 	if answer.StatusCode == http.StatusRequestEntityTooLarge {
-		return fmt.Errorf("it answers with status %d: %w", answer.StatusCode, errTooLarge)
+		return fmt.Errorf("it responds with status %d: %w", answer.StatusCode, errTooLarge)
 	}
 	if answer.StatusCode < 200 || answer.StatusCode > 299 {
-		return fmt.Errorf("it answers with status %d", answer.StatusCode)
+		return fmt.Errorf("it responds with status %d", answer.StatusCode)
 	}
 	n, err := io.Copy(io.Discard, io.LimitReader(answer.Body, maxAnswer+1))
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return errSlow
 	case err != nil:
-		return errors.New("its answer is cut")
+		return errors.New("its response is cut off")
 	case n > maxAnswer:
-		return fmt.Errorf("its answer has more than %d bytes", maxAnswer)
+		return fmt.Errorf("its response has more than %d bytes", maxAnswer)
 	}
 	return nil
 }

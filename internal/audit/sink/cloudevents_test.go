@@ -111,7 +111,7 @@ func TestWhatIsNoAcknowledgement(t *testing.T) {
 		"information":    {func(out http.ResponseWriter, _ *http.Request) { out.WriteHeader(http.StatusNotModified) }, "status 304"},
 		"a giant answer": {func(out http.ResponseWriter, _ *http.Request) { _, _ = out.Write(make([]byte, 1<<20)) }, "more than"},
 		"an answer cut":  {cut, "cut"},
-		"no answer":      {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "ends the connection"},
+		"no answer":      {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "closes the connection"},
 		"a giant header": {func(out http.ResponseWriter, _ *http.Request) {
 			out.Header().Set("X", strings.Repeat("their words", 20_000))
 		}, ""},
@@ -225,8 +225,8 @@ func TestNothingLacks(t *testing.T) {
 			})
 			failed, again, unnoted := 0, 0, 0
 			for _, replica := range replicas {
-				failed += replica.log.count("takes no rows")
-				again += replica.log.count("takes rows again")
+				failed += replica.log.count("does not accept rows")
+				again += replica.log.count("accepts rows again")
 				unnoted += replica.log.count("may be delivered to it again")
 			}
 			// On a busy disk, an acknowledgement is not always recorded in time.

@@ -193,7 +193,7 @@ func (b *batch) row(i int) event {
 func (b *batch) seal() event {
 	e := event{
 		Time: b.rows[len(b.rows)-1].Time.UnixMilli(), SeverityID: 1, ActivityName: "seal",
-		Message:  "The rows of the audit trail from " + decimal(b.First) + " to " + decimal(b.Last) + " were sent.",
+		Message:  "The rows of the audit log from " + decimal(b.First) + " to " + decimal(b.Last) + " were sent.",
 		Metadata: b.metadata(decimal(b.First) + "-" + decimal(b.Last)), Unmapped: seal{b.Extent},
 	}
 	e.class(0, classBase, other)

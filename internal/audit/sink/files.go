@@ -64,7 +64,7 @@ func (f files) headers() (http.Header, error) {
 	text = append(bytes.TrimSpace(text), "\n\n"...)
 	fields, err := textproto.NewReader(bufio.NewReader(bytes.NewReader(text))).ReadMIMEHeader()
 	if err != nil || len(fields) == 0 {
-		return nil, errors.New("the file of header-file has lines that are not NAME: VALUE") // the lines are secret
+		return nil, errors.New("the file of header-file must have lines of the form NAME: VALUE only") // the lines are secret
 	}
 	return http.Header(fields), nil
 }

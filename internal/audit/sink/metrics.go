@@ -18,8 +18,8 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 	label := []string{"sink"}
 	m := &Metrics{
 		registry: registry,
-		sent:     prometheus.NewCounterVec(prometheus.CounterOpts{Name: "keyserver_audit_sink_sent_total", Help: "Rows of the audit trail that an audit sink has acknowledged to this process."}, label),
-		failures: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "keyserver_audit_sink_failures_total", Help: "Batches that an audit sink has not acknowledged, or that could not be made."}, label),
+		sent:     prometheus.NewCounterVec(prometheus.CounterOpts{Name: "keyserver_audit_sink_sent_total", Help: "Rows of the audit log that an audit sink has acknowledged to this process."}, label),
+		failures: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "keyserver_audit_sink_failures_total", Help: "Batches that an audit sink has not acknowledged, or that could not be created."}, label),
 	}
 	registry.MustRegister(m.sent, m.failures)
 	return m
@@ -49,7 +49,7 @@ func (m *Metrics) of(target string, c Config) meter {
 		}, func() float64 { return float64(p.rows()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "keyserver_audit_sink_lag_seconds", ConstLabels: label,
-			Help: "Age of the oldest of these rows.",
+			Help: "Age of the oldest row under a checkpoint that an audit sink has not acknowledged.",
 		}, p.seconds),
 	)
 	return meter{m.sent.WithLabelValues(target), m.failures.WithLabelValues(target), p}

@@ -68,11 +68,11 @@ func (o *otlp) send(ctx context.Context, b *batch) error {
 	case code == codes.DeadlineExceeded:
 		return errSlow
 	case code == codes.Unavailable:
-		return errors.New("it cannot be reached, or refuses the connection, or says that it is not available")
+		return errors.New("it cannot be reached, refuses the connection or reports that it is not available")
 	case code == codes.ResourceExhausted: // gRPC's code for a message that is too large
-		return fmt.Errorf("it answers with status %s: %w", code, errTooLarge)
+		return fmt.Errorf("it responds with status %s: %w", code, errTooLarge)
 	case err != nil:
-		return fmt.Errorf("it answers with status %s", code)
+		return fmt.Errorf("it responds with status %s", code)
 	}
 	if n := answer.GetPartialSuccess().GetRejectedLogRecords(); n != 0 {
 		return fmt.Errorf("it rejects %d of %d records", n, len(b.rows)+1)
@@ -155,5 +155,5 @@ func anyValue(value any) (*common.AnyValue, error) {
 		}
 		return &common.AnyValue{Value: &common.AnyValue_KvlistValue{KvlistValue: list}}, nil
 	}
-	return nil, fmt.Errorf("an event has a %T", value)
+	return nil, fmt.Errorf("an event has a value of the type %T, which OTLP does not allow", value)
 }

@@ -129,7 +129,7 @@ func (r *Runner) end(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
 	if err := r.Store.ReleaseAuditSink(ctx, r.target.Name, r.Holder); err != nil {
-		r.Logger.Warn("an audit sink is given back only after a while", "sink", r.target.Label, "error", err)
+		r.Logger.Warn("an audit sink could not be released; another process can use it after the claim expires", "sink", r.target.Label, "error", err)
 	}
 }
 
@@ -168,7 +168,7 @@ func (r *Runner) next(ctx context.Context) (*batch, int64, error) {
 	case err != nil:
 		return nil, 0, err
 	case r.sent > head.Size || r.sent < 0:
-		return nil, 0, fmt.Errorf("%w: the database says that the sink has the rows up to %d, and the tree has %d; delete the sink's row in audit_sinks, and it begins anew", tree.ErrInconsistent, r.sent, head.Size)
+		return nil, 0, fmt.Errorf("%w: the database says that the sink has the rows up to %d, but the tree has %d; delete the row of the sink in audit_sinks to deliver all rows again", tree.ErrInconsistent, r.sent, head.Size)
 	case head.Size == r.sent:
 		return nil, head.Size, nil
 	}
@@ -188,7 +188,7 @@ func (r *Runner) move(ctx context.Context, to int64) error {
 	if err != nil || !moved {
 		// The position is read again with the next claim. If another process has the sink
 		// by then, it delivers these rows again.
-		r.Logger.Warn("rows that an audit sink has taken may be delivered to it again", "sink", r.target.Label, "after", r.sent, "upTo", to)
+		r.Logger.Warn("rows that an audit sink has acknowledged may be delivered to it again", "sink", r.target.Label, "after", r.sent, "upTo", to)
 		r.hold(0, false)
 		return err
 	}
@@ -247,7 +247,7 @@ func (r *Runner) fail(err error) time.Duration {
 	r.shrink(err)
 	if !r.failing {
 		r.failing = true
-		r.Logger.Error("an audit sink takes no rows; they wait for it", "sink", r.target.Label, "after", r.sent, "error", err)
+		r.Logger.Error("an audit sink does not accept rows; they are delivered later", "sink", r.target.Label, "after", r.sent, "error", err)
 	}
 	r.pause = min(max(2*r.pause, firstPause), lastPause)
 	return r.pause/2 + rand.N(r.pause/2) //nolint:gosec // so that processes do not retry at the same time
@@ -281,7 +281,7 @@ func (r *Runner) took(b *batch) {
 	r.grow(len(b.rows))
 	if r.failing {
 		r.failing = false
-		r.Logger.Info("an audit sink takes rows again", "sink", r.target.Label, "upTo", b.Last)
+		r.Logger.Info("an audit sink accepts rows again", "sink", r.target.Label, "upTo", b.Last)
 	}
 }
 
@@ -297,13 +297,13 @@ func plain(err error) error {
 	case errors.As(err, &record):
 		return errors.New("it does not speak TLS")
 	case errors.As(err, &verify):
-		return errors.New("its certificate is not trusted, or not for its name")
+		return errors.New("its certificate is not trusted, or not valid for its name")
 	case errors.As(err, &network):
 		return network
 	case errors.As(err, &outer):
-		return errors.New("it does not speak HTTP, or ends the connection")
+		return errors.New("it does not speak HTTP, or closes the connection")
 	}
-	return errors.New("it ends the connection")
+	return errors.New("it closes the connection")
 }
 
 var (

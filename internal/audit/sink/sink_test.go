@@ -26,7 +26,7 @@ import (
 func TestRowsThatDoNotAgreeStay(t *testing.T) {
 	for name, c := range map[string]struct{ statement, says string }{
 		"changed":             {`UPDATE audit SET object = 'another' WHERE seq = 5`, "1 to 20 are not those of the log"},
-		"one removed":         {`DELETE FROM audit WHERE seq = 5`, "19 rows were given"},
+		"one removed":         {`DELETE FROM audit WHERE seq = 5`, "19 rows do not match"},
 		"the last removed":    {`DELETE FROM audit WHERE seq = 20`, ""}, // the earlier rows are sent
 		"the tree was, too":   {`UPDATE audit_tiles SET hashes = zeroblob(640)`, ""},
 		"the checkpoint was":  {`UPDATE audit_tree SET checkpoint = x'00'`, "checkpoint"},

@@ -85,15 +85,15 @@ func (s *syslog) exchange(ctx context.Context, raw *watched, list []message) err
 	}
 	switch n, err := conn.Read(make([]byte, 1)); {
 	case n > 0:
-		return errors.New("it answers, which a receiver of syslog does not")
+		return errors.New("it sends a response, which no syslog receiver does")
 	case raw.ended:
-		return errors.New("it ends the connection without saying so in TLS (close_notify), so that nobody knows what it has read")
+		return errors.New("it closes the connection without a TLS close_notify, so it may not have read all rows")
 	case !errors.Is(err, io.EOF):
 		return plain(err)
 	}
 	// A peer that closes a connection without reading everything resets it.
 	if _, err := raw.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-		return errors.New("it has ended the connection before it had read all of it")
+		return errors.New("it closes the connection before it has read all rows")
 	}
 	return nil
 }

@@ -114,7 +114,7 @@ func TestSyslogThatLies(t *testing.T) {
 	}{
 		"goes in between":     {func(conn *tls.Conn) { _, _ = conn.Read(make([]byte, 10)); time.Sleep(100 * time.Millisecond) }, ""},
 		"goes without a word": {func(conn *tls.Conn) { _, _ = io.Copy(io.Discard, conn); _ = conn.NetConn().Close() }, "close_notify"},
-		"talks":               {func(conn *tls.Conn) { _, _ = io.Copy(io.Discard, conn); _, _ = conn.Write([]byte("250 OK")) }, "it answers"},
+		"talks":               {func(conn *tls.Conn) { _, _ = io.Copy(io.Discard, conn); _, _ = conn.Write([]byte("250 OK")) }, "it sends a response"},
 		"never ends":          {func(conn *tls.Conn) { _, _ = io.Copy(io.Discard, conn); <-t.Context().Done() }, "in time"},
 		"does not read":       {func(*tls.Conn) { <-t.Context().Done() }, "in time"},
 	} {

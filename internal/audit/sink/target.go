@@ -42,7 +42,7 @@ var schemes = map[string][]string{
 // secrets by mistake.
 func Parse(list []string) ([]Target, error) {
 	if len(list) > MaxTargets {
-		return nil, fmt.Errorf("there are %d; %d are the most", len(list), MaxTargets)
+		return nil, fmt.Errorf("there are %d URLs; at most %d are allowed", len(list), MaxTargets)
 	}
 	var targets []Target
 	for _, text := range list {
@@ -51,7 +51,7 @@ func Parse(list []string) ([]Target, error) {
 			return nil, err
 		}
 		if slices.ContainsFunc(targets, func(other Target) bool { return other.place == t.place }) {
-			return nil, fmt.Errorf("%s is given twice with the same path; drop one", t.Label)
+			return nil, fmt.Errorf("%s is given twice with the same path; remove one", t.Label)
 		}
 		t.number(targets)
 		targets = append(targets, t)
@@ -70,25 +70,25 @@ func (t *Target) number(before []Target) {
 func parse(text string) (Target, error) {
 	u, err := url.Parse(text)
 	if err != nil {
-		return Target{}, errors.New("a URL cannot be read; give stdout:, https://HOST/PATH, syslog+tls://HOST:PORT or otlp://HOST:PORT")
+		return Target{}, errors.New("a URL is not valid; use stdout:, https://HOST/PATH, syslog+tls://HOST:PORT or otlp://HOST:PORT")
 	}
 	allowed, known := schemes[u.Scheme]
 	switch {
 	case !known:
-		return Target{}, errors.New("the scheme of a URL is not known; give stdout:, https://HOST/PATH, syslog+tls://HOST:PORT or otlp://HOST:PORT")
+		return Target{}, errors.New("the scheme of a URL is not known; use stdout:, https://HOST/PATH, syslog+tls://HOST:PORT or otlp://HOST:PORT")
 	case u.User != nil || strings.Contains(u.Opaque, "@"):
-		return Target{}, fmt.Errorf("a URL of %s names a user or a password; put what authenticates into a file and name it by header-file or key", u.Scheme)
+		return Target{}, fmt.Errorf("a %s URL must not contain a user or a password; put the credentials into a file, and name the file with header-file or key", u.Scheme)
 	case u.Fragment != "":
-		return Target{}, fmt.Errorf("a URL of %s has a part behind #; drop it", u.Scheme)
+		return Target{}, fmt.Errorf("a %s URL must not have a part after #; remove it", u.Scheme)
 	case u.Scheme == "stdout":
 		if text != "stdout:" {
-			return Target{}, errors.New("standard output is given as stdout: and nothing more")
+			return Target{}, errors.New("a URL for standard output must be exactly stdout:")
 		}
 		return Target{Name: "stdout", Label: "stdout", place: "stdout", scheme: "stdout"}, nil
 	case u.Hostname() == "" || u.Opaque != "":
-		return Target{}, fmt.Errorf("a URL of %s names no host", u.Scheme)
+		return Target{}, fmt.Errorf("a %s URL has no host; add one", u.Scheme)
 	case u.Scheme != "https" && (u.Port() == "" || u.Path != ""):
-		return Target{}, fmt.Errorf("a URL of %s is %s://HOST:PORT, without a path", u.Scheme, u.Scheme)
+		return Target{}, fmt.Errorf("a %s URL must have the form %s://HOST:PORT, without a path", u.Scheme, u.Scheme)
 	}
 	name := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}
 	t := Target{Name: name.String(), Label: urltext.Origin(text), scheme: u.Scheme, address: u.Host}
@@ -99,11 +99,11 @@ func parse(text string) (Target, error) {
 	}
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
-		return Target{}, fmt.Errorf("%s: what is behind the question mark cannot be read", t.Label)
+		return Target{}, fmt.Errorf("%s: the part after the question mark is not valid", t.Label)
 	}
 	for key, values := range query {
 		if !slices.Contains(allowed, key) || len(values) != 1 || values[0] == "" {
-			return Target{}, fmt.Errorf("%s: behind the question mark may be, each once: %s", t.Label, strings.Join(allowed, ", "))
+			return Target{}, fmt.Errorf("%s: the parameters after the question mark may be, each once and not empty: %s", t.Label, strings.Join(allowed, ", "))
 		}
 	}
 	t.files = files{ca: query.Get("ca"), cert: query.Get("cert"), key: query.Get("key"), header: query.Get("header-file")}
@@ -114,11 +114,11 @@ func parse(text string) (Target, error) {
 		ip := net.ParseIP(u.Hostname())
 		switch {
 		case plaintext != "true":
-			return Target{}, fmt.Errorf("%s: plaintext may be true, or left out", t.Label)
+			return Target{}, fmt.Errorf("%s: plaintext must be true; otherwise remove it", t.Label)
 		case !strings.EqualFold(u.Hostname(), "localhost") && (ip == nil || !ip.IsLoopback()):
-			return Target{}, fmt.Errorf("%s: plaintext=true is refused, because the host is not a loopback address", t.Label)
+			return Target{}, fmt.Errorf("%s: plaintext=true requires a loopback host; remove it, or use localhost", t.Label)
 		case t.ca != "" || t.cert != "":
-			return Target{}, fmt.Errorf("%s: plaintext=true and certificates contradict each other; drop one", t.Label)
+			return Target{}, fmt.Errorf("%s: plaintext=true and certificates contradict each other; remove one", t.Label)
 		}
 		t.plaintext = true
 	}

@@ -19,7 +19,7 @@ func TestTargetsThatAreRefused(t *testing.T) {
 		"hunter2":                                    "scheme",
 		"http://siem.example":                        "scheme",
 		"file:///hunter2":                            "scheme",
-		"ht tp://hunter2":                            "cannot be read",
+		"ht tp://hunter2":                            "not valid",
 		"stdout://":                                  "stdout:",
 		"stdout:hunter2":                             "stdout:",
 		"https://":                                   "no host",

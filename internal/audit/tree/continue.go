@@ -36,7 +36,7 @@ func RootOf(ctx context.Context, source Reader, head audit.TreeHead, size int64)
 			return tlog.Hash{}, fmt.Errorf("read the audit rows after %d: %w", after, err)
 		}
 		if len(rows) == 0 || rows[0].Seq != after+1 {
-			return tlog.Hash{}, fmt.Errorf("%w: the row %d is missing", ErrInconsistent, after+1)
+			return tlog.Hash{}, fmt.Errorf("%w: row %d is missing", ErrInconsistent, after+1)
 		}
 		for i := range rows {
 			leaf, scratch = audit.Leaf(scratch, &rows[i])

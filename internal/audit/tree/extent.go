@@ -108,16 +108,16 @@ func (e *Extent) VerifyLeaves(leaves []tlog.Hash, key note.Verifier) error {
 		return err
 	}
 	if e.First < 1 || e.Last > head.Size || e.Count != e.Last-e.First+1 || int64(len(leaves)) != e.Count {
-		return fmt.Errorf("%w: %d rows were given for the rows %d to %d, under a checkpoint of %d", ErrInconsistent, len(leaves), e.First, e.Last, head.Size)
+		return fmt.Errorf("%w: %d rows do not match the range %d to %d under a checkpoint of %d rows", ErrInconsistent, len(leaves), e.First, e.Last, head.Size)
 	}
 	if before, err := grow(e.First-1, e.Frontier, nil); err != nil || before != e.Before {
-		return fmt.Errorf("%w: what is told of the rows before %d is not of one tree", ErrInconsistent, e.First)
+		return fmt.Errorf("%w: the hashes of the rows before %d do not belong to one tree", ErrInconsistent, e.First)
 	}
 	if after, err := grow(e.First-1, e.Frontier, leaves); err != nil || after != e.After {
 		return fmt.Errorf("%w: the rows %d to %d are not those of the log", ErrInconsistent, e.First, e.Last)
 	}
 	if tlog.CheckTree(e.Proof, head.Size, head.Root, e.Last, e.After) != nil {
-		return fmt.Errorf("%w: the rows %d to %d are not under the checkpoint of %d", ErrInconsistent, e.First, e.Last, head.Size)
+		return fmt.Errorf("%w: the rows %d to %d are not under the checkpoint of %d rows", ErrInconsistent, e.First, e.Last, head.Size)
 	}
 	return nil
 }

@@ -168,7 +168,7 @@ func readTile(ctx context.Context, store Reader, t tlog.Tile) ([]byte, error) {
 		return nil, fmt.Errorf("read tile %d of level %d of the audit tree: %w", t.N, t.L, err)
 	}
 	if len(data) < t.W*tlog.HashSize {
-		return nil, fmt.Errorf("%w: tile %d of level %d has %d bytes where %d are needed", ErrInconsistent, t.N, t.L, len(data), t.W*tlog.HashSize)
+		return nil, fmt.Errorf("%w: tile %d of level %d has %d bytes, but needs %d", ErrInconsistent, t.N, t.L, len(data), t.W*tlog.HashSize)
 	}
 	return data[:t.W*tlog.HashSize], nil
 }

@@ -47,11 +47,11 @@ func ReadKey(pair []byte) (*Signer, error) {
 	private, public, _ := strings.Cut(string(pair), "\n")
 	signer, err := note.NewSigner(private)
 	if err != nil {
-		return nil, errors.New("the key of the audit tree cannot be read")
+		return nil, errors.New("the key of the audit tree is not a C2SP signed-note key")
 	}
 	verifier, err := note.NewVerifier(public)
 	if err != nil {
-		return nil, errors.New("the public key of the audit tree cannot be read")
+		return nil, errors.New("the public key of the audit tree is not a C2SP signed-note key")
 	}
 	return &Signer{signer, verifier, public}, nil
 }

@@ -45,7 +45,7 @@ func (t *Tree) Receipt(ctx context.Context, seq int64) ([]byte, error) {
 			return nil, err
 		}
 		if seq > end {
-			return nil, fault.New(fault.NotFound, "the audit trail has no row %d; the last one is %d", seq, end).Audited(fault.ReasonObjectNotFound)
+			return nil, fault.New(fault.NotFound, "the audit log has no row %d; its last row is %d", seq, end).Audited(fault.ReasonObjectNotFound)
 		}
 		if head, err = t.cover(ctx, seq); err != nil {
 			return nil, err
@@ -88,7 +88,7 @@ func (t *Tree) cover(ctx context.Context, seq int64) (audit.TreeHead, error) {
 			return head, err
 		}
 		if failed != nil {
-			return head, fault.Temporary(fault.NotReady, fault.ScopeProcess, t.Interval, "the audit tree does not grow, so that newer rows have no receipt; the log says why")
+			return head, fault.Temporary(fault.NotReady, fault.ScopeProcess, t.Interval, "the audit tree does not grow, so newer rows have no receipt; the log of the key server says why")
 		}
 		select {
 		case t.asked <- struct{}{}:
@@ -98,7 +98,7 @@ func (t *Tree) cover(ctx context.Context, seq int64) (audit.TreeHead, error) {
 		case <-grown:
 		case <-time.After(askedEvery): // another replica may have grown it
 		case <-ctx.Done():
-			return head, fault.Temporary(fault.NotReady, fault.ScopeProcess, t.Interval, "the audit tree has not come to row %d yet; try again", seq)
+			return head, fault.Temporary(fault.NotReady, fault.ScopeProcess, t.Interval, "the audit tree does not contain row %d yet; try again", seq)
 		}
 	}
 }
@@ -132,7 +132,7 @@ func (t *Tree) Entries(ctx context.Context, index int64, width int) ([]byte, err
 		return nil, err
 	}
 	if len(rows) != width {
-		return nil, fmt.Errorf("%w: of the rows %d to %d there are %d", ErrInconsistent, first+1, first+int64(width), len(rows))
+		return nil, fmt.Errorf("%w: the rows %d to %d are incomplete: only %d exist", ErrInconsistent, first+1, first+int64(width), len(rows))
 	}
 	return Bundle(rows), nil
 }
@@ -148,7 +148,7 @@ func Bundle(rows []keyserver.AuditEntry) []byte {
 	return out
 }
 
-var noTile = fault.New(fault.NotFound, "the audit tree has no such tile, or not as many hashes in it").Audited(fault.ReasonObjectNotFound)
+var noTile = fault.New(fault.NotFound, "the audit tree has no such tile, or the tile has fewer hashes").Audited(fault.ReasonObjectNotFound)
 
 func has(size int64, level int, index int64, width int) bool {
 	return level*height < 63 && index>>(63-height) == 0 && index<<height+int64(width) <= size>>(height*level)
@@ -165,7 +165,7 @@ func VerifyReceipt(receipt []byte, row *keyserver.AuditEntry, key note.Verifier)
 		return err
 	}
 	if p.Index != uint64(row.Seq-1) || row.Seq < 1 { //nolint:gosec // row.Seq is checked in the same condition
-		return fmt.Errorf("the receipt is of row %d, and the row is %d", p.Index+1, row.Seq)
+		return fmt.Errorf("the receipt is for row %d, but the row is %d", p.Index+1, row.Seq)
 	}
 	hashed := make(tlog.RecordProof, len(p.Hashes))
 	for i, h := range p.Hashes {
@@ -173,7 +173,7 @@ func VerifyReceipt(receipt []byte, row *keyserver.AuditEntry, key note.Verifier)
 	}
 	leaf, _ := audit.Leaf(nil, row)
 	if row.Seq > head.Size || tlog.CheckRecord(hashed, head.Size, head.Root, row.Seq-1, leaf) != nil {
-		return errors.New("the row is not the one that the receipt proves, or the receipt was changed")
+		return errors.New("the receipt does not prove this row: the row or the receipt was changed")
 	}
 	return nil
 }

@@ -48,7 +48,7 @@ func (t *Tree) look(ctx context.Context) {
 		s.after = last
 	}
 	if err != nil && ctx.Err() == nil && !errors.Is(err, ErrInconsistent) {
-		t.Logger.Warn("rows of the audit trail could not be compared with the tree; trying again", "error", err)
+		t.Logger.Warn("audit rows could not be compared with the audit tree; trying again", "error", err)
 	}
 }
 
@@ -92,11 +92,11 @@ func (t *Tree) comparePage(ctx context.Context, head audit.TreeHead, after, last
 	for i, want := range leaves {
 		seq := after + int64(i) + 1
 		if i >= len(rows) || rows[i].Seq != seq {
-			return t.differs(seq, fmt.Sprintf("the row %d of the audit trail is missing", seq))
+			return t.differs(seq, fmt.Sprintf("row %d of the audit log is missing", seq))
 		}
 		var leaf tlog.Hash
 		if leaf, scratch = audit.Leaf(scratch, &rows[i]); leaf != want {
-			return t.differs(seq, fmt.Sprintf("the row %d of the audit trail is not the one that was written", seq))
+			return t.differs(seq, fmt.Sprintf("row %d of the audit log differs from the row that was written", seq))
 		}
 	}
 	return nil

@@ -24,7 +24,7 @@ import (
 
 // ErrInconsistent means that the tree in the database is not the one that was signed, or
 // that rows differ from those that were written.
-var ErrInconsistent = errors.New("the audit tree does not agree with what was signed")
+var ErrInconsistent = errors.New("the audit tree does not match the signed checkpoint")
 
 const (
 	// maxStep is the maximum number of rows of one growth. It bounds memory and the
@@ -203,7 +203,7 @@ func (t *Tree) grow(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	if end < head.Size {
-		return false, fmt.Errorf("%w: the rows from %d on are missing, up to %d", ErrInconsistent, end+1, head.Size)
+		return false, fmt.Errorf("%w: the rows %d to %d are missing", ErrInconsistent, end+1, head.Size)
 	}
 	if end == head.Size {
 		t.settle(head)
@@ -238,7 +238,7 @@ func (t *Tree) tell(size, stored int64) {
 	first := t.last.Size == 0
 	t.mu.Unlock()
 	if t.Alone && first && size > 0 && stored > 0 {
-		t.Logger.Warn("rows of the audit trail from before this start were in no checkpoint, as after a process that was killed; they are signed as the database has them", "rows", stored, "after", size)
+		t.Logger.Warn("audit rows from before this start have no checkpoint, probably because the process was killed; they are signed as they are in the database", "rows", stored, "after", size)
 	}
 }
 
@@ -266,10 +266,10 @@ func (t *Tree) check(ctx context.Context, head audit.TreeHead, g *growth) error 
 		return t.checkRoot(ctx, head, g)
 	}
 	if head.Size < last.Size {
-		return fmt.Errorf("%w: it has %d rows, and had %d", ErrInconsistent, head.Size, last.Size)
+		return fmt.Errorf("%w: it has %d rows, but had %d", ErrInconsistent, head.Size, last.Size)
 	}
 	if len(head.Checkpoint) == 0 { // there was one, at least without rows (Begin)
-		return fmt.Errorf("%w: its checkpoint was taken out of the database", ErrInconsistent)
+		return fmt.Errorf("%w: its checkpoint was deleted from the database", ErrInconsistent)
 	}
 	signed, err := Open(head.Checkpoint, t.Signer.Verifier)
 	if err != nil || signed.Size != head.Size || signed.Root != head.Root {
@@ -297,7 +297,7 @@ func (t *Tree) checkRoot(ctx context.Context, head audit.TreeHead, g *growth) er
 	}
 	root, err := g.root(ctx, t.Store)
 	if err == nil && root != head.Root {
-		err = fmt.Errorf("%w: its hashes are not those of the checkpoint of %d rows", ErrInconsistent, head.Size)
+		err = fmt.Errorf("%w: its hashes do not match the checkpoint of %d rows", ErrInconsistent, head.Size)
 	}
 	return err
 }
@@ -339,7 +339,7 @@ func addStored(g *growth, rows []keyserver.AuditEntry) error {
 		}
 		var sum [32]byte
 		if sum, scratch = audit.Sum(scratch, row); sum != row.Hash {
-			return fmt.Errorf("%w: the row %d is not as it was written", ErrInconsistent, row.Seq)
+			return fmt.Errorf("%w: row %d differs from the row that was written", ErrInconsistent, row.Seq)
 		}
 		if err := g.add(tlog.RecordHash(scratch)); err != nil { // the bytes that Sum hashed
 			return err
@@ -368,10 +368,10 @@ func sign(s *Signer, head audit.TreeHead) ([]byte, error) {
 func Open(checkpoint []byte, key note.Verifier) (audit.TreeHead, error) {
 	c, _, _, err := log.ParseCheckpoint(checkpoint, key.Name(), key)
 	if err != nil {
-		return audit.TreeHead{}, fmt.Errorf("the checkpoint is not one of %s, or was not signed by its key: %w", key.Name(), err)
+		return audit.TreeHead{}, fmt.Errorf("the checkpoint does not belong to %s, or was not signed by its key: %w", key.Name(), err)
 	}
 	if c.Size > maxSize || len(c.Hash) != tlog.HashSize {
-		return audit.TreeHead{}, errors.New("the checkpoint has a size or a hash that no tree has")
+		return audit.TreeHead{}, errors.New("the checkpoint has a size or a hash that no tree can have")
 	}
 	return audit.TreeHead{Size: int64(c.Size), Root: tlog.Hash(c.Hash), Checkpoint: bytes.Clone(checkpoint)}, nil
 }

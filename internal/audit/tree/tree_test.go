@@ -132,12 +132,12 @@ func TestATreeThatWasTamperedWithDoesNotGrow(t *testing.T) {
 		fresh  bool // a new process also detects it
 		says   string
 	}{
-		"a hash":           {func(m *memory) { m.tiles[place{0, 1}][3] ^= 1 }, true, "its hashes are not those"},
-		"a tile cut":       {func(m *memory) { m.tiles[place{0, 1}] = m.tiles[place{0, 1}][:32] }, true, "bytes where"},
+		"a hash":           {func(m *memory) { m.tiles[place{0, 1}][3] ^= 1 }, true, "its hashes do not match"},
+		"a tile cut":       {func(m *memory) { m.tiles[place{0, 1}] = m.tiles[place{0, 1}][:32] }, true, "bytes, but needs"},
 		"the root":         {func(m *memory) { m.head.Root[0] ^= 1 }, true, "not signed"},
 		"the checkpoint":   {func(m *memory) { m.head.Checkpoint[0] ^= 1; m.head.Size++ }, true, ""},
-		"rolled back":      {func(m *memory) { m.head = audit.TreeHead{} }, false, "it has 0 rows, and had 300"},
-		"a row not yet in": {func(m *memory) { m.rows[305].Operation = "login" }, true, "row 306 is not as it was written"},
+		"rolled back":      {func(m *memory) { m.head = audit.TreeHead{} }, false, "it has 0 rows, but had 300"},
+		"a row not yet in": {func(m *memory) { m.rows[305].Operation = "login" }, true, "row 306 differs from the row that was written"},
 		"a row not yet in, its hash, too": {func(m *memory) {
 			m.rows[305].Operation = "login"
 			m.rows[305].Hash, _ = audit.Sum(nil, &m.rows[305])
@@ -349,13 +349,13 @@ func TestRowsAreLookedAtAgain(t *testing.T) {
 		looks  int
 		says   string
 	}{
-		"a new row": {func(m *memory) { m.rows[8999].Operation = "login" }, 1, "row 9000 of the audit trail is not the one"},
-		"dropped":   {func(m *memory) { m.rows[8998] = m.rows[8999]; m.rows[8998].Seq = 9000 }, 1, "row 8999 of the audit trail is missing"},
+		"a new row": {func(m *memory) { m.rows[8999].Operation = "login" }, 1, "row 9000 of the audit log differs"},
+		"dropped":   {func(m *memory) { m.rows[8998] = m.rows[8999]; m.rows[8998].Seq = 9000 }, 1, "row 8999 of the audit log is missing"},
 		"swapped": {func(m *memory) {
 			m.rows[8996].Seq, m.rows[8997].Seq = 8998, 8997
 			m.rows[8996], m.rows[8997] = m.rows[8997], m.rows[8996]
-		}, 1, "row 8997 of the audit trail is not the one"},
-		"an old row": {func(m *memory) { m.rows[3000].Operation = "login" }, 3, "row 3001 of the audit trail is not the one"},
+		}, 1, "row 8997 of the audit log differs"},
+		"an old row": {func(m *memory) { m.rows[3000].Operation = "login" }, 3, "row 3001 of the audit log differs"},
 		"with its hash": {func(m *memory) {
 			m.rows[3000].Operation = "login"
 			leaf, _ := audit.Leaf(nil, &m.rows[3000])

@@ -86,7 +86,7 @@ func NewVerifier(ctx context.Context, source Reader, o Options) (*Verifier, erro
 func (v *Verifier) checkpoint(head audit.TreeHead) {
 	if head.Size == 0 && len(head.Checkpoint) == 0 {
 		if v.o.Key != nil {
-			v.found(0, "missing: there is no checkpoint, and so nothing that the key has signed")
+			v.found(0, "missing: there is no checkpoint, so the key has signed nothing")
 		}
 		return
 	}
@@ -102,7 +102,7 @@ func (v *Verifier) checkpoint(head audit.TreeHead) {
 		}
 	}
 	if said.Size != head.Size || said.Root != head.Root {
-		v.found(0, "changed: the tree is said to have %d rows, and its checkpoint is of %d, or of another root", head.Size, said.Size)
+		v.found(0, "changed: the database says that the tree has %d rows, but its checkpoint has %d rows or another root", head.Size, said.Size)
 	}
 }
 
@@ -112,11 +112,11 @@ func Parse(checkpoint []byte) (audit.TreeHead, []string, error) {
 	_, err := note.Open(checkpoint, note.VerifierList())
 	var unverified *note.UnverifiedNoteError
 	if !errors.As(err, &unverified) {
-		return audit.TreeHead{}, nil, errors.New("it is no C2SP signed-note")
+		return audit.TreeHead{}, nil, errors.New("it is not a C2SP signed-note")
 	}
 	var c log.Checkpoint
 	if _, err := c.Unmarshal([]byte(unverified.Note.Text)); err != nil || c.Size > maxSize || len(c.Hash) != tlog.HashSize {
-		return audit.TreeHead{}, nil, errors.New("it is no C2SP tlog-checkpoint of a tree")
+		return audit.TreeHead{}, nil, errors.New("it is not a C2SP tlog-checkpoint of a tree")
 	}
 	signers := make([]string, len(unverified.Note.UnverifiedSigs))
 	for i, s := range unverified.Note.UnverifiedSigs {
@@ -178,7 +178,7 @@ func (v *Verifier) Rows(ctx context.Context, rows []keyserver.AuditEntry) error 
 			return err
 		}
 		if seq <= v.rows.size {
-			v.found(seq, "inserted: there is such a row already")
+			v.found(seq, "inserted: the row exists already")
 			continue
 		}
 		var leaf tlog.Hash
@@ -209,7 +209,7 @@ func (v *Verifier) missing(ctx context.Context, last int64) error {
 	}
 	switch {
 	case v.ended:
-		v.found(v.rows.size+1, "missing: neither the row nor its hash is there, and the checkpoint is of %d rows; what follows was not held against it", v.report.Head.Size)
+		v.found(v.rows.size+1, "missing: the row and its hash are missing, but the checkpoint has %d rows; later rows were not compared with it", v.report.Head.Size)
 	case from == last:
 		v.found(from, "missing: the tree has the row")
 	case from < last:
@@ -317,7 +317,7 @@ func (v *Verifier) noted() error {
 			return err
 		}
 		if root != n.Head.Root {
-			v.found(0, "changed: the rows 1 to %d are not those of the checkpoint in %s; one of them was changed, removed or inserted since", n.Head.Size, n.Name)
+			v.found(0, "changed: the rows 1 to %d do not match the checkpoint in %s; a row was changed, removed or inserted since", n.Head.Size, n.Name)
 		}
 	}
 	return nil
@@ -333,7 +333,7 @@ func (v *Verifier) End(ctx context.Context) (Report, error) {
 	}
 	for _, n := range v.o.Noted {
 		if n.Head.Size > head.Size {
-			v.found(head.Size+1, "removed: the checkpoint in %s has %d rows, and the tree has %d", n.Name, n.Head.Size, head.Size)
+			v.found(head.Size+1, "removed: the checkpoint in %s has %d rows, but the tree has %d", n.Name, n.Head.Size, head.Size)
 		}
 	}
 	if head.Size > 0 && !v.ended {
@@ -360,11 +360,11 @@ func (v *Verifier) root(ctx context.Context) error {
 	if err := v.compare(ctx, v.rows.open, func(g *growth) []audit.Tile { return g.open }); err != nil {
 		return err
 	}
-	problem := "changed: it is not the row that the tree has"
+	problem := "changed: the row does not match its hash in the tree"
 	switch v.report.Head.Root {
 	case stored:
 	case root:
-		problem = "changed: the tree has another hash for it, and the checkpoint says that the row is right"
+		problem = "changed: the tree has another hash for the row, but the checkpoint confirms the row"
 	default:
 		v.found(0, "changed: neither the rows nor the hashes of the tree lead to the root of the newest checkpoint")
 	}

@@ -282,9 +282,9 @@ func TestEveryTamperingIsNamed(t *testing.T) {
 	}{
 		"nothing": {func(*trail) {}, intact, intact, true},
 		"a row changed": {func(w *trail) { w.sql(`UPDATE audit SET object = 'x' WHERE seq = 41`) },
-			"seq 41: changed: it is not the row", "seq 0: changed: the rows 1 to 300 are not those of the checkpoint in 300", false},
+			"seq 41: changed: the row does not match", "seq 0: changed: the rows 1 to 300 do not match the checkpoint in 300", false},
 		"a row changed, and its chain": {func(w *trail) { w.rewrite(41) },
-			"seq 41: changed: it is not the row", "seq 0: changed: the rows 1 to 300", true},
+			"seq 41: changed: the row does not match", "seq 0: changed: the rows 1 to 300", true},
 		"a row dropped": {func(w *trail) { w.sql(`DELETE FROM audit WHERE seq = 41`) },
 			"seq 41: missing: the tree has the row", "seq 41: missing", false},
 		"rows dropped": {func(w *trail) { w.sql(`DELETE FROM audit WHERE seq BETWEEN 41 AND 300`) },
@@ -300,10 +300,10 @@ func TestEveryTamperingIsNamed(t *testing.T) {
 			w.sql(`DELETE FROM audit WHERE seq > 500`, `UPDATE sequences SET value = 500 WHERE name = 'audit'`,
 				`UPDATE audit_chains SET position = 500, head = (SELECT hash FROM audit WHERE seq = 500)`)
 		}, "seq 501: missing: the tree has the rows up to 600", "seq 501: missing", true},
-		"the last rows, the tree too": {(*trail).cut, intact, "seq 501: removed: the checkpoint in 600 has 600 rows, and the tree has 500", true},
+		"the last rows, the tree too": {(*trail).cut, intact, "seq 501: removed: the checkpoint in 600 has 600 rows, but the tree has 500", true},
 		"all rows and the tree": {func(w *trail) {
 			w.sql(`DELETE FROM audit`, `DELETE FROM audit_chains`, `DELETE FROM audit_tree`, `DELETE FROM audit_tiles`, `UPDATE sequences SET value = 0 WHERE name = 'audit'`)
-		}, "seq 0: missing: there is no checkpoint", "seq 1: removed: the checkpoint in 300 has 300 rows, and the tree has 0", true},
+		}, "seq 0: missing: there is no checkpoint", "seq 1: removed: the checkpoint in 300 has 300 rows, but the tree has 0", true},
 		"a row and its chain, and no tree any more": {func(w *trail) {
 			w.rewrite(41)
 			w.sql(`DELETE FROM audit_tree`, `DELETE FROM audit_tiles`)
@@ -311,7 +311,7 @@ func TestEveryTamperingIsNamed(t *testing.T) {
 		"a checkpoint of a tree without end": {func(w *trail) { w.forge(1 << 50) },
 			"seq 0: forged", "seq 513: changed: tile 2 of level 0 has 2816 of 8192 bytes", true},
 		"a hash": {func(w *trail) { w.flip(0, 1) },
-			"seq 267: changed: the tree has another hash for it, and the checkpoint says that the row is right", "seq 267: changed", true},
+			"seq 267: changed: the tree has another hash for the row, but the checkpoint confirms the row", "seq 267: changed", true},
 		"a hash above": {func(w *trail) { w.flip(1, 0) },
 			"seq 1: changed: tile 0 of level 1 does not follow", "seq 1: changed: tile 0 of level 1", true},
 		"a tile": {func(w *trail) { w.sql(`DELETE FROM audit_tiles WHERE level = 0 AND place = 1`) },
@@ -319,7 +319,7 @@ func TestEveryTamperingIsNamed(t *testing.T) {
 		"a row and its hash": {func(w *trail) { w.rewrite(41); w.flip(0, 0) },
 			"seq 0: changed: neither the rows nor the hashes", "seq 0: changed: the rows 1 to 300", true},
 		"the root": {func(w *trail) { w.sql(`UPDATE audit_tree SET size = 599`) },
-			"seq 0: changed: the tree is said to have 599 rows", "seq 0: changed: the tree is said", true},
+			"seq 0: changed: the database says that the tree has 599 rows", "seq 0: changed: the database says", true},
 		"no checkpoint": {func(w *trail) {
 			w.with(func(db *sql.DB) error {
 				_, err := db.Exec(`UPDATE audit_tree SET checkpoint = $1`, []byte("x"))
@@ -328,13 +328,13 @@ func TestEveryTamperingIsNamed(t *testing.T) {
 		},
 			"seq 0: changed: the newest checkpoint cannot be read", "seq 0: changed: the newest checkpoint", true},
 		"another key": {func(w *trail) { w.resign(newSigner(w.T)) },
-			"seq 0: forged: the checkpoint is not one of keys/audit/7, or was not signed by its key", intact, true},
+			"seq 0: forged: the checkpoint does not belong to keys/audit/7, or was not signed by its key", intact, true},
 		"everything, by another key": {func(w *trail) { w.rewrite(41); w.resign(newSigner(w.T)) },
-			"seq 0: forged", "seq 0: changed: the rows 1 to 300 are not those", true},
+			"seq 0: forged", "seq 0: changed: the rows 1 to 300 do not match", true},
 		"everything, by a key that was stolen": {func(w *trail) { w.rewrite(41); w.resign(w.signer) },
-			intact, "seq 0: changed: the rows 1 to 300 are not those", true},
+			intact, "seq 0: changed: the rows 1 to 300 do not match", true},
 		"what came last, by a key that was stolen": {func(w *trail) { w.rewrite(541); w.resign(w.signer) },
-			intact, "seq 0: changed: the rows 1 to 600 are not those of the checkpoint in 600", true},
+			intact, "seq 0: changed: the rows 1 to 600 do not match the checkpoint in 600", true},
 	}
 	for name, make := range map[string]func(t *testing.T) *trail{
 		"SQLite": func(t *testing.T) *trail {

@@ -84,7 +84,7 @@ func (f *Feed) Run(ctx context.Context) {
 		if f.Peers != nil {
 			peers, err := f.Peers(ctx)
 			if err != nil && ctx.Err() == nil {
-				f.Logger.Warn("the peers that are witnesses could not be read", "error", err)
+				f.Logger.Warn("the list of peers that are witnesses could not be read", "error", err)
 			}
 			wanted = append(wanted[:len(wanted):len(wanted)], peers...)
 		}
@@ -125,7 +125,7 @@ func (f *Feed) note(ctx context.Context) {
 	}
 	if head, err := f.Store.AuditTree(ctx); err == nil && head.Size > 0 {
 		f.noted = f.Clock()
-		f.Logger.Info("the newest checkpoint of the audit trail", "checkpoint", string(head.Checkpoint))
+		f.Logger.Info("the newest checkpoint of the audit log", "checkpoint", string(head.Checkpoint))
 	}
 }
 
@@ -223,7 +223,7 @@ func (f *Feed) one(ctx context.Context, to Remote, known int64) (int64, error) {
 			known = stale.Size
 			continue
 		case fault.CodeOf(err) == fault.CheckpointInconsistent:
-			f.Alarm(fmt.Sprintf("the witness %s has cosigned a tree of %d rows that this one does not continue: rows were changed, or the database was copied or put back", to.Verifier().Name(), known))
+			f.Alarm(fmt.Sprintf("the witness %s has cosigned a tree of %d rows that this tree does not continue: rows were changed, or the database was copied or restored", to.Verifier().Name(), known))
 			return known, err
 		case err != nil:
 			return known, err
@@ -239,9 +239,9 @@ func (f *Feed) behind(ctx context.Context, to Remote, known int64) error {
 	if err != nil || head.Size >= known { // another replica has grown it
 		return err
 	}
-	f.Alarm(fmt.Sprintf("the witness %s has cosigned %d rows, and the audit tree has %d: the database was put back, or rows were cut off", to.Verifier().Name(), known, head.Size))
+	f.Alarm(fmt.Sprintf("the witness %s has cosigned %d rows, but the audit tree has %d: the database was restored from a backup, or rows were removed", to.Verifier().Name(), known, head.Size))
 	to.Confess(ctx, Request{Old: known, Checkpoint: head.Checkpoint})
-	return fmt.Errorf("it has cosigned %d rows, and the audit tree has %d", known, head.Size)
+	return fmt.Errorf("it has cosigned %d rows, but the audit tree has %d", known, head.Size)
 }
 
 // keep verifies a cosignature and adds it to a head.

@@ -40,7 +40,7 @@ func ReadKey(pair []byte) (*Signer, error) {
 	private, public, _ := strings.Cut(string(pair), "\n")
 	signer, err := cosignature.NewSignerForCosignatureV1(private)
 	if err != nil {
-		return nil, errors.New("the key of the witness cannot be read")
+		return nil, errors.New("the key of the witness is not a C2SP signed-note key")
 	}
 	return &Signer{signer, public}, nil
 }

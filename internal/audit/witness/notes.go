@@ -39,7 +39,7 @@ func countSigned(signed []byte, by []note.Verifier) int {
 func cosignatureOf(checkpoint, lines []byte, by note.Verifier) ([]byte, error) {
 	n, err := note.Open(append(append(bytes.Clone(textOf(checkpoint)), '\n'), lines...), note.VerifierList(by))
 	if err != nil {
-		return nil, errors.New("what it answered is no cosignature by its key")
+		return nil, errors.New("its response is not a cosignature by its key")
 	}
 	return fmt.Appendf(nil, "— %s %s\n", n.Sigs[0].Name, n.Sigs[0].Base64), nil
 }

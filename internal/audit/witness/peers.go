@@ -29,7 +29,7 @@ func (w *Witness) Learn(ctx context.Context, peer keyserver.SystemID, keys keyse
 		if l.Origin == keys.Origin && l.Key == keys.Key && l.WitnessKey == keys.Witness {
 			return nil
 		}
-		refusal := fault.New(fault.NotTrusted, "the peer %d names another key of its audit tree than at first; where that is meant, remove it and register it again", peer)
+		refusal := fault.New(fault.NotTrusted, "peer %d presents another key of its audit tree or its witness than before; if the change is intended, remove the peer and register it again", peer)
 		if err := w.conflict(ctx, l, peer, keyserver.LogKeyChanged); err != nil {
 			return err
 		}
@@ -37,7 +37,7 @@ func (w *Witness) Learn(ctx context.Context, peer keyserver.SystemID, keys keyse
 	}
 	return w.Store.UpdateWitnessedLog(ctx, keys.Origin, func(l *keyserver.WitnessedLog) error {
 		if l.Key != "" {
-			return fmt.Errorf("the log %s of the peer %d is known already", keys.Origin, peer)
+			return fmt.Errorf("the log %s of peer %d is registered already", keys.Origin, peer)
 		}
 		l.System, l.Key, l.WitnessKey = peer, keys.Key, keys.Witness
 		return nil
@@ -51,21 +51,21 @@ const maxKey = 1024
 // those of another one.
 func plausible(peer keyserver.SystemID, keys keyserver.AuditKeys) error {
 	bad := func(what string) error {
-		return fmt.Errorf("the peer %d names %s", peer, what)
+		return fmt.Errorf("peer %d presents %s", peer, what)
 	}
 	if len(keys.Key) > maxKey || len(keys.Witness) > maxKey {
 		return bad("a key that is too long")
 	}
 	v, err := note.NewVerifier(keys.Key)
 	if err != nil || v.Name() != keys.Origin {
-		return bad("a key that is not that of its audit tree")
+		return bad("a key that does not belong to its audit tree")
 	}
 	if !strings.HasSuffix(keys.Origin, fmt.Sprintf("/audit/%d", peer)) {
-		return bad("an audit tree that is not its own")
+		return bad("an audit tree that belongs to another key server")
 	}
 	c, err := cosignature.NewVerifierForCosignatureV1(keys.Witness)
 	if err != nil || !strings.HasSuffix(c.Name(), fmt.Sprintf("/witness/%d", peer)) {
-		return bad("a key of its witness that is none, or not its own")
+		return bad("a key of its witness that is not valid, or belongs to another key server")
 	}
 	return nil
 }

@@ -55,11 +55,11 @@ func ParseRemote(spec string, client *http.Client) (Remote, error) {
 	at, key, found := strings.Cut(spec, "=")
 	u, err := url.Parse(at)
 	if !found || err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return nil, errors.New("it must be URL=VKEY: a URL without user, query and fragment, and the key of the witness as C2SP signed-note spells it, for instance https://witness.example=witness.example+1a2b3c4d+BASE64")
+		return nil, errors.New("it must be URL=VKEY: a URL without user, query and fragment, and the key of the witness in the C2SP signed-note format, for example https://witness.example=witness.example+1a2b3c4d+BASE64")
 	}
 	verifier, err := cosignature.NewVerifierForCosignatureV1(key)
 	if err != nil {
-		return nil, fmt.Errorf("the key of the witness at %s is not one as C2SP signed-note spells it: %w", urltext.Origin(at), err)
+		return nil, fmt.Errorf("the key of the witness at %s does not have the C2SP signed-note format: %w", urltext.Origin(at), err)
 	}
 	return &site{url: strings.TrimSuffix(at, "/") + "/add-checkpoint", verifier: verifier, client: client}, nil
 }
@@ -94,7 +94,7 @@ func (s *site) AddCheckpoint(ctx context.Context, r Request) ([]byte, error) {
 	}
 	switch {
 	case len(body) > maxAnswer && resp.StatusCode == http.StatusOK:
-		return nil, fmt.Errorf("the answer is longer than %d bytes", maxAnswer)
+		return nil, fmt.Errorf("the response has more than %d bytes", maxAnswer)
 	case resp.StatusCode == http.StatusOK:
 		return body, nil
 	case resp.StatusCode == http.StatusConflict && resp.Header.Get("Content-Type") == "text/x.tlog.size":
@@ -104,7 +104,7 @@ func (s *site) AddCheckpoint(ctx context.Context, r Request) ([]byte, error) {
 		}
 		return nil, keyserver.StaleCheckpointError{Size: size}
 	case resp.StatusCode == http.StatusUnprocessableEntity, resp.StatusCode == http.StatusConflict:
-		return nil, fault.New(fault.CheckpointInconsistent, "the witness says that the tree does not continue what it has cosigned")
+		return nil, fault.New(fault.CheckpointInconsistent, "the witness reports that the tree does not continue the tree that it has cosigned")
 	}
-	return nil, fmt.Errorf("it answers %s", resp.Status)
+	return nil, fmt.Errorf("it responds with %s", resp.Status)
 }

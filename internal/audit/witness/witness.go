@@ -62,10 +62,10 @@ func New(c Config) (*Witness, error) {
 	for _, key := range c.Clients {
 		v, err := note.NewVerifier(key)
 		if err != nil {
-			return nil, fmt.Errorf("%q is not a key as C2SP signed-note spells one: %w", key, err)
+			return nil, fmt.Errorf("%q is not a key in the C2SP signed-note format: %w", key, err)
 		}
 		if _, ok := w.clients[v.Name()]; ok {
-			return nil, fmt.Errorf("there are two keys of the log %s", v.Name())
+			return nil, fmt.Errorf("the log %s has two keys; give one", v.Name())
 		}
 		w.clients[v.Name()] = client{v, key}
 	}
@@ -92,7 +92,7 @@ func (w *Witness) AddCheckpoint(ctx context.Context, from keyserver.SystemID, r 
 	}
 	head, err := tree.Open(r.Checkpoint, verifier)
 	if err != nil {
-		refusal := fault.New(fault.CheckpointUnsigned, "the checkpoint of %s is not signed by its key, or is not a checkpoint", origin)
+		refusal := fault.New(fault.CheckpointUnsigned, "the checkpoint of %s is not valid, or is not signed by its key", origin)
 		return nil, errors.Join(refusal, w.conflict(ctx, log, from, keyserver.LogForged))
 	}
 	var refusal error
@@ -182,7 +182,7 @@ func (w *Witness) peerLogs(ctx context.Context, logs []keyserver.WitnessedLog) (
 }
 
 func unknown(origin string) error {
-	return fault.New(fault.NotFound, "this key server does not witness a log %q; a peer's is witnessed with witness in its record on both sides, another one with --witness-client", bounded(origin))
+	return fault.New(fault.NotFound, "this key server is not a witness of the log %q; for the log of a peer, set witness in its record on both sides; for another log, give its key as --witness-client", bounded(origin))
 }
 
 // bounded truncates text of a client for use in a message.
@@ -192,12 +192,12 @@ func bounded(s string) string { return strings.ToValidUTF8(s[:min(len(s), 100)],
 // the log's signature or, for a peer, by its own request, because any client can send an
 // old checkpoint or an invalid proof.
 func judge(l keyserver.WitnessedLog, r Request, size int64, root tlog.Hash, from keyserver.SystemID) (keyserver.LogConflict, error) {
-	inconsistent := fault.New(fault.CheckpointInconsistent, "the checkpoint of %d rows does not continue that of %d", size, l.Size)
+	inconsistent := fault.New(fault.CheckpointInconsistent, "the checkpoint of %d rows does not continue the checkpoint of %d rows", size, l.Size)
 	switch {
 	case size == l.Size && root != tlog.Hash(l.Root) && l.Size > 0:
 		return keyserver.LogForked, inconsistent
 	case r.Old > size:
-		refusal := fault.New(fault.BadRequest, "the old size %d is greater than that of the checkpoint, %d", r.Old, size)
+		refusal := fault.New(fault.BadRequest, "the old size %d exceeds the size of the checkpoint, %d", r.Old, size)
 		if from != Anonymous && r.Old == l.Size {
 			return keyserver.LogRolledBack, refusal
 		}
