@@ -93,7 +93,7 @@ func TestAPluginThatIsAwayIsNoticed(t *testing.T) {
 	well := func(reason string, is bool) {
 		t.Helper()
 		k.look(t.Context())
-		if err := k.trouble(); (err == nil) != is || err != nil && !strings.Contains(err.Error(), "the key-encryption key does not answer") {
+		if err := k.trouble(); (err == nil) != is || err != nil && !strings.Contains(err.Error(), "the key-encryption key is not available") {
 			t.Fatalf("%s: %v", reason, err)
 		}
 	}

@@ -204,7 +204,7 @@ func TestARestoreThatWasKilledWithItsCopy(t *testing.T) {
 	if elsewhere, err := os.ReadDir(temporary); err != nil || len(elsewhere) > 0 {
 		t.Errorf("among temporary files: %v, %v", elsewhere, err)
 	}
-	if out, err := run(t, "serve", "--data-dir", dir, "--listen", "127.0.0.1:0", "--external-listen", ""); err == nil || !strings.Contains(out, "was interrupted: run it again") || !missingFile(filepath.Join(dir, "kek")) {
+	if out, err := run(t, "serve", "--data-dir", dir, "--listen", "127.0.0.1:0", "--external-listen", ""); err == nil || !strings.Contains(out, "was interrupted; run it again") || !missingFile(filepath.Join(dir, "kek")) {
 		t.Errorf("it is served from: %v\n%s", err, out)
 	}
 	if out, err := run(t, k.args(k.replica, dir, "--key", k.key)...); err != nil {

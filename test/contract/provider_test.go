@@ -71,7 +71,7 @@ func TestProvidersLeakNothing(t *testing.T) {
 			t.Errorf("an answer holds %q", secret)
 		}
 	}
-	for _, why := range []string{"exp has passed", "not base64url", "Invalid Credentials", "the identity provider cannot be asked"} {
+	for _, why := range []string{"exp has passed", "must be base64url", "Invalid Credentials", "the identity provider cannot be asked"} {
 		if !strings.Contains(log.String(), why) {
 			t.Errorf("the log does not say %q:\n%s", why, log)
 		}

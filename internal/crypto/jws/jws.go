@@ -36,13 +36,13 @@ func Split(text string, most int) (Parts, error) {
 	}
 	parts := strings.SplitN(text, ".", 4)
 	if len(parts) != 3 {
-		return Parts{}, Malformed("not three parts with dots between them")
+		return Parts{}, Malformed("it must have three parts, separated by dots")
 	}
 	var decoded [3][]byte
 	for i, name := range []string{"the header", "the payload", "the signature"} {
 		var ok bool
 		if decoded[i], ok = Decode(parts[i]); !ok {
-			return Parts{}, Malformed(name + " is not base64url without padding, line breaks and stray bits")
+			return Parts{}, Malformed(name + " must be base64url without padding, line breaks and extra bits")
 		}
 	}
 	return Parts{Header: decoded[0], Payload: decoded[1], Signature: decoded[2]}, nil
@@ -66,7 +66,7 @@ type Members map[string]jsontext.Value
 // as the RFCs require. what names the object in errors.
 func Object(text []byte, what string, known ...string) (Members, error) {
 	d := jsontext.NewDecoder(bytes.NewReader(text))
-	bad := Malformed(what + " is not one JSON object with each name once")
+	bad := Malformed(what + " must be one JSON object without duplicate names")
 	if start, err := d.ReadToken(); err != nil || start.Kind() != '{' {
 		return nil, bad
 	}
@@ -84,7 +84,7 @@ func Object(text []byte, what string, known ...string) (Members, error) {
 		case slices.Contains(known, name):
 			found[name] = value.Clone()
 		case slices.ContainsFunc(known, func(k string) bool { return strings.EqualFold(k, name) }):
-			return nil, Malformed(what + " has a name that differs from a known one by its case")
+			return nil, Malformed(what + " has a name that differs from a known name only in upper and lower case")
 		}
 	}
 	if _, err := d.ReadToken(); err != nil { // the closing brace, or the reason for its absence

@@ -35,18 +35,18 @@ func EnsureFileKey(dir string) (string, error) {
 	}
 	switch _, err := os.Lstat(filepath.Join(dir, databaseFile)); {
 	case err == nil:
-		return "", fmt.Errorf("%s holds a database but not its key-encryption key: put the file %s back, or name the key by --kek", dir, KeyFile)
+		return "", fmt.Errorf("%s has a database but not its key-encryption key; restore the file %s, or name the key with --kek", dir, KeyFile)
 	case !errors.Is(err, fs.ErrNotExist):
 		return "", fmt.Errorf("look for a database: %w", err)
 	}
 	if err := makeDirectory(dir); err != nil {
-		return "", fmt.Errorf("make the data directory: %w", err)
+		return "", fmt.Errorf("create the data directory: %w", err)
 	}
 	if err := refuseRestoring(dir); err != nil {
 		return "", err
 	}
 	if err := makeFileKey(dir); err != nil && !errors.Is(err, fs.ErrExist) { // another process may have created it
-		return "", fmt.Errorf("make the key-encryption key: %w", err)
+		return "", fmt.Errorf("create the key-encryption key: %w", err)
 	}
 	return readFileKey(dir)
 }
@@ -60,7 +60,7 @@ func refuseRestoring(dir string) error {
 	}
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), restoringPrefix) {
-			return fmt.Errorf("the restore of a database into %s was interrupted: run it again, or give another directory", dir)
+			return fmt.Errorf("the restore of a database into %s was interrupted; run it again, or name another directory", dir)
 		}
 	}
 	return nil
@@ -92,7 +92,7 @@ func readFileKey(dir string) (string, error) {
 	}
 	key := strings.TrimSpace(string(text))
 	if _, err := openLocal(key); err != nil {
-		return "", fmt.Errorf("%s does not hold a key-encryption key: want 32 bytes in base64", path)
+		return "", fmt.Errorf("%s is not a key-encryption key; it must be 32 bytes in base64", path)
 	}
 	return localsecrets.Scheme + "://" + key, nil
 }

@@ -39,7 +39,7 @@ type Keeper struct {
 func Open(ctx context.Context, url string) (*Keeper, error) {
 	scheme, rest, found := strings.Cut(url, "://")
 	if !found || scheme != kmsv2.Scheme && !secrets.DefaultURLMux().ValidKeeperScheme(scheme) {
-		return nil, fmt.Errorf("the URL of the key-encryption key has none of the schemes that this program knows: %s", schemes())
+		return nil, fmt.Errorf("the URL of the key-encryption key has an unknown scheme; use one of %s", schemes())
 	}
 	switch scheme {
 	case localsecrets.Scheme:
@@ -53,7 +53,7 @@ func Open(ctx context.Context, url string) (*Keeper, error) {
 	}
 	keeper, err := secrets.OpenKeeper(ctx, url)
 	if err != nil {
-		return nil, fmt.Errorf("the key-encryption key cannot be opened: check the %s URL and the credentials for it", scheme) // err may contain the URL
+		return nil, fmt.Errorf("the key-encryption key cannot be opened; check the %s URL and its credentials", scheme) // err may contain the URL
 	}
 	return &Keeper{keeper: keeper, scheme: scheme, identity: []byte(url)}, nil
 }
@@ -62,13 +62,13 @@ func Open(ctx context.Context, url string) (*Keeper, error) {
 // random key for an empty URL, and nothing could be unwrapped later.
 func openLocal(text string) (*Keeper, error) {
 	if text != strings.TrimSpace(text) {
-		return nil, errors.New("the key-encryption key has white space at an end, perhaps a newline; remove it")
+		return nil, errors.New("the key-encryption key begins or ends with white space, perhaps a newline; remove it")
 	}
 	text = strings.NewReplacer("-", "+", "_", "/").Replace(text)
 	key, err := base64.StdEncoding.Strict().DecodeString(text)
 	defer clear(key)
 	if err != nil || len(key) != kekLen || len(text) != base64.StdEncoding.EncodedLen(kekLen) {
-		return nil, errors.New("the key-encryption key is not 32 bytes in base64: want base64key:// and 44 characters")
+		return nil, errors.New("the key-encryption key is not 32 bytes in base64; give base64key:// and 44 characters")
 	}
 	var kek [kekLen]byte
 	copy(kek[:], key)

@@ -40,7 +40,7 @@ func (k keepers) unwrap(ctx context.Context, wrapped []byte) (plain []byte, prev
 	case err == nil:
 		return plain, true, nil
 	case isRemote(err):
-		return nil, false, fmt.Errorf("unwrap the data key by --kek-previous: %w", remote(err))
+		return nil, false, fmt.Errorf("unwrap the data key with --kek-previous: %w", remote(err))
 	}
 	return nil, false, ErrWrongKeys
 }
@@ -119,7 +119,7 @@ func (c *Keyring) Alive(ctx context.Context) error {
 }
 
 func away(err error) error {
-	return fault.New(fault.NotReady, "the key-encryption key does not answer").Because(err)
+	return fault.New(fault.NotReady, "the KMS provider of the key-encryption key is not available").Because(err)
 }
 
 // Answers checks that the key-encryption key opens the data keys as they are stored now. It
@@ -141,13 +141,13 @@ func (c *Keyring) Answers(ctx context.Context) (warning string, err error) {
 	case r.own:
 		return "", fault.New(fault.NotReady, anotherKey).Because(err)
 	}
-	return "another replica has wrapped the data keys by another key-encryption key, which this one has not got: it goes on until the next data key and cannot start again; give it the same --kek", nil
+	return "another replica has wrapped the data keys with a key-encryption key that this replica does not have: this replica works until the next data key, but cannot start again; give it the same --kek", nil
 }
 
 // anotherKey is the message if the key-encryption key is available but does not open the
 // data keys.
-const anotherKey = "the key-encryption key is another one than the one that wraps the data keys: " +
-	"check what --kek names, and whether a KMS plugin came back with another key"
+const anotherKey = "the key-encryption key does not open the data keys; " +
+	"check --kek, and whether a KMS plugin was restarted with another key"
 
 func saysNo(err error) bool { return errors.Is(err, ErrWrongKey) || errors.Is(err, ErrWrongKeys) }
 

@@ -36,7 +36,7 @@ const (
 // ErrWrongKey is wrapped when the key-encryption key does not open the data key of the
 // database.
 var ErrWrongKey = errors.New("the key-encryption key does not open this database's data key; check --kek, " +
-	"and where it is to take the place of another one, give that as --kek-previous; a KMS plugin may have come back with another key")
+	"if it replaces another key, give that key as --kek-previous; a KMS plugin may have been restarted with another key")
 
 // ErrWrongKeys is wrapped when neither of two key-encryption keys opens it.
 var ErrWrongKeys = errors.New("neither --kek nor --kek-previous opens this database's data key; nothing was changed")
@@ -47,7 +47,7 @@ var ErrDamaged = errors.New("the stored key is damaged")
 
 // ErrRewrapping is returned by Rotate while keys are still wrapped under the previous
 // data key.
-var ErrRewrapping = errors.New("keys are still being wrapped anew")
+var ErrRewrapping = errors.New("keys are still being rewrapped")
 
 // Settings stores the wrapped data keys.
 type Settings interface {
@@ -233,7 +233,7 @@ func (c *Keyring) Again(ctx context.Context) (changed bool, err error) {
 		return false, fault.New(fault.StoreTampered, "%s", errNotOurs.Error()).Audited(fault.ReasonStoreTampered).Because(err)
 	case err != nil:
 		behind := fault.Temporary(fault.NotCurrent, fault.ScopeProcess, time.Second,
-			"the newest data key of the database does not open here: the key-encryption key does not answer, or is not that of the other replicas").Because(err)
+			"this replica cannot open the newest data key of the database: the key-encryption key is not available, or differs from that of the other replicas").Because(err)
 		c.behind.Store(behind)
 		c.doubted.Store(true)
 		return false, behind
@@ -285,7 +285,7 @@ func (c *Keyring) Rotate(ctx context.Context) (keyserver.DataKey, error) {
 }
 
 func refused(err error) error {
-	detail := "the key-encryption key does not answer, so that no data key can be made"
+	detail := "the KMS provider of the key-encryption key is not available, so no data key can be created; try again later"
 	if saysNo(err) {
 		detail = anotherKey + "; nothing was changed"
 	}
@@ -409,7 +409,7 @@ func isRemote(err error) bool {
 }
 
 // ErrAway is wrapped when a KMS provider is unavailable.
-var ErrAway = errors.New("the key management service cannot be asked now")
+var ErrAway = errors.New("the key management service is not available")
 
 // remote returns an error with the code of a provider's error, without its text, which
 // may contain a URL. Errors of the KMS plugin client keep their text.
@@ -419,7 +419,7 @@ func remote(err error) error {
 	case errors.As(err, &said):
 		return fmt.Errorf("%w: %w", ErrAway, said)
 	case isRemote(err):
-		return fmt.Errorf("%w: it answers %s", ErrAway, gcerrors.Code(err))
+		return fmt.Errorf("%w: it responds with %s", ErrAway, gcerrors.Code(err))
 	}
-	return fmt.Errorf("the key management service answers %s", gcerrors.Code(err))
+	return fmt.Errorf("the key management service responds with %s", gcerrors.Code(err))
 }

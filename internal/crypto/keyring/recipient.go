@@ -13,7 +13,7 @@ import (
 )
 
 // ErrNoEncryption is wrapped when a certificate's key can sign but not decrypt.
-var ErrNoEncryption = errors.New("the certificate's key cannot decrypt: use RSA or EC on P-256, P-384 or P-521")
+var ErrNoEncryption = errors.New("the key of the certificate cannot be used for encryption; use RSA, or EC on P-256, P-384 or P-521")
 
 // x5tS256 is the header that names the recipient's certificate (RFC 7516, section 4.1.8).
 const x5tS256 = "x5t#S256"
@@ -43,11 +43,11 @@ func SealFor(recipient *x509.Certificate, plain []byte) (jwe, algorithm string, 
 	}
 	object, err := encrypter.Encrypt(plain)
 	if err != nil {
-		return "", "", errors.New("encrypt the key for a recipient: the JOSE library refused")
+		return "", "", errors.New("encrypt the key for a recipient: the JOSE library failed")
 	}
 	jwe, err = object.CompactSerialize()
 	if err != nil {
-		return "", "", fmt.Errorf("spell the encrypted key: %w", err)
+		return "", "", fmt.Errorf("encode the encrypted key: %w", err)
 	}
 	return jwe, string(to.Algorithm), nil
 }

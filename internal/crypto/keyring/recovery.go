@@ -34,14 +34,14 @@ type recovery struct {
 func WriteRecovery(ctx context.Context, keeper *Keeper, setting func(ctx context.Context, name string) ([]byte, error), recipient string, out io.Writer) ([]keyserver.ID, error) {
 	recipients, err := age.ParseRecipients(bytes.NewReader([]byte(recipient)))
 	if err != nil || len(recipients) != 1 {
-		return nil, errors.New("--recipient is not a recipient of age: it begins with age1")
+		return nil, errors.New("--recipient: not an age recipient; it must begin with age1")
 	}
 	stored, err := setting(ctx, dataKeySetting)
 	if err != nil {
 		return nil, fmt.Errorf("read the data keys: %w", err)
 	}
 	if !isRing(stored) {
-		return nil, errors.New("the database has a data key of an older version: start the server once with this one")
+		return nil, errors.New("the database has a data key of an older version; start the server of this version once")
 	}
 	k := keepers{keeper, nil}
 	r, err := openRing(ctx, k, stored, nil)
@@ -91,7 +91,7 @@ func Recover(ctx context.Context, file, identity io.Reader, keeper *Keeper, sett
 	}
 	var in storedRing
 	if !isRing(stored) || json.Unmarshal(stored, &in) != nil {
-		return errors.New("the database has no data keys of this version, and a recovery file opens no others")
+		return errors.New("the database has no data keys of this version; a recovery file cannot open others")
 	}
 	r := &ring{stored: stored, generation: in.Generation, sealed: true}
 	copy(r.label[:], held.Label)
@@ -107,7 +107,7 @@ func Recover(ctx context.Context, file, identity io.Reader, keeper *Keeper, sett
 		}
 		key, ok := held.Keys[entry.ID]
 		if !ok || len(key) != dataKeyLen {
-			return fmt.Errorf("the recovery file does not hold the data key %s of this database: it is of another one, or was written before that was made; nothing was changed", entry.ID)
+			return fmt.Errorf("the recovery file does not contain the data key %s of this database: it belongs to another database, or is older than the data key; nothing was changed", entry.ID)
 		}
 		defer clear(key)
 		if err := k.prepare(key); err != nil {
@@ -135,7 +135,7 @@ func Recover(ctx context.Context, file, identity io.Reader, keeper *Keeper, sett
 	}
 	replaced, err := settings.ReplaceSetting(ctx, dataKeySetting, stored, n.stored)
 	if err == nil && !replaced {
-		err = errors.New("the data keys were changed by another process meanwhile; stop every server first")
+		err = errors.New("another process has changed the data keys at the same time; stop every server, and try again")
 	}
 	return err
 }
@@ -143,17 +143,17 @@ func Recover(ctx context.Context, file, identity io.Reader, keeper *Keeper, sett
 func readRecovery(file, identity io.Reader) (recovery, error) {
 	identities, err := age.ParseIdentities(io.LimitReader(identity, maxRecovery))
 	if err != nil {
-		return recovery{}, errors.New("--identity is not a file with an identity of age: a line of it begins with AGE-SECRET-KEY-") // err may contain the identity
+		return recovery{}, errors.New("--identity: the file has no age identity; it must have a line that begins with AGE-SECRET-KEY-") // err may contain the identity
 	}
 	opened, err := age.Decrypt(io.LimitReader(file, maxRecovery), identities...)
 	if err != nil {
-		return recovery{}, errors.New("--recovery does not open with that identity: it is for another recipient, or damaged")
+		return recovery{}, errors.New("--recovery: the file cannot be decrypted with this identity; it is for another recipient, or damaged")
 	}
 	text, err := io.ReadAll(io.LimitReader(opened, maxRecovery))
 	defer clear(text)
 	var held recovery
 	if err != nil || json.Unmarshal(text, &held) != nil || held.Version != recoveryVersion || len(held.Label) != labelLen {
-		return recovery{}, errors.New("--recovery is not a recovery file of this program, or was damaged")
+		return recovery{}, errors.New("--recovery: the file is not a recovery file of this program, or is damaged")
 	}
 	return held, nil
 }

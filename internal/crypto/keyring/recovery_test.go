@@ -44,7 +44,7 @@ func TestRecovery(t *testing.T) {
 	}{
 		"another identity":         {file, stranger.String(), "another recipient"},
 		"no identity":              {file, "hunter2", "--identity"},
-		"before the last rotation": {early, identity.String(), "does not hold the data key"},
+		"before the last rotation": {early, identity.String(), "does not contain the data key"},
 		"cut":                      {cut, identity.String(), "--recovery"},
 		"nothing":                  {nil, identity.String(), "--recovery"},
 	} {

@@ -208,7 +208,7 @@ func (r *ring) forget() {
 func isRing(stored []byte) bool { return bytes.HasPrefix(stored, []byte(`{"version":`)) }
 
 // errNotOurs is wrapped for a ring that no key server wrote.
-var errNotOurs = errors.New("the data keys in the database were not written by this key server: put the setting dataKey back from a backup")
+var errNotOurs = errors.New("the data keys in the database were not written by this key server; restore the setting dataKey from a backup")
 
 // openRing opens the stored data keys. Data keys that are in known are not unwrapped
 // again.

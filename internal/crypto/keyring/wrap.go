@@ -58,7 +58,7 @@ func (c *Keyring) Unwrap(key keyserver.ID, system keyserver.SystemID, wrapped []
 			return nil, err
 		}
 		if under = c.ring.Load().find(id); under == nil {
-			return nil, fmt.Errorf("key %s is under the data key %s, which is not there: %w", key, id, ErrDamaged)
+			return nil, fmt.Errorf("key %s is encrypted by the data key %s, which is missing: %w", key, id, ErrDamaged)
 		}
 	}
 	plain, err := under.aead.Open(nil, nil, wrapped[prefix:], boundTo(wrapped[:prefix], key, system))

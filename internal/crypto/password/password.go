@@ -43,14 +43,14 @@ const (
 
 var (
 	errFormat = errors.New("the stored password hash is malformed")
-	errCost   = errors.New("the cost of a password hash is out of bounds")
+	errCost   = errors.New("the cost parameters of a password hash are outside the allowed range")
 )
 
 // Hash returns the encoded hash of a password with a new salt.
 func (c Cost) Hash(ctx context.Context, password string, random io.Reader) (string, error) {
 	salt := make([]byte, saltLen)
 	if _, err := io.ReadFull(random, salt); err != nil {
-		return "", fmt.Errorf("draw a salt: %w", err)
+		return "", fmt.Errorf("generate a salt: %w", err)
 	}
 	return c.hash(ctx, password, salt)
 }

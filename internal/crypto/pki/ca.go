@@ -33,15 +33,15 @@ func extensionName(id asn1.ObjectIdentifier) string {
 func CheckCA(cert *x509.Certificate) error {
 	switch unknown := cert.UnhandledCriticalExtensions; {
 	case !cert.BasicConstraintsValid || !cert.IsCA:
-		return errors.New("it is not a CA certificate: its basicConstraints do not say CA")
+		return errors.New("it is not a CA certificate: its basicConstraints do not allow it")
 	case cert.KeyUsage != 0 && cert.KeyUsage&x509.KeyUsageCertSign == 0:
 		return errors.New("its keyUsage lacks keyCertSign, so it may not sign certificates")
 	case len(unknown) > 0:
 		// The parser can check only some kinds of names in a name constraint.
-		return fmt.Errorf("its critical extension %s has a content that cannot be checked; use a CA without it", extensionName(unknown[0]))
+		return fmt.Errorf("the content of its critical extension %s cannot be checked; use a CA without this extension", extensionName(unknown[0]))
 	case len(cert.ExtKeyUsage)+len(cert.UnknownExtKeyUsage) > 0 &&
 		!slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageClientAuth) && !slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageAny):
-		return errors.New("its extension extKeyUsage (2.5.29.37) lacks clientAuth, so none of its certificates authenticates a client")
+		return errors.New("its extension extKeyUsage (2.5.29.37) lacks clientAuth, so its certificates cannot authenticate a client")
 	}
 	return CheckStrength(cert)
 }

@@ -29,7 +29,7 @@ func EncodeChain(certs ...*x509.Certificate) ([]byte, error) {
 	}
 	der, err := pkcs7.DegenerateCertificate(raw)
 	if err != nil {
-		return nil, fmt.Errorf("spell a certificate chain: %w", err)
+		return nil, fmt.Errorf("encode a certificate chain: %w", err)
 	}
 	return der, nil
 }
@@ -62,11 +62,11 @@ func ParseChain(der []byte) (Chain, error) {
 		case c.Leaf == nil:
 			c.Leaf = cert
 		default:
-			return Chain{}, errors.New("the chain has more than one certificate that is no CA certificate")
+			return Chain{}, errors.New("the chain has more than one certificate that is not a CA certificate")
 		}
 	}
 	if c.Leaf == nil {
-		return Chain{}, errors.New("the chain has no server certificate, only CA certificates or none")
+		return Chain{}, errors.New("the chain has no server certificate")
 	}
 	return c, nil
 }
@@ -85,7 +85,7 @@ func (c Chain) Verify(trusted []*x509.Certificate, now time.Time) error {
 		return fmt.Errorf("the server certificate is valid from %s until %s, not now",
 			c.Leaf.NotBefore.UTC().Format(time.RFC3339), c.Leaf.NotAfter.UTC().Format(time.RFC3339))
 	case errors.As(err, &unknown):
-		return fmt.Errorf("its issuing CA %s is not trusted here; add that CA first: %s", SlashName(c.Leaf.Issuer), certtext.Cause(err))
+		return fmt.Errorf("its issuing CA %s is not trusted by this key server; add that CA first: %s", SlashName(c.Leaf.Issuer), certtext.Cause(err))
 	default:
 		return fmt.Errorf("the chain cannot be verified: %s", certtext.Cause(err))
 	}

@@ -31,13 +31,13 @@ const (
 func ParseRequest(der []byte) (*x509.CertificateRequest, error) {
 	req, err := certtext.Request(der)
 	if err != nil {
-		return nil, fmt.Errorf("what was sent %w", err)
+		return nil, fmt.Errorf("the content %w", err)
 	}
 	if err := checkKey(req.PublicKey); err != nil {
 		return nil, err
 	}
 	if err := req.CheckSignature(); err != nil {
-		return nil, errors.New("the request's signature is not by the key that it names")
+		return nil, errors.New("the signature of the request does not match its public key")
 	}
 	if err := CheckSubject(SlashName(req.Subject)); err != nil {
 		return nil, err
@@ -69,9 +69,9 @@ func (ca Identity) IssueClient(req *x509.CertificateRequest, validity time.Durat
 	}
 	switch {
 	case bytes.Equal(req.RawSubject, ca.Certificate.RawSubject):
-		return nil, errors.New("the subject is that of the CA itself")
+		return nil, errors.New("the subject is the subject of the CA; use another one")
 	case until.After(end):
-		return nil, fmt.Errorf("the certificate would outlive the CA, which ends on %s", end.UTC().Format(time.DateOnly))
+		return nil, fmt.Errorf("the certificate would be valid longer than the CA, which expires on %s; choose a shorter validity", end.UTC().Format(time.DateOnly))
 	case !now.Before(end):
 		return nil, errExpiredCA
 	}
@@ -123,7 +123,7 @@ var broken = []x509.SignatureAlgorithm{x509.MD2WithRSA, x509.MD5WithRSA, x509.SH
 // also of a CA. Each error is one sentence for the user.
 func CheckStrength(cert *x509.Certificate) error {
 	if slices.Contains(broken, cert.SignatureAlgorithm) {
-		return fmt.Errorf("it is signed with %s, which can be forged: have it signed over SHA-256 or longer", cert.SignatureAlgorithm)
+		return fmt.Errorf("it is signed with %s, which can be forged; sign it with SHA-256 or a longer hash", cert.SignatureAlgorithm)
 	}
 	return checkKey(cert.PublicKey)
 }
@@ -132,18 +132,18 @@ func checkKey(key any) error {
 	switch k := key.(type) {
 	case *rsa.PublicKey:
 		if n := k.N.BitLen(); n < minRSABits || n > maxRSABits {
-			return fmt.Errorf("an RSA key must have %d to %d bits, and this one has %d", minRSABits, maxRSABits, n)
+			return fmt.Errorf("an RSA key must have %d to %d bits, but this one has %d", minRSABits, maxRSABits, n)
 		}
 		return nil
 	case *ecdsa.PublicKey:
 		if n := k.Params().BitSize; n < 256 {
-			return fmt.Errorf("an EC key must have at least 256 bits, and this one has %d", n)
+			return fmt.Errorf("an EC key must have at least 256 bits, but this one has %d", n)
 		}
 		return nil
 	case ed25519.PublicKey:
 		return nil
 	default:
-		return errors.New("the public key is of a kind that is not supported: use RSA, EC or Ed25519")
+		return errors.New("the type of the public key is not supported; use RSA, EC or Ed25519")
 	}
 }
 
@@ -152,11 +152,11 @@ func checkKey(key any) error {
 func CheckSubject(slash string) error {
 	switch {
 	case slash == "":
-		return errors.New("the subject is empty and names nobody")
+		return errors.New("the subject is empty")
 	case len(slash) > maxSubject:
-		return fmt.Errorf("the subject is longer than %d bytes", maxSubject)
+		return fmt.Errorf("the subject must be at most %d bytes long", maxSubject)
 	case !keyserver.Printable(slash):
-		return errors.New("the subject has a character that cannot be shown")
+		return errors.New("the subject has a character that cannot be displayed")
 	}
 	return nil
 }

@@ -26,23 +26,23 @@ type CRL struct {
 func ParseCRL(der []byte, now time.Time) (CRL, error) {
 	list, err := certtext.RevocationList(der)
 	if err != nil {
-		return CRL{}, fmt.Errorf("what was sent %w", err)
+		return CRL{}, fmt.Errorf("the content %w", err)
 	}
 	if hasCritical(list.Extensions) {
-		return CRL{}, errors.New("the list has a critical extension that is not understood: a delta or a partial list; send the complete one")
+		return CRL{}, errors.New("the revocation list has an unknown critical extension, as a delta or partial list has; send the complete list")
 	}
 	for _, e := range list.RevokedCertificateEntries {
 		if hasCritical(e.Extensions) {
-			return CRL{}, errors.New("an entry of the list has a critical extension that is not understood: an indirect list; send the issuer's own")
+			return CRL{}, errors.New("an entry of the revocation list has an unknown critical extension, as in an indirect list; send the list of the issuer itself")
 		}
 	}
 	switch {
 	case list.NextUpdate.IsZero():
-		return CRL{}, errors.New("the list has no nextUpdate, so nobody could tell when it is stale")
+		return CRL{}, errors.New("the revocation list has no nextUpdate, so its expiry is unknown; send a list with nextUpdate")
 	case !now.Before(list.NextUpdate):
-		return CRL{}, fmt.Errorf("the list was due for replacement on %s; send the current one", list.NextUpdate.UTC().Format(time.RFC3339))
+		return CRL{}, fmt.Errorf("the revocation list expired on %s (nextUpdate); send the current one", list.NextUpdate.UTC().Format(time.RFC3339))
 	case list.ThisUpdate.After(now.Add(clockSkew)):
-		return CRL{}, fmt.Errorf("the list is of the future: its thisUpdate is %s", list.ThisUpdate.UTC().Format(time.RFC3339))
+		return CRL{}, fmt.Errorf("the thisUpdate of the revocation list, %s, is in the future; check the clocks of the issuer and the key server", list.ThisUpdate.UTC().Format(time.RFC3339))
 	}
 	return CRL{list}, nil
 }

@@ -148,7 +148,7 @@ func sign(template, parent *x509.Certificate, pub crypto.PublicKey, key *ecdsa.P
 func newSerial(random io.Reader) (*big.Int, error) {
 	b := make([]byte, 20)
 	if _, err := io.ReadFull(random, b); err != nil {
-		return nil, fmt.Errorf("draw a serial number: %w", err)
+		return nil, fmt.Errorf("generate a serial number: %w", err)
 	}
 	b[0] &= 0x7f
 	b[len(b)-1] |= 1

@@ -164,7 +164,7 @@ func Digest(rows []*Row) [sha256.Size]byte {
 }
 
 // String hides the key from every formatting verb.
-func (k *Key) String() string { return "key of the rows" }
+func (k *Key) String() string { return "row MAC key" }
 
 // GoString hides the key from %#v.
 func (k *Key) GoString() string { return k.String() }

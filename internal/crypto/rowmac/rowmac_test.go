@@ -161,7 +161,7 @@ func TestKeysAreApart(t *testing.T) {
 	}
 	secret := bytes.Repeat([]byte{1}, 32)
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s"} {
-		if shows := fmt.Sprintf(verb, one); shows != "key of the rows" || strings.Contains(shows, string(secret)) {
+		if shows := fmt.Sprintf(verb, one); shows != "row MAC key" || strings.Contains(shows, string(secret)) {
 			t.Errorf("%s shows %s", verb, shows)
 		}
 	}

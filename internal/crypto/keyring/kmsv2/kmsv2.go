@@ -55,7 +55,7 @@ type Error struct{ Sentence string }
 func (e *Error) Error() string { return e.Sentence }
 
 // errNotIts is returned if the plugin says that it did not wrap the bytes.
-var errNotIts = errors.New("the KMS plugin does not open it")
+var errNotIts = errors.New("the KMS plugin cannot unwrap the data key")
 
 // Keeper is the client of one plugin. It implements the driver of gocloud.dev/secrets.
 type Keeper struct {
@@ -67,7 +67,7 @@ type Keeper struct {
 // Open returns the client of the plugin at a socket. It makes no connection.
 func Open(socket string) (*Keeper, error) {
 	if !path.IsAbs(socket) || path.Clean(socket) != socket || strings.ContainsAny(socket, "?#\x00") {
-		return nil, errors.New("the URL of a KMS plugin is kmsv2:// and the absolute path of its socket, for instance kmsv2:///run/kms/plugin.sock")
+		return nil, errors.New("the URL of a KMS plugin must be kmsv2:// and the absolute path of its socket, for example kmsv2:///run/kms/plugin.sock")
 	}
 	conn, err := grpc.NewClient("unix://"+socket,
 		grpc.WithTransportCredentials(insecure.NewCredentials()), // a local socket; file permissions protect it
@@ -98,18 +98,18 @@ func (k *Keeper) Encrypt(ctx context.Context, plain []byte) ([]byte, error) {
 	}
 	switch {
 	case w.KeyID == "" || len(w.KeyID) > maxKeyID:
-		return nil, k.said("wraps under no key id, or one of more than %d bytes", maxKeyID)
+		return nil, k.said("returns no key id for a wrapped key, or one of more than %d bytes", maxKeyID)
 	case len(w.Ciphertext) == 0 || len(w.Ciphertext) > maxCiphertext:
-		return nil, k.said("answers %d bytes of ciphertext, where 1 to %d are", len(w.Ciphertext), maxCiphertext)
+		return nil, k.said("returns %d bytes of ciphertext, but 1 to %d are allowed", len(w.Ciphertext), maxCiphertext)
 	case annotations > maxAnnotations:
-		return nil, k.said("answers %d bytes of annotations, where at most %d are", annotations, maxAnnotations)
+		return nil, k.said("returns %d bytes of annotations, but at most %d are allowed", annotations, maxAnnotations)
 	case bytes.Contains(w.Ciphertext, plain):
-		return nil, k.said("answers what it was to wrap")
+		return nil, k.said("returns the data key unencrypted")
 	}
 	again, err := k.decrypt(ctx, w)
 	defer clear(again)
 	if errors.Is(err, errNotIts) || err == nil && !bytes.Equal(again, plain) {
-		return nil, k.said("does not open what it has just wrapped")
+		return nil, k.said("cannot unwrap the data key that it has just wrapped")
 	}
 	if err != nil {
 		return nil, err
@@ -154,11 +154,11 @@ func (k *Keeper) Healthy(ctx context.Context) error {
 	case err != nil:
 		return k.failed("its status", err)
 	case s.GetVersion() != "v2" && s.GetVersion() != "v2beta1":
-		return k.said("speaks version %.20q of the protocol, and this program speaks v2", s.GetVersion())
+		return k.said("uses version %.20q of the protocol, but this program requires v2", s.GetVersion())
 	case s.GetHealthz() != "ok":
-		return k.said("says that it is not well: %.100q", s.GetHealthz())
+		return k.said("reports that it is not healthy: %.100q", s.GetHealthz())
 	case s.GetKeyId() == "" || len(s.GetKeyId()) > maxKeyID:
-		return k.said("has no key id, or one of more than %d bytes", maxKeyID)
+		return k.said("reports no key id, or one of more than %d bytes", maxKeyID)
 	}
 	return nil
 }
@@ -172,9 +172,9 @@ var away = map[codes.Code]bool{
 func (k *Keeper) failed(what string, err error) error {
 	switch code := status.Code(err); code {
 	case codes.Unavailable:
-		return k.said("is not there, or hung up")
+		return k.said("is not running, or has closed the connection")
 	case codes.DeadlineExceeded:
-		return k.said("does not answer (%s)", what)
+		return k.said("does not respond (%s)", what)
 	case codes.Canceled:
 		return context.Canceled
 	default:

@@ -128,10 +128,10 @@ func TestPluginHoldsTheKey(t *testing.T) {
 	if plain, err := first.Unwrap([8]byte{1}, 1, wrapped); err != nil || string(plain) != "key" {
 		t.Errorf("without the plugin: %q, %v", plain, err)
 	}
-	if _, err := first.Rotate(t.Context()); err == nil || !strings.Contains(err.Error(), "does not answer") {
+	if _, err := first.Rotate(t.Context()); err == nil || !strings.Contains(err.Error(), "is not available") {
 		t.Errorf("a new data key without the plugin: %v", err)
 	}
-	if _, err := keyring.New(t.Context(), open(t, filepath.Join(dir, "one")), store); !errors.Is(err, keyring.ErrAway) || !strings.Contains(err.Error(), "is not there") {
+	if _, err := keyring.New(t.Context(), open(t, filepath.Join(dir, "one")), store); !errors.Is(err, keyring.ErrAway) || !strings.Contains(err.Error(), "is not running") {
 		t.Errorf("a start without the plugin: %v", err)
 	}
 	serve(t, filepath.Join(dir, "one"), one)
@@ -184,7 +184,7 @@ func TestAnotherKeyComesBack(t *testing.T) {
 	back := func(p *plugin) error {
 		t.Helper()
 		stop()
-		if _, err := c.Answers(t.Context()); err == nil || !strings.Contains(err.Error(), "does not answer") {
+		if _, err := c.Answers(t.Context()); err == nil || !strings.Contains(err.Error(), "is not available") {
 			t.Errorf("without a plugin: %v", err)
 		}
 		if _, err := c.Rotate(t.Context()); err == nil || !c.Doubted() || c.Doubted() {
@@ -192,7 +192,7 @@ func TestAnotherKeyComesBack(t *testing.T) {
 		}
 		stop = serve(t, socket, p)
 		for range 100 {
-			if _, err = c.Answers(t.Context()); err == nil || !strings.Contains(err.Error(), "does not answer") {
+			if _, err = c.Answers(t.Context()); err == nil || !strings.Contains(err.Error(), "is not available") {
 				break
 			}
 			time.Sleep(100 * time.Millisecond)
@@ -270,13 +270,13 @@ func TestLyingPlugins(t *testing.T) {
 		"much ciphertext":     {&plugin{encrypt: changed(func(a *api.EncryptResponse) { a.Ciphertext = make([]byte, 2000) })}, "2000 bytes"},
 		"endless":             {&plugin{encrypt: changed(func(a *api.EncryptResponse) { a.Ciphertext = make([]byte, 1<<20) })}, "ResourceExhausted"},
 		"much besides":        {&plugin{encrypt: changed(func(a *api.EncryptResponse) { a.Annotations["b.example"] = make([]byte, 33<<10) })}, "annotations"},
-		"wraps nothing":       {&plugin{key: 0}, "what it was to wrap"},
+		"wraps nothing":       {&plugin{key: 0}, "data key unencrypted"},
 		"another ciphertext":  {&plugin{key: 1, encrypt: changed(func(a *api.EncryptResponse) { a.Ciphertext[0] = 9 })}, "just wrapped"},
 		"opens something":     {&plugin{key: 1, decrypt: func(b []byte) ([]byte, error) { return b[1:], nil }}, "just wrapped"},
 		"refuses":             {&plugin{encrypt: func(*api.EncryptResponse) (*api.EncryptResponse, error) { return nil, errors.New("secret token") }}, "Unknown"},
-		"hangs":               {&plugin{encrypt: func(*api.EncryptResponse) (*api.EncryptResponse, error) { time.Sleep(8 * time.Second); return nil, nil }}, "does not answer"},
+		"hangs":               {&plugin{encrypt: func(*api.EncryptResponse) (*api.EncryptResponse, error) { time.Sleep(8 * time.Second); return nil, nil }}, "does not respond"},
 		"may not be asked":    {&plugin{decrypt: func([]byte) ([]byte, error) { return nil, status.Error(codes.PermissionDenied, "") }, key: 1}, "PermissionDenied"},
-		"hangs at its status": {&plugin{status: func() (*api.StatusResponse, error) { time.Sleep(8 * time.Second); return nil, nil }}, "does not answer"},
+		"hangs at its status": {&plugin{status: func() (*api.StatusResponse, error) { time.Sleep(8 * time.Second); return nil, nil }}, "does not respond"},
 	} {
 		t.Run(reason, func(t *testing.T) {
 			t.Parallel()

@@ -77,15 +77,15 @@ func TestDamage(t *testing.T) {
 		"CutBase64":         {begin + body[:30] + "\n" + end + good, "line 3: the base64 of the block that begins on line 1"},
 		"StrayBits":         {begin + "AAAAAAAAAAF=\n" + end + good, "line 3: the base64"},
 		"Empty":             {begin + end + good, "line 2: the block that begins on line 1 is empty"},
-		"OtherEnd":          {begin + body + "-----END X509 CRL-----\n" + good, "another type"},
+		"OtherEnd":          {begin + body + "-----END X509 CRL-----\n" + good, "differs from the BEGIN line"},
 		"DamagedEnd":        {begin + body + "-----END CERTIFICATE----\n" + good, "a BEGIN or END line is damaged"},
 		"DamagedBegin":      {"----BEGIN CERTIFICATE-----\n" + body + end + good, "line 1: a BEGIN or END line is damaged"},
 		"LowerCase":         {strings.ToLower(begin) + body + end + good, "line 1: a BEGIN or END line is damaged"},
 		"EnDashes":          {"–––BEGIN CERTIFICATE–––\n" + body + "–––END CERTIFICATE–––\n" + good, "line 1: a BEGIN or END line is damaged"},
 		"LostBreaks":        {strings.ReplaceAll(good, "\n", " "), "line 1: a BEGIN or END line is damaged"},
 		"EscapedBreaks":     {strings.ReplaceAll(good, "\n", `\n`), "line 1: a BEGIN or END line is damaged"},
-		"NoBegin":           {body + end + good, "line 1: base64 stands outside of a block"},
-		"NoBoundary":        {good + body, "base64 stands outside of a block"},
+		"NoBegin":           {body + end + good, "line 1: base64 is outside of a block"},
+		"NoBoundary":        {good + body, "base64 is outside of a block"},
 		"BlockAndCharacter": {"x" + good, "line 1: a BEGIN or END line is damaged"},
 		"EndAlone":          {end + good, "line 1: an END line has no BEGIN line"},
 		"Encrypted":         {strings.Replace(good, "\n", "\nProc-Type: 4,ENCRYPTED\n\n", 1), "line 2: the block is encrypted"},
@@ -148,11 +148,11 @@ func TestOne(t *testing.T) {
 		}
 	}
 	for says, text := range map[string]string{
-		"is not a PEM block of type X509 CRL: line 3: the base64":                                                          damaged + good,
-		"is not a PEM block of type X509 CRL: line 1: the block is of type CERTIFICATE, not X509 CRL":                      block("CERTIFICATE", der),
-		"is not a PEM block of type X509 CRL: line 1: the block is of another type than X509 CRL":                          block("hunter2", der),
-		"holds more than one PEM block: the second begins on line 5":                                                       good + "\n" + good,
-		"is not a PEM block of type X509 CRL: line 1: a BEGIN or END line is damaged, or does not stand alone on its line": "----BEGIN X509 CRL",
+		"is not a PEM block of type X509 CRL: line 3: the base64":                                                           damaged + good,
+		"is not a PEM block of type X509 CRL: line 1: the block is of type CERTIFICATE, not X509 CRL":                       block("CERTIFICATE", der),
+		"is not a PEM block of type X509 CRL: line 1: the type of the block is not X509 CRL":                                block("hunter2", der),
+		"holds more than one PEM block: the second begins on line 5":                                                        good + "\n" + good,
+		"is not a PEM block of type X509 CRL: line 1: a BEGIN or END line is damaged, or has other text before or after it": "----BEGIN X509 CRL",
 	} {
 		if got, err := Object([]byte(text), CRLType); err == nil || !strings.HasPrefix(err.Error(), says) {
 			t.Errorf("%x, %v; want %q", got, err, says)

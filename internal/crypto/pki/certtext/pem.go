@@ -19,7 +19,7 @@ type Block struct {
 // that looks like one, because the text is untrusted.
 func (b Block) unexpected(want string) error {
 	if !plainLabel.MatchString(b.Type) {
-		return fmt.Errorf("line %d: the block is of another type than %s", b.Line, want)
+		return fmt.Errorf("line %d: the type of the block is not %s", b.Line, want)
 	}
 	return fmt.Errorf("line %d: the block is of type %s, not %s", b.Line, b.Type, want)
 }
@@ -102,7 +102,7 @@ func (r *reader) line(line []byte, number int) error {
 	}
 	switch {
 	case isAlmost(line):
-		return errors.New("a BEGIN or END line is damaged, or does not stand alone on its line")
+		return errors.New("a BEGIN or END line is damaged, or has other text before or after it")
 	case r.open == nil:
 		return comment(line)
 	case bytes.HasPrefix(line, []byte("Proc-Type:")):
@@ -124,7 +124,7 @@ func (r *reader) line(line []byte, number int) error {
 
 func (r *reader) begin(label string, number int) error {
 	if r.open != nil {
-		return fmt.Errorf("another block begins, and the block that begins on line %d has no END line", r.open.Line)
+		return fmt.Errorf("another block begins, but the block that begins on line %d has no END line", r.open.Line)
 	}
 	r.open, r.body = &Block{Type: label, Line: number}, nil
 	return nil
@@ -135,7 +135,7 @@ func (r *reader) end(label string) error {
 	case r.open == nil:
 		return errors.New("an END line has no BEGIN line")
 	case label != r.open.Type:
-		return fmt.Errorf("the END line is of another type than the BEGIN line on line %d", r.open.Line)
+		return fmt.Errorf("the type of the END line differs from the BEGIN line on line %d", r.open.Line)
 	case len(r.body) == 0:
 		return fmt.Errorf("the block that begins on line %d is empty", r.open.Line)
 	}
@@ -159,7 +159,7 @@ func comment(line []byte) error {
 		}
 	}
 	if stray.Match(line) {
-		return errors.New("base64 stands outside of a block; its BEGIN line is missing or damaged")
+		return errors.New("base64 is outside of a block; its BEGIN line is missing or damaged")
 	}
 	return nil
 }
