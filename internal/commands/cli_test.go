@@ -58,7 +58,7 @@ func TestOneLine(t *testing.T) {
 // TestCauses: the last line of a command and each line of the log include the causes of errors, at
 // any depth of wrapping.
 func TestCauses(t *testing.T) {
-	err := fmt.Errorf("start: %w", fault.New(fault.StoreUnavailable, "the database does not answer; try again").Because(errors.New("SQLSTATE 25006")))
+	err := fmt.Errorf("start: %w", fault.New(fault.StoreUnavailable, "the database does not respond; try again").Because(errors.New("SQLSTATE 25006")))
 	if got := program.OneLine(err); !strings.HasSuffix(got, "try again: SQLSTATE 25006") {
 		t.Error(got)
 	}

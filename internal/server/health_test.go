@@ -91,7 +91,7 @@ func TestStartOnAFullVolume(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = server.Start(t.Context(), config)
-	if err == nil || !strings.Contains(err.Error(), "the volume of --data-dir has 0 MiB free: make 32 MiB of room") {
+	if err == nil || !strings.Contains(err.Error(), "the volume of --data-dir has 0 MiB free: free 32 MiB") {
 		t.Fatalf("without room: %v", err)
 	}
 	rig.Must(t, os.Remove(filler))

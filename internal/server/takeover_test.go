@@ -40,7 +40,7 @@ func TestASecondStartWaitsForTheFirst(t *testing.T) {
 		s, err := server.Start(t.Context(), second)
 		start <- started{s, err}
 	}()
-	rig.Soon(t, "it says that it waits", func() bool { return strings.Contains(says.String(), "this one waits for its end") })
+	rig.Soon(t, "it says that it waits", func() bool { return strings.Contains(says.String(), "this process waits until") })
 	asked := make(chan error, 1)
 	go func() {
 		c := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS13}, DisableKeepAlives: true}}

@@ -72,7 +72,7 @@ func TestMigrateAfterKills(t *testing.T) {
 	}
 
 	url, _ = halfway(t, dir, syscall.SIGKILL)
-	if out, err := run(t, "serve", "--data-dir", dir, "--database-url", url, "--listen", "127.0.0.1:0", "--external-listen", ""); err == nil || !strings.Contains(out, "is not whole") {
+	if out, err := run(t, "serve", "--data-dir", dir, "--database-url", url, "--listen", "127.0.0.1:0", "--external-listen", ""); err == nil || !strings.Contains(out, "is incomplete") {
 		t.Errorf("it is served from: %v\n%s", err, out)
 	}
 	again, err := built.Serve(dir, "--log-level", "error") // the source is as it was

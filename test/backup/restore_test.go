@@ -93,7 +93,7 @@ func TestWhatIsTakenOfAPlace(t *testing.T) {
 		t.Run(name+" of somebody else", func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "new")
 			out, err := run(t, k.args(from, dir, "--key", other.key)...)
-			if err == nil || !strings.Contains(out, "of another key server, or somebody else has made it") {
+			if err == nil || !strings.Contains(out, "the backup was not made by the expected key server") {
 				t.Errorf("%v\n%s", err, out)
 			}
 			if left, _ := os.ReadDir(dir); len(left) > 0 {
@@ -252,7 +252,7 @@ func TestSentencesOfARestore(t *testing.T) {
 		dir := t.TempDir()
 		rig.Must(t, os.WriteFile(filepath.Join(dir, "notes"), nil, 0o600))
 		for _, from := range []string{k.place, k.replica} {
-			if out, err := run(t, k.args(from, dir)...); err == nil || !strings.Contains(out, "is not empty: it holds notes") || strings.Count(out, "\n") != 1 {
+			if out, err := run(t, k.args(from, dir)...); err == nil || !strings.Contains(out, "is not empty: it contains notes") || strings.Count(out, "\n") != 1 {
 				t.Errorf("%v\n%s", err, out)
 			}
 		}

@@ -446,7 +446,7 @@ func TestBelowTheFloor(t *testing.T) {
 		func() error { _, err := present.Run(append([]string{"doctor"}, s.state...)...); return err },
 	} {
 		err := start()
-		if err == nil || !strings.Contains(err.Error(), newer+", and this program, release "+version.String()) || !strings.Contains(err.Error(), "use release "+nextRelease+" or later") {
+		if err == nil || !strings.Contains(err.Error(), newer+", but this program, release "+version.String()) || !strings.Contains(err.Error(), "use release "+nextRelease+" or later") {
 			t.Errorf("got %v", err)
 		}
 	}

@@ -166,10 +166,10 @@ func TestWhatIsRefused(t *testing.T) {
 			rig.Must(t, err)
 			t.Cleanup(func() { _ = store.Close() })
 		}},
-		"an older version": {"start the server once to bring it up to date", func(t *testing.T, h *house, _ *migrate.Options) {
+		"an older version": {"start the server once to migrate it", func(t *testing.T, h *house, _ *migrate.Options) {
 			h.alter(t, `DELETE FROM keyserver_schema WHERE version_id = (SELECT max(version_id) FROM keyserver_schema)`)
 		}},
-		"a newer version": {"move it with the program of the release that it is of", func(t *testing.T, h *house, _ *migrate.Options) {
+		"a newer version": {"to move it, use the program of the newer release", func(t *testing.T, h *house, _ *migrate.Options) {
 			h.alter(t, `INSERT INTO keyserver_schema (version_id, is_applied) SELECT max(version_id) + 1, 1 FROM keyserver_schema`)
 		}},
 		"another key-encryption key": {"does not open this database's data key", func(t *testing.T, _ *house, o *migrate.Options) { o.Keeper = keeper(t, otherKEK) }},

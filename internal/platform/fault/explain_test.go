@@ -9,8 +9,8 @@ import (
 )
 
 func TestExplain(t *testing.T) {
-	away := fault.New(fault.StoreUnavailable, "the database does not answer; try again").Because(errors.New("connection refused"))
-	const text = "STORE_UNAVAILABLE: the database does not answer; try again"
+	away := fault.New(fault.StoreUnavailable, "the database does not respond; try again").Because(errors.New("connection refused"))
+	const text = "STORE_UNAVAILABLE: the database does not respond; try again"
 	for want, err := range map[string]error{
 		"plain":                                   errors.New("plain"),
 		text + ": connection refused":             away,

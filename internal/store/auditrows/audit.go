@@ -14,7 +14,7 @@ import (
 // ClaimChain implements audit.Store.
 func (t *Trail) ClaimChain(ctx context.Context) (audit.Chain, error) {
 	if t.db.ReadOnly() {
-		return nil, errors.New("the database is open for reading only")
+		return nil, errors.New("the database is open read-only")
 	}
 	if err := t.reads.checkTrail(ctx); err != nil {
 		return nil, err
@@ -36,15 +36,15 @@ func (r Reads) checkTrail(ctx context.Context) error {
 	case err != nil:
 		return err
 	case counter < last || counter > maxSeq:
-		what = fmt.Sprintf("its last row is %d, and the table sequences says %d", last, counter)
+		what = fmt.Sprintf("its last row is %d, but the table sequences says %d", last, counter)
 	case last > 0 && chains == 0:
 		what = "the table audit_chains has no chain"
 	case extents != 1:
-		what = "the table audit_extent does not say where it begins"
+		what = "the table audit_extent does not name the first row"
 	default:
 		return nil
 	}
-	return sqldb.Refuse(sqldb.ErrUnusable, "the audit trail in the database is not as this key server left it: %s; put the database back from a backup", what)
+	return sqldb.Refuse(sqldb.ErrUnusable, "the audit log in the database was changed by another program: %s; restore the database from a backup", what)
 }
 
 func appendAuditRow(args []any, e *keyserver.AuditEntry) []any {

@@ -65,7 +65,7 @@ func (r Reads) isHere(ctx context.Context, seq int64) error {
 }
 
 func archived(seq, first int64) error {
-	return fault.New(fault.Archived, "row %d is not in the database any more, whose first row is %d: it is in the segment %s of the audit archive; read it with keyserver-operator audit show --archive",
+	return fault.New(fault.Archived, "row %d is no longer in the database, which begins at row %d; it is in the segment %s of the audit archive: read it with keyserver-operator audit show --archive",
 		seq, first, audit.Segment(seq)).Audited(fault.ReasonObjectNotFound)
 }
 

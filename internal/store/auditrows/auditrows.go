@@ -95,7 +95,7 @@ func New(db *sqldb.DB, o Options) *Trail {
 	case *postgres.Database:
 		t.kind = shared{t, d}
 	default:
-		panic(fmt.Sprintf("no audit log is kept in %T", d))
+		panic(fmt.Sprintf("%T cannot store an audit log", d))
 	}
 	db.Attach(sqldb.Backlog{Trouble: t.trouble, Release: t.release})
 	return t

@@ -45,7 +45,7 @@ func (f *filler) begin(ctx context.Context) (reached, error) {
 		hit, err := in.Exec(ctx, `UPDATE audit_journal SET id = $1, life = $2, block = $3, open = 1 WHERE open = 0`,
 			f.id[:], journal.Start.Life, journal.Start.Block)
 		if err == nil && hit != 1 {
-			err = errors.New("the database has its journal already")
+			err = errors.New("the database has a journal already")
 		}
 		if err != nil {
 			return err
@@ -66,7 +66,7 @@ func (f *filler) commit(ctx context.Context, from, to reached, rows []keyserver.
 			return err
 		}
 		if now != from || id != f.id {
-			return fmt.Errorf("the trail in the database ends at row %d, and in the memory of this process at %d: somebody else wrote to it", now.seq, from.seq)
+			return fmt.Errorf("the audit log in the database ends at row %d, but this process has written up to row %d: another process changed it", now.seq, from.seq)
 		}
 		for part := range slices.Chunk(rows, f.trail.insertRows.Sizes[0].Rows) {
 			f.args = f.args[:0]
@@ -133,10 +133,10 @@ func follows(rows []keyserver.AuditEntry, end reached, groups []journal.Group) (
 }
 
 // wayOut is the end of error messages about an unusable journal: the possible remedies.
-const wayOut = "; put both back as they were beside each other, or give up the rows that only the journal had: keyserver-operator audit discard-journal"
+const wayOut = "; restore the database and its journal from the same copy, or discard the rows that only the journal has: keyserver-operator audit discard-journal"
 
 var errNoJournal = sqldb.Refuse(sqldb.ErrUnusable,
-	"the database does not say which audit journal is its own: somebody took that out of the table audit_journal; put the database back from a backup")
+	"the database does not name its audit journal: the row in the table audit_journal was deleted; restore the database from a backup")
 
 // recoverRows implements kind. It fills the tables from the journal of a process that was
 // not stopped properly.
@@ -182,7 +182,7 @@ func (e embedded) replay(ctx context.Context) error {
 		var to reached
 		rows, to, err = follows(rows[:0], end, groups[:n])
 		if err != nil {
-			return sqldb.Refuse(sqldb.ErrUnusable, "the audit journal beside the database is not of it: %s%s", err, wayOut)
+			return sqldb.Refuse(sqldb.ErrUnusable, "the audit journal does not belong to the database: %s%s", err, wayOut)
 		}
 		if err := f.commit(ctx, end, to, rows); err != nil {
 			return err
@@ -190,7 +190,7 @@ func (e embedded) replay(ctx context.Context) error {
 		end, groups, all = to, groups[n:], all+len(rows)
 	}
 	if all > 0 {
-		e.db.Options().Logger.Info("audit rows were taken from the journal of a process that was not stopped", "rows", all)
+		e.db.Options().Logger.Info("audit rows were copied from the journal of a process that was not stopped properly", "rows", all)
 	}
 	return f.end(ctx, end)
 }
@@ -213,7 +213,7 @@ func (e embedded) needsNone(id journal.ID, there *journal.Content, end reached) 
 	}
 	groups, err := there.Groups(there.ID, from)
 	if err == nil && len(groups) > 0 {
-		err = fmt.Errorf("the audit journal in %s has rows that are not of the database beside it", e.d.Dir)
+		err = fmt.Errorf("the audit journal in %s has rows that do not belong to the database there", e.d.Dir)
 	}
 	return err
 }
@@ -225,7 +225,7 @@ const discardedSuffix = ".discarded"
 func (e embedded) discard(ctx context.Context) error {
 	name := filepath.Join(e.d.Dir, journal.File)
 	if err := os.Rename(name, name+discardedSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("put the audit journal aside: %w", err)
+		return fmt.Errorf("rename the audit journal: %w", err)
 	}
 	e.opts.Discard()
 	return e.db.WriteAlone(ctx, func(in sqldb.Statements) error {
@@ -246,7 +246,7 @@ func (t *Trail) AppendTail(ctx context.Context, in sqldb.Statements, tail []keys
 	for i := range tail {
 		row := &tail[i]
 		if row.Chain != head.Chain || row.Position != head.Position+1 || row.Seq != seq+1 || !bytes.Equal(row.Previous[:], head.Hash[:]) {
-			return sqldb.Refuse(sqldb.ErrUnusable, "row %d of the audit trail in the backup does not follow row %d", row.Seq, seq)
+			return sqldb.Refuse(sqldb.ErrUnusable, "row %d of the audit log in the backup does not follow row %d", row.Seq, seq)
 		}
 		seq, head.Position, head.Hash = row.Seq, row.Position, row.Hash
 	}

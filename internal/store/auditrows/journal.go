@@ -107,7 +107,7 @@ func (j *journaled) Append(ctx context.Context, after audit.Head, rows []keyserv
 		return err
 	}
 	if after != end.head {
-		return fmt.Errorf("audit chain %d does not end at position %d any more", end.head.Chain, after.Position)
+		return fmt.Errorf("audit chain %d no longer ends at position %d", end.head.Chain, after.Position)
 	}
 	if err := j.trail.db.Dialect().InPlace(); err != nil {
 		return err
@@ -274,10 +274,10 @@ func (j *journaled) trouble() error {
 
 func (j *journaled) report(err error) {
 	if err != nil {
-		j.trail.db.Options().Logger.Error("the database cannot be written; audit rows stay in their journal, until it is full", "error", err, "cause", errors.Unwrap(err))
+		j.trail.db.Options().Logger.Error("the database cannot be written; audit rows stay in their journal until it is full", "error", err, "cause", errors.Unwrap(err))
 		return
 	}
-	j.trail.db.Options().Logger.Info("the database is filled from the audit journal again")
+	j.trail.db.Options().Logger.Info("audit rows are copied from the journal into the database again")
 }
 
 // Release implements audit.Chain. It fills the tables and removes the journal. If it cannot
@@ -307,7 +307,7 @@ func (j *journaled) release() error {
 // directory, so only a second claim on the same store can conflict.
 func (e embedded) claimChain(ctx context.Context) (audit.Chain, error) {
 	if !e.claimed.CompareAndSwap(false, true) {
-		return nil, errors.New("the audit chain has its writer already")
+		return nil, errors.New("the audit chain has a writer already")
 	}
 	// A claim whose Release failed has left its journal.
 	err := e.replay(ctx)

@@ -69,7 +69,7 @@ func (p shared) claimChain(ctx context.Context) (audit.Chain, error) {
 		}
 		return c, nil
 	}
-	return nil, fmt.Errorf("each of the %d audit chains has a live writer", maxLiveChains)
+	return nil, fmt.Errorf("each of the %d audit chains has a running writer", maxLiveChains)
 }
 
 // recoverRows implements kind. There is nothing to recover, because a row is durable in
@@ -180,7 +180,7 @@ func (c *sharedChain) append(ctx context.Context, after audit.Head, rows []keyse
 		return sqldb.ErrLockHeld
 	}
 	if hitNothing(err) {
-		return fmt.Errorf("audit chain %d does not end at position %d any more", c.chain, after.Position)
+		return fmt.Errorf("audit chain %d no longer ends at position %d", c.chain, after.Position)
 	}
 	return c.trail.db.Fail(ctx, err)
 }

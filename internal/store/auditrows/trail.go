@@ -122,7 +122,7 @@ func (e embedded) unfilledNow(ctx context.Context) (audit.Snapshot, []keyserver.
 
 // copyOf is the end of error messages about a journal that does not match a read-only
 // database.
-const copyOf = "; serve refuses that, too. A copy of an embedded database is keyserver.db, and keyserver.db-wal and audit.journal where they are there"
+const copyOf = "; serve refuses it, too. A copy of an embedded database needs keyserver.db, and also keyserver.db-wal and audit.journal if they exist"
 
 // unfilledRows returns the rows that are only in the journal, and the end of the audit log
 // with them. It fails for the same journals as replay.
@@ -151,7 +151,7 @@ func (e embedded) unfilledRows(ctx context.Context) ([]keyserver.AuditEntry, rea
 	}
 	rows, end, err := follows(nil, end, groups)
 	if err != nil {
-		err = sqldb.Refuse(sqldb.ErrUnusable, "the audit journal beside the database is not of it: %s%s", err, copyOf)
+		err = sqldb.Refuse(sqldb.ErrUnusable, "the audit journal does not belong to the database: %s%s", err, copyOf)
 	}
 	return rows, end, err
 }

@@ -169,10 +169,10 @@ func TestWhatIsRefused(t *testing.T) {
 		noted []byte
 		says  string
 	}{
-		"nothing":               {nil, nil, "no backup of this program"},
-		"another file":          {[]byte("a file of somebody else's\n"), nil, "no backup of this program"},
-		"another file for us":   {h.members(t, func([]backup.Member) []backup.Member { return []backup.Member{{Name: "notes"}} }), nil, "no backup of this program"},
-		"its beginning alone":   {h.backup[:100], nil, "no backup of this program"},
+		"nothing":               {nil, nil, "not a backup of this program"},
+		"another file":          {[]byte("a file of somebody else's\n"), nil, "not a backup of this program"},
+		"another file for us":   {h.members(t, func([]backup.Member) []backup.Member { return []backup.Member{{Name: "notes"}} }), nil, "not a backup of this program"},
+		"its beginning alone":   {h.backup[:100], nil, "not a backup of this program"},
 		"a flipped bit":         {flipped(len(h.backup) / 2), nil, "damaged"},
 		"another flipped bit":   {flipped(len(h.backup) - 1), nil, "damaged"},
 		"half of it":            {h.backup[:len(h.backup)/2], nil, "damaged"},

@@ -124,7 +124,7 @@ type Part struct {
 func ParseRecipient(text string) (age.Recipient, error) {
 	recipients, err := age.ParseRecipients(strings.NewReader(text))
 	if err != nil || len(recipients) != 1 || strings.ContainsAny(text, "\r\n") {
-		return nil, fault.New(fault.BadRequest, "recipient is not a recipient of age: it begins with age1, and age-keygen -y shows it")
+		return nil, fault.New(fault.BadRequest, "recipient: not an age recipient; it must begin with age1 (age-keygen -y shows it)")
 	}
 	return recipients[0], nil
 }

@@ -223,7 +223,7 @@ func decode(text []byte, into any) error {
 		return err
 	}
 	if d.More() {
-		return errors.New("something is behind it")
+		return errors.New("there is data after it")
 	}
 	return nil
 }

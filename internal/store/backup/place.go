@@ -126,11 +126,11 @@ func (p Place) Claim(ctx context.Context, system keyserver.SystemID, key string)
 		case strings.TrimSpace(string(is)) == key:
 			return nil
 		default:
-			return fmt.Errorf("the place is of another key server with the system id %d, as %s in it says, which has another key than %s: "+
-				"give each a place of its own; nothing is written there, and nothing removed", system, name, key)
+			return fmt.Errorf("the place belongs to another key server with the system id %d: the key in %s there is not %s; "+
+				"give each key server its own place; nothing was written or removed there", system, name, key)
 		}
 	}
-	return fmt.Errorf("%s was written and is not there", name)
+	return fmt.Errorf("%s was written, but is missing", name)
 }
 
 func (p Place) owner(ctx context.Context, name string) (_ []byte, err error) {
@@ -150,7 +150,7 @@ func (p Place) Save(ctx context.Context, name string, fill func(io.Writer) error
 		return fill(counted)
 	})
 	if err == nil && !done {
-		err = fmt.Errorf("there is a %s already", name)
+		err = fmt.Errorf("%s exists already", name)
 	}
 	return size, err
 }
@@ -187,7 +187,7 @@ func Find(ctx context.Context, from, name string) (Found, error) {
 		}
 		if !info.IsDir() {
 			if name != "" && name != filepath.Base(from) {
-				return Found{}, fmt.Errorf("%s is one backup, and not a place that has %s", from, name)
+				return Found{}, fmt.Errorf("%s is a backup itself, not a place that contains %s", from, name)
 			}
 			from, name = filepath.Dir(from), filepath.Base(from)
 		}
@@ -261,7 +261,7 @@ func (p Place) newest(ctx context.Context) (name string, passed []string, err er
 	last := all[len(all)-1]
 	for _, k := range all {
 		if k.System != last.System {
-			return "", nil, fmt.Errorf("there are backups of the key servers %d and %d; say which one: --backup NAME, for instance %s", k.System, last.System, last.Name)
+			return "", nil, fmt.Errorf("there are backups of the key servers %d and %d; choose one with --backup NAME, for example %s", k.System, last.System, last.Name)
 		}
 	}
 	return last.Name, passed, nil

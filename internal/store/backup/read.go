@@ -51,7 +51,7 @@ func Open(from, identity io.Reader) (_ *Reader, err error) {
 		return nil, err
 	}
 	if r.Head.Format != format {
-		return nil, damaged("what it is of cannot be read")
+		return nil, damaged("its description cannot be read")
 	}
 	return r, nil
 }
@@ -62,9 +62,9 @@ func unpack(from io.Reader, identities []age.Identity) (*Reader, error) {
 	var other *age.NoIdentityMatchError
 	switch {
 	case errors.As(err, &other):
-		return nil, errors.New("the backup is for another recipient: it does not open with that identity")
+		return nil, errors.New("the backup is for another recipient; it cannot be decrypted with this identity")
 	case err != nil:
-		return nil, errors.New("it is no backup of this program, or its beginning is damaged: it does not open as a file of age")
+		return nil, errors.New("it is not a backup of this program, or its beginning is damaged: it is not an age file")
 	}
 	r := &Reader{said: sha256.New()}
 	if r.zstd, err = zstd.NewReader(opened, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(windowSize), zstd.WithDecoderLowmem(true)); err != nil {
@@ -81,7 +81,7 @@ func unpack(from io.Reader, identities []age.Identity) (*Reader, error) {
 // begin reads the first member, which describes the backup or segment.
 func (r *Reader) begin(member string, head any) error {
 	if r.next != member {
-		return errors.New("it is no backup of this program: it does not begin with what it is of")
+		return errors.New("it is not a backup of this program: its description is missing at the beginning")
 	}
 	// A field of a later program must not look like damage.
 	text, err := r.description()
@@ -92,13 +92,13 @@ func (r *Reader) begin(member string, head any) error {
 		Format int `json:"format"`
 	}
 	if err := decodeLoosely(text, &version); err != nil {
-		return damaged("what it is of cannot be read")
+		return damaged("its description cannot be read")
 	}
 	if version.Format > format {
-		return fmt.Errorf("the backup has form %d, and this program knows forms up to %d: restore it with the program that made it, or a later one", version.Format, format)
+		return fmt.Errorf("the backup has format %d, but this program knows formats up to %d; restore it with the release that made it, or a later one", version.Format, format)
 	}
 	if err := decode(text, head); err != nil {
-		return damaged("what it is of cannot be read")
+		return damaged("its description cannot be read")
 	}
 	return nil
 }
@@ -118,7 +118,7 @@ func (r *Reader) journal() (rows []keyserver.AuditEntry, err error) {
 func parseIdentities(from io.Reader) ([]age.Identity, error) {
 	identities, err := age.ParseIdentities(io.LimitReader(from, maxIdentity))
 	if err != nil {
-		return nil, errors.New("--identity is not a file with an identity of age: a line of it begins with AGE-SECRET-KEY-") // err may repeat it
+		return nil, errors.New("--identity: the file has no age identity; it must have a line that begins with AGE-SECRET-KEY-") // err may repeat it
 	}
 	return identities, nil
 }
@@ -143,7 +143,7 @@ func (r *Reader) advance() error {
 // damage returns the kind of damage that a read error means.
 func damage(err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
-		return damaged("it ends too early, as one does whose making was interrupted")
+		return damaged("it ends too early, like a backup that was interrupted")
 	}
 	return damaged("%v", err)
 }
@@ -154,7 +154,7 @@ func (r *Reader) description() ([]byte, error) {
 		return nil, damage(err)
 	}
 	if len(text) > maxDescription {
-		return nil, damaged("%s is larger than any", r.next)
+		return nil, damaged("%s is too large", r.next)
 	}
 	_, _ = r.said.Write(text) // never fails
 	return text, r.advance()
@@ -184,7 +184,7 @@ func (r *Reader) Part(name string, load func(io.Reader) (rows int64, err error))
 // End compares the parts that were read with the manifest.
 func (r *Reader) End() error {
 	if r.next != manifestMember {
-		return damaged("it does not end with what was written")
+		return damaged("its manifest is missing at the end")
 	}
 	text, err := r.description()
 	if err != nil {
@@ -192,15 +192,15 @@ func (r *Reader) End() error {
 	}
 	var m manifest
 	if err := decode(text, &m); err != nil {
-		return damaged("what was written cannot be read")
+		return damaged("its manifest cannot be read")
 	}
 	if len(m.Parts) != len(r.read) || r.next != "" {
-		return damaged("it has %d parts, and %d were written", len(r.read), len(m.Parts))
+		return damaged("it has %d parts, but %d were written", len(r.read), len(m.Parts))
 	}
 	for i, is := range r.read {
 		was := m.Parts[i]
 		if is.Name != was.Name || is.Rows != was.Rows || is.Bytes != was.Bytes || !bytes.Equal(is.SHA256, was.SHA256) {
-			return damaged("%s has %d rows with another hash than the %d rows of %s that were written", is.Name, is.Rows, was.Rows, was.Name)
+			return damaged("%s with %d rows differs in its hash from the %d rows of %s that were written", is.Name, is.Rows, was.Rows, was.Name)
 		}
 	}
 	// The end of the age file, after the tar, shows that nothing was cut off.

@@ -74,7 +74,7 @@ func FindMoment(ctx context.Context, from, name string, at time.Time) (_ *Moment
 			continue
 		}
 		if k.number < int64(i) {
-			return nil, fmt.Errorf("there are two segments %d of %s: remove the one that is not of it", k.number, k.generation)
+			return nil, fmt.Errorf("there are two segments %d of %s; remove the one that does not belong to it", k.number, k.generation)
 		}
 		return nil, m.missing(m.segments[:i], int64(i), k.generation)
 	}
@@ -90,15 +90,15 @@ func (m *Moment) missing(before []keptSegment, number int64, generation string) 
 			what = fmt.Sprintf("missing (%s is empty)", name)
 		}
 	}
-	return fmt.Errorf("segment %d of %s is %s: %s", number, generation, what, otherwise(before))
+	return fmt.Errorf("segment %d of %s is %s; %s", number, generation, what, otherwise(before))
 }
 
 // otherwise returns advice on what to restore if only the segments in before are usable.
 func otherwise(before []keptSegment) string {
 	if len(before) > 1 {
-		return fmt.Sprintf("with --at %s what is before it is restored", before[len(before)-1].until.Format(untilFlag))
+		return fmt.Sprintf("give --at %s to restore the state before it", before[len(before)-1].until.Format(untilFlag))
 	}
-	return "give --at with a time of before, or --backup with another replica or backup"
+	return "give --at with an earlier time, or --backup with another replica or backup"
 }
 
 // untilFlag is the format of a restore point for --at.
@@ -147,11 +147,11 @@ func (m *Moment) lastBefore(ctx context.Context, name string, at time.Time) (*ke
 			each = append(each, fmt.Sprintf("%s of key server %d", generation, system))
 		}
 		slices.Sort(each)
-		return nil, fmt.Errorf("there are replicas of several key servers; say which one: --backup NAME, for instance %s", strings.Join(each, ", "))
+		return nil, fmt.Errorf("there are replicas of several key servers; choose one with --backup NAME, for example %s", strings.Join(each, ", "))
 	case bare != nil && (last == nil || bare.until.After(last.until)):
 		return nil, baseless(bare, last)
 	case last == nil && !oldest.IsZero():
-		return nil, fmt.Errorf("there is no replica of %s or before: the oldest is of %s", at.Format(untilFlag), oldest.Format(untilFlag))
+		return nil, fmt.Errorf("there is no replica at or before %s: the oldest is of %s", at.Format(untilFlag), oldest.Format(untilFlag))
 	}
 	return last, nil
 }
@@ -160,9 +160,9 @@ func (m *Moment) lastBefore(ctx context.Context, name string, at time.Time) (*ke
 func baseless(bare, last *keptSegment) error {
 	text := "give --backup with another replica or backup"
 	if last != nil {
-		text = fmt.Sprintf("with --backup %s an older one is restored, of %s", last.generation, last.until.Format(untilFlag))
+		text = fmt.Sprintf("give --backup %s to restore an older one of %s", last.generation, last.until.Format(untilFlag))
 	}
-	return fmt.Errorf("%s is missing, without which nothing of that replica, up to %s, can be restored: put it back, or %s",
+	return fmt.Errorf("%s is missing, so this replica, up to %s, cannot be restored; put it back, or %s",
 		segment{Generation: bare.generation}.name(), bare.until.Format(untilFlag), text)
 }
 
@@ -300,7 +300,7 @@ func (m *Moment) open(ctx context.Context) <-chan chan openedSegment {
 			go func() {
 				from, _, err := m.place.Get(ctx, k.object)
 				if err == nil && from == nil {
-					err = errors.New("it is not there any more")
+					err = errors.New("it no longer exists")
 				}
 				one <- openedSegment{from, err}
 			}()
@@ -355,11 +355,11 @@ func (b *rebuilding) add(k keptSegment, opened openedSegment) (err error) {
 func (b *rebuilding) follows(k keptSegment, head segment) error {
 	switch {
 	case head.Format != format:
-		return damaged("what it is of cannot be read")
+		return damaged("its description cannot be read")
 	case head.Generation != k.generation || head.Number != k.number || head.System != k.system || !head.Until.Equal(k.until):
 		return damaged("it was written under another name")
 	case !bytes.Equal(head.Previous, b.said):
-		return damaged("it does not follow the one before it, which is another one than it was")
+		return damaged("it does not continue the segment before it, which was replaced")
 	}
 	return nil
 }

@@ -134,7 +134,7 @@ func (r *Replicator) end() {
 		ctx, cancel := context.WithTimeout(context.Background(), lastShipTime)
 		defer cancel()
 		if err := r.ship(ctx); err != nil {
-			r.Logger.Error("what was written last is not in --replicate-to", "error", err)
+			r.Logger.Error("the last changes are not in --replicate-to", "error", err)
 		}
 	}
 	r.ended.Wait()
@@ -178,7 +178,7 @@ func (r *Replicator) judge() {
 		r.late.Store(nil)
 		return
 	}
-	text := fmt.Sprintf("what was written after %s is not in --replicate-to; the log says why, unless a base is being made", since.UTC().Format(time.RFC3339))
+	text := fmt.Sprintf("changes after %s are not in --replicate-to; the log of the key server says why, unless it makes a base now", since.UTC().Format(time.RFC3339))
 	r.late.Store(&text)
 }
 
@@ -237,8 +237,8 @@ func (r *Replicator) follow(ctx context.Context) error {
 		return err
 	} else if !whole {
 		r.failures.Add(1)
-		r.Logger.Error("what was written to --replicate-to is not there any more: nothing behind it can be restored, and a new base is made; "+
-			"see whether its volume is mounted and who removes what is there", "generation", r.current.name)
+		r.Logger.Error("objects in --replicate-to are missing: later changes cannot be restored, so a new base is made; "+
+			"check whether its volume is mounted, and which program removes objects there", "generation", r.current.name)
 		r.forget()
 		r.until.Store(0)
 		return nil
@@ -249,7 +249,7 @@ func (r *Replicator) follow(ctx context.Context) error {
 	}
 	if errors.Is(err, sqlite.ErrLogMoved) {
 		// For example, Erase has folded it.
-		r.Logger.Info("the log of the database was folded before it was shipped: a new base is needed", "generation", r.current.name)
+		r.Logger.Info("the write-ahead log was checkpointed before it was replicated; a new base is needed", "generation", r.current.name)
 		r.forget()
 		return nil
 	}
@@ -294,7 +294,7 @@ func (r *Replicator) bound(ctx context.Context) error {
 	case size > r.MaxLogBytes:
 		r.stopBase()
 		if r.current != nil || r.pending != nil {
-			r.Logger.Error("the log of the database has grown too large to wait for --replicate-to: what it has is not replicated, and a new base is needed",
+			r.Logger.Error("the write-ahead log is too large to wait longer for --replicate-to: its content is not replicated, and a new base is needed",
 				"bytes", size, "most", r.MaxLogBytes)
 		}
 	case r.current != nil || r.making != nil || size <= r.discard:
@@ -330,13 +330,13 @@ func (r *Replicator) Observe(to prometheus.Registerer) {
 	to.MustRegister(
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "keyserver_replication_last_timestamp_seconds",
-			Help: "Up to when everything that was acknowledged is in --replicate-to, 0 where nothing is yet.",
+			Help: "Time up to which all acknowledged changes are in --replicate-to; 0 if there are none yet.",
 		}, func() float64 { return math.Floor(float64(r.until.Load())/1e3) / 1e3 }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "keyserver_replication_log_bytes", Help: "Size of the log of the database, which grows while --replicate-to does not answer.",
+			Name: "keyserver_replication_log_bytes", Help: "Size of the write-ahead log of the database, which grows while --replicate-to does not respond.",
 		}, func() float64 { return float64(r.size.Load()) }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name: "keyserver_replication_failures_total", Help: "How often this process could not write to --replicate-to.",
+			Name: "keyserver_replication_failures_total", Help: "Failed attempts of this process to write to --replicate-to.",
 		}, func() float64 { return float64(r.failures.Load()) }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "keyserver_replication_bases_total", Help: "Bases that this process has made in --replicate-to.",

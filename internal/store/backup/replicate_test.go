@@ -129,7 +129,7 @@ func (r *replica) holds(t *testing.T) {
 	newest := r.moments[len(r.moments)-1]
 	last := moment{rows: newest.rows}
 	if r.ahead > time.Hour { // a restore point in the future is used only if --at asks for it
-		if is, err := r.restored(t, "", last.at); err == nil || !strings.Contains(err.Error(), "there is no replica of") {
+		if is, err := r.restored(t, "", last.at); err == nil || !strings.Contains(err.Error(), "there is no replica at or before") {
 			t.Errorf("of the future: %d rows, %v", is, err)
 		}
 		last.at = time.Now().Add(r.ahead)
@@ -218,7 +218,7 @@ func TestAReplicaThatIsGone(t *testing.T) {
 			r.ahead += time.Minute
 			r.write(t, 100)
 			r.passes(t)
-			if len(r.records) != 2 || strings.Count(r.log.String(), "is not there any more") != 1 {
+			if len(r.records) != 2 || strings.Count(r.log.String(), "objects in --replicate-to are missing") != 1 {
 				t.Errorf("bases %q\n%s", r.records, r.log.String())
 			}
 			if rows, err := r.restored(t, "", time.Time{}); err != nil || rows != r.written {
@@ -413,7 +413,7 @@ func TestWhatIsRefusedOfAReplica(t *testing.T) {
 			return os.WriteFile(filepath.Join(p, all[3]), read(filepath.Join(p, all[2])), 0o600)
 		}, []string{all[3], "another name", "--at"}, time.Time{}, ""},
 		"Foreign": {"a file of something else", func(p string) error { return os.WriteFile(filepath.Join(p, all[2]), []byte("hello"), 0o600) },
-			[]string{all[2], "no backup of this program", "--at"}, time.Time{}, ""},
+			[]string{all[2], "not a backup of this program", "--at"}, time.Time{}, ""},
 		"OfAnother": {"a segment for another recipient", func(p string) error {
 			return os.WriteFile(filepath.Join(p, all[2]), read(filepath.Join(other.place, theirs[1])), 0o600)
 		}, []string{all[2], "another recipient"}, time.Time{}, ""},
@@ -522,7 +522,7 @@ func TestASegmentOfSomebodyElse(t *testing.T) {
 	rig.Must(t, os.Rename(r.place+".away", r.place))
 	rig.Must(t, os.WriteFile(filepath.Join(r.place, name), []byte("somebody else's"), 0o600))
 	r.ahead += time.Minute
-	if err := r.Turn(t.Context()); err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "somebody else") {
+	if err := r.Turn(t.Context()); err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "another process") {
 		t.Errorf("it is taken for its own: %v", err)
 	}
 	r.ahead += time.Minute
@@ -544,7 +544,7 @@ func TestAReplicaOfAnotherKeyServer(t *testing.T) {
 	second := newReplica(t, 7, first.place)
 	second.Maker.Key = "keys+2"
 	for range 2 {
-		if err := second.Turn(t.Context()); err == nil || !strings.Contains(err.Error(), "of another key server with the system id 7") {
+		if err := second.Turn(t.Context()); err == nil || !strings.Contains(err.Error(), "belongs to another key server with the system id 7") {
 			t.Errorf("it writes there: %v", err)
 		}
 	}

@@ -84,7 +84,7 @@ func (r *Replicator) stopBase() {
 	}
 	r.making.cancel()
 	if err := <-r.making.done; err != nil {
-		r.Logger.Debug("a base was given up", "error", err)
+		r.Logger.Debug("a base was abandoned", "error", err)
 	}
 	r.making = nil
 }
@@ -102,12 +102,12 @@ func (r *Replicator) finish() error {
 			return err
 		}
 		if !r.log.Intact() {
-			return errors.New("the log of the database was folded while a base was made; another one is made")
+			return errors.New("the write-ahead log was checkpointed while a base was made; another base is made")
 		}
 		r.forget()
 		r.current = made
 		r.bases.Add(1)
-		r.Logger.Info("the database is replicated behind a new base", "name", made.name, "bytes", made.base, "took", r.Maker.Clock().Sub(made.begun).String())
+		r.Logger.Info("the database is replicated on a new base", "name", made.name, "bytes", made.base, "took", r.Maker.Clock().Sub(made.begun).String())
 	default:
 	}
 	return nil

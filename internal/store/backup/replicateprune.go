@@ -20,7 +20,7 @@ func (r *Replicator) prune(ctx context.Context) {
 	r.ended.Go(func() {
 		if err := r.place.pruneReplicas(ctx, r.Maker.System, current, now.Add(-r.Keep), r.Logger); err != nil && ctx.Err() == nil {
 			r.failures.Add(1)
-			r.Logger.Error("what is older than --replicate-keep cannot be removed", "error", err)
+			r.Logger.Error("replicas older than --replicate-keep cannot be removed", "error", err)
 		}
 	})
 }

@@ -106,7 +106,7 @@ func (r *Replicator) isOurs(ctx context.Context, name string, size int64) error 
 		return nil
 	}
 	r.forget()
-	return fmt.Errorf("somebody else has written it, with %d bytes, where %d were to be: a new base is made; let nobody else write there", is, size)
+	return fmt.Errorf("another process has written it, with %d bytes instead of %d: a new base is made; make sure that only this key server writes there", is, size)
 }
 
 // written records the time up to which everything is replicated.

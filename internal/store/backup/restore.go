@@ -59,10 +59,10 @@ func (r Range) String() string {
 }
 
 // ErrLoss is wrapped if a backup lacks rows of a noted checkpoint.
-var ErrLoss = errors.New("something is missing")
+var ErrLoss = errors.New("the backup is too old")
 
 // ErrStranger is wrapped if a backup is not of the expected key server.
-var ErrStranger = errors.New("it is of another key server, or somebody else has made it")
+var ErrStranger = errors.New("the backup was not made by the expected key server")
 
 // Restore makes a database from a backup. It leaves nothing unless everything is as it was
 // written and the audit log in it is intact.
@@ -110,16 +110,16 @@ func object(h Head, lost Range) string {
 func signed(h Head, o Options) error {
 	if o.Key != nil {
 		if _, err := tree.Open([]byte(h.Tree.Checkpoint), o.Key); err != nil {
-			return fmt.Errorf("%w: the checkpoint in it is not signed by %s, which --key names; take another backup", ErrStranger, o.Key.Name())
+			return fmt.Errorf("%w: its checkpoint is not signed by the key %s of --key; use another backup", ErrStranger, o.Key.Name())
 		}
 	}
 	for _, n := range o.Noted {
 		noted := Tree{Checkpoint: string(n.Head.Checkpoint)}
 		if theirs, ours := noted.Origin(), h.Tree.Origin(); theirs != ours {
-			return fmt.Errorf("the checkpoint in %s is of the log %s, and the backup is of %q: they are of different key servers", n.Name, theirs, ours)
+			return fmt.Errorf("the checkpoint in %s belongs to the log %s, but the backup to %q: they are of different key servers", n.Name, theirs, ours)
 		}
 		if theirs, ours := noted.Signer(), h.Tree.Signer(); theirs != ours || ours == "" {
-			return fmt.Errorf("%w: the checkpoint in it is signed by %q, and the one in %s by %q; take another backup", ErrStranger, ours, n.Name, theirs)
+			return fmt.Errorf("%w: its checkpoint is signed by %q, but the one in %s by %q; use another backup", ErrStranger, ours, n.Name, theirs)
 		}
 	}
 	return nil
@@ -137,11 +137,11 @@ func lost(h Head, o Options) (Range, error) {
 	switch {
 	case gone.First == 0:
 	case !o.AcceptLoss:
-		return gone, fmt.Errorf("%w: the backup has the audit trail up to row %d, and the checkpoint that was noted is of %d rows: the %s and what they let through were written later; "+
-			"give a newer backup, or --accept-loss to restore without them", ErrLoss, h.Last, gone.Last, gone)
+		return gone, fmt.Errorf("%w: it has the audit log up to row %d, but the saved checkpoint has %d rows: the %s and their changes are missing; "+
+			"use a newer backup, or give --accept-loss to restore without them", ErrLoss, h.Last, gone.Last, gone)
 	case o.Key == nil:
-		return gone, fmt.Errorf("%w: --accept-loss needs --key: the backup ends before the checkpoint that was noted, which so does not show whose backup it is; "+
-			"the key is what GET /api/audit/key answers, and in status.auditKey of the KeyServer", ErrLoss)
+		return gone, fmt.Errorf("%w: --accept-loss requires --key: the backup ends before the saved checkpoint, so only the key shows which key server made it; "+
+			"the key is in the response of GET /api/audit/key, and in status.auditKey of the KeyServer", ErrLoss)
 	}
 	return gone, nil
 }
@@ -178,7 +178,7 @@ func load(ctx context.Context, from *Reader, r *sqlstore.Restore) (rows int64, e
 // no text of a file becomes a name in a statement.
 func known(said []snapshot.Table, tables map[string]snapshot.Table) error {
 	if len(said) != len(tables) {
-		return damaged("it has %d tables, and its version has %d", len(said), len(tables))
+		return damaged("it has %d tables, but its version has %d", len(said), len(tables))
 	}
 	for _, t := range said {
 		is, ok := tables[t.Name]
@@ -208,7 +208,7 @@ func verify(ctx context.Context, h Head, store *sqlstore.Store, o Options) error
 		return err
 	}
 	if is := treeOf(head); is.Size != h.Tree.Size || is.Checkpoint != h.Tree.Checkpoint {
-		return damaged("its audit tree has %d rows, and it says %d", is.Size, h.Tree.Size)
+		return damaged("its audit tree has %d rows, but its description says %d", is.Size, h.Tree.Size)
 	}
 	v, err := tree.NewVerifier(ctx, store, tree.Options{First: h.First, Key: o.Key})
 	if err != nil {
@@ -216,7 +216,7 @@ func verify(ctx context.Context, h Head, store *sqlstore.Store, o Options) error
 	}
 	chains, err := audit.Verify(ctx, v.Along(store))
 	if err != nil {
-		return fmt.Errorf("read the audit trail: %w", err)
+		return fmt.Errorf("read the audit log: %w", err)
 	}
 	report, err := v.End(ctx)
 	if err != nil {
@@ -230,7 +230,7 @@ func verify(ctx context.Context, h Head, store *sqlstore.Store, o Options) error
 		found = append(found, fmt.Sprintf("tree, seq %d: %s", f.Seq, f.Problem))
 	}
 	if n := chains.Total + report.Total; n > 0 {
-		return fmt.Errorf("the audit trail in the backup is not intact (%d findings): the database was tampered with before the backup was made: %s; take an older backup",
+		return fmt.Errorf("the audit log in the backup is not intact (%d findings): the database was changed before the backup was made: %s; use an older backup",
 			n, strings.Join(found[:min(len(found), 3)], "; "))
 	}
 	for _, n := range o.Noted {
@@ -242,7 +242,7 @@ func verify(ctx context.Context, h Head, store *sqlstore.Store, o Options) error
 			return err
 		}
 		if root != n.Head.Root {
-			return fmt.Errorf("the rows 1 to %d of the audit trail in the backup are not those of the checkpoint in %s: one of the two is of another history", n.Head.Size, n.Name)
+			return fmt.Errorf("the rows 1 to %d of the audit log in the backup do not match the checkpoint in %s: one of the two belongs to another history", n.Head.Size, n.Name)
 		}
 	}
 	return nil

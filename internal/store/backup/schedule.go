@@ -104,9 +104,9 @@ func (s *Schedule) judge() {
 		s.late.Store(nil)
 		return
 	}
-	text := fmt.Sprintf("the newest backup in --backup-to is of %s, and one is to be made every %s; the log says why none is", since.UTC().Format(time.RFC3339), s.Every)
+	text := fmt.Sprintf("the newest backup in --backup-to is of %s, but one is due every %s; the log of the key server says why there is none", since.UTC().Format(time.RFC3339), s.Every)
 	if s.last.Load() == 0 {
-		text = fmt.Sprintf("no backup is known of in --backup-to, and one is to be made every %s; the log says why none is", s.Every)
+		text = fmt.Sprintf("there is no backup in --backup-to, but one is due every %s; the log of the key server says why", s.Every)
 	}
 	s.late.Store(&text)
 }
@@ -192,7 +192,7 @@ func (s *Schedule) kept(ctx context.Context) ([]Kept, error) {
 		return true
 	})
 	if strange != s.strange && strange != "" {
-		s.Logger.Warn("something in --backup-to has the name of a backup and is empty, or is of a time that has not come; it is passed over: remove it", "name", strange)
+		s.Logger.Warn("an object in --backup-to has the name of a backup, but is empty or has a time in the future; it is ignored: remove it", "name", strange)
 	}
 	s.strange = strange
 	return all, nil
@@ -232,11 +232,11 @@ func (s *Schedule) Observe(r prometheus.Registerer) {
 	gauge := func(name, help string, value func() float64) {
 		r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
 	}
-	gauge("keyserver_backup_last_success_timestamp_seconds", "When the newest backup in --backup-to was begun, 0 where there is none.", func() float64 { return float64(s.last.Load()) })
+	gauge("keyserver_backup_last_success_timestamp_seconds", "Time when the newest backup in --backup-to was started; 0 if there is none.", func() float64 { return float64(s.last.Load()) })
 	gauge("keyserver_backup_last_size_bytes", "Size of the newest backup in --backup-to.", func() float64 { return float64(s.size.Load()) })
-	gauge("keyserver_backup_last_duration_seconds", "How long the last backup took that this process made for --backup-every.", func() float64 { return math.Float64frombits(s.took.Load()) })
-	gauge("keyserver_backup_interval_seconds", "How often a backup is to be made (--backup-every).", s.Every.Seconds)
+	gauge("keyserver_backup_last_duration_seconds", "Duration of the last backup that this process made for --backup-every.", func() float64 { return math.Float64frombits(s.took.Load()) })
+	gauge("keyserver_backup_interval_seconds", "Interval of backups (--backup-every).", s.Every.Seconds)
 	r.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
-		Name: "keyserver_backup_failures_total", Help: "How often this process could not make a backup for --backup-every.",
+		Name: "keyserver_backup_failures_total", Help: "Failed backups of this process for --backup-every.",
 	}, func() float64 { return float64(s.failures.Load()) }))
 }

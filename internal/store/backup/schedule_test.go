@@ -102,7 +102,7 @@ func TestAPlaceOfAnotherKeyServer(t *testing.T) {
 	if is := names(t, open(t, dir)); !slices.Equal(is, made) || len(second.rows) > 0 {
 		t.Errorf("%v became %v, %v", made, is, second.rows)
 	}
-	if text := second.log.String(); strings.Count(text, "of another key server with the system id 7") != 1 || !strings.Contains(text, backup.OwnerName(7)) {
+	if text := second.log.String(); strings.Count(text, "belongs to another key server with the system id 7") != 1 || !strings.Contains(text, backup.OwnerName(7)) {
 		t.Error(text)
 	}
 	rig.Must(t, os.Remove(filepath.Join(dir, backup.OwnerName(7)))) // as the error says, if the other one no longer exists
@@ -181,7 +181,7 @@ func TestBackupsOfTheFuture(t *testing.T) {
 		d.passes(t, time.Hour)
 		d.passes(t, time.Minute) // no backup is due
 	}
-	if len(d.rows) != 3 || strings.Contains(d.log.String(), "backup removed") || strings.Count(d.log.String(), "passed over") != 1 {
+	if len(d.rows) != 3 || strings.Contains(d.log.String(), "backup removed") || strings.Count(d.log.String(), "it is ignored") != 1 {
 		t.Errorf("%v\n%s", d.rows, d.log.String())
 	}
 	entries, err := os.ReadDir(dir)

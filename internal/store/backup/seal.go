@@ -31,11 +31,11 @@ func Unseal(from, identity io.Reader) ([]byte, error) {
 	}
 	r, err := age.Decrypt(from, identities...)
 	if err != nil {
-		return nil, errors.New("the key-encryption key beside the backup does not open with that identity")
+		return nil, errors.New("the key-encryption key next to the backup cannot be decrypted with this identity")
 	}
 	plain, err := io.ReadAll(io.LimitReader(r, maxSealed))
 	if err != nil {
-		return nil, damaged("the key-encryption key beside it cannot be read")
+		return nil, damaged("the key-encryption key next to it cannot be read")
 	}
 	return plain, nil
 }

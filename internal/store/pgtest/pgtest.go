@@ -370,7 +370,7 @@ var errNone = errors.New("pgtest: no PostgreSQL server binaries")
 func binaries() (string, error) {
 	if dir := os.Getenv("RIG_PG_BIN"); dir != "" {
 		if !complete(dir) {
-			return "", fmt.Errorf("pgtest: RIG_PG_BIN is %s, which does not hold both initdb and postgres", dir)
+			return "", fmt.Errorf("pgtest: RIG_PG_BIN is %s, which does not have both initdb and postgres", dir)
 		}
 		return dir, nil
 	}
@@ -418,7 +418,7 @@ func unprivileged() (*syscall.Credential, error) {
 			return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid), NoSetGroups: false}, nil
 		}
 	}
-	return nil, errors.New("pgtest: PostgreSQL does not run as root, and there is neither a user postgres nor nobody")
+	return nil, errors.New("pgtest: PostgreSQL cannot run as root, and neither the user postgres nor the user nobody exists")
 }
 
 // Log returns the log of the server, for a test that fails.

@@ -109,7 +109,7 @@ func (c *Cluster) share() error {
 	err = c.db.QueryRowContext(ctx, "SELECT current_setting('fsync') = 'off' AND current_setting('server_version_num')::int >= 150000").Scan(&copies)
 	switch {
 	case err != nil && c.foreign:
-		return fmt.Errorf("pgtest: %s is %q, and no server answers there; unset it: %w", hostVariable, c.dir, err)
+		return fmt.Errorf("pgtest: %s is %q, but no server responds there; unset it: %w", hostVariable, c.dir, err)
 	case err != nil:
 		return fmt.Errorf("pgtest: %w", err)
 	case copies:

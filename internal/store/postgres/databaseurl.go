@@ -8,7 +8,7 @@ import (
 )
 
 // wantURL is the form of a database URL, and how to write what does not fit into it.
-const wantURL = `want postgres://USER:PASSWORD@HOST:PORT/DATABASE, and percent-encode special characters in USER, PASSWORD and parameters (@ as %40, / as %2F, # as %23, ? as %3F, & as %26, % as %25)`
+const wantURL = `use postgres://USER:PASSWORD@HOST:PORT/DATABASE, and percent-encode special characters in USER, PASSWORD and parameters (@ as %40, / as %2F, # as %23, ? as %3F, & as %26, % as %25)`
 
 // parameterName matches the names of connection parameters and of settings of PostgreSQL.
 var parameterName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.]*$`)
@@ -19,7 +19,7 @@ var parameterName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.]*$`)
 // and these appear in DNS queries, errors and logs. The error repeats no part of the text.
 func CheckURL(text string) error {
 	if !strings.HasPrefix(text, "postgres://") && !strings.HasPrefix(text, "postgresql://") {
-		return errors.New("--database-url must start with postgres:// or postgresql://; leave it out for the embedded database")
+		return errors.New("--database-url must start with postgres:// or postgresql://; omit it for the embedded database")
 	}
 	u, err := url.Parse(text)
 	if err != nil || strings.Contains(text, "#") || !oneUser(u, text) || !parametersNamed(u.RawQuery) {

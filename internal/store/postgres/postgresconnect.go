@@ -54,7 +54,7 @@ func (d *Database) Config() (*pgx.ConnConfig, error) {
 	}
 	cfg, err := pgx.ParseConfig(d.URL)
 	if err != nil {
-		return nil, sqldb.Refuse(sqldb.ErrUnusable, "--database-url: cannot be read; %s", wantURL)
+		return nil, sqldb.Refuse(sqldb.ErrUnusable, "--database-url: not a valid URL; %s", wantURL)
 	}
 	if cfg.ConnectTimeout == 0 {
 		cfg.ConnectTimeout = connectTimeout
@@ -157,11 +157,11 @@ func (d *Database) reach(ctx context.Context, cfg *pgx.ConnConfig) error {
 	conn, err := d.hosts.connect(ctx, cfg)
 	switch {
 	case errors.Is(err, pgconn.ErrStandbyConnection), errors.Is(err, pgconn.ErrReadOnlyConnection):
-		return sqldb.Refuse(sqldb.ErrUnusable, "the database is a standby, or read-only, and takes no writes: name the primary, or all hosts: postgres://USER:PASSWORD@HOST1,HOST2/DATABASE?target_session_attrs=read-write")
+		return sqldb.Refuse(sqldb.ErrUnusable, "the database is a standby or read-only; name the primary, or all hosts: postgres://USER:PASSWORD@HOST1,HOST2/DATABASE?target_session_attrs=read-write")
 	case CodeOf(err) == pgUndefinedObject:
 		// The parameter's name is not repeated: it may be the part of a password after a
 		// &.
-		return sqldb.Refuse(sqldb.ErrUnusable, "--database-url: the database does not know one of the parameters; %s", wantURL)
+		return sqldb.Refuse(sqldb.ErrUnusable, "--database-url: a parameter is unknown to the database; %s", wantURL)
 	case err != nil:
 		return sqldb.Refuse(sqldb.ErrUnusable, "the database cannot be reached: %s", sqldb.DriverText(err))
 	}
@@ -174,16 +174,16 @@ func (d *Database) reach(ctx context.Context, cfg *pgx.ConnConfig) error {
 		return sqldb.Refuse(sqldb.ErrUnusable, "the database cannot be reached: %s", sqldb.DriverText(err))
 	}
 	if syncs != "on" {
-		d.Log.Warn("PostgreSQL runs with fsync off: acknowledged writes and audit rows may be lost when its machine stops")
+		d.Log.Warn("PostgreSQL runs with fsync off: acknowledged writes and audit rows may be lost if its machine stops")
 	}
 	// A pooler tells clients other process ids than those of the sessions.
 	if d.Pooled = conn.PgConn().PID() != backend; d.Pooled && commits == "off" {
-		return sqldb.Refuse(sqldb.ErrUnusable, "a pooler stands before the database, and synchronous_commit is off, so that acknowledged writes could be lost: ALTER ROLE ... SET synchronous_commit = on")
+		return sqldb.Refuse(sqldb.ErrUnusable, "the database is behind a pooler and synchronous_commit is off, so acknowledged writes could be lost; run ALTER ROLE ... SET synchronous_commit = on")
 	}
 	if d.Pooled {
 		for _, text := range []string{"BEGIN", "ROLLBACK"} {
 			if _, err := conn.Exec(ctx, text); err != nil {
-				return sqldb.Refuse(sqldb.ErrUnusable, "the pooler before the database lets no transaction through: set its pool mode to transaction or session: %s", sqldb.DriverText(err))
+				return sqldb.Refuse(sqldb.ErrUnusable, "the pooler of the database does not support transactions; set its pool mode to transaction or session: %s", sqldb.DriverText(err))
 			}
 		}
 	}

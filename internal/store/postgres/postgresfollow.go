@@ -90,7 +90,7 @@ func (d *Database) asked(ctx context.Context, err error, moment int64, quiet *si
 func (d *Database) answered(db *sqldb.DB, quiet *silence) {
 	if n := d.lines.cut(quiet.over(db.Options().Clock())); n > 0 {
 		d.dropIdle(db)
-		d.Log.Warn("the database answers again, and nothing comes on connections from before; they are cut", "connections", n)
+		d.Log.Warn("the database responds again, but not on older connections; they are closed", "connections", n)
 	}
 }
 
@@ -141,10 +141,10 @@ func (d *Database) moved(db *sqldb.DB, was, now replication.State) {
 	db.FoundAnother(gone)
 	d.dropIdle(db)
 	if !gone {
-		d.Log.Info("the database was started anew, or another one has taken over; everything is read anew", "was", was.Incarnation, "now", now.Incarnation)
+		d.Log.Info("the database was restarted, or another one has replaced it; all data is read again", "was", was.Incarnation, "now", now.Incarnation)
 		return
 	}
-	d.Log.Error("the database has gone back: changes or audit rows that this process had seen are gone, acknowledged ones among them; see docs/operations.md",
+	d.Log.Error("the database has gone back: changes or audit rows that this process has read are missing, including acknowledged ones; see docs/operations.md",
 		"changes", now.Changes, "changesSeen", was.Changes, "auditRows", now.Audit, "auditRowsSeen", was.Audit, "was", was.Incarnation, "now", now.Incarnation)
 }
 

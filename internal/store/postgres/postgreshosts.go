@@ -126,7 +126,7 @@ func first[T any](ctx context.Context, favourite *atomic.Int32, each []func(cont
 				missing--
 			}
 			if failed[o.host] = o.err; missing == 0 {
-				return o.conn, fmt.Errorf("no host takes the connection: %w", errors.Join(failed...))
+				return o.conn, fmt.Errorf("no host accepts the connection: %w", errors.Join(failed...))
 			}
 		}
 	}

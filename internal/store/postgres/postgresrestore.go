@@ -40,7 +40,7 @@ func (d *Database) clear(ctx context.Context, db sqldb.Pool) error {
 	case err != nil:
 		return sqldb.Translate(d, err)
 	case all > 0 && left == 0:
-		return sqldb.Refuse(sqldb.ErrUnusable, "the database has tables: it takes an empty database or schema, and nothing is replaced")
+		return sqldb.Refuse(sqldb.ErrUnusable, "the database has tables; name an empty database or schema, because no table is replaced")
 	}
 	if err := d.takesWrites(ctx, db); err != nil || left == 0 {
 		return err
@@ -55,7 +55,7 @@ func (d *Database) takesWrites(ctx context.Context, db sqldb.Pool) error {
 		return sqldb.Translate(d, err)
 	}
 	if reads == "on" {
-		return sqldb.Refuse(sqldb.ErrUnusable, "the database is read-only for this user (default_transaction_read_only), and nothing can be written to it: name another one, or have it take writes")
+		return sqldb.Refuse(sqldb.ErrUnusable, "the database is read-only for this user (default_transaction_read_only); name another database, or allow writes")
 	}
 	return nil
 }

@@ -51,7 +51,7 @@ func (d *Database) renew(settings string, err error, now time.Time) {
 	}
 	switch {
 	case changed:
-		d.Log.Info("the settings of the database's sessions were changed; connections from before are replaced")
+		d.Log.Info("the settings of database sessions have changed; older connections are replaced")
 	case d.sessions.refused.Load() && now.Sub(d.sessions.renewed).Abs() >= renewAgain:
 	default:
 		return

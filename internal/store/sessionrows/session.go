@@ -129,7 +129,7 @@ func (s intoScope) Scan(src any) error {
 	for len(b) > 0 {
 		n := int(b[0])
 		if n >= len(b) {
-			return errors.New("the scope of a session ends in the middle of a key's handle")
+			return errors.New("the scope of a session ends in the middle of a hidden link")
 		}
 		*s.dest = append(*s.dest, keyserver.HiddenLink(b[1:n+1]))
 		b = b[n+1:]

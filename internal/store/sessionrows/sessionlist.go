@@ -107,7 +107,7 @@ func (tx Writes) end(ctx context.Context, how ending, args ...any) (int, error) 
 }
 
 // errSessionsLeft rolls the transaction back, so that no caller gets success.
-var errSessionsLeft error = fault.New(fault.StoreTampered, "the database keeps sessions that were ended; an operator has to look at its schema (doctor)").
+var errSessionsLeft error = fault.New(fault.StoreTampered, "the database still has sessions that were ended; ask an operator to check its schema with doctor").
 	Audited(fault.ReasonStoreTampered)
 
 // DeleteSession ends a session and all sessions that were made from it, and returns how many.

@@ -48,11 +48,11 @@ func Raise(ctx context.Context, d sqldb.Dialect, o sqldb.Options, schema int64) 
 		return nil, err
 	}
 	if schema > newest {
-		return nil, sqldb.Refuse(sqldb.ErrNewerVersion, "the backup has version %d, and this program knows versions up to %d: restore it with the program that made it, or a later one", schema, newest)
+		return nil, sqldb.Refuse(sqldb.ErrNewerVersion, "the backup has version %d, but this program knows versions up to %d; restore it with the release that made it, or a later one", schema, newest)
 	}
 	to, ok := d.(target)
 	if !ok {
-		return nil, fmt.Errorf("nothing is restored into %T", d)
+		return nil, fmt.Errorf("a backup cannot be restored into %T", d)
 	}
 	p, err := to.Raise(ctx)
 	if err != nil {

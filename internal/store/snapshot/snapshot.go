@@ -160,7 +160,7 @@ func (s *Source) Snapshot(ctx context.Context) (*Snapshot, error) {
 
 // errFilled ends an attempt: rows moved from the journal to the tables between the reads of
 // both, so that neither read saw them.
-var errFilled = errors.New("the tables of the trail are filled too fast to be copied")
+var errFilled = errors.New("the audit tables are filled too fast to be copied")
 
 func (s *Source) snapshot(ctx context.Context) (_ *Snapshot, err error) {
 	if err := s.trail.Settled(ctx); err != nil {

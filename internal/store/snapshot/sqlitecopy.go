@@ -64,7 +64,7 @@ func (v *sqliteView) copy(ctx context.Context, t Table, order string, to io.Writ
 	err = v.conn.Raw(func(conn any) error {
 		asks, ok := conn.(driver.QueryerContext)
 		if !ok {
-			return errors.New("the driver of SQLite has changed")
+			return errors.New("the SQLite driver has no raw queries")
 		}
 		rows, err := asks.QueryContext(ctx, text, nil)
 		if err != nil {

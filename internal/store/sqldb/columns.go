@@ -45,7 +45,7 @@ func IntoHash(h *[32]byte) sql.Scanner { return fixed{h[:]} }
 func (f fixed) Scan(src any) error {
 	b, ok := src.([]byte)
 	if !ok || len(b) != len(f.dest) {
-		return fmt.Errorf("a column does not hold the %d bytes it should", len(f.dest))
+		return fmt.Errorf("a column must have %d bytes", len(f.dest))
 	}
 	copy(f.dest, b)
 	return nil
@@ -60,7 +60,7 @@ type intoTime struct{ dest *time.Time }
 func (t intoTime) Scan(src any) error {
 	us, ok := src.(int64)
 	if !ok {
-		return errors.New("a column does not hold a time")
+		return errors.New("a column must have a time")
 	}
 	*t.dest = time.UnixMicro(us).UTC()
 	return nil

@@ -183,7 +183,7 @@ func (db *DB) Transact(ctx context.Context, fn func(in Statements) ([]keyserver.
 
 func (db *DB) transact(ctx context.Context, fn func(in Statements) ([]keyserver.Change, error)) error {
 	if db.writer == nil {
-		return errors.New("the database is open for reading only")
+		return errors.New("the database is open read-only")
 	}
 	if err := db.writer.lock(ctx); err != nil {
 		return err

@@ -67,7 +67,7 @@ func Translate(d Dialect, err error) error {
 	case ClassUnavailable:
 		if d.Full(err) {
 			return fault.Temporary(fault.StoreUnavailable, fault.ScopeProcess, RetryUnavailable,
-				"the database has no room: its volume is full; make room on it, and try again").Because(opaque(err))
+				"the volume of the database is full; free some space on it, and try again").Because(opaque(err))
 		}
 		return Unavailable(err)
 	default:
@@ -78,7 +78,7 @@ func Translate(d Dialect, err error) error {
 // Unavailable returns the fault of a database that does not respond. It keeps the text of err.
 func Unavailable(err error) error {
 	return fault.Temporary(fault.StoreUnavailable, fault.ScopeProcess, RetryUnavailable,
-		"the database does not answer; try again").Because(opaque(err))
+		"the database does not respond; try again").Because(opaque(err))
 }
 
 func opaque(err error) error { return errors.New("database: " + DriverText(err)) }

@@ -44,7 +44,7 @@ func ReadStanding(ctx context.Context, d Dialect, db Pool) (Standing, error) {
 	var signed int64
 	err = Statements{Run: db, Dialect: d}.Row(ctx, `SELECT version, release, floor, floor_release FROM schema_floor`, nil, &signed, &is.newest, &is.floor, &is.oldest)
 	if err != nil {
-		return is, fmt.Errorf("read which programs can work with the database: %w", Translate(d, err))
+		return is, fmt.Errorf("read the schema floor of the database: %w", Translate(d, err))
 	}
 	if signed < is.Version { // the process that migrated died before sign
 		is.newest, is.oldest = "", ""
@@ -59,10 +59,10 @@ func (s Standing) Refusal(target int64) error {
 	case s.floor <= target && (s.Version <= target || s.floor > 0):
 		return nil
 	case s.newest == "" || s.oldest == "":
-		return Refuse(ErrNewerVersion, "the database has schema %d and this program, release %s, knows schemas up to %d: "+
-			"use the program that wrote it, or a later one, or restore the backup from before the upgrade", s.Version, version.String(), target)
+		return Refuse(ErrNewerVersion, "the database has schema %d, but this program, release %s, knows schemas up to %d; "+
+			"use the release that wrote it, or a later one, or restore the backup from before the upgrade", s.Version, version.String(), target)
 	default:
-		return Refuse(ErrNewerVersion, "the database has schema %d, of release %s, and this program, release %s, knows schemas up to %d, which is too old for it: "+
+		return Refuse(ErrNewerVersion, "the database has schema %d of release %s, but this program, release %s, knows schemas up to %d and is too old; "+
 			"use release %s or later, or restore the backup from before the upgrade", s.Version, s.newest, version.String(), target, s.oldest)
 	}
 }
@@ -73,8 +73,8 @@ func (s Standing) ahead(target int64) string {
 	if s.Version <= target {
 		return ""
 	}
-	return fmt.Sprintf("the database has schema %d, of release %s, and this program, release %s, is of schema %d: it works, without what is new; "+
-		"bring all replicas to one release (docs/upgrade.md)", s.Version, s.newest, version.String(), target)
+	return fmt.Sprintf("the database has schema %d of release %s, but this program, release %s, has schema %d: it works without the new features; "+
+		"upgrade all replicas to the same release (docs/upgrade.md)", s.Version, s.newest, version.String(), target)
 }
 
 // sign records that a program of this release opened the database, unless a newer one

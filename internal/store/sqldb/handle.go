@@ -89,7 +89,7 @@ func (h *Handle) Ping(ctx context.Context) error {
 // Writable returns nil if the database accepts writes of this program. It writes nothing.
 func (h *Handle) Writable(ctx context.Context) error {
 	if h.writer == nil {
-		return errors.New("the database is open for reading only")
+		return errors.New("the database is open read-only")
 	}
 	if h.dialect.Shared() { // other reads use the same connection
 		var cancel context.CancelFunc

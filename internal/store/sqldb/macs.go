@@ -12,7 +12,7 @@ import (
 
 // ErrNoRowKey is returned by reads and writes of a row with a MAC before the data
 // key is open.
-var ErrNoRowKey = errors.New("the rows cannot be checked yet: their key comes with the data key")
+var ErrNoRowKey = errors.New("the rows cannot be verified yet: their key is loaded with the data key")
 
 // macs has what checks the rows of a store.
 type macs struct {
@@ -75,7 +75,7 @@ func (s Statements) Agrees(row *rowmac.Row, mac []byte) error {
 	}
 	finding := FindingOf(row, mac)
 	s.Alarm(finding)
-	return fault.New(fault.StoreTampered, "a row of the database was not written by this key server: %s; an operator has to look at it (doctor)", finding).
+	return fault.New(fault.StoreTampered, "a row of the database was not written by this key server: %s; ask an operator to run doctor", finding).
 		Audited(fault.ReasonStoreTampered)
 }
 

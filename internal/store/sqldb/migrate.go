@@ -113,7 +113,7 @@ func checkVersion(ctx context.Context, d Dialect, db Pool) (is Standing, target 
 	}
 	if is.Version < target {
 		return is, target, Refuse(ErrOlderVersion,
-			"the database has version %d and this program works on %d: start the server once to bring it up to date", is.Version, target)
+			"the database has version %d, but this program needs version %d; start the server once to migrate it", is.Version, target)
 	}
 	return is, target, is.Refusal(target)
 }
@@ -156,19 +156,19 @@ func schemaVersion(ctx context.Context, d Dialect, db Pool) (int64, error) {
 	all, named, err := d.Tables(ctx, db, VersionTable)
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("look at the database: %w", Translate(d, err))
+		return 0, fmt.Errorf("inspect the database: %w", Translate(d, err))
 	case all == 0:
 		return 0, nil
 	case named == 0:
 		if _, half, err := d.Tables(ctx, db, RestoringTable); err == nil && half > 0 {
-			return 0, Refuse(ErrUnusable, "what was restored or moved into the database is not whole: it was interrupted, or is under way; run it again, or name another database")
+			return 0, Refuse(ErrUnusable, "a restore or move into the database is incomplete: it was interrupted or still runs; run it again, or name another database")
 		}
-		return 0, Refuse(ErrForeign, "the database holds tables of something else: give the key server a database or schema of its own")
+		return 0, Refuse(ErrForeign, "the database has tables of another program; give the key server its own database or schema")
 	}
 	var version int64
 	err = Statements{Run: db, Dialect: d}.Row(ctx, `SELECT max(version_id) FROM `+VersionTable, nil, &version)
 	if err != nil {
-		return 0, fmt.Errorf("read the database's version: %w", err)
+		return 0, fmt.Errorf("read the version of the database: %w", err)
 	}
 	return version, nil
 }
@@ -186,7 +186,7 @@ func MigrateUpTo(ctx context.Context, d Dialect, db Pool, version int64) error {
 		return err
 	}
 	if _, err := provider.UpTo(ctx, version); err != nil {
-		return fmt.Errorf("make the tables of version %d: %w", version, Translate(d, err))
+		return fmt.Errorf("create the tables of version %d: %w", version, Translate(d, err))
 	}
 	return nil
 }
@@ -198,7 +198,7 @@ func MigrateUp(ctx context.Context, d Dialect, db Pool) error {
 		return err
 	}
 	if _, err := provider.Up(ctx); err != nil {
-		return fmt.Errorf("bring the database to the version of this program: %w", Translate(d, err))
+		return fmt.Errorf("migrate the database to the version of this program: %w", Translate(d, err))
 	}
 	return nil
 }

@@ -107,12 +107,12 @@ func compareSchemas(want, is []SchemaObject, newer bool) (all []SchemaFinding) {
 		definition, known := wanted[o.key()]
 		switch {
 		case intrusive[o.Kind]:
-			all = append(all, SchemaFinding{"the database has the " + o.String() + ", which no release makes", true})
+			all = append(all, SchemaFinding{"the database has the " + o.String() + ", which no release creates", true})
 		case newer, known && definition == o.definition:
 		case known:
-			all = append(all, SchemaFinding{"the " + o.String() + " differs from what the migrations make", relied[o.Kind]})
+			all = append(all, SchemaFinding{"the " + o.String() + " differs from the one that the migrations create", relied[o.Kind]})
 		default:
-			all = append(all, SchemaFinding{"the database has the " + o.String() + ", which the migrations do not make", o.Kind == KindReference})
+			all = append(all, SchemaFinding{"the database has the " + o.String() + ", which the migrations do not create", o.Kind == KindReference})
 		}
 	}
 	for _, o := range want {
@@ -172,7 +172,7 @@ func (h *Handle) refuseSchema(ctx context.Context) error {
 		return Refuse(ErrUnusable, "%s", text)
 	}
 	for _, f := range findings {
-		h.opts.Logger.WarnContext(ctx, "the schema of the database is not as the migrations make it", "difference", f.Text)
+		h.opts.Logger.WarnContext(ctx, "the schema of the database differs from the one that the migrations create", "difference", f.Text)
 	}
 	return nil
 }

@@ -23,10 +23,10 @@ const FoldAt = 4096
 const maxRest = 4 << 20
 
 // ErrLogMoved means that a part of the log may be gone before it was read.
-var ErrLogMoved = errors.New("the log of the database was folded before it was read")
+var ErrLogMoved = errors.New("the write-ahead log of the database was checkpointed before it was read")
 
 // errBusy means that the caller has to try again.
-var errBusy = errors.New("the trail is being written")
+var errBusy = errors.New("audit rows are being written")
 
 // Log is the write-ahead log of an embedded database whose log is copied elsewhere. It is
 // read while others write, and only Log folds it into the database (Database.Shipped). Its
@@ -77,7 +77,7 @@ func (c Committed) Close() error {
 func NewLog(db *sqldb.DB, durable func() ([]keyserver.AuditEntry, bool)) (*Log, error) {
 	d, ok := db.Dialect().(*Database)
 	if !ok || !d.Shipped {
-		return nil, errors.New("the database was not opened to be shipped")
+		return nil, errors.New("the database was not opened for replication")
 	}
 	return &Log{on: db, dialect: d, db: d.Pool("rw", 1), durable: durable}, nil
 }
@@ -312,7 +312,7 @@ func (l *Log) fold(ctx context.Context, how string) (bool, error) {
 	}
 	var busy, logged, folded int
 	if err := l.db.QueryRowContext(ctx, `PRAGMA wal_checkpoint(`+how+`)`).Scan(&busy, &logged, &folded); err != nil {
-		return false, fmt.Errorf("fold the log into the database: %w", sqldb.Translate(l.dialect, err))
+		return false, fmt.Errorf("checkpoint the write-ahead log: %w", sqldb.Translate(l.dialect, err))
 	}
 	return logged == folded, nil
 }

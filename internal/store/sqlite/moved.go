@@ -37,7 +37,7 @@ func Moved(dir string) (where string, err error) {
 		return "", sqldb.Refuse(sqldb.ErrUnusable, "%s cannot be read: %s", f.Name(), datadir.ReasonOf(err))
 	}
 	if where = strings.TrimSpace(string(text)); where == "" {
-		where = "another place, of which the file says nothing"
+		where = "an unknown place"
 	}
 	return where, nil
 }
@@ -73,7 +73,7 @@ func (d *Database) stays() error {
 	if err != nil || where == "" {
 		return err
 	}
-	return sqldb.Refuse(sqldb.ErrUnusable, "the database in %s was moved to %s: serve from there, by --database-url; "+
-		"to go on here all the same, without what was written there since, stop every server there for good, and remove %s",
+	return sqldb.Refuse(sqldb.ErrUnusable, "the database in %s was moved to %s; serve from there with --database-url; "+
+		"to use this copy instead, without later changes, stop every server there permanently, and remove %s",
 		d.Dir, where, filepath.Join(d.Dir, MovedFile))
 }

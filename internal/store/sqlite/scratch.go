@@ -47,7 +47,7 @@ func NewScratch(d *Database) (_ *Scratch, err error) {
 		}
 		parent, name = d.Dir, scratchInside
 	} else if _, err := os.Stat(parent); err != nil {
-		return nil, sqldb.Refuse(sqldb.ErrUnusable, "the directory of temporary files %s, in which a replica is put together, cannot be used: %s; make it, or name another one by TMPDIR",
+		return nil, sqldb.Refuse(sqldb.ErrUnusable, "the directory for temporary files %s, in which the replica is rebuilt, cannot be used: %s; create it, or set TMPDIR to another one",
 			parent, datadir.ReasonOf(err))
 	}
 	busy, err := sweepScratch(parent, name)
@@ -63,7 +63,7 @@ func NewScratch(d *Database) (_ *Scratch, err error) {
 func makeScratch(in, name string) (_ *Scratch, err error) {
 	parent, err := os.MkdirTemp(in, name) // 0700
 	if err != nil {
-		return nil, sqldb.Refuse(sqldb.ErrUnusable, "nothing can be written in %s: %s", in, datadir.ReasonOf(err))
+		return nil, sqldb.Refuse(sqldb.ErrUnusable, "%s cannot be written: %s", in, datadir.ReasonOf(err))
 	}
 	s := &Scratch{Dir: filepath.Join(parent, "copy"), parent: parent}
 	var free bool
@@ -71,7 +71,7 @@ func makeScratch(in, name string) (_ *Scratch, err error) {
 	switch {
 	case err != nil:
 	case !free:
-		return nil, sqldb.Refuse(sqldb.ErrInUse, "another process took %s", parent) // and removes it
+		return nil, sqldb.Refuse(sqldb.ErrInUse, "another process uses %s", parent) // and removes it
 	default:
 		err = os.Mkdir(s.Dir, 0o700)
 	}

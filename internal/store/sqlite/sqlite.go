@@ -263,7 +263,7 @@ func (d *Database) Writable(ctx context.Context, db *sqldb.DB) error {
 	}
 	if err := db.Backlog().Trouble(); err != nil {
 		return fault.Temporary(fault.StoreUnavailable, fault.ScopeProcess, sqldb.RetryUnavailable,
-			"the database cannot be written; audit rows stay in their journal, until it is full: look for room on the volume, and whether it is read-only").Because(err)
+			"the database cannot be written; audit rows stay in their journal until it is full; check whether the volume is full or read-only").Because(err)
 	}
 	return nil
 }
@@ -301,7 +301,7 @@ func (d *Database) InPlace() error {
 	err := d.Place.Check()
 	if away := err != nil; d.away.Swap(away) != away {
 		if away {
-			d.Log.Error("the data directory was removed or replaced under the running service, and nothing is written any more; stop it, put the directory back, from a backup if need be, and start it again", "error", err)
+			d.Log.Error("the data directory was removed or replaced while the key server runs, and nothing is written; stop the key server, restore the directory (from a backup if necessary), and start it again", "error", err)
 		} else {
 			d.Log.Info("the data directory is in its place again")
 		}
@@ -310,7 +310,7 @@ func (d *Database) InPlace() error {
 		return nil
 	}
 	return fault.Temporary(fault.StoreUnavailable, fault.ScopeProcess, sqldb.RetryUnavailable,
-		"the data directory was removed or replaced under the running service, so that nothing is written; the service has to be stopped and the directory put back").Because(err)
+		"the data directory was removed or replaced while the key server runs, so nothing is written; stop the key server and restore the directory").Because(err)
 }
 
 // SetKeyMACs implements sqldb.Dialect. A statement takes microseconds, so one for all would not be faster.

@@ -26,7 +26,7 @@ func (d *Database) interrupted() error {
 		return sqldb.Refuse(sqldb.ErrUnusable, "%s cannot be read: %s", d.Dir, datadir.ReasonOf(err))
 	}
 	if slices.ContainsFunc(entries, func(e os.DirEntry) bool { return strings.HasPrefix(e.Name(), RestoringFile) }) {
-		return sqldb.Refuse(sqldb.ErrUnusable, "the restore of a database into %s was interrupted: run it again, or give another directory", d.Dir)
+		return sqldb.Refuse(sqldb.ErrUnusable, "the restore of a database into %s was interrupted; run it again, or name another directory", d.Dir)
 	}
 	return nil
 }
@@ -72,7 +72,7 @@ func (d *Database) vacant() error {
 		switch name := e.Name(); {
 		case name == "lost+found", left && (strings.HasPrefix(name, RestoringFile) || name == journal.File || name == d.Beside):
 		default:
-			return sqldb.Refuse(sqldb.ErrUnusable, "%s is not empty: it holds %s; a backup is restored into a new directory, and replaces nothing", d.Dir, name)
+			return sqldb.Refuse(sqldb.ErrUnusable, "%s is not empty: it contains %s; restore into a new directory", d.Dir, name)
 		}
 	}
 	return nil

@@ -469,11 +469,11 @@ func testOtherVersions(t *testing.T, make newDatabase) {
 	}{
 		"TooNew": {
 			"it says that this program is too old", []string{newer, signed + `, floor = 998, floor_release = '9.8.0'`},
-			sqlstore.ErrNewerVersion, sqlstore.ErrNewerVersion, "has schema 999, of release 9.9.0, and this program, release " + version.String() + ", knows schemas up to",
+			sqlstore.ErrNewerVersion, sqlstore.ErrNewerVersion, "has schema 999 of release 9.9.0, but this program, release " + version.String() + ", knows schemas up to",
 		},
 		"NotSigned": {
 			"the newer program died before it said who it is", []string{newer, `UPDATE schema_floor SET floor = 998`},
-			sqlstore.ErrNewerVersion, sqlstore.ErrNewerVersion, "use the program that wrote it",
+			sqlstore.ErrNewerVersion, sqlstore.ErrNewerVersion, "use the release that wrote it",
 		},
 		"WithinTheFloor": {"what was added is no concern of an older program", []string{newer, signed}, nil, nil, "of release 9.9.0"},
 		"Older": {

@@ -202,7 +202,7 @@ func TestAJournalThatDoesNotBelongIsRefused(t *testing.T) {
 			}
 			return errors.Join(s.Close(), os.Remove(filepath.Join(dir, "keyserver.db-wal")), os.Remove(filepath.Join(dir, "keyserver.db-shm")),
 				copyFile(filepath.Join(empty, "keyserver.db"), filepath.Join(dir, "keyserver.db")))
-		}, "has rows that are not of the database beside it", 0},
+		}, "has rows that do not belong to the database there", 0},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -266,7 +266,7 @@ func TestWhatServeRefusesIsNotIntact(t *testing.T) {
 	if err := copyFile(filepath.Join(dies(t, "rows"), journal.File), name); err != nil {
 		t.Fatal(err)
 	}
-	if err := verifyOnly(t, cfg); !errors.Is(err, sqlstore.ErrUnusable) || !strings.Contains(err.Error(), "has rows that are not of the database beside it") {
+	if err := verifyOnly(t, cfg); !errors.Is(err, sqlstore.ErrUnusable) || !strings.Contains(err.Error(), "has rows that do not belong to the database there") {
 		t.Errorf("got %v", err)
 	}
 	if _, err := os.Stat(name); err != nil {

@@ -56,7 +56,7 @@ func OpenToMove(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, err
 	}
 	if newer != "" {
-		return nil, sqldb.Refuse(sqldb.ErrNewerVersion, "%s; move it with the program of the release that it is of", newer)
+		return nil, sqldb.Refuse(sqldb.ErrNewerVersion, "%s; to move it, use the program of the newer release", newer)
 	}
 	cfg.moving = true
 	return Open(ctx, cfg)

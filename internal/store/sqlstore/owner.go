@@ -79,7 +79,7 @@ var ownedObjects = map[keyserver.ChangeKind]string{
 func (r reads) OwnedObject(ctx context.Context, o keyserver.Object) error {
 	query, known := ownedObjects[o.Kind]
 	if !known {
-		return fmt.Errorf("objects of the kind %q have no owner marks", o.Kind)
+		return fmt.Errorf("objects of the kind %q cannot have owner marks", o.Kind)
 	}
 	var key any = o.ID[:]
 	if o.Kind == keyserver.ChangeTrustedServer {

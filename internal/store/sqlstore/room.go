@@ -18,7 +18,7 @@ func Explain(err error, c Config) error {
 		return err
 	}
 	if v, look := datadir.VolumeOf(c.Dir); look == nil && v.Free < startRoom {
-		return fmt.Errorf("%w; the volume of --data-dir has %d MiB free: make %d MiB of room, and start again; what was acknowledged is not lost", err, v.Free>>20, startRoom>>20)
+		return fmt.Errorf("%w; the volume of --data-dir has %d MiB free: free %d MiB, and start again; acknowledged changes are not lost", err, v.Free>>20, startRoom>>20)
 	}
 	return err
 }

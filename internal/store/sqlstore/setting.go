@@ -100,6 +100,6 @@ func (tx *Tx) refuseNewKey(ctx context.Context, name string) error {
 	case err != nil:
 		return err
 	}
-	return errors.New("the database has rows, and no data key that they were made under: somebody took the setting " + name +
-		" away; put it back from a backup, nothing was written")
+	return errors.New("the database has rows, but no data key for them: the setting " + name +
+		" was deleted; restore it from a backup; nothing was written")
 }

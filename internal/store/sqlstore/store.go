@@ -60,7 +60,7 @@ func (c Config) options() sqldb.Options {
 
 func (c Config) complete() (Config, error) {
 	if (c.Dir == "") == (c.URL == "") {
-		return c, errors.New("set either a data directory or a database URL")
+		return c, errors.New("set exactly one of data directory and database URL")
 	}
 	if c.Clock == nil {
 		c.Clock = time.Now //nolint:forbidigo // the default of an injected clock
@@ -72,7 +72,7 @@ func (c Config) complete() (Config, error) {
 		c.MaxConnections = postgres.DefaultConnections
 	}
 	if c.MaxConnections < postgres.MinConnections {
-		return c, fmt.Errorf("%d connections to the database are too few; it takes %d", c.MaxConnections, postgres.MinConnections)
+		return c, fmt.Errorf("%d connections to the database are too few; give at least %d", c.MaxConnections, postgres.MinConnections)
 	}
 	return c, nil
 }

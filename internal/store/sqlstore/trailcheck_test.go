@@ -12,11 +12,11 @@ import (
 // that the error names the problem.
 func TestTrailsThatDoNotFitTogether(t *testing.T) {
 	for name, tc := range map[string]struct{ change, says string }{
-		"counter put back":  {`UPDATE sequences SET value = 2 WHERE name = 'audit'`, "its last row is 5, and the table sequences says 2"},
+		"counter put back":  {`UPDATE sequences SET value = 2 WHERE name = 'audit'`, "its last row is 5, but the table sequences says 2"},
 		"counter far ahead": {`UPDATE sequences SET value = 9223372036854775806 WHERE name = 'audit'`, "the table sequences says 9223372036854775806"},
 		"no chain":          {`DELETE FROM audit_chains`, "audit_chains has no chain"},
-		"no beginning":      {`DELETE FROM audit_extent`, "audit_extent does not say"},
-		"before the first":  {`UPDATE audit_extent SET first = -5`, "audit_extent does not say"},
+		"no beginning":      {`DELETE FROM audit_extent`, "audit_extent does not name"},
+		"before the first":  {`UPDATE audit_extent SET first = -5`, "audit_extent does not name"},
 	} {
 		for kind, d := range migratedKinds {
 			t.Run(name+"/"+kind, func(t *testing.T) {

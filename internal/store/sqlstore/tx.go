@@ -47,7 +47,7 @@ func (s *Store) Update(ctx context.Context, fn func(tx *Tx) error) error {
 }
 
 // errTried rolls back the transaction of Try.
-var errTried = errors.New("the transaction was only tried")
+var errTried = errors.New("the transaction is a trial and is rolled back")
 
 // Try runs fn like Update, rolls back what fn did, and returns the error of fn.
 func (s *Store) Try(ctx context.Context, fn func(tx *Tx) error) error {

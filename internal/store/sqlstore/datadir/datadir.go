@@ -49,11 +49,11 @@ func (r *refusal) Unwrap() error { return r.kind }
 // process ends.
 func Lock(dir string, log *slog.Logger) (*os.File, error) {
 	if err := makeDirectory(dir); err != nil {
-		return nil, Refuse(ErrUnusable, "the data directory %s cannot be made: %s", dir, ReasonOf(err))
+		return nil, Refuse(ErrUnusable, "the data directory %s cannot be created: %s", dir, ReasonOf(err))
 	}
 	f, err := os.Open(dir)
 	if to, linked := os.Readlink(dir); errors.Is(err, fs.ErrNotExist) && linked == nil {
-		return nil, Refuse(ErrUnusable, "the data directory %s is a link to %s, which is not there: make that directory, or name another one", dir, to)
+		return nil, Refuse(ErrUnusable, "the data directory %s is a link to %s, which does not exist; create that directory, or name another one", dir, to)
 	}
 	if err != nil {
 		return nil, Refuse(ErrUnusable, "the data directory %s cannot be read: %s", dir, ReasonOf(err))
@@ -68,7 +68,7 @@ func Lock(dir string, log *slog.Logger) (*os.File, error) {
 		}
 		if info.Mode().Perm()&0o077 != 0 {
 			// Perhaps a mounted volume, whose mode is not ours to change.
-			log.Warn("the data directory is open to other users; its files are not", "dir", dir, "mode", info.Mode().Perm().String())
+			log.Warn("other users have access to the data directory, but not to its files", "dir", dir, "mode", info.Mode().Perm().String())
 		}
 		// SQLite would quietly fall back to reading only.
 		return unix.Access(dir, unix.R_OK|unix.W_OK|unix.X_OK)
@@ -101,7 +101,7 @@ func Await(ctx context.Context, dir string, patience time.Duration, log *slog.Lo
 		}
 		if !said {
 			said = true
-			log.Info("the data directory is in use by another process; this one waits for its end", "dir", dir, "atMost", patience.String())
+			log.Info("the data directory is in use by another process; this process waits until the other one ends", "dir", dir, "atMost", patience.String())
 		}
 		select {
 		case <-ctx.Done():
@@ -208,7 +208,7 @@ func readHeader(path string) ([]byte, error) {
 
 // ForeignFile returns the error for a file of another program.
 func ForeignFile(path string) error {
-	return Refuse(ErrForeign, "%s is not a database of this program: choose another data directory, or move the file away", path)
+	return Refuse(ErrForeign, "%s is not a database of this program; choose another data directory, or move the file", path)
 }
 
 // ReasonOf returns an error's reason without the path, which the sentence around it names.

@@ -27,7 +27,7 @@ type file struct {
 func (p *Place) Opened(path string) error {
 	f, err := look(path)
 	if err != nil {
-		return fmt.Errorf("look at %s: %w", path, err)
+		return fmt.Errorf("inspect %s: %w", path, err)
 	}
 	p.remember(path, f)
 	return nil
@@ -61,9 +61,9 @@ func (p *Place) Check() error {
 	for path, opened := range p.files {
 		switch f, err := look(path); {
 		case err != nil:
-			return fmt.Errorf("%s, which is open, is not there: %w", path, err)
+			return fmt.Errorf("the open file %s is missing: %w", path, err)
 		case opened != file{} && f != opened:
-			return fmt.Errorf("%s is not the file that is open, but another one", path)
+			return fmt.Errorf("%s was replaced by another file while it is open", path)
 		}
 	}
 	return nil

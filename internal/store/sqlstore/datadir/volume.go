@@ -39,7 +39,7 @@ func (v Volume) Check(least uint64) error {
 		least = min(v.Size/freeShare, freeMost)
 	}
 	if v.Free < least {
-		return fmt.Errorf("the volume of --data-dir has %d MiB free, and %d MiB have to be (--min-free-bytes); make room before audit rows cannot be written",
+		return fmt.Errorf("the volume of --data-dir has %d MiB free, but needs %d MiB (--min-free-bytes); free some space before audit rows cannot be written",
 			v.Free>>20, least>>20)
 	}
 	return nil

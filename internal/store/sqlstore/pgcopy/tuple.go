@@ -72,7 +72,7 @@ func (w *Writer) Row(types []Type, values []any) error {
 			binary.BigEndian.PutUint32(w.row[at:], uint32(size)) //nolint:gosec // at most MaxField
 			continue
 		}
-		return fmt.Errorf("column %d holds what is no %s", i+1, types[i])
+		return fmt.Errorf("column %d is not a %s", i+1, types[i])
 	}
 	_, err := w.to.Write(w.row)
 	return err
@@ -108,24 +108,24 @@ func (r *Reader) Next() ([]any, error) {
 		r.begun = true
 		var begin [19]byte
 		if _, err := io.ReadFull(r.from, begin[:]); err != nil {
-			return nil, r.damaged(err, "it ends within its beginning")
+			return nil, r.damaged(err, "it ends within its header")
 		}
 		if string(begin[:]) != string(header) {
-			return nil, r.damaged(nil, "it does not begin as rows do")
+			return nil, r.damaged(nil, "its header is invalid")
 		}
 	}
 	count, err := r.take(2)
 	if err != nil {
-		return nil, r.damaged(err, "the rows do not end")
+		return nil, r.damaged(err, "the end of the rows is missing")
 	}
 	switch n := int16(binary.BigEndian.Uint16(count)); { //nolint:gosec // the same bits
 	case n == trailer:
 		if _, err := r.from.ReadByte(); !errors.Is(err, io.EOF) {
-			return nil, r.damaged(err, "something is behind the last row")
+			return nil, r.damaged(err, "there is data after the last row")
 		}
 		return nil, io.EOF
 	case int(n) != len(r.types):
-		return nil, r.damaged(nil, "it does not have the columns of its table")
+		return nil, r.damaged(nil, "its columns differ from those of its table")
 	}
 	for i, t := range r.types {
 		if r.values[i], err = r.field(t); err != nil {
@@ -146,7 +146,7 @@ func (r *Reader) field(t Type) (any, error) {
 	case n == math.MaxUint32:
 		return nil, nil //nolint:nilnil // NULL
 	case n > MaxField, t == Int && n != 8:
-		return nil, r.damaged(nil, "a column has a length that is none of its type")
+		return nil, r.damaged(nil, "a column has a length that its type does not allow")
 	}
 	b, err := r.read(int(n))
 	if err != nil {
@@ -166,7 +166,7 @@ func (r *Reader) field(t Type) (any, error) {
 		}
 		return b, nil
 	}
-	return nil, r.damaged(nil, "a column has no type")
+	return nil, r.damaged(nil, "the type of a column is unknown")
 }
 
 // short is the longest field that is returned from the read buffer without a copy. Nearly all

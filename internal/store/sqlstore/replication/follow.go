@@ -116,7 +116,7 @@ func (f *Follower) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := f.listenOnce(ctx, func() {
 			if failing {
-				f.source.Logger.Info("following the database's changes again")
+				f.source.Logger.Info("following the changes of the database again")
 			}
 			failing = false
 		})
@@ -125,7 +125,7 @@ func (f *Follower) run(ctx context.Context) {
 		}
 		if !failing {
 			failing = true
-			f.source.Logger.Warn("lost the database's changes, trying again", "error", err)
+			f.source.Logger.Warn("cannot follow the changes of the database; trying again", "error", err)
 		}
 		pause := again + rand.N(again) //nolint:gosec // jitter, not a secret
 		select {
@@ -173,7 +173,7 @@ func (f *Follower) Current(ctx context.Context) error {
 
 func notCurrent(cause error) error {
 	return fault.Temporary(fault.NotCurrent, fault.ScopeProcess, retryAfter,
-		"this replica cannot confirm that what it knows is current; try again or ask another").Because(cause)
+		"this replica cannot confirm that its data is current; try again or use another replica").Because(cause)
 }
 
 func (f *Follower) isCurrent() bool { return f.source.Clock().Sub(f.Confirmed()) < MaxStaleness }
@@ -291,7 +291,7 @@ func (f *Follower) Moved() error {
 	f.mu.Lock()
 	f.confirmed = time.Time{}
 	f.mu.Unlock()
-	return notCurrent(errors.New("the database was started anew, or another one has taken over"))
+	return notCurrent(errors.New("the database was restarted, or another one has replaced it"))
 }
 
 // page bounds one read, so that a hanging connection does not delay all callers that wait

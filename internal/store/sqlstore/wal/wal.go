@@ -183,7 +183,7 @@ func (h Header) Apply(frames io.Reader, from, to Position, database *os.File) er
 		}
 		f, good := h.check(b, at.Sum)
 		if !good {
-			return fmt.Errorf("%w: frame %d is not as it was written", ErrDamaged, at.Frames+1)
+			return fmt.Errorf("%w: frame %d was changed after it was written", ErrDamaged, at.Frames+1)
 		}
 		if _, err := database.WriteAt(f.page, int64(f.number-1)*h.Page); err != nil {
 			return err
@@ -191,7 +191,7 @@ func (h Header) Apply(frames io.Reader, from, to Position, database *os.File) er
 		at.Sum, pages = f.sum, f.pages
 	}
 	if at != to || pages == 0 && from != to {
-		return fmt.Errorf("%w: it does not end with a transaction", ErrDamaged)
+		return fmt.Errorf("%w: it does not end with a complete transaction", ErrDamaged)
 	}
 	if from == to {
 		return nil
