@@ -168,7 +168,7 @@ func (r *Runner) next(ctx context.Context) (*batch, int64, error) {
 	case err != nil:
 		return nil, 0, err
 	case r.sent > head.Size || r.sent < 0:
-		return nil, 0, fmt.Errorf("%w: the database says that the sink has the rows up to %d, but the tree has %d; delete the row of the sink in audit_sinks to deliver all rows again", tree.ErrInconsistent, r.sent, head.Size)
+		return nil, 0, fmt.Errorf("%w: the database says that the sink has the rows up to %d, but the tree has %d; delete the row of the sink in audit_sinks to deliver all rows in the database again", tree.ErrInconsistent, r.sent, head.Size)
 	case head.Size == r.sent:
 		return nil, head.Size, nil
 	}

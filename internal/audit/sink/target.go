@@ -77,18 +77,18 @@ func parse(text string) (Target, error) {
 	case !known:
 		return Target{}, errors.New("the scheme of a URL is not known; use stdout:, https://HOST/PATH, syslog+tls://HOST:PORT or otlp://HOST:PORT")
 	case u.User != nil || strings.Contains(u.Opaque, "@"):
-		return Target{}, fmt.Errorf("a %s URL must not contain a user or a password; put the credentials into a file, and name the file with header-file or key", u.Scheme)
+		return Target{}, fmt.Errorf("the %s URL must not contain a user or a password; put the credentials into a file, and name the file with header-file or key", u.Scheme)
 	case u.Fragment != "":
-		return Target{}, fmt.Errorf("a %s URL must not have a part after #; remove it", u.Scheme)
+		return Target{}, fmt.Errorf("the %s URL must not have a part after #; remove it", u.Scheme)
 	case u.Scheme == "stdout":
 		if text != "stdout:" {
 			return Target{}, errors.New("a URL for standard output must be exactly stdout:")
 		}
 		return Target{Name: "stdout", Label: "stdout", place: "stdout", scheme: "stdout"}, nil
 	case u.Hostname() == "" || u.Opaque != "":
-		return Target{}, fmt.Errorf("a %s URL has no host; add one", u.Scheme)
+		return Target{}, fmt.Errorf("the %s URL has no host; add one", u.Scheme)
 	case u.Scheme != "https" && (u.Port() == "" || u.Path != ""):
-		return Target{}, fmt.Errorf("a %s URL must have the form %s://HOST:PORT, without a path", u.Scheme, u.Scheme)
+		return Target{}, fmt.Errorf("the %s URL must have the form %s://HOST:PORT, without a path", u.Scheme, u.Scheme)
 	}
 	name := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}
 	t := Target{Name: name.String(), Label: urltext.Origin(text), scheme: u.Scheme, address: u.Host}
