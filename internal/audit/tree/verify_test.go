@@ -21,6 +21,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/pgtest/migrated"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
+	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // trail is an audit log of 600 rows in a real database. Its checkpoints of 300, 500 and
@@ -52,6 +53,7 @@ func newTrail(t *testing.T, config sqlstore.Config, driver, source string) *trai
 		if err := writer.Close(); err != nil {
 			t.Fatal(err)
 		}
+		w.released()
 		head := w.grow(store, w.signer)
 		w.noted[head.Size] = head
 	}
@@ -96,6 +98,24 @@ func (w *trail) shut(c io.Closer) {
 	if err := c.Close(); err != nil {
 		w.Error(err)
 	}
+}
+
+// released waits until PostgreSQL has released the lock of the chain. If the lock is still taken, the next writer begins
+// another chain.
+func (w *trail) released() {
+	w.Helper()
+	if w.driver != "pgx" {
+		return
+	}
+	w.with(func(db *sql.DB) error {
+		var err error
+		rig.Soon(w, "the lock of the chain is released", func() (released bool) {
+			err = db.QueryRowContext(w.Context(), `SELECT NOT EXISTS (SELECT FROM pg_locks l JOIN pg_database d ON d.oid = l.database
+				WHERE d.datname = current_database() AND l.locktype = 'advisory')`).Scan(&released)
+			return released || err != nil
+		})
+		return err
+	})
 }
 
 // grow makes the tree grow as a stopping process does.
