@@ -67,7 +67,7 @@ func (e *Engine) mayBecome(ctx context.Context, tx *sqlstore.Tx, by keyserver.Ca
 	if c.Own() {
 		now, err := tx.PasswordHash(ctx, c.Principal)
 		if err == nil && !password.Same(now, c.Shown) {
-			err = fault.New(fault.InvalidCredentials, "the password of your account has just been changed").Audited(fault.ReasonBadCredentials)
+			err = fault.New(fault.InvalidCredentials, "another request changed your password; log in with the new one").Audited(fault.ReasonBadCredentials)
 		}
 		return err
 	}
@@ -145,7 +145,7 @@ func (e *Engine) deletePrincipal(ctx context.Context, tx *sqlstore.Tx, by keyser
 func mayInherit(ctx context.Context, tx *sqlstore.Tx, caller keyserver.Principal, from giver, d keyserver.Departure) (none keyserver.PrincipalRef, err error) {
 	heir, err := tx.Principal(ctx, d.Heir)
 	if err != nil {
-		return none, gate.NotFound(err, fault.InvalidArgument, "heir names %s, which is no principal of this key server", d.Heir)
+		return none, gate.NotFound(err, fault.InvalidArgument, "heir: %s is not a principal of this key server", d.Heir)
 	}
 	if err := deletion.RefuseHeir(caller, heir, d.ID); err != nil {
 		return none, err

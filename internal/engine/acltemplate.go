@@ -126,7 +126,7 @@ func (e *Engine) RemoveACLTemplateMember(ctx context.Context, by keyserver.Calle
 		if !keyserver.KeepsWriter(t.Without(m.Principal)) {
 			return lastWriter()
 		}
-		return gate.NotFound(tx.DeleteACLTemplateMember(ctx, m), fault.NotFound, "principal %s is no member of the template", m.Principal)
+		return gate.NotFound(tx.DeleteACLTemplateMember(ctx, m), fault.NotFound, "principal %s is not a member of the ACL template", m.Principal)
 	})
 }
 
@@ -186,11 +186,11 @@ func noTemplate(err error, id keyserver.ID) error {
 }
 
 func lastWriter() error {
-	return fault.New(fault.LastWriter, "the template would be left without a member that holds WRITE without an end").
+	return fault.New(fault.LastWriter, "the ACL template would have no member with WRITE and no end time; give another member WRITE first").
 		Audited(fault.ReasonInvalidArgument)
 }
 
 // full returns the fault for an object beyond the limit of a list.
 func full(what string, limit int) error {
-	return fault.New(fault.InvalidArgument, "there are %d %s, which is the most", limit, what).Audited(fault.ReasonInvalidArgument)
+	return fault.New(fault.InvalidArgument, "limit reached: at most %d %s; remove one first", limit, what).Audited(fault.ReasonInvalidArgument)
 }

@@ -108,7 +108,7 @@ func (e *Engine) RenewCertificate(ctx context.Context, by keyserver.Caller, dige
 				err = sqlstore.ErrNotFound
 			}
 			if err != nil {
-				return gate.NotFound(err, fault.NotFound, "no current certificate has that body")
+				return gate.NotFound(err, fault.NotFound, "certificate: no current certificate has these bytes")
 			}
 			if issued, err = e.renew(ctx, old); err != nil {
 				return err
@@ -125,7 +125,7 @@ func (e *Engine) RenewCertificate(ctx context.Context, by keyserver.Caller, dige
 func (e *Engine) renew(ctx context.Context, old keyserver.Certificate) (keyserver.Issued, error) {
 	if len(old.Request) == 0 {
 		return keyserver.Issued{}, fault.New(fault.NoSavedRequest,
-			"the certificate of %s was not issued here, so no request is saved for it; reset the transport principal and enrol a fresh one", old.Subject).
+			"the certificate of %s was not issued here, so no request is saved for it; reset the transport principal and enrol a new certificate", old.Subject).
 			Audited(fault.ReasonInvalidArgument)
 	}
 	req, err := pki.ParseRequest(old.Request)

@@ -22,9 +22,9 @@ func (e *Engine) AddDelegate(ctx context.Context, by keyserver.Caller, d keyserv
 		case err != nil:
 			return gate.NotFound(err, fault.NotFound, "pid: no principal has the id %s", d.Delegate)
 		case d.Delegate == d.Principal, to.Type == keyserver.GroupPrincipal:
-			return gate.Invalid("pid must name another principal, and no group: whoever acts for somebody logs in")
+			return gate.Invalid("pid must be another principal and not a group, because a delegate logs in itself")
 		case len(p.Delegates) >= keyserver.MaxDelegates:
-			return gate.Invalid("principal %q has %d delegates, which is the most it may have", p.Name, len(p.Delegates))
+			return gate.Invalid("principal %q has %d delegates, the limit; remove one first", p.Name, len(p.Delegates))
 		}
 		if err := e.givingDelegation(ctx, tx, by, p.ID); err != nil {
 			return err
@@ -39,7 +39,7 @@ func (e *Engine) AddDelegate(ctx context.Context, by keyserver.Caller, d keyserv
 func (e *Engine) RemoveDelegate(ctx context.Context, by keyserver.Caller, d keyserver.Delegate) error {
 	return e.changeDelegate(ctx, by, d, func(tx *sqlstore.Tx, p keyserver.Principal) error {
 		if !slices.Contains(p.Delegates, d.Delegate) {
-			return fault.New(fault.NotFound, "pid: %s is no delegate of the principal %q", d.Delegate, p.Name).Audited(fault.ReasonObjectNotFound)
+			return fault.New(fault.NotFound, "pid: %s is not a delegate of the principal %q", d.Delegate, p.Name).Audited(fault.ReasonObjectNotFound)
 		}
 		if err := tx.RemoveDelegate(ctx, p.ID, d.Delegate); err != nil {
 			return err
@@ -65,7 +65,7 @@ func (e *Engine) changeDelegate(ctx context.Context, by keyserver.Caller, d keys
 		case p.Flags.SystemDefined():
 			return nil
 		case !p.Type.CarriesFlags():
-			return gate.Invalid("a %s principal carries no flag word, so that nobody acts for it", p.Type)
+			return gate.Invalid("a %s principal has no flag word, so it cannot have delegates", p.Type)
 		}
 		return change(tx, p)
 	})

@@ -20,8 +20,8 @@ func (e *Engine) DelegateLogin(ctx context.Context, by keyserver.Caller, delegat
 		case err != nil:
 			return err
 		case why != "":
-			return fault.New(fault.DelegatorRefused, "principalId names no principal that can be acted for: "+
-				"it must be enabled, have the delegation flag, name the caller if it names delegates, and have a certificate in force if it is a transport principal").
+			return fault.New(fault.DelegatorRefused, "principalId: not a principal that you may act for; it must exist, be enabled, have the delegation flag, "+
+				"list you if it has delegates, and have a valid certificate if it is a transport principal").
 				Audited(fault.ReasonDelegator)
 		}
 		p, err = e.CachedPrincipal(ctx, delegator)
@@ -37,7 +37,7 @@ func (e *Engine) unchained(by keyserver.Caller) gate.Check {
 		if by.Actor.ID.IsZero() {
 			return nil
 		}
-		return e.Step(keyserver.StepDelegation, fault.New(fault.AccessDenied, "a delegated session cannot be the start of another; use a session of your own").
+		return e.Step(keyserver.StepDelegation, fault.New(fault.AccessDenied, "a delegated session cannot start another one; log in as yourself").
 			Audited(fault.ReasonChained))
 	}
 }

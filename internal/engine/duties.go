@@ -39,7 +39,7 @@ func (d *dutyReader) after(read func() (sqlstore.Holdings, error)) error {
 	}
 	for holder, operations := range held {
 		if c, conflict := keyserver.ConflictOf(d.held[holder], operations); conflict {
-			return fault.New(fault.DutiesConflict, "principal %s would hold %s (%s) and %s (%s), and these duties are apart in this deployment",
+			return fault.New(fault.DutiesConflict, "principal %s would hold %s (%s) and %s (%s), but this deployment separates these duties",
 				holder, c.One.Name, c.One.Duty, c.Other.Name, c.Other.Duty).Audited(fault.ReasonDutiesConflict)
 		}
 	}
@@ -102,7 +102,7 @@ func (e *Engine) lasting(ctx context.Context, tx *sqlstore.Tx, write func() erro
 	}
 	for _, duty := range []keyserver.Duty{keyserver.Administration, keyserver.Trust} {
 		if before[duty] > 0 && after[duty] == 0 {
-			return fault.New(fault.InUse, "nobody else has the duty %s in this deployment, and nobody could give it again; give it to somebody else first", duty).
+			return fault.New(fault.InUse, "no other enabled principal has the duty %s, so no principal could grant it again; give it to another principal first", duty).
 				Audited(fault.ReasonInUse)
 		}
 	}
@@ -125,7 +125,7 @@ func WarnOfDuties(ctx context.Context, store *sqlstore.Store, logger *slog.Logge
 		if err != nil {
 			return err
 		}
-		logger.WarnContext(ctx, "a principal holds two duties that are apart in this deployment; take one of its roles away",
+		logger.WarnContext(ctx, "a principal holds two duties that this deployment separates; remove one of its roles",
 			"principal", holder.Hex(), "name", p.Name, "holds", c.One.Name, "and", c.Other.Name)
 	}
 	return nil

@@ -38,7 +38,7 @@ func (e *Engine) Explain(ctx context.Context, by keyserver.Caller, q keyserver.Q
 			return err
 		}
 		if q.At > head {
-			return gate.Invalid("at: the last change of this key server is %d, and %d is still to come", head, q.At)
+			return gate.Invalid("at: the last change of this key server is %d, so change %d does not exist yet", head, q.At)
 		}
 		asked, confirmed := e, e.Store.Confirmed()
 		if q.At > 0 {
@@ -118,7 +118,7 @@ func (e *Engine) asIf(ctx context.Context, by keyserver.Caller, id keyserver.ID)
 		return keyserver.Caller{}, gate.NotFound(err, fault.NotFound, "principalId: no principal has the id %s", id)
 	}
 	if p.Type == keyserver.GroupPrincipal {
-		return keyserver.Caller{}, gate.Invalid("principalId: %s is a group, which asks for nothing; name one of its members", id)
+		return keyserver.Caller{}, gate.Invalid("principalId: %s is a group, and a group sends no requests; name one of its members", id)
 	}
 	as := keyserver.Caller{Principal: p.Ref(), Name: p.Name, Type: p.Type, RequestID: by.RequestID}
 	if p.Type != keyserver.CertificatePrincipal {
@@ -139,7 +139,7 @@ func (e *Engine) asIf(ctx context.Context, by keyserver.Caller, id keyserver.ID)
 func (e *Engine) explained(ctx context.Context, by keyserver.Caller, q keyserver.Question) (keyserver.Explanation, error) {
 	asking, v := e.asking(q)
 	if err := asking.ask(ctx, by, q.Operation, q.Link); !errors.Is(err, gate.ErrAsked) {
-		return keyserver.Explanation{}, fmt.Errorf("ask about %s: it did not come to the gate: %w", q.Operation.Key, err)
+		return keyserver.Explanation{}, fmt.Errorf("explain %s: the question did not reach the authorizer: %w", q.Operation.Key, err)
 	}
 	refusal := v.Refusal
 	if refusal != nil && fault.As(refusal) == nil {

@@ -47,7 +47,7 @@ func (g giver) refuseToGive(gained []keyserver.ID) error {
 	if !withheld {
 		return nil
 	}
-	return fault.New(fault.Escalation, "this gives %s, which the caller does not hold; have somebody do it who holds it, or %s", op.Name, keyserver.OpGrantAny.Name).
+	return fault.New(fault.Escalation, "the change gives %s, which the caller does not hold; ask a principal that holds this operation or %s", op.Name, keyserver.OpGrantAny.Name).
 		Audited(fault.ReasonEscalation)
 }
 
@@ -62,7 +62,7 @@ func (g giver) refuseToTake(lost []keyserver.ID) error {
 	if !withheld {
 		return nil
 	}
-	return fault.New(fault.Escalation, "this takes %s away, which the caller does not hold; have an Administrator do it", op.Name).
+	return fault.New(fault.Escalation, "the change removes %s, which the caller does not hold; ask an Administrator to make it", op.Name).
 		Audited(fault.ReasonEscalation)
 }
 
@@ -73,7 +73,7 @@ func (g giver) refuseUnapproved(gained []keyserver.ID) error {
 	}
 	for _, id := range keyserver.NormalizeIDs(gained) {
 		if op := keyserver.OperationOf(id); op.GivesDuty() {
-			return approval.Required(*g.mustAsk, fmt.Sprintf("giving %s, of the duty %s,", op.Name, op.Duty))
+			return approval.Required(*g.mustAsk, fmt.Sprintf("giving %s (duty %s)", op.Name, op.Duty))
 		}
 	}
 	return nil
@@ -222,7 +222,7 @@ func (e *Engine) givingKeys(ctx context.Context, tx *sqlstore.Tx, by keyserver.C
 }
 
 func refuseToShare(what string) error {
-	return fault.New(fault.Escalation, "the group holds rights on %s that the caller does not hold; have an owner of it add the member, or a holder of %s, or ask with POST /api/approvals", what, keyserver.OpGrantAny.Name).
+	return fault.New(fault.Escalation, "the group has rights on %s that the caller may not share; ask an owner of it or a holder of %s to add the member, or request approval with POST /api/approvals", what, keyserver.OpGrantAny.Name).
 		Audited(fault.ReasonEscalation)
 }
 

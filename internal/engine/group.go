@@ -45,7 +45,7 @@ func (e *Engine) AddGroupMember(ctx context.Context, by keyserver.Caller, m keys
 		case p.Type == keyserver.GroupPrincipal:
 			return fault.New(fault.InvalidArgument, "a group cannot be a member of a group").Audited(fault.ReasonInvalidArgument)
 		case len(p.Groups) >= keyserver.MaxGroups:
-			return fault.New(fault.InvalidArgument, "principal %q is in %d groups, which is the most it may be in", p.Name, len(p.Groups)).
+			return fault.New(fault.InvalidArgument, "principal %q is in %d groups, the limit; remove it from one first", p.Name, len(p.Groups)).
 				Audited(fault.ReasonInvalidArgument)
 		}
 		if err := e.givingKeys(ctx, tx, by, m.Group); err != nil {
@@ -59,7 +59,7 @@ func (e *Engine) AddGroupMember(ctx context.Context, by keyserver.Caller, m keys
 func (e *Engine) RemoveGroupMember(ctx context.Context, by keyserver.Caller, m keyserver.Membership) error {
 	return e.changeMember(ctx, by, m, func(tx *sqlstore.Tx, p keyserver.Principal) error {
 		if !slices.Contains(p.Groups, m.Group) {
-			return fault.New(fault.NotFound, "principal %q is no member of the group", p.Name).Audited(fault.ReasonObjectNotFound)
+			return fault.New(fault.NotFound, "principal %q is not a member of the group", p.Name).Audited(fault.ReasonObjectNotFound)
 		}
 		return e.lasting(ctx, tx, func() error { return tx.RemoveGroupMember(ctx, m.Group, m.Member) })
 	})

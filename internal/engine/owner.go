@@ -85,12 +85,12 @@ func (e *Engine) changeOwner(ctx context.Context, by keyserver.Caller, o keyserv
 }
 
 func ownedBy(held keyserver.OwnerMark, expected string) error {
-	f := fault.New(fault.Owned, "%s is marked as owned by %q; who holds it has to release it, or name it in expect", held.Object, held.Owner)
+	f := fault.New(fault.Owned, "%s has the owner mark of %q; that owner must release it, or send this owner in expect to replace the mark", held.Object, held.Owner)
 	switch {
 	case held.Owner == "":
-		f = fault.New(fault.Owned, "%s has no owner mark, and expect says that %q holds it; leave expect out to mark it", held.Object, expected)
+		f = fault.New(fault.Owned, "%s has no owner mark, but expect is %q; omit expect to set a mark", held.Object, expected)
 	case expected != "":
-		f = fault.New(fault.Owned, "%s is marked as owned by %q, and not by %q as expect says", held.Object, held.Owner, expected)
+		f = fault.New(fault.Owned, "%s has the owner mark of %q, but expect is %q", held.Object, held.Owner, expected)
 	}
 	return f.Audited(fault.ReasonOwned)
 }

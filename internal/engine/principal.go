@@ -84,7 +84,7 @@ func refuseType(n keyserver.NewPrincipal) error {
 		}
 	default:
 	}
-	return fault.New(fault.InvalidArgument, "a %q principal is not created like this", n.Type).Audited(fault.ReasonInvalidArgument)
+	return fault.New(fault.InvalidArgument, "type: a %q principal cannot be created with this request", n.Type).Audited(fault.ReasonInvalidArgument)
 }
 
 // insertPrincipal writes a principal. It returns an error if the caller may not give its
@@ -102,7 +102,7 @@ func insertPrincipal(ctx context.Context, tx *sqlstore.Tx, p keyserver.Principal
 	if p.Identity != nil {
 		_, err := tx.PrincipalByIdentity(ctx, p.Identity.Issuer, p.Identity.Subject)
 		if err == nil {
-			return fault.New(fault.AlreadyExists, "an xauth principal of that issuer and subject exists").Audited(fault.ReasonInvalidArgument)
+			return fault.New(fault.AlreadyExists, "an xauth principal with this issuer and subject already exists").Audited(fault.ReasonInvalidArgument)
 		}
 		if !errors.Is(err, sqlstore.ErrNotFound) {
 			return err
@@ -110,7 +110,7 @@ func insertPrincipal(ctx context.Context, tx *sqlstore.Tx, p keyserver.Principal
 	}
 	err := tx.InsertPrincipal(ctx, p, hash)
 	if errors.Is(err, sqlstore.ErrDuplicate) {
-		return fault.New(fault.AlreadyExists, "a %s principal of that name exists", p.Type).Audited(fault.ReasonInvalidArgument)
+		return fault.New(fault.AlreadyExists, "name: a %s principal with this name already exists", p.Type).Audited(fault.ReasonInvalidArgument)
 	}
 	return err
 }
@@ -118,7 +118,7 @@ func insertPrincipal(ctx context.Context, tx *sqlstore.Tx, p keyserver.Principal
 func rolesExist(ctx context.Context, tx *sqlstore.Tx, roles []keyserver.ID) error {
 	for _, role := range roles {
 		if _, err := tx.Role(ctx, role); err != nil {
-			return gate.NotFound(err, fault.InvalidArgument, "roleIds names %s, which is no role; list them with GET /api/roles", role)
+			return gate.NotFound(err, fault.InvalidArgument, "roleIds: %s is not a role; list them with GET /api/roles", role)
 		}
 	}
 	return nil
@@ -129,7 +129,7 @@ func rolesExist(ctx context.Context, tx *sqlstore.Tx, roles []keyserver.ID) erro
 func (e *Engine) UpdatePrincipalFlags(ctx context.Context, by keyserver.Caller, change keyserver.FlagChange) error {
 	return e.updatePrincipal(ctx, by, keyserver.OpUpdatePrincipalFlags, change.ID, func(tx *sqlstore.Tx, p keyserver.Principal) error {
 		if !p.Type.CarriesFlags() {
-			return fault.New(fault.InvalidArgument, "a %s principal carries no flag word", p.Type).Audited(fault.ReasonInvalidArgument)
+			return fault.New(fault.InvalidArgument, "a %s principal has no flag word", p.Type).Audited(fault.ReasonInvalidArgument)
 		}
 		if word := change.Apply(p.Flags); word.Delegation() && !p.Flags.Delegation() {
 			if err := e.givingDelegation(ctx, tx, by, change.ID); err != nil {

@@ -32,14 +32,14 @@ func (e *Engine) ListPrincipals(ctx context.Context, by keyserver.Caller, f keys
 // longer list.
 func windowed[T any](limit, offset int, read func(limit, offset int) ([]T, error)) ([]T, error) {
 	if limit < 0 || limit > keyserver.MaxUnwindowed || offset < 0 {
-		return nil, fault.New(fault.InvalidArgument, "the window is outside what a listing can have").Audited(fault.ReasonInvalidArgument)
+		return nil, fault.New(fault.InvalidArgument, "limit or offset is out of range").Audited(fault.ReasonInvalidArgument)
 	}
 	if limit > 0 {
 		return read(limit, offset)
 	}
 	all, err := read(keyserver.MaxUnwindowed+1, 0)
 	if err == nil && len(all) > keyserver.MaxUnwindowed {
-		return nil, fault.New(fault.InvalidArgument, "the listing has more than %d objects, which is the most one answer holds; page it with limit and offset",
+		return nil, fault.New(fault.InvalidArgument, "the list has more than %d objects, the limit of one response; page it with limit and offset",
 			keyserver.MaxUnwindowed).Audited(fault.ReasonInvalidArgument)
 	}
 	return all, err
@@ -52,7 +52,7 @@ func (e *Engine) LookupPrincipals(ctx context.Context, by keyserver.Caller, pair
 	r := gate.Request{By: by, Op: keyserver.OpLookupPrincipals, Object: pairsObject(pairs)}
 	err := e.Perform(ctx, r, func() error {
 		if len(pairs) > keyserver.MaxLookup {
-			return fault.New(fault.InvalidArgument, "a lookup names at most %d principals", keyserver.MaxLookup).Audited(fault.ReasonInvalidArgument)
+			return fault.New(fault.InvalidArgument, "principals must have at most %d elements", keyserver.MaxLookup).Audited(fault.ReasonInvalidArgument)
 		}
 		local, err := e.localPrincipals(ctx, pairs)
 		if err == nil && by.Peer != nil {

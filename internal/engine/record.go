@@ -111,8 +111,8 @@ func (e *Engine) Changes(ctx context.Context, by keyserver.Caller, f keyserver.C
 // Ready implements keyserver.Records.
 func (e *Engine) Ready(ctx context.Context) []keyserver.Readiness {
 	return []keyserver.Readiness{
-		Part("database", e.Store.Ping(ctx), "answers"),
-		Part("currency", e.Store.Current(ctx), "this process knows every change that is a second old"),
+		Part("database", e.Store.Ping(ctx), "responds"),
+		Part("currency", e.Store.Current(ctx), "this process has every change that is at least a second old"),
 	}
 }
 
@@ -122,7 +122,7 @@ func Part(name string, err error, fine string) keyserver.Readiness {
 	if err == nil {
 		return keyserver.Readiness{Part: name, Ready: true, Detail: fine}
 	}
-	r := keyserver.Readiness{Part: name, Detail: "does not answer", RetryIn: 1}
+	r := keyserver.Readiness{Part: name, Detail: "does not respond", RetryIn: 1}
 	if f := fault.As(err); f != nil {
 		r.Detail = f.Detail
 	}

@@ -88,7 +88,7 @@ func (e *Engine) changeRole(ctx context.Context, by keyserver.Caller, op keyserv
 // takenName converts the violation of a unique name into a fault.
 func takenName(err error) error {
 	if errors.Is(err, sqlstore.ErrDuplicate) {
-		return fault.New(fault.AlreadyExists, "the name is taken").Audited(fault.ReasonInvalidArgument)
+		return fault.New(fault.AlreadyExists, "name: already in use; choose another").Audited(fault.ReasonInvalidArgument)
 	}
 	return err
 }

@@ -112,7 +112,7 @@ func (e *Engine) candidates(ctx context.Context, c keyserver.Crowd) (*merged, ke
 		return m, keyserver.ACL{}, e.candidatesByRole(ctx, c.Operation, m)
 	}
 	if to, foreign := e.Foreign(c.Link); foreign {
-		return nil, keyserver.ACL{}, fault.New(fault.InvalidArgument, "hiddenLink: the key belongs to the peer %d, whose list decides; ask there", to).
+		return nil, keyserver.ACL{}, fault.New(fault.InvalidArgument, "hiddenLink: the key belongs to the peer %d, whose ACL decides; send the question to that peer", to).
 			Audited(fault.ReasonInvalidArgument)
 	}
 	acl, err := e.AskedACL(ctx, c)
