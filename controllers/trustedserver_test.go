@@ -163,7 +163,7 @@ var _ = Describe("TrustedServer", func() {
 		shown.trusts(ctx, p)
 		about := "as declared"
 		obj := shown.trustedServer(p, func(o *v1alpha1.TrustedServer) { o.Spec.Description = &about })
-		apply(ctx, obj, beReady("created: the system id reads back"))
+		apply(ctx, obj, beReady("created: a fresh list shows the peer"))
 		Expect(obj.Status.Provenance).To(Equal(v1alpha1.Created))
 		Expect(obj.Status.ServerName).To(HavePrefix("192.0.2."))
 

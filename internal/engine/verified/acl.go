@@ -28,7 +28,7 @@ func (s *Service) ACL(ctx context.Context, by keyserver.Caller, link keyserver.H
 	if err != nil {
 		return ACLResult{}, err
 	}
-	return ACLResult{Operation: keyserver.OpReadACL.Key, Verified: true, ACL: acl, Detail: "the list as the key server holds it"}, nil
+	return ACLResult{Operation: keyserver.OpReadACL.Key, Verified: true, ACL: acl, Detail: "the ACL as the key server stores it"}, nil
 }
 
 // GrantACL adds rights to a principal's entry and verifies them by mask.
@@ -88,7 +88,7 @@ func (s *Service) rereadACL(by keyserver.Caller, link keyserver.HiddenLink, chan
 // set.
 func (r ACLResult) toOwner(own bool) ACLResult {
 	if own {
-		r.Detail += "; the list is no longer yours to read, so that it shows that entry alone"
+		r.Detail += "; you may no longer read the ACL, so only this entry was read"
 	}
 	return r
 }
@@ -98,20 +98,20 @@ func judgeACL(operation string, change keyserver.ACLChange, exact bool, after ke
 	r := ACLResult{Operation: operation, Requested: &change.Rights, ACL: after}
 	entry, ok := after.Entry(change.Principal)
 	if !ok {
-		r.Detail = "the key server accepted the change, but the list read back has no entry for the principal"
+		r.Detail = "the key server accepted the change, but a fresh read of the ACL shows no entry for the principal"
 		return r, fault.New(fault.NotVerified, "%s", r.Detail)
 	}
 	r.Entry = &entry
 	switch {
 	case !entry.Rights.Has(change.Rights):
-		r.Detail = fmt.Sprintf("read back rights %v, which lack some of the requested %v", entry.Rights.Names(), change.Rights.Names())
+		r.Detail = fmt.Sprintf("a fresh read shows the rights %v, not all of the requested %v", entry.Rights.Names(), change.Rights.Names())
 	case exact && !change.Rights.Widen().Has(entry.Rights):
-		r.Detail = fmt.Sprintf("read back rights %v, which are more than the requested %v explain", entry.Rights.Names(), change.Rights.Names())
+		r.Detail = fmt.Sprintf("a fresh read shows the rights %v, more than the requested %v imply", entry.Rights.Names(), change.Rights.Names())
 	case entry.MaxUsage != change.MaxUsage || entry.Start != change.Start || entry.End != change.End:
-		r.Detail = "the rights read back as requested, but maxUsage, startTime or endTime do not"
+		r.Detail = "a fresh read shows the requested rights, but another maxUsage, startTime or endTime"
 	default:
 		r.Verified = true
-		r.Detail = fmt.Sprintf("read back rights %v", entry.Rights.Names())
+		r.Detail = fmt.Sprintf("a fresh read shows the entry with the rights %v", entry.Rights.Names())
 		return r, nil
 	}
 	return r, fault.New(fault.NotVerified, "%s", r.Detail)
@@ -140,10 +140,10 @@ func (s *Service) RevokeACL(ctx context.Context, by keyserver.Caller, r keyserve
 		verdict: func(_, after keyserver.ACL) (ACLResult, error) {
 			done := ACLResult{Operation: "revokeACL", ACL: after}
 			if entry, still := after.Entry(r.Principal); still {
-				done.Entry, done.Detail = &entry, "the key server accepted the revocation, but the list read back still has the entry"
+				done.Entry, done.Detail = &entry, "the key server accepted the revocation, but a fresh read of the ACL still shows the entry"
 				return done.toOwner(own), fault.New(fault.NotVerified, "%s", done.Detail)
 			}
-			done.Verified, done.Detail = true, "the list read back has no entry for the principal"
+			done.Verified, done.Detail = true, "a fresh read of the ACL shows no entry for the principal"
 			return done.toOwner(own), nil
 		},
 	}.do(ctx)
@@ -166,7 +166,7 @@ func refuseACLChange(change keyserver.ACLChange) error {
 func refuseEntryTerms(rights keyserver.Rights, maxUsage int64, start, end keyserver.Stamp) error {
 	switch {
 	case rights&^keyserver.AllRights != 0:
-		return fault.New(fault.BadRequest, "rights has bits that name no right; the highest is 16 (HOST_MATRIX)")
+		return fault.New(fault.BadRequest, "rights has unknown bits; the highest valid bit is 16 (HOST_MATRIX)")
 	case maxUsage < keyserver.NoUsageLimit:
 		return fault.New(fault.BadRequest, "maxUsage must be -1 (no limit), 0 or more; omit it for no limit")
 	case !start.IsUnset() && !end.IsUnset() && start.Millis() >= end.Millis():

@@ -77,7 +77,7 @@ func (s *Service) CreateACLTemplate(ctx context.Context, by keyserver.Caller, na
 		verdict: func(_, after []keyserver.ACLTemplate) (ACLTemplateResult, error) {
 			r, err := judgeTemplate(id, name, after)
 			if err == nil && !r.Template.Writable {
-				r.Saved, r.Detail = false, "the template reads back, but its creator is no write-holding member of it"
+				r.Saved, r.Detail = false, "the ACL template was created, but its creator is not a member with WRITE"
 				return r, fault.New(fault.NotSaved, "%s", r.Detail)
 			}
 			return r, err
@@ -128,11 +128,11 @@ func (s *Service) DeleteACLTemplate(ctx context.Context, by keyserver.Caller, id
 			t, _ := findTemplate(before, id)
 			r := ACLTemplateGone{ID: id, Template: t}
 			if _, still := findTemplate(after, id); still {
-				r.Detail = "the key server accepted the removal, but the templates read back still have it"
+				r.Detail = "the key server accepted the removal, but a fresh read still shows the ACL template"
 				return r, fault.New(fault.NotRemoved, "%s", r.Detail)
 			}
 			r.Gone = true
-			r.Detail = fmt.Sprintf("the templates read back no longer have %q; keys that it was applied to keep their entries", t.Name)
+			r.Detail = fmt.Sprintf("a fresh read no longer shows the ACL template %q; existing keys keep the entries that they got from it", t.Name)
 			return r, nil
 		},
 	}.do(ctx)
@@ -187,10 +187,10 @@ func (s *Service) changeMembers(ctx context.Context, by keyserver.Caller, id key
 				return err
 			}
 			if _, ok := before.Member(c.principal); c.leaves && !ok {
-				return fault.New(fault.NotFound, "principal %s is no member of the template; list them with GET /api/acl-templates/%s/members", c.principal, id)
+				return fault.New(fault.NotFound, "principal %s is not a member of the ACL template; list the members with GET /api/acl-templates/%s/members", c.principal, id)
 			}
 			if !keyserver.KeepsWriter(c.members(before)) {
-				return fault.New(fault.LastWriter, "the template would be left without a member that holds WRITE without an end; give it to another first")
+				return fault.New(fault.LastWriter, "the ACL template would have no member with WRITE and no end time; give another member WRITE first")
 			}
 			return nil
 		},
@@ -205,11 +205,11 @@ func judgeTemplate(id keyserver.ID, name string, after []keyserver.ACLTemplate) 
 	switch {
 	case !ok:
 		r.Missing = true
-		r.Detail = "the key server accepted the change, but the templates read back do not have it"
+		r.Detail = "the key server accepted the change, but a fresh read does not show the ACL template"
 	case t.Name != name:
-		r.Template, r.Detail = &t, fmt.Sprintf("the template reads back with the name %q", t.Name)
+		r.Template, r.Detail = &t, fmt.Sprintf("the key server accepted the change, but a fresh read shows the name %q", t.Name)
 	default:
-		r.Template, r.Saved, r.Detail = &t, true, "the name reads back as requested"
+		r.Template, r.Saved, r.Detail = &t, true, "a fresh read shows the requested name"
 		return r, nil
 	}
 	return r, fault.New(fault.NotSaved, "%s", r.Detail)
@@ -222,19 +222,19 @@ func judgeMember(id keyserver.ID, m keyserver.TemplateMember, after keyserver.AC
 	r := TemplateMemberResult{ID: id, Principal: m.Principal, Requested: &m.Rights, Template: after}
 	held, ok := after.Member(m.Principal)
 	if !ok {
-		r.Missing, r.Detail = true, "the key server accepted the member, but the members read back do not have it"
+		r.Missing, r.Detail = true, "the key server accepted the member, but a fresh read does not show it"
 		return r, fault.New(fault.NotSaved, "%s", r.Detail)
 	}
 	r.Member = &held
 	switch {
 	case !held.Rights.Has(m.Rights):
-		r.Detail = fmt.Sprintf("read back rights %v, which lack some of the requested %v", held.Rights.Names(), m.Rights.Names())
+		r.Detail = fmt.Sprintf("a fresh read shows the rights %v, not all of the requested %v", held.Rights.Names(), m.Rights.Names())
 	case !m.Rights.Widen().Has(held.Rights):
-		r.Detail = fmt.Sprintf("read back rights %v, which are more than the requested %v explain", held.Rights.Names(), m.Rights.Names())
+		r.Detail = fmt.Sprintf("a fresh read shows the rights %v, more than the requested %v imply", held.Rights.Names(), m.Rights.Names())
 	case held.MaxUsage != m.MaxUsage || held.Start != m.Start || held.End != m.End:
-		r.Detail = "the rights read back as requested, but maxUsage, startTime or endTime do not"
+		r.Detail = "a fresh read shows the requested rights, but another maxUsage, startTime or endTime"
 	default:
-		r.Done, r.Detail = true, fmt.Sprintf("read back rights %v; keys minted from now on get them", held.Rights.Names())
+		r.Done, r.Detail = true, fmt.Sprintf("a fresh read shows the member with the rights %v; new keys get an entry with them", held.Rights.Names())
 		return r, nil
 	}
 	return r, fault.New(fault.NotSaved, "%s", r.Detail)
@@ -243,10 +243,10 @@ func judgeMember(id keyserver.ID, m keyserver.TemplateMember, after keyserver.AC
 func judgeLeaver(id keyserver.ID, p keyserver.PrincipalRef, after keyserver.ACLTemplate) (TemplateMemberResult, error) {
 	r := TemplateMemberResult{ID: id, Principal: p, Template: after}
 	if held, still := after.Member(p); still {
-		r.Member, r.Detail = &held, "the key server accepted the removal, but the members read back still have it"
+		r.Member, r.Detail = &held, "the key server accepted the removal, but a fresh read still shows the member"
 		return r, fault.New(fault.NotRemoved, "%s", r.Detail)
 	}
-	r.Done, r.Detail = true, "the members read back no longer have it; keys minted before keep its entry"
+	r.Done, r.Detail = true, "a fresh read no longer shows the member; existing keys keep its entry"
 	return r, nil
 }
 
@@ -255,7 +255,7 @@ func refuseMember(m keyserver.TemplateMember) error {
 		return err
 	}
 	if m.Rights == 0 {
-		return fault.New(fault.BadRequest, "rights must name at least one right; remove the member to take them all")
+		return fault.New(fault.BadRequest, "rights must name at least one right; to remove all rights, remove the member")
 	}
 	return refuseEntryTerms(m.Rights, m.MaxUsage, m.Start, m.End)
 }
@@ -270,7 +270,7 @@ func refuseUnwritableTemplate(t keyserver.ACLTemplate) error {
 func refuseTakenTemplateName(templates []keyserver.ACLTemplate, self keyserver.ID, name string) error {
 	for _, t := range templates {
 		if t.Name == name && t.ID != self {
-			return fault.New(fault.AlreadyExists, "name %q is taken by ACL template %s", name, t.ID)
+			return fault.New(fault.AlreadyExists, "name: ACL template %[2]s already has the name %[1]q; choose another", name, t.ID)
 		}
 	}
 	return nil

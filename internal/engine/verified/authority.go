@@ -40,11 +40,11 @@ func (s *Service) PrepareAuthority(ctx context.Context, by keyserver.Caller) (Au
 		r := AuthorityChanged{ID: id, Authorities: after}
 		i, known := withID(after, id), withID(before, id) >= 0
 		if i < 0 || known || after[i].State != keyserver.AuthorityPrepared {
-			r.Detail = "the key server accepted the preparation, but a fresh list has no other authority that is prepared"
+			r.Detail = "the key server accepted the request, but a fresh list shows no new prepared authority"
 			return r, fault.New(fault.NotSaved, "%s", r.Detail)
 		}
 		r.Saved = true
-		r.Detail = "a fresh list has the authority as prepared: it is trusted from now on, and issues nothing until it is activated"
+		r.Detail = "a fresh list shows the authority as prepared: it is trusted from now on, and issues certificates only after its activation"
 		return r, nil
 	}).do(ctx)
 }
@@ -59,11 +59,11 @@ func (s *Service) ActivateAuthority(ctx context.Context, by keyserver.Caller, ea
 		r := AuthorityChanged{ID: id, Authorities: after}
 		i := withID(after, id)
 		if i < 0 || after[i].State != keyserver.AuthorityActive || i != inState(after, keyserver.AuthorityActive) {
-			r.Detail = "the key server accepted the activation, but a fresh list does not have the authority as the active one"
+			r.Detail = "the key server accepted the activation, but a fresh list does not show the authority as the only active one"
 			return r, fault.New(fault.NotSaved, "%s", r.Detail)
 		}
 		r.Saved = true
-		r.Detail = "a fresh list has the authority as the active one: it issues from now on; the one before it is trusted until it is retired"
+		r.Detail = "a fresh list shows the authority as active: it issues certificates from now on; the previous one stays trusted until it is retired"
 		return r, nil
 	}).do(ctx)
 }
@@ -105,9 +105,9 @@ func (s *Service) RetireAuthority(ctx context.Context, by keyserver.Caller, id k
 				r.Detail = "the key server accepted the retirement, but a fresh list still has the authority"
 				return r, fault.New(fault.NotRemoved, "%s", r.Detail)
 			}
-			r.Gone, r.Detail = true, "a fresh list no longer has the authority, and it vouches for nothing here any more"
+			r.Gone, r.Detail = true, "a fresh list no longer shows the authority, and its certificates are no longer trusted here"
 			if told.InForce > 0 {
-				r.Detail += fmt.Sprintf("; %s of it that had not ended: log-ins with them are refused until they are renewed (POST /api/certificates/renew)",
+				r.Detail += fmt.Sprintf("; it had issued %s not yet expired: logins with these are refused until renewal (POST /api/certificates/renew)",
 					rows(told.InForce, "certificate"))
 			}
 			return r, nil

@@ -15,7 +15,7 @@ import (
 // back: the end of the backup shows that it is complete.
 func (s *Service) MakeBackup(ctx context.Context, by keyserver.Caller, recipient string, to io.Writer) error {
 	if of, err := age.ParseRecipients(strings.NewReader(recipient)); err != nil || len(of) != 1 {
-		return fault.New(fault.BadRequest, "recipient: is not a recipient of age: age-keygen -y shows the one of an identity")
+		return fault.New(fault.BadRequest, "recipient: must be exactly one age recipient; age-keygen -y prints the recipient of an identity file")
 	}
 	return s.ks.MakeBackup(ctx, by, recipient, to)
 }

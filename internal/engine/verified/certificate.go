@@ -73,7 +73,7 @@ func (s *Service) CertificatesBySubject(ctx context.Context, by keyserver.Caller
 	}
 	r := CertificatesFound{Lookup: LookupBySubject, Subject: pattern}
 	list, err := s.ks.FindCertificates(ctx, by, keyserver.CertificateLookup{Pattern: pattern})
-	r.Certificates, r.Detail = list, fmt.Sprintf("%d certificates have a subject that matches; %% stands for any text, every other character for itself", len(list))
+	r.Certificates, r.Detail = list, fmt.Sprintf("%d certificates have a matching subject; %% matches any text, every other character only itself", len(list))
 	return r, err
 }
 
@@ -91,7 +91,7 @@ func (s *Service) CertificatesByTransportPrincipal(ctx context.Context, by keyse
 	r.Certificates = list
 	r.Detail = fmt.Sprintf("%d enrolled certificates have exactly this subject", len(list))
 	if len(list) == 0 {
-		r.Detail = "no enrolled certificate has exactly this subject; a principal whose certificates have further name components would not show here, so try wildcardEquivalent"
+		r.Detail = "no enrolled certificate has exactly this subject; subjects with more name components do not match, so try wildcardEquivalent"
 		return r, nil
 	}
 	if owner := list[0].Principal; !slices.ContainsFunc(list, func(c keyserver.Certificate) bool { return c.Principal != owner }) {
@@ -139,7 +139,7 @@ func (s *Service) RenewCertificate(ctx context.Context, by keyserver.Caller, der
 	case err != nil:
 		return CertificateIssued{}, err
 	case old == nil || !old.Current():
-		return CertificateIssued{}, fault.New(fault.NotFound, "no current certificate has this body; find it with POST /api/certificates/by-subject")
+		return CertificateIssued{}, fault.New(fault.NotFound, "certificate: no current certificate has these bytes; find it with POST /api/certificates/by-subject")
 	case len(old.Request) == 0:
 		return CertificateIssued{}, fault.New(fault.NoSavedRequest,
 			"the certificate was not issued here, so no request is saved for it; reset its principal with POST /api/transport-principals/reset and enrol a fresh certificate")
@@ -190,7 +190,7 @@ func (s *Service) issue(ctx context.Context, by keyserver.Caller, req *x509.Cert
 func judgeIssued(req *x509.CertificateRequest, issued keyserver.Issued, replaces bool, after certificateState) (CertificateIssued, error) {
 	r := CertificateIssued{}
 	if after.fresh == nil {
-		r.Detail = "the key server accepted the request, but the new certificate cannot be read back"
+		r.Detail = "the key server accepted the request, but a fresh read does not show the new certificate"
 		return r, fault.New(fault.NotSaved, "%s", r.Detail)
 	}
 	r.Certificate = *after.fresh
@@ -198,18 +198,18 @@ func judgeIssued(req *x509.CertificateRequest, issued keyserver.Issued, replaces
 	issuer, issuerErr := x509.ParseCertificate(issued.Issuer)
 	switch {
 	case err != nil || issuerErr != nil || cert.CheckSignatureFrom(issuer) != nil:
-		r.Detail = "the certificate that reads back is not signed by the issuer that the key server named"
+		r.Detail = "a fresh read shows a certificate that is not signed by the reported issuer"
 	case !bytes.Equal(cert.RawSubjectPublicKeyInfo, req.RawSubjectPublicKeyInfo) || pki.SlashName(cert.Subject) != pki.SlashName(req.Subject):
-		r.Detail = "the certificate that reads back is for another key or name than the request"
+		r.Detail = "a fresh read shows a certificate for another key or name than in the request"
 	case !bytes.Equal(after.fresh.Request, req.Raw):
-		r.Detail = "the certificate reads back, but the request is not saved with it"
+		r.Detail = "the certificate is stored, but the request is not saved with it"
 	case replaces && (after.old == nil || after.old.Current()):
-		r.Detail = "the new certificate reads back, but the old one is not marked as expired"
+		r.Detail = "the new certificate is stored, but the old one is not marked as expired"
 	default:
 		if r.Chain, err = pki.EncodeChain(cert, issuer); err != nil {
 			return r, err
 		}
-		r.Saved, r.Detail = true, "the certificate reads back with its request; "+standingOf(*after.fresh)
+		r.Saved, r.Detail = true, "a fresh read shows the certificate with its request; "+standingOf(*after.fresh)
 		return r, nil
 	}
 	return r, fault.New(fault.NotSaved, "%s", r.Detail)
@@ -219,7 +219,7 @@ func standingOf(c keyserver.Certificate) string {
 	if c.Principal.IsZero() {
 		return "enrol it with POST /api/certificates/enroll before it can log in"
 	}
-	return "it is enrolled for the transport principal of the old one, which is expired now"
+	return "it is enrolled for the same transport principal as the old certificate, which is now expired"
 }
 
 // certificate reads a certificate by its digest. It returns nil if there is none.
@@ -279,16 +279,16 @@ func judgeEnrolled(n keyserver.Enrolment, done []keyserver.Enrolled, after []Enr
 	r := CertificatesEnrolled{Principals: after}
 	for i, der := range n.Certificates {
 		if i >= len(done) || !holdsCertificate(after, done[i].Principal, der) {
-			r.Detail = fmt.Sprintf("the key server accepted the enrolment, but certificates[%d] does not read back as current for a transport principal of its subject", i)
+			r.Detail = fmt.Sprintf("the key server accepted the enrolment, but a fresh read does not show certificates[%d] as current for the transport principal of its subject", i)
 			return r, fault.New(fault.NotSaved, "%s", r.Detail)
 		}
 		if p := enrolledAs(after, done[i].Principal); done[i].Created && !slices.Equal(keyserver.NormalizeIDs(p.Principal.Roles), n.Roles) {
-			r.Detail = fmt.Sprintf("the principal of certificates[%d] reads back with other roles", i)
+			r.Detail = fmt.Sprintf("a fresh read shows other roles than sent for the principal of certificates[%d]", i)
 			return r, fault.New(fault.NotSaved, "%s", r.Detail)
 		}
 	}
 	r.Saved = true
-	r.Detail = "every certificate reads back as current for its transport principal; enrolment sets no delegation flag"
+	r.Detail = "a fresh read shows every certificate as current for its transport principal; enrolment does not set the delegation flag"
 	return r, nil
 }
 
@@ -325,7 +325,7 @@ func refuseEnrolment(ders [][]byte) error {
 		}
 		digest := keyserver.DigestOf(der)
 		if seen[digest] {
-			return fault.New(fault.BadRequest, "certificates[%d] is there twice", i)
+			return fault.New(fault.BadRequest, "certificates[%d] is a duplicate; send each certificate once", i)
 		}
 		seen[digest] = true
 	}
@@ -375,13 +375,13 @@ func refuseReset(p *keyserver.Principal, id keyserver.ID) error {
 func judgeReset(sent keyserver.TransportReset, before, after resetState) (TransportReset, error) {
 	r := TransportReset{Principal: *before.principal, CertificatesRemoved: len(before.certificates) - len(after.certificates)}
 	if after.principal == nil || len(after.certificates) > 0 {
-		r.Detail = fmt.Sprintf("the key server accepted the reset, but %d certificates of the principal read back", len(after.certificates))
+		r.Detail = fmt.Sprintf("the key server accepted the reset, but a fresh read still shows %d certificates of the principal", len(after.certificates))
 		if after.principal == nil {
-			r.Detail = "the key server accepted the reset, but the principal itself is gone"
+			r.Detail = "the key server accepted the reset, but the principal no longer exists"
 		}
 		return r, fault.New(fault.NotRemoved, "%s", r.Detail)
 	}
 	r.Reset, r.Principal = true, *after.principal
-	r.Detail = fmt.Sprintf("no certificate of the principal reads back; %d sessions ended; enrol it anew with POST /api/certificates/enroll", sent.Sessions)
+	r.Detail = fmt.Sprintf("a fresh read shows no certificate of the principal; %d sessions ended; enrol a new certificate with POST /api/certificates/enroll", sent.Sessions)
 	return r, nil
 }

@@ -22,7 +22,7 @@ func (s *Service) Configuration(ctx context.Context, by keyserver.Caller, xpath 
 	path, ok := keyserver.ParseConfigPath(xpath)
 	if !ok {
 		return ConfigResult{}, fault.New(fault.BadRequest,
-			"xpath must be %s or tags separated by dots, each a Tag or Tag[@attr=value]; it does not start with a slash, and there are no wildcards", keyserver.ConfigRoot)
+			"xpath must be %s, or tags separated by dots, each Tag or Tag[@attr=value]; no leading slash, no wildcards", keyserver.ConfigRoot)
 	}
 	root, err := s.ks.Configuration(ctx, by, xpath)
 	if err != nil {
@@ -30,10 +30,10 @@ func (s *Service) Configuration(ctx context.Context, by keyserver.Caller, xpath 
 	}
 	p, found := keyserver.ProjectConfig(root, path)
 	if !found {
-		return ConfigResult{}, fault.New(fault.NotFound, "xpath names no part of the configuration; read %s to see what there is", keyserver.ConfigRoot)
+		return ConfigResult{}, fault.New(fault.NotFound, "xpath: no part of the configuration matches; read %s to see all parts", keyserver.ConfigRoot)
 	}
 	return ConfigResult{
 		ConfigProjection: p, Allowed: keyserver.ConfigAllowList,
-		Detail: fmt.Sprintf("%d nodes may leave, %d were suppressed; element text never leaves", len(p.Nodes), p.Suppressed),
+		Detail: fmt.Sprintf("%d nodes returned, %d suppressed; element text is never returned", len(p.Nodes), p.Suppressed),
 	}, nil
 }

@@ -11,9 +11,9 @@ import (
 func requireChoice(choice keyserver.KeyChoice) error {
 	switch {
 	case choice.Key != "" && choice.Line != "":
-		return fault.New(fault.BadRequest, "lineage: is sent beside ttag; send one of them")
+		return fault.New(fault.BadRequest, "lineage: sent together with ttag; send only one of them")
 	case choice.Key == "" && choice.Line == "":
-		return fault.New(fault.BadRequest, "ttag: is missing; send it, or lineage")
+		return fault.New(fault.BadRequest, "ttag: missing; send ttag or lineage")
 	default:
 		return nil
 	}
@@ -44,7 +44,7 @@ func (s *Service) MACBatch(ctx context.Context, by keyserver.Caller, items []key
 	}
 	answers, err := s.ks.MACBatch(ctx, by, items)
 	if err == nil && len(answers) != len(items) {
-		return nil, fault.New(fault.OpFailed, "the key server answered %d of %d items", len(answers), len(items))
+		return nil, fault.New(fault.OpFailed, "the key server returned %d answers for %d items", len(answers), len(items))
 	}
 	return answers, err
 }

@@ -34,11 +34,11 @@ func (s *Service) RotateDataKey(ctx context.Context, by keyserver.Caller) (DataK
 		unread: fault.ReadbackFailed,
 		verdict: func(before, after keyserver.Custody) (DataKeyRotated, error) {
 			is := func(k keyserver.DataKey) bool { return k.ID == made }
-			r := DataKeyRotated{DataKey: made, Custody: after, Detail: "the new data key wraps from now on; GET /api/custody says how far the keys of before are"}
+			r := DataKeyRotated{DataKey: made, Custody: after, Detail: "a fresh read shows the new data key as active; GET /api/custody shows the progress of rewrapping older keys"}
 			at := slices.IndexFunc(after.DataKeys, is)
 			r.Saved = at >= 0 && after.DataKeys[at].State == keyserver.DataKeyActive && !slices.ContainsFunc(before.DataKeys, is)
 			if !r.Saved {
-				r.Detail = "the new data key does not read back as the active one"
+				r.Detail = "the key server accepted the rotation, but a fresh read does not show the new data key as active"
 				return r, fault.New(fault.NotSaved, "%s", r.Detail)
 			}
 			return r, nil

@@ -22,12 +22,12 @@ func (s *Service) AddDelegate(ctx context.Context, by keyserver.Caller, d keyser
 	return s.changeDelegate(ctx, by, d, s.ks.AddDelegate, func(_, after keyserver.Principal) (DelegateResult, error) {
 		r := DelegateResult{Asked: d, Principal: after}
 		if !slices.Contains(after.Delegates, d.Delegate) {
-			r.Detail = "the key server did not refuse, but the principal reads back without the delegate"
+			r.Detail = "the key server accepted the delegate, but a fresh read does not show it"
 			return r, fault.New(fault.NotSaved, "%s", r.Detail)
 		}
-		r.Done, r.Detail = true, "the delegate reads back; nobody but those named may act with the rights of the principal"
+		r.Done, r.Detail = true, "a fresh read shows the delegate; only listed delegates may act with the rights of the principal"
 		if !after.Flags.Delegation() {
-			r.Detail += ", and these not either until it has the delegation flag"
+			r.Detail += ", and only after its delegation flag is set"
 		}
 		return r, nil
 	})
@@ -40,13 +40,13 @@ func (s *Service) RemoveDelegate(ctx context.Context, by keyserver.Caller, d key
 		r := DelegateResult{Asked: d, Principal: after}
 		switch {
 		case slices.Contains(after.Delegates, d.Delegate):
-			r.Detail = "the key server did not refuse, but the principal reads back with the delegate"
+			r.Detail = "the key server accepted the removal, but a fresh read still shows the delegate"
 		case len(after.Delegates) == 0 && after.Flags.Delegation():
-			r.Detail = "the delegate is gone, and the principal reads back with the delegation flag and without a name: anybody that may act for others may act for it; clear the flag"
+			r.Detail = "the delegate is removed, but the principal has the delegation flag and no delegates, so any principal that may act for others may act for it; clear the flag"
 		default:
-			r.Done, r.Detail = true, "the principal reads back without the delegate"
+			r.Done, r.Detail = true, "a fresh read no longer shows the delegate"
 			if len(after.Delegates) == 0 && before.Flags.Delegation() {
-				r.Detail += "; it was the last, and without one the delegation flag would mean anybody, so that it was cleared: set it with PUT /api/principals/{id}/flags where that is meant"
+				r.Detail += "; it was the last, so the delegation flag was cleared (without delegates, it permits any principal to act for this one); to permit that, set it with PUT /api/principals/{id}/flags"
 			}
 			return r, nil
 		}
@@ -71,7 +71,7 @@ func (s *Service) changeDelegate(ctx context.Context, by keyserver.Caller, d key
 				return err
 			}
 			if !before.Type.CarriesFlags() {
-				return fault.New(fault.NoFlagWord, "a %s principal carries no flag word, so that nobody acts for it", before.Type)
+				return fault.New(fault.NoFlagWord, "a %s principal has no flag word, so it cannot have delegates", before.Type)
 			}
 			return nil
 		},

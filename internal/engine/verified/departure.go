@@ -22,7 +22,7 @@ func (s *Service) DeletePrincipal(ctx context.Context, by keyserver.Caller, d ke
 		return PrincipalGone{}, err
 	}
 	if d.Heir == d.ID {
-		return PrincipalGone{}, fault.New(fault.BadRequest, "heir names the principal that is to be deleted; name another")
+		return PrincipalGone{}, fault.New(fault.BadRequest, "heir is the principal to delete; name another")
 	}
 	var done keyserver.DepartureDone
 	return verifiedWrite[*keyserver.Principal, PrincipalGone]{
@@ -40,11 +40,11 @@ func (s *Service) DeletePrincipal(ctx context.Context, by keyserver.Caller, d ke
 		verdict: func(before, after *keyserver.Principal) (PrincipalGone, error) {
 			r := PrincipalGone{Principal: *before, Done: done}
 			if after != nil {
-				r.Detail = "the key server accepted the removal, but the principal reads back"
+				r.Detail = "the key server accepted the deletion, but a fresh read still shows the principal"
 				return r, fault.New(fault.NotRemoved, "%s", r.Detail)
 			}
 			r.Gone = true
-			r.Detail = fmt.Sprintf("%q is gone, and its id is not given again; what the audit trail says of it stays", before.Name)
+			r.Detail = fmt.Sprintf("principal %q is deleted; its id is never used again, and its audit rows stay", before.Name)
 			return r, nil
 		},
 		unread: fault.ReadbackFailed,

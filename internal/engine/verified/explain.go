@@ -17,7 +17,7 @@ func (s *Service) Explain(ctx context.Context, by keyserver.Caller, q keyserver.
 	}
 	for _, supposed := range q.With {
 		if supposed.Kind == keyserver.SupposeState && q.Link == "" {
-			return keyserver.Explanation{}, fault.New(fault.BadRequest, "with: %s is about the key of the question, and hiddenLink names none", supposed.Kind)
+			return keyserver.Explanation{}, fault.New(fault.BadRequest, "with: %s requires the key of the question; send hiddenLink", supposed.Kind)
 		}
 	}
 	return s.ks.Explain(ctx, by, q)
@@ -36,5 +36,5 @@ func refuseKeyless(op keyserver.Operation, link keyserver.HiddenLink) error {
 	if link == "" || op.AboutKey() {
 		return nil
 	}
-	return fault.New(fault.BadRequest, "hiddenLink: %s is about no key; leave it out", op.Name)
+	return fault.New(fault.BadRequest, "hiddenLink: the operation %s concerns no key; omit hiddenLink", op.Name)
 }

@@ -25,7 +25,7 @@ func (s *Service) ExportKey(ctx context.Context, by keyserver.Caller, x keyserve
 		return keyserver.ExportedKey{}, err
 	}
 	if out.Recipient.Ref() != x.Recipient || !isCompactJWE(out.JWE) {
-		return keyserver.ExportedKey{}, fault.New(fault.OpFailed, "the key server's answer is not the key encrypted for the principal asked for; it was dropped")
+		return keyserver.ExportedKey{}, fault.New(fault.OpFailed, "the key server's response is not the key encrypted for the requested principal, so it was discarded")
 	}
 	return out, nil
 }

@@ -35,7 +35,7 @@ func (s *Service) AddGroupMember(ctx context.Context, by keyserver.Caller, m key
 		in: true, write: s.ks.AddGroupMember, bad: fault.NotSaved,
 		refuse: func(p keyserver.Principal) error {
 			if p.Type == keyserver.GroupPrincipal {
-				return fault.New(fault.BadRequest, "pid names a group, and a group cannot be a member of a group")
+				return fault.New(fault.BadRequest, "pid is a group; a group cannot be a member of a group")
 			}
 			return nil
 		},
@@ -48,7 +48,7 @@ func (s *Service) RemoveGroupMember(ctx context.Context, by keyserver.Caller, m 
 		in: false, write: s.ks.RemoveGroupMember, bad: fault.NotRemoved,
 		refuse: func(p keyserver.Principal) error {
 			if !slices.Contains(p.Groups, m.Group) {
-				return fault.New(fault.NotFound, "principal %q is no member of the group", p.Name)
+				return fault.New(fault.NotFound, "principal %q is not a member of the group", p.Name)
 			}
 			return nil
 		},
@@ -103,11 +103,11 @@ func (s *Service) membership(ctx context.Context, by keyserver.Caller, m keyserv
 func judgeMembership(group keyserver.ID, after keyserver.Principal, change membershipChange) (MembershipResult, error) {
 	r := MembershipResult{Group: group, Member: after}
 	is := slices.Contains(after.Groups, group)
-	words := map[bool]string{true: "a member", false: "no member"}
+	words := map[bool]string{true: "a member", false: "not a member"}
 	if is != change.in {
-		r.Detail = fmt.Sprintf("the key server did not refuse, but the principal reads back as %s of the group", words[is])
+		r.Detail = fmt.Sprintf("the key server accepted the change, but a fresh read shows that the principal is %s of the group", words[is])
 		return r, fault.New(change.bad, "%s", r.Detail)
 	}
-	r.Done, r.Detail = true, fmt.Sprintf("the principal reads back as %s of the group", words[is])
+	r.Done, r.Detail = true, fmt.Sprintf("a fresh read shows that the principal is %s of the group", words[is])
 	return r, nil
 }

@@ -23,7 +23,7 @@ func (s *Service) ChangeKeyState(ctx context.Context, by keyserver.Caller, chang
 		return KeyStateResult{}, err
 	}
 	if change.Act == keyserver.DestroyKey && (change.Days < 1 || change.Days > lifecycle.MaxDestroyDays) {
-		return KeyStateResult{}, fault.New(fault.BadRequest, "afterDays must be from 1 to %d; left out it is %d", lifecycle.MaxDestroyDays, keyserver.DefaultDestroyDays)
+		return KeyStateResult{}, fault.New(fault.BadRequest, "afterDays must be from 1 to %d; the default is %d", lifecycle.MaxDestroyDays, keyserver.DefaultDestroyDays)
 	}
 	var target keyserver.KeyState
 	return verifiedWrite[keyserver.KeyMetadata, KeyStateResult]{
@@ -43,12 +43,12 @@ func (s *Service) ChangeKeyState(ctx context.Context, by keyserver.Caller, chang
 			r := KeyStateResult{Key: after, Saved: after.Life.State == target && (target == keyserver.KeyDestroying) != after.Life.DestroyAt.IsZero()}
 			switch {
 			case !r.Saved:
-				r.Detail = fmt.Sprintf("the key server accepted the change, but the key reads back as %s", after.Life.State)
+				r.Detail = fmt.Sprintf("the key server accepted the change, but a fresh read shows the key as %s", after.Life.State)
 				return r, fault.New(fault.NotSaved, "%s", r.Detail)
 			case before.Life.State == target:
-				r.Detail = fmt.Sprintf("the key was %s before; nothing was sent", target)
+				r.Detail = fmt.Sprintf("the key was already %s; nothing was sent", target)
 			default:
-				r.Detail = fmt.Sprintf("the key was %s and reads back as %s", before.Life.State, target)
+				r.Detail = fmt.Sprintf("the key was %s and is now %s", before.Life.State, target)
 			}
 			return r, nil
 		},
@@ -84,10 +84,10 @@ func (s *Service) RotateKey(ctx context.Context, by keyserver.Caller, link keyse
 			r := KeyRotated{Key: newest}
 			if newest.Link != successor || newest.Life.Lineage != was.Life.Lineage || newest.Life.Generation <= was.Life.Generation ||
 				newest.Life.State != keyserver.KeyEnabled || newest.Algorithm != was.Algorithm || newest.Life.Exportable != was.Life.Exportable {
-				r.Detail = "the key server accepted the rotation, but the newest key of the line that reads back is not the successor"
+				r.Detail = "the key server accepted the rotation, but a fresh read does not show the expected successor as the newest key of the lineage"
 				return r, fault.New(fault.NotSaved, "%s", r.Detail)
 			}
-			r.Saved, r.Detail = true, fmt.Sprintf("generation %d succeeds %d", newest.Life.Generation, was.Life.Generation)
+			r.Saved, r.Detail = true, fmt.Sprintf("generation %d is the successor of generation %d", newest.Life.Generation, was.Life.Generation)
 			return r, nil
 		},
 	}.do(ctx)
@@ -106,13 +106,13 @@ func (s *Service) SetKeyRotation(ctx context.Context, by keyserver.Caller, chang
 		write:  func(ctx context.Context, _ keyserver.KeyLine) error { return s.ks.SetKeyRotation(ctx, by, change) },
 		unread: fault.ReadbackFailed,
 		verdict: func(_, after keyserver.KeyLine) (KeyRotated, error) {
-			r := KeyRotated{Key: after.Newest, Saved: after.Rotation == change.Rotation, Detail: "the rotation reads back as it was sent"}
+			r := KeyRotated{Key: after.Newest, Saved: after.Rotation == change.Rotation, Detail: "a fresh read shows the rotation as sent"}
 			switch {
 			case !r.Saved:
-				r.Detail = "the key server accepted the rotation, but it reads back as another one"
+				r.Detail = "the key server accepted the rotation, but a fresh read shows another one"
 				return r, fault.New(fault.NotSaved, "%s", r.Detail)
 			case change.Rotation.IsZero():
-				r.Detail = "nothing follows by itself in this line"
+				r.Detail = "this lineage has no automatic rotation or destruction"
 			}
 			return r, nil
 		},
@@ -129,7 +129,7 @@ func refuseRotation(r keyserver.KeyRotation) error {
 	case r.DestroyAfter < 0 || r.DestroyAfter > lifecycle.MaxDestroyDays:
 		return fault.New(fault.BadRequest, "destroyAfterDays must be from 1 to %d, or 0 for never", lifecycle.MaxDestroyDays)
 	case r.DestroyAfter > 0 && r.VerifyOnly == 0:
-		return fault.New(fault.BadRequest, "destroyAfterDays needs verifyOnlyDays: a former key that checks for ever is never destroyed")
+		return fault.New(fault.BadRequest, "destroyAfterDays requires verifyOnlyDays: a former key that verifies for ever is never destroyed")
 	}
 	return nil
 }

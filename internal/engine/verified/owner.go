@@ -92,12 +92,12 @@ func (s *Service) SetOwner(ctx context.Context, by keyserver.Caller, change keys
 			r := OwnerSaved{Mark: after, Saved: after.Owner == change.Owner}
 			switch {
 			case !r.Saved:
-				r.Detail = fmt.Sprintf("the key server accepted the owner mark, but it reads back as held by %q", after.Owner)
+				r.Detail = fmt.Sprintf("the key server accepted the owner mark, but a fresh read shows the owner %q", after.Owner)
 				return r, fault.New(fault.NotSaved, "%s", r.Detail)
 			case before.Owner == change.Owner:
-				r.Detail = "the owner held the mark before"
+				r.Detail = "the object already had this owner mark"
 			default:
-				r.Detail = "the mark reads back"
+				r.Detail = "a fresh read shows the owner mark"
 			}
 			return r, nil
 		},
@@ -122,13 +122,13 @@ func (s *Service) ReleaseOwner(ctx context.Context, by keyserver.Caller, release
 			return err
 		},
 		verdict: func(_, after keyserver.OwnerMark) (OwnerReleased, error) {
-			r := OwnerReleased{Mark: held, Gone: after.Owner != release.Expect, Detail: "a fresh read no longer has the mark"}
+			r := OwnerReleased{Mark: held, Gone: after.Owner != release.Expect, Detail: "a fresh read no longer shows the mark"}
 			switch {
 			case !r.Gone:
-				r.Detail = "the key server accepted the release, but the mark can still be read"
+				r.Detail = "the key server accepted the release, but a fresh read still shows the mark"
 				return r, fault.New(fault.NotRemoved, "%s", r.Detail)
 			case after.Owner != "":
-				r.Detail = fmt.Sprintf("the mark was released, and is held by %q since", after.Owner)
+				r.Detail = fmt.Sprintf("the mark was released; %q has set its own mark since then", after.Owner)
 			}
 			return r, nil
 		},
@@ -144,7 +144,7 @@ func (s *Service) ReleaseOwner(ctx context.Context, by keyserver.Caller, release
 // compared byte by byte, so the name is not trimmed.
 func requireOwner(field, name string) error {
 	if !keyserver.ValidOwner(name) {
-		return fault.New(fault.BadRequest, "%s must have from 1 to %d characters that can be printed", field, keyserver.MaxOwner)
+		return fault.New(fault.BadRequest, "%s must have from 1 to %d printable characters", field, keyserver.MaxOwner)
 	}
 	return nil
 }

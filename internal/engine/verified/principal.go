@@ -86,14 +86,14 @@ func cleanIdentity(p keyserver.NewPrincipal) (*keyserver.Identity, error) {
 	}
 	identity := *p.Identity
 	if len(identity.Audiences) > maxAudiences {
-		return nil, fault.New(fault.BadRequest, "audiences has more than %d elements", maxAudiences)
+		return nil, fault.New(fault.BadRequest, "audiences must have at most %d elements", maxAudiences)
 	}
 	identity.Audiences = slices.Compact(slices.Sorted(slices.Values(identity.Audiences)))
 	for field, values := range map[string][]string{
 		"issuer": {identity.Issuer}, "subject": {identity.Subject}, "audiences": identity.Audiences,
 	} {
 		if slices.ContainsFunc(values, notInToken) {
-			return nil, fault.New(fault.BadRequest, "%s must be 1 to %d printable ASCII characters with no space at either end: it is compared byte by byte with what a token says",
+			return nil, fault.New(fault.BadRequest, "%s must be 1 to %d printable ASCII characters with no space at either end: it is compared byte by byte with the token",
 				field, maxIdentity)
 		}
 	}
@@ -125,13 +125,13 @@ func judgePrincipal(sent keyserver.NewPrincipal, after *keyserver.Principal) (Pr
 	r := PrincipalSaved{Principal: after}
 	switch {
 	case after == nil:
-		r.Detail = "the key server accepted the principal, but it cannot be read back"
+		r.Detail = "the key server accepted the principal, but a fresh read does not show it"
 	case after.Name != sent.Name || after.Type != sent.Type || !sameIDs(after.Roles, sent.Roles):
-		r.Detail = "the principal reads back with another name, type or set of roles"
+		r.Detail = "a fresh read shows another name, type or set of roles than sent"
 	case !sameIdentity(after.Identity, sent.Identity):
-		r.Detail = "the principal reads back with another issuer, subject or set of audiences"
+		r.Detail = "a fresh read shows another issuer, subject or set of audiences than sent"
 	default:
-		r.Saved, r.Detail = true, "everything sent that can be read reads back"
+		r.Saved, r.Detail = true, "a fresh read shows all readable fields as sent"
 		return r, nil
 	}
 	return r, fault.New(fault.NotSaved, "%s", r.Detail)

@@ -43,7 +43,7 @@ func (s *Service) UpdatePrincipalFlags(ctx context.Context, by keyserver.Caller,
 				return err
 			}
 			if !before.Type.CarriesFlags() {
-				return fault.New(fault.NoFlagWord, "a %s principal carries no flag word; take its roles or its members away instead", before.Type)
+				return fault.New(fault.NoFlagWord, "a %s principal has no flag word; remove its roles or its members instead", before.Type)
 			}
 			return nil
 		},
@@ -66,14 +66,14 @@ func judgeFlags(change keyserver.FlagChange, before, after keyserver.Flags) (Fla
 	wrong := after ^ change.Apply(before)
 	switch {
 	case wrong&change.Mask != 0:
-		r.Detail = fmt.Sprintf("the key server did not refuse, but the flag word reads back as %#08x", uint32(after))
+		r.Detail = fmt.Sprintf("the key server accepted the change, but a fresh read shows the flag word %#08x", uint32(after))
 	case wrong&^settableFlags != 0:
-		r.Detail = fmt.Sprintf("bits that were not named and that nobody can set, %#x, moved as well; compare before and after", uint32(wrong&^settableFlags))
+		r.Detail = fmt.Sprintf("the read-only flag bits %#x changed too; compare before and after", uint32(wrong&^settableFlags))
 	case wrong != 0:
-		r.Saved, r.Detail = true, "the flags that were named read back; another one moved meanwhile: "+flagNow(wrong, after)
+		r.Saved, r.Detail = true, "a fresh read shows the named flags as sent; another flag changed at the same time: "+flagNow(wrong, after)
 		return r, nil
 	default:
-		r.Saved, r.Detail = true, "the flags that were named read back, and no other bit moved"
+		r.Saved, r.Detail = true, "a fresh read shows the named flags as sent, and no other bit changed"
 		return r, nil
 	}
 	return r, fault.New(fault.NotSaved, "%s", r.Detail)
@@ -102,10 +102,10 @@ func (s *Service) SetPrincipalRoles(ctx context.Context, by keyserver.Caller, se
 		verdict: func(_, after keyserver.Principal) (RolesResult, error) {
 			r := RolesResult{Requested: set, Principal: after}
 			if !sameIDs(after.Roles, set.Roles) {
-				r.Detail = fmt.Sprintf("the principal reads back with %d roles that differ from the %d sent", len(after.Roles), len(set.Roles))
+				r.Detail = fmt.Sprintf("a fresh read shows %d roles, which differ from the %d sent", len(after.Roles), len(set.Roles))
 				return r, fault.New(fault.NotSaved, "%s", r.Detail)
 			}
-			r.Saved, r.Detail = true, "the roles read back as sent; they are in force from the next request on"
+			r.Saved, r.Detail = true, "a fresh read shows the roles as sent; they apply from the next request on"
 			return r, nil
 		},
 		unread: fault.ReadbackFailed,

@@ -33,7 +33,7 @@ func requireWindow(limit, offset int) error {
 	case offset < 0:
 		return fault.New(fault.BadRequest, "offset must not be negative")
 	case offset > 0 && limit == 0:
-		return fault.New(fault.BadRequest, "offset needs limit")
+		return fault.New(fault.BadRequest, "offset requires limit; send both")
 	default:
 		return nil
 	}

@@ -34,7 +34,7 @@ func (s *Service) PrincipalTrusts(ctx context.Context, by keyserver.Caller, f ke
 	case f.Offset < 0:
 		return nil, fault.New(fault.BadRequest, "offset must not be negative")
 	case f.Offset > 0 && f.Limit == 0:
-		return nil, fault.New(fault.BadRequest, "offset needs limit; send both")
+		return nil, fault.New(fault.BadRequest, "offset requires limit; send both")
 	}
 	return s.ks.PrincipalTrusts(ctx, by, f)
 }
@@ -54,7 +54,7 @@ func (s *Service) CreatePrincipalTrust(ctx context.Context, by keyserver.Caller,
 		},
 		refuse: func(before []keyserver.PrincipalTrust) error {
 			if len(before) > 0 {
-				return fault.New(fault.AlreadyExists, "the principal has a principal trust for that peer, %s; change its flag instead", before[0].ID)
+				return fault.New(fault.AlreadyExists, "the principal already has a principal trust for this peer, %s; change its flag instead", before[0].ID)
 			}
 			return nil
 		},
@@ -97,10 +97,10 @@ func (s *Service) DeletePrincipalTrust(ctx context.Context, by keyserver.Caller,
 			trust, _ := findTrust(before, id)
 			r := PrincipalTrustGone{ID: id, Trust: trust}
 			if _, still := findTrust(after, id); still {
-				r.Detail = "the key server accepted the removal, but the principal trust can still be read"
+				r.Detail = "the key server accepted the removal, but a fresh read still shows the principal trust"
 				return r, fault.New(fault.NotRemoved, "%s", r.Detail)
 			}
-			r.Gone, r.Detail = true, "the principal trust can no longer be read"
+			r.Gone, r.Detail = true, "a fresh read no longer shows the principal trust"
 			return r, nil
 		},
 	}.do(ctx)
@@ -118,11 +118,11 @@ func judgeTrust(want keyserver.PrincipalTrust, after []keyserver.PrincipalTrust)
 	got, ok := findTrust(after, want.ID)
 	switch {
 	case !ok:
-		r.Detail = "the key server accepted the principal trust, but it cannot be read back"
+		r.Detail = "the key server accepted the principal trust, but a fresh read does not show it"
 	case got != want:
-		r.Trust, r.Detail = &got, fmt.Sprintf("the principal trust reads back with the flag %q, or for another principal or peer", got.Flag.Label())
+		r.Trust, r.Detail = &got, fmt.Sprintf("a fresh read shows the flag %q, or another principal or peer than sent", got.Flag.Label())
 	default:
-		r.Trust, r.Saved, r.Detail = &got, true, "principal, peer and flag read back"
+		r.Trust, r.Saved, r.Detail = &got, true, "a fresh read shows principal, peer and flag as sent"
 		return r, nil
 	}
 	return r, fault.New(fault.NotPersisted, "%s", r.Detail)

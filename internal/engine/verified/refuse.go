@@ -19,7 +19,7 @@ func requireLink(field string, link keyserver.HiddenLink) error {
 		return fault.New(fault.BadRequest, "%s must not be empty; send the canonical base64 of the key's hidden link", field)
 	}
 	if len(link) > keyserver.MaxHiddenLink {
-		return fault.New(fault.BadRequest, "%s is longer than %d bytes and names no key", field, keyserver.MaxHiddenLink)
+		return fault.New(fault.BadRequest, "%s must be at most %d bytes; a longer one identifies no key", field, keyserver.MaxHiddenLink)
 	}
 	return nil
 }
@@ -31,9 +31,9 @@ func cleanName(field, name string) (string, error) {
 	case name == "":
 		return "", fault.New(fault.BadRequest, "%s must not be empty", field)
 	case utf8.RuneCountInString(name) > maxName:
-		return "", fault.New(fault.BadRequest, "%s is longer than %d characters", field, maxName)
+		return "", fault.New(fault.BadRequest, "%s must be at most %d characters", field, maxName)
 	case !keyserver.Printable(name):
-		return "", fault.New(fault.BadRequest, "%s contains a character that cannot be printed", field)
+		return "", fault.New(fault.BadRequest, "%s contains an unprintable character; remove it", field)
 	}
 	return name, nil
 }

@@ -46,7 +46,7 @@ func (s *Service) SetRevocationPolicy(ctx context.Context, by keyserver.Caller, 
 	case !slices.Contains(keyserver.RevocationModes, policy.Mode):
 		return PolicySaved{}, fault.New(fault.BadRequest, "mode must be one of off, when-available, required")
 	case policy.MaxAge < 0 || policy.MaxAge > maxCRLAge || policy.MaxAge%time.Second != 0:
-		return PolicySaved{}, fault.New(fault.BadRequest, "maxAgeSeconds must be 0 to %d; 0 leaves it to the list's own nextUpdate", maxCRLAge/time.Second)
+		return PolicySaved{}, fault.New(fault.BadRequest, "maxAgeSeconds must be from 0 to %d; with 0, only nextUpdate of the CRL limits its age", maxCRLAge/time.Second)
 	}
 	return verifiedWrite[keyserver.RevocationPolicy, PolicySaved]{
 		read: func(ctx context.Context) (keyserver.RevocationPolicy, error) {
@@ -57,9 +57,9 @@ func (s *Service) SetRevocationPolicy(ctx context.Context, by keyserver.Caller, 
 		},
 		unread: fault.ReadbackFailed,
 		verdict: func(_, after keyserver.RevocationPolicy) (PolicySaved, error) {
-			r := PolicySaved{Digest: change.Digest, Policy: after, Saved: after == change.Policy, Detail: "mode and maxAgeSeconds read back; they hold from the next operation on"}
+			r := PolicySaved{Digest: change.Digest, Policy: after, Saved: after == change.Policy, Detail: "a fresh read shows mode and maxAgeSeconds as sent; they apply from the next operation on"}
 			if !r.Saved {
-				r.Detail = fmt.Sprintf("the policy reads back as %s with a maximum age of %d seconds", after.Mode, after.MaxAge/time.Second)
+				r.Detail = fmt.Sprintf("a fresh read shows the policy %s with a maximum age of %d seconds", after.Mode, after.MaxAge/time.Second)
 				return r, fault.New(fault.NotSaved, "%s", r.Detail)
 			}
 			return r, nil
@@ -102,13 +102,13 @@ func judgeCRL(sent keyserver.Digest, digests []string, after []keyserver.Revocat
 		}
 	}
 	if len(r.Issuers) == 0 || len(r.Issuers) != len(digests) {
-		r.Detail = "the key server accepted the list, but it does not read back as the evidence of its issuer"
+		r.Detail = "the key server accepted the CRL, but a fresh read does not show it as the evidence of its issuer"
 		return r, fault.New(fault.NotSaved, "%s", r.Detail)
 	}
 	r.Saved = true
-	r.Detail = fmt.Sprintf("the list reads back as the evidence of its issuer and names %d certificates", r.Issuers[0].CRL.Revoked)
+	r.Detail = fmt.Sprintf("a fresh read shows the CRL as the evidence of its issuer; it revokes %d certificates", r.Issuers[0].CRL.Revoked)
 	if off > 0 {
-		r.Detail += "; it has no effect as long as the issuer's policy is off: set it with PUT /api/revocation/issuers/{digest}/policy"
+		r.Detail += "; it has no effect while the issuer's policy is off: change the policy with PUT /api/revocation/issuers/{digest}/policy"
 	}
 	return r, nil
 }

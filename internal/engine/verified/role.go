@@ -109,11 +109,11 @@ func (s *Service) DeleteRole(ctx context.Context, by keyserver.Caller, id keyser
 			role, _ := findRole(before, id)
 			r := RoleGone{ID: id, Role: role}
 			if _, still := findRole(after, id); still {
-				r.Detail = "the key server accepted the removal, but the roles read back still have it"
+				r.Detail = "the key server accepted the removal, but a fresh read still shows the role"
 				return r, fault.New(fault.NotRemoved, "%s", r.Detail)
 			}
 			r.Gone = true
-			r.Detail = fmt.Sprintf("the roles read back no longer have %q; principals that held it lost it", role.Name)
+			r.Detail = fmt.Sprintf("a fresh read no longer shows the role %q; principals that had it have lost it", role.Name)
 			return r, nil
 		},
 	}.do(ctx)
@@ -127,13 +127,13 @@ func judgeRole(sent keyserver.RoleChange, after []keyserver.Role) (RoleResult, e
 	switch {
 	case !ok:
 		r.Missing = true
-		r.Detail = "the key server accepted the change, but the roles read back do not have it"
+		r.Detail = "the key server accepted the change, but a fresh read does not show the role"
 	case sent.Name != nil && role.Name != *sent.Name:
-		r.Role, r.Detail = &role, fmt.Sprintf("the role reads back with the name %q", role.Name)
+		r.Role, r.Detail = &role, fmt.Sprintf("the key server accepted the change, but a fresh read shows the name %q", role.Name)
 	case sent.Operations != nil && !slices.Equal(keyserver.NormalizeIDs(role.Operations), sent.Operations):
-		r.Role, r.Detail = &role, fmt.Sprintf("the role reads back with %d operations that differ from the %d sent", len(role.Operations), len(sent.Operations))
+		r.Role, r.Detail = &role, fmt.Sprintf("a fresh read shows %d operations, which differ from the %d sent", len(role.Operations), len(sent.Operations))
 	default:
-		r.Role, r.Saved, r.Detail = &role, true, "every field sent reads back"
+		r.Role, r.Saved, r.Detail = &role, true, "a fresh read shows every field as sent"
 		return r, nil
 	}
 	return r, fault.New(fault.NotSaved, "%s", r.Detail)
@@ -145,7 +145,7 @@ func refuseUnwritableRole(roles []keyserver.Role, id keyserver.ID) error {
 		return fault.New(fault.NotFound, "no role has the id %s; list them with GET /api/roles", id)
 	}
 	if role.BuiltIn {
-		return fault.New(fault.BuiltIn, "role %q is system defined and read-only; make a role of your own", role.Name)
+		return fault.New(fault.BuiltIn, "role %q is system defined and read-only; create a new role instead", role.Name)
 	}
 	return nil
 }
@@ -153,7 +153,7 @@ func refuseUnwritableRole(roles []keyserver.Role, id keyserver.ID) error {
 func refuseTakenName(roles []keyserver.Role, self keyserver.ID, name string) error {
 	for _, r := range roles {
 		if r.Name == name && r.ID != self {
-			return fault.New(fault.AlreadyExists, "name %q is taken by role %s", name, r.ID)
+			return fault.New(fault.AlreadyExists, "name: role %[2]s already has the name %[1]q; choose another", name, r.ID)
 		}
 	}
 	return nil
@@ -164,7 +164,7 @@ func refuseTakenName(roles []keyserver.Role, self keyserver.ID, name string) err
 func refuseUnknownOperations(ids []keyserver.ID) error {
 	for _, id := range ids {
 		if !slices.ContainsFunc(keyserver.Operations, func(op keyserver.Operation) bool { return op.ID == id }) {
-			return fault.New(fault.BadRequest, "operations names %s, which is no operation; list them with GET /api/operations", id)
+			return fault.New(fault.BadRequest, "operations: %s is not an operation; list them with GET /api/operations", id)
 		}
 	}
 	return nil

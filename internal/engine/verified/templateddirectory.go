@@ -83,7 +83,7 @@ func (s *Service) CreateTemplatedDirectory(ctx context.Context, by keyserver.Cal
 		},
 		refuse: func(before []keyserver.TemplatedDirectory) error {
 			if len(before) > 0 {
-				return fault.New(fault.AlreadyExists, "path %q is templated by directory %s", n.Path, before[0].ID)
+				return fault.New(fault.AlreadyExists, "path: %q already has the templated directory %s", n.Path, before[0].ID)
 			}
 			return nil
 		},
@@ -116,11 +116,11 @@ func (s *Service) DeleteTemplatedDirectory(ctx context.Context, by keyserver.Cal
 			d, _ := findDirectory(before, id)
 			r := DirectoryGone{ID: id, Directory: d}
 			if _, still := findDirectory(after, id); still {
-				r.Detail = "the key server accepted the removal, but the directories read back still have it"
+				r.Detail = "the key server accepted the removal, but a fresh read still shows the templated directory"
 				return r, fault.New(fault.NotRemoved, "%s", r.Detail)
 			}
 			r.Gone = true
-			r.Detail = fmt.Sprintf("the directories read back no longer have %q; keys minted under it keep their entries", d.Path)
+			r.Detail = fmt.Sprintf("a fresh read no longer shows the templated directory %q; existing keys under it keep their entries", d.Path)
 			return r, nil
 		},
 	}.do(ctx)
@@ -133,11 +133,11 @@ func judgeDirectory(id keyserver.ID, n keyserver.NewTemplatedDirectory, after []
 	switch {
 	case !ok:
 		r.Missing = true
-		r.Detail = "the key server accepted the directory, but it does not read back at its path"
+		r.Detail = "the key server accepted the templated directory, but a fresh read does not show it at its path"
 	case d != want:
-		r.Directory, r.Detail = &d, "the directory reads back otherwise than it was sent"
+		r.Directory, r.Detail = &d, "a fresh read shows other values than sent"
 	default:
-		r.Directory, r.Saved, r.Detail = &d, true, "every field reads back; keys minted under the path from now on get the template's members"
+		r.Directory, r.Saved, r.Detail = &d, true, "a fresh read shows every field as sent; new keys under the path get ACL entries for the members of the ACL template"
 		return r, nil
 	}
 	return r, fault.New(fault.NotSaved, "%s", r.Detail)

@@ -16,7 +16,7 @@ const (
 	MatchedByBody     = "certificate-body" // the stored DER equals the sent DER
 	MatchedByEcho     = "echoed-id"        // the id that the key server returned is listed
 	MatchedBySoleNew  = "sole-new-entry"   // exactly one new row is listed
-	listenerStatement = "both listeners take the list at each handshake, so the change holds from the next connection on"
+	listenerStatement = "both listeners read the list at each handshake, so the change applies from the next connection on"
 )
 
 // TrustedCAAdded is the result of adding a trusted CA.
@@ -58,7 +58,7 @@ func (s *Service) AddTrustedCA(ctx context.Context, by keyserver.Caller, der []b
 		read: func(ctx context.Context) ([]keyserver.Certificate, error) { return s.ks.TrustedCAs(ctx, by) },
 		refuse: func(before []keyserver.Certificate) error {
 			if ca, ok := findCA(before, func(c keyserver.Certificate) bool { return bytes.Equal(c.DER, der) }); ok {
-				return fault.New(fault.AlreadyTrusted, "certificate is in the trusted list already, with the certificateId %s", ca.ID.Base64())
+				return fault.New(fault.AlreadyTrusted, "certificate is already trusted, with the certificateId %s", ca.ID.Base64())
 			}
 			return nil
 		},
@@ -125,7 +125,7 @@ func judgeAddedCA(der []byte, echoed []keyserver.ID, before, after []keyserver.C
 		r.MatchedBy, r.TrustedCA = MatchedBySoleNew, &appeared[0]
 	}
 	if r.TrustedCA == nil {
-		r.Detail = fmt.Sprintf("the key server accepted the certificate, but a fresh read of %d trusted CAs does not contain it", len(after))
+		r.Detail = fmt.Sprintf("the key server accepted the certificate, but a fresh read of %d trusted CAs does not show it", len(after))
 		return r, fault.New(fault.NotSaved, "%s", r.Detail)
 	}
 	r.Saved = true

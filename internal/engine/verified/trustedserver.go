@@ -88,7 +88,7 @@ func (s *Service) AddTrustedServer(ctx context.Context, by keyserver.Caller, n k
 		read: func(ctx context.Context) ([]keyserver.TrustedServer, error) { return s.ks.TrustedServers(ctx, by) },
 		refuse: func(before []keyserver.TrustedServer) error {
 			if p, ok := findPeer(before, n.Blob.System); ok && !n.Replace {
-				return fault.New(fault.AlreadyExists, "the system id %d is registered already, as %q; remove that peer first, or send replace", p.System, p.FriendlyName)
+				return fault.New(fault.AlreadyExists, "system id %d is already registered, as %q; remove that peer first, or send replace", p.System, p.FriendlyName)
 			}
 			return nil
 		},
@@ -146,13 +146,13 @@ func judgeAddedPeer(n keyserver.NewTrustedServer, leaf []byte, told keyserver.Tr
 	case !ok:
 		r.Detail = fmt.Sprintf("the key server accepted the peer, but a fresh list of %d peers does not have its system id", len(after))
 	case p.Name != n.Blob.ServerName || p.Port != n.Blob.Port || p.FriendlyName != n.FriendlyName || p.Description != n.Description || p.Witness != n.Witness:
-		r.Detail = "the system id reads back with another server name, port, friendly name, description or witness"
+		r.Detail = "a fresh list shows another server name, port, friendly name, description or witness for the system id"
 	case len(p.Certificate.DER) > 0 && !bytes.Equal(p.Certificate.DER, leaf):
-		r.Detail = "the system id reads back with another certificate"
+		r.Detail = "a fresh list shows another certificate for the system id"
 	case known && told.Replaced && p.Transport != old.Transport:
-		r.Detail = "the system id reads back with another transport principal than before"
+		r.Detail = "a fresh list shows another transport principal for the system id than before"
 	default:
-		r.Saved, r.Detail = true, "the system id reads back with all that was sent"
+		r.Saved, r.Detail = true, "a fresh list shows the peer with every field as sent"
 		r.ACLSideEffect = addedPeerEffect(r.System, told)
 		return r, nil
 	}
@@ -162,11 +162,11 @@ func judgeAddedPeer(n keyserver.NewTrustedServer, leaf []byte, told keyserver.Tr
 func addedPeerEffect(system keyserver.SystemID, told keyserver.TrustedServerAdded) string {
 	switch {
 	case told.Replaced:
-		return fmt.Sprintf("the record of the system id %d was replaced; ACL rows of its principals, and its transport principal with flags and roles, stayed as they were", system)
+		return fmt.Sprintf("the record of the system id %d was replaced; ACL rows of its principals, and its transport principal with flags and roles, are unchanged", system)
 	case told.Resurrected > 0:
-		return fmt.Sprintf("put back in force: %s purged when the system id %d was removed", rows(told.Resurrected, "ACL row"), system)
+		return fmt.Sprintf("restored: %s purged when the system id %d was removed", rows(told.Resurrected, "ACL row"), system)
 	default:
-		return fmt.Sprintf("no ACL row of the system id %d was waiting to be put back in force", system)
+		return fmt.Sprintf("no purged ACL row of the system id %d existed, so none was restored", system)
 	}
 }
 
@@ -180,13 +180,13 @@ func judgeChangedPeer(change keyserver.TrustedServerChange, after []keyserver.Tr
 	case !ok:
 		r.Detail = "the key server accepted the change, but a fresh list does not have the peer"
 	case change.FriendlyName != nil && p.FriendlyName != *change.FriendlyName:
-		r.Detail = fmt.Sprintf("friendlyName reads back as %q", p.FriendlyName)
+		r.Detail = fmt.Sprintf("a fresh list shows the friendlyName %q", p.FriendlyName)
 	case change.Description != nil && p.Description != *change.Description:
-		r.Detail = fmt.Sprintf("description reads back as %q", p.Description)
+		r.Detail = fmt.Sprintf("a fresh list shows the description %q", p.Description)
 	case change.Witness != nil && p.Witness != *change.Witness:
-		r.Detail = fmt.Sprintf("witness reads back as %t", p.Witness)
+		r.Detail = fmt.Sprintf("a fresh list shows witness as %t", p.Witness)
 	default:
-		r.Saved, r.Detail = true, "every field sent reads back"
+		r.Saved, r.Detail = true, "a fresh read shows every field as sent"
 		return r, nil
 	}
 	return r, fault.New(fault.NotPersisted, "%s", r.Detail)
@@ -199,14 +199,14 @@ func judgeRemovedPeer(system keyserver.SystemID, told keyserver.TrustedServerRem
 		return r, fault.New(fault.NotRemoved, "%s", r.Detail)
 	}
 	r.Removed, r.Orphans, r.Detail = &system, told.Orphans, "a fresh list no longer has the peer"
-	r.ACLSideEffect = fmt.Sprintf("purged: %s for principals of the system id %d; registering the peer again puts them back",
+	r.ACLSideEffect = fmt.Sprintf("purged: %s for principals of the system id %d; registering the peer again restores them",
 		rows(told.Purged, "ACL row"), system)
 	r.PrincipalTrustSideEffect = fmt.Sprintf("left behind: %s for the system id %d; remove them with DELETE /api/principal-trusts/{id}",
 		rows(told.OrphanCount, "principal trust"), system)
 	if n := len(told.Orphans); n < told.OrphanCount {
 		r.PrincipalTrustSideEffect += fmt.Sprintf("; the first %d are listed", n)
 	}
-	r.TransportPrincipalSideEffect = fmt.Sprintf("transport principal %s, made with the peer, was removed with it", told.Transport)
+	r.TransportPrincipalSideEffect = fmt.Sprintf("transport principal %s, created with the peer, was removed with it", told.Transport)
 	return r, nil
 }
 
@@ -223,7 +223,7 @@ func rows(n int, thing string) string {
 func refuseNewPeer(n *keyserver.NewTrustedServer) (leaf []byte, err error) {
 	chain, err := pki.ParseChain(n.Blob.Chain)
 	if err != nil {
-		return nil, fault.New(fault.BadRequest, "trustBlob is refused: %s", err)
+		return nil, fault.New(fault.BadRequest, "trustBlob: %s", err)
 	}
 	if _, err := keyserver.ParseTrustBlob(n.Blob.String()); err != nil {
 		return nil, fault.New(fault.BadRequest, "trustBlob %s", err)
@@ -254,9 +254,9 @@ func refusePeerChange(change *keyserver.TrustedServerChange) error {
 func refuseDescription(text string) error {
 	switch {
 	case utf8.RuneCountInString(text) > maxDescription:
-		return fault.New(fault.BadRequest, "description is longer than %d characters", maxDescription)
+		return fault.New(fault.BadRequest, "description must be at most %d characters", maxDescription)
 	case !keyserver.Printable(text):
-		return fault.New(fault.BadRequest, "description contains a character that cannot be printed")
+		return fault.New(fault.BadRequest, "description contains an unprintable character; remove it")
 	}
 	return nil
 }

@@ -59,5 +59,5 @@ func (w verifiedWrite[S, R]) readbackFault(err error) error {
 	if w.unread == "" || errors.Is(err, context.Canceled) {
 		return err
 	}
-	return fault.New(w.unread, "the write was sent, but reading it back failed; read the object before trying again").Because(err)
+	return fault.New(w.unread, "the write was sent, but the read after it failed; read the object before you try again").Because(err)
 }
