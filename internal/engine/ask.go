@@ -49,7 +49,7 @@ func (e *Engine) ask(ctx context.Context, by keyserver.Caller, op keyserver.Oper
 	case keyserver.OpRotateKey.ID:
 		_, err = e.KeyLine(ctx, by, link)
 	default:
-		err = fmt.Errorf("explain %s: this build has no question for this operation on a key", op.Key)
+		err = fmt.Errorf("no question is defined for the key operation %s", op.Key)
 	}
 	return err
 }

@@ -191,13 +191,13 @@ func (s *subject) withstands(t *testing.T, w wish) {
 		w.asker = as
 	}
 	refused := s.Refused(t, w.asker, "POST", at(approved, "/execute"), nil, http.StatusConflict, "APPROVAL_STATE")
-	if !strings.Contains(refused.Text(t, "detail"), w.names+" is not what it was") {
+	if !strings.Contains(refused.Text(t, "detail"), w.names+" has changed since approval was requested") {
 		t.Errorf("the refusal does not name %s: %s", w.names, refused.Raw)
 	}
 	if seen := s.OK(t, reader, "GET", at(approved, ""), nil); !names(t, seen, w.names, true) || seen.Text(t, "state") != "approved" {
 		t.Errorf("after, it is %s", seen.Raw)
 	}
-	if err := s.TryToApprove(t, s.Officer, pending); err == nil || !strings.Contains(err.Error(), "is not what it was") {
+	if err := s.TryToApprove(t, s.Officer, pending); err == nil || !strings.Contains(err.Error(), "has changed since approval was requested") {
 		t.Errorf("approving what changed: %v", err)
 	}
 	again := ask()

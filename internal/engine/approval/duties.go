@@ -41,7 +41,7 @@ func (o *Service) SetPolicy(ctx context.Context, by keyserver.Caller, p Policy, 
 		}
 		saved, err = Read(ctx, o.Store, o.Deployment)
 		if err == nil && !slices.Equal(saved, p) {
-			err = fault.New(fault.NotSaved, "the policy was stored, and reads back as another one").Audited(fault.ReasonFailed)
+			err = fault.New(fault.NotSaved, "the policy was stored, but a fresh read shows another one").Audited(fault.ReasonFailed)
 		}
 		return err
 	})
@@ -60,7 +60,7 @@ func satisfiable(ctx context.Context, tx *sqlstore.Tx, p Policy, by keyserver.Pr
 	}
 	for i, r := range p {
 		if counts[r.Duty] < r.Approvers {
-			return refusedRule(i, "duty: of principals with it, besides the caller, %d could approve, and approvers asks for %d; give the duty to more first", counts[r.Duty], r.Approvers)
+			return refusedRule(i, "duty: %d enabled principals other than the caller have it, but approvers is %d; give the duty to more principals first", counts[r.Duty], r.Approvers)
 		}
 	}
 	return nil

@@ -96,11 +96,11 @@ func (p Policy) Validate(askable func(operation string) bool) error {
 	for i, r := range p {
 		switch {
 		case !slices.Contains(RuleNames(), r.Operation):
-			return refusedRule(i, "operation names %q, which is no operation; GET /api/operations lists them, and %s and %s are two more", r.Operation, GiveDuties, DestroyKey)
+			return refusedRule(i, "operation: %q is not an operation; use one of GET /api/operations, %s or %s", r.Operation, GiveDuties, DestroyKey)
 		case slices.ContainsFunc(p[:i], func(o Rule) bool { return o.Operation == r.Operation }):
-			return refusedRule(i, "operation names %s, which another rule is about; an operation has one rule", r.Operation)
+			return refusedRule(i, "operation: another rule already guards %s; an operation can have only one rule", r.Operation)
 		case r.Operation != GiveDuties && !askable(r.Operation):
-			return refusedRule(i, "operation names %s, for which no request could be approved: it streams, waits, or is done without one", r.Operation)
+			return refusedRule(i, "operation: no request for %s can be approved, because it streams, waits, or runs without a request", r.Operation)
 		case r.Approvers < 1 || r.Approvers > MaxApprovers:
 			return refusedRule(i, "approvers is %d; it must be 1 to %d", r.Approvers, MaxApprovers)
 		case !slices.Contains(keyserver.ApprovingDuties, r.Duty):
@@ -137,7 +137,7 @@ func Read(ctx context.Context, in settings, d keyserver.Deployment) (Policy, err
 
 // Required returns the fault for an operation that a rule guards.
 func Required(r Rule, what string) error {
-	return fault.New(fault.ApprovalRequired, "%s takes the approval of %s (rule %s); ask with POST /api/approvals", what, who(r), r.Operation).
+	return fault.New(fault.ApprovalRequired, "%s requires the approval of %s (rule %s); request it with POST /api/approvals", what, who(r), r.Operation).
 		Audited(fault.ReasonApprovalRequired)
 }
 

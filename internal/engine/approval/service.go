@@ -87,9 +87,9 @@ func own(by keyserver.Caller, key, name string, id keyserver.ID) (keyserver.Call
 func (o *Service) Ask(ctx context.Context, by keyserver.Caller, r Request) (view View, err error) {
 	switch {
 	case !keyserver.Printable(r.Reason), strings.TrimSpace(r.Reason) == "":
-		return View{}, fault.New(fault.BadRequest, "reason has to be one line that can be printed, for those who are to approve")
+		return View{}, fault.New(fault.BadRequest, "reason must be one line of printable text, because the approvers read it")
 	case !keyserver.Readable(string(r.Body)):
-		return View{}, fault.New(fault.BadRequest, "body has a character that those who are to approve could not see; none is turned, hidden or without ink")
+		return View{}, fault.New(fault.BadRequest, "body contains a character that approvers cannot see (a hidden, blank or text-direction character); remove it")
 	}
 	a := keyserver.Approval{
 		Asker: by.Principal, AskerName: by.Name, Method: r.Method, Path: r.Path, Body: r.Body, Reason: r.Reason,
@@ -113,7 +113,7 @@ func (o *Service) Ask(ctx context.Context, by keyserver.Caller, r Request) (view
 			return View{}, err
 		}
 	}
-	by, g := own(by, keyserver.AuditAskApproval, "asking for approval", a.ID)
+	by, g := own(by, keyserver.AuditAskApproval, "requesting approval", a.ID)
 	err = o.Gate.GuardWrite(ctx, by, g, func(tx *sqlstore.Tx) error {
 		now := o.Clock().UTC().Truncate(time.Microsecond)
 		a.CreatedAt, a.ExpiresAt = now, now.Add(Lifetime)
@@ -122,7 +122,7 @@ func (o *Service) Ask(ctx context.Context, by keyserver.Caller, r Request) (view
 			return err
 		}
 		if len(policy.Of(a.Operations)) == 0 {
-			return fault.New(fault.InvalidArgument, "no rule of the approval policy guards this request; make it directly").
+			return fault.New(fault.InvalidArgument, "no rule of the approval policy guards this request; send it directly").
 				Audited(fault.ReasonInvalidArgument)
 		}
 		if err := room(ctx, tx, by.Principal, now); err != nil {
@@ -171,16 +171,16 @@ func room(ctx context.Context, tx *sqlstore.Tx, asker keyserver.PrincipalRef, no
 			return err
 		}
 		if !keyserver.HoldsDuty(operations, keyserver.AnyDuty) {
-			return fault.New(fault.ApprovalLimit, "%d approvals are pending, and the last %d places are for those who hold a duty; ask again once some are decided", all, Reserved).
+			return fault.New(fault.ApprovalLimit, "%d approvals are pending, and the last %d places are reserved for principals with a duty; try again when some are decided", all, Reserved).
 				Audited(fault.ReasonLimit)
 		}
 	}
 	switch {
 	case of >= MaxPendingPerAsker:
-		return fault.New(fault.ApprovalLimit, "the caller waits for %d approvals, which is the most; execute one, or wait until one is rejected or expires", of).
+		return fault.New(fault.ApprovalLimit, "the caller has %d open approvals, the limit; execute or withdraw one, or wait until one is rejected or expires", of).
 			Audited(fault.ReasonLimit)
 	case all >= MaxPending:
-		return fault.New(fault.ApprovalLimit, "%d approvals are pending, which is the most; reject some", all).Audited(fault.ReasonLimit)
+		return fault.New(fault.ApprovalLimit, "%d approvals are pending, the limit; reject some", all).Audited(fault.ReasonLimit)
 	default:
 		return nil
 	}
@@ -198,7 +198,7 @@ func (o *Service) Approve(ctx context.Context, by keyserver.Caller, id keyserver
 			return err
 		}
 		if approved(*a, by) {
-			return invalidState("the caller has approved it already")
+			return invalidState("the caller has already approved this request")
 		}
 		a.Votes = append(a.Votes, keyserver.ApprovalVote{Principal: by.Principal, Name: by.Name, At: now})
 		return tx.InsertApprovalVote(ctx, id, a.Votes[len(a.Votes)-1])

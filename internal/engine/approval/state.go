@@ -97,19 +97,19 @@ func mayDecide(a keyserver.Approval, rules []Rule, by keyserver.Caller, holds []
 	has := slices.ContainsFunc(rules, func(r Rule) bool { return keyserver.HoldsDuty(holds, r.Duty) })
 	switch state := State(a, nil, now); {
 	case by.Principal == a.Asker:
-		return fault.New(fault.OwnAccount, "nobody approves or rejects what he asked for himself").Audited(fault.ReasonNotApprovable)
+		return fault.New(fault.OwnAccount, "the caller cannot approve or reject its own request; another principal must do it").Audited(fault.ReasonNotApprovable)
 	case !by.Bound:
-		return fault.New(fault.SessionNotBound, "a session that is bound to a key approves and rejects; log in with a DPoP proof or a client certificate").
+		return fault.New(fault.SessionNotBound, "approving and rejecting require a bound session; log in with a DPoP proof or a client certificate").
 			Audited(fault.ReasonNotBound)
 	case len(rules) == 0:
-		return invalidState("no rule guards it any more; the asker can execute it")
+		return invalidState("no rule guards the request any more; its asker can execute it")
 	case !has:
-		return fault.New(fault.AccessDenied, "%s has not the duty that approving this takes: %s", by.Name, duties(rules)).Audited(fault.ReasonRoleDenied)
+		return fault.New(fault.AccessDenied, "%s cannot approve or reject this request without one of these duties: %s", by.Name, duties(rules)).Audited(fault.ReasonRoleDenied)
 	case digest != a.Digest:
-		return fault.New(fault.DigestMismatch, "digest is not that of the request %s; read the approval again, and what it is about", a.ID.Hex()).
+		return fault.New(fault.DigestMismatch, "digest does not match the request %s; read the approval and its objects again", a.ID.Hex()).
 			Audited(fault.ReasonNotApprovable)
 	case state != keyserver.ApprovalApproved: // without tallies an open approval counts as approved
-		return invalidState("it is " + string(state))
+		return invalidState("the request is " + string(state))
 	default:
 		return nil
 	}
@@ -125,14 +125,14 @@ func mayWithdraw(a keyserver.Approval, by keyserver.Caller, now time.Time) error
 	switch {
 	case by.Principal == a.Asker:
 	case !approved(a, by):
-		return fault.New(fault.AccessDenied, "its asker withdraws the request, and an approver the approval; the caller is neither and may reject the request").
+		return fault.New(fault.AccessDenied, "the caller is neither asker nor approver of the request, so it cannot withdraw anything; it may reject the request").
 			Audited(fault.ReasonNotApprovable)
 	case !by.Bound:
-		return fault.New(fault.SessionNotBound, "an approval is withdrawn in a session that is bound to a key; log in with a DPoP proof or a client certificate").
+		return fault.New(fault.SessionNotBound, "withdrawing an approval requires a bound session; log in with a DPoP proof or a client certificate").
 			Audited(fault.ReasonNotBound)
 	}
 	if state := State(a, nil, now); state != keyserver.ApprovalApproved { // without tallies an open approval counts as approved
-		return invalidState("it is " + string(state))
+		return invalidState("the request is " + string(state))
 	}
 	return nil
 }
@@ -151,17 +151,17 @@ func duties(rules []Rule) string {
 // digest of the request that would be executed.
 func mayExecute(a keyserver.Approval, tallies []Tally, by keyserver.Caller, runs [32]byte, now time.Time) error {
 	if by.Principal != a.Asker {
-		return fault.New(fault.AccessDenied, "whoever asked for it executes it").Audited(fault.ReasonNotApprovable)
+		return fault.New(fault.AccessDenied, "only the asker can execute the request").Audited(fault.ReasonNotApprovable)
 	}
 	if state := State(a, tallies, now); state == keyserver.ApprovalPending {
 		i := slices.IndexFunc(tallies, func(t Tally) bool { return t.Approved < t.Approvers })
-		return invalidState(fmt.Sprintf("rule %s asks for %s, and of those who approved %d count at this moment",
+		return invalidState(fmt.Sprintf("rule %s requires the approval of %s; %d valid approvals so far",
 			tallies[i].Operation, who(tallies[i].Rule), tallies[i].Approved))
 	} else if state != keyserver.ApprovalApproved {
-		return invalidState("it is " + string(state))
+		return invalidState("the request is " + string(state))
 	}
 	if runs != a.Digest {
-		return errors.New("what would be carried out is not what was approved")
+		return errors.New("the request to execute differs from the approved request")
 	}
 	return nil
 }

@@ -72,7 +72,7 @@ func look(ctx context.Context, in looker, names []keyserver.Subject) ([]Likeness
 	for i, name := range names {
 		read, known := portraits[name.Kind]
 		if !known {
-			return nil, false, fmt.Errorf("an approval is about a %q, which this build does not know", name.Kind)
+			return nil, false, fmt.Errorf("the approval has an object of the unknown kind %q", name.Kind)
 		}
 		g := &glance{Seen: in.Seeing(), in: in, room: MaxRows + 1 - rows}
 		err := read(ctx, g, name.Key)
@@ -312,12 +312,12 @@ func firstLook(ctx context.Context, in looker, asker keyserver.ID, names []keyse
 		names = append(names[:i+1], slices.DeleteFunc(names[i+1:], func(other keyserver.Subject) bool { return other == names[i] })...)
 	}
 	if len(names) > MaxSubjects {
-		return nil, nil, fault.New(fault.InvalidArgument, "the request names %d objects, and an approval is about %d at most; ask for it in parts", len(names)-1, MaxSubjects-1).
+		return nil, nil, fault.New(fault.InvalidArgument, "the request names %d objects, but an approval covers at most %d; split the request", len(names)-1, MaxSubjects-1).
 			Audited(fault.ReasonInvalidArgument)
 	}
 	list, ok, err := look(ctx, in, names)
 	if err == nil && !ok {
-		err = fault.New(fault.InvalidArgument, "what the request names stands for more than %d principals and certificates, each of which an approval would be about; ask for it in parts, or for smaller groups", MaxRows).
+		err = fault.New(fault.InvalidArgument, "the objects of the request have more than %d principals and certificates, the limit of an approval; split the request or use smaller groups", MaxRows).
 			Audited(fault.ReasonInvalidArgument)
 	}
 	if err != nil {
@@ -356,11 +356,11 @@ func lookAgain(ctx context.Context, in looker, a keyserver.Approval) ([]Likeness
 // requested: the approvers did not see the new state.
 func unchanged(a keyserver.Approval, now []Likeness) error {
 	if len(a.Subjects) == 0 {
-		return invalidState("it was asked for by a version that did not keep what the request names; ask again")
+		return invalidState("the request was stored by a version that did not record its objects; request approval again")
 	}
 	for _, l := range now {
 		if l.Changed {
-			return invalidState(descriptions[l.Kind] + l.Key + " is not what it was when this was asked for; ask again")
+			return invalidState(descriptions[l.Kind] + l.Key + " has changed since approval was requested; request approval again")
 		}
 	}
 	return nil
@@ -368,12 +368,12 @@ func unchanged(a keyserver.Approval, now []Likeness) error {
 
 // descriptions are the words for each kind in errors.
 var descriptions = map[keyserver.SubjectKind]string{
-	keyserver.AskerSubject:       "what the asker logs in by, principal ",
+	keyserver.AskerSubject:       "asker, or its credentials, ",
 	keyserver.PrincipalSubject:   "principal ",
 	keyserver.GroupSubject:       "group ",
 	keyserver.RoleSubject:        "role ",
-	keyserver.HoldersSubject:     "role, or who holds it, ",
-	keyserver.KeySubject:         "key, or who has rights on it, ",
+	keyserver.HoldersSubject:     "role, or a principal with it, ",
+	keyserver.KeySubject:         "key, or its ACL, ",
 	keyserver.PeerSubject:        "peer ",
 	keyserver.TrustedCASubject:   "trusted CA ",
 	keyserver.CertificateSubject: "certificate ",

@@ -317,7 +317,7 @@ func (w *walk) decides(r *rapid.T, what string) {
 	}
 	state := a.state(w)
 	got := w.ask(r, who, "POST", at(a.id, what), object{"digest": digest})
-	if strings.Contains(got.text("detail"), "is not what it was") {
+	if strings.Contains(got.text("detail"), "has changed since approval was requested") {
 		w.reached[what+" what changed"]++
 	}
 	switch {
