@@ -88,11 +88,11 @@ func insertPrincipalTrust(ctx context.Context, tx *sqlstore.Tx, t keyserver.Prin
 		err = nil
 	}
 	if err != nil {
-		return gate.NotFound(err, fault.NotFound, "no principal has the id %s: it has to be one of this key server, or for a restriction one of the peer", t.Principal)
+		return gate.NotFound(err, fault.NotFound, "no principal has the id %s; it must be a principal of this key server or, for a restriction, of the peer", t.Principal)
 	}
 	err = tx.InsertPrincipalTrust(ctx, t)
 	if errors.Is(err, sqlstore.ErrDuplicate) {
-		return fault.New(fault.AlreadyExists, "principal %s has a principal trust for the peer %d already", t.Principal, t.Server).
+		return fault.New(fault.AlreadyExists, "principal %s already has a principal trust for the peer %d", t.Principal, t.Server).
 			Audited(fault.ReasonInvalidArgument)
 	}
 	return err
@@ -121,7 +121,7 @@ func (tr *Trust) isForeign(ctx context.Context, by keyserver.Caller, t keyserver
 	}
 	list, err := tr.Peers.At(peer).LookupPrincipals(ctx, as, []keyserver.PrincipalRef{ref})
 	if err != nil && ctx.Err() == nil {
-		tr.Logger.Warn("a principal of a peer was restricted although the peer could not be asked whether it has it",
+		tr.Logger.Warn("a principal of a peer was restricted, but the peer did not confirm that the principal exists",
 			"principal", ref.String(), "requestId", by.RequestID, "cause", err)
 		return true, nil
 	}

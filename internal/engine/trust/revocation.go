@@ -72,7 +72,7 @@ func noIssuer(digest string) error {
 func (tr *Trust) SetRevocationPolicy(ctx context.Context, by keyserver.Caller, change keyserver.RevocationPolicyChange) error {
 	return tr.Perform(ctx, gate.Request{By: by, Op: keyserver.OpSetRevocationPolicy, Object: change.Digest}, func() error {
 		if policy := change.Policy; !slices.Contains(keyserver.RevocationModes, policy.Mode) || policy.MaxAge < 0 || policy.MaxAge%time.Second != 0 {
-			return gate.Invalid("the policy is not one of this key server's")
+			return gate.Invalid("mode must be one of off, when-available, required, and maxAgeSeconds a whole number from 0")
 		}
 		return tr.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 			cas, err := tx.TrustedCAs(ctx)
@@ -134,7 +134,7 @@ func signersOf(ctx context.Context, tx *sqlstore.Tx, crl pki.CRL) ([]string, err
 		}
 	}
 	if len(digests) == 0 {
-		return nil, gate.Invalid("the list of %s is not signed by a trusted CA", crl.Issuer())
+		return nil, gate.Invalid("the CRL of %s is not signed by a trusted CA", crl.Issuer())
 	}
 	return digests, nil
 }
@@ -150,7 +150,7 @@ func replaceCRL(ctx context.Context, tx *sqlstore.Tx, issuer string, crl pki.CRL
 			return nil
 		}
 		if crl.OlderThan(held.Number, held.ThisUpdate) {
-			return gate.Invalid("the list is older than the one held, which is of %s", held.ThisUpdate.UTC().Format(time.RFC3339))
+			return gate.Invalid("the CRL is older than the stored one, which is of %s", held.ThisUpdate.UTC().Format(time.RFC3339))
 		}
 	}
 	return tx.PutRevocationList(ctx, issuer, facts, serials)

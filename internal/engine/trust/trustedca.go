@@ -36,7 +36,7 @@ func (tr *Trust) AddTrustedCA(ctx context.Context, by keyserver.Caller, der []by
 		}
 		return tr.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 			if err := tx.InsertTrustedCA(ctx, ca); errors.Is(err, sqlstore.ErrDuplicate) {
-				return fault.New(fault.AlreadyTrusted, "the certificate is in the trusted list already").Audited(fault.ReasonInvalidArgument)
+				return fault.New(fault.AlreadyTrusted, "the certificate is already trusted").Audited(fault.ReasonInvalidArgument)
 			} else if err != nil {
 				return err
 			}

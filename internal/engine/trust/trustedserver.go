@@ -133,7 +133,7 @@ func invalidPeer(format string, args ...any) error {
 // describePeer returns the record of a new peer, with new ids.
 func (tr *Trust) describePeer(n keyserver.NewTrustedServer) (peer keyserver.TrustedServer, chain pki.Chain, err error) {
 	if n.Blob.System == tr.System {
-		return peer, chain, invalidPeer("the system id %d is this key server's own; a key server is no peer of itself", tr.System)
+		return peer, chain, invalidPeer("the system id %d is this key server's own; a key server cannot be its own peer", tr.System)
 	}
 	if chain, err = pki.ParseChain(n.Blob.Chain); err != nil {
 		return peer, chain, invalidPeer("the trust blob is refused: %s", err)
@@ -201,7 +201,7 @@ func (tr *Trust) register(ctx context.Context, tx *sqlstore.Tx, peer keyserver.T
 	at := slices.IndexFunc(peers, func(p keyserver.TrustedServer) bool { return p.System == peer.System })
 	registered := at >= 0
 	if registered && !replace {
-		return none, fault.New(fault.AlreadyExists, "a peer with the system id %d is registered already", peer.System).Audited(fault.ReasonInvalidArgument)
+		return none, fault.New(fault.AlreadyExists, "a peer with the system id %d is already registered", peer.System).Audited(fault.ReasonInvalidArgument)
 	}
 	if err := refuseKeyOfAnother(peers, peer.System, chain.Leaf); err != nil {
 		return none, err
@@ -230,7 +230,7 @@ func (tr *Trust) register(ctx context.Context, tx *sqlstore.Tx, peer keyserver.T
 		return replacePeer(ctx, tx, peers[at], peer)
 	}
 	if len(peers) >= keyserver.MaxTrustedServers {
-		return none, fault.New(fault.InvalidArgument, "%d peers are registered, as many as may be", len(peers)).Audited(fault.ReasonLimit)
+		return none, fault.New(fault.InvalidArgument, "%d peers are registered, the limit; remove one first", len(peers)).Audited(fault.ReasonLimit)
 	}
 	return tr.insertPeer(ctx, tx, peer)
 }
@@ -244,7 +244,7 @@ func refuseKeyOfAnother(peers []keyserver.TrustedServer, system keyserver.System
 		}
 		recorded, err := x509.ParseCertificate(p.Certificate.DER)
 		if err == nil && bytes.Equal(recorded.RawSubjectPublicKeyInfo, leaf.RawSubjectPublicKeyInfo) {
-			return fault.New(fault.AlreadyExists, "the key of the certificate is that of the peer %d; one key is one peer", p.System).
+			return fault.New(fault.AlreadyExists, "the peer %d already has the key of this certificate; each peer requires its own key", p.System).
 				Audited(fault.ReasonInvalidArgument)
 		}
 	}
@@ -283,7 +283,7 @@ func replacePeer(ctx context.Context, tx *sqlstore.Tx, old, peer keyserver.Trust
 
 func nameTaken(err error, name string) error {
 	if errors.Is(err, sqlstore.ErrDuplicate) {
-		return fault.New(fault.AlreadyExists, "a certificate principal is named %s already, as the peer's transport principal would be", name).
+		return fault.New(fault.AlreadyExists, "the name %s of the peer's transport principal already belongs to another certificate principal", name).
 			Audited(fault.ReasonInvalidArgument)
 	}
 	return err
