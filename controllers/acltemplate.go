@@ -118,8 +118,8 @@ func (a aclTemplateAdapter) Declared(ctx context.Context, in reconcile.Input, ob
 	}
 	if self, is := want.members[want.own]; is && locksOut(self.TemplateMemberRequest) {
 		return want, connection.NewProblem(v1alpha1.ReasonInvalidSpec,
-			"spec.members gives %q, as which the manager logs in, less than WRITE without a start and an end, so that it could no longer change the template; "+
-				"raise that, or leave it out: it then keeps what it has", self.spelled)
+			"spec.members: the manager logs in as %q, which needs WRITE without startTime and endTime to change the template; "+
+				"declare that, or omit the member: it then keeps its present rights", self.spelled)
 	}
 	if obj.Spec.Directories != nil {
 		want.paths = map[string]bool{}
@@ -205,7 +205,7 @@ func heldName(ctx context.Context, in reconcile.Input, name string) (string, err
 	if err != nil || !taken {
 		return "", err
 	}
-	return fmt.Sprintf("ACL template %q (id %s) has the name that spec.templateName asks for; rename or delete it first, or declare another name", holder.Name, holder.ID), nil
+	return fmt.Sprintf("spec.templateName: ACL template %q (id %s) already has this name; rename or delete that template, or declare another name", holder.Name, holder.ID), nil
 }
 
 // Create implements reconcile.Adapter. The template exists as soon
@@ -243,7 +243,7 @@ func (a aclTemplateAdapter) fill(ctx context.Context, c *connection.Connection, 
 	if err := enroll(ctx, c, want, id); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("reads back with exactly the declared %s", plural(len(want.members), "member")), place(ctx, c, want.paths, id)
+	return fmt.Sprintf("the re-read template has exactly the declared %s", plural(len(want.members), "member")), place(ctx, c, want.paths, id)
 }
 
 // Delete implements reconcile.Adapter. It deletes directories

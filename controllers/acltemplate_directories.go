@@ -59,7 +59,7 @@ func compareDirectories(ctx context.Context, in reconcile.Input, template string
 			have = append(have, d.Path)
 			added = added && want[d.Path]
 		case want[d.Path]:
-			foreign = append(foreign, fmt.Sprintf("%s (of template %s)", d.Path, d.ACLTemplateID))
+			foreign = append(foreign, fmt.Sprintf("%s (template %s)", d.Path, d.ACLTemplateID))
 		}
 	})
 	declared := slices.Sorted(maps.Keys(want))
@@ -69,7 +69,7 @@ func compareDirectories(ctx context.Context, in reconcile.Input, template string
 		drift = []v1alpha1.FieldDrift{{Field: "directories", Declared: strings.Join(declared, ", "), Observed: strings.Join(have, ", ")}}
 	}
 	if len(foreign) > 0 {
-		taken = "spec.directories names " + brief.List(foreign) + "; a directory has one template: take it away from the other first"
+		taken = "spec.directories: other templates use " + brief.List(foreign) + "; remove these directories there first"
 	}
 	return drift, added, taken, nil
 }

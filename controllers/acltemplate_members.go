@@ -76,7 +76,7 @@ func declareMembers(ctx context.Context, in reconcile.Input, list []v1alpha1.ACL
 			return want, err
 		}
 		if twin, twice := want.members[key]; twice {
-			return want, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.members names one principal as %q and as %q; keep one of them", twin.spelled, m.Principal)
+			return want, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.members: %q and %q are the same principal; keep one of them", twin.spelled, m.Principal)
 		}
 		want.members[key] = declaredMember{memberOf(key, m), m.Principal}
 	}
@@ -94,7 +94,7 @@ func resolveMember(ctx context.Context, in reconcile.Input, spelled string) (mem
 	n, err := strconv.ParseUint(system, 10, 32)
 	key := memberKey{system: schema.SystemID(n)}
 	if err != nil || key.principal.UnmarshalText([]byte(principal)) != nil {
-		return key, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.members names %q, in which a number is larger than a system id or a principal id can be", spelled)
+		return key, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.members: the system id (32 bits) or the principal id (64 bits) of %q is too large; correct the number", spelled)
 	}
 	return key, nil
 }
@@ -231,7 +231,7 @@ func enroll(ctx context.Context, c *connection.Connection, want declaredTemplate
 	}
 	// Each write was verified: a difference now is an outside change.
 	if drift, _ := compareMembers(want.membership, members); len(drift) > 0 {
-		return &connection.Problem{Reason: v1alpha1.ReasonProgressing, Outdated: true, Message: reconcile.FieldsOf(drift) + " changed outside while the members were written"}
+		return &connection.Problem{Reason: v1alpha1.ReasonProgressing, Outdated: true, Message: reconcile.FieldsOf(drift) + " changed outside while the manager wrote the members; it tries again"}
 	}
 	return nil
 }

@@ -124,12 +124,12 @@ var _ = Describe("ACLTemplate", func() {
 	Describe("refusals", func() {
 		It("does not let the manager lock itself out", func(ctx context.Context) {
 			obj := shown.aclTemplate("Locked Out", members(member("password/admin", "READ")))
-			apply(ctx, obj, beUnready(v1alpha1.ReasonInvalidSpec, "could no longer change the template"))
+			apply(ctx, obj, beUnready(v1alpha1.ReasonInvalidSpec, "which needs WRITE without startTime and endTime to change the template"))
 			end := metav1.NewTime(time.Now().Add(time.Hour))
 			edit(ctx, obj, func(o *v1alpha1.ACLTemplate) {
 				o.Spec.Members = members(v1alpha1.ACLTemplateMember{Principal: "password/admin", Rights: []v1alpha1.Right{"OWNER"}, EndTime: &end})
 			})
-			Consistently(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonInvalidSpec, "could no longer change the template"))
+			Consistently(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonInvalidSpec, "which needs WRITE without startTime and endTime to change the template"))
 			Expect(shown.template(ctx, "Locked Out")).To(BeEmpty())
 			remove(ctx, obj)
 		})
@@ -137,7 +137,7 @@ var _ = Describe("ACLTemplate", func() {
 		It("knows one principal by two spellings", func(ctx context.Context) {
 			group := shown.group(ctx)
 			obj := shown.aclTemplate("Twice Named", members(member("group/"+group.Name, "READ"), member(fmt.Sprintf("id/%d/%s", group.SystemID, group.PrincipalID), "WRITE")))
-			apply(ctx, obj, beUnready(v1alpha1.ReasonInvalidSpec, "names one principal as"))
+			apply(ctx, obj, beUnready(v1alpha1.ReasonInvalidSpec, "are the same principal"))
 			remove(ctx, obj)
 		})
 
@@ -167,7 +167,7 @@ var _ = Describe("ACLTemplate", func() {
 			outside, err := shown.admin().CreateACLTemplate(ctx, schema.ACLTemplateRequest{Name: "Template Held"})
 			Expect(err).NotTo(HaveOccurred())
 			edit(ctx, obj, func(o *v1alpha1.ACLTemplate) { o.Spec.TemplateName = "Template Held" })
-			Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonConflict, "(id "+outside.ID.String()+") has the name that spec.templateName asks for"))
+			Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonConflict, "(id "+outside.ID.String()+") already has this name"))
 			Expect(shown.template(ctx, "Template Given")).To(Equal(obj.Status.TemplateID))
 			_, err = shown.admin().DeleteACLTemplate(ctx, schema.ByID{ID: outside.ID})
 			Expect(err).NotTo(HaveOccurred())
@@ -181,7 +181,7 @@ var _ = Describe("ACLTemplate", func() {
 			first := shown.aclTemplate("First", members(), at)
 			apply(ctx, first, beReady("created"))
 			second := shown.aclTemplate("Second", members(), at)
-			apply(ctx, second, beUnready(v1alpha1.ReasonConflict, "/contended/ (of template "+first.Status.TemplateID+")"))
+			apply(ctx, second, beUnready(v1alpha1.ReasonConflict, "/contended/ (template "+first.Status.TemplateID+")"))
 			Expect(shown.template(ctx, "Second")).To(BeEmpty())
 			edit(ctx, first, func(o *v1alpha1.ACLTemplate) { o.Spec.Directories = []string{"/elsewhere/"} })
 			Eventually(readiness(ctx, second)).Should(beReady("created"))
@@ -198,7 +198,7 @@ var _ = Describe("ACLTemplate", func() {
 		limited := v1alpha1.ACLTemplateMember{Principal: "group/" + readers.Name, Rights: []v1alpha1.Right{"READ"}, MaxUsage: &limit, StartTime: &start}
 		obj := shown.aclTemplate("Life", members(limited, member(fmt.Sprintf("id/%d/%s", writers.SystemID, writers.PrincipalID), "WRITE")),
 			func(o *v1alpha1.ACLTemplate) { o.Spec.Directories = []string{"/life", "/life/after/"} })
-		apply(ctx, obj, beReady("created: reads back with exactly the declared 2 members"))
+		apply(ctx, obj, beReady("created: the re-read template has exactly the declared 2 members"))
 		whole := map[string]string{testserver.AdminName: owner, readers.Name: "READ; maxUsage 0; from 2027-01-01T00:00:00Z", writers.Name: "READ, WRITE"}
 		Expect(shown.memberships(ctx, "Life")()).To(Equal(whole))
 		Expect(shown.paths(ctx, "Life")()).To(ConsistOf("/life/", "/life/after/"))

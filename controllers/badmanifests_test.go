@@ -131,7 +131,7 @@ var badManifests = []badManifest{
 	{"a directory with two dots", "ACLTemplate", `{templateName: a, directories: [/a/../b]}`, "", []string{"spec.directories[0]", "plain path"}},
 	{"a member who is not there", "ACLTemplate", `{templateName: Bad 3, members: [{principal: password/nobody, rights: [READ]}]}`, v1alpha1.ReasonDependencyNotReady, []string{"password", `"nobody"`}},
 	{"a manager that locks itself out", "ACLTemplate", `{templateName: Bad 4, members: [{principal: password/admin, rights: [READ]}]}`, v1alpha1.ReasonInvalidSpec, []string{"spec.members", `"password/admin"`, "WRITE"}},
-	{"one principal by two names", "ACLTemplate", `{templateName: Bad 5, members: [{principal: password/admin, rights: [OWNER]}, {principal: id/1/ADMIN, rights: [OWNER]}]}`, v1alpha1.ReasonInvalidSpec, []string{"spec.members names one principal"}},
+	{"one principal by two names", "ACLTemplate", `{templateName: Bad 5, members: [{principal: password/admin, rights: [OWNER]}, {principal: id/1/ADMIN, rights: [OWNER]}]}`, v1alpha1.ReasonInvalidSpec, []string{"spec.members: ", "are the same principal"}},
 }
 
 var _ = Describe("Bad manifests", func() {

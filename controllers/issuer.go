@@ -22,7 +22,7 @@ const issuerTimeout = 10 * time.Second
 func IssuerOf(config *rest.Config, c *http.Client) (*sources.Issuer, error) {
 	d, err := discovery.NewDiscoveryClientForConfigAndClient(config, c)
 	if err != nil {
-		return nil, fmt.Errorf("ask the cluster for its issuer: %w", err)
+		return nil, fmt.Errorf("create the client that reads the issuer of the cluster: %w", err)
 	}
 	return sources.NewIssuer(func(ctx context.Context) (string, error) {
 		ctx, cancel := context.WithTimeout(ctx, issuerTimeout)
@@ -35,7 +35,7 @@ func IssuerOf(config *rest.Config, c *http.Client) (*sources.Issuer, error) {
 			Issuer string `json:"issuer"`
 		}
 		if err := json.Unmarshal(raw, &document); err != nil || document.Issuer == "" {
-			return "", errors.New("its /.well-known/openid-configuration names no issuer")
+			return "", errors.New("its /.well-known/openid-configuration has no issuer")
 		}
 		return document.Issuer, nil
 	}), nil

@@ -121,8 +121,8 @@ func (keyAdapter) Declared(ctx context.Context, in reconcile.Input, obj *v1alpha
 	member, is := want.members[own]
 	if is && disowns(member.TemplateMemberRequest) {
 		return want, connection.NewProblem(v1alpha1.ReasonInvalidSpec,
-			"spec.members gives %q, as which the manager logs in, less than OWNER without a limit, a start and an end, so that it could no longer change the keys; "+
-				"raise that, or leave it out: it then is OWNER", member.spelled)
+			"spec.members: the manager logs in as %q, which must be OWNER without maxUsage, startTime and endTime to change the keys; "+
+				"declare that, or omit the member: it is OWNER then", member.spelled)
 	}
 	if !is {
 		want.members[own] = declaredMember{
@@ -147,7 +147,7 @@ func (n keyNotes) newest() schema.KeyFacts { return n.keys[len(n.keys)-1] }
 // Observe implements reconcile.Adapter. It finds the lineage by the link that the
 // object declares or has recorded, and otherwise by the owner mark of its creation.
 func (a keyAdapter) Observe(ctx context.Context, in reconcile.Input, obj *v1alpha1.Key, want *declaredKey) (reconcile.External, error) {
-	seen := reconcile.External{What: "a line of " + string(obj.Spec.Algorithm) + " keys"}
+	seen := reconcile.External{What: "a lineage of " + string(obj.Spec.Algorithm) + " keys"}
 	first, found, err := a.first(ctx, in, obj)
 	if err != nil {
 		return seen, err
@@ -156,7 +156,7 @@ func (a keyAdapter) Observe(ctx context.Context, in reconcile.Input, obj *v1alph
 		seen.Hindrances, err = a.unmintable(ctx, in, obj)
 		return seen, err
 	}
-	seen.ID, seen.What = idOfLink(first.String()), "the line of keys "+first.String()
+	seen.ID, seen.What = idOfLink(first.String()), "key lineage "+first.String()
 	line, err := keyLines.Of(in.Conn).Get(ctx, in.NotBefore, first.String())
 	if err != nil {
 		return seen, err
@@ -194,7 +194,8 @@ func (keyAdapter) first(ctx context.Context, in reconcile.Input, obj *v1alpha1.K
 			if in.Deleting { // then no key was minted either
 				return "", false, nil
 			}
-			err = connection.NewProblem(v1alpha1.ReasonUnsupported, "this key server keeps no owner marks, without which a key that was minted is not found again")
+			err = connection.NewProblem(v1alpha1.ReasonUnsupported, "the key server has no owner marks, so the manager cannot find a key again that it has minted; "+
+				"use a key server with owner marks, or declare an existing lineage in spec.lineage")
 		}
 		return "", false, err
 	}
@@ -213,8 +214,8 @@ func (keyAdapter) unmintable(ctx context.Context, in reconcile.Input, obj *v1alp
 	case in.Deleting:
 		return nil, nil
 	case obj.Spec.Lineage != nil:
-		return []reconcile.Hindrance{reconcile.Uncreatable("no line of keys begins with " + *obj.Spec.Lineage +
-			", and spec.lineage takes over an existing one, by the hidden link of its first key; delete this object, or declare a key without lineage")}, nil
+		return []reconcile.Hindrance{reconcile.Uncreatable("spec.lineage: no key lineage begins with " + *obj.Spec.Lineage +
+			"; it must be the hidden link of the first key of an existing lineage; to mint a new key, delete this object and declare one without spec.lineage")}, nil
 	case obj.Spec.Path == nil:
 		return nil, nil
 	}
@@ -231,7 +232,7 @@ func (keyAdapter) unmintable(ctx context.Context, in reconcile.Input, obj *v1alp
 		}
 	}
 	return []reconcile.Hindrance{reconcile.Dependency(reconcile.Absent, fmt.Sprintf(
-		"spec.path %q lies under no templated directory of KeyServer %q; declare one in an ACLTemplate", *obj.Spec.Path, in.Conn.Name))}, nil
+		"spec.path: %q is not below a templated directory of KeyServer %q; declare a directory in an ACLTemplate", *obj.Spec.Path, in.Conn.Name))}, nil
 }
 
 // observeGoing reports the progress of a deletion. The deletion
@@ -250,7 +251,7 @@ func (keyAdapter) observeGoing(in reconcile.Input, obj *v1alpha1.Key, seen *reco
 	}
 	last := in.Now.AddDate(0, 0, int(obj.Spec.DestroyAfterDays))
 	seen.Hindrances = append(seen.Hindrances, reconcile.Consequence(fmt.Sprintf(
-		"schedules the destruction of %s for %s; nothing uses them from now on, and until then POST /api/keys/restore brings them back", plural(living, "key"), day(last))))
+		"schedules the destruction of %s for %s; they cannot be used from now on; until then, POST /api/keys/restore restores them", plural(living, "key"), day(last))))
 }
 
 // Create implements reconcile.Adapter. The lineage exists as soon as its
@@ -274,7 +275,7 @@ func (a keyAdapter) Update(ctx context.Context, c *connection.Connection, want d
 		return reconcile.Outcome{}, err
 	}
 	if len(line.keys) == 0 {
-		return reconcile.Outcome{}, changedMeanwhile("the line")
+		return reconcile.Outcome{}, changedMeanwhile("the lineage")
 	}
 	return a.fill(ctx, c, want, keyNotes(line))
 }
@@ -304,7 +305,7 @@ func (keyAdapter) fill(ctx context.Context, c *connection.Connection, want decla
 		}
 		newest.Rotation = saved.Rotation
 	}
-	out.Evidence = "reads back: " + evidence(want, line)
+	out.Evidence = "re-read: " + evidence(want, line)
 	return out, nil
 }
 
@@ -331,14 +332,14 @@ func (keyAdapter) Delete(ctx context.Context, c *connection.Connection, obj *v1a
 			_, err := c.Admin.DestroyKey(ctx, schema.DestroyKeyRequest{TTag: k.TTag, AfterDays: &after})
 			if client.CodeOf(err) == "ACL_DENIED" {
 				return reconcile.Outcome{}, &connection.Problem{Reason: v1alpha1.ReasonAccessDenied, Again: inUseAgain, Code: client.CodeOf(err),
-					Message: fmt.Sprintf("generation %d of the line of keys %s: %s", generationOf(k), first, makeOwner)}
+					Message: fmt.Sprintf("generation %d of key lineage %s: %s", generationOf(k), first, makeOwner)}
 			}
 			if client.CodeOf(err) == "APPROVAL_REQUIRED" {
 				why, err := connection.AsProblem(ctx, err)
 				if err != nil {
 					return reconcile.Outcome{}, err
 				}
-				why.Message = fmt.Sprintf("generation %d of the line of keys %s: %s; have an owner of the key ask for it, or set deletionPolicy to Retain to leave every key",
+				why.Message = fmt.Sprintf("generation %d of key lineage %s: %s; ask an owner of the key to request the approval, or set deletionPolicy to Retain to keep all keys",
 					generationOf(k), first, why.Message)
 				return reconcile.Outcome{}, why
 			}
@@ -352,7 +353,7 @@ func (keyAdapter) Delete(ctx context.Context, c *connection.Connection, obj *v1a
 	}
 	for _, k := range line.keys {
 		if !ending(k) {
-			return reconcile.Outcome{}, changedMeanwhile("the line")
+			return reconcile.Outcome{}, changedMeanwhile("the lineage")
 		}
 	}
 	return reconcile.Outcome{ID: id, Evidence: destroyed(line.keys)}, nil

@@ -59,7 +59,7 @@ func readLine(ctx context.Context, c *connection.Connection, first string) (keyL
 		}
 		in.After = page.Next
 	}
-	return line, connection.NewProblem(v1alpha1.ReasonConflict, "the line of keys %s has more than %d keys, which nobody reads; declare a new key", first, linePage*linePages)
+	return line, connection.NewProblem(v1alpha1.ReasonConflict, "key lineage %s has more than %d keys, the limit of the manager; declare a new Key", first, linePage*linePages)
 }
 
 // keyLists caches the ACL of one key, by its hidden link.
@@ -93,7 +93,7 @@ func membersOf(list schema.ACLInfo) []schema.TemplateMember {
 }
 
 // makeOwner says what to do if an ACL denies the manager.
-const makeOwner = "the list of the key no longer gives the principal that the manager logs in as what it needs; an owner of the key makes it OWNER again (POST /api/keys/acl/grant)"
+const makeOwner = "the ACL of the key no longer grants the manager's principal the rights that it needs; ask an owner of the key to make it OWNER again (POST /api/keys/acl/grant)"
 
 // readable returns an error if a lineage has keys that the manager cannot
 // read. A missing generation was hidden from the manager. It would be
@@ -105,18 +105,18 @@ func (keyAdapter) readable(ctx context.Context, in reconcile.Input, obj *v1alpha
 		case "ACL_NOT_FOUND", "KEY_NOT_FOUND":
 			return nil
 		case "ACL_DENIED":
-			return connection.NewProblem(v1alpha1.ReasonAccessDenied, "the line of keys %s: %s", line.first, makeOwner)
+			return connection.NewProblem(v1alpha1.ReasonAccessDenied, "key lineage %s: %s", line.first, makeOwner)
 		}
 		return err // nil if the key exists but is not the first of a lineage
 	}
 	last := deref(obj.Status.Generation)
 	for i, k := range line.keys {
 		if generationOf(k) != int32(i+1) {
-			return connection.NewProblem(v1alpha1.ReasonAccessDenied, "generation %d of the line of keys %s: %s", i+1, line.first, makeOwner)
+			return connection.NewProblem(v1alpha1.ReasonAccessDenied, "generation %d of key lineage %s: %s", i+1, line.first, makeOwner)
 		}
 	}
 	if newest := int32(len(line.keys)); newest < last && obj.Status.Lineage == line.first.String() { //nolint:gosec // readLine limits it
-		return connection.NewProblem(v1alpha1.ReasonAccessDenied, "generation %d of the line of keys %s: %s", last, line.first, makeOwner)
+		return connection.NewProblem(v1alpha1.ReasonAccessDenied, "generation %d of key lineage %s: %s", last, line.first, makeOwner)
 	}
 	return nil
 }
@@ -131,7 +131,7 @@ func (keyAdapter) compare(ctx context.Context, in reconcile.Input, obj *v1alpha1
 		}
 		seen.Drift = append(seen.Drift, v1alpha1.FieldDrift{Field: field, Declared: declared, Observed: observed})
 		seen.Hindrances = append(seen.Hindrances, reconcile.Fixed(fmt.Sprintf(
-			"spec.%s is %s, and of %s it is %s, which is said when a key is minted and never changes; declare it as it is in another object", field, declared, seen.What, observed)))
+			"spec.%s: declared is %s, but %s has %s, which cannot change after the key is minted; declare that value in another object", field, declared, seen.What, observed)))
 	}
 	fixed("algorithm", want.mint.Algorithm, deref(newest.Algorithm))
 	fixed("exportable", fmt.Sprint(deref(want.mint.Exportable)), fmt.Sprint(deref(newest.Exportable)))
@@ -164,7 +164,7 @@ func (keyAdapter) compare(ctx context.Context, in reconcile.Input, obj *v1alpha1
 	}
 	seen.Evidence = evidence(*want, noted)
 	if was, is := obj.Status.Generation, generationOf(newest); was != nil && obj.Status.Lineage == noted.first.String() && is > *was {
-		seen.News = fmt.Sprintf("generation %d has succeeded generation %d", is, *was)
+		seen.News = fmt.Sprintf("rotated from generation %d to generation %d", *was, is)
 	}
 	return nil
 }
@@ -172,15 +172,15 @@ func (keyAdapter) compare(ctx context.Context, in reconcile.Input, obj *v1alpha1
 // withdrawn reports that a user has disabled or destroyed the newest
 // key, perhaps in an emergency. The manager does not undo that.
 func withdrawn(line string, newest schema.KeyFacts) reconcile.Hindrance {
-	says := fmt.Sprintf("generation %d, the newest of %s, is %s", generationOf(newest), line, stateOf(newest))
+	says := fmt.Sprintf("generation %d, the newest of %s, is in the state %s", generationOf(newest), line, stateOf(newest))
 	switch stateOf(newest) {
 	case stateDestroying:
-		says += ", its bytes go " + on(newest.DestroyAt) + "; to keep it, restore each key (POST /api/keys/restore) and enable it (POST /api/keys/enable); " +
+		says += " and is destroyed " + on(newest.DestroyAt) + "; to keep it, restore each key (POST /api/keys/restore) and enable it (POST /api/keys/enable); " +
 			"for a new lineage, delete this object and create it again"
 	case stateDestroyed:
-		says += ", and nothing brings it back; for a new lineage, delete this object and create it again"
+		says += " and cannot be restored; for a new lineage, delete this object and create it again"
 	default:
-		says += ", which somebody has made it; where that is over, enable it (POST /api/keys/enable), or have it succeeded (POST /api/keys/rotate)"
+		says += ", set by another client; when the reason for that is over, enable the key (POST /api/keys/enable) or rotate it (POST /api/keys/rotate)"
 	}
 	return reconcile.Hindrance{Rule: "withdrawn", When: reconcile.Agreed, Reason: v1alpha1.ReasonConflict, Message: says}
 }
@@ -251,7 +251,7 @@ func admit(ctx context.Context, c *connection.Connection, want membership, ttag 
 }
 
 func changedMeanwhile(what string) error {
-	return &connection.Problem{Reason: v1alpha1.ReasonProgressing, Outdated: true, Message: what + " changed outside while the keys were written"}
+	return &connection.Problem{Reason: v1alpha1.ReasonProgressing, Outdated: true, Message: what + " changed outside while the manager wrote the keys; it tries again"}
 }
 
 // The states of a key that this package distinguishes.
@@ -283,11 +283,11 @@ func spellRotation(r schema.KeyRotation) string {
 
 // evidence says how a lineage was matched with the declaration.
 func evidence(want declaredKey, line keyNotes) string {
-	says := fmt.Sprintf("the line of keys %s is at generation %d", line.first, generationOf(line.newest()))
+	says := fmt.Sprintf("key lineage %s is at generation %d", line.first, generationOf(line.newest()))
 	if want.left {
 		return says
 	}
-	return says + fmt.Sprintf("; each list has exactly the declared %s", plural(len(want.members), "member"))
+	return says + fmt.Sprintf("; each ACL has exactly the declared %s", plural(len(want.members), "member"))
 }
 
 // destroyed says until when the keys can be restored.
@@ -299,16 +299,16 @@ func destroyed(line []schema.KeyFacts) string {
 		}
 	}
 	if last == nil {
-		return "every key of the line is destroyed"
+		return "every key of the lineage is destroyed"
 	}
-	return fmt.Sprintf("every key of the line (%d) is destroyed or going to be, the last one %s; until then POST /api/keys/restore brings it back", len(line), on(last))
+	return fmt.Sprintf("every key of the lineage (%d) is destroyed or scheduled for destruction, the last one %s; until then, POST /api/keys/restore restores it", len(line), on(last))
 }
 
 func day(t time.Time) string { return t.UTC().Format(time.DateOnly) }
 
 func on(t *time.Time) string {
 	if t == nil {
-		return "in time"
+		return "at a later time"
 	}
 	return "on " + day(*t)
 }

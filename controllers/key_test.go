@@ -172,7 +172,7 @@ var _ = Describe("Key", func() {
 				{Principal: "password/admin", Rights: []v1alpha1.Right{"OWNER"}, EndTime: &end},
 			} {
 				obj := s.key(withMembers(m))
-				apply(ctx, obj, beUnready(v1alpha1.ReasonInvalidSpec, `gives "password/admin", as which the manager logs in, less than OWNER`))
+				apply(ctx, obj, beUnready(v1alpha1.ReasonInvalidSpec, `the manager logs in as "password/admin", which must be OWNER`))
 				remove(ctx, obj)
 			}
 			Expect(s.keys(ctx)).To(BeZero())
@@ -182,7 +182,7 @@ var _ = Describe("Key", func() {
 			s := newStage(ctx)
 			path := "/workloads/one"
 			obj := s.key(func(o *v1alpha1.Key) { o.Spec.Path = &path })
-			apply(ctx, obj, beUnready(v1alpha1.ReasonDependencyNotReady, `spec.path "/workloads/one" lies under no templated directory`))
+			apply(ctx, obj, beUnready(v1alpha1.ReasonDependencyNotReady, `spec.path: "/workloads/one" is not below a templated directory`))
 			Expect(s.mints.Load()).To(BeZero())
 			group := s.group(ctx)
 			apply(ctx, s.aclTemplate("Workloads", members(member("group/"+group.Name, "READ")), func(o *v1alpha1.ACLTemplate) { o.Spec.Directories = []string{"/workloads/"} }), beReady("created"))
@@ -223,9 +223,9 @@ var _ = Describe("Key", func() {
 			line := s.mint(ctx)
 			rotated, err := s.admin().RotateKey(ctx, schema.KeyRequest{TTag: line})
 			Expect(err).NotTo(HaveOccurred())
-			apply(ctx, s.key(taking(rotated.TTag)), beUnready(v1alpha1.ReasonInvalidSpec, "no line of keys begins with "+rotated.TTag.String()))
+			apply(ctx, s.key(taking(rotated.TTag)), beUnready(v1alpha1.ReasonInvalidSpec, "no key lineage begins with "+rotated.TTag.String()))
 			other := s.key(taking(line), func(o *v1alpha1.Key) { o.Spec.Algorithm = v1alpha1.AES256 })
-			apply(ctx, other, beUnready(v1alpha1.ReasonConflict, "spec.algorithm is AES-256, and of the line of keys "+line.String()+" it is HMAC-SHA384"))
+			apply(ctx, other, beUnready(v1alpha1.ReasonConflict, "spec.algorithm: declared is AES-256, but key lineage "+line.String()+" has HMAC-SHA384"))
 			remove(ctx, other)
 			exported := s.key(taking(line), func(o *v1alpha1.Key) { o.Spec.Exportable = true })
 			apply(ctx, exported, beUnready(v1alpha1.ReasonConflict, "spec.exportable is true"))
@@ -255,7 +255,7 @@ var _ = Describe("Key", func() {
 			Expect(kube.Delete(ctx, obj)).To(Succeed())
 			Eventually(readiness(ctx, obj)).Should(And(
 				beUnready(v1alpha1.ReasonAccessDenied, "APPROVAL_REQUIRED: destroying a key takes the approval of another principal"),
-				beUnready(v1alpha1.ReasonAccessDenied, "have an owner of the key ask for it, or set deletionPolicy to Retain"),
+				beUnready(v1alpha1.ReasonAccessDenied, "ask an owner of the key to request the approval, or set deletionPolicy to Retain"),
 			))
 			Expect(s.states(ctx, obj.Status.Lineage)()).To(Equal([]string{stateEnabled}))
 			edit(ctx, obj, func(o *v1alpha1.Key) { o.Spec.DeletionPolicy = v1alpha1.RetainExternal })
@@ -272,7 +272,7 @@ var _ = Describe("Key", func() {
 			Expect(err).NotTo(HaveOccurred())
 			_, err = s.admin().RevokeACL(ctx, schema.ACLRevokeRequest{TTag: read(parseLink, obj.Status.HiddenLink), SystemID: session.Principal.SystemID, PrincipalID: session.Principal.PrincipalID})
 			Expect(err).NotTo(HaveOccurred())
-			Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonAccessDenied, "no longer gives the principal that the manager logs in as what it needs"))
+			Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonAccessDenied, "no longer grants the manager's principal the rights that it needs"))
 			Expect(s.mints.Load()).To(BeEquivalentTo(1))
 		})
 	})
@@ -286,7 +286,7 @@ var _ = Describe("Key", func() {
 				o.Spec.Rotation = &v1alpha1.KeyRotation{EveryDays: 30, VerifyOnlyDays: 7, DestroyAfterDays: 7}
 				o.Spec.Publish = &v1alpha1.KeyPublication{ConfigMap: v1alpha1.ConfigMapTarget{Name: o.Name}}
 			})
-		apply(ctx, obj, beReady("is at generation 1; each list has exactly the declared 3 members"))
+		apply(ctx, obj, beReady("is at generation 1; each ACL has exactly the declared 3 members"))
 		first := read(parseLink, obj.Status.HiddenLink)
 		Expect(obj.Status.Lineage).To(Equal(first.String()))
 		Expect(obj.Status.Provenance).To(Equal(v1alpha1.Created))
@@ -412,13 +412,13 @@ var _ = Describe("Key", func() {
 		key := read(parseLink, obj.Status.HiddenLink)
 		_, err := s.admin().DisableKey(ctx, schema.KeyRequest{TTag: key})
 		Expect(err).NotTo(HaveOccurred())
-		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonConflict, "generation 1, the newest of the line of keys "+key.String()+", is disabled"))
+		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonConflict, "generation 1, the newest of key lineage "+key.String()+", is in the state disabled"))
 		Expect(obj.Status.State).To(Equal("disabled"))
 
 		By("still taking rights away")
 		edit(ctx, obj, func(o *v1alpha1.Key) { o.Spec.Members = members() })
 		Eventually(s.rightsOn(ctx, key)).Should(Equal(map[string]string{s.self(ctx): owner}))
-		Eventually(readiness(ctx, obj)).Should(And(beUnready(v1alpha1.ReasonConflict, "is disabled"), HaveField("Current", true)))
+		Eventually(readiness(ctx, obj)).Should(And(beUnready(v1alpha1.ReasonConflict, "is in the state disabled"), HaveField("Current", true)))
 		Expect(s.states(ctx, key.String())()).To(Equal([]string{"disabled"}))
 
 		By("reporting it where it only observes")
@@ -432,7 +432,7 @@ var _ = Describe("Key", func() {
 		By("being destroyed by hand")
 		_, err = s.admin().DestroyKey(ctx, schema.DestroyKeyRequest{TTag: key})
 		Expect(err).NotTo(HaveOccurred())
-		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonConflict, "is destroying, its bytes go on "))
+		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonConflict, "is in the state destroying and is destroyed on "))
 		lose(ctx, obj)
 		apply(ctx, obj, beUnready(v1alpha1.ReasonConflict, "restore each key (POST /api/keys/restore) and enable it"))
 		Expect(s.mints.Load()).To(BeEquivalentTo(1), "nobody makes another line behind the back of who had this one destroyed")
@@ -443,7 +443,7 @@ var _ = Describe("Key", func() {
 		Eventually(readiness(ctx, obj)).Should(beReady(""))
 		_, err = s.admin().DestroyKey(ctx, schema.DestroyKeyRequest{TTag: key})
 		Expect(err).NotTo(HaveOccurred())
-		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonConflict, "is destroying"))
+		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonConflict, "is in the state destroying"))
 		remove(ctx, obj)
 		Expect(s.keyMark(ctx, key.String())()).To(BeEmpty())
 	})

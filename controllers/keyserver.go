@@ -162,7 +162,7 @@ func (r *keyServerReconciler) connect(ctx context.Context, ks *v1alpha1.KeyServe
 	if ks.Status.ObservedGeneration != ks.Generation || !meta.IsStatusConditionTrue(ks.Status.Conditions, v1alpha1.ConditionReady) {
 		ks.Status.Cursor = s.Cursor
 	}
-	return status.Conclusion{Reason: v1alpha1.ReasonVerified, Message: "the service answers and takes the credentials"}, nil
+	return status.Conclusion{Reason: v1alpha1.ReasonVerified, Message: "the key server responds and accepts the credentials"}, nil
 }
 
 // connection returns the connection that the spec describes.
@@ -213,9 +213,9 @@ func (r *keyServerReconciler) credential(ctx context.Context, c v1alpha1.Adminis
 	if account := c.ServiceAccount; account != nil {
 		if e.TokenFile = r.tokenFiles[account.Audience]; e.TokenFile == "" {
 			return e, nil, connection.NewProblem(v1alpha1.ReasonDependencyNotReady,
-				"there is no token of the manager's service account for the audience %q; mount one and name its file with --token-file of the manager", account.Audience)
+				"spec.credentials.administrator.serviceAccount.audience: the manager has no token for the audience %q; mount a service account token and set the manager's flag --token-file to its file", account.Audience)
 		}
-		e.Credential = fmt.Sprintf("the manager's service account, by a token for the audience %q", account.Audience)
+		e.Credential = fmt.Sprintf("the manager's service account token for the audience %q", account.Audience)
 		return e, []string{"token", account.Audience, e.TokenFile}, nil
 	}
 	src := secretSource(*c.SecretRef)

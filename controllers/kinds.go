@@ -58,7 +58,7 @@ func registerKinds(s *reconcile.Registry) error {
 func spelt[ID any](parse func(string) (ID, error), text string) (ID, error) {
 	id, err := parse(text)
 	if err != nil {
-		return id, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "the id %q, under which the object is known to the key server, %s", text, err)
+		return id, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "the id of the object on the key server, %q, %s", text, err)
 	}
 	return id, nil
 }

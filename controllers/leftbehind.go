@@ -29,7 +29,7 @@ func (r *keyServerReconciler) recordLeftBehind(ctx context.Context, ks *v1alpha1
 		meta.RemoveStatusCondition(&ks.Status.Conditions, v1alpha1.ConditionLeftBehind)
 		return nil
 	}
-	say := status.Conclusion{Reason: v1alpha1.ReasonConflict, Message: "deleted here without their finalizer, and still on the key server: " +
+	say := status.Conclusion{Reason: v1alpha1.ReasonConflict, Message: "objects that were deleted in the cluster without their finalizer are still on the key server: " +
 		brief.List(left) + "; delete them there, or create the resources again"}
 	before := meta.FindStatusCondition(ks.Status.Conditions, v1alpha1.ConditionLeftBehind)
 	if before == nil || before.Message != say.Message {

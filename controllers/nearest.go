@@ -25,7 +25,7 @@ func unknownNames(unknown, known []string, list string) string {
 		}
 		quoted = append(quoted, string(shown))
 	}
-	says := brief.List(quoted) + ", which the key server does not know; "
+	says := "the key server does not know " + brief.List(quoted) + "; "
 	if len(meant) == 0 {
 		return says + list
 	}

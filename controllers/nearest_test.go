@@ -19,7 +19,7 @@ func TestUnknownNames(t *testing.T) {
 		unknown []string
 		says    string
 	}{
-		"Misspelt":   {[]string{"HMAC Date"}, `"HMAC Date", which the key server does not know; did you mean "HMAC Data"?`},
+		"Misspelt":   {[]string{"HMAC Date"}, `the key server does not know "HMAC Date"; did you mean "HMAC Data"?`},
 		"OtherCase":  {[]string{"list  roles"}, `did you mean "List Roles"?`},
 		"AuditKey":   {[]string{"hmacData"}, `did you mean "HMAC Data"?`},
 		"Several":    {[]string{"HMAC Date", "List Rolls"}, `did you mean "HMAC Data", "List Roles"?`},
@@ -29,7 +29,7 @@ func TestUnknownNames(t *testing.T) {
 		"Multi-byte": {[]string{"HMAC Dätä"}, `did you mean "HMAC Data"?`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			says := "spec.operations names " + unknownNames(tc.unknown, known, "GET /api/operations lists them")
+			says := "spec.operations: " + unknownNames(tc.unknown, known, "GET /api/operations lists them")
 			if !strings.Contains(says, tc.says) || utf8.RuneCountInString(says) > 300 || !utf8.ValidString(says) {
 				t.Errorf("%d characters: %s", utf8.RuneCountInString(says), says)
 			}

@@ -34,7 +34,7 @@ func parsePeerChain(der []byte) (peerChain, error) {
 		case cert.BasicConstraintsValid && cert.IsCA:
 			cas = append(cas, cert)
 		case c.leaf != nil:
-			return peerChain{}, errors.New("has a chain with more than one certificate that is no CA certificate")
+			return peerChain{}, errors.New("has a chain with more than one certificate that is not a CA certificate")
 		default:
 			c.leaf = cert
 		}

@@ -93,7 +93,7 @@ func (p *Planner) Connect(ctx context.Context, name string) error {
 			break
 		}
 		if p.registry.Connections.Any(name) == nil {
-			return fmt.Errorf("KeyServer %q is being deleted, and nothing keeps it", name)
+			return fmt.Errorf("KeyServer %q is being deleted, and no object blocks its deletion", name)
 		}
 		select {
 		case <-p.settled:
@@ -114,7 +114,7 @@ func (p *Planner) Connect(ctx context.Context, name string) error {
 	}
 	ready := meta.FindStatusCondition(ks.Status.Conditions, v1alpha1.ConditionReady)
 	if ready != nil && ready.Reason != string(v1alpha1.ReasonPaused) {
-		return fmt.Errorf("KeyServer %q cannot be asked: %s: %s", name, ready.Reason, ready.Message)
+		return fmt.Errorf("KeyServer %q is not ready: %s: %s", name, ready.Reason, ready.Message)
 	}
 	return nil
 }
@@ -171,13 +171,13 @@ func (p *Planner) look(ctx context.Context, c reconcile.Controller, obj client.O
 			return nil, err
 		}
 		if intent == nil {
-			return nil, errors.New("nothing was decided about it; another controller holds its deletion")
+			return nil, errors.New("it is being deleted, and only finalizers of other controllers block its deletion")
 		}
 		p.mu.Lock()
 		intent.Calls = p.calls
 		p.mu.Unlock()
 		if len(intent.Calls) > 0 && !intent.Action.Writes() {
-			return nil, fmt.Errorf("it would write (%s) although %s was decided; this is a mistake of the program", intent.Calls[0], intent.Action)
+			return nil, fmt.Errorf("the plan tried to write (%s) although the planned action is %s; this is a bug, please report it", intent.Calls[0], intent.Action)
 		}
 		if intent.Reason != v1alpha1.ReasonProgressing || intent.Action != reconcile.PlanBlocked || attempt == attempts {
 			return intent, nil
@@ -206,7 +206,7 @@ const codePlanned = "PLANNED"
 func (p *Planner) dial(e connection.Endpoint) (connection.API, error) {
 	base, err := url.Parse(e.BaseURL)
 	if err != nil {
-		return nil, errors.New("the base URL does not parse")
+		return nil, errors.New("spec.url: not a valid URL")
 	}
 	transport := &http.Transport{
 		Proxy:             http.ProxyFromEnvironment,
@@ -282,7 +282,7 @@ func (t lettingReads) RoundTrip(r *http.Request) (*http.Response, error) {
 		_ = r.Body.Close()
 	}
 	t.refused(call)
-	return nil, &apiclient.Error{Code: codePlanned, Detail: "a plan writes nothing: " + call + " was not sent"}
+	return nil, &apiclient.Error{Code: codePlanned, Detail: "a plan does not write: " + call + " was not sent"}
 }
 
 // CloseIdleConnections is called by http.Client.

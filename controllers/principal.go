@@ -299,8 +299,8 @@ func (a principalAdapter) compare(ctx context.Context, in reconcile.Input, obj *
 	if len(seen.Drift) > 0 && slices.Contains(own, held.ID) {
 		seen.Hindrances = append(seen.Hindrances, reconcile.Hindrance{
 			Rule: "ownAccount", When: reconcile.Present, Reason: v1alpha1.ReasonConflict,
-			Message: seen.What + " is whom the manager logs in as, which it does not change, or it could lock itself out; it differs in " +
-				reconcile.FieldsOf(seen.Drift) + ": declare it as it is, or have somebody else change it on the key server",
+			Message: seen.What + " is the manager's own principal and differs in " + reconcile.FieldsOf(seen.Drift) +
+				"; the manager does not change it, because it could lock itself out: declare the present values, or change it on the key server as another principal",
 		})
 	}
 	seen.Evidence = fmt.Sprintf("principal %s has exactly the declared %s and %s", seen.ID, plural(len(want.roles), "role"), plural(len(want.groups), "group"))
@@ -346,7 +346,7 @@ func (principalAdapter) make(ctx context.Context, c *connection.Connection, want
 		})
 		if client.CodeOf(err) == "ALREADY_EXISTS" {
 			return schema.Principal{}, &connection.Problem{Reason: v1alpha1.ReasonConflict, Outdated: true, Code: client.CodeOf(err), Message: fmt.Sprintf(
-				"%s; tokens of %s may belong to a principal of another name: give that in spec.principalName to take it over, or delete it on the key server",
+				"%s; the tokens of %s may belong to a principal with another name: set spec.principalName to that name to take it over, or delete that principal on the key server",
 				connection.Plain(err), want.identity)}
 		}
 	case ldapType:
@@ -379,9 +379,9 @@ func (principalAdapter) Update(ctx context.Context, c *connection.Connection, wa
 }
 
 func evidenceOf(want declaredPrincipal, held schema.Principal) string {
-	says := fmt.Sprintf("reads back as %q with %s and %s", held.Name, plural(len(held.RoleIDs), "role"), plural(len(held.GroupIDs), "group"))
+	says := fmt.Sprintf("the re-read principal is %q with %s and %s", held.Name, plural(len(held.RoleIDs), "role"), plural(len(held.GroupIDs), "group"))
 	if want.leaf != nil && want.leaf.cert != nil {
-		says += "; its certificate is good until " + want.leaf.cert.NotAfter.UTC().Format(time.RFC3339)
+		says += "; its certificate is valid until " + want.leaf.cert.NotAfter.UTC().Format(time.RFC3339)
 	}
 	return says
 }
@@ -398,7 +398,7 @@ func (principalAdapter) Delete(ctx context.Context, c *connection.Connection, ob
 	}
 	if slices.Contains(own, principal) {
 		return reconcile.Outcome{}, connection.NewProblem(v1alpha1.ReasonInUse,
-			"deletion waits: %s principal %q (id %s) is whom the manager logs in as; have it log in as somebody else first, or set deletionPolicy to Retain", typeSaid(obj), obj.Status.Name, id)
+			"deletion waits: the manager logs in as %s principal %q (id %s); give the KeyServer other credentials first, or set deletionPolicy to Retain", typeSaid(obj), obj.Status.Name, id)
 	}
 	gone, err := c.Admin.DeletePrincipal(ctx, schema.DeletePrincipalRequest{ID: principal})
 	if client.CodeOf(err) == "IN_USE" {
@@ -428,7 +428,7 @@ func shutOut(ctx context.Context, c *connection.Connection, obj *v1alpha1.Princi
 		forgetPrincipal(c, id.String())
 	}
 	if obj.Spec.Group == nil {
-		why.Message += "; until then it is disabled, and nobody logs in as it"
+		why.Message += "; until then it is disabled and cannot log in"
 	}
 	return why
 }

@@ -30,7 +30,7 @@ func rolesDeclared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Princi
 			return nil, err
 		}
 		if !ok {
-			return nil, connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "KeyServer %q has no %s, which spec.roles names", in.Conn.Name, what)
+			return nil, connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "spec.roles: KeyServer %q has no %s; create the role, or correct spec.roles", in.Conn.Name, what)
 		}
 		ids = append(ids, role.ID)
 	}
@@ -66,11 +66,11 @@ func groupsDeclared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Princ
 			return nil, err
 		}
 		if other.Spec.Group == nil {
-			return nil, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.groups names Principal %s/%s, which is no group", obj.Namespace, other.Name)
+			return nil, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.groups: Principal %s/%s is not a group", obj.Namespace, other.Name)
 		}
 		if other.Status.Provenance == "" { // an object that only observes a group does not decide about its members
 			return nil, connection.NewProblem(v1alpha1.ReasonDependencyNotReady,
-				"spec.groups names Principal %s/%s, which has neither made its group nor taken it over; let it manage the group, or have whoever owns the group put this principal into it", obj.Namespace, other.Name)
+				"spec.groups: Principal %s/%s has neither created nor adopted its group; let it manage the group, or ask the owner of the group to add this principal", obj.Namespace, other.Name)
 		}
 		ids = append(ids, held.ID)
 	}
@@ -82,14 +82,14 @@ func delegatesDeclared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Pr
 	ids := []schema.HexID{}
 	for _, d := range obj.Spec.Delegation.Delegates {
 		if d.PrincipalRef.Name == obj.Name {
-			return nil, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.delegation.delegates names this object; nobody acts for himself")
+			return nil, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.delegation.delegates: a principal cannot be its own delegate; remove this object from the list")
 		}
 		other, held, err := principalNamed(ctx, in, obj, d.PrincipalRef.Name)
 		if err != nil {
 			return nil, err
 		}
 		if other.Spec.Group != nil {
-			return nil, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.delegation.delegates names Principal %s/%s, which is a group; whoever acts for somebody logs in", obj.Namespace, other.Name)
+			return nil, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.delegation.delegates: Principal %s/%s is a group, and a delegate must be able to log in; remove it", obj.Namespace, other.Name)
 		}
 		ids = append(ids, held.ID)
 	}
@@ -125,7 +125,7 @@ func absent(err error, kind string, at types.NamespacedName) error {
 }
 
 func notThereYet(kind string, at types.NamespacedName) error {
-	return connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "%s %s is not on the key server yet; its own conditions say why", kind, at)
+	return connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "%s %s is not on the key server yet; see its conditions", kind, at)
 }
 
 // sameKeyServer returns an error if an object belongs to another KeyServer.
@@ -135,7 +135,7 @@ func sameKeyServer(kind string, other, obj reconcile.Object) error {
 	if its.KeyServerRef == mine.KeyServerRef {
 		return nil
 	}
-	return connection.NewProblem(v1alpha1.ReasonInvalidSpec, "%s is about KeyServer %q, this object about %q",
+	return connection.NewProblem(v1alpha1.ReasonInvalidSpec, "%s refers to KeyServer %q, but this object refers to KeyServer %q; use the same keyServerRef in both",
 		reconcile.NameOf(kind, other), its.KeyServerRef.Name, mine.KeyServerRef.Name)
 }
 
@@ -238,7 +238,7 @@ func lends(p schema.Principal) lending {
 func (l lending) names(ctx context.Context, in reconcile.Input) string {
 	switch {
 	case !l.on:
-		return "nobody"
+		return "none"
 	case len(l.to) == 0:
 		return "anybody"
 	default:
@@ -285,7 +285,7 @@ func grantAccess(ctx context.Context, c *connection.Connection, want declaredPri
 	seen := reconcile.External{}
 	if differsInAccess(ctx, reconcile.Input{Conn: c}, &want, w.held, &seen); len(seen.Drift) > 0 {
 		return w.held, &connection.Problem{Reason: v1alpha1.ReasonProgressing, Outdated: true,
-			Message: reconcile.FieldsOf(seen.Drift) + " changed outside while the principal was written"}
+			Message: reconcile.FieldsOf(seen.Drift) + " changed outside while the manager wrote the principal; it tries again"}
 	}
 	return w.held, nil
 }

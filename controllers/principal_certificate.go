@@ -114,7 +114,7 @@ func leafDeclared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Princip
 		return nil, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "%s %s", where, err)
 	}
 	if leaf.name == "" { // the name identifies it for grants and on the key server
-		return nil, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "%s has an empty subject, which is the name of the principal; give it one", where)
+		return nil, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "%s has an empty subject; the subject is the name of the principal, so set it", where)
 	}
 	leaf.now = in.Now
 	return leaf, nil
@@ -128,17 +128,17 @@ func parseLeaf(text []byte, obj *v1alpha1.Principal) (*declaredLeaf, error) {
 	if from.Request == nil {
 		chain, err := certtext.Certificates(text)
 		if err != nil {
-			return nil, fmt.Errorf("is not a PEM block of type CERTIFICATE, with its chain or without: it %w", err)
+			return nil, fmt.Errorf("must be a PEM block of type CERTIFICATE, with or without its chain, but it %w", err)
 		}
 		cert := chain[0]
 		if cert.BasicConstraintsValid && cert.IsCA {
-			return nil, errors.New("is the certificate of a CA, which is nobody; declare a client certificate")
+			return nil, errors.New("is a CA certificate; declare a client certificate")
 		}
 		return &declaredLeaf{name: slash.Name(cert.Subject), cert: cert}, nil
 	}
 	der, err := certtext.One(text, certtext.RequestType)
 	if err != nil {
-		return nil, fmt.Errorf("%w; declare one request in a separate object", err)
+		return nil, fmt.Errorf("%w; declare each request in a separate object", err)
 	}
 	request, err := certtext.Request(der)
 	if err != nil {
@@ -193,10 +193,10 @@ func differsInLeaf(ctx context.Context, in reconcile.Input, obj *v1alpha1.Princi
 	leaf.cert = leaf.newest(enrolled.certs)
 	switch {
 	case leaf.cert == nil:
-		differs("one for the key of the request", "none")
+		differs("a certificate for the key of the request", "none")
 		seen.Renewed = !leaf.issued(obj.Status.Certificate)
 	case leaf.due(leaf.cert):
-		differs("renewed after "+renewalOf(leaf.cert).UTC().Format(time.RFC3339), "good until "+leaf.cert.NotAfter.UTC().Format(time.RFC3339))
+		differs("renewed after "+renewalOf(leaf.cert).UTC().Format(time.RFC3339), "valid until "+leaf.cert.NotAfter.UTC().Format(time.RFC3339))
 		seen.Renewed = true
 	}
 	return nil
@@ -226,7 +226,7 @@ func enrol(ctx context.Context, c *connection.Connection, leaf *declaredLeaf, wi
 	forgetPrincipal(c, as.ID.String())
 	if making && !as.Created {
 		return as.Principal, &connection.Problem{Reason: v1alpha1.ReasonProgressing, Outdated: true,
-			Message: fmt.Sprintf("certificate principal %q was made by somebody else meanwhile", as.Name)}
+			Message: fmt.Sprintf("another client created certificate principal %q at the same time; the manager reads it again", as.Name)}
 	}
 	return as.Principal, nil
 }
@@ -251,7 +251,7 @@ func issue(ctx context.Context, c *connection.Connection, leaf *declaredLeaf) (*
 	}
 	cert, err := certtext.Certificate(issued.Certificate)
 	if err != nil {
-		return nil, connection.NewProblem(v1alpha1.ReasonNotVerified, "what the key server has issued %s", err)
+		return nil, connection.NewProblem(v1alpha1.ReasonNotVerified, "the certificate that the key server issued %s", err)
 	}
 	return cert, nil
 }

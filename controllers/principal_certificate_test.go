@@ -38,13 +38,13 @@ func TestParseLeafRefuses(t *testing.T) {
 		text string
 		says string
 	}{
-		"Nothing":            {declared, "", "is not a PEM block of type CERTIFICATE"},
-		"Key":                {declared, block("PRIVATE KEY", "planted"), "is not a PEM block of type CERTIFICATE"},
+		"Nothing":            {declared, "", "must be a PEM block of type CERTIFICATE"},
+		"Key":                {declared, block("PRIVATE KEY", "planted"), "must be a PEM block of type CERTIFICATE"},
 		"NoCertificate":      {declared, block("CERTIFICATE", "planted"), "not an X.509 certificate"},
 		"Damaged":            {declared, damaged("CERTIFICATE") + leaf, "line 3: the base64 of the block that begins on line 1 is incomplete"},
 		"DamagedIssuer":      {declared, leaf + damaged("CERTIFICATE"), "is not a list of PEM certificates: line "},
 		"DamagedRequest":     {requested, damaged("CERTIFICATE REQUEST") + block("CERTIFICATE REQUEST", "planted"), "line 3: the base64 of the block that begins on line 1 is incomplete"},
-		"CA":                 {declared, leaf, "is the certificate of a CA"},
+		"CA":                 {declared, leaf, "is a CA certificate"},
 		"RequestNothing":     {requested, "planted", "is not a PEM block of type CERTIFICATE REQUEST"},
 		"RequestCertificate": {requested, rig.NewCA(t, "A CA").PEM, "is not a PEM block of type CERTIFICATE REQUEST"},
 		"NoRequest":          {requested, block("CERTIFICATE REQUEST", "planted"), "not a PKCS#10 certificate request"},

@@ -34,7 +34,7 @@ func identityDeclared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Pri
 	account := obj.Spec.ServiceAccount
 	if n := len(nameSaid(obj)); n > maxPrincipalName {
 		return nil, connection.NewProblem(v1alpha1.ReasonInvalidSpec,
-			"%q has %d characters, and the name of a principal at most %d; give spec.principalName", nameSaid(obj), n, maxPrincipalName)
+			"the principal name %q has %d characters, but the limit is %d; set a shorter spec.principalName", nameSaid(obj), n, maxPrincipalName)
 	}
 	is := &tokenIdentity{subject: subjectSaid(obj), issuer: deref(account.Issuer), audiences: slices.Sorted(slices.Values(account.Audiences))}
 	var err error
@@ -53,7 +53,7 @@ func differsAsWhole(want *declaredPrincipal, held schema.Principal, seen *reconc
 	}
 	if held.Name != want.name {
 		fixed("certificate", want.name, held.Name, fmt.Sprintf(
-			"the certificate is of %q now, and this object stands for %s; a principal never becomes another one: declare another one for that", want.name, seen.What))
+			"spec.certificate: the subject is %q, but this object manages %s; a principal cannot change its name: declare the new subject in another object", want.name, seen.What))
 		return true
 	}
 	if want.identity == nil {
@@ -62,13 +62,13 @@ func differsAsWhole(want *declaredPrincipal, held schema.Principal, seen *reconc
 	is := tokenIdentity{held.Issuer, held.Subject, slices.Sorted(slices.Values(held.Audiences))}
 	if is.issuer != want.identity.issuer || is.subject != want.identity.subject {
 		fixed("serviceAccount", want.identity.String(), is.String(), fmt.Sprintf(
-			"%s is %s, and this object declares %s; a principal never becomes another one: give another spec.principalName, or delete that one on the key server",
+			"spec.serviceAccount: %s has the identity %s, but this object declares %s; a principal cannot change its identity: set another spec.principalName, or delete that principal on the key server",
 			seen.What, is, want.identity))
 		return true
 	}
 	if !slices.Equal(is.audiences, want.identity.audiences) {
 		fixed("serviceAccount.audiences", listed(want.identity.audiences), listed(is.audiences), fmt.Sprintf(
-			"%s takes tokens for the audiences %s, and this object declares %s; the key server has no way to change them: delete the principal there, or declare what it has",
+			"spec.serviceAccount.audiences: %s accepts tokens for %s, but this object declares %s; the key server cannot change audiences: delete the principal there, or declare its present audiences",
 			seen.What, listed(is.audiences), listed(want.identity.audiences)))
 	}
 	return false

@@ -185,7 +185,7 @@ var _ = Describe("Principal", func() {
 			})
 			Expect(err).NotTo(HaveOccurred())
 			obj := shown.principalOf(ofAccount(account), func(o *v1alpha1.Principal) { o.Spec.AdoptionPolicy = v1alpha1.AdoptAlways })
-			apply(ctx, obj, beUnready(v1alpha1.ReasonConflict, `is "somebody" of issuer "https://elsewhere.example", and this object declares "`+subjectOf(account)+`" of issuer "`+someIssuer+`"`))
+			apply(ctx, obj, beUnready(v1alpha1.ReasonConflict, `has the identity "somebody" of issuer "https://elsewhere.example", but this object declares "`+subjectOf(account)+`" of issuer "`+someIssuer+`"`))
 			Expect(obj.Status.PrincipalID).To(BeEmpty())
 			remove(ctx, obj)
 			Expect(shown.held(ctx, "xauth", subjectOf(account))).NotTo(BeNil())
@@ -209,7 +209,7 @@ var _ = Describe("Principal", func() {
 			})
 			Expect(err).NotTo(HaveOccurred())
 			obj := shown.principalOf(ofAccount(account), func(o *v1alpha1.Principal) { o.Spec.AdoptionPolicy = v1alpha1.AdoptAlways })
-			apply(ctx, obj, beUnready(v1alpha1.ReasonConflict, "takes tokens for the audiences others, and this object declares none"))
+			apply(ctx, obj, beUnready(v1alpha1.ReasonConflict, "accepts tokens for others, but this object declares none"))
 			Expect(obj.Status.Drift).To(ConsistOf(v1alpha1.FieldDrift{Field: "serviceAccount.audiences", Declared: "none", Observed: "others"}))
 			remove(ctx, obj)
 		})
@@ -235,14 +235,14 @@ var _ = Describe("Principal", func() {
 			apply(ctx, person, beReady("created"))
 			apply(ctx, group, beReady("created"))
 			obj := shown.principalOf(ofLDAP(fresh("carl")), inGroup(person.Name))
-			apply(ctx, obj, beUnready(v1alpha1.ReasonInvalidSpec, "spec.groups names Principal default/"+person.Name+", which is no group"))
+			apply(ctx, obj, beUnready(v1alpha1.ReasonInvalidSpec, "spec.groups: Principal default/"+person.Name+" is not a group"))
 			edit(ctx, obj, func(o *v1alpha1.Principal) {
 				o.Spec.Groups = nil
 				o.Spec.Delegation = &v1alpha1.PrincipalDelegation{Delegates: []v1alpha1.PrincipalDelegate{{PrincipalRef: v1alpha1.PrincipalObjectReference{Name: group.Name}}}}
 			})
-			Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonInvalidSpec, "which is a group"))
+			Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonInvalidSpec, "is a group, and a delegate must be able to log in"))
 			edit(ctx, obj, func(o *v1alpha1.Principal) { o.Spec.Delegation.Delegates[0].PrincipalRef.Name = obj.Name })
-			Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonInvalidSpec, "nobody acts for himself"))
+			Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonInvalidSpec, "a principal cannot be its own delegate"))
 			remove(ctx, obj)
 			remove(ctx, group)
 			remove(ctx, person)
@@ -250,7 +250,7 @@ var _ = Describe("Principal", func() {
 
 		It("needs a name of its own where that of the account is too long", func(ctx context.Context) {
 			obj := shown.principalOf(ofAccount(strings.Repeat("a", 120)))
-			apply(ctx, obj, beUnready(v1alpha1.ReasonInvalidSpec, "give spec.principalName"))
+			apply(ctx, obj, beUnready(v1alpha1.ReasonInvalidSpec, "set a shorter spec.principalName"))
 			remove(ctx, obj)
 		})
 
@@ -269,7 +269,7 @@ var _ = Describe("Principal", func() {
 			apply(ctx, observed, beReady("re-read"))
 			Expect(observed.Status.PrincipalID).To(Equal(group.Principal.ID.String()))
 			member := s.principalOf(ofLDAP("emil"), inGroup(observed.Name))
-			apply(ctx, member, beUnready(v1alpha1.ReasonDependencyNotReady, "has neither made its group nor taken it over"))
+			apply(ctx, member, beUnready(v1alpha1.ReasonDependencyNotReady, "has neither created nor adopted its group"))
 			Expect(s.held(ctx, "ldap", "emil")).To(BeNil())
 			remove(ctx, member)
 			remove(ctx, observed)
@@ -292,7 +292,7 @@ var _ = Describe("Principal", func() {
 		obj := shown.principalOf(ofAccount(account), holding("Encryptor"), func(o *v1alpha1.Principal) {
 			o.Spec.ServiceAccount.Issuer, o.Spec.ServiceAccount.Audiences = nil, []string{"second", "first"}
 		})
-		apply(ctx, obj, beReady(`created: reads back as "`+subjectOf(account)+`" with 1 role and 0 groups`))
+		apply(ctx, obj, beReady(`created: the re-read principal is "`+subjectOf(account)+`" with 1 role and 0 groups`))
 		held := shown.held(ctx, "xauth", subjectOf(account))
 		over, err := rest.HTTPClientFor(restConfig)
 		Expect(err).NotTo(HaveOccurred())
@@ -388,7 +388,7 @@ var _ = Describe("Principal", func() {
 		obj := shown.principalOf(ofLDAP(fresh("ida")), withRole(role.Name), inGroup(group.Name), holding(outside))
 		apply(ctx, obj, beUnready(v1alpha1.ReasonDependencyNotReady, "Role default/"+role.Name+" does not exist"))
 		apply(ctx, role, beReady("created"))
-		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonDependencyNotReady, fmt.Sprintf("has no role %q, which spec.roles names", outside)))
+		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonDependencyNotReady, fmt.Sprintf("has no role %q; create the role", outside)))
 		_, err := shown.admin().CreateRole(ctx, schema.CreateRoleRequest{Name: outside, Operations: []schema.HexID{}})
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonDependencyNotReady, "Principal default/"+group.Name+" does not exist"))
@@ -500,7 +500,7 @@ var _ = Describe("Principal", func() {
 				},
 			}
 			Expect(kube.Create(ctx, configMap)).To(Succeed())
-			for at, says := range map[string]string{"none": "is not a PEM block of type CERTIFICATE", "ca": "certificate of a CA, which is nobody", "stranger": "is not trusted"} {
+			for at, says := range map[string]string{"none": "must be a PEM block of type CERTIFICATE", "ca": "is a CA certificate", "stranger": "is not trusted"} {
 				obj := shown.principalOf(func(o *v1alpha1.Principal) {
 					o.Spec.Certificate = &v1alpha1.PrincipalCertificate{Certificate: &v1alpha1.ClientCertificateSource{ConfigMapKeyRef: &v1alpha1.LocalKeyReference{Name: configMap.Name, Key: at}}}
 				})
@@ -532,7 +532,7 @@ var _ = Describe("Principal", func() {
 
 			secret.Data["tls.crt"] = []byte(leaf(fresh("other"), ca, key))
 			Expect(kube.Update(ctx, secret)).To(Succeed())
-			Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonConflict, "a principal never becomes another one"))
+			Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonConflict, "a principal cannot change its name"))
 			Expect(shown.held(ctx, "certificate", "/CN="+name)).NotTo(BeNil())
 			remove(ctx, obj)
 			Expect(shown.held(ctx, "certificate", "/CN="+name)).To(BeNil())

@@ -157,7 +157,7 @@ func (principalTrustAdapter) peer(ctx context.Context, in reconcile.Input, obj *
 	case err != nil:
 		return 0, fmt.Errorf("read TrustedServer %s: %w", name, err)
 	case server.Spec.KeyServerRef != obj.Spec.KeyServerRef:
-		return 0, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "TrustedServer %s is about KeyServer %q, this object about %q; a peer is trusted where it is registered",
+		return 0, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "TrustedServer %s refers to KeyServer %q, but this object refers to KeyServer %q; use the same keyServerRef in both",
 			name, server.Spec.KeyServerRef.Name, obj.Spec.KeyServerRef.Name)
 	case server.Status.SystemID == nil:
 		return 0, connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "TrustedServer %s is not registered yet", name)

@@ -96,7 +96,7 @@ var _ = Describe("PrincipalTrust", func() {
 			server := shown.trustedServer(newPeer(ctx), func(o *v1alpha1.TrustedServer) { o.Spec.KeyServerRef.Name = "another" })
 			Expect(kube.Create(ctx, server)).To(Succeed())
 			obj := shown.principalTrust(0, byTypeAndName("password", "admin"), of(server))
-			apply(ctx, obj, beUnready(v1alpha1.ReasonInvalidSpec, "is about KeyServer \"another\""))
+			apply(ctx, obj, beUnready(v1alpha1.ReasonInvalidSpec, "refers to KeyServer \"another\""))
 			remove(ctx, obj)
 			remove(ctx, server)
 		})

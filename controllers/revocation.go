@@ -108,7 +108,7 @@ func declareRevocation(ctx context.Context, in reconcile.Input, obj *v1alpha1.Tr
 	}
 	want.crl = &declaredCRL{list: list, where: from.String()}
 	if !in.Now.Before(list.NextUpdate) {
-		want.crl.overdue = fmt.Sprintf("the revocation list in %s (%s) was due for replacement on %s, and is not imported; put the CA's current one there", from, want.crl, date(list.NextUpdate))
+		want.crl.overdue = fmt.Sprintf("the revocation list in %s (%s) is not imported, because its nextUpdate %s has passed; put the current list of the CA there", from, want.crl, date(list.NextUpdate))
 	}
 	return want, nil
 }
@@ -136,22 +136,22 @@ func parseCRL(text []byte) (*x509.RevocationList, error) {
 	}
 	der, err := certtext.Object(text, certtext.CRLType)
 	if err != nil {
-		return nil, fmt.Errorf("%w; give the complete list of the one CA", err)
+		return nil, fmt.Errorf("%w; provide one complete list of this CA", err)
 	}
 	list, err := certtext.RevocationList(der)
 	if err != nil {
 		return nil, err
 	}
 	if critical(list.Extensions) {
-		return nil, errors.New("has a critical extension that is not understood: a delta or a partial list; give the complete one")
+		return nil, errors.New("has an unsupported critical extension, such as that of a delta or partial list; provide the complete list")
 	}
 	for _, e := range list.RevokedCertificateEntries {
 		if critical(e.Extensions) {
-			return nil, errors.New("has an entry with a critical extension that is not understood: an indirect list; give the CA's own")
+			return nil, errors.New("has an entry with an unsupported critical extension, such as that of an indirect list; provide the CA's own list")
 		}
 	}
 	if list.NextUpdate.IsZero() {
-		return nil, errors.New("has no nextUpdate, so that nobody could tell when it is stale")
+		return nil, errors.New("has no nextUpdate, which is required; create the list with one")
 	}
 	return list, nil
 }
@@ -170,13 +170,13 @@ func critical(extensions []pkix.Extension) bool {
 func signedBy(list *x509.RevocationList, ca *x509.Certificate, now time.Time) error {
 	switch {
 	case !bytes.Equal(list.RawIssuer, ca.RawSubject):
-		return fmt.Errorf("is a revocation list of %q, and not of the declared CA %q", list.Issuer.String(), ca.Subject.String())
+		return fmt.Errorf("was issued by %q, not by the declared CA %q", list.Issuer.String(), ca.Subject.String())
 	case ca.KeyUsage != 0 && ca.KeyUsage&x509.KeyUsageCRLSign == 0:
-		return fmt.Errorf("is a revocation list of the declared CA %q, whose certificate does not let it sign any: its key usage lacks CRL Sign", ca.Subject.String())
+		return fmt.Errorf("was issued by the declared CA %q, whose certificate does not allow it to sign revocation lists: its key usage lacks CRL Sign", ca.Subject.String())
 	case list.CheckSignatureFrom(ca) != nil:
 		return fmt.Errorf("names the declared CA %q as its issuer, but is not signed with that CA's key", ca.Subject.String())
 	case list.ThisUpdate.After(now.Add(clockSkew)):
-		return fmt.Errorf("is a revocation list of the future: its thisUpdate is %s", date(list.ThisUpdate))
+		return fmt.Errorf("has the thisUpdate %s, which is in the future; check the clocks", date(list.ThisUpdate))
 	}
 	return nil
 }
@@ -251,7 +251,7 @@ func observeRevocation(ctx context.Context, in reconcile.Input, want *declaredRe
 		return noted, nil, err
 	}
 	if !ok {
-		return noted, nil, &connection.Problem{Reason: v1alpha1.ReasonProgressing, Again: time.Second, Message: "the key server trusts the CA, but does not list it among those that have a revocation policy"}
+		return noted, nil, &connection.Problem{Reason: v1alpha1.ReasonProgressing, Again: time.Second, Message: "the key server trusts the CA, but does not list it with a revocation policy yet; the manager tries again"}
 	}
 	noted.issuer = issuer
 	drift := want.policyDrift("", issuer)
@@ -259,7 +259,7 @@ func observeRevocation(ctx context.Context, in reconcile.Input, want *declaredRe
 	if crl := want.crl; crl != nil && (issuer.CRL == nil || !bytes.Equal(issuer.CRL.Digest, digestOf(crl.list.Raw))) {
 		switch {
 		case !crl.follows(issuer.CRL):
-			noted.notImported = fmt.Sprintf("the revocation list in %s (%s) is not newer than the one that the key server holds (%s), and is not imported", crl.where, crl, heldList(issuer.CRL))
+			noted.notImported = fmt.Sprintf("the revocation list in %s (%s) is not imported, because it is not newer than that of the key server (%s)", crl.where, crl, heldList(issuer.CRL))
 		case crl.overdue != "":
 			noted.notImported = crl.overdue
 		default:
@@ -380,7 +380,7 @@ func (trustedCAAdapter) Terms(obj *v1alpha1.TrustedCA) []reconcile.Term {
 	}
 	says := func(text string) string {
 		if s.Mode == v1alpha1.RevocationRequired && s.Evidence != v1alpha1.CurrentEvidence {
-			text += "; the key server refuses every certificate of this CA"
+			text += "; the key server rejects all certificates of this CA"
 		}
 		if s.NotImported != "" {
 			text += "; " + s.NotImported

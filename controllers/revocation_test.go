@@ -162,17 +162,17 @@ var _ = Describe("TrustedCA revocation", func() {
 			return "-----BEGIN X509 CRL-----\nAAA\n-----END X509 CRL-----\n" + crlPEM(i.crl(1, now()))
 		}),
 		Entry("two lists", "holds more than one PEM block: the second begins on line ", func(i issuer) string { return crlPEM(i.crl(1, now()), i.crl(2, now())) }),
-		Entry("a list of another CA", "is a revocation list of ", func(issuer) string { return crlPEM(newIssuer().crl(1, now())) }),
+		Entry("a list of another CA", "was issued by ", func(issuer) string { return crlPEM(newIssuer().crl(1, now())) }),
 		Entry("a list of a CA of the same name", "is not signed with that CA's key", func(i issuer) string {
 			return crlPEM(newIssuer(func(t *x509.Certificate) { t.Subject = i.cert.Subject }).crl(1, now()))
 		}),
-		Entry("a delta", "has a critical extension that is not understood", func(i issuer) string {
+		Entry("a delta", "has an unsupported critical extension", func(i issuer) string {
 			return crlPEM(i.crl(2, now(), func(l *x509.RevocationList) {
 				l.ExtraExtensions = []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 5, 29, 27}, Critical: true, Value: []byte{2, 1, 1}}}
 			}))
 		}),
-		Entry("a list of tomorrow", "is a revocation list of the future", func(i issuer) string { return crlPEM(i.crl(1, now().Add(24*time.Hour))) }),
-		Entry("a list of a CA that signs none", "whose certificate does not let it sign any", func(i issuer) string { return crlPEM(i.crl(1, now())) },
+		Entry("a list of tomorrow", "which is in the future", func(i issuer) string { return crlPEM(i.crl(1, now().Add(24*time.Hour))) }),
+		Entry("a list of a CA that signs none", "whose certificate does not allow it to sign revocation lists", func(i issuer) string { return crlPEM(i.crl(1, now())) },
 			func(t *x509.Certificate) { t.KeyUsage = x509.KeyUsageCertSign }),
 	)
 
@@ -202,7 +202,7 @@ var _ = Describe("TrustedCA revocation", func() {
 		imports := shown.revocation.imports.Load()
 		name := lists(ctx, crlPEM(ca.crl(1, now().Add(-8*24*time.Hour))))
 		obj := shown.trustedCA(ca.testCA, withRevocation(v1alpha1.RevocationWhenAvailable, name))
-		apply(ctx, obj, beUnready(v1alpha1.ReasonExpired, "was due for replacement on "))
+		apply(ctx, obj, beUnready(v1alpha1.ReasonExpired, "is not imported, because its nextUpdate "))
 		Expect(obj.Status.Revocation.Evidence).To(Equal(v1alpha1.NoEvidence))
 		Expect(shown.revoking(ctx, ca)()).To(bePolicy(v1alpha1.RevocationWhenAvailable, 0))
 		Expect(shown.revocation.imports.Load()).To(Equal(imports))
@@ -223,7 +223,7 @@ var _ = Describe("TrustedCA revocation", func() {
 			m.Data["crl"] = crlPEM(ca.crl(number, at.Add(-age), func(l *x509.RevocationList) { l.RevokedCertificateEntries = nil }))
 		})
 		Eventually(func() *v1alpha1.RevocationStatus { _ = readiness(ctx, obj)(); return obj.Status.Revocation }).
-			Should(And(HaveField("Number", "9"), HaveField("NotImported", ContainSubstring("is not newer than the one that the key server holds (list 9 of "))))
+			Should(And(HaveField("Number", "9"), HaveField("NotImported", ContainSubstring("is not newer than that of the key server (list 9 of "))))
 		annotate(ctx, obj, v1alpha1.AnnotationReconcileRequestedAt, "again")
 		Eventually(func() string { _ = readiness(ctx, obj)(); return obj.Status.LastHandledReconcileAt }).Should(Equal("again"))
 		Expect(readiness(ctx, obj)()).To(beReady(""))
@@ -238,7 +238,7 @@ var _ = Describe("TrustedCA revocation", func() {
 	It("says that a policy refuses everybody for want of a list, and hears of one that somebody imports", func(ctx context.Context) {
 		ca := newIssuer()
 		obj := shown.trustedCA(ca.testCA, withRevocation(v1alpha1.RevocationRequired, ""))
-		apply(ctx, obj, beUnready(v1alpha1.ReasonDependencyNotReady, "the key server has no revocation list of this CA; the key server refuses every certificate of this CA"))
+		apply(ctx, obj, beUnready(v1alpha1.ReasonDependencyNotReady, "the key server has no revocation list of this CA; the key server rejects all certificates of this CA"))
 		Expect(shown.revoking(ctx, ca)()).To(bePolicy(v1alpha1.RevocationRequired, 0))
 		_, err := shown.admin().ImportCRL(ctx, schema.ImportCRLRequest{CRL: ca.crl(1, now())})
 		Expect(err).NotTo(HaveOccurred())
@@ -327,7 +327,7 @@ var _ = Describe("TrustedCA revocation", func() {
 		apply(ctx, obj, beReady(""))
 		Eventually(func() bool { _ = readiness(ctx, obj)(); return has(obj, v1alpha1.ConditionExpiring) }).Should(BeTrue())
 		Eventually(eventsAbout(ctx, obj)).Should(ContainElement("Expiring"))
-		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonExpired, "the key server refuses every certificate of this CA"))
+		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonExpired, "the key server rejects all certificates of this CA"))
 		Expect(obj.Status.Revocation.Evidence).To(Equal(v1alpha1.StaleEvidence))
 		edit(ctx, configMap(name, "", ""), func(m *corev1.ConfigMap) { m.Data["crl"] = crlPEM(ca.crl(2, now())) })
 		Eventually(readiness(ctx, obj)).Should(beReady("list 2 of "))

@@ -153,7 +153,7 @@ func (roleAdapter) Declared(ctx context.Context, in reconcile.Input, obj *v1alph
 	if len(unknown) > 0 {
 		var names []string
 		catalogue.Each(func(o schema.Operation) { names = append(names, o.Name) })
-		return want, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.operations names %s", unknownNames(unknown, names, "GET /api/operations lists them"))
+		return want, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.operations: %s", unknownNames(unknown, names, "GET /api/operations lists them"))
 	}
 	want.operations = asSet(want.operations)
 	return want, nil
@@ -168,7 +168,7 @@ func (roleAdapter) Observe(ctx context.Context, in reconcile.Input, obj *v1alpha
 		if want.id != "" {
 			keys = []string{want.id}
 			seen.Hindrances = append(seen.Hindrances, reconcile.Uncreatable(
-				"no role has the id "+want.id+", and spec.roleId takes over an existing one; delete this object, or declare the role by its name"))
+				"spec.roleId: no role has the id "+want.id+"; spec.roleId must name an existing role: delete this object, or declare the role by spec.roleName"))
 		} else {
 			keys = append(keys, byName(want.name))
 		}
@@ -195,7 +195,7 @@ func (roleAdapter) Observe(ctx context.Context, in reconcile.Input, obj *v1alpha
 		}
 		if taken {
 			seen.Hindrances = append(seen.Hindrances, reconcile.Fixed(fmt.Sprintf(
-				"role %q (id %s) has the name that spec.roleName asks for; rename or delete it first, or declare another name", holder.Name, holder.ID)))
+				"spec.roleName: role %q (id %s) already has this name; rename or delete that role, or declare another name", holder.Name, holder.ID)))
 		}
 	}
 	if have := asSet(role.Operations); !slices.Equal(have, want.operations) {
@@ -240,7 +240,7 @@ func roleSaved(c *connection.Connection, saved schema.RoleSaved, err error) (rec
 	roles.Of(c).Put(*saved.Role)
 	return reconcile.Outcome{
 		ID:       saved.Role.ID.String(),
-		Evidence: fmt.Sprintf("reads back as %q with %s", saved.Role.Name, plural(len(saved.Role.Operations), "operation")),
+		Evidence: fmt.Sprintf("the re-read role is %q with %s", saved.Role.Name, plural(len(saved.Role.Operations), "operation")),
 	}, nil
 }
 
@@ -254,7 +254,7 @@ func (roleAdapter) Delete(ctx context.Context, c *connection.Connection, _ *v1al
 		return reconcile.Outcome{}, err
 	}
 	roles.Of(c).Drop(id)
-	return reconcile.Outcome{ID: id, Evidence: "a fresh read no longer lists it; principals that held it have lost it"}, nil
+	return reconcile.Outcome{ID: id, Evidence: "a fresh read no longer lists it; principals that had it no longer have it"}, nil
 }
 
 // Record implements reconcile.Adapter.

@@ -60,7 +60,7 @@ var _ = Describe("Role", func() {
 	Describe("refusals", func() {
 		It("refuses an operation that the key server does not know, and suggests one that it does", func(ctx context.Context) {
 			obj := shown.role("Misspelt", []string{"HMAC Data", "HMAC Date"})
-			apply(ctx, obj, beUnready(v1alpha1.ReasonInvalidSpec, `"HMAC Date", which the key server does not know; did you mean "HMAC Data"?`))
+			apply(ctx, obj, beUnready(v1alpha1.ReasonInvalidSpec, `spec.operations: the key server does not know "HMAC Date"; did you mean "HMAC Data"?`))
 			Expect(readiness(ctx, obj)().Message).To(ContainSubstring(`"HMAC Data"`))
 			Expect(grants(ctx, "Misspelt")()).To(BeNil())
 			remove(ctx, obj)
@@ -97,7 +97,7 @@ var _ = Describe("Role", func() {
 			Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonConflict, "is claimed by Role default/"+holder.Name))
 			outside := exists(ctx, "Name Outside")
 			rename(obj, "Name Outside")
-			Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonConflict, "(id "+outside+") has the name that spec.roleName asks for"))
+			Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonConflict, "(id "+outside+") already has this name"))
 			Expect(obj.Status.Drift).To(ConsistOf(v1alpha1.FieldDrift{Field: "roleName", Declared: "Name Outside", Observed: "Name Given"}))
 			Expect(grants(ctx, "Name Given")()).NotTo(BeNil())
 			_, err := shown.admin().DeleteRole(ctx, schema.ByID{ID: read(schema.ParseHexID, outside)})
@@ -144,7 +144,7 @@ var _ = Describe("Role", func() {
 
 	It("is created, edited, renamed, repaired and deleted", func(ctx context.Context) {
 		obj := shown.role("Signer", []string{"HMAC Data", "Authorize Key", shown.operation(ctx, "HMAC Data").String()})
-		apply(ctx, obj, beReady(`created: reads back as "Signer" with 2 operations`))
+		apply(ctx, obj, beReady(`created: the re-read role is "Signer" with 2 operations`))
 		Expect(grants(ctx, "Signer")()).To(ConsistOf(ops(ctx, "HMAC Data", "Authorize Key")))
 		Expect(obj.Status.OperationCount).To(HaveValue(BeEquivalentTo(2)))
 		id := obj.Status.RoleID

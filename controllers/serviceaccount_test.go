@@ -85,7 +85,7 @@ var _ = Describe("The manager's service account", func() {
 		edit(ctx, ks, func(o *v1alpha1.KeyServer) { o.Spec.ExternalURL = external })
 
 		By("not being somebody else's account, nor one for another audience")
-		Eventually(readiness(ctx, ks)).Should(beUnready(v1alpha1.ReasonAccessDenied, `by a token for the audience "`+tokenAudience+`": INVALID_CREDENTIALS`))
+		Eventually(readiness(ctx, ks)).Should(beUnready(v1alpha1.ReasonAccessDenied, `token for the audience "`+tokenAudience+`": INVALID_CREDENTIALS`))
 		writeToken(ctx, cluster, "manager", "https://nobody.example")
 		refresh()
 		Consistently(readiness(ctx, ks), "1s").Should(beUnready(v1alpha1.ReasonAccessDenied, "INVALID_CREDENTIALS"))
@@ -143,11 +143,11 @@ var _ = Describe("The manager's service account", func() {
 			o.Spec.ServiceAccount.Namespace, o.Spec.ServiceAccount.Issuer = &namespace, nil
 			o.Spec.AdoptionPolicy, o.Spec.DeletionPolicy = v1alpha1.AdoptAlways, v1alpha1.DeleteExternal
 		})
-		apply(ctx, self, beUnready(v1alpha1.ReasonConflict, "is whom the manager logs in as, which it does not change, or it could lock itself out; it differs in roles"))
+		apply(ctx, self, beUnready(v1alpha1.ReasonConflict, "is the manager's own principal and differs in roles"))
 		edit(ctx, self, holding(held...))
 		Eventually(readiness(ctx, self)).Should(beReady("took over"))
 		Expect(kube.Delete(ctx, self)).To(Succeed())
-		Eventually(readiness(ctx, self)).Should(beUnready(v1alpha1.ReasonInUse, "is whom the manager logs in as; have it log in as somebody else first"))
+		Eventually(readiness(ctx, self)).Should(beUnready(v1alpha1.ReasonInUse, "give the KeyServer other credentials first"))
 		annotate(ctx, self, v1alpha1.AnnotationAbandon, "true")
 		Eventually(gone(ctx, self)).Should(BeTrue())
 	})

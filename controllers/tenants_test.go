@@ -37,7 +37,7 @@ var _ = Describe("Tenants", func() {
 		seen := shown.principalOf(ofGroup(hand), func(o *v1alpha1.Principal) { o.Spec.ManagementPolicy = v1alpha1.Observe })
 		apply(ctx, seen, beReady(""))
 		member := shown.principalOf(ofAccount(fresh("joins")), inGroup(seen.Name))
-		apply(ctx, member, beUnready(v1alpha1.ReasonDependencyNotReady, "has neither made its group nor taken it over"))
+		apply(ctx, member, beUnready(v1alpha1.ReasonDependencyNotReady, "has neither created nor adopted its group"))
 		Expect(shown.held(ctx, xauthType, subjectOf(member.Spec.ServiceAccount.Name))).To(BeNil())
 	})
 
@@ -81,7 +81,7 @@ var _ = Describe("Tenants", func() {
 		Expect(err).NotTo(HaveOccurred())
 
 		Expect(kube.Delete(ctx, owner)).To(Succeed())
-		Eventually(readiness(ctx, owner)).Should(beUnready(v1alpha1.ReasonInUse, "until then it is disabled, and nobody logs in as it"))
+		Eventually(readiness(ctx, owner)).Should(beUnready(v1alpha1.ReasonInUse, "until then it is disabled and cannot log in"))
 		Expect(readiness(ctx, owner)()).To(HaveField("Message", And(HavePrefix("deletion waits: "), ContainSubstring("?heir=ID"), ContainSubstring(v1alpha1.AnnotationAbandon))))
 		Expect(shown.held(ctx, ldapType, owner.Spec.LDAP.Name).Disabled).To(BeTrue())
 		annotate(ctx, owner, v1alpha1.AnnotationAbandon, "true")

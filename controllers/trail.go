@@ -65,7 +65,7 @@ func consistency(ctx context.Context, conn *connection.Connection) (metav1.Condi
 		if other != nil {
 			return "", status.Conclusion{}, other
 		}
-		return metav1.ConditionUnknown, status.Conclusion{Reason: why.Reason, Message: "what the service has witnessed cannot be read: " + why.Message}, nil
+		return metav1.ConditionUnknown, status.Conclusion{Reason: why.Reason, Message: "the witnessed audit logs cannot be read: " + why.Message}, nil
 	}
 	var liars []string
 	for _, l := range w.Logs {
@@ -74,9 +74,9 @@ func consistency(ctx context.Context, conn *connection.Connection) (metav1.Condi
 		}
 	}
 	if len(liars) == 0 {
-		message := "no audit trail of another key server is witnessed"
+		message := "the key server witnesses no audit log of another key server"
 		if len(w.Logs) > 0 {
-			message = plural(len(w.Logs), "audit trail") + " witnessed, none of which was changed, cut or put back"
+			message = plural(len(w.Logs), "audit log") + " witnessed; none was changed, truncated or reset to an earlier state"
 		}
 		return metav1.ConditionTrue, status.Conclusion{Reason: v1alpha1.ReasonVerified, Message: message}, nil
 	}
@@ -90,9 +90,9 @@ func consistency(ctx context.Context, conn *connection.Connection) (metav1.Condi
 }
 
 func liar(l schema.WitnessedLog) string {
-	who := "the log " + l.Origin
+	who := "the audit log " + l.Origin
 	if l.SystemID != nil {
-		who = fmt.Sprintf("the audit trail %s of the peer %d", l.Origin, *l.SystemID)
+		who = fmt.Sprintf("the audit log %s of peer %d", l.Origin, *l.SystemID)
 	}
 	return fmt.Sprintf("%s: %s at %s", who, l.Conflict, l.ConflictAt.UTC().Format(time.RFC3339))
 }

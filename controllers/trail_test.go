@@ -40,7 +40,7 @@ var _ = Describe("The audit trail of a key server", func() {
 		s := newStage(ctx)
 		ks := &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
 		Eventually(readiness(ctx, ks)).Should(beReady(""))
-		Expect(consistent(ks)).To(be(metav1.ConditionTrue, v1alpha1.ReasonVerified, "no audit trail of another key server is witnessed"))
+		Expect(consistent(ks)).To(be(metav1.ConditionTrue, v1alpha1.ReasonVerified, "the key server witnesses no audit log of another key server"))
 
 		By("what cannot be read is unknown, and stops nothing else")
 		s.onWitness(func(context.Context) (schema.Witness, error) {
@@ -61,7 +61,7 @@ var _ = Describe("The audit trail of a key server", func() {
 		})
 		look(ctx, ks)
 		Expect(consistent(ks)).To(be(metav1.ConditionFalse, v1alpha1.ReasonConflict,
-			"the audit trail liar/audit/9 of the peer 9: logRolledBack at 2026-11-20T12:00:00Z, the log elsewhere/log: logForked at 2026-11-20T12:00:00Z"))
+			"the audit log liar/audit/9 of peer 9: logRolledBack at 2026-11-20T12:00:00Z, the audit log elsewhere/log: logForked at 2026-11-20T12:00:00Z"))
 		Expect(consistent(ks).Message).NotTo(ContainSubstring("honest"))
 
 		By("and no longer once the peer was removed")

@@ -170,11 +170,11 @@ func (trustedCAAdapter) issuerOf(ctx context.Context, in reconcile.Input, obj *v
 	}
 	chain, err := parsePeerChain(info.Chain)
 	if err != nil {
-		return declaredCA{}, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "what KeyServer %q says of itself %s", peer, err)
+		return declaredCA{}, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "the trust info of KeyServer %q %s", peer, err)
 	}
 	if len(chain.path) == 0 {
 		return declaredCA{}, connection.NewProblem(v1alpha1.ReasonInvalidSpec,
-			"KeyServer %q shows its own certificate, but not the CA %q that issued it; declare that CA by another source", peer, chain.issuer())
+			"spec.certificate.peerRef: the trust info of KeyServer %q does not contain the CA %q that issued its certificate; declare that CA from another source", peer, chain.issuer())
 	}
 	return declareCA(chain.path[0]), nil
 }
@@ -218,7 +218,7 @@ func (trustedCAAdapter) Observe(ctx context.Context, in reconcile.Input, obj *v1
 	}
 	seen.Exists, seen.ID = true, certificateID(row.Certificate)
 	seen.What += " (certificateId " + seen.ID + ")"
-	seen.Evidence = "the trusted list holds a certificate with the same SHA-256, certificateId " + seen.ID
+	seen.Evidence = "the list of trusted CAs has a certificate with the same SHA-256, certificateId " + seen.ID
 	if want == nil || want.revocation == nil || in.Deleting {
 		return seen, nil
 	}
@@ -240,7 +240,7 @@ func (trustedCAAdapter) Create(ctx context.Context, c *connection.Connection, wa
 	}
 	row := schema.TrustedCA{Certificate: *added.TrustedCA}
 	if hash := fingerprintOf(row.Certificate); hash != "" && hash != want.fingerprint {
-		return reconcile.Outcome{}, connection.NewProblem(v1alpha1.ReasonNotVerified, "the certificate that was read back is another one than was sent")
+		return reconcile.Outcome{}, connection.NewProblem(v1alpha1.ReasonNotVerified, "the re-read certificate differs from the one that was sent")
 	}
 	if row.CertHash == nil {
 		hash := schema.Base64(mustHex(want.fingerprint))
@@ -269,7 +269,7 @@ func (trustedCAAdapter) Update(ctx context.Context, c *connection.Connection, wa
 		return reconcile.Outcome{}, errors.New("a certificate cannot be updated")
 	}
 	done, err := want.revocation.enforce(ctx, c, todo)
-	return reconcile.Outcome{ID: seen.ID, Evidence: done.evidence() + " read back", Noted: done}, err
+	return reconcile.Outcome{ID: seen.ID, Evidence: "re-read: " + done.evidence(), Noted: done}, err
 }
 
 // Delete implements reconcile.Adapter.
@@ -405,7 +405,7 @@ func parseCA(text []byte) (declaredCA, error) {
 		return declaredCA{}, err
 	}
 	if !cert.BasicConstraintsValid || !cert.IsCA {
-		return declaredCA{}, errors.New("is a certificate, but not of a CA: its basic constraints do not say CA")
+		return declaredCA{}, errors.New("is not a CA certificate: its basic constraints do not say CA")
 	}
 	return declareCA(cert), nil
 }

@@ -161,7 +161,7 @@ func (a trustedServerAdapter) Declared(ctx context.Context, in reconcile.Input, 
 	}
 	if owned := a.Owned(obj); owned != "" && owned != systemKey(want.system) {
 		return want, connection.NewProblem(v1alpha1.ReasonInvalidSpec,
-			"%s is that of the system id %d, but this object stands for %s; delete it and create it again for the other key server", where, want.system, owned)
+			"%s has the system id %d, but this object manages the peer with the system id %s; for the other key server, delete this object and create it again", where, want.system, owned)
 	}
 	return want, nil
 }
@@ -188,7 +188,7 @@ func (trustedServerAdapter) blobOf(ctx context.Context, in reconcile.Input, obj 
 	}
 	if info.TrustBlob == nil {
 		return "", "", connection.NewProblem(v1alpha1.ReasonDependencyNotReady,
-			"KeyServer %q has no trust blob: it has no external listener, or its server name is not one that peers could reach", peer)
+			"KeyServer %q has no trust blob: it has no external listener, or peers cannot reach its server name", peer)
 	}
 	return info.TrustBlob.String(), fmt.Sprintf("the trust blob of KeyServer %q", peer), nil
 }
@@ -280,7 +280,7 @@ func (trustedServerAdapter) vouched(ctx context.Context, in reconcile.Input, cha
 }
 
 // staysRegistered is added to messages if a peer's record cannot be replaced.
-const staysRegistered = "; until then the peer stays registered as it was"
+const staysRegistered = "; until then the registration of the peer stays unchanged"
 
 // consequence describes what else the removal of the peer removes.
 // It also returns the ids of the principal trusts that stay.
@@ -304,7 +304,7 @@ func (trustedServerAdapter) consequence(ctx context.Context, in reconcile.Input,
 }
 
 // purges describes the effect on access that every removal has.
-const purges = "the ACL rows of its principals are purged, until the system id is registered again"
+const purges = "the ACL entries of its principals are purged; they are restored when the system id is registered again"
 
 // Create implements reconcile.Adapter.
 func (trustedServerAdapter) Create(ctx context.Context, c *connection.Connection, want declaredPeer) (reconcile.Outcome, error) {
@@ -357,7 +357,7 @@ func (trustedServerAdapter) replace(ctx context.Context, c *connection.Connectio
 		return reconcile.Outcome{}, want.refused(err, staysRegistered)
 	}
 	made, err := want.registered(c, saved)
-	made.Evidence = because("registered anew", made.Evidence)
+	made.Evidence = because("registered again", made.Evidence)
 	return made, err
 }
 
@@ -365,7 +365,7 @@ func (trustedServerAdapter) replace(ctx context.Context, c *connection.Connectio
 func (trustedServerAdapter) Delete(ctx context.Context, c *connection.Connection, _ *v1alpha1.TrustedServer, id string) (reconcile.Outcome, error) {
 	system, err := strconv.ParseUint(id, 10, 32)
 	if err != nil {
-		return reconcile.Outcome{}, connection.NewProblem(v1alpha1.ReasonConflict, "status.systemId is %s, which is no system id", id)
+		return reconcile.Outcome{}, connection.NewProblem(v1alpha1.ReasonConflict, "status.systemId: %s is not a system id", id)
 	}
 	gone, err := c.Officer.RemoveTrustedServer(ctx, schema.BySystemID{SystemID: schema.SystemID(system)})
 	if err != nil {

@@ -90,9 +90,9 @@ func (d *declaredPeer) recorded(s v1alpha1.TrustedServerStatus) bool {
 
 // unchangeable returns a message about how to correct fields that cannot be changed.
 func (d *declaredPeer) unchangeable(fixed []v1alpha1.FieldDrift) string {
-	return fmt.Sprintf("the peer with the system id %d is registered with another %s than the trust blob says, and a blob that was carried by hand may be the older of the two. "+
+	return fmt.Sprintf("the peer with the system id %d is registered with a different %s than in the trust blob. "+
 		"If the peer has changed, send the blob to POST /api/trusted-servers with replace, which keeps the access of its principals; "+
-		"deleting this object and creating it again purges that access. If the peer has not changed, correct spec.trustBlob",
+		"deleting this object purges that access. If the blob is old, correct spec.trustBlob",
 		d.system, reconcile.FieldsOf(fixed))
 }
 
@@ -109,9 +109,9 @@ func (d *declaredPeer) refused(err error, besides string) error {
 		return err
 	case !d.chain.complete():
 		return connection.NewProblem(v1alpha1.ReasonDependencyNotReady,
-			"the trust blob does not have the CA %q that its chain needs, and the key server refuses it: %s%s", d.chain.issuer(), connection.Plain(err), besides)
+			"the key server rejects the trust blob, which lacks the CA %q of its chain: %s%s", d.chain.issuer(), connection.Plain(err), besides)
 	case d.follows != "":
-		return connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "the key server refuses what KeyServer %q says of itself: %s%s", d.follows, connection.Plain(err), besides)
+		return connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "the key server rejects the trust blob of KeyServer %q: %s%s", d.follows, connection.Plain(err), besides)
 	default:
 		return err
 	}
@@ -123,7 +123,7 @@ func (d *declaredPeer) registered(c *connection.Connection, saved schema.Trusted
 		return s.SystemID != nil && *s.SystemID == d.system
 	})
 	if i < 0 {
-		return reconcile.Outcome{}, connection.NewProblem(v1alpha1.ReasonNotVerified, "the peer that was read back is another one than was sent")
+		return reconcile.Outcome{}, connection.NewProblem(v1alpha1.ReasonNotVerified, "the re-read list of peers does not have the system id that was sent")
 	}
 	trustedServers.Of(c).Put(d.embodied(saved.TrustedServers[i]))
 	return reconcile.Outcome{ID: systemKey(d.system), Evidence: because(saved.Detail, saved.ACLSideEffect)}, nil

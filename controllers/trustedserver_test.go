@@ -130,7 +130,7 @@ var _ = Describe("TrustedServer", func() {
 			})
 			apply(ctx, obj, beReady("created"))
 			edit(ctx, source, func(s *corev1.ConfigMap) { s.Data["blob"] = "9" + p.blob })
-			Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonInvalidSpec, "delete it and create it again for the other key server"))
+			Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonInvalidSpec, "for the other key server, delete this object and create it again"))
 			Expect(registered(ctx, p)()).NotTo(BeEmpty())
 			remove(ctx, obj)
 			Expect(registered(ctx, p)()).To(BeEmpty())

@@ -102,7 +102,7 @@ func (a trustedCAAdapter) bundle(ctx context.Context, in reconcile.Input, obj *v
 		return "", err
 	}
 	if ca.fingerprint != obj.Status.Fingerprint {
-		return "", &connection.Problem{Reason: v1alpha1.ReasonProgressing, Again: time.Second, Message: "the declared certificate changes; what is published stays until the new one was read back"}
+		return "", &connection.Problem{Reason: v1alpha1.ReasonProgressing, Again: time.Second, Message: "the declared certificate has changed; the published one stays until the new one is verified"}
 	}
 	var b bytes.Buffer
 	write := func(der []byte) { _ = pem.Encode(&b, &pem.Block{Type: "CERTIFICATE", Bytes: der}) } // to memory
@@ -166,7 +166,7 @@ func publishedIn(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedC
 	}
 	if len(namespaces) > maxPublished {
 		return nil, connection.NewProblem(v1alpha1.ReasonInvalidSpec,
-			"spec.publish.configMap.namespaces stands for %d namespaces, and an object publishes in %d at most; select fewer, or use a clusterTrustBundle", len(namespaces), maxPublished)
+			"spec.publish.configMap.namespaces: selects %d namespaces, but the limit is %d; select fewer, or use a clusterTrustBundle", len(namespaces), maxPublished)
 	}
 	slices.Sort(namespaces)
 	return namespaces, nil

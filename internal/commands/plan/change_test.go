@@ -210,7 +210,7 @@ func TestKeyServerThatGoes(t *testing.T) {
 	_, err := k.plan(t, object("KeyServer", "default", "{url: "+k.URL()+", credentials: {administrator: {secretRef: {namespace: ns, name: admin}}}}"), func(o *plan.Options) {
 		o.Cluster = onlyKeyServer{forbidding{}, ks}
 	})
-	if err == nil || !strings.Contains(err.Error(), "is being deleted, and nothing keeps it") {
+	if err == nil || !strings.Contains(err.Error(), "is being deleted, and no object blocks its deletion") {
 		t.Errorf("got %v", err)
 	}
 }

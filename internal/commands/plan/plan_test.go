@@ -52,11 +52,11 @@ func TestRefusals(t *testing.T) {
 			object("KeyServer", "main", "{url: "+k.URL()+", credentials: {administrator: {secretRef: {namespace: ns, name: admin}}}}"), nil,
 			`--key-server-ref: no object in the files refers to KeyServer "default"; give one of main`},
 		"WrongPassword": {object("Role", "a", signers), func(o *plan.Options) { o.Access.Administrator.Password = "planted" },
-			"cannot be asked: AccessDenied"},
+			"is not ready: AccessDenied"},
 		"NobodyThere": {object("Role", "a", signers), func(o *plan.Options) { o.Access.URL = "https://127.0.0.1:1" },
-			"cannot be asked: KeyServerUnavailable"},
+			"is not ready: KeyServerUnavailable"},
 		"UnknownCA": {object("Role", "a", signers), func(o *plan.Options) { o.Access.CA = newPeer(t, 7).pem() },
-			"cannot be asked: KeyServerUnavailable"},
+			"is not ready: KeyServerUnavailable"},
 		"NoSecret": {object("Role", "a", signers) + object("KeyServer", "default", "{url: "+k.URL()+", credentials: {administrator: {secretRef: {namespace: ns, name: admin}}}}"),
 			func(o *plan.Options) { o.Access = nil }, "Secret ns/admin does not exist"},
 		"Twice":          {object("Role", "a", signers) + object("Role", "a", signers), nil, "document 2 (line 7): Role default/a is already defined in standard input, document 1 (line 2)"},
@@ -335,7 +335,7 @@ func TestOfficerFlags(t *testing.T) {
 		t.Errorf("an administrator alone: %+v", o)
 	}
 	_, err := k.plan(t, manifests, func(o *plan.Options) { o.Access.Officer = &plan.Login{Name: "nobody", Password: "planted"} })
-	if err == nil || !strings.Contains(err.Error(), "cannot be asked: AccessDenied") {
+	if err == nil || !strings.Contains(err.Error(), "is not ready: AccessDenied") {
 		t.Errorf("an officer whom nobody knows: %v", err)
 	}
 }
@@ -369,7 +369,7 @@ func TestPlanOfAPeerReference(t *testing.T) {
 	if o := find(t, r, "TrustedServer partner"); o.Action != reconcile.PlanBlocked || !slices.Equal(o.WaitsFor, []string{"TrustedCA default/partner"}) {
 		t.Errorf("got %+v", o)
 	}
-	if _, err := k.plan(t, manifests("https://127.0.0.1:1")); err == nil || !strings.Contains(err.Error(), `KeyServer "partner" cannot be asked`) {
+	if _, err := k.plan(t, manifests("https://127.0.0.1:1")); err == nil || !strings.Contains(err.Error(), `KeyServer "partner" is not ready`) {
 		t.Errorf("a KeyServer of the files that does not answer: %v", err)
 	}
 	if w := k.writes(t); len(w) > 0 {
