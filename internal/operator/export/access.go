@@ -160,7 +160,7 @@ func (e *exporter) member(m schema.TemplateMember) (out v1alpha1.ACLTemplateMemb
 	out.StartTime, exact[0] = timeOf(m.StartTime)
 	out.EndTime, exact[1] = timeOf(m.EndTime)
 	if !exact[0] || !exact[1] {
-		return out, fmt.Sprintf("the start or the end of its member %q is no time of a whole second up to the year 9999", out.Principal)
+		return out, fmt.Sprintf("startTime or endTime of its member %q is not a whole second up to the year 9999", out.Principal)
 	}
 	return out, ""
 }

@@ -119,11 +119,11 @@ func Collect(ctx context.Context, o Options) (*Export, error) {
 		}
 		collect, known := collectors[kind]
 		if !known {
-			return nil, fmt.Errorf("nobody knows how a %s is exported", kind)
+			return nil, fmt.Errorf("kind %s has no exporter", kind)
 		}
 		found, err := collect(e, ctx)
 		if err != nil {
-			return nil, fmt.Errorf("read what would be a %s: %w", kind, err)
+			return nil, fmt.Errorf("read the objects of kind %s: %w", kind, err)
 		}
 		if err := e.add(ctx, kind, found); err != nil {
 			return nil, err

@@ -146,14 +146,14 @@ func TestLeftOut(t *testing.T) {
 		has  string   // pattern that the manifest matches; empty if there is none
 		not  string   // pattern that the manifest does not match
 	}{
-		"CAWithoutBody": {from: stranger{cas: []schema.TrustedCA{{}}}, left: []string{"^left out: trusted CA .* does not answer its certificate"}},
-		"NoCA":          {from: stranger{cas: []schema.TrustedCA{{Certificate: schema.Certificate{Certificate: &notACA}}}}, left: []string{"^left out: .* not that of an X.509 CA"}},
-		"PeerUnknown":   {from: stranger{peers: []schema.TrustedServer{{}}}, left: []string{"^left out: .* does not answer its system id"}},
-		"PeerNoBlob":    {from: stranger{peers: []schema.TrustedServer{{SystemID: &system}}}, left: []string{"^left out: .* does not answer its trust blob"}},
+		"CAWithoutBody": {from: stranger{cas: []schema.TrustedCA{{}}}, left: []string{"^left out: trusted CA .* does not return its certificate"}},
+		"NoCA":          {from: stranger{cas: []schema.TrustedCA{{Certificate: schema.Certificate{Certificate: &notACA}}}}, left: []string{"^left out: .* not an X.509 CA certificate"}},
+		"PeerUnknown":   {from: stranger{peers: []schema.TrustedServer{{}}}, left: []string{"^left out: .* does not return its system id"}},
+		"PeerNoBlob":    {from: stranger{peers: []schema.TrustedServer{{SystemID: &system}}}, left: []string{"^left out: .* does not return its trust blob"}},
 		"PeerNoName":    {from: stranger{peers: []schema.TrustedServer{{SystemID: &system, TrustBlob: &schema.TrustBlob{}}}}, left: []string{"^left out: .* no friendly name"}},
 		"PeerOddDescription": {from: stranger{peers: []schema.TrustedServer{{SystemID: &system, TrustBlob: &blob, FriendlyName: &name, Description: &odd}}},
 			left: []string{"^exported without its description: peer with the system id 7: spec.description: must not hold control"}, has: "friendlyName: A peer\n", not: "description"},
-		"TrustOfNobody": {from: stranger{trusts: []schema.PrincipalTrust{{ID: one}}}, left: []string{"^left out: .* does not answer its principal"}},
+		"TrustOfNobody": {from: stranger{trusts: []schema.PrincipalTrust{{ID: one}}}, left: []string{"^left out: .* does not return its principal"}},
 		"TrustFlag":     {from: stranger{trusts: trusting(schema.HexID{5}, "both")}, left: []string{"^left out: .* spec.flag"}},
 		"TrustOddName":  {from: stranger{trusts: trusting(one, "expose")}, has: `name: \|-\n`},
 		"TrustLongName": {from: stranger{trusts: trusting(one, "expose"), called: strings.Repeat("long", 200)}, has: `id: "0000000000000001"`, not: "type: group"},
@@ -164,7 +164,7 @@ func TestLeftOut(t *testing.T) {
 			left: []string{`^exported without its name: role " odd" \(id 0000000000000001\): spec.roleName: must not begin`}, has: `roleId: "0000000000000001"`, not: "roleName:  odd"},
 		"RoleOperation": {from: stranger{roles: []schema.Role{{ID: one, Name: "a", Operations: []schema.HexID{{0xab}}}}}, has: "- ab00000000000000"},
 		"OddTemplate":   {from: within(template("a\tb"), "/a/"), left: []string{"^left out: .* spec.templateName"}},
-		"SplitSecond":   {from: template("a", late), left: []string{"^left out: .* no time of a whole second"}},
+		"SplitSecond":   {from: template("a", late), left: []string{"^left out: .* is not a whole second"}},
 		"EvilName":      {from: called("a\x1b[2J", template("a", splitEvil)), left: []string{`^left out: .* member "group/a\\x1b\[2J" is no time`}},
 		"Year10000":     {from: template("a", beyond), left: []string{"^left out: .* up to the year 9999"}},
 		"FullTemplate":  {from: template("a", full...), has: `principal: id/7/510\n`, not: "id/1/"},
@@ -214,7 +214,7 @@ func TestLeftOut(t *testing.T) {
 // The owner of an object is in a comment above it, of one line regardless of the mark's content.
 func TestOwners(t *testing.T) {
 	for owner, want := range map[string]string{
-		"c/default/Role/a":         `# owned by "c/default/Role/a", which made it`,
+		"c/default/Role/a":         `# owned by "c/default/Role/a", which created it`,
 		"c/default/Role/a/Adopted": `# owned by "c/default/Role/a", which took it over`,
 		"somebody\nkind: Role":     `# owned by "somebody\nkind: Role"`,
 		"":                         "# no owner mark",

@@ -98,14 +98,14 @@ func (e *exporter) candidateKey(ctx context.Context, line []schema.KeyFacts, own
 		first = *newest.Lineage
 	}
 	_, id, _ := first.Split()
-	c := candidate{what: "the line of keys " + first.String(), title: "key " + id.String(), id: id.String(), marked: id}
+	c := candidate{what: "key lineage " + first.String(), title: "key " + id.String(), id: id.String(), marked: id}
 	switch {
 	case generation(newest) != len(line):
 		c.cannot = "not all of its keys can be read"
 	case state(newest) != "enabled":
 		c.cannot = "its newest key is " + state(newest)
 	case newest.Algorithm == nil || newest.Exportable == nil:
-		c.cannot = "the key server does not answer its algorithm, or whether it is exportable"
+		c.cannot = "the key server does not return its algorithm, or whether it is exportable"
 	}
 	if c.cannot != "" {
 		return c, nil
@@ -148,7 +148,7 @@ func (e *exporter) holders(ctx context.Context, obj *v1alpha1.Key, line []schema
 				held[i].StartTime.IsUnset() && held[i].EndTime.IsUnset()
 		}
 		if !owned {
-			return nil, fmt.Sprintf("the administrator is not OWNER of generation %d without a limit, a start and an end", generation(k)), nil
+			return nil, fmt.Sprintf("the administrator is not OWNER of generation %d without maxUsage, startTime and endTime", generation(k)), nil
 		}
 		slices.SortFunc(held, func(a, b schema.TemplateMember) int {
 			return strings.Compare(spelledID(a.SystemID, schema.HexID(a.PrincipalID)), spelledID(b.SystemID, schema.HexID(b.PrincipalID)))
@@ -157,7 +157,7 @@ func (e *exporter) holders(ctx context.Context, obj *v1alpha1.Key, line []schema
 	}
 	for _, l := range lists[1:] {
 		if !slices.EqualFunc(l, lists[0], sameTerms) {
-			e.leaveOut(LeftOut{What: "the line of keys " + *obj.Spec.Lineage, Part: "its members", Why: "the lists of its generations differ"})
+			e.leaveOut(LeftOut{What: "key lineage " + *obj.Spec.Lineage, Part: "its members", Why: "the ACLs of its generations differ"})
 			return nil, "", nil
 		}
 	}

@@ -26,7 +26,7 @@ const (
 func (e *exporter) owners(ctx context.Context, kind string, objects int) (map[schema.HexID]string, error) {
 	feed, is := markKinds[kind]
 	if !is {
-		return nil, fmt.Errorf("nobody knows what owner marks call a %s", kind)
+		return nil, fmt.Errorf("kind %s has no name in owner marks", kind)
 	}
 	if objects == 0 {
 		return nil, nil
@@ -56,7 +56,7 @@ func (e *exporter) owners(ctx context.Context, kind string, objects int) (map[sc
 // sentence describes a mark, for a comment of one line.
 func sentence(m schema.OwnerMark) string {
 	owner, adopted := strings.CutSuffix(m.Owner, "/Adopted")
-	how := "which made it"
+	how := "which created it"
 	if adopted {
 		how = "which took it over"
 	}

@@ -108,12 +108,12 @@ func (r *registry) candidate(ctx context.Context, kind string, p schema.Principa
 	case "certificate":
 		c.cannot, err = r.certificate(ctx, p, obj)
 	default:
-		c.cannot = "it has a password, which no manifest holds"
+		c.cannot = "manifests cannot declare principals with a password"
 	}
 	for _, id := range p.RoleIDs {
 		name := r.roles[id]
 		if name == "" {
-			c.cannot = fmt.Sprintf("it holds the role %s, which the service does not list", id)
+			c.cannot = fmt.Sprintf("it has the role %s, which the key server does not list", id)
 		}
 		obj.Spec.Roles = append(obj.Spec.Roles, v1alpha1.PrincipalRole{Name: &name})
 	}
@@ -126,7 +126,7 @@ func (r *registry) candidate(ctx context.Context, kind string, p schema.Principa
 func serviceAccount(p schema.Principal, obj *v1alpha1.Principal) (cannot string) {
 	parts := strings.Split(strings.TrimPrefix(p.Subject, "system:serviceaccount:"), ":")
 	if !strings.HasPrefix(p.Subject, "system:serviceaccount:") || len(parts) != 2 {
-		return fmt.Sprintf("its tokens are of %q, which is no service account of a Kubernetes cluster", p.Subject)
+		return fmt.Sprintf("the subject of its tokens, %q, is not a Kubernetes service account", p.Subject)
 	}
 	obj.Spec.ServiceAccount = &v1alpha1.PrincipalServiceAccount{Namespace: &parts[0], Name: parts[1], Issuer: &p.Issuer, Audiences: p.Audiences}
 	if p.Name != p.Subject {
@@ -152,7 +152,7 @@ func (r *registry) certificate(ctx context.Context, p schema.Principal, obj *v1a
 		}
 	}
 	if best == nil {
-		return "it has no certificate that it gets in with", nil
+		return "it has no certificate that it can log in with", nil
 	}
 	text := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: best.Raw}))
 	obj.Spec.Certificate = &v1alpha1.PrincipalCertificate{Certificate: &v1alpha1.ClientCertificateSource{Inline: &text}}
@@ -186,7 +186,7 @@ func (r *registry) refer(ctx context.Context) error {
 			}
 			for _, id := range slices.Concat(p.GroupIDs, p.Delegates) {
 				if at, known := r.at[id]; !known || r.found[at].cannot != "" {
-					r.found[i].cannot = fmt.Sprintf("it is in, or lets act for it, the principal %s, which is not exported", id)
+					r.found[i].cannot = fmt.Sprintf("the principal %s, one of its groups or delegates, is not exported", id)
 					changed = true
 				}
 			}

@@ -57,7 +57,7 @@ func idOf(ca schema.TrustedCA) schema.Base64ID {
 // A policy that was never set stays undeclared.
 func (e *exporter) revoke(c candidate, issuer schema.RevocationIssuer) {
 	if issuer.CRL != nil {
-		e.leaveOut(LeftOut{What: c.what, Part: "its revocation list", Why: "lists change; put it into a ConfigMap and name that in spec.revocation.crl"})
+		e.leaveOut(LeftOut{What: c.what, Part: "its revocation list", Why: "revocation lists change; put it into a ConfigMap and set spec.revocation.crl to that"})
 	}
 	obj, is := c.object.(*v1alpha1.TrustedCA)
 	if !is || (issuer.Mode == string(v1alpha1.RevocationOff) && issuer.MaxAgeSeconds == 0) {
@@ -79,12 +79,12 @@ func candidateCA(ca schema.TrustedCA) candidate {
 		c.marked = schema.HexID(*ca.CertificateID)
 	}
 	if ca.Certificate.Certificate == nil {
-		c.cannot = "the service does not answer its certificate"
+		c.cannot = "the key server does not return its certificate"
 		return c
 	}
 	cert, err := x509.ParseCertificate(*ca.Certificate.Certificate)
 	if err != nil || !cert.BasicConstraintsValid || !cert.IsCA {
-		c.cannot = "its certificate is not that of an X.509 CA"
+		c.cannot = "its certificate is not an X.509 CA certificate"
 		return c
 	}
 	sum := sha256.Sum256(cert.Raw)
@@ -114,14 +114,14 @@ func (e *exporter) trustedServers(ctx context.Context) ([]candidate, error) {
 
 func (e *exporter) candidatePeer(peer schema.TrustedServer) candidate {
 	if peer.SystemID == nil {
-		return candidate{what: "a peer", cannot: "the service does not answer its system id"}
+		return candidate{what: "a peer", cannot: "the key server does not return its system id"}
 	}
 	system := *peer.SystemID
 	c := candidate{what: fmt.Sprintf("peer with the system id %d", system), id: strconv.FormatUint(uint64(system), 10)}
 	binary.BigEndian.PutUint64(c.marked[:], uint64(system))
 	switch {
 	case peer.TrustBlob == nil:
-		c.cannot = "the service does not answer its trust blob"
+		c.cannot = "the key server does not return its trust blob"
 		return c
 	case peer.FriendlyName == nil:
 		c.cannot = "it has no friendly name"
@@ -187,7 +187,7 @@ func (e *exporter) trustRows(ctx context.Context) ([]schema.PrincipalTrust, erro
 func (e *exporter) candidateTrust(t schema.PrincipalTrust) candidate {
 	c := candidate{what: "principal trust " + t.ID.String(), id: t.ID.String(), marked: t.ID}
 	if t.PrincipalID == nil || t.TrustedServerSystemID == nil || t.FlagLabel == nil {
-		c.cannot = "the service does not answer its principal, its peer or its flag"
+		c.cannot = "the key server does not return its principal, its peer or its flag"
 		return c
 	}
 	obj := &v1alpha1.PrincipalTrust{Spec: v1alpha1.PrincipalTrustSpec{Flag: v1alpha1.TrustFlag(*t.FlagLabel)}}

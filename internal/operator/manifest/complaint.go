@@ -47,14 +47,14 @@ var complaints = []string{
 // reworded maps the beginnings of messages that continue with
 // a part of the file to texts without it.
 var reworded = []struct{ begins, says string }{
-	{"key ", "a key is given twice"},
-	{"unknown anchor", "an alias (*) names no anchor (&)"},
-	{"anchor ", "an anchor (&) holds itself"},
-	{"cannot decode", "a value is not what its tag (!!) says"},
-	{"!!binary", "a value is not what its tag (!!) says"},
-	{"invalid map key", "a key is a list or a mapping; {{ }} must stand in quotes"},
+	{"key ", "a key occurs twice"},
+	{"unknown anchor", "an alias (*) has no anchor (&)"},
+	{"anchor ", "an anchor (&) contains itself"},
+	{"cannot decode", "a value does not match its tag (!!)"},
+	{"!!binary", "a value does not match its tag (!!)"},
+	{"invalid map key", "a key is a list or a mapping; put {{ }} in quotes"},
 	{"unsupported map key", "a key is neither text nor a number"},
-	{"map merge", "what << merges is no mapping"},
+	{"map merge", "the value of << is not a mapping"},
 	{"json: unsupported value", "a number is not finite"},
 }
 

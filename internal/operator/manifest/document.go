@@ -16,8 +16,8 @@ import (
 // Reasons to reject a file of which a reader could silently use only a part.
 var (
 	errUTF16   = errors.New("is UTF-16 text, as PowerShell writes it; save it as UTF-8")
-	errNotUTF8 = errors.New("is no text: it is not UTF-8")
-	errSecond  = errors.New("holds a second document that does not begin with a line of three dashes; whoever applies the file may pass it over")
+	errNotUTF8 = errors.New("is not UTF-8 text")
+	errSecond  = errors.New("has a second document that does not begin with a line of three dashes (---); other programs may ignore it")
 )
 
 // utf8Text returns the text of a file without its byte order mark.
@@ -112,10 +112,10 @@ func (d document) objects() ([]*unstructured.Unstructured, error) {
 	var object map[string]any
 	twice, err := kjson.UnmarshalStrict(raw, &object)
 	if err != nil {
-		return nil, errors.New("is not a manifest: it nests too deep or holds a number that is too large")
+		return nil, errors.New("is not a manifest: it is nested too deep or has a number that is too large")
 	}
 	if len(twice) > 0 {
-		return nil, errors.New("is not JSON that can be applied: a key is given twice")
+		return nil, errors.New("is not JSON that can be applied: a key occurs twice")
 	}
 	return flatten(object)
 }

@@ -29,35 +29,35 @@ func TestReadRefuses(t *testing.T) {
 		"Sequence":   {"- a", "is not a manifest"},
 		"NoKind":     {"apiVersion: v1", "kind is missing"},
 		"NoVersion":  {"kind: Role", "apiVersion is missing"},
-		"KindNumber": {"apiVersion: v1\nkind: 7", "kind is missing or no text"},
+		"KindNumber": {"apiVersion: v1\nkind: 7", "kind is missing or not text"},
 		"Syntax":     {"a: b\n---\n\na: [planted", "document 2 (line 3)"},
-		"Twice":      {"a: 1\n---\nb: 1\nc: 1\nb: 2", "document 2 (line 3): is not YAML that can be applied: line 5: a key is given twice"},
-		"TwiceJSON":  {`{"kind": "a", "kind": "b"}`, "a key is given twice"},
+		"Twice":      {"a: 1\n---\nb: 1\nc: 1\nb: 2", "document 2 (line 3): is not YAML that can be applied: line 5: a key occurs twice"},
+		"TwiceJSON":  {`{"kind": "a", "kind": "b"}`, "a key occurs twice"},
 		"ListOfText": {"apiVersion: v1\nkind: List\nitems: [planted]", "items[0] is not a manifest"},
 		"ListInside": {"apiVersion: v1\nkind: List\nitems: [{kind: a}]", "items[0] is not a manifest: apiVersion"},
 		"Tab":        {"a:\n\tb: planted", "line 2"},
-		"Alias":      {"a: *planted", "an alias (*) names no anchor (&)"},
-		"Anchor":     {"a: &planted [*planted]", "an anchor (&) holds itself"},
+		"Alias":      {"a: *planted", "an alias (*) has no anchor (&)"},
+		"Anchor":     {"a: &planted [*planted]", "an anchor (&) contains itself"},
 		"NullKey":    {"null: planted", "a key is neither text nor a number"},
-		"Tag":        {"a: !!int planted", "a value is not what its tag (!!) says"},
-		"Base64":     {"a: !!binary planted-", "a value is not what its tag (!!) says"},
-		"Template":   {"a: {{planted}}", "a key is a list or a mapping; {{ }} must stand in quotes"},
-		"Merge":      {"a: {<<: planted}", "what << merges is no mapping"},
-		"KeyTwice":   {"planted: 1\nplanted: 2", "line 2: a key is given twice"},
-		"TwiceTwice": {"planted: 1\nplanted: 2\nb: 1\nb: 2", "line 2: a key is given twice; line 4: a key is given twice"},
-		"LineInKey":  {"\"\\nline 7: planted\": 1\n\"\\nline 7: planted\": 2", "line 2: a key is given twice"},
+		"Tag":        {"a: !!int planted", "a value does not match its tag (!!)"},
+		"Base64":     {"a: !!binary planted-", "a value does not match its tag (!!)"},
+		"Template":   {"a: {{planted}}", "a key is a list or a mapping; put {{ }} in quotes"},
+		"Merge":      {"a: {<<: planted}", "the value of << is not a mapping"},
+		"KeyTwice":   {"planted: 1\nplanted: 2", "line 2: a key occurs twice"},
+		"TwiceTwice": {"planted: 1\nplanted: 2\nb: 1\nb: 2", "line 2: a key occurs twice; line 4: a key occurs twice"},
+		"LineInKey":  {"\"\\nline 7: planted\": 1\n\"\\nline 7: planted\": 2", "line 2: a key occurs twice"},
 		"TagHandle":  {"a: !planted!b c", "found undefined tag handle"},
 		"Infinite":   {"a: .inf", "a number is not finite"},
 		"Unknown":    {"%PLANTED planted\n", "it cannot be read"},
-		"TwiceDeep":  {`{"apiVersion": "v1", "kind": "a", "spec": {"a": 1, "a": 2}}`, "a key is given twice"},
+		"TwiceDeep":  {`{"apiVersion": "v1", "kind": "a", "spec": {"a": 1, "a": 2}}`, "a key occurs twice"},
 		"UTF16LE":    {"\xff\xfea\x00:\x00", "standard input is UTF-16 text"},
 		"UTF16BE":    {"\xfe\xff\x00a", "standard input is UTF-16 text"},
 		"UTF16NoBOM": {"a\x00:\x00", "standard input is UTF-16 text"},
-		"Binary":     {"a: \x80planted", "standard input is no text"},
+		"Binary":     {"a: \x80planted", "standard input is not UTF-8 text"},
 		"Deep":       {"a: " + strings.Repeat("[", 20_000) + "planted", "it cannot be read"},
 		"SecondEnd":  {object("a") + "...\n" + object("planted"), "document 1 (line 1): is not YAML"},
 		"SecondNull": {"# nothing\nnull\n...\n" + object("planted"), "document 1 (line 1): is not YAML"},
-		"OldMac":     {strings.ReplaceAll(object("a")+"---\n"+object("planted"), "\n", "\r"), "holds a second document"},
+		"OldMac":     {strings.ReplaceAll(object("a")+"---\n"+object("planted"), "\n", "\r"), "has a second document"},
 		"JSONAndBad": {objectJSON("a") + "\n garbage: [[[", "document 1 (line 1): is not YAML"},
 		"JSONTrail":  {objectJSON("a") + "\n" + objectJSON("b") + "\nplanted", "document 1 (line 1): is not YAML"},
 		"JSONThird":  {objectJSON("a") + "\n" + objectJSON("b") + "\n{}", "document 3 (line 3): is not a manifest"},
@@ -228,7 +228,7 @@ func TestReadBounds(t *testing.T) {
 		t.Errorf("got %v, want %q", err, want)
 	}
 	longest := strings.Repeat("\xff", maxFile) // the length is checked first
-	if _, err := Read(t.Context(), []string{Stdin}, strings.NewReader(longest)); err == nil || !strings.Contains(err.Error(), "is no text") {
+	if _, err := Read(t.Context(), []string{Stdin}, strings.NewReader(longest)); err == nil || !strings.Contains(err.Error(), "is not UTF-8 text") {
 		t.Errorf("got %v", err)
 	}
 	if _, err := Read(t.Context(), []string{Stdin}, strings.NewReader(longest+" ")); err == nil || !strings.Contains(err.Error(), "is longer than 67108864 bytes") {
@@ -271,8 +271,8 @@ var invalid = map[string]struct {
 	"Type":           {spec{"Role", "{roleName: 7, operations: []}"}, "spec.roleName"},
 	"Enum":           {spec{"Role", "{roleName: a, operations: [], deletionPolicy: Orphan}"}, "spec.deletionPolicy: is not one of the supported values"},
 	"Length":         {spec{"Role", "{roleName: '', operations: []}"}, "spec.roleName"},
-	"SetTwice":       {spec{"Role", "{roleName: a, operations: [b, b]}"}, "spec.operations[1]: is there twice"},
-	"MapTwice":       {spec{"ACLTemplate", "{templateName: a, members: [{principal: password/a, rights: [READ]}, {principal: password/a, rights: [WRITE]}]}"}, "spec.members[1]: is there twice"},
+	"SetTwice":       {spec{"Role", "{roleName: a, operations: [b, b]}"}, "spec.operations[1]: occurs twice"},
+	"MapTwice":       {spec{"ACLTemplate", "{templateName: a, members: [{principal: password/a, rights: [READ]}, {principal: password/a, rights: [WRITE]}]}"}, "spec.members[1]: occurs twice"},
 	"Null":           {spec{"ACLTemplate", "{templateName: null}"}, "spec.templateName"},
 	"Rule":           {spec{"Role", "{operations: []}"}, "give roleName, or roleId"},
 	"RuleOfField":    {spec{"Role", "{roleName: ' a', operations: []}"}, "must not begin or end with a space"},
@@ -384,7 +384,7 @@ func TestMisfit(t *testing.T) {
 		"Finalizers":  {"{name: a, finalizers: 5150}", "metadata.finalizers: must be a list"},
 		"Owner":       {"{name: a, ownerReferences: [{controller: 5150}]}", "metadata.ownerReferences.controller: must be true or false"},
 		"Generation":  {"{name: a, generation: '5150'}", "metadata.generation: must be a number"},
-		"Time":        {"{name: a, creationTimestamp: '5150'}", "holds a value of a wrong form"},
+		"Time":        {"{name: a, creationTimestamp: '5150'}", "has a value in a wrong format"},
 		"NoMapping":   {"[5150]", "metadata: must be a mapping"},
 		"NothingElse": {"{name: a}", ""},
 	} {
@@ -399,7 +399,7 @@ func TestMisfit(t *testing.T) {
 	}
 	for name, c := range map[string]struct{ secret, says string }{
 		"Text":    {"stringData: {a: b, password: 5150}", "stringData[password]: must be text; put it in quotes"},
-		"Base64":  {"data: {a: '5150!'}", "holds a value of a wrong form"},
+		"Base64":  {"data: {a: '5150!'}", "has a value in a wrong format"},
 		"Mapping": {"data: 5150", "data: must be a mapping"},
 		"Fits":    {"stringData: {a: '5150'}", ""},
 	} {

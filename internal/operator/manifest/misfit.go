@@ -25,7 +25,7 @@ func Misfit(u *unstructured.Unstructured, into any) error {
 	}
 	var wrong *json.UnmarshalTypeError
 	if !errors.As(err, &wrong) || wrong.Field == "" {
-		return errors.New("holds a value of a wrong form, for instance no base64 or no time")
+		return errors.New("has a value in a wrong format, for example invalid base64 or an invalid time")
 	}
 	field := wrong.Field
 	value, _, err := unstructured.NestedFieldNoCopy(u.Object, strings.Split(field, ".")...)

@@ -94,7 +94,7 @@ func filesOf(path string) ([]string, error) {
 	}
 	files, err := filesBelow(path)
 	if err == nil && len(files) == 0 {
-		err = fmt.Errorf("%s holds no file that ends in .yaml, .yml or .json", path)
+		err = fmt.Errorf("%s has no file that ends in .yaml, .yml or .json", path)
 	}
 	return files, err
 }
@@ -131,9 +131,9 @@ func regular(file string) error {
 	case err != nil:
 		return err
 	case info.IsDir():
-		return fmt.Errorf("%s is a link to a directory, which is not followed; give the directory by its own name", file)
+		return fmt.Errorf("%s is a link to a directory, and such links are not followed; pass the directory itself", file)
 	case !info.Mode().IsRegular():
-		return fmt.Errorf("%s is no file; give a pipe or a device by its own name", file)
+		return fmt.Errorf("%s is not a regular file; pass a pipe or a device by its own path", file)
 	}
 	return nil
 }
@@ -177,7 +177,7 @@ func parse(ctx context.Context, all []Manifest, file string, content []byte) ([]
 				return nil, fmt.Errorf("%s: %w", at, err)
 			}
 			if len(all)+len(found) > maxManifests {
-				return nil, fmt.Errorf("%s: more than %d manifests; give them in several runs", at, maxManifests)
+				return nil, fmt.Errorf("%s: more than %d manifests; use several runs", at, maxManifests)
 			}
 			for _, u := range found {
 				all = append(all, Manifest{Source: at, Object: u})
@@ -192,7 +192,7 @@ func flatten(object map[string]any) ([]*unstructured.Unstructured, error) {
 	u := &unstructured.Unstructured{Object: object}
 	for _, member := range []string{"apiVersion", "kind"} {
 		if value, is := object[member].(string); !is || value == "" {
-			return nil, fmt.Errorf("is not a manifest: %s is missing or no text", member)
+			return nil, fmt.Errorf("is not a manifest: %s is missing or not text", member)
 		}
 	}
 	items, list := object["items"].([]any)

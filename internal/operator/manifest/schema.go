@@ -93,7 +93,7 @@ func (s *Schemas) add(content []byte) error {
 // Knows returns an error unless the object is of a kind that is defined here.
 func (s *Schemas) Knows(u *unstructured.Unstructured) error {
 	if u.GetAPIVersion() != v1alpha1.GroupVersion.String() {
-		return fmt.Errorf("apiVersion %q is not known; this build knows %s", u.GetAPIVersion(), v1alpha1.GroupVersion)
+		return fmt.Errorf("apiVersion: %q is unknown; this program supports %s", u.GetAPIVersion(), v1alpha1.GroupVersion)
 	}
 	if s.kinds[u.GetKind()] != nil {
 		return nil
@@ -103,7 +103,7 @@ func (s *Schemas) Knows(u *unstructured.Unstructured) error {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	return fmt.Errorf("kind %q is not known; %s has %s", u.GetKind(), v1alpha1.GroupVersion, strings.Join(names, ", "))
+	return fmt.Errorf("kind: %q is unknown; %s has %s", u.GetKind(), v1alpha1.GroupVersion, strings.Join(names, ", "))
 }
 
 // Namespaced reports whether objects of the kind are namespaced.
@@ -173,9 +173,9 @@ func sentence(errs field.ErrorList) error {
 		case field.ErrorTypeRequired:
 			detail = strings.TrimSuffix("is missing: "+detail, ": ")
 		case field.ErrorTypeDuplicate:
-			detail = "is there twice"
+			detail = "occurs twice"
 		case field.ErrorTypeForbidden:
-			detail = "must not be given: " + detail
+			detail = "must not be set: " + detail
 		case field.ErrorTypeNotSupported:
 			detail = "is not one of the supported values" + strings.TrimPrefix(detail, "supported values")
 		}
