@@ -97,12 +97,12 @@ var _ = Describe("a key server that", func() {
 		kept, late := s.trustedCA(newCA()), make([]*v1alpha1.TrustedCA, 10)
 		apply(ctx, kept, beReady("created"))
 		requests := shut(true)
-		Eventually(readiness(ctx, kept)).Should(beUnready(v1alpha1.ReasonKeyServerUnavailable, "does not answer"))
+		Eventually(readiness(ctx, kept)).Should(beUnready(v1alpha1.ReasonKeyServerUnavailable, "does not respond"))
 		Eventually(readiness(ctx, ks)).Should(beUnready(v1alpha1.ReasonKeyServerUnavailable, "")) // its own requests have ended
 		Expect(requests()).NotTo(BeEmpty())                                                       // those that failed
 		for i := range late {
 			late[i] = s.trustedCA(newCA())
-			apply(ctx, late[i], beUnready(v1alpha1.ReasonKeyServerUnavailable, "does not answer"))
+			apply(ctx, late[i], beUnready(v1alpha1.ReasonKeyServerUnavailable, "does not respond"))
 			annotate(ctx, late[i], v1alpha1.AnnotationReconcileRequestedAt, "now")
 		}
 		Consistently(requests).Should(Or(BeEmpty(), HaveEach("GET /api/ready")), "the gate let something through")

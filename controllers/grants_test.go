@@ -49,7 +49,7 @@ var _ = Describe("Grants", func() {
 			Eventually(readiness(ctx, &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}})).Should(beReady(""))
 			ca, role := s.trustedCA(newCA()), s.role("Anything", []string{"HMAC Data"})
 			for _, obj := range []reconcile.Object{ca, role} {
-				apply(ctx, obj, denied(`KeyServer "`+s.name+`" grants nothing to namespace "default"; an administrator of the KeyServer adds a grant for it to its spec.grants`))
+				apply(ctx, obj, denied(`KeyServer "`+s.name+`" has no grant for namespace "default"; ask an administrator of the KeyServer to add one to spec.grants`))
 				Expect(has(obj, v1alpha1.ConditionStalled)).To(BeTrue())
 				Expect(obj.GetFinalizers()).To(BeEmpty())
 			}
@@ -105,7 +105,7 @@ var _ = Describe("Grants", func() {
 			_, err := s.admin().CreateRole(ctx, schema.CreateRoleRequest{Name: "There Before", Operations: []schema.HexID{s.operation(ctx, "HMAC Data")}})
 			Expect(err).NotTo(HaveOccurred())
 			obj := s.role("There Before", []string{"HMAC Data"})
-			apply(ctx, obj, denied(`exists already, and grant "all" of the KeyServer lets no object take over what exists`))
+			apply(ctx, obj, denied(`exists already, and grant "all" of the KeyServer does not allow adoption`))
 			edit(ctx, obj, func(o *v1alpha1.Role) {
 				o.Spec.AdoptionPolicy, o.Spec.Operations = v1alpha1.AdoptAlways, []string{"HMAC Data", "List Roles"}
 			})
@@ -158,7 +158,7 @@ var _ = Describe("Grants", func() {
 
 		By("a grant that is taken away")
 		s.regrant(ctx)
-		Eventually(readiness(ctx, held)).Should(denied("grants nothing"))
+		Eventually(readiness(ctx, held)).Should(denied("has no grant for namespace"))
 		Expect(kube.Delete(ctx, held)).To(Succeed())
 		Eventually(readiness(ctx, held)).Should(denied("deletion waits"))
 		Expect(s.roles(ctx)).To(HaveKey("Held"))

@@ -339,7 +339,7 @@ func (keyAdapter) Delete(ctx context.Context, c *connection.Connection, obj *v1a
 				if err != nil {
 					return reconcile.Outcome{}, err
 				}
-				why.Message = fmt.Sprintf("generation %d of key lineage %s: %s; ask an owner of the key to request the approval, or set deletionPolicy to Retain to keep all keys",
+				why.Message = fmt.Sprintf("generation %d of key lineage %s: %s; ask an owner of the key to request the approval of POST /api/keys/destroy, or set deletionPolicy to Retain to keep all keys",
 					generationOf(k), first, why.Message)
 				return reconcile.Outcome{}, why
 			}

@@ -206,7 +206,7 @@ var _ = Describe("Key", func() {
 			taker := s.key(taking(line), func(o *v1alpha1.Key) { o.Name = "allowed" })
 			apply(ctx, taker, beUnready(v1alpha1.ReasonAccessDenied, `lacks the name "lineage/`+line.String()+`"`))
 			s.regrant(ctx, grant("keys", []v1alpha1.GrantedKind{"Key"}, []string{"key/default/allowed", "lineage/*"}))
-			Eventually(readiness(ctx, taker)).Should(beUnready(v1alpha1.ReasonAccessDenied, `grant "keys" of the KeyServer lets no object take over what exists`))
+			Eventually(readiness(ctx, taker)).Should(beUnready(v1alpha1.ReasonAccessDenied, `grant "keys" of the KeyServer does not allow adoption`))
 			adopting := grant("keys", []v1alpha1.GrantedKind{"Key"}, []string{"key/default/allowed", "lineage/*"})
 			adopting.Adopt = true
 			s.regrant(ctx, adopting)

@@ -39,7 +39,7 @@ var _ = Describe("KeyServer", func() {
 		Expect(kube.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "stranger"}})).To(Succeed())
 		ca := newCA()
 		stranger := shown.trustedCA(ca, func(o *v1alpha1.TrustedCA) { o.Namespace = "stranger" })
-		apply(ctx, stranger, beUnready(v1alpha1.ReasonAccessDenied, `KeyServer "`+shown.name+`" grants nothing to namespace "stranger"`))
+		apply(ctx, stranger, beUnready(v1alpha1.ReasonAccessDenied, `KeyServer "`+shown.name+`" has no grant for namespace "stranger"`))
 
 		By("not letting who is not allowed stand in anybody's way")
 		obj := shown.trustedCA(ca)
@@ -62,7 +62,7 @@ var _ = Describe("KeyServer", func() {
 		})
 		ca := newCA()
 		obj := s.trustedCA(ca, func(o *v1alpha1.TrustedCA) { o.Namespace = "admitted" })
-		apply(ctx, obj, beUnready(v1alpha1.ReasonAccessDenied, `grants nothing to namespace "admitted"`))
+		apply(ctx, obj, beUnready(v1alpha1.ReasonAccessDenied, `has no grant for namespace "admitted"`))
 
 		edit(ctx, namespace, func(n *corev1.Namespace) { n.Labels["trust"] = "yes" })
 		Eventually(readiness(ctx, obj)).Should(beReady("created"))
@@ -71,7 +71,7 @@ var _ = Describe("KeyServer", func() {
 		younger := s.trustedCA(ca)
 		apply(ctx, younger, beUnready(v1alpha1.ReasonConflict, "is claimed by TrustedCA admitted/"+obj.Name))
 		edit(ctx, namespace, func(n *corev1.Namespace) { delete(n.Labels, "trust") })
-		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonAccessDenied, "grants nothing to namespace"))
+		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonAccessDenied, "has no grant for namespace"))
 		Eventually(readiness(ctx, younger)).Should(beReady("took over"), "who is not let in stands in nobody's way")
 		Expect(kube.Delete(ctx, obj)).To(Succeed())
 		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonAccessDenied, "deletion waits"))
@@ -138,7 +138,7 @@ var _ = Describe("KeyServer", func() {
 		for _, obj := range roles { // each object has something to do
 			edit(ctx, obj, func(o *v1alpha1.Role) { o.Spec.Operations = []string{"List Roles"} })
 		}
-		says := beUnready(v1alpha1.ReasonAccessDenied, "the key server does not take the credentials of Secret kube-system/"+s.name+` (keys "username" and "password"): INVALID_CREDENTIALS`)
+		says := beUnready(v1alpha1.ReasonAccessDenied, "the key server rejects the credentials of Secret kube-system/"+s.name+` (keys "username" and "password"): INVALID_CREDENTIALS`)
 		Eventually(readiness(ctx, ks)).Should(says)
 		for _, obj := range roles {
 			Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonDependencyNotReady, "Secret kube-system/"+s.name))
@@ -258,7 +258,7 @@ var _ = Describe("KeyServer", func() {
 		Expect(readiness(ctx, obj)()).To(beReady(""))
 		late := newCA()
 		newcomer := s.trustedCA(late)
-		apply(ctx, newcomer, beUnready(v1alpha1.ReasonDependencyNotReady, "is being deleted; nothing new is made"))
+		apply(ctx, newcomer, beUnready(v1alpha1.ReasonDependencyNotReady, "is being deleted; no new external objects are created"))
 		Expect(s.trusted(ctx)).NotTo(HaveKey(late.fingerprint))
 		remove(ctx, newcomer)
 		remove(ctx, obj)
@@ -277,12 +277,12 @@ var _ = Describe("KeyServer", func() {
 
 		s.server.Stop(GinkgoTB())
 		Eventually(readiness(ctx, ks)).Should(beUnready(v1alpha1.ReasonKeyServerUnavailable, ""))
-		Eventually(readiness(ctx, keep)).Should(beUnready(v1alpha1.ReasonKeyServerUnavailable, "does not answer"))
+		Eventually(readiness(ctx, keep)).Should(beUnready(v1alpha1.ReasonKeyServerUnavailable, "does not respond"))
 
 		By("sending nothing through the shut gate")
 		adds, lists := s.adds.Load(), s.lists.Load()
 		late := s.trustedCA(newCA())
-		apply(ctx, late, beUnready(v1alpha1.ReasonKeyServerUnavailable, "does not answer"))
+		apply(ctx, late, beUnready(v1alpha1.ReasonKeyServerUnavailable, "does not respond"))
 		Expect([]int32{s.adds.Load(), s.lists.Load()}).To(Equal([]int32{adds, lists}))
 
 		By("holding deletions, with a way out")

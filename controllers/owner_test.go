@@ -55,7 +55,7 @@ var _ = Describe("Owner marks", func() {
 		Expect(mine.Annotations).NotTo(HaveKey(v1alpha1.AnnotationCreatePending))
 
 		written := one.writes.Load()
-		apply(ctx, theirs, beUnready(v1alpha1.ReasonConflict, "is owned by "+owner(ctx, mine)+", and this object is "+owner(ctx, theirs)))
+		apply(ctx, theirs, beUnready(v1alpha1.ReasonConflict, "is owned by "+owner(ctx, mine)+", but this object is "+owner(ctx, theirs)))
 		Expect(theirs.Status.RoleID).To(BeEmpty())
 		edit(ctx, theirs, func(o *v1alpha1.Role) { o.Spec.Operations = []string{"Read Audit"} })
 		edit(ctx, mine, func(o *v1alpha1.Role) { o.Spec.Operations = []string{"HMAC Data", "Authorize Key"} })

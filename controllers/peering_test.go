@@ -50,8 +50,8 @@ var _ = Describe("peerRef", func() {
 		It("names what keeps the peer from being asked", func(ctx context.Context) {
 			nobody := &stage{name: "nobody"}
 			ca, peer := shown.federates(nobody)
-			apply(ctx, ca, beUnready(v1alpha1.ReasonDependencyNotReady, `KeyServer "nobody", to which peerRef refers, does not exist`))
-			apply(ctx, peer, beUnready(v1alpha1.ReasonDependencyNotReady, `KeyServer "nobody", to which peerRef refers, does not exist`))
+			apply(ctx, ca, beUnready(v1alpha1.ReasonDependencyNotReady, `peerRef: KeyServer "nobody" does not exist`))
+			apply(ctx, peer, beUnready(v1alpha1.ReasonDependencyNotReady, `peerRef: KeyServer "nobody" does not exist`))
 			remove(ctx, ca)
 			remove(ctx, peer)
 
@@ -60,8 +60,8 @@ var _ = Describe("peerRef", func() {
 				ks.Spec.Grants[0].Namespaces.Names = []string{"kube-system"}
 			})
 			ca, peer = shown.federates(elsewhere)
-			apply(ctx, ca, beUnready(v1alpha1.ReasonAccessDenied, `KeyServer "`+elsewhere.name+`" grants nothing to namespace "default"`))
-			apply(ctx, peer, beUnready(v1alpha1.ReasonAccessDenied, `KeyServer "`+elsewhere.name+`" grants nothing to namespace "default"`))
+			apply(ctx, ca, beUnready(v1alpha1.ReasonAccessDenied, `KeyServer "`+elsewhere.name+`" has no grant for namespace "default"`))
+			apply(ctx, peer, beUnready(v1alpha1.ReasonAccessDenied, `KeyServer "`+elsewhere.name+`" has no grant for namespace "default"`))
 			remove(ctx, ca)
 			remove(ctx, peer)
 		})

@@ -457,7 +457,7 @@ var _ = Describe("Principal", func() {
 		apply(ctx, team, beReady("created"))
 		s.onJoin(func() error { return &apiclient.Error{Status: 500, Code: "INTERNAL", Detail: "cut short"} })
 		obj := s.principalOf(ofLDAP("kim"), holding("Encryptor"), inGroup(team.Name))
-		apply(ctx, obj, beUnready(v1alpha1.ReasonProgressing, "but not all of it"))
+		apply(ctx, obj, beUnready(v1alpha1.ReasonProgressing, "but not completely"))
 		Expect(s.access(ctx, "ldap", "kim")()).To(Equal("role Encryptor"))
 		s.onJoin(nil)
 		Eventually(readiness(ctx, obj)).Should(beCorrected())

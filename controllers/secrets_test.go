@@ -152,7 +152,7 @@ var _ = Describe("a manager with the rights that are shipped", Ordered, func() {
 	It("reads no Secret where nobody has let it, says who can, and goes on by itself", func(ctx context.Context) {
 		ks := &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
 		Eventually(readiness(ctx, ks)).Should(beUnready(v1alpha1.ReasonDependencyNotReady,
-			`Secret kube-system/`+s.name+` cannot be read: the manager has no right to read Secrets in namespace "kube-system"; there an administrator binds the ClusterRole keyserver-manager-namespace`))
+			`Secret kube-system/`+s.name+` cannot be read: the manager has no permission to read Secrets in namespace "kube-system"; there, bind the ClusterRole keyserver-manager-namespace`))
 		bind(ctx, "kube-system")
 		Eventually(readiness(ctx, ks), 90*time.Second).Should(beReady(""))
 	})
@@ -165,7 +165,7 @@ var _ = Describe("a manager with the rights that are shipped", Ordered, func() {
 		bind(ctx, "payments")
 		let, kept := s.trustedCA(ca, fromSecret("payments", "ca")), s.trustedCA(hidden, fromSecret("secretive", "ca"))
 		apply(ctx, let, beReady("created"))
-		apply(ctx, kept, beUnready(v1alpha1.ReasonDependencyNotReady, `Secret secretive/ca cannot be read: the manager has no right to read Secrets in namespace "secretive"`))
+		apply(ctx, kept, beUnready(v1alpha1.ReasonDependencyNotReady, `Secret secretive/ca cannot be read: the manager has no permission to read Secrets in namespace "secretive"`))
 		Eventually(open.namespaces).Should(Equal([]string{"kube-system", "payments"}))
 
 		By("asking the API server itself")

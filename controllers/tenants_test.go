@@ -63,7 +63,7 @@ var _ = Describe("Tenants", func() {
 		apply(ctx, whose, beReady("created"))
 		key := shown.key(func(o *v1alpha1.Key) { o.Namespace = newNamespace(ctx, nil) },
 			withMembers(v1alpha1.ACLTemplateMember{Principal: "xauth/" + subjectOf(whose.Spec.ServiceAccount.Name), Rights: []v1alpha1.Right{"READ"}}))
-		apply(ctx, key, beUnready(v1alpha1.ReasonAccessDenied, "grants nothing to namespace"))
+		apply(ctx, key, beUnready(v1alpha1.ReasonAccessDenied, "has no grant for namespace"))
 		remove(ctx, whose)
 		Expect(shown.held(ctx, xauthType, subjectOf(whose.Spec.ServiceAccount.Name))).To(BeNil())
 	})

@@ -66,7 +66,7 @@ var _ = Describe("TrustedCA publish", func() {
 		to := name()
 		Expect(kube.Create(ctx, configMap(to, "ca.crt", "mine"))).To(Succeed())
 		obj := shown.trustedCA(newCA(), publishing(to, nil))
-		apply(ctx, obj, beUnready(v1alpha1.ReasonConflict, "ConfigMap default/"+to+" exists already and somebody else made it"))
+		apply(ctx, obj, beUnready(v1alpha1.ReasonConflict, "ConfigMap default/"+to+" exists already and another client created it"))
 		remove(ctx, obj)
 		Expect(published(ctx, "default", to)()).To(Equal("mine"))
 	})

@@ -344,7 +344,7 @@ func (f *federation) killed(t *testing.T) {
 	rig.Soon(t, "what is declared of the key server that is gone says so", func() bool {
 		now = f.objects(t)
 		for _, object := range ofWest {
-			says := "does not answer"
+			says := "does not respond"
 			if object == "KeyServer west" {
 				says = "no answer from the service"
 			}

@@ -122,7 +122,7 @@ func TestPlanOfAFreshKeyServer(t *testing.T) {
 			t.Errorf("%s: got %s %s, waits for %v, calls %v; want %+v", name, o.Action, o.Reason, o.WaitsFor, o.Calls, c)
 		}
 	}
-	if o := find(t, r, "Principal till"); !strings.Contains(o.Message, "give it in spec.serviceAccount.issuer") {
+	if o := find(t, r, "Principal till"); !strings.Contains(o.Message, "set spec.serviceAccount.issuer") {
 		t.Errorf("without a cluster it says %q", o.Message)
 	}
 	if w := k.writes(t); len(w) > 0 {
@@ -254,7 +254,7 @@ func TestEverythingFromFiles(t *testing.T) {
 	files := func(o *plan.Options) { o.Access = nil }
 
 	r := k.mustPlan(t, manifests, files)
-	if o := find(t, r, "TrustedCA ca"); o.Reason != v1alpha1.ReasonAccessDenied || !strings.Contains(o.Message, `grants nothing to namespace "default"`) {
+	if o := find(t, r, "TrustedCA ca"); o.Reason != v1alpha1.ReasonAccessDenied || !strings.Contains(o.Message, `has no grant for namespace "default"`) {
 		t.Errorf("a namespace without the label: %+v", o)
 	}
 	r = k.mustPlan(t, manifests+"---\n{apiVersion: v1, kind: Namespace, metadata: {name: default, labels: {trust: ok}}}\n", files)

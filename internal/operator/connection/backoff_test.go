@@ -84,9 +84,9 @@ func TestRefusedCredentialsAreNamed(t *testing.T) {
 		admin, officer string // code of each identity's refusal, empty for none
 		want           string
 	}{
-		"the administrator": {admin: "INVALID_CREDENTIALS", want: "the key server does not take Secret a/b: INVALID_CREDENTIALS: no"},
-		"throttled":         {admin: "LOGIN_THROTTLED", want: "the key server does not take Secret a/b: LOGIN_THROTTLED: no"},
-		"the officer":       {officer: "INVALID_CREDENTIALS", want: "the key server does not take Secret c/d: INVALID_CREDENTIALS: no"},
+		"the administrator": {admin: "INVALID_CREDENTIALS", want: "the key server rejects Secret a/b: INVALID_CREDENTIALS: no"},
+		"throttled":         {admin: "LOGIN_THROTTLED", want: "the key server rejects Secret a/b: LOGIN_THROTTLED: no"},
+		"the officer":       {officer: "INVALID_CREDENTIALS", want: "the key server rejects Secret c/d: INVALID_CREDENTIALS: no"},
 		"another refusal":   {admin: "PRINCIPAL_DISABLED", want: "PRINCIPAL_DISABLED: no"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -130,7 +130,7 @@ func TestRefusedLoginOfACallShutsTheGate(t *testing.T) {
 	}
 	api.refuse("INVALID_CREDENTIALS")
 	observe("listRoles", &client.Error{Code: "INVALID_CREDENTIALS", Detail: "no"})
-	if s := conn.Status(); s.Open || s.Problem.Message != "the key server does not take Secret a/b: INVALID_CREDENTIALS: no" {
+	if s := conn.Status(); s.Open || s.Problem.Message != "the key server rejects Secret a/b: INVALID_CREDENTIALS: no" {
 		t.Errorf("the gate is %+v", s)
 	}
 	if _, why := all.Get("one"); why == nil || why.Reason != v1alpha1.ReasonDependencyNotReady {

@@ -260,7 +260,7 @@ func (c *Connection) open(ctx context.Context) (context.Context, error) {
 	c.mu.Lock()
 	c.state = State{Open: true, Version: version, Cursor: cursor, Feed: feed}
 	c.mu.Unlock()
-	c.log.Info("the key server answers", "version", version, "feed", feed.Following)
+	c.log.Info("the key server responds", "version", version, "feed", feed.Following)
 	c.tell(ctx, Notice{KeyServer: c.Name})
 	return following, nil
 }
@@ -309,7 +309,7 @@ func (c *Connection) unready(ctx context.Context) error {
 	case err == nil, client.IsUnsupported(err):
 		return nil
 	case ctx.Err() == nil && within.Err() != nil:
-		return NewProblem(v1alpha1.ReasonKeyServerUnavailable, "the key server has not said within %s whether it is ready", lookPatience)
+		return NewProblem(v1alpha1.ReasonKeyServerUnavailable, "the key server did not respond to the readiness check within %s", lookPatience)
 	default:
 		return c.notReady(ctx, ready, err)
 	}
@@ -376,7 +376,7 @@ func (c *Connection) shut(ctx context.Context, err error, failures int) {
 	if failures > 2 {
 		verbosity = 1 // logged already
 	}
-	c.log.V(verbosity).Info("the key server does not answer", "reason", p.Reason, "cause", p.Message, "failures", failures)
+	c.log.V(verbosity).Info("the key server does not respond", "reason", p.Reason, "cause", p.Message, "failures", failures)
 	if failures <= 2 {
 		c.tell(ctx, Notice{KeyServer: c.Name, IDs: onlyKeyServer(failures)})
 	}
@@ -412,7 +412,7 @@ func refused(err error, credential string) error {
 		return err
 	}
 	m := meanings[client.CodeOf(err)]
-	m.Code, m.Message = client.CodeOf(err), "the key server does not take "+credential+": "+Plain(err)
+	m.Code, m.Message = client.CodeOf(err), "the key server rejects "+credential+": "+Plain(err)
 	return &m
 }
 

@@ -194,7 +194,7 @@ func (c *Connections) Get(name string) (*Connection, *Problem) {
 	case s.Problem.Passing:
 		return nil, s.Problem
 	case s.Problem.Reason == v1alpha1.ReasonKeyServerUnavailable:
-		return nil, NewProblem(v1alpha1.ReasonKeyServerUnavailable, "KeyServer %q does not answer: %s", name, s.Problem.Message)
+		return nil, NewProblem(v1alpha1.ReasonKeyServerUnavailable, "KeyServer %q does not respond: %s", name, s.Problem.Message)
 	default:
 		return nil, NewProblem(v1alpha1.ReasonDependencyNotReady, "KeyServer %q is not ready: %s", name, s.Problem.Message)
 	}

@@ -24,11 +24,11 @@ func (c *Connection) catchUp(ctx context.Context) (int64, FeedState, error) {
 			return 0, FeedState{}, err
 		}
 		if page.Cursor == cursor || (len(page.Changes) == 0 && !page.Reset) {
-			return page.Cursor, FeedState{Following: true, Reason: v1alpha1.ReasonFollowing, Message: "outside changes are seen as they happen"}, nil
+			return page.Cursor, FeedState{Following: true, Reason: v1alpha1.ReasonFollowing, Message: "the manager sees outside changes immediately"}, nil
 		}
 		cursor = page.Cursor
 	}
-	return cursor, FeedState{Following: true, Reason: v1alpha1.ReasonFollowing, Message: "outside changes are seen as they happen"}, nil
+	return cursor, FeedState{Following: true, Reason: v1alpha1.ReasonFollowing, Message: "the manager sees outside changes immediately"}, nil
 }
 
 // noFeed reports whether the service has no change feed for
@@ -39,7 +39,7 @@ func noFeed(err error) (FeedState, bool) {
 		return FeedState{}, false
 	case client.IsUnsupported(err):
 		return FeedState{Reason: v1alpha1.ReasonUnsupported,
-			Message: "the service has no change feed; outside changes are found at each object's resyncInterval"}, true
+			Message: "the key server has no change feed; outside changes are found at each object's resyncInterval"}, true
 	case client.CodeOf(err) == "ACCESS_DENIED":
 		return FeedState{Reason: v1alpha1.ReasonAccessDenied,
 			Message: "no role of the administrator grants reading the change feed; outside changes are found at each object's resyncInterval"}, true

@@ -51,7 +51,7 @@ func TestTheGateFollowsReady(t *testing.T) {
 		says   string
 	}{
 		"NotReady": {func(h *holding) *atomic.Bool { return &h.unready }, "the key server is not ready: writes: the disk is full"},
-		"Silent":   {func(h *holding) *atomic.Bool { return &h.silent }, "has not said within"},
+		"Silent":   {func(h *holding) *atomic.Bool { return &h.silent }, "did not respond to the readiness check within"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // it mostly waits

@@ -9,7 +9,7 @@ import (
 
 var apiRequests = prometheus.NewCounterVec(prometheus.CounterOpts{
 	Name: "keyserver_api_requests_total",
-	Help: "Calls to a key server's /api by KeyServer, call (the operationId) and code (OK, or the code of the refusal).",
+	Help: "Calls to a key server's /api by KeyServer, call (the operationId) and code (OK, or the error code).",
 }, []string{"keyserver", "call", "code"})
 
 func init() { metrics.Registry.MustRegister(apiRequests) }

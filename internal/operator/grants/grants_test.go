@@ -59,10 +59,10 @@ func TestGrants(t *testing.T) {
 	}{
 		"none at all": {
 			reason: "nothing is allowed by omission",
-			kind:   "Role", says: `KeyServer "ks" grants nothing to namespace "a"`,
+			kind:   "Role", says: `KeyServer "ks" has no grant for namespace "a"`,
 		},
 		"one to others": {
-			reason: "a grant is for its namespaces", kind: "Role", says: "grants nothing to namespace",
+			reason: "a grant is for its namespaces", kind: "Role", says: "has no grant for namespace",
 			grants: []v1alpha1.Grant{{Name: "g", Namespaces: to("b", "ab"), Kinds: []v1alpha1.GrantedKind{"Role"}, Names: []string{"*"}}},
 		},
 		"a selector of all": {

@@ -124,9 +124,9 @@ func (r *reconciler[T, D]) unfinished(ctx context.Context, p *pass[T, D], d Deci
 	if other != nil {
 		why = connection.NewProblem(v1alpha1.ReasonProgressing, "%s", other)
 	}
-	p.log.Info("a creation did not come to its end", "cause", out.Unfinished.Error())
+	p.log.Info("a creation is incomplete", "cause", out.Unfinished.Error())
 	p.tripIfUnavailable(why)
-	d.Reason, d.Message = why.Reason, "created "+p.facts.External.What+", but not all of it: "+why.Message
+	d.Reason, d.Message = why.Reason, "created "+p.facts.External.What+", but not completely: "+why.Message
 	d.Again = r.failures.add(p.obj, p.token, p.drifted(d.Action), r.Clock.Now(), r.timing)
 	return result{Decision: d, outcome: out, begun: true}
 }
@@ -184,7 +184,7 @@ func (r *reconciler[T, D]) holdAgain(ctx context.Context, p *pass[T, D]) (bool, 
 		return true, nil
 	}
 	if controllerutil.AddFinalizer(p.obj, v1alpha1.FinalizerExternal) {
-		p.log.Info("the finalizer was removed by somebody else, and is restored")
+		p.log.Info("another client removed the finalizer; it is restored")
 	}
 	return r.rewrite(ctx, p)
 }

@@ -173,7 +173,7 @@ func (all expiries) warning(conditions *[]metav1.Condition, generation int64, no
 
 var notAfterOf = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 	Name: "keyserver_object_not_after_seconds",
-	Help: "Until when the certificate that an object declares is valid, in Unix time.",
+	Help: "Expiry time (notAfter) of the certificate that an object declares, in Unix seconds.",
 }, []string{"kind", "namespace", "name"})
 
 func init() { metrics.Registry.MustRegister(notAfterOf) }

@@ -60,7 +60,7 @@ func (r *reconciler[T, D]) connect(ctx context.Context, p *pass[T, D]) error {
 		return fmt.Errorf("read KeyServer %q: %w", name, err)
 	}
 	if !ks.DeletionTimestamp.IsZero() && !p.facts.Deleting && p.facts.Owned == "" {
-		return connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "KeyServer %q is being deleted; nothing new is made through it", name)
+		return connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "KeyServer %q is being deleted; no new external objects are created on it", name)
 	}
 	p.keyServer = ks
 	if err := r.enter(ctx, p); err != nil {

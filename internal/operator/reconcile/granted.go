@@ -34,7 +34,7 @@ func (r *reconciler[T, D]) enter(ctx context.Context, p *pass[T, D]) error {
 		return err
 	}
 	if p.facts.Owned != "" && !p.facts.Deleting {
-		return connection.NewProblem(v.Refusal.Reason, "%s; until then nothing is corrected, and what is on the key server stays and can be used", v.Refusal.Message)
+		return connection.NewProblem(v.Refusal.Reason, "%s; until then the external object stays and can be used, but is not corrected", v.Refusal.Message)
 	}
 	return v.Refusal
 }
@@ -67,8 +67,8 @@ func (f *Facts) withhold(g *v1alpha1.Grant) {
 	}
 	f.External.Hindrances = append(f.External.Hindrances, Hindrance{
 		Rule: "ungranted", When: Present, Reason: v1alpha1.ReasonAccessDenied,
-		Message: fmt.Sprintf("%s exists already, and grant %q of the KeyServer lets no object take over what exists; "+
-			"an administrator of the KeyServer sets adopt in it, or observe it with managementPolicy Observe", f.External.What, g.Name),
+		Message: fmt.Sprintf("%s exists already, and grant %q of the KeyServer does not allow adoption; "+
+			"ask an administrator of the KeyServer to set adopt in the grant, or set managementPolicy to Observe", f.External.What, g.Name),
 	})
 }
 

@@ -41,7 +41,7 @@ const (
 func BuiltIn(what string) Hindrance {
 	return Hindrance{
 		Rule: "readOnly", When: Present, Reason: v1alpha1.ReasonConflict,
-		Message: fmt.Sprintf("%s is built in and read-only; set managementPolicy to Observe, or declare one of your own under another name", what),
+		Message: fmt.Sprintf("%s is built in and read-only; set managementPolicy to Observe, or declare another name", what),
 	}
 }
 

@@ -46,7 +46,7 @@ func (i *Identity) of(ctx context.Context, live client.Reader) (types.UID, error
 		return "", nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("read namespace %s, by whose UID key servers know the cluster: %w", metav1.NamespaceSystem, err)
+		return "", fmt.Errorf("read namespace %s, whose UID identifies the cluster on key servers: %w", metav1.NamespaceSystem, err)
 	}
 	i.uid = m.UID
 	return i.uid, nil
@@ -261,7 +261,7 @@ func (r *reconciler[T, D]) disown(ctx context.Context, p *pass[T, D], id string)
 	conn := p.in.Conn
 	if conn == nil {
 		if conn, _ = r.connections.Get(p.spec.KeyServerRef.Name); conn == nil {
-			return errors.New("the key server does not answer")
+			return errors.New("the key server does not respond")
 		}
 	}
 	o := Ownership{Me: ownerOf(cluster, r.kind.Name, p.obj.GetNamespace(), p.obj.GetName())}
@@ -285,7 +285,7 @@ func (r *reconciler[T, D]) letGo(ctx context.Context, p *pass[T, D], ids ...stri
 	for _, id := range ids {
 		if err := r.disown(ctx, p, id); err != nil {
 			ctrl.LoggerFrom(ctx).Info("an owner mark stays on the key server", "id", id, "cause", err.Error())
-			remains = fmt.Sprintf("; its owner mark stays on the key server (%s), and keeps other objects from it: see docs/resources.md", connection.Plain(err))
+			remains = fmt.Sprintf("; its owner mark stays on the key server (%s) and prevents other objects from adopting it: see docs/resources.md", connection.Plain(err))
 		}
 	}
 	return remains

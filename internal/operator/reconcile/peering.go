@@ -66,7 +66,7 @@ func (p Peering) admit(ctx context.Context, namespace, name string) error {
 	ks := &v1alpha1.KeyServer{}
 	err := p.Client.Get(ctx, types.NamespacedName{Name: name}, ks)
 	if apierrors.IsNotFound(err) {
-		return connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "KeyServer %q, to which peerRef refers, does not exist", name)
+		return connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "peerRef: KeyServer %q does not exist", name)
 	}
 	if err != nil {
 		return fmt.Errorf("read KeyServer %q: %w", name, err)
@@ -89,5 +89,5 @@ func (p Peering) last(name string, why *connection.Problem) (schema.TrustInfo, e
 	if why.Passing {
 		return schema.TrustInfo{}, why
 	}
-	return schema.TrustInfo{}, connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "the peer cannot be asked: %s", why.Message)
+	return schema.TrustInfo{}, connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "peerRef: the trust info of the peer cannot be read: %s", why.Message)
 }

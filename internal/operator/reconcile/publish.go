@@ -136,7 +136,7 @@ func firstOf(failed []error) error {
 		return failed[0]
 	}
 	more := *p
-	more.Message = fmt.Sprintf("%s; and %d more like it", p.Message, len(failed)-1)
+	more.Message = fmt.Sprintf("%s; %d more publications failed", p.Message, len(failed)-1)
 	return &more
 }
 
@@ -185,7 +185,7 @@ func (r *reconciler[T, D]) withdraw(ctx context.Context, p *pass[T, D]) error {
 			return other
 		}
 		if problem != nil {
-			p.log.Info("what was published stays", "object", old.String(), "cause", problem.Message)
+			p.log.Info("a publication could not be deleted and stays in the cluster", "object", old.String(), "cause", problem.Message)
 		}
 	}
 	return nil
@@ -239,7 +239,7 @@ func (r *reconciler[T, D]) thaw(ctx context.Context, ref v1alpha1.PublishedRefer
 	if err := r.Client.Delete(ctx, have, client.Preconditions{ResourceVersion: &version}); client.IgnoreNotFound(err) != nil {
 		return unpublished(ref, err)
 	}
-	return &connection.Problem{Reason: v1alpha1.ReasonProgressing, Again: time.Second, Message: ref.String() + " was immutable, and is made anew"}
+	return &connection.Problem{Reason: v1alpha1.ReasonProgressing, Again: time.Second, Message: ref.String() + " was immutable and is created again"}
 }
 
 // vanished reports whether the publisher of something is an
@@ -307,7 +307,7 @@ func unpublished(ref v1alpha1.PublishedReference, err error) error {
 		return connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "%s is not published: its namespace is being deleted", ref)
 	case apierrors.IsForbidden(err):
 		return connection.NewProblem(v1alpha1.ReasonDependencyNotReady,
-			"%s is not published: the manager's service account may not write it; let it, as docs/install.md says under \"Namespaces\": %s", ref, err)
+			"%s is not published: the manager's service account has no permission to write it; grant it as in docs/install.md, \"Namespaces\": %s", ref, err)
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
 		return connection.NewProblem(v1alpha1.ReasonInvalidSpec, "%s is not published: %s", ref, err)
 	case apierrors.IsNotFound(err): // its namespace does not exist
@@ -318,7 +318,7 @@ func unpublished(ref v1alpha1.PublishedReference, err error) error {
 }
 
 func taken(ref v1alpha1.PublishedReference, by string) error {
-	who := "somebody else made it"
+	who := "another client created it"
 	if by != "" {
 		who = by + " publishes it"
 	}

@@ -119,7 +119,7 @@ func (r *reconciler[T, D]) carryOut(ctx context.Context, p *pass[T, D], d Decisi
 			return ctrl.Result{}, err
 		}
 		if problem != nil {
-			d = report(problem.Reason, "nothing is retired: %s", problem.Message)
+			d = report(problem.Reason, "superseded objects are not removed until the publication succeeds: %s", problem.Message)
 			d.Again = retryPublication
 		}
 	}

@@ -192,11 +192,11 @@ func notable(reason v1alpha1.Reason, deleting bool) bool {
 
 func difference(e External) string {
 	if !e.Exists {
-		return "it is gone"
+		return "it no longer exists"
 	}
 	parts := make([]string, len(e.Drift))
 	for i, d := range e.Drift {
-		parts[i] = fmt.Sprintf("%s is %q, declared is %q", d.Field, brief.Clip(d.Observed, 200), brief.Clip(d.Declared, 200))
+		parts[i] = fmt.Sprintf("%s is %q, but %q is declared", d.Field, brief.Clip(d.Observed, 200), brief.Clip(d.Declared, 200))
 	}
 	return strings.Join(parts, "; ")
 }

@@ -79,7 +79,7 @@ func Register[T Object, D any](s *Registry, a Adapter[T, D]) error {
 	k := a.Kind()
 	api, known := v1alpha1.KindNamed(k.Name)
 	if !known || !isOf[T](api.New()) {
-		return fmt.Errorf("%T is no adapter of a kind %s", a, k.Name)
+		return fmt.Errorf("%T is not an adapter of the kind %s", a, k.Name)
 	}
 	r := &reconciler[T, D]{
 		Cluster: s.Cluster, adapter: a, kind: k, api: api,

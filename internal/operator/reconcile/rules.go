@@ -98,14 +98,14 @@ func kindRemoved(f Facts) (Decision, bool) {
 	if !f.Deleting || !f.KindRemoved {
 		return Decision{}, false
 	}
-	return release("the custom resource definition is being removed; what is on the key server stays there"), true
+	return release("the custom resource definition is being removed; the external object stays on the key server"), true
 }
 
 func abandoned(f Facts) (Decision, bool) {
 	if !f.Deleting || !f.Abandoned {
 		return Decision{}, false
 	}
-	return release("abandoned as its annotation asks; what is on the key server stays there"), true
+	return release("released because of the annotation " + v1alpha1.AnnotationAbandon + "; the external object stays on the key server"), true
 }
 
 func paused(f Facts) (Decision, bool) {
@@ -132,7 +132,7 @@ func nothingToDelete(f Facts) (Decision, bool) {
 	case f.Management == v1alpha1.Observe:
 		return release("managementPolicy is Observe; nothing is deleted"), true
 	case f.Deletion == v1alpha1.RetainExternal:
-		return release("deletionPolicy is Retain; what is on the key server stays there"), true
+		return release("deletionPolicy is Retain; the external object stays on the key server"), true
 	case f.Attempted, f.removable(f.Provenance) && f.Owned != "":
 		return Decision{}, false
 	}
@@ -142,9 +142,9 @@ func nothingToDelete(f Facts) (Decision, bool) {
 		}
 	}
 	if f.Owned != "" {
-		return release("it was adopted and deletionPolicy is DeleteIfCreated; it stays on the key server"), true
+		return release("the external object was adopted and deletionPolicy is DeleteIfCreated; it stays on the key server"), true
 	}
-	return release("it owns nothing on the key server"), true
+	return release("the object owns nothing on the key server"), true
 }
 
 func obstacle(f Facts) (Decision, bool) {
@@ -168,7 +168,7 @@ func obstacle(f Facts) (Decision, bool) {
 // waits returns the message of a delayed deletion: why it waits, and how to end that.
 func waits(why string) string {
 	return "deletion waits: " + strings.TrimPrefix(why, "deletion waits: ") +
-		"; the annotation " + v1alpha1.AnnotationAbandon + " releases it and leaves what is on the key server"
+		"; to delete this object and keep the external object, set the annotation " + v1alpha1.AnnotationAbandon
 }
 
 // backoff limits writes to a key server that does not keep them. However
@@ -214,7 +214,7 @@ func inherited(f Facts) (Decision, bool) {
 	if !f.Deleting || f.Heir == "" {
 		return Decision{}, false
 	}
-	return release(f.External.What + " is also declared by " + f.Heir + ", which takes it over; it stays on the key server"), true
+	return release(f.External.What + " stays on the key server: " + f.Heir + " also declares it and takes it over"), true
 }
 
 // consequence reports what else a deletion removes, before the deletion.
@@ -269,8 +269,8 @@ func ownedByOther(f Facts) (Decision, bool) {
 		return Decision{}, false
 	}
 	return f.settle(report(v1alpha1.ReasonConflict,
-		"%s is owned by %s, and this object is %s; nothing is written until the owner lets go of it: "+
-			"delete it there with deletionPolicy Retain, or set its managementPolicy to Observe", f.External.What, f.Holder, f.Me)), true
+		"%s is owned by %s, but this object is %s; nothing is written until the owner releases it: "+
+			"delete the owner with deletionPolicy Retain, or set the owner's managementPolicy to Observe", f.External.What, f.Holder, f.Me)), true
 }
 
 // hindered reports what blocks actions on the external object.
@@ -318,7 +318,7 @@ func adoption(f Facts) (Decision, bool) {
 	switch {
 	case f.Adoption == v1alpha1.AdoptNever:
 		return f.settle(report(v1alpha1.ReasonConflict,
-			"%s exists already and adoptionPolicy is Never", f.External.What)), true
+			"%s exists already and adoptionPolicy is Never; set another adoptionPolicy to take it over", f.External.What)), true
 	case same:
 		return f.adopt(), true
 	case f.Adoption == v1alpha1.AdoptAlways:

@@ -284,10 +284,10 @@ func TestDecide(t *testing.T) {
 			reason: "a finalizer is not dropped while what it guards may still be there",
 			given: func(f *Facts) {
 				f.Deleting = true
-				f.Obstacle = connection.NewProblem(v1alpha1.ReasonKeyServerUnavailable, "KeyServer \"default\" does not answer")
+				f.Obstacle = connection.NewProblem(v1alpha1.ReasonKeyServerUnavailable, "KeyServer \"default\" does not respond")
 			},
 			want: want{"obstacle", actReport, v1alpha1.ReasonKeyServerUnavailable, "", 10 * time.Minute},
-			says: "deletion waits: KeyServer \"default\" does not answer; the annotation " + v1alpha1.AnnotationAbandon,
+			says: "deletion waits: KeyServer \"default\" does not respond; to delete this object and keep the external object, set the annotation " + v1alpha1.AnnotationAbandon,
 		},
 		"deleteCreated": {
 			reason: "what the object made it deletes",
@@ -479,7 +479,7 @@ func TestDecide(t *testing.T) {
 				f.Ownership = held("other/ns/Thing/a")
 			},
 			want: want{"ownedByOther", actReport, v1alpha1.ReasonConflict, "", 10 * time.Minute},
-			says: "owned by other/ns/Thing/a, and this object is here/ns/Thing/a",
+			says: "owned by other/ns/Thing/a, but this object is here/ns/Thing/a",
 		},
 		"ownedByOtherSince": {
 			reason: "what came to belong to somebody else is not corrected",

@@ -163,7 +163,7 @@ func (r *reconciler[T, D]) hear(ctx context.Context, n connection.Notice) {
 	enqueue := func(key, value string, want func(T) bool) {
 		found, err := r.list(ctx, client.MatchingFields{key: value})
 		if err != nil {
-			ctrl.Log.WithName("wakeup").Error(err, "objects stay asleep until their resync", "keyServer", n.KeyServer)
+			ctrl.Log.WithName("wakeup").Error(err, "objects could not be found in the cache; they notice the change at their resync", "keyServer", n.KeyServer)
 			return
 		}
 		for _, obj := range found {

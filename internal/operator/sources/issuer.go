@@ -28,10 +28,10 @@ const issuerPause = 30 * time.Second
 
 // URL returns the claim iss of the tokens.
 func (i *Issuer) URL(ctx context.Context) (string, error) {
-	const instead = "give it in spec.serviceAccount.issuer"
+	const instead = "set spec.serviceAccount.issuer"
 	if i == nil {
 		return "", connection.NewProblem(v1alpha1.ReasonDependencyNotReady,
-			"there is no cluster to ask who issues the tokens of its service accounts; %s", instead)
+			"the issuer of service account tokens is unknown, because there is no cluster; %s", instead)
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -44,7 +44,7 @@ func (i *Issuer) URL(ctx context.Context) (string, error) {
 		return "", ctx.Err()
 	case err != nil:
 		return "", &connection.Problem{Reason: v1alpha1.ReasonDependencyNotReady, Again: issuerPause,
-			Message: "the API server does not say who issues the tokens of its service accounts; " + instead + ": " + err.Error()}
+			Message: "the issuer of service account tokens cannot be read from the API server; " + instead + ": " + err.Error()}
 	}
 	i.url = url
 	return url, nil

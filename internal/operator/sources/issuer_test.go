@@ -16,7 +16,7 @@ func TestIssuerThatDoesNotAnswer(t *testing.T) {
 		issuer *Issuer
 		says   string
 	}{
-		"NoCluster": {nil, "there is no cluster to ask"},
+		"NoCluster": {nil, "there is no cluster"},
 		"Refused":   {NewIssuer(func(context.Context) (string, error) { return "", errors.New("forbidden") }), "forbidden"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -123,7 +123,7 @@ func (w *secretWatch) begin(namespace string) *secretSpace {
 		return nil
 	}
 	if len(w.spaces) >= maxSecretNamespaces {
-		w.log.Info("Secrets are not watched in one more namespace: changes there are seen at each object's resyncInterval", "namespace", namespace, "watched", len(w.spaces))
+		w.log.Info("too many namespaces have Secrets for objects: this one is not watched, so changes are noticed at each object's resyncInterval", "namespace", namespace, "watched", len(w.spaces))
 		return nil
 	}
 	ctx, end := context.WithCancel(w.ctx)
@@ -141,7 +141,7 @@ func (w *secretWatch) begin(namespace string) *secretSpace {
 	if err == nil {
 		err = space.informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
 			if space.failed(err) {
-				w.log.Info("Secrets cannot be watched; it is tried again", "namespace", namespace, "cause", err.Error())
+				w.log.Info("Secrets cannot be watched; the manager tries again", "namespace", namespace, "cause", err.Error())
 			}
 		})
 	}

@@ -157,8 +157,8 @@ func (s *Reader) unread(src Ref, err error) error {
 	}
 	s.forget(src)
 	p := connection.NewProblem(v1alpha1.ReasonDependencyNotReady,
-		"%s cannot be read: the manager has no right to read Secrets in namespace %q; there an administrator binds the ClusterRole keyserver-manager-namespace "+
-			"to the manager's service account with a RoleBinding, as docs/install.md says under \"Namespaces\"", src, src.Namespace)
+		"%s cannot be read: the manager has no permission to read Secrets in namespace %q; there, bind the ClusterRole keyserver-manager-namespace "+
+			"to the manager's service account with a RoleBinding (docs/install.md, \"Namespaces\")", src, src.Namespace)
 	p.Again = retryForbidden
 	return p
 }

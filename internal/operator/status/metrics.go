@@ -17,20 +17,20 @@ var (
 	// TimeToVerified observes how long objects were not verified, in seconds.
 	TimeToVerified = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "keyserver_time_to_verified_seconds",
-		Help:    "Time from an object becoming unready, or being created, to its being verified.",
+		Help:    "Time from the creation of an object, or from its loss of Ready, to its verification.",
 		Buckets: []float64{0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800},
 	}, []string{"kind"})
 
 	// DriftFound counts differences caused by outside changes.
 	DriftFound = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "keyserver_drift_found_total",
-		Help: "Objects found to differ from the key server after they had been verified.",
+		Help: "Outside changes found: verified objects that no longer agreed with the key server.",
 	}, []string{"kind"})
 
 	// DriftRepaired counts the differences that were corrected.
 	DriftRepaired = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "keyserver_drift_repaired_total",
-		Help: "Such differences corrected and verified.",
+		Help: "Outside changes that were corrected and verified.",
 	}, []string{"kind"})
 )
 

@@ -47,13 +47,13 @@ func (a Authority) NeedLeaderElection() bool { return false }
 func (a Authority) Publish(ctx context.Context) error {
 	content, err := readBounded(a.File)
 	if errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("%s is not there yet: the key server writes it when it starts", a.File)
+		return fmt.Errorf("%s does not exist yet: the key server writes it when it starts", a.File)
 	}
 	if err != nil {
 		return err
 	}
 	if bytes.Contains(content, []byte("PRIVATE KEY")) {
-		return fmt.Errorf("%s holds a private key, which is not published", a.File)
+		return fmt.Errorf("%s contains a private key and is not published; name the file of the CA certificate", a.File)
 	}
 	if _, err := certtext.Certificates(content); err != nil {
 		return fmt.Errorf("%s %w", a.File, err)

@@ -28,7 +28,7 @@ func TestAuthorityRefuses(t *testing.T) {
 		"no file yet":                   {"", empty, "writes it when it starts"},
 		"half a file":                   {"-----BEGIN CERTIFICATE-----\nMIIB", empty, "line 1: the block has no END line"},
 		"a private key":                 {"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n" + certificate, empty, "not published"},
-		"far too much":                  {strings.Repeat("x", maxBytes+1), empty, "more than"},
+		"far too much":                  {strings.Repeat("x", maxBytes+1), empty, "exceeds"},
 		"a ConfigMap that is not there": {certificate, nil, "apply the manifests of the installation again"},
 	} {
 		t.Run(name, func(t *testing.T) {

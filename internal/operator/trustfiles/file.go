@@ -50,7 +50,7 @@ func readBounded(path string) ([]byte, error) {
 	defer func() { _ = file.Close() }() // only read: no data can be lost
 	content, err := io.ReadAll(io.LimitReader(file, maxBytes+1))
 	if err == nil && len(content) > maxBytes {
-		return nil, fmt.Errorf("%s holds more than %d bytes", path, maxBytes)
+		return nil, fmt.Errorf("%s exceeds %d bytes", path, maxBytes)
 	}
 	return content, err
 }

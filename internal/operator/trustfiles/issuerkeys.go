@@ -27,7 +27,7 @@ func FromCluster(c rest.Interface) Document {
 	return func(ctx context.Context, path string) ([]byte, error) {
 		body, err := c.Get().AbsPath(path).SetHeader("Accept", "application/jwk-set+json, application/json").DoRaw(ctx)
 		if err == nil && len(body) > maxBytes {
-			return nil, fmt.Errorf("the answer has more than %d bytes", maxBytes)
+			return nil, fmt.Errorf("the response exceeds %d bytes", maxBytes)
 		}
 		return body, err
 	}
@@ -45,7 +45,7 @@ type IssuerKeys struct {
 
 // Start implements manager.Runnable.
 func (k IssuerKeys) Start(ctx context.Context) error {
-	loop{what: "keep the cluster's issuer keys", each: k.Each, logger: k.Logger, step: k.Refresh}.run(ctx)
+	loop{what: "update the cluster's issuer keys", each: k.Each, logger: k.Logger, step: k.Refresh}.run(ctx)
 	return nil
 }
 
@@ -61,7 +61,7 @@ func (k IssuerKeys) Refresh(ctx context.Context) error {
 	}
 	keys, err := publicKeys(answer)
 	if err != nil {
-		return fmt.Errorf("%s of the cluster: %w", keysPath, err)
+		return fmt.Errorf("%s of the cluster %w", keysPath, err)
 	}
 	changed, err := replace(k.File, keys)
 	if err != nil {
@@ -82,7 +82,7 @@ func (k IssuerKeys) checkIssuer(ctx context.Context) error {
 		return err
 	}
 	if issuer != k.Issuer {
-		return fmt.Errorf("the cluster's issuer is %q, but --oidc-issuer is %q: service accounts cannot log in until both containers are given the former", issuer, k.Issuer)
+		return fmt.Errorf("--oidc-issuer: %q is not the issuer of the cluster, so service accounts cannot log in; set it to %q in both containers", k.Issuer, issuer)
 	}
 	return nil
 }
@@ -109,7 +109,7 @@ func publicKeys(answer []byte) ([]byte, error) {
 		Keys []json.RawMessage `json:"keys"`
 	}
 	if err := json.Unmarshal(answer, &set); err != nil {
-		return nil, fmt.Errorf("not a JWK set: %w", err)
+		return nil, fmt.Errorf("is not a JWK set: %w", err)
 	}
 	var kept jose.JSONWebKeySet
 	for _, raw := range set.Keys {
@@ -119,7 +119,7 @@ func publicKeys(answer []byte) ([]byte, error) {
 		}
 	}
 	if len(kept.Keys) == 0 {
-		return nil, errors.New("holds no public key that can be used")
+		return nil, errors.New("has no usable public key")
 	}
 	content, err := json.Marshal(kept)
 	return append(content, '\n'), err

@@ -63,10 +63,10 @@ func TestIssuerKeysRefuses(t *testing.T) {
 	}{
 		"no answer":         {cluster{err: errors.New("connection refused")}, "connection refused"},
 		"not JSON":          {cluster{keys: "<html>"}, "not a JWK set"},
-		"no keys":           {cluster{keys: `{"keys":[]}`}, "no public key"},
-		"an unknown type":   {cluster{keys: `{"keys":[{"kty":"XYZ","kid":"a"}]}`}, "no public key"},
-		"a private key":     {cluster{keys: jwks(t, jose.JSONWebKey{Key: private, KeyID: "one"})}, "no public key"},
-		"a symmetric key":   {cluster{keys: jwks(t, jose.JSONWebKey{Key: []byte("secret"), KeyID: "one"})}, "no public key"},
+		"no keys":           {cluster{keys: `{"keys":[]}`}, "no usable public key"},
+		"an unknown type":   {cluster{keys: `{"keys":[{"kty":"XYZ","kid":"a"}]}`}, "no usable public key"},
+		"a private key":     {cluster{keys: jwks(t, jose.JSONWebKey{Key: private, KeyID: "one"})}, "no usable public key"},
+		"a symmetric key":   {cluster{keys: jwks(t, jose.JSONWebKey{Key: []byte("secret"), KeyID: "one"})}, "no usable public key"},
 		"keys of no object": {cluster{keys: `[]`}, "not a JWK set"},
 	} {
 		t.Run(name, func(t *testing.T) {
