@@ -228,7 +228,7 @@ var _ = Describe("Key", func() {
 			apply(ctx, other, beUnready(v1alpha1.ReasonConflict, "spec.algorithm: declared is AES-256, but key lineage "+line.String()+" has HMAC-SHA384"))
 			remove(ctx, other)
 			exported := s.key(taking(line), func(o *v1alpha1.Key) { o.Spec.Exportable = true })
-			apply(ctx, exported, beUnready(v1alpha1.ReasonConflict, "spec.exportable is true"))
+			apply(ctx, exported, beUnready(v1alpha1.ReasonConflict, "spec.exportable: declared is true"))
 			remove(ctx, exported)
 			_, err = s.admin().SetOwner(ctx, schema.SetOwnerRequest{OwnedObject: schema.OwnedObject{Kind: "key", ID: read(schema.ParseHexID, idOfLink(line.String()))}, Owner: "somebody"})
 			Expect(err).NotTo(HaveOccurred())
@@ -255,7 +255,7 @@ var _ = Describe("Key", func() {
 			Expect(kube.Delete(ctx, obj)).To(Succeed())
 			Eventually(readiness(ctx, obj)).Should(And(
 				beUnready(v1alpha1.ReasonAccessDenied, "APPROVAL_REQUIRED: destroying a key takes the approval of another principal"),
-				beUnready(v1alpha1.ReasonAccessDenied, "ask an owner of the key to request the approval, or set deletionPolicy to Retain"),
+				beUnready(v1alpha1.ReasonAccessDenied, "ask an owner of the key to request the approval of POST /api/keys/destroy, or set deletionPolicy to Retain"),
 			))
 			Expect(s.states(ctx, obj.Status.Lineage)()).To(Equal([]string{stateEnabled}))
 			edit(ctx, obj, func(o *v1alpha1.Key) { o.Spec.DeletionPolicy = v1alpha1.RetainExternal })

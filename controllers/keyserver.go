@@ -213,7 +213,7 @@ func (r *keyServerReconciler) credential(ctx context.Context, c v1alpha1.Adminis
 	if account := c.ServiceAccount; account != nil {
 		if e.TokenFile = r.tokenFiles[account.Audience]; e.TokenFile == "" {
 			return e, nil, connection.NewProblem(v1alpha1.ReasonDependencyNotReady,
-				"spec.credentials.administrator.serviceAccount.audience: the manager has no token for the audience %q; mount a service account token and set the manager's flag --token-file to its file", account.Audience)
+				"spec.credentials.administrator.serviceAccount.audience: the manager has no token for the audience %q; mount a service account token and name it with the manager's flag --token-file AUDIENCE=FILE", account.Audience)
 		}
 		e.Credential = fmt.Sprintf("the manager's service account token for the audience %q", account.Audience)
 		return e, []string{"token", account.Audience, e.TokenFile}, nil

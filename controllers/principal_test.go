@@ -198,7 +198,7 @@ var _ = Describe("Principal", func() {
 			})
 			Expect(err).NotTo(HaveOccurred())
 			obj := shown.principalOf(ofAccount(account))
-			apply(ctx, obj, beUnready(v1alpha1.ReasonConflict, "may belong to a principal of another name: give that in spec.principalName"))
+			apply(ctx, obj, beUnready(v1alpha1.ReasonConflict, "may belong to a principal with another name: set spec.principalName to that name"))
 			remove(ctx, obj)
 		})
 

@@ -111,7 +111,7 @@ var _ = Describe("TrustedServer", func() {
 			edit(ctx, obj, func(o *v1alpha1.TrustedServer) {
 				o.Spec.TrustBlob.Inline, o.Spec.AdoptionPolicy = &moved, v1alpha1.AdoptAlways
 			})
-			Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonConflict, "another trustBlob.port"))
+			Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonConflict, "a different trustBlob.port"))
 			Expect(readiness(ctx, obj)().Message).To(ContainSubstring("with replace, which keeps the access of its principals"))
 			Expect(obj.Status.Drift).To(HaveLen(1))
 			Consistently(func() int { return *shown.peers(ctx)[p.system].Port }).ShouldNot(Equal(9999))

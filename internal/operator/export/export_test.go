@@ -165,7 +165,7 @@ func TestLeftOut(t *testing.T) {
 		"RoleOperation": {from: stranger{roles: []schema.Role{{ID: one, Name: "a", Operations: []schema.HexID{{0xab}}}}}, has: "- ab00000000000000"},
 		"OddTemplate":   {from: within(template("a\tb"), "/a/"), left: []string{"^left out: .* spec.templateName"}},
 		"SplitSecond":   {from: template("a", late), left: []string{"^left out: .* is not a whole second"}},
-		"EvilName":      {from: called("a\x1b[2J", template("a", splitEvil)), left: []string{`^left out: .* member "group/a\\x1b\[2J" is no time`}},
+		"EvilName":      {from: called("a\x1b[2J", template("a", splitEvil)), left: []string{`^left out: .* member "group/a\\x1b\[2J" is not a whole second`}},
 		"Year10000":     {from: template("a", beyond), left: []string{"^left out: .* up to the year 9999"}},
 		"FullTemplate":  {from: template("a", full...), has: `principal: id/7/510\n`, not: "id/1/"},
 		"OddMember":     {from: template("a", oddlyNamed, member), has: "- principal: id/1/1\n(.|\n)*- principal: id/1/360287970189639680\n"},

@@ -82,7 +82,7 @@ func Judge(ctx context.Context, cluster client.Reader, ks *v1alpha1.KeyServer, n
 	case v.Grant != nil:
 	case nearest != nil:
 		v.Refusal = connection.NewProblem(v1alpha1.ReasonAccessDenied,
-			"no grant of KeyServer %q covers this object: the nearest grant, %q, lacks %s; ask an administrator of the KeyServer to extend it in spec.grants", ks.Name, nearest.grant, nearest)
+			"no grant of KeyServer %q covers this object: grant %q, the nearest, lacks %s; ask an administrator of the KeyServer to extend it in spec.grants", ks.Name, nearest.grant, nearest)
 	default:
 		v.Refusal = connection.NewProblem(v1alpha1.ReasonAccessDenied,
 			"KeyServer %q has no grant for namespace %q; ask an administrator of the KeyServer to add one to spec.grants", ks.Name, namespace)

@@ -205,7 +205,7 @@ func TestReadIsInterrupted(t *testing.T) {
 	}
 	// In a directory, a pipe is not a manifest.
 	_, err := Read(t.Context(), []string{filepath.Dir(pipe)}, nil)
-	if err == nil || !strings.Contains(err.Error(), "pipe.yaml is no file") {
+	if err == nil || !strings.Contains(err.Error(), "pipe.yaml is not a regular file") {
 		t.Errorf("got %v", err)
 	}
 	// After a cancellation no more documents are parsed.
