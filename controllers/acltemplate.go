@@ -243,7 +243,7 @@ func (a aclTemplateAdapter) fill(ctx context.Context, c *connection.Connection, 
 	if err := enroll(ctx, c, want, id); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("the re-read template has exactly the declared %s", plural(len(want.members), "member")), place(ctx, c, want.paths, id)
+	return fmt.Sprintf("the second read shows exactly the declared %s", plural(len(want.members), "member")), place(ctx, c, want.paths, id)
 }
 
 // Delete implements reconcile.Adapter. It deletes directories

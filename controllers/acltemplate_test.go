@@ -198,7 +198,7 @@ var _ = Describe("ACLTemplate", func() {
 		limited := v1alpha1.ACLTemplateMember{Principal: "group/" + readers.Name, Rights: []v1alpha1.Right{"READ"}, MaxUsage: &limit, StartTime: &start}
 		obj := shown.aclTemplate("Life", members(limited, member(fmt.Sprintf("id/%d/%s", writers.SystemID, writers.PrincipalID), "WRITE")),
 			func(o *v1alpha1.ACLTemplate) { o.Spec.Directories = []string{"/life", "/life/after/"} })
-		apply(ctx, obj, beReady("created: the re-read template has exactly the declared 2 members"))
+		apply(ctx, obj, beReady("created: the second read shows exactly the declared 2 members"))
 		whole := map[string]string{testserver.AdminName: owner, readers.Name: "READ; maxUsage 0; from 2027-01-01T00:00:00Z", writers.Name: "READ, WRITE"}
 		Expect(shown.memberships(ctx, "Life")()).To(Equal(whole))
 		Expect(shown.paths(ctx, "Life")()).To(ConsistOf("/life/", "/life/after/"))

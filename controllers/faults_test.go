@@ -128,7 +128,7 @@ var _ = Describe("a key server that", func() {
 			return real.AddTrustedCA(ctx, schema.AddTrustedCARequest{Certificate: newCA().der})
 		})
 		obj := s.trustedCA(newCA())
-		apply(ctx, obj, beUnready(v1alpha1.ReasonNotVerified, "the re-read certificate differs from the one that was sent"))
+		apply(ctx, obj, beUnready(v1alpha1.ReasonNotVerified, "another certificate than the one that was sent"))
 	})
 
 	It("loses its reply after the write took effect keeps what was created ours", func(ctx context.Context) {

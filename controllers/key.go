@@ -305,7 +305,7 @@ func (keyAdapter) fill(ctx context.Context, c *connection.Connection, want decla
 		}
 		newest.Rotation = saved.Rotation
 	}
-	out.Evidence = "re-read: " + evidence(want, line)
+	out.Evidence = "the second read shows that " + evidence(want, line)
 	return out, nil
 }
 

@@ -379,7 +379,7 @@ func (principalAdapter) Update(ctx context.Context, c *connection.Connection, wa
 }
 
 func evidenceOf(want declaredPrincipal, held schema.Principal) string {
-	says := fmt.Sprintf("the re-read principal is %q with %s and %s", held.Name, plural(len(held.RoleIDs), "role"), plural(len(held.GroupIDs), "group"))
+	says := fmt.Sprintf("the second read shows %q with %s and %s", held.Name, plural(len(held.RoleIDs), "role"), plural(len(held.GroupIDs), "group"))
 	if want.leaf != nil && want.leaf.cert != nil {
 		says += "; its certificate is valid until " + want.leaf.cert.NotAfter.UTC().Format(time.RFC3339)
 	}

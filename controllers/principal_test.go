@@ -292,7 +292,7 @@ var _ = Describe("Principal", func() {
 		obj := shown.principalOf(ofAccount(account), holding("Encryptor"), func(o *v1alpha1.Principal) {
 			o.Spec.ServiceAccount.Issuer, o.Spec.ServiceAccount.Audiences = nil, []string{"second", "first"}
 		})
-		apply(ctx, obj, beReady(`created: the re-read principal is "`+subjectOf(account)+`" with 1 role and 0 groups`))
+		apply(ctx, obj, beReady(`created: the second read shows "`+subjectOf(account)+`" with 1 role and 0 groups`))
 		held := shown.held(ctx, "xauth", subjectOf(account))
 		over, err := rest.HTTPClientFor(restConfig)
 		Expect(err).NotTo(HaveOccurred())

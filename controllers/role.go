@@ -240,7 +240,7 @@ func roleSaved(c *connection.Connection, saved schema.RoleSaved, err error) (rec
 	roles.Of(c).Put(*saved.Role)
 	return reconcile.Outcome{
 		ID:       saved.Role.ID.String(),
-		Evidence: fmt.Sprintf("the re-read role is %q with %s", saved.Role.Name, plural(len(saved.Role.Operations), "operation")),
+		Evidence: fmt.Sprintf("the second read shows %q with %s", saved.Role.Name, plural(len(saved.Role.Operations), "operation")),
 	}, nil
 }
 

@@ -144,7 +144,7 @@ var _ = Describe("Role", func() {
 
 	It("is created, edited, renamed, repaired and deleted", func(ctx context.Context) {
 		obj := shown.role("Signer", []string{"HMAC Data", "Authorize Key", shown.operation(ctx, "HMAC Data").String()})
-		apply(ctx, obj, beReady(`created: the re-read role is "Signer" with 2 operations`))
+		apply(ctx, obj, beReady(`created: the second read shows "Signer" with 2 operations`))
 		Expect(grants(ctx, "Signer")()).To(ConsistOf(ops(ctx, "HMAC Data", "Authorize Key")))
 		Expect(obj.Status.OperationCount).To(HaveValue(BeEquivalentTo(2)))
 		id := obj.Status.RoleID

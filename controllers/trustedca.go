@@ -240,7 +240,7 @@ func (trustedCAAdapter) Create(ctx context.Context, c *connection.Connection, wa
 	}
 	row := schema.TrustedCA{Certificate: *added.TrustedCA}
 	if hash := fingerprintOf(row.Certificate); hash != "" && hash != want.fingerprint {
-		return reconcile.Outcome{}, connection.NewProblem(v1alpha1.ReasonNotVerified, "the re-read certificate differs from the one that was sent")
+		return reconcile.Outcome{}, connection.NewProblem(v1alpha1.ReasonNotVerified, "the second read shows another certificate than the one that was sent")
 	}
 	if row.CertHash == nil {
 		hash := schema.Base64(mustHex(want.fingerprint))
@@ -269,7 +269,7 @@ func (trustedCAAdapter) Update(ctx context.Context, c *connection.Connection, wa
 		return reconcile.Outcome{}, errors.New("a certificate cannot be updated")
 	}
 	done, err := want.revocation.enforce(ctx, c, todo)
-	return reconcile.Outcome{ID: seen.ID, Evidence: "re-read: " + done.evidence(), Noted: done}, err
+	return reconcile.Outcome{ID: seen.ID, Evidence: "the second read shows " + done.evidence(), Noted: done}, err
 }
 
 // Delete implements reconcile.Adapter.

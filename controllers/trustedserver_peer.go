@@ -123,7 +123,7 @@ func (d *declaredPeer) registered(c *connection.Connection, saved schema.Trusted
 		return s.SystemID != nil && *s.SystemID == d.system
 	})
 	if i < 0 {
-		return reconcile.Outcome{}, connection.NewProblem(v1alpha1.ReasonNotVerified, "the re-read list of peers does not have the system id that was sent")
+		return reconcile.Outcome{}, connection.NewProblem(v1alpha1.ReasonNotVerified, "the second read does not show the system id that was sent")
 	}
 	trustedServers.Of(c).Put(d.embodied(saved.TrustedServers[i]))
 	return reconcile.Outcome{ID: systemKey(d.system), Evidence: because(saved.Detail, saved.ACLSideEffect)}, nil
