@@ -46,10 +46,10 @@ type Verdict struct {
 func Evaluate(acl keyserver.ACL, who Subject, want keyserver.Rights, now time.Time) Verdict {
 	for _, e := range acl.Entries {
 		if e.Rights&(keyserver.MandatoryGroup|keyserver.HostMatrix) != 0 && !who.Is(e.Principal) {
-			return Verdict{Why: "the list demands membership of a group that the caller is not in", By: e, Demanded: true}
+			return Verdict{Why: "the ACL requires membership in a group that the caller is not in", By: e, Demanded: true}
 		}
 	}
-	verdict := Verdict{Why: "the list has no entry that gives the caller this right"}
+	verdict := Verdict{Why: "no ACL entry grants the caller this right"}
 	for _, e := range acl.Entries {
 		if !who.Is(e.Principal) || !e.Rights.Widen().Has(want) {
 			continue

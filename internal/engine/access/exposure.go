@@ -23,7 +23,7 @@ func Exposed(rows []keyserver.PrincipalTrust, who Subject, peer keyserver.System
 			return Verdict{Allowed: true}
 		}
 	}
-	return Verdict{Why: "is not exposed to that peer, nor is a group it is in"}
+	return Verdict{Why: "is not exposed to that peer, and neither is any of its groups"}
 }
 
 // Admitted decides whether this key server accepts a request of a peer for one of the
@@ -32,7 +32,7 @@ func Exposed(rows []keyserver.PrincipalTrust, who Subject, peer keyserver.System
 // principal for that peer denies the request; otherwise the key's ACL decides.
 func Admitted(rows []keyserver.PrincipalTrust, foreign keyserver.PrincipalRef) Verdict {
 	if row, ok := trustOf(rows, foreign.ID, foreign.System); ok && row.Flag == keyserver.Restrict {
-		return Verdict{Why: "the peer's principal, or a group of the peer that it is in, is restricted here"}
+		return Verdict{Why: "a principal trust restricts the principal, its delegate or one of its groups on this key server"}
 	}
 	return Verdict{Allowed: true}
 }

@@ -89,7 +89,7 @@ func unapproved(policy approval.Policy, by keyserver.Caller, operation string) (
 // brokenGlass logs and audits that --break-glass allows an operation without an approval that
 // it needs, or that may give a duty without an approval.
 func (g *Gate) brokenGlass(ctx context.Context, r Request) error {
-	g.Logger.ErrorContext(ctx, "an operation is done without the approval that it takes, because of --break-glass; start without the flag as soon as it is over",
+	g.Logger.ErrorContext(ctx, "an operation runs without its required approval because of --break-glass; restart without the flag when the emergency is over",
 		"operation", r.Op.Key, "object", r.Object, "principal", r.By.Principal.String(), "requestId", r.By.RequestID)
 	row := r.row(keyserver.Allowed, "")
 	row.Operation, row.Object = keyserver.AuditBreakGlass, r.Op.Key+" "+r.Object

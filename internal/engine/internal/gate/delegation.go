@@ -45,17 +45,17 @@ func (g *Gate) delegationInForce(ctx context.Context, by keyserver.Caller) error
 	actor, err := g.CachedPrincipal(ctx, by.Actor.ID)
 	switch {
 	case errors.Is(err, sqlstore.ErrNotFound):
-		return fault.New(fault.SessionNotFound, "the principal that acts in the session no longer exists").Audited(fault.ReasonPrincipalDisabled)
+		return fault.New(fault.SessionNotFound, "the delegate of the session no longer exists").Audited(fault.ReasonPrincipalDisabled)
 	case err != nil:
 		return err
 	case actor.Flags.Disabled():
-		return fault.New(fault.PrincipalOff, "principal %s, which acts in the session, is disabled", actor.Name).Audited(fault.ReasonPrincipalDisabled)
+		return fault.New(fault.PrincipalOff, "the delegate %s of the session is disabled", actor.Name).Audited(fault.ReasonPrincipalDisabled)
 	}
 	why, err := g.DelegatorUnfit(ctx, by.Principal.ID, by.Actor.ID)
 	if err != nil || why == "" {
 		return err
 	}
-	return fault.New(fault.DelegatorRefused, "the delegator %s %s; an administrator has to restore it", by.Name, why).Audited(fault.ReasonDelegator)
+	return fault.New(fault.DelegatorRefused, "the delegator %s %s; ask an administrator", by.Name, why).Audited(fault.ReasonDelegator)
 }
 
 // DelegatorUnfit returns why a delegate cannot act for a principal, or "" if it can. It fails
@@ -72,7 +72,7 @@ func (g *Gate) DelegatorUnfit(ctx context.Context, id, actor keyserver.ID) (why 
 	case !p.Flags.Delegation():
 		return "does not have the delegation flag", nil
 	case len(p.Delegates) > 0 && !slices.Contains(p.Delegates, actor):
-		return "names delegates, and whoever acts in the session is none of them", nil
+		return "has a list of delegates that does not include the delegate of the session", nil
 	case p.Type != keyserver.CertificatePrincipal:
 		return "", nil
 	}
@@ -80,7 +80,7 @@ func (g *Gate) DelegatorUnfit(ctx context.Context, id, actor keyserver.ID) (why 
 	if err != nil {
 		return "", err
 	}
-	why = "has no current certificate enrolled"
+	why = "has no enrolled certificate that is valid now"
 	for _, c := range enrolled {
 		if !c.ValidAt(g.Clock()) {
 			continue
@@ -88,7 +88,7 @@ func (g *Gate) DelegatorUnfit(ctx context.Context, id, actor keyserver.ID) (why 
 		if good, err := g.vouched(ctx, c); good || err != nil {
 			return "", err
 		}
-		why = "has no certificate of a trusted CA that the policy for that CA lets pass"
+		why = "has no certificate of a trusted CA that the revocation policy of the CA accepts"
 	}
 	return why, nil
 }

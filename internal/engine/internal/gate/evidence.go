@@ -81,7 +81,7 @@ func (g *Gate) certificateInForce(ctx context.Context, by keyserver.Caller) erro
 		return fault.New(fault.SessionExpired, "the session's certificate was renewed; log in with the new one").
 			Audited(fault.ReasonCertificateEnded)
 	case !c.ValidAt(now):
-		return fault.New(fault.SessionExpired, "the session's certificate is outside its dates; log in with another one").
+		return fault.New(fault.SessionExpired, "the session's certificate is expired or not yet valid; log in with another one").
 			Audited(fault.ReasonCertificateEnded)
 	}
 	verdict := g.notRevoked(ctx, c)

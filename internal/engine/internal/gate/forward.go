@@ -65,7 +65,7 @@ func (g *Gate) Consult(ctx context.Context, r Request, to keyserver.SystemID, ab
 // withheld returns the error for a response of a peer whose row here is not durable.
 func withheld(lost error) error {
 	if f := fault.As(lost); f != nil && f.Code == fault.AuditUnavailable {
-		return fault.Temporary(f.Code, f.Scope, f.RetryAfter, "no audit row could be written here, so the answer of the peer is withheld; try again").Because(lost)
+		return fault.Temporary(f.Code, f.Scope, f.RetryAfter, "this key server could not write the audit row, so it withholds the response of the peer; try again").Because(lost)
 	}
 	return lost
 }
@@ -76,7 +76,7 @@ func withheld(lost error) error {
 func (g *Gate) sends(by keyserver.Caller, to keyserver.SystemID, absent fault.Code, peer *keyserver.TrustedServer, as *keyserver.Caller) Check {
 	return func(ctx context.Context, who access.Subject) (err error) {
 		if by.Peer != nil {
-			return fault.New(fault.InvalidArgument, "the object belongs to the system id %d; what a peer asks for is not forwarded again", to).
+			return fault.New(fault.InvalidArgument, "the object belongs to the system id %d; a request of a peer is not forwarded again", to).
 				Audited(fault.ReasonNotForwarded)
 		}
 		*peer, err = g.CachedPeer(ctx, to)
@@ -98,7 +98,7 @@ func (g *Gate) sends(by keyserver.Caller, to keyserver.SystemID, absent fault.Co
 			if err != nil {
 				return err
 			}
-			if err := g.Step(keyserver.StepExposure, g.mayTell(ctx, actor, to, "the principal that acts in the session")); err != nil {
+			if err := g.Step(keyserver.StepExposure, g.mayTell(ctx, actor, to, "the delegate of the session")); err != nil {
 				return err
 			}
 		}

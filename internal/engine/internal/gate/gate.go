@@ -278,7 +278,7 @@ func lent(r Request) error {
 	if r.By.Actor.ID.IsZero() || r.Op.Lent() {
 		return nil
 	}
-	return fault.New(fault.AccessDenied, "%s is not lent: a session that acts for another is good for the use of keys alone; use a session of your own", r.Op.Name).
+	return fault.New(fault.AccessDenied, "operation %q is not allowed in a delegated session, which may only use keys; log in as yourself", r.Op.Name).
 		Audited(fault.ReasonNotLent)
 }
 
@@ -297,14 +297,14 @@ func coversOperation(r Request) error {
 	if r.By.CoversOperation(r.Op) {
 		return nil
 	}
-	return fault.New(fault.NotInScope, "the scoped credential is not good for %s; have one made that names the operation, if it may be named", r.Op.Name).
+	return fault.New(fault.NotInScope, "the scoped credential does not allow operation %q; use a session, or create a scoped credential for this operation if possible", r.Op.Name).
 		Audited(fault.ReasonNotInScope)
 }
 
 // coversKey refuses a key that the scoped credential of the caller does not name.
 func coversKey(r Request) error {
 	if r.By.Scope != nil && !slices.Contains(r.By.Scope, r.Link) {
-		return fault.New(fault.NotInScope, "the scoped credential does not cover this; it is good for the keys that it names and for nothing else").
+		return fault.New(fault.NotInScope, "the scoped credential does not cover this object; it covers only the keys that it names").
 			Audited(fault.ReasonNotInScope)
 	}
 	return nil
@@ -321,7 +321,7 @@ func (g *Gate) AlsoGranted(by keyserver.Caller, op keyserver.Operation) Check {
 		if err != nil || granted {
 			return err
 		}
-		return fault.New(fault.AccessDenied, "no role of %s grants %s, which this takes as well", by.Name, op.Name).Audited(fault.ReasonRoleDenied)
+		return fault.New(fault.AccessDenied, "no role of %s grants %s, which this request also needs", by.Name, op.Name).Audited(fault.ReasonRoleDenied)
 	}
 }
 

@@ -27,7 +27,7 @@ func (g *Gate) admitPeer(ctx context.Context, r Request) (access.Subject, error)
 	}
 	err = g.guarded(ctx, r)
 	if fault.CodeOf(err) == fault.ApprovalRequired { // requests of another key server are never approved
-		err = fault.New(fault.AccessDenied, "%s takes an approval, and is not done for peers", r.Op.Name).Audited(fault.ReasonApprovalRequired)
+		err = fault.New(fault.AccessDenied, "operation %q needs an approval, so peers cannot request it", r.Op.Name).Audited(fault.ReasonApprovalRequired)
 	}
 	return who, err
 }
@@ -37,7 +37,7 @@ func (g *Gate) admitPeer(ctx context.Context, r Request) (access.Subject, error)
 func (g *Gate) peerSubject(ctx context.Context, r Request) (access.Subject, error) {
 	from := r.By.Peer.System
 	if !r.Op.Forwarded() {
-		return access.Subject{}, fault.New(fault.AccessDenied, "%s is not done for peers", r.Op.Name).Audited(fault.ReasonNotForwarded)
+		return access.Subject{}, fault.New(fault.AccessDenied, "operation %q is not available to peers", r.Op.Name).Audited(fault.ReasonNotForwarded)
 	}
 	peer, err := g.peerInForce(ctx, from)
 	if err != nil {
@@ -46,7 +46,7 @@ func (g *Gate) peerSubject(ctx context.Context, r Request) (access.Subject, erro
 	who := access.Subject{Principal: r.By.Principal, Groups: r.By.Peer.Groups}
 	if who.Principal == (keyserver.PrincipalRef{System: g.System, ID: peer.Transport}) { // a request of the peer itself
 		if r.Op.ID != keyserver.OpLookupPrincipals.ID || len(who.Groups) > 0 {
-			return access.Subject{}, fault.New(fault.AccessDenied, "%s is done for a principal of the peer, not for the peer", r.Op.Name).
+			return access.Subject{}, fault.New(fault.AccessDenied, "operation %q is available to a principal of the peer, not to the peer itself", r.Op.Name).
 				Audited(fault.ReasonNotForwarded)
 		}
 		return who, nil
@@ -56,7 +56,7 @@ func (g *Gate) peerSubject(ctx context.Context, r Request) (access.Subject, erro
 		named = append(named, r.By.Actor)
 	}
 	if slices.ContainsFunc(slices.Concat(named, who.Groups), func(p keyserver.PrincipalRef) bool { return p.System != from }) {
-		return access.Subject{}, fault.New(fault.AccessDenied, "the peer %d speaks for the principals of another key server", from).
+		return access.Subject{}, fault.New(fault.AccessDenied, "the peer %d sent a request for a principal of another key server; it may only send requests for its own", from).
 			Audited(fault.ReasonNotForwarded)
 	}
 	// A restriction of a group denies its members, too. Only the peer knows the groups of a principal.
@@ -84,7 +84,7 @@ func (g *Gate) peerInForce(ctx context.Context, system keyserver.SystemID) (keys
 		}
 	}
 	if errors.Is(err, sqlstore.ErrNotFound) {
-		return peer, fault.New(fault.AccessDenied, "the key server %d is no registered peer", system).Audited(fault.ReasonNotForwarded)
+		return peer, fault.New(fault.AccessDenied, "the key server %d is not a registered peer", system).Audited(fault.ReasonNotForwarded)
 	}
 	return peer, err
 }
@@ -101,7 +101,7 @@ func (g *Gate) Once(ctx context.Context, by keyserver.Caller, tx *sqlstore.Tx, e
 	case err != nil:
 		return false, err
 	case known && by.Peer.Single:
-		return false, fault.New(fault.InvalidArgument, "the call has the key of one that took effect before, and is none that is repeated").
+		return false, fault.New(fault.InvalidArgument, "a call with the same call key already took effect, and a streamed call must not be repeated").
 			Audited(fault.ReasonInvalidArgument)
 	case known:
 		return true, nil

@@ -47,5 +47,5 @@ func (g *Gate) restrained(by keyserver.Caller, n int) error {
 		return nil
 	}
 	return fault.Temporary(fault.Overloaded, fault.ScopeSession, wait,
-		"the principal was refused more than %d operations and then %d a second; stop requests that are refused, and try again", refusalsAtOnce, refusalsPerSecond)
+		"too many operations of the principal were refused (limit %d, then %d per second); stop requests that are refused, and try again", refusalsAtOnce, refusalsPerSecond)
 }

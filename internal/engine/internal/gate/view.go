@@ -13,13 +13,13 @@ import (
 
 // ErrAsked is the error of every operation behind a gate that only explains. The gate has decided, and the operation
 // has no effect.
-var ErrAsked = errors.New("the gate was only asked")
+var ErrAsked = errors.New("the gate only explained the request")
 
 // asked records the decision of the gate, and returns ErrAsked. It fails if the request is for another operation than
 // the question.
 func (v *View) asked(r Request, refusal error) error {
 	if r.Op.ID != v.Question.Operation.ID {
-		return fmt.Errorf("%s was asked about, and %s came to the gate", v.Question.Operation.Key, r.Op.Key)
+		return fmt.Errorf("the question is about %s, but the request is for %s", v.Question.Operation.Key, r.Op.Key)
 	}
 	v.Refusal = refusal
 	return ErrAsked
@@ -88,7 +88,7 @@ func (v *View) elsewhere(to keyserver.SystemID) {
 	}
 	v.Steps = append(v.Steps, keyserver.ExplainedStep{
 		Step: keyserver.StepOwner, Outcome: keyserver.StepNotAsked,
-		Detail: fmt.Sprintf("the key belongs to the peer %d, whose list decides; ask there", to),
+		Detail: fmt.Sprintf("the key belongs to the peer %d, whose ACL decides; explain the request on that key server", to),
 	})
 }
 
