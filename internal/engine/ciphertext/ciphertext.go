@@ -25,11 +25,11 @@ const (
 )
 
 // ErrForm means that the bytes are not a ciphertext of a known version.
-var ErrForm = errors.New("that is no ciphertext of a version that is known")
+var ErrForm = errors.New("it is not a ciphertext of a known version")
 
 // ErrSealed means that a ciphertext cannot be decrypted: the ciphertext, its key or the
 // associated data have changed. Which of them is not known.
-var ErrSealed = errors.New("the ciphertext does not open")
+var ErrSealed = errors.New("the ciphertext cannot be decrypted")
 
 // AEAD is AES-256-GCM under one key. It keeps the expanded key in memory.
 type AEAD struct{ gcm cipher.AEAD }

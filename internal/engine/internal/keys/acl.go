@@ -22,7 +22,7 @@ func (ks *Keys) ACL(ctx context.Context, by keyserver.Caller, link keyserver.Hid
 	err := ks.Perform(ctx, r, func() (err error) {
 		acl, err = ks.Store.ACL(ctx, idOf(link))
 		acl.Expired = access.Expired(acl, ks.Clock())
-		return gate.NotFound(err, fault.ACLNotFound, "the key has no access control list")
+		return gate.NotFound(err, fault.ACLNotFound, "the key has no ACL")
 	}, ks.ownerOr(keyserver.Read, link))
 	acl.Link = link
 	return acl, err
@@ -37,10 +37,10 @@ func (ks *Keys) OwnACL(ctx context.Context, by keyserver.Caller, link keyserver.
 		acl, err = ks.Store.ACL(ctx, idOf(link))
 		acl.Entries = slices.DeleteFunc(acl.Entries, func(entry keyserver.ACLEntry) bool { return entry.Principal != own })
 		acl.Expired = access.Expired(acl, ks.Clock())
-		return gate.NotFound(err, fault.ACLNotFound, "the key has no access control list")
+		return gate.NotFound(err, fault.ACLNotFound, "the key has no ACL")
 	}, func(ctx context.Context, who access.Subject) error {
 		if _, foreign := ks.Foreign(link); foreign || !who.Is(own) {
-			return fault.New(fault.ACLDenied, "without READ on the key, the entry of %s is for that principal alone to read", own).Audited(fault.ReasonACLDenied)
+			return fault.New(fault.ACLDenied, "ACL entry of %s: only that principal may read it without READ on the key", own).Audited(fault.ReasonACLDenied)
 		}
 		_, err := ks.find(ctx, link, fault.ACLNotFound)
 		return err
@@ -111,7 +111,7 @@ func coversGrant(by keyserver.Caller, from, to keyserver.Rights) error {
 }
 
 func beyondCredential(by keyserver.Caller) error {
-	return fault.New(fault.NotInScope, "the scoped credential may give and take %v alone, on lists of this key server, and the entry is of others", by.MayGrant.Names()).
+	return fault.New(fault.NotInScope, "the scoped credential may grant and revoke only %v, and only on keys of this key server", by.MayGrant.Names()).
 		Audited(fault.ReasonNotInScope)
 }
 
@@ -150,7 +150,7 @@ func (ks *Keys) amend(ctx context.Context, by keyserver.Caller, link keyserver.H
 	amendment := func(tx *sqlstore.Tx) error {
 		acl, err := tx.ACL(ctx, idOf(link))
 		if err != nil {
-			return gate.NotFound(err, fault.ACLNotFound, "the key has no access control list")
+			return gate.NotFound(err, fault.ACLNotFound, "the key has no ACL")
 		}
 		_, err = ks.Once(ctx, by, tx, func() (bool, error) { return true, change(tx, acl) })
 		return err

@@ -48,7 +48,7 @@ func (ks *Keys) ageAll(ctx context.Context, lines, ending []keyserver.ID) error 
 	var errs []error
 	for _, line := range lines {
 		if err := ks.ageLine(ctx, line); err != nil {
-			errs = append(errs, fmt.Errorf("age the line %s: %w", line, err))
+			errs = append(errs, fmt.Errorf("rotate or retire keys of the lineage %s: %w", line, err))
 		}
 	}
 	for _, id := range ending {

@@ -69,7 +69,7 @@ func (k *encryptionKey) Count(ctx context.Context, by keyserver.Caller) error {
 		return err
 	}
 	if cause := k.keys.rotate(ctx, k.id); cause != nil {
-		k.keys.Logger.Warn("a line of keys could not be rotated before its newest has encrypted as often as it may", "key", k.id.Hex(), "left", taken.Left, "cause", cause)
+		k.keys.Logger.Warn("a key lineage could not be rotated, and its newest key has few or no encryptions left", "key", k.id.Hex(), "left", taken.Left, "cause", cause)
 		return err
 	}
 	if !none {
@@ -89,7 +89,7 @@ func (k *encryptionKey) Count(ctx context.Context, by keyserver.Caller) error {
 // exhausted returns a refusal if the error says that no encryptions are left, otherwise the error.
 func exhausted(err error) error {
 	if errors.Is(err, usagequota.ErrNone) {
-		return fault.New(fault.KeyExhausted, "the key has encrypted %d times, as often as one key may; rotate it, and name its line from then on", int64(keyserver.MaxEncryptions)).
+		return fault.New(fault.KeyExhausted, "the key has reached the limit of %d encryptions; rotate it, and send its lineage instead of ttag from then on", int64(keyserver.MaxEncryptions)).
 			Audited(fault.ReasonKeyExhausted)
 	}
 	return err
@@ -126,7 +126,7 @@ func (ks *Keys) Decrypt(ctx context.Context, by keyserver.Caller, in keyserver.D
 	err = gate.PerformOn(ctx, ks.Gate, r, ks.opens(by, in), func(key target) (err error) {
 		plain.UsedKey = key.used()
 		if plain.Plain, err = key.aead.Open(in.Sealed, in.Associated); err != nil {
-			return gate.Invalid("the ciphertext does not open: it was changed, or was encrypted with other associatedData")
+			return gate.Invalid("ciphertext: cannot be decrypted; it was changed, or was encrypted with other associatedData")
 		}
 		return nil
 	})
@@ -147,7 +147,7 @@ func (ks *Keys) opens(by keyserver.Caller, in keyserver.Decryption) gate.Resolve
 				return target{}, err
 			}
 			if key.id != id {
-				return ks.madeByOther(key, who, "was not made with the key that ttag names; send the ttag of that key, or the lineage")
+				return ks.madeByOther(key, who, "was not encrypted with the key of ttag; send the ttag of the key that encrypted it, or the lineage")
 			}
 		} else {
 			ids, err := ks.line(ctx, in.Line)
@@ -159,7 +159,7 @@ func (ks *Keys) opens(by keyserver.Caller, in keyserver.Decryption) gate.Resolve
 				if err != nil {
 					return target{}, err
 				}
-				return ks.madeByOther(key, who, "was not made with a key of that line")
+				return ks.madeByOther(key, who, "was not encrypted with a key of this lineage")
 			}
 		}
 		named := keyserver.KeyChoice{Key: keyserver.NewHiddenLink(ks.System, id)}

@@ -37,7 +37,7 @@ func (ks *Keys) exports(by keyserver.Caller, link keyserver.HiddenLink) gate.Res
 		if err != nil || key.life.Exportable {
 			return key, err
 		}
-		return key, ks.Step(keyserver.StepState, fault.New(fault.KeyNotExportable, "the key was minted with exportable false, which is for good; mint another one to have one that may leave").
+		return key, ks.Step(keyserver.StepState, fault.New(fault.KeyNotExportable, "the key was minted with exportable false, which is permanent; mint an exportable key instead").
 			Audited(fault.ReasonNotExportable))
 	}
 }
@@ -57,7 +57,7 @@ func (ks *Keys) receives(to keyserver.PrincipalRef, out *keyserver.ExportedKey) 
 		case err != nil:
 			return err
 		case p.Type != keyserver.CertificatePrincipal:
-			return gate.Invalid("principal %s cannot receive a key: it has no certificate, being of type %s", to, p.Type)
+			return gate.Invalid("principal %s cannot receive a key: a principal of type %s has no certificate", to, p.Type)
 		case p.Flags.Disabled():
 			return gate.Invalid("principal %s cannot receive a key: it is disabled", to)
 		}
@@ -75,7 +75,7 @@ func (ks *Keys) certificateInForceOf(ctx context.Context, p keyserver.Principal)
 	}
 	best, good, err := ks.BestOf(ctx, list)
 	if err == nil && !good {
-		return best, gate.Invalid("principal %s cannot receive a key: none of its certificates is in force: enrolled, not replaced, within its dates, of a CA that is trusted now, and not revoked", p.Ref())
+		return best, gate.Invalid("principal %s cannot receive a key: it has no enrolled certificate of a trusted CA that is not replaced, expired or revoked", p.Ref())
 	}
 	return best, err
 }
@@ -88,7 +88,7 @@ func (ks *Keys) seal(ctx context.Context, key keyserver.ID, out *keyserver.Expor
 	}
 	record, err := ks.Store.Key(ctx, key)
 	if err != nil {
-		return gate.NotFound(err, fault.KeyNotFound, "the hidden link names no key of this key server")
+		return gate.NotFound(err, fault.KeyNotFound, "the hidden link does not identify a key of this key server")
 	}
 	plain, err := ks.keyring.Unwrap(key, ks.System, record.Wrapped)
 	if err != nil {

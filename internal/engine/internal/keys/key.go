@@ -83,7 +83,7 @@ func (ks *Keys) MintKey(ctx context.Context, by keyserver.Caller, key keyserver.
 			}
 		}
 		if len(material) < info.MinLen || len(material) > info.MaxLen {
-			return fault.New(fault.InvalidArgument, "%d bytes are no %s key", len(material), key.Algorithm).Audited(fault.ReasonInvalidArgument)
+			return fault.New(fault.InvalidArgument, "material: %d bytes is not a valid length for a %s key", len(material), key.Algorithm).Audited(fault.ReasonInvalidArgument)
 		}
 		meta, err = ks.storeKey(ctx, by, id, key, material)
 		return err
@@ -139,7 +139,7 @@ func (ks *Keys) transportOnly(by keyserver.Caller) gate.Check {
 			return ks.Step(keyserver.StepTransport, nil)
 		}
 		return ks.Step(keyserver.StepTransport, fault.New(fault.AccessDenied,
-			"reading key metadata needs a transport principal, one that logged in with an enrolled certificate").Audited(fault.ReasonNotTransport))
+			"reading key metadata requires a transport principal; log in with an enrolled certificate").Audited(fault.ReasonNotTransport))
 	}
 }
 
@@ -227,7 +227,7 @@ func (ks *Keys) mayUse(ctx context.Context, by keyserver.Caller, who access.Subj
 }
 
 func denied(why string) error {
-	return fault.New(fault.ACLDenied, "the key's access control list refuses: %s; ask the key's owner", why).
+	return fault.New(fault.ACLDenied, "ACL denied: %s; ask a key owner", why).
 		Audited(fault.ReasonACLDenied)
 }
 
@@ -269,7 +269,7 @@ func idOf(link keyserver.HiddenLink) keyserver.ID {
 }
 
 func noKey(code fault.Code) error {
-	return fault.New(code, "the hidden link names no key of this key server").Audited(fault.ReasonObjectNotFound)
+	return fault.New(code, "the hidden link does not identify a key of this key server").Audited(fault.ReasonObjectNotFound)
 }
 
 // held reads a key through the cache.

@@ -22,7 +22,7 @@ func (k *heldKey) serves(permits func(keyserver.KeyState) bool) error {
 	if permits(k.life.State) {
 		return nil
 	}
-	return fault.New(fault.KeyDisabled, "the key is %s; ask the key's owner", k.life.State).Audited(fault.ReasonKeyDisabled)
+	return fault.New(fault.KeyDisabled, "the key is %s; ask a key owner", k.life.State).Audited(fault.ReasonKeyDisabled)
 }
 
 // owns returns a check that the link names a key of this key server and that the caller is an owner of it. Mandatory
@@ -49,7 +49,7 @@ func (ks *Keys) isOurs(ctx context.Context, link keyserver.HiddenLink) error {
 	if _, err := ks.CachedPeer(ctx, to); err != nil {
 		return gate.NotFound(err, fault.KeyNotFound, "the system id %d is neither this key server's nor that of a registered peer", to)
 	}
-	return fault.New(fault.InvalidArgument, "the key belongs to the peer %d; its state and its line are changed there", to).
+	return fault.New(fault.InvalidArgument, "the key belongs to the peer %d; change its state and its lineage on that key server", to).
 		Audited(fault.ReasonInvalidArgument)
 }
 
@@ -57,7 +57,7 @@ func (ks *Keys) isOurs(ctx context.Context, link keyserver.HiddenLink) error {
 func (ks *Keys) metadata(ctx context.Context, id keyserver.ID) (keyserver.KeyMetadata, error) {
 	record, err := ks.Store.Key(ctx, id)
 	if err != nil {
-		return keyserver.KeyMetadata{}, gate.NotFound(err, fault.KeyNotFound, "the hidden link names no key of this key server")
+		return keyserver.KeyMetadata{}, gate.NotFound(err, fault.KeyNotFound, "the hidden link does not identify a key of this key server")
 	}
 	list, err := ks.metadataOf(ctx, []sqlstore.KeyRecord{record})
 	if err != nil {
@@ -122,7 +122,7 @@ func (ks *Keys) age(ctx context.Context, id keyserver.ID, to func(keyserver.KeyL
 	return ks.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 		record, err := tx.Key(ctx, id)
 		if err != nil {
-			return gate.NotFound(err, fault.KeyNotFound, "the hidden link names no key of this key server")
+			return gate.NotFound(err, fault.KeyNotFound, "the hidden link does not identify a key of this key server")
 		}
 		life, err := to(record.Life)
 		if err != nil || life == record.Life {
@@ -225,7 +225,7 @@ func (ks *Keys) succeed(ctx context.Context, newest, successor keyserver.ID) err
 			return err
 		}
 		if last != newest {
-			return fault.New(fault.KeyState, "the line got another newest key meanwhile; read it before rotating again").Audited(fault.ReasonKeyState)
+			return fault.New(fault.KeyState, "the lineage was rotated at the same time by another request or its schedule; read it before you rotate it again").Audited(fault.ReasonKeyState)
 		}
 		rotation, err := tx.KeyRotation(ctx, line)
 		if err != nil && !errors.Is(err, sqlstore.ErrNotFound) {

@@ -80,7 +80,7 @@ func (ks *Keys) keyWindow(ctx context.Context, who access.Subject, f keyserver.K
 			after, err = ks.Store.Key(ctx, id)
 		}
 		if errors.Is(err, sqlstore.ErrNotFound) {
-			return nil, gate.Invalid("after names no key of this key server; it is the next of an earlier page, or left out")
+			return nil, gate.Invalid("after: not a key of this key server; send next of an earlier page, or omit after")
 		}
 		if err != nil {
 			return nil, err
@@ -94,7 +94,7 @@ func (ks *Keys) keyWindow(ctx context.Context, who access.Subject, f keyserver.K
 	if f.Lineage != "" {
 		system, first, ok := f.Lineage.Split()
 		if !ok || system != ks.System {
-			return nil, fault.New(fault.InvalidArgument, "the lineage is no key of this key server; a line of a peer is listed there").Audited(fault.ReasonInvalidArgument)
+			return nil, fault.New(fault.InvalidArgument, "lineage: not a lineage of this key server; list a lineage of a peer on that key server").Audited(fault.ReasonInvalidArgument)
 		}
 		return func(limit int) ([]sqlstore.ListedKey, error) {
 			list, err := ks.Store.KeysOfLine(ctx, first, after.Life.Generation, limit)

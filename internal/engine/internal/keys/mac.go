@@ -21,7 +21,7 @@ type purpose struct {
 
 var (
 	makeMACs  = purpose{algorithm: keyserver.HMACSHA384, allows: keyserver.KeyState.Makes, does: "makes MACs"}
-	checkMACs = purpose{algorithm: keyserver.HMACSHA384, allows: keyserver.KeyState.Checks, does: "checks MACs"}
+	checkMACs = purpose{algorithm: keyserver.HMACSHA384, allows: keyserver.KeyState.Checks, does: "verifies MACs"}
 )
 
 // MAC implements keyserver.Keys.
@@ -134,15 +134,15 @@ func (ks *Keys) resolveKey(by keyserver.Caller, choice keyserver.KeyChoice, what
 func (p purpose) unfit(key *heldKey, choice keyserver.KeyChoice) error {
 	switch {
 	case key.algorithm != p.algorithm:
-		return fault.New(fault.InvalidArgument, "the key is for %s, and what %s is a key for %s; mint one", key.algorithm, p.does, p.algorithm).
+		return fault.New(fault.InvalidArgument, "the key has algorithm %s, but a key that %s must have algorithm %s; mint one", key.algorithm, p.does, p.algorithm).
 			Audited(fault.ReasonInvalidArgument)
 	case p.allows(key.life.State):
 		return nil
 	case choice.Line != "":
-		return fault.New(fault.KeyDisabled, "no generation of the line %s: the newest, %d, is %s", p.does, key.life.Generation, key.life.State).
+		return fault.New(fault.KeyDisabled, "no key of the lineage %s: the newest key, generation %d, is %s", p.does, key.life.Generation, key.life.State).
 			Audited(fault.ReasonKeyDisabled)
 	default:
-		return fault.New(fault.KeyDisabled, "the key is %s; only one that is not %s", key.life.State, p.does).Audited(fault.ReasonKeyDisabled)
+		return fault.New(fault.KeyDisabled, "the key is %s, so it no longer %s; ask a key owner", key.life.State, p.does).Audited(fault.ReasonKeyDisabled)
 	}
 }
 
@@ -193,7 +193,7 @@ func (ks *Keys) line(ctx context.Context, link keyserver.HiddenLink) ([]keyserve
 }
 
 func noLine() error {
-	return fault.New(fault.KeyNotFound, "the lineage names no line of keys of this key server; a line is named by the hidden link of its first key").
+	return fault.New(fault.KeyNotFound, "lineage: not a key lineage of this key server; send the hidden link of the first key of the lineage").
 		Audited(fault.ReasonObjectNotFound)
 }
 

@@ -41,7 +41,7 @@ func (ks *Keys) MACBatch(ctx context.Context, by keyserver.Caller, items []keyse
 // are one commit, and it would make a thousand calls to peers.
 func notForwarded(peer keyserver.SystemID) gate.Resolver[target] {
 	return func(context.Context, access.Subject) (target, error) {
-		return target{}, fault.New(fault.InvalidArgument, "the line belongs to the system id %d, and no batch is forwarded; send the item to POST /api/crypto/mac", peer).
+		return target{}, fault.New(fault.InvalidArgument, "the lineage belongs to the system id %d, and items of a batch are not forwarded; send the item to POST /api/crypto/mac", peer).
 			Audited(fault.ReasonNotForwarded)
 	}
 }

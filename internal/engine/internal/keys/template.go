@@ -36,12 +36,12 @@ func (ks *Keys) firstEntries(ctx context.Context, tx *sqlstore.Tx, creator keyse
 // no such directory, so that a key that is meant to be shared does not become private.
 func templateFor(ctx context.Context, tx *sqlstore.Tx, path string) (keyserver.ACLTemplate, string, error) {
 	if !keyserver.PlainPath(path) {
-		return keyserver.ACLTemplate{}, "", fault.New(fault.InvalidArgument, "path is not the plain name of a place").Audited(fault.ReasonInvalidArgument)
+		return keyserver.ACLTemplate{}, "", fault.New(fault.InvalidArgument, "path: has an empty, . or .. segment, or is too long").Audited(fault.ReasonInvalidArgument)
 	}
 	d, err := tx.FirstTemplatedDirectory(ctx, keyserver.Ancestors(path))
 	if err != nil {
 		return keyserver.ACLTemplate{}, "", gate.NotFound(err, fault.InvalidArgument,
-			"path %q lies under no templated directory; make one with POST /api/templated-directories, or leave path out", path)
+			"path: no templated directory contains %q; create one with POST /api/templated-directories, or omit path", path)
 	}
 	t, err := tx.ACLTemplate(ctx, d.Template)
 	return t, d.Path, err
