@@ -34,7 +34,7 @@ var errTooMany = errors.New("too many connections")
 // accept reserves a place for an accepted connection. It fails if a bound is reached.
 func (v *accepted) accept(raw net.Conn) (*acceptedConn, error) {
 	if v.all.Take(struct{}{}, 1) != quota.Taken {
-		return nil, fmt.Errorf("%w: %d, as many as there may be", errTooMany, v.all.Held())
+		return nil, fmt.Errorf("%w: %d, the limit", errTooMany, v.all.Held())
 	}
 	from := clientaddr.Network(clientaddr.OfConn(raw.RemoteAddr()))
 	verdict := v.pending.Take(from, 1)
@@ -47,9 +47,9 @@ func (v *accepted) accept(raw net.Conn) (*acceptedConn, error) {
 	}
 	v.all.Return(struct{}{}, 1)
 	if verdict == quota.FullEach {
-		return nil, fmt.Errorf("%w from one address that have not shaken hands", errTooMany)
+		return nil, fmt.Errorf("%w from one address without a completed TLS handshake", errTooMany)
 	}
-	return nil, fmt.Errorf("%w: %d that have not shaken hands", errTooMany, v.pending.Held())
+	return nil, fmt.Errorf("%w: %d without a completed TLS handshake, the limit", errTooMany, v.pending.Held())
 }
 
 // acceptedConn is a connection that was accepted.

@@ -55,7 +55,7 @@ func askList[In, Out any](ctx context.Context, r remote, in *In, call method[In,
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			return tooMany("as many lists of peers are on their way as may be; try again")
+			return tooMany("too many long responses of peers are being received; try again")
 		}
 		defer places.leave()
 	}
@@ -68,7 +68,7 @@ func askList[In, Out any](ctx context.Context, r remote, in *In, call method[In,
 
 // nonsense returns the error for a response that no key server of this project sends.
 func (r remote) nonsense(what string) error {
-	return fault.New(fault.OpFailed, "the peer %d answered something that is not %s", r.peer.System, what).Audited(fault.ReasonFailed)
+	return fault.New(fault.OpFailed, "the peer %d returned an invalid response; expected %s", r.peer.System, what).Audited(fault.ReasonFailed)
 }
 
 // Numbers of the repeated fields in long responses.
@@ -92,7 +92,7 @@ func atMost(list []byte, element protowire.Number, most int) error {
 		}
 		if number == element {
 			if n++; n > most {
-				return fmt.Errorf("a list of more than %d elements", most)
+				return fmt.Errorf("the list has more than %d elements", most)
 			}
 		}
 		list = list[tag+value:]

@@ -130,13 +130,13 @@ func (r remote) explain(ctx context.Context, err error) error {
 	}
 	switch status.Code(err) {
 	case codes.Unavailable:
-		return unavailable(r.peer.System, 0, "cannot be reached, or does not let this key server in").Because(err)
+		return unavailable(r.peer.System, 0, "cannot be reached, or refuses the connection").Because(err)
 	case codes.DeadlineExceeded:
-		return unavailable(r.peer.System, 0, "did not answer in time").Because(err)
+		return unavailable(r.peer.System, 0, "did not respond in time").Because(err)
 	case codes.Canceled:
-		return unavailable(r.peer.System, 0, "was cut off from this key server, which closed the connection").Because(err)
+		return unavailable(r.peer.System, 0, "lost its connection, which this key server closed").Because(err)
 	default:
-		return fault.New(fault.OpFailed, "the peer %d gave no answer that this key server understands", r.peer.System).
+		return fault.New(fault.OpFailed, "the peer %d returned a response that this key server does not understand", r.peer.System).
 			Because(err).Audited(fault.ReasonFailed)
 	}
 }
@@ -144,6 +144,6 @@ func (r remote) explain(ctx context.Context, err error) error {
 // noAnswer returns the fault for a change that was sent to the peer and may have taken
 // effect.
 func (r remote) noAnswer(cause error) error {
-	return fault.New(fault.PeerNoAnswer, "the peer %d was sent the change and did not answer; read the list before trying again", r.peer.System).
+	return fault.New(fault.PeerNoAnswer, "the peer %d did not respond to the change, which may have taken effect; read the ACL before you try again", r.peer.System).
 		Because(cause).Audited(fault.ReasonPeerUnavailable)
 }

@@ -56,10 +56,10 @@ func (c *ceiling) enter(ctx context.Context, peer keyserver.SystemID) (*place, e
 	switch {
 	case of.calls >= c.perPeer:
 		c.refuse(ctx, peer, of)
-		return nil, tooMany("%d calls of the peer %d are under way, as many as it may have; try again", of.calls, peer)
+		return nil, tooMany("%d calls of the peer %d are in progress, the limit per peer; try again", of.calls, peer)
 	case c.all >= c.inAll:
 		c.refuse(ctx, peer, of)
-		return nil, tooMany("%d calls of peers are under way, as many as there may be; try again", c.all)
+		return nil, tooMany("%d calls of peers are in progress, the limit; try again", c.all)
 	}
 	of.calls++
 	c.all++

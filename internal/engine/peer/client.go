@@ -159,7 +159,7 @@ func (c *Client) record(ctx context.Context, system keyserver.SystemID) (keyserv
 	}
 	i := slices.IndexFunc(list, func(s keyserver.TrustedServer) bool { return s.System == system })
 	if i < 0 {
-		return keyserver.TrustedServer{}, fmt.Errorf("the peer %d is registered no more", system)
+		return keyserver.TrustedServer{}, fmt.Errorf("the peer %d is no longer registered", system)
 	}
 	return list[i], nil
 }
@@ -239,7 +239,7 @@ var _ credentials.TransportCredentials = key{}
 func (k key) ClientHandshake(ctx context.Context, _ string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	return k.endpoint.handshake(ctx, raw, tls.Client, func(who keyserver.TrustedServer) error {
 		if who.System != k.system {
-			return fmt.Errorf("the peer %d was asked for, and the peer %d answers", k.system, who.System)
+			return fmt.Errorf("the connection is for the peer %d, but the peer %d responded", k.system, who.System)
 		}
 		return nil
 	})
@@ -247,7 +247,7 @@ func (k key) ClientHandshake(ctx context.Context, _ string, raw net.Conn) (net.C
 
 // ServerHandshake implements credentials.TransportCredentials.
 func (key) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return nil, nil, errors.New("a client waits for nobody")
+	return nil, nil, errors.New("a client does not accept connections")
 }
 
 // Info implements credentials.TransportCredentials.

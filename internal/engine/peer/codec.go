@@ -111,7 +111,7 @@ func (p *inbound) field(r *mem.Reader) error {
 	}
 	number, kind := protowire.DecodeTag(tag)
 	if !number.IsValid() {
-		return fmt.Errorf("a field with the number %d", number)
+		return fmt.Errorf("a field has the invalid number %d", number)
 	}
 	switch kind {
 	case protowire.VarintType:
@@ -140,7 +140,7 @@ func (p *inbound) field(r *mem.Reader) error {
 	case protowire.Fixed64Type:
 		return skip(r, 8)
 	default:
-		return fmt.Errorf("a field of the kind %d", kind)
+		return fmt.Errorf("a field has the unsupported wire type %d", kind)
 	}
 }
 
@@ -148,7 +148,7 @@ func (p *inbound) field(r *mem.Reader) error {
 // value; here the first one is already written, so take rejects the second.
 func (p *inbound) take(r *mem.Reader, n int) error {
 	if p.had {
-		return errors.New("a piece with two messages")
+		return errors.New("a piece has its data field twice")
 	}
 	p.had = true
 	if n == 0 {

@@ -82,7 +82,7 @@ func (r remote) Decrypt(ctx context.Context, by keyserver.Caller, in keyserver.D
 	}
 	used, err := r.used(out, in.KeyChoice)
 	if err == nil && len(out.GetPlain()) > keyserver.MaxPlain {
-		err = r.nonsense("a text")
+		err = r.nonsense("a plaintext")
 	}
 	if err != nil {
 		return keyserver.Plaintext{}, err
@@ -106,7 +106,7 @@ func (r remote) used(out interface {
 	used := keyserver.UsedKey{Link: keyserver.HiddenLink(out.GetLink()), Generation: int(out.GetGeneration())}
 	system, _, ok := used.Link.Split()
 	if !ok || system != r.peer.System || used.Generation < 1 || asked.Key != "" && used.Link != asked.Key {
-		return keyserver.UsedKey{}, r.nonsense("the key that was used")
+		return keyserver.UsedKey{}, r.nonsense("a key of the request")
 	}
 	return used, nil
 }
@@ -146,7 +146,7 @@ func (s *Server) VerifyMAC(ctx context.Context, in *peerpb.VerifyMACRequest) (*p
 	by, link, err := s.caller(ctx, in.GetCall(), in.GetLink(), "verify", choiceTerm(in.GetLine()), in.GetMac(), in.GetData())
 	var mac [keyserver.MACSize]byte
 	if err == nil && (len(in.GetMac()) != len(mac) || copy(mac[:], in.GetMac()) != len(mac)) {
-		err = malformed("the MAC is not %d bytes", len(mac))
+		err = malformed("the MAC must have %d bytes", len(mac))
 	}
 	if err != nil {
 		return nil, err
@@ -215,7 +215,7 @@ func (s *Server) Decrypt(ctx context.Context, in *peerpb.DecryptRequest) (*peerp
 
 func textFits(text []byte, most int, associated []byte) error {
 	if len(text) > most || len(associated) > keyserver.MaxAssociated {
-		return malformed("the text has at most %d bytes, and its associated data %d", most, keyserver.MaxAssociated)
+		return malformed("the text must have at most %d bytes, and its associated data at most %d", most, keyserver.MaxAssociated)
 	}
 	return nil
 }

@@ -200,7 +200,7 @@ func (d *endpoint) recheck(ctx context.Context) error {
 		if err == nil {
 			continue
 		}
-		d.logger.Info("closing the connection of a peer that is trusted no more", "peer", c.peer.System, "cause", err)
+		d.logger.Info("closing the connection of a peer that is no longer trusted", "peer", c.peer.System, "cause", err)
 		_ = c.Close() // the peer notices; no other caller needs the error
 	}
 	d.told(t)
@@ -235,7 +235,7 @@ func (d *endpoint) handshake(ctx context.Context, raw net.Conn, side func(net.Co
 	})
 	err := c.HandshakeContext(ctx)
 	if err == nil && c.ConnectionState().NegotiatedProtocol != alpn {
-		err = errors.New("the other side does not speak HTTP/2")
+		err = errors.New("the other side does not support HTTP/2")
 	}
 	if err == nil {
 		err = d.enter(ctx, c, before)
@@ -285,7 +285,7 @@ func (d *endpoint) enter(ctx context.Context, c *conn, before uint64) error {
 	}
 	if held >= maxConnections {
 		d.mu.Unlock()
-		return fmt.Errorf("the peer %d has %d connections, as many as it may", c.peer.System, held)
+		return fmt.Errorf("the peer %d has %d connections, the limit per peer", c.peer.System, held)
 	}
 	d.open[c] = struct{}{}
 	d.mu.Unlock()
@@ -329,7 +329,7 @@ type conn struct {
 // that was registered again counts as another peer.
 func (c *conn) is(who keyserver.TrustedServer) error {
 	if who.System != c.peer.System || who.Transport != c.peer.Transport {
-		return fmt.Errorf("the key of the peer %d was registered anew, as that of the peer %d", c.peer.System, who.System)
+		return fmt.Errorf("the key of the peer %d was registered again, as the key of the peer %d", c.peer.System, who.System)
 	}
 	return nil
 }

@@ -49,7 +49,7 @@ func (g *Gate) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, er
 
 // ClientHandshake implements credentials.TransportCredentials.
 func (g *Gate) ClientHandshake(context.Context, string, net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return nil, nil, errors.New("a gate opens from one side")
+	return nil, nil, errors.New("a gate accepts connections and does not open any")
 }
 
 // Info implements credentials.TransportCredentials.

@@ -207,7 +207,7 @@ func (w *writer[Out]) watchdog() *time.Timer {
 func (w *writer[Out]) broken(err error, slow bool) error {
 	if slow && refusalIn(err) == nil && w.ctx.Err() == nil {
 		w.end(failed, context.DeadlineExceeded)
-		return unavailable(w.remote.peer.System, 0, "did not answer in time").Because(err)
+		return unavailable(w.remote.peer.System, 0, "did not respond in time").Because(err)
 	}
 	w.end(judge(w.ctx, err), err)
 	return w.remote.explain(w.ctx, err)

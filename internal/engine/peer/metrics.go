@@ -26,13 +26,13 @@ var callBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		asked: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "keyserver_peer_calls_total", Help: "Calls to peers by their system id, method and code: OK, that of the refusal, or of gRPC where none came. Each attempt counts.",
+			Name: "keyserver_peer_calls_total", Help: "Calls to peers by system id, method and code: OK, the code of the refusal, or the gRPC code if there is no refusal. Each attempt counts.",
 		}, []string{"peer", "method", "code"}),
 		answered: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "keyserver_peer_requests_total", Help: "Calls of peers by their system id, method and code: OK, or that of the refusal.",
+			Name: "keyserver_peer_requests_total", Help: "Calls from peers by system id, method and code: OK, or the code of the refusal.",
 		}, []string{"peer", "method", "code"}),
 		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "keyserver_peer_call_duration_seconds", Help: "How long calls to peers took, those without an answer included.", Buckets: callBuckets,
+			Name: "keyserver_peer_call_duration_seconds", Help: "Duration of calls to peers, including calls without a response.", Buckets: callBuckets,
 		}, []string{"peer"}),
 	}
 	r.MustRegister(m.asked, m.answered, m.took)

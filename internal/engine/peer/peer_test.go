@@ -494,9 +494,9 @@ func TestMalformedCallsAreLogged(t *testing.T) {
 	const entry = `"level":"WARN","msg":"a peer's call was malformed","peer":1,"method":"/keyserver.peer.v1.KeyServer/%s","requestId":"%s","detail":"%s"}`
 	lines := w.log.lines()
 	for i, want := range []string{
-		fmt.Sprintf(entry, "Authorize", "request-17", "the nonce is not 16 bytes"),
-		fmt.Sprintf(entry, "HMACStream", "request-17", "the nonce is not 16 bytes"),
-		fmt.Sprintf(entry, "ReadACL", "", "the request id is not 1 to 64 letters, digits, dots, hyphens and underscores"),
+		fmt.Sprintf(entry, "Authorize", "request-17", "the nonce must have 16 bytes"),
+		fmt.Sprintf(entry, "HMACStream", "request-17", "the nonce must have 16 bytes"),
+		fmt.Sprintf(entry, "ReadACL", "", "the request id must be 1 to 64 letters, digits, dots, hyphens and underscores"),
 	} {
 		if i >= len(lines) || !strings.HasSuffix(lines[i], want) {
 			t.Errorf("logged %q, want %s", lines, want)

@@ -96,7 +96,7 @@ func (p *pool) stub() peerpb.KeyServerClient {
 // places are taken.
 func (p *pool) enter(now time.Time) error {
 	if wait, ok := p.breaker.allow(now); !ok {
-		return unavailable(p.peer.System, wait, "did not answer a moment ago")
+		return unavailable(p.peer.System, wait, "did not respond to recent calls")
 	}
 	select {
 	case p.places <- struct{}{}:
@@ -104,7 +104,7 @@ func (p *pool) enter(now time.Time) error {
 	default:
 		p.breaker.report(now, unknown)
 		return fault.Temporary(fault.Overloaded, fault.ScopeProcess, time.Second,
-			"%d calls to the peer %d are under way, which is the most there may be; try again", maxInFlight, p.peer.System).
+			"%d calls to the peer %d are in progress, the limit per peer; try again", maxInFlight, p.peer.System).
 			Audited(fault.ReasonLimit)
 	}
 }

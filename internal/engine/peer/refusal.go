@@ -25,7 +25,7 @@ const (
 func statusOf(err error) error {
 	f := fault.As(err)
 	if f == nil {
-		f = fault.New(fault.OpFailed, "the operation failed; the log of that key server tells why")
+		f = fault.New(fault.OpFailed, "the operation failed; the log of that key server has the cause")
 	}
 	s, failed := status.New(codes.FailedPrecondition, string(f.Code)).WithDetails(&peerpb.Refusal{
 		Code: string(f.Code), Detail: f.Detail, Reason: string(f.Reason), Retryable: f.Retryable, RetryAfterMs: f.RetryAfter.Milliseconds(),
@@ -67,10 +67,10 @@ func faultOf(r *peerpb.Refusal, peer keyserver.SystemID) *fault.Error {
 		return fault.New(code, "the peer %d says: %s", peer, detail).Audited(reason)
 	case r.GetRetryable():
 		after := time.Duration(min(max(r.GetRetryAfterMs(), 0), maxRetryAfter.Milliseconds())) * time.Millisecond
-		return fault.Temporary(fault.PeerUnavailable, fault.ScopeProcess, after, "the peer %d cannot do it now, and says: %s", peer, detail).
+		return fault.Temporary(fault.PeerUnavailable, fault.ScopeProcess, after, "the peer %d cannot perform the operation now: %s", peer, detail).
 			Audited(fault.ReasonPeerUnavailable)
 	default:
-		return fault.New(fault.OpFailed, "the peer %d failed, and says: %s", peer, detail).Audited(reason)
+		return fault.New(fault.OpFailed, "the peer %d failed: %s", peer, detail).Audited(reason)
 	}
 }
 

@@ -49,7 +49,7 @@ func (r remote) ACL(ctx context.Context, by keyserver.Caller, link keyserver.Hid
 	err = askList(ctx, r, in, peerpb.KeyServerClient.ReadACL, func(out *peerpb.ACLResponse) error {
 		var ok bool
 		if acl, ok = aclFrom(out, link); !ok || !possible(acl) {
-			return r.nonsense("an access control list")
+			return r.nonsense("an ACL")
 		}
 		return nil
 	})
@@ -118,7 +118,7 @@ func (r remote) unreadable(list []keyserver.PrincipalRef) error {
 	if len(list) == 0 {
 		return nil
 	}
-	return fault.New(fault.OpFailed, "the peer %d answered principals that cannot be shown, %s for one", r.peer.System, list[0]).
+	return fault.New(fault.OpFailed, "the peer %d returned principals that cannot be shown, for example %s", r.peer.System, list[0]).
 		Audited(fault.ReasonFailed).Because(&keyserver.UnreadableError{Principals: list})
 }
 

@@ -119,7 +119,7 @@ func (s *Server) begin(stream pieceStream, method string) (keyserver.Caller, *pe
 	}
 	by.Peer.Single = true // the call key cannot cover a message that has not arrived yet
 	if first.GetLast() || len(first.GetData()) > 0 {
-		return keyserver.Caller{}, nil, malformed("the first package of a message has the call and the link, and no piece of the message")
+		return keyserver.Caller{}, nil, malformed("the first package of a stream must have the call and the link, and no piece of the message")
 	}
 	return by, first, nil
 }
@@ -208,7 +208,7 @@ func (s *Server) ChangeACL(ctx context.Context, in *peerpb.ChangeACLRequest) (*p
 	case peerpb.ChangeACLRequest_KIND_REVOKE:
 		err = s.keys.RevokeACL(ctx, by, keyserver.ACLRevocation{Link: link, Principal: change.Principal})
 	default:
-		err = malformed("the change is of no known kind")
+		err = malformed("the kind of the change is unknown")
 	}
 	if err != nil {
 		return nil, err
@@ -239,11 +239,11 @@ func changeFrom(in *peerpb.ChangeACLRequest, link keyserver.HiddenLink) (keyserv
 	change.End, also = stampFrom(in.GetEnd())
 	switch {
 	case change.Rights == 0 || change.Rights&^keyserver.AllRights != 0:
-		return change, malformed("the rights name no right, or one that does not exist")
+		return change, malformed("the rights are empty, or contain an unknown right")
 	case change.MaxUsage < keyserver.NoUsageLimit:
-		return change, malformed("the usage limit is below -1")
+		return change, malformed("the usage limit must be at least -1")
 	case !ok || !also:
-		return change, malformed("a stamp is not 8 bytes")
+		return change, malformed("start and end must each have 8 bytes")
 	}
 	return change, nil
 }
@@ -252,7 +252,7 @@ func changeFrom(in *peerpb.ChangeACLRequest, link keyserver.HiddenLink) (keyserv
 func (s *Server) Lookup(ctx context.Context, in *peerpb.LookupRequest) (*peerpb.LookupResponse, error) {
 	by, _, err := s.caller(ctx, in.GetCall(), nil, "lookup")
 	if n := len(in.GetPrincipals()); err == nil && (n == 0 || n > keyserver.MaxLookup) {
-		err = malformed("a lookup names 1 to %d principals", keyserver.MaxLookup)
+		err = malformed("a lookup must have 1 to %d principals", keyserver.MaxLookup)
 	}
 	if err != nil {
 		return nil, err
@@ -286,9 +286,9 @@ func (s *Server) caller(ctx context.Context, in *peerpb.Call, link []byte, metho
 	by := keyserver.Caller{Kind: keyserver.PeerSession, RequestID: in.GetRequestId(), Address: addressOf(ctx), Peer: &keyserver.PeerCall{System: from.System}}
 	switch {
 	case !plain(in.GetRequestId()):
-		return by, "", malformed("the request id is not 1 to %d letters, digits, dots, hyphens and underscores", maxRequestID)
+		return by, "", malformed("the request id must be 1 to %d letters, digits, dots, hyphens and underscores", maxRequestID)
 	case len(in.GetNonce()) != nonceLen:
-		return by, "", malformed("the nonce is not %d bytes", nonceLen)
+		return by, "", malformed("the nonce must have %d bytes", nonceLen)
 	case len(link) > keyserver.MaxHiddenLink:
 		return by, "", malformed("the hidden link is longer than %d bytes", keyserver.MaxHiddenLink)
 	case len(in.GetGroups()) > keyserver.MaxGroups:
@@ -317,14 +317,14 @@ func (s *Server) caller(ctx context.Context, in *peerpb.Call, link []byte, metho
 func connected(ctx context.Context) (keyserver.TrustedServer, error) {
 	conn := connOf(ctx)
 	if conn == nil {
-		return keyserver.TrustedServer{}, malformed("the connection is not one of a peer")
+		return keyserver.TrustedServer{}, malformed("the connection is not from a peer")
 	}
 	endpoint := conn.endpoint
 	if err := endpoint.settle(ctx); err != nil {
 		return keyserver.TrustedServer{}, err
 	}
 	if !endpoint.holds(conn) {
-		return keyserver.TrustedServer{}, status.Error(codes.Unavailable, "the connection is trusted no more")
+		return keyserver.TrustedServer{}, status.Error(codes.Unavailable, "the connection is no longer trusted")
 	}
 	return conn.peer, nil
 }

@@ -84,8 +84,8 @@ func (t trust) ways(who keyserver.TrustedServer, cert *x509.Certificate, between
 // shutOut returns an error with the remedy for a peer whose certificate leads to no
 // trusted CA.
 func shutOut(who keyserver.TrustedServer, cert *x509.Certificate, err error) error {
-	return fmt.Errorf("the certificate of the peer %d leads to no CA that is trusted: %w; if it has replaced its authority %s while this key server did not hear of it, "+
-		"trust that one (POST /api/trusted-cas) and register the peer again with replace (POST /api/trusted-servers), as GET /api/trust/local-info there has it",
+	return fmt.Errorf("the certificate of the peer %d does not lead to a trusted CA: %w; if %s is a new CA of the peer, trust it (POST /api/trusted-cas), "+
+		"and register the peer again with replace and its present trust blob (POST /api/trusted-servers)",
 		who.System, err, pki.SlashName(cert.Issuer))
 }
 
@@ -195,6 +195,6 @@ func (d *endpoint) learn(ctx context.Context, told toldBy) {
 		err = d.registry.LearnAuthorities(ctx, told.peer, learned)
 	}
 	if err != nil {
-		d.logger.Warn("the next authority of a peer could not be learned; trying again with its next connection", "peer", told.peer.System, "error", err)
+		d.logger.Warn("the next CA of a peer could not be stored; trying again with its next connection", "peer", told.peer.System, "error", err)
 	}
 }

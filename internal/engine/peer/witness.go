@@ -40,7 +40,7 @@ func (s *Server) AddCheckpoint(ctx context.Context, in *peerpb.AddCheckpointRequ
 	}
 	for _, h := range in.GetProof() {
 		if len(h) != tlog.HashSize {
-			return nil, malformed("a hash of the proof is not %d bytes", tlog.HashSize)
+			return nil, malformed("each hash of the proof must have %d bytes", tlog.HashSize)
 		}
 		r.Proof = append(r.Proof, tlog.Hash(h))
 	}
@@ -78,7 +78,7 @@ func (c *Client) AddCheckpoint(ctx context.Context, peer keyserver.TrustedServer
 	case len(out.GetCosignature()) > 0:
 		return out.GetCosignature(), nil
 	case out.GetCosigned() < 0:
-		return nil, r.nonsense("the size of a tree")
+		return nil, r.nonsense("the size of an audit tree")
 	}
 	return nil, keyserver.StaleCheckpointError{Size: out.GetCosigned()}
 }

@@ -26,7 +26,7 @@ func TestAnotherAnswers(t *testing.T) {
 	ab.works(t)
 	stranger := impostor.New(t, 3)
 	for name, tc := range map[string]struct{ address, cause string }{
-		"AnotherPeer": {c.external, "the peer 3 was asked for, and the peer 4 answers"},
+		"AnotherPeer": {c.external, "the connection is for the peer 3, but the peer 4 responded"},
 		"AStranger":   {stranger.Listen(t), refusedHandshake},
 	} {
 		t.Run(name, func(t *testing.T) {

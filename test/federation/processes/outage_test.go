@@ -65,7 +65,7 @@ func TestSlowPeer(t *testing.T) {
 	rig.Soon(t, "the breaker is open", func() bool {
 		shut = ab.ask(t)
 		unavailable(t, shut)
-		return strings.Contains(shut.Field("detail"), "a moment ago")
+		return strings.Contains(shut.Field("detail"), "recent calls")
 	})
 	ac.works(t)
 	resume()

@@ -194,7 +194,7 @@ func TestShutOutAtAnotherReplica(t *testing.T) {
 		})
 	}
 	p.works(t)
-	if n := strings.Count(second.server.Log(), "closing the connection of a peer that is trusted no more"); n == 0 {
+	if n := strings.Count(second.server.Log(), "closing the connection of a peer that is no longer trusted"); n == 0 {
 		t.Errorf("the other replica closed nothing:\n%s", second.server.Log())
 	}
 	first.verifyTrail(t)
