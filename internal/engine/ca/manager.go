@@ -78,7 +78,7 @@ func (c Config) Load(ctx context.Context, in reader) (Line, error) {
 	return l, nil
 }
 
-var errNone = errors.New("the database has no active authority, as every key server has; restore the database from a backup")
+var errNone = errors.New("the database has no active authority, which every key server needs; restore the database from a backup")
 
 // Trusted reads the certificates of all own CAs, without their keys.
 func Trusted(ctx context.Context, in reader) ([]*x509.Certificate, error) {
@@ -148,7 +148,7 @@ func (c Config) open(a trustrows.Authority) (pki.Identity, error) {
 	defer clear(plain)
 	id, err := pki.ParseIdentity(a.Certificate, plain)
 	if err == nil && !id.Key.PublicKey.Equal(id.Certificate.PublicKey) {
-		err = errors.New("its key is not that of its certificate; restore the database from a backup")
+		err = errors.New("its private key does not match its certificate; restore the database from a backup")
 	}
 	return id, err
 }
@@ -189,7 +189,7 @@ func (c Config) First(ctx context.Context, tx *sqlstore.Tx) (pki.Identity, error
 func (c Config) nextName(now time.Time) (string, error) {
 	var digits [4]byte
 	if _, err := io.ReadFull(c.Random, digits[:]); err != nil {
-		return "", fmt.Errorf("draw the name of an authority: %w", err)
+		return "", fmt.Errorf("create the name of an authority: %w", err)
 	}
 	return fmt.Sprintf("%s internal CA of %s %x (system %d)", c.ServerName, now.UTC().Format(time.DateOnly), digits, c.System), nil
 }

@@ -82,10 +82,10 @@ func Due(all []Member, now time.Time) Step {
 // MayPrepare returns an error if no further CA may be prepared.
 func MayPrepare(all []Member) error {
 	if m, ok := find(all, keyserver.AuthorityPrepared); ok {
-		return refuse("the authority %s is prepared already; activate it, or retire it to have another one", m.ID.Base64())
+		return refuse("the authority %s is already prepared; activate it, or retire it before you prepare another one", m.ID.Base64())
 	}
 	if len(all) >= Most {
-		return refuse("there are %d authorities, as many as may be; retire one first", len(all))
+		return refuse("there are %d authorities, the limit; retire one first", len(all))
 	}
 	return nil
 }
@@ -99,11 +99,11 @@ func MayActivate(all []Member, early bool, now time.Time) (Member, error) {
 		return next, refuse("no authority is prepared; prepare one first")
 	}
 	if expired(next, now) {
-		return next, refuse("the authority that is prepared has expired; retire it and prepare another one")
+		return next, refuse("the prepared authority has expired; retire it and prepare another one")
 	}
 	active, ok := find(all, keyserver.AuthorityActive)
 	if ok && !expired(active, now) && !early && !dwelt(next, now) {
-		return next, refuse("the authority was prepared at %s, and not everybody may trust it yet; activate it from %s on, or send early",
+		return next, refuse("the authority was prepared at %s, so some clients may not trust it yet; activate it from %s on, or send early",
 			next.PreparedAt.UTC().Format(time.RFC3339), next.PreparedAt.Add(Dwell).UTC().Format(time.RFC3339))
 	}
 	return next, nil
@@ -116,7 +116,7 @@ func MayRetire(all []Member, id keyserver.ID) (Member, error) {
 	case i < 0:
 		return Member{}, fault.New(fault.NotFound, "no authority has the certificateId %s; list them with GET /api/authority", id.Base64()).Audited(fault.ReasonObjectNotFound)
 	case all[i].State == keyserver.AuthorityActive:
-		return Member{}, refuse("the authority issues; prepare and activate another one before")
+		return Member{}, refuse("the authority is the active one; prepare and activate another one before you retire it")
 	}
 	return all[i], nil
 }

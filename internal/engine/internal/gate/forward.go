@@ -65,7 +65,7 @@ func (g *Gate) Consult(ctx context.Context, r Request, to keyserver.SystemID, ab
 // withheld returns the error for a response of a peer whose row here is not durable.
 func withheld(lost error) error {
 	if f := fault.As(lost); f != nil && f.Code == fault.AuditUnavailable {
-		return fault.Temporary(f.Code, f.Scope, f.RetryAfter, "this key server could not write the audit row, so it withholds the response of the peer; try again").Because(lost)
+		return fault.Temporary(f.Code, f.Scope, f.RetryAfter, "this key server could not write the audit row, so the response of the peer is withheld; try again").Because(lost)
 	}
 	return lost
 }

@@ -125,7 +125,7 @@ func (g *Gate) Repeated(ctx context.Context, by keyserver.Caller) (bool, error) 
 // Fill draws random bytes.
 func Fill(random io.Reader, b []byte) error {
 	if _, err := io.ReadFull(random, b); err != nil {
-		return fmt.Errorf("draw random bytes: %w", err)
+		return fmt.Errorf("read random bytes: %w", err)
 	}
 	return nil
 }

@@ -79,7 +79,7 @@ func (ks *Keys) MintKey(ctx context.Context, by keyserver.Caller, key keyserver.
 			material = make([]byte, info.MintLen)
 			defer clear(material)
 			if _, err := io.ReadFull(ks.Random, material); err != nil {
-				return fmt.Errorf("draw key material: %w", err)
+				return fmt.Errorf("create key material: %w", err)
 			}
 		}
 		if len(material) < info.MinLen || len(material) > info.MaxLen {
