@@ -438,7 +438,7 @@ var _ = Describe("Principal", func() {
 		_, err = admin.RevokeACL(ctx, schema.ACLRevokeRequest{TTag: key.TTag, SystemID: self.Principal.SystemID, PrincipalID: self.Principal.PrincipalID})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(kube.Delete(ctx, obj)).To(Succeed())
-		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonInUse, "deletion waits: the principal is the only one who owns key"))
+		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonInUse, "deletion waits: the principal is the only permanent owner of key"))
 		Expect(readiness(ctx, obj)().Message).To(ContainSubstring("?heir=ID"))
 		Expect(shown.held(ctx, "ldap", name)).NotTo(BeNil())
 		_, err = admin.DeletePrincipal(ctx, schema.DeletePrincipalRequest{ID: held.ID, Heir: (*schema.HexID)(&self.Principal.PrincipalID)})

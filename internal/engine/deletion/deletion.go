@@ -38,7 +38,7 @@ func (e Estate) Settle(ctx context.Context, tx *sqlstore.Tx) (done keyserver.Dep
 		return done, false, err
 	}
 	if len(keys) > 0 && e.Heir.ID.IsZero() {
-		return done, false, inUse("the principal is the only one who owns key %s for good; give somebody OWNER, or name an heir with ?heir=ID", keys[0])
+		return done, false, inUse("the principal is the only permanent owner of key %s; grant OWNER to another principal, or set ?heir=ID", keys[0])
 	}
 	for _, key := range keys {
 		if err := e.giveKey(ctx, tx, key); err != nil {
@@ -59,7 +59,7 @@ func (e Estate) refuseNeeded(ctx context.Context, tx *sqlstore.Tx) error {
 		return err
 	}
 	if peer != nil {
-		return inUse("the principal is the transport principal of the peer %d; remove that with DELETE /api/trusted-servers/%d", *peer, *peer)
+		return inUse("the principal is the transport principal of the peer %d; remove the peer with DELETE /api/trusted-servers/%d", *peer, *peer)
 	}
 	return nil
 }
@@ -120,11 +120,11 @@ func (e Estate) leaveTemplates(ctx context.Context, tx *sqlstore.Tx) error {
 			return err
 		}
 		if m.Rights&(keyserver.MandatoryGroup|keyserver.HostMatrix) != 0 {
-			return inUse("ACL template %q demands the principal; end that membership first, or keys minted from then on would ask for nobody", t.Name)
+			return inUse("ACL template %q has the principal as a mandatory group; remove it from the template first, or new keys would require a deleted group", t.Name)
 		}
 		orphan := !keyserver.KeepsWriter(t.Without(e.Of.Ref()))
 		if orphan && e.Heir.ID.IsZero() {
-			return inUse("nobody else can change ACL template %q for good; make somebody an owner, or name an heir with ?heir=ID", t.Name)
+			return inUse("only the principal can permanently change ACL template %q; give OWNER to another member, or set ?heir=ID", t.Name)
 		}
 		if err := tx.DeleteACLTemplateMember(ctx, keyserver.TemplateMemberRef{Template: id, Principal: e.Of.Ref()}); err != nil {
 			return err

@@ -13,9 +13,9 @@ import (
 func RefuseToGo(caller, p keyserver.Principal) error {
 	switch {
 	case p.Flags.SystemDefined():
-		return fault.New(fault.BuiltInPrincipal, "principal %s is system defined", p.Name).Audited(fault.ReasonBuiltIn)
+		return fault.New(fault.BuiltInPrincipal, "principal %s is system-defined and cannot be deleted", p.Name).Audited(fault.ReasonBuiltIn)
 	case isOrHas(p, caller):
-		return fault.New(fault.OwnAccount, "principal %q is your own, or a group of yours; ask another administrator", p.Name).
+		return fault.New(fault.OwnAccount, "principal %q is your own or one of your groups; ask another administrator", p.Name).
 			Audited(fault.ReasonInvalidArgument)
 	default:
 		return nil
@@ -28,12 +28,12 @@ func RefuseToGo(caller, p keyserver.Principal) error {
 func RefuseHeir(caller, heir keyserver.Principal, of keyserver.ID) error {
 	switch {
 	case heir.ID == of:
-		return fault.New(fault.InvalidArgument, "heir is the principal that is to be deleted").Audited(fault.ReasonInvalidArgument)
+		return fault.New(fault.InvalidArgument, "heir: must not be the principal that is deleted").Audited(fault.ReasonInvalidArgument)
 	case heir.Flags.Disabled(), heir.Flags.SystemDefined():
-		return fault.New(fault.InvalidArgument, "heir %q is disabled or system defined; name somebody who can use what he receives", heir.Name).
+		return fault.New(fault.InvalidArgument, "heir: %q is disabled or system-defined; name an enabled principal", heir.Name).
 			Audited(fault.ReasonInvalidArgument)
 	case isOrHas(heir, caller):
-		return fault.New(fault.OwnAccount, "heir is yourself, or a group of yours; name another, or have another administrator do it").
+		return fault.New(fault.OwnAccount, "heir: must not be yourself or one of your groups; name another principal, or ask another administrator").
 			Audited(fault.ReasonInvalidArgument)
 	default:
 		return nil
