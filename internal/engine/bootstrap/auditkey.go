@@ -29,15 +29,15 @@ func (c Config) keepAuditKeys(ctx context.Context, system keyserver.SystemID) er
 	return errors.Join(
 		c.keepAuditKey(ctx, system, settingAuditKey, func(ctx context.Context, tx *sqlstore.Tx) error {
 			if head, err := tx.AuditTree(ctx); err != nil || head.Size > 0 || len(head.Checkpoint) > 0 {
-				return errors.Join(err, errors.New("the database has a tree over its audit trail, and not the key that signed it: somebody took the setting "+
-					settingAuditKey+" away; put it back from a backup, nothing was written"))
+				return errors.Join(err, errors.New("the database has an audit tree, but not the key that signed it: the setting "+
+					settingAuditKey+" was deleted; restore it from a backup (nothing was written)"))
 			}
 			return nil
 		}, func(ctx context.Context, tx *sqlstore.Tx) ([]byte, error) { return c.beginTree(ctx, tx, system) }),
 		c.keepAuditKey(ctx, system, settingWitnessKey, func(ctx context.Context, tx *sqlstore.Tx) error {
 			if logs, err := tx.WitnessedLogs(ctx); err != nil || len(logs) > 0 {
-				return errors.Join(err, errors.New("the database knows logs that were cosigned, and not the key that did: somebody took the setting "+
-					settingWitnessKey+" away; put it back from a backup, nothing was written"))
+				return errors.Join(err, errors.New("the database has cosigned logs, but not the key that cosigned them: the setting "+
+					settingWitnessKey+" was deleted; restore it from a backup (nothing was written)"))
 			}
 			return nil
 		}, func(context.Context, *sqlstore.Tx) ([]byte, error) {

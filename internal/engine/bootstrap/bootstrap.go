@@ -94,7 +94,7 @@ type Prepared struct {
 func Run(ctx context.Context, c Config) (Prepared, error) {
 	sealed, err := c.openRows(ctx)
 	if err != nil {
-		return Prepared{}, fmt.Errorf("seal the rows of the database: %w", err)
+		return Prepared{}, fmt.Errorf("add MACs to the rows of the database: %w", err)
 	}
 	first, err := c.create(ctx)
 	if err != nil {
@@ -115,10 +115,10 @@ func Run(ctx context.Context, c Config) (Prepared, error) {
 		return Prepared{}, err
 	}
 	if err := c.keepAuditKeys(ctx, p.System); err != nil {
-		return Prepared{}, fmt.Errorf("make the keys of the audit tree: %w", err)
+		return Prepared{}, fmt.Errorf("create the keys of the audit tree: %w", err)
 	}
 	if err := c.syncRoles(ctx); err != nil {
-		return Prepared{}, fmt.Errorf("bring the built-in roles up to date: %w", err)
+		return Prepared{}, fmt.Errorf("update the built-in roles: %w", err)
 	}
 	line, err := c.authorities(p.System).Load(ctx, c.Store)
 	if err != nil {
@@ -136,11 +136,11 @@ func (c Config) refuseUnited(ctx context.Context) error {
 	stored, err := c.Store.Setting(ctx, settingDeployment)
 	switch {
 	case errors.Is(err, sqlstore.ErrNotFound):
-		return fmt.Errorf("the setting %s is missing from the database, where every key server has it: somebody took it away; restore it from a backup", settingDeployment)
+		return fmt.Errorf("the setting %s is missing from the database: it was deleted; restore it from a backup", settingDeployment)
 	case err != nil:
 		return err
 	case keyserver.Deployment(stored) == keyserver.Split && c.Deployment != keyserver.Split:
-		return fmt.Errorf("--deployment is %s, but the duties of this key server are apart; start it with --deployment %s", c.Deployment, keyserver.Split)
+		return fmt.Errorf("--deployment is %s, but the duties of this key server are split; start it with --deployment %s", c.Deployment, keyserver.Split)
 	}
 	return nil
 }
@@ -158,7 +158,7 @@ func (c Config) openRows(ctx context.Context) (sealed int, err error) {
 			// from now on would fail the check.
 			others, err := tx.ChainsHeld(ctx)
 			if err == nil && others > 0 {
-				err = fmt.Errorf("%d processes of an older version serve from this database, and rows that they write would be refused: stop them first", others)
+				err = fmt.Errorf("%d processes of an older version still use this database, and their rows would be refused; stop them first", others)
 			}
 			return true, err
 		})

@@ -85,7 +85,7 @@ func (w *Worker) Run(ctx context.Context) {
 		}
 		pause := again
 		if err := w.once(ctx); err != nil && ctx.Err() == nil {
-			w.Logger.Warn("wrapping keys under the new data key was interrupted and goes on in a moment", "error", err)
+			w.Logger.Warn("rewrapping keys under the new data key was interrupted; it continues in a moment", "error", err)
 		} else if w.refused.Load() > 0 {
 			pause = afterRefusal
 		}
@@ -117,7 +117,7 @@ func (w *Worker) once(ctx context.Context) error {
 	if !retiring {
 		return nil
 	}
-	w.Logger.Info("wrapping keys under a new data key", "retiring", old.Hex())
+	w.Logger.Info("rewrapping keys under a new data key", "retiring", old.Hex())
 	refused := sqlstore.Refused{}
 	err = w.all(ctx, old, refused)
 	w.refused.Store(int64(len(refused)))
@@ -125,7 +125,7 @@ func (w *Worker) once(ctx context.Context) error {
 	case err != nil:
 		return err
 	case len(refused) > 0:
-		w.Logger.Error("a data key cannot be retired: rows do not agree with their MACs, and may be under it; run doctor",
+		w.Logger.Error("a data key cannot be retired: rows do not match their MACs, and may need it; run doctor",
 			"dataKey", old.Hex(), "rows", len(refused))
 		return nil
 	}
@@ -222,14 +222,14 @@ func (w *Worker) retire(ctx context.Context, old keyserver.ID) error {
 		return err
 	}
 	if left > 0 {
-		w.Logger.Warn("keys are still under a data key that was to be retired; they are wrapped rewrapped", "dataKey", old.Hex(), "keys", left)
+		w.Logger.Warn("keys are still wrapped under a data key that is to be retired; they are rewrapped again", "dataKey", old.Hex(), "keys", left)
 		w.poke()
 		return nil
 	}
 	if _, err := w.Keyring.Again(ctx); err != nil {
 		return err
 	}
-	w.Logger.Info("nothing is under the data key any more: it is retired, and erased", "dataKey", old.Hex())
+	w.Logger.Info("nothing uses the data key any more; it is retired and erased", "dataKey", old.Hex())
 	return nil
 }
 
