@@ -23,7 +23,7 @@ func NewID(random io.Reader) (ID, error) {
 	var id ID
 	for id == (ID{}) {
 		if _, err := io.ReadFull(random, id[:]); err != nil {
-			return ID{}, fmt.Errorf("draw an identifier: %w", err)
+			return ID{}, fmt.Errorf("create an identifier: %w", err)
 		}
 	}
 	return id, nil

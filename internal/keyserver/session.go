@@ -40,6 +40,6 @@ func (c PasswordChange) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, c
 // NoPassword returns the error for a password change of a principal that has no password
 // on this key server.
 func NoPassword(t PrincipalType) error {
-	return fault.New(fault.NoPassword, "a %s principal has no password here; whoever knows it is asked at its login", t).
+	return fault.New(fault.NoPassword, "a %s principal has no password on this key server", t).
 		Audited(fault.ReasonInvalidArgument)
 }

@@ -47,7 +47,7 @@ type Witness struct {
 type StaleCheckpointError struct{ Size int64 }
 
 func (e StaleCheckpointError) Error() string {
-	return fmt.Sprintf("the witness has cosigned %d rows last", e.Size)
+	return fmt.Sprintf("the last checkpoint that the witness cosigned has %d rows", e.Size)
 }
 
 // AsStale returns the StaleCheckpointError in an error.

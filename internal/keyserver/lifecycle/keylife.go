@@ -46,11 +46,11 @@ func Target(change keyserver.KeyStateChange, life keyserver.KeyLife) (keyserver.
 	}
 	switch {
 	case from == keyserver.KeyDestroyed:
-		return "", misfit("the key is destroyed: its bytes are gone, and nothing brings it back")
+		return "", misfit("the key is destroyed; its bytes are deleted and cannot be restored")
 	case act == keyserver.RestoreKey:
-		return "", misfit("the key is %s; only one that is being destroyed can be restored", from)
+		return "", misfit("the key is %s; only a key that is being destroyed can be restored", from)
 	case act == keyserver.DestroyKey:
-		return "", misfit("the key is being destroyed already, after another number of days; restore it first to give it another time")
+		return "", misfit("the key is already being destroyed, after a different number of days; restore it first to change the number")
 	default:
 		return "", misfit("the key is being destroyed; restore it first")
 	}
@@ -67,7 +67,7 @@ func Change(life keyserver.KeyLife, change keyserver.KeyStateChange, now time.Ti
 	case err != nil, to == life.State:
 		return life, err
 	case change.Act == keyserver.RestoreKey && !now.Before(life.DestroyAt):
-		return life, misfit("the time of the key is over, and its bytes go; nothing brings it back")
+		return life, misfit("the destruction time of the key has passed, so it cannot be restored")
 	}
 	life.State, life.StateAt, life.DestroyAt = to, now, time.Time{}
 	if to == keyserver.KeyDestroying {
@@ -93,7 +93,7 @@ func End(life keyserver.KeyLife, now time.Time) (keyserver.KeyLife, bool) {
 func Succeed(newest keyserver.KeyLife, rotation keyserver.KeyRotation, now time.Time) (former, next keyserver.KeyLife, err error) {
 	switch newest.State {
 	case keyserver.KeyDestroying, keyserver.KeyDestroyed:
-		return newest, next, misfit("the newest key of the line is %s, so that it is not succeeded; mint another key", newest.State)
+		return newest, next, misfit("the newest key of the lineage is %s, so the lineage cannot be rotated; mint another key", newest.State)
 	case keyserver.KeyEnabled, keyserver.KeyVerifyOnly, keyserver.KeyDisabled:
 	}
 	next = keyserver.KeyLife{State: keyserver.KeyEnabled, Lineage: newest.Lineage, Generation: newest.Generation + 1, Exportable: newest.Exportable}

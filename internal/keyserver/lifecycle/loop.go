@@ -31,10 +31,10 @@ func (l Loop) Run(ctx context.Context) {
 			return
 		case err != nil && err.Error() != said:
 			said = err.Error()
-			l.Logger.Error("keys that are due could not be rotated or destroyed; it is tried again", "error", err)
+			l.Logger.Error("due keys could not be rotated or destroyed; trying again", "error", err)
 		case err == nil && said != "":
 			said = ""
-			l.Logger.Info("keys that are due are rotated and destroyed again")
+			l.Logger.Info("rotation and destruction of due keys work again")
 		}
 		select {
 		case <-ticker.C:
