@@ -39,7 +39,7 @@ func TestPipesAreNotWaitedFor(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err = archive.Verify(t.Context(), open(t, dir), h.signer.Verifier)
-			if beside && err != nil || !beside && (!errors.Is(err, archive.ErrDamaged) || !strings.Contains(err.Error(), "is no file")) {
+			if beside && err != nil || !beside && (!errors.Is(err, archive.ErrDamaged) || !strings.Contains(err.Error(), "is not a regular file")) {
 				t.Errorf("%s as %s: %v", kind, suffix, err)
 			}
 			removeFile(t, object)

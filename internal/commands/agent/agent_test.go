@@ -449,7 +449,7 @@ func TestSocket(t *testing.T) {
 	c := w.config()
 	c.Listen = "unix://" + path
 	rig.Must(t, os.WriteFile(path, nil, 0o600))
-	if _, err := agent.Start(t.Context(), c); err == nil || !strings.Contains(err.Error(), "is no socket") {
+	if _, err := agent.Start(t.Context(), c); err == nil || !strings.Contains(err.Error(), "is not a socket") {
 		t.Errorf("a file in its place: %v", err)
 	}
 	rig.Must(t, os.Remove(path))
@@ -464,7 +464,7 @@ func TestSocket(t *testing.T) {
 		t.Errorf("its mode is %s", got)
 	}
 	load.works(t, "POST", "/api/crypto/mac", w.mac("aGVsbG8="), "Host", "any.example", "Origin", "null")
-	if _, err := agent.Start(t.Context(), c); err == nil || !strings.Contains(err.Error(), "another process answers") {
+	if _, err := agent.Start(t.Context(), c); err == nil || !strings.Contains(err.Error(), "another process responds") {
 		t.Errorf("a second agent: %v", err)
 	}
 	rig.Must(t, agent.Check(t.Context(), c.Listen))

@@ -20,7 +20,7 @@ import (
 )
 
 // ErrNoFile is wrapped if a name belongs to a pipe, a link or a directory.
-var ErrNoFile = errors.New("is no file")
+var ErrNoFile = errors.New("is not a regular file")
 
 // Store is a directory or bucket of objects. It is safe for concurrent use.
 type Store struct {
@@ -54,7 +54,7 @@ func CheckURL(text string) error {
 		case u.Host == "" && filepath.IsAbs(u.Path) && len(query) == 0:
 			return nil
 		default:
-			return errors.New("the URL of a directory must be file:///DIRECTORY, with ?create_dir=true where it is to be made")
+			return errors.New("the URL of a directory must be file:///DIRECTORY, with ?create_dir=true to create it")
 		}
 	}
 	return errURL

@@ -16,8 +16,8 @@ const maxExact = 1<<53 - 1
 
 // Errors of JSON. They do not quote the text.
 var (
-	ErrNotJSON = errors.New("is not one JSON value in UTF-8 in which each name of an object is there once")
-	ErrInexact = errors.New("has a number that not every reader would keep: an integer beyond 2^53-1, or one out of range; send it as a string")
+	ErrNotJSON = errors.New("is not one JSON value in UTF-8 in which the names of each object are unique")
+	ErrInexact = errors.New("has a number that some readers cannot keep exactly: an integer beyond 2^53-1, or a number out of range; send it as a string")
 )
 
 // JSON returns the canonical form of a JSON text (RFC 8785): members sorted by the UTF-16

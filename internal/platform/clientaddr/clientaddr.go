@@ -71,10 +71,10 @@ func ParseProxies(list []string) (Proxies, error) {
 			p = netip.PrefixFrom(a, a.BitLen())
 		}
 		if p != p.Masked() {
-			return nil, fmt.Errorf("%q has bits beyond its mask; %s is the network", s, p.Masked())
+			return nil, fmt.Errorf("%q has bits beyond its mask; use %s", s, p.Masked())
 		}
 		if p.Bits() == 0 {
-			return nil, fmt.Errorf("%q is everybody; whoever sends a header could then be anybody", s)
+			return nil, fmt.Errorf("%q covers all addresses, so any client could forge the header; name the proxies", s)
 		}
 		out = append(out, p)
 	}

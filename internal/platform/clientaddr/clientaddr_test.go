@@ -14,9 +14,9 @@ func TestProxiesRefused(t *testing.T) {
 		{"proxy.example", "neither"},
 		{"10.0.0.0/33", "neither"},
 		{"fe80::1%eth0", "neither"},
-		{"10.0.0.1/8", "10.0.0.0/8 is the network"},
-		{"0.0.0.0/0", "everybody"},
-		{"::/0", "everybody"},
+		{"10.0.0.1/8", "use 10.0.0.0/8"},
+		{"0.0.0.0/0", "covers all addresses"},
+		{"::/0", "covers all addresses"},
 	} {
 		if _, err := clientaddr.ParseProxies([]string{"192.0.2.0/24", c.in}); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%q: %v, want %q", c.in, err, c.says)

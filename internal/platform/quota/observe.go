@@ -27,7 +27,7 @@ func (t *Tally) Collectors(ceiling string, largest func() float64) []prometheus.
 	count := func(bound string, n *atomic.Uint64) prometheus.Collector {
 		return prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name:        "keyserver_ceiling_refusals_total",
-			Help:        "Requests, connections or bytes that were refused, because the principal or address had its share or because the ceiling was reached.",
+			Help:        "Requests, connections or bytes that were refused because the principal or address used its share, or because the ceiling was reached.",
 			ConstLabels: prometheus.Labels{"ceiling": ceiling, "bound": bound},
 		}, func() float64 { return float64(n.Load()) })
 	}
@@ -37,7 +37,7 @@ func (t *Tally) Collectors(ceiling string, largest func() float64) []prometheus.
 	}
 	return append(shown, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name:        "keyserver_ceiling_largest_share_ratio",
-		Help:        "Usage of a ceiling by the principal or address that uses most of it, divided by its share.",
+		Help:        "Usage of a ceiling by its largest user (principal or address), divided by the share of one user.",
 		ConstLabels: prometheus.Labels{"ceiling": ceiling},
 	}, largest))
 }

@@ -29,11 +29,11 @@ func TestCollectors(t *testing.T) {
 		}
 	}
 	const want = `
-# HELP keyserver_ceiling_largest_share_ratio Usage of a ceiling by the principal or address that uses most of it, divided by its share.
+# HELP keyserver_ceiling_largest_share_ratio Usage of a ceiling by its largest user (principal or address), divided by the share of one user.
 # TYPE keyserver_ceiling_largest_share_ratio gauge
 keyserver_ceiling_largest_share_ratio{ceiling="bytes"} 0.75
 keyserver_ceiling_largest_share_ratio{ceiling="connections"} 1
-# HELP keyserver_ceiling_refusals_total Requests, connections or bytes that were refused, because the principal or address had its share or because the ceiling was reached.
+# HELP keyserver_ceiling_refusals_total Requests, connections or bytes that were refused because the principal or address used its share, or because the ceiling was reached.
 # TYPE keyserver_ceiling_refusals_total counter
 keyserver_ceiling_refusals_total{bound="ceiling",ceiling="bytes"} 1
 keyserver_ceiling_refusals_total{bound="ceiling",ceiling="connections"} 1

@@ -53,7 +53,7 @@ func (o Options) Validate() error {
 	}
 	u, err := url.Parse(o.Endpoint)
 	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "" || u.User != nil || u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "" {
-		return errors.New("--otlp-endpoint must be https://HOST:PORT of a collector that takes OTLP over gRPC, or http://HOST:PORT for one without TLS")
+		return errors.New("--otlp-endpoint must be https://HOST:PORT of a collector that accepts OTLP over gRPC, or http://HOST:PORT for one without TLS")
 	}
 	return nil
 }
@@ -76,7 +76,7 @@ func Start(o Options, process, version string, logger *slog.Logger) (t *Tracer, 
 	}
 	u, err := url.Parse(o.Endpoint)
 	if err != nil {
-		return nil, nil, errors.New("--otlp-endpoint is no URL")
+		return nil, nil, errors.New("--otlp-endpoint is not a URL")
 	}
 	options := []otlptracegrpc.Option{
 		otlptracegrpc.WithEndpoint(address(u)), otlptracegrpc.WithTimeout(exportWithin),
@@ -142,9 +142,9 @@ func (r *reporting) ExportSpans(ctx context.Context, spans []trace.ReadOnlySpan)
 	err := r.SpanExporter.ExportSpans(ctx, spans)
 	switch failed := err != nil; {
 	case failed && !r.failing.Swap(true):
-		r.logger.Warn("the collector of --otlp-endpoint does not take spans, which are dropped", "error", err)
+		r.logger.Warn("the collector of --otlp-endpoint does not accept spans, so they are dropped", "error", err)
 	case !failed && r.failing.Swap(false):
-		r.logger.Info("the collector of --otlp-endpoint takes spans again")
+		r.logger.Info("the collector of --otlp-endpoint accepts spans again")
 	}
 	return nil //nolint:nilerr // logged above
 }

@@ -38,7 +38,7 @@ func Path(url string) (string, error) {
 	case !is || !path.IsAbs(name) || path.Clean(name) != name || name == "/" || strings.ContainsAny(name, "?#\x00"):
 		return "", fmt.Errorf("%q must be unix:// and the absolute path of a socket, for instance unix:///run/keyserver/some.sock", url)
 	case strings.HasPrefix(name, "/@"):
-		return "", fmt.Errorf("%q is a socket without a file, which everybody on the machine may open; name one with a directory", url)
+		return "", fmt.Errorf("%q is a socket without a file, which every user of the machine may open; use a path in a directory", url)
 	case len(name) > maxPath:
 		return "", fmt.Errorf("%q: the path of a socket must be at most %d bytes long", url, maxPath)
 	}
@@ -82,7 +82,7 @@ func Listen(ctx context.Context, place string, mode fs.FileMode) (_ net.Listener
 func lock(place string) (unlock func() error, err error) {
 	dir, err := os.Open(filepath.Dir(place))
 	if err != nil {
-		return nil, fmt.Errorf("%w; make the directory, for the user that the process runs as", err)
+		return nil, fmt.Errorf("%w; create the directory, with access for the user of the process", err)
 	}
 	if err := syscall.Flock(int(dir.Fd()), syscall.LOCK_EX); err != nil {
 		return nil, errors.Join(fmt.Errorf("lock the directory of %s: %w", place, err), dir.Close())
@@ -100,15 +100,15 @@ func vacant(ctx context.Context, place string) error {
 	case err != nil:
 		return err
 	case info.Mode().Type() != fs.ModeSocket:
-		return fmt.Errorf("%s is there and is no socket; remove it or name another path", place)
+		return fmt.Errorf("%s exists and is not a socket; remove it or use another path", place)
 	}
 	conn, err := (&net.Dialer{Timeout: askTime}).DialContext(ctx, "unix", place)
 	switch {
 	case err == nil:
 		_ = conn.Close()
-		return fmt.Errorf("another process answers at %s; stop it or name another path", place)
+		return fmt.Errorf("another process responds at %s; stop it or use another path", place)
 	case !errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("whether a process answers at %s is not known: %w", place, err)
+		return fmt.Errorf("cannot find out whether a process responds at %s: %w", place, err)
 	}
 	return nil
 }

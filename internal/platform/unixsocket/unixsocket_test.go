@@ -40,8 +40,8 @@ func TestListen(t *testing.T) {
 			t.Errorf("got %v, %v, want that it %s", l, err, because)
 		}
 	}
-	refused(file, "is no socket")
-	refused(filepath.Join(dir, "none", "socket"), "make the directory")
+	refused(file, "is not a socket")
+	refused(filepath.Join(dir, "none", "socket"), "create the directory")
 
 	first, err := unixsocket.Listen(t.Context(), place, 0o640)
 	rig.Must(t, err)
@@ -50,7 +50,7 @@ func TestListen(t *testing.T) {
 	if info.Mode() != fs.ModeSocket|0o640 || first.Addr().String() != place {
 		t.Errorf("%v at %v", info.Mode(), first.Addr())
 	}
-	refused(place, "another process answers")
+	refused(place, "another process responds")
 	conn, err := net.Dial("unix", place)
 	rig.Must(t, err)
 	rig.Must(t, conn.Close())
