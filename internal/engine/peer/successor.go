@@ -84,8 +84,8 @@ func (t trust) ways(who keyserver.TrustedServer, cert *x509.Certificate, between
 // shutOut returns an error with the remedy for a peer whose certificate leads to no
 // trusted CA.
 func shutOut(who keyserver.TrustedServer, cert *x509.Certificate, err error) error {
-	return fmt.Errorf("the certificate of the peer %d does not lead to a trusted CA: %w; if %s is a new CA of the peer, trust it (POST /api/trusted-cas) and "+
-		"register the peer again with replace (POST /api/trusted-servers), with the trust blob of GET /api/trust/local-info on the peer",
+	return fmt.Errorf("the certificate of the peer %d does not lead to a trusted CA: %w; if %s is its new CA, trust it (POST /api/trusted-cas) "+
+		"and register the peer again with replace and its trust blob (GET /api/trust/local-info)",
 		who.System, err, pki.SlashName(cert.Issuer))
 }
 

@@ -57,7 +57,7 @@ func Check(t *testing.T, holder reflect.Type, changed func([]keyserver.Change), 
 	t.Helper()
 	for field := range holder.Fields() {
 		if _, ok := cases[field.Name]; !ok && strings.HasPrefix(field.Type.String(), "*cache.") {
-			t.Errorf("the cache %s is not looked at here", field.Name)
+			t.Errorf("the test has no case for the cache %s", field.Name)
 		}
 	}
 	for name, tc := range cases {
@@ -85,7 +85,7 @@ func (c Case) check(t *testing.T, name string, changed func([]keyserver.Change))
 		if n := left(keyserver.Change{Kind: kind, ID: ID}); n < 2 {
 			got[kind] = 2 - n
 			if n := left(keyserver.Change{Kind: kind}); n != 0 {
-				t.Errorf("%s: %d entries left after a %s that names none", name, n, kind)
+				t.Errorf("%s: %d entries left after a %s without an object", name, n, kind)
 			}
 		}
 	}

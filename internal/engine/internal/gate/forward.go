@@ -84,7 +84,7 @@ func (g *Gate) sends(by keyserver.Caller, to keyserver.SystemID, absent fault.Co
 			err = sqlstore.ErrNotFound
 		}
 		if errors.Is(err, sqlstore.ErrNotFound) {
-			err = fault.New(absent, "the system id %d is neither this key server's nor that of a registered peer", to).
+			err = fault.New(absent, "the system id %d does not belong to this key server or to a registered peer", to).
 				Audited(fault.ReasonObjectNotFound)
 		}
 		if err := g.Step(keyserver.StepKey, err); err != nil {

@@ -47,7 +47,7 @@ func (ks *Keys) isOurs(ctx context.Context, link keyserver.HiddenLink) error {
 		return nil
 	}
 	if _, err := ks.CachedPeer(ctx, to); err != nil {
-		return gate.NotFound(err, fault.KeyNotFound, "the system id %d is neither this key server's nor that of a registered peer", to)
+		return gate.NotFound(err, fault.KeyNotFound, "the system id %d does not belong to this key server or to a registered peer", to)
 	}
 	return fault.New(fault.InvalidArgument, "the key belongs to the peer %d; change its state and its lineage on that key server", to).
 		Audited(fault.ReasonInvalidArgument)
