@@ -209,7 +209,7 @@ func TestOffUntilTheAuthorityHasEnded(t *testing.T) {
 				t.Fatalf("back again: %s", out.Raw)
 			}
 			rig.Soon(t, "the log says what to do", func() bool {
-				return log.says("the peer 2", "POST /api/trusted-cas", "with replace (POST /api/trusted-servers)", "GET /api/trust/local-info there")
+				return log.says("the peer 2", "POST /api/trusted-cas", "with replace (POST /api/trusted-servers)", "GET /api/trust/local-info on the peer")
 			})
 			b.Trust(t, a.Site)
 			b.OK(t, b.AsAdmin(t), "POST", "/api/trusted-servers", rig.Object{

@@ -85,7 +85,7 @@ func (t trust) ways(who keyserver.TrustedServer, cert *x509.Certificate, between
 // trusted CA.
 func shutOut(who keyserver.TrustedServer, cert *x509.Certificate, err error) error {
 	return fmt.Errorf("the certificate of the peer %d does not lead to a trusted CA: %w; if %s is its new CA, trust it (POST /api/trusted-cas) "+
-		"and register the peer again with replace and its trust blob (GET /api/trust/local-info)",
+		"and register the peer again with replace (POST /api/trusted-servers) and its trust blob (GET /api/trust/local-info on the peer)",
 		who.System, err, pki.SlashName(cert.Issuer))
 }
 
