@@ -63,11 +63,11 @@ func (p *parsed) readKey(raw jsontext.Value) error {
 	}
 	for _, name := range private {
 		if key.Has(name) {
-			return malformed("jwk holds a private key; replace that key, and send its public half only")
+			return malformed("jwk contains a private key; replace that key, and send only the public key")
 		}
 	}
 	if kty, _ := key.Text("kty"); kty != p.alg.kty {
-		return malformed("kty of jwk is not that of alg")
+		return malformed("kty of jwk does not match alg")
 	}
 	if p.alg.kty == "RSA" {
 		return p.readRSA(key)
@@ -77,7 +77,7 @@ func (p *parsed) readKey(raw jsontext.Value) error {
 
 func (p *parsed) readCurve(key jws.Members) error {
 	if curve, _ := key.Text("crv"); curve != p.alg.curve {
-		return malformed("crv of jwk is not that of alg")
+		return malformed("crv of jwk does not match alg")
 	}
 	x, okX := coordinate(key, "x", p.alg.coordinate)
 	if p.alg.kty == "OKP" {
@@ -106,7 +106,7 @@ func (p *parsed) readRSA(key jws.Members) error {
 		return malformed("n or e of jwk is not an integer in base64url")
 	}
 	if size := (len(n)-1)*8 + bits.Len8(n[0]); size < minRSABits || size > maxRSABits {
-		return malformed("the RSA key of jwk is not of 2048 to 4096 bits")
+		return malformed("the RSA key in jwk must have from 2048 to 4096 bits")
 	}
 	p.alg.signature = len(n)
 	p.thumbprint = thumbprint(`{"e":"` + eText + `","kty":"RSA","n":"` + nText + `"}`)
@@ -125,7 +125,7 @@ func thumbprint(canonical string) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-var errSignature = fault.New(fault.ProofInvalidSignature, "the signature of the DPoP proof is not by the key in its header").
+var errSignature = fault.New(fault.ProofInvalidSignature, "the signature of the DPoP proof does not verify with the key in its header").
 	Audited(fault.ReasonProofSignature)
 
 // verify lets the library parse the key, which rejects points that are not on the curve,
@@ -133,13 +133,13 @@ var errSignature = fault.New(fault.ProofInvalidSignature, "the signature of the 
 func (p *parsed) verify(text string) error {
 	signed, err := jose.ParseSignedCompact(text, accepted)
 	if err != nil || len(signed.Signatures) != 1 || signed.Signatures[0].Header.JSONWebKey == nil {
-		return malformed("the key in jwk is not one that can be used")
+		return malformed("the key in jwk is not usable")
 	}
 	var key any = signed.Signatures[0].Header.JSONWebKey
 	if p.alg.name == ed25519Name {
 		public, ok := signed.Signatures[0].Header.JSONWebKey.Key.(ed25519.PublicKey)
 		if !ok {
-			return malformed("the key in jwk is not one that can be used")
+			return malformed("the key in jwk is not usable")
 		}
 		key = fullyNamed{public}
 	}

@@ -47,11 +47,11 @@ func (p *parsed) readHeader(text []byte) error {
 	alg, known := algorithms[name]
 	switch {
 	case header.Has("crit") || header.Has("b64"):
-		return malformed("the header has crit or b64, and no extension is understood")
+		return malformed("the header has crit or b64, but extensions are not supported")
 	case typ != "dpop+jwt":
-		return malformed("typ is not dpop+jwt")
+		return malformed("typ must be dpop+jwt")
 	case !known:
-		return malformed("alg is none of " + Algorithms)
+		return malformed("alg must be one of " + Algorithms)
 	case !header.Has("jwk"):
 		return malformed("jwk is missing")
 	}
@@ -67,7 +67,7 @@ func (p *parsed) readClaims(text []byte) error {
 	for name, into := range map[string]*string{"htm": &p.method, "htu": &p.uri, "jti": &p.id, "ath": &p.tokenHash} {
 		value, ok := claims.Text(name)
 		if absent := !claims.Has(name) && name == "ath"; !absent && (!ok || value == "") {
-			return malformed(name + " is missing or not text")
+			return malformed(name + " is missing or not a string")
 		}
 		*into = value
 	}

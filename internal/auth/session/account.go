@@ -43,7 +43,7 @@ func (m *Manager) SetPassword(ctx context.Context, by keyserver.Caller, n NewPas
 	own := isOwn(by, n.Principal)
 	switch {
 	case n.Principal != by.Principal.ID && n.Current != "":
-		return PasswordSaved{}, fault.New(fault.BadRequest, "current belongs to your own account; leave it out for another's")
+		return PasswordSaved{}, fault.New(fault.BadRequest, "current: is only for your own account; leave it out to set the password of another account")
 	case own:
 		var err error
 		if change.Shown, err = m.shown(ctx, by, n.Current); err != nil {
@@ -70,13 +70,13 @@ func (m *Manager) judgePassword(ctx context.Context, id keyserver.ID, written st
 	r := PasswordSaved{Ended: ended}
 	read, err := m.Store.PasswordHash(ctx, id)
 	if err != nil {
-		return r, fault.New(fault.ReadbackFailed, "the password was written, but reading it back failed; log in with it before trying again").Because(err)
+		return r, fault.New(fault.ReadbackFailed, "the password was written, but the second read failed; log in with the new password before you try again").Because(err)
 	}
 	if !password.Same(read, written) {
-		r.Detail = "another password reads back; somebody else may have set one just now"
+		r.Detail = "the second read returned another password; another caller may have set it at the same time"
 		return r, fault.New(fault.NotSaved, "%s", r.Detail)
 	}
-	r.Saved, r.Detail = true, "it counts from the next login on; every session of the principal has ended"
+	r.Saved, r.Detail = true, "the password is valid from the next login; all sessions of the principal have ended"
 	return r, nil
 }
 
@@ -88,7 +88,7 @@ func (m *Manager) shown(ctx context.Context, by keyserver.Caller, current string
 		return "", m.refuseCurrent(ctx, by, keyserver.NoPassword(by.Type))
 	}
 	if current == "" {
-		return "", fault.New(fault.BadRequest, "current is missing; your own account needs the password that it has now")
+		return "", fault.New(fault.BadRequest, "current: is missing; send the present password of your account")
 	}
 	l := Login{Method: keyserver.PasswordSession, Name: by.Name, Password: current, From: From{Address: by.Address}}
 	var err error
@@ -116,7 +116,7 @@ func (m *Manager) checkCurrent(ctx context.Context, by keyserver.Caller, l Login
 		return err
 	})
 	if err == nil && !ok {
-		err = fault.New(fault.InvalidCredentials, "current is not the password of your account").Audited(fault.ReasonBadCredentials)
+		err = fault.New(fault.InvalidCredentials, "current: is not the present password of your account").Audited(fault.ReasonBadCredentials)
 	}
 	return hash, err
 }

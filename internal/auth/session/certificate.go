@@ -13,7 +13,7 @@ import (
 // errNoCertificate is more specific than other failed logins. It reveals nothing to the
 // client, and the usual cause is a client or a proxy that sends no certificate.
 var errNoCertificate = fault.New(fault.InvalidCredentials,
-	"the connection brought no client certificate; connect straight to this service with the enrolled certificate and its key").
+	"the connection has no client certificate; connect directly to this service with the enrolled certificate and its key").
 	Audited(fault.ReasonNoCertificate)
 
 // byCertificate identifies the transport principal for which the connection's client

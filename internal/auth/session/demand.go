@@ -39,5 +39,5 @@ func (d Demand) unmet(l Login) bool {
 	return false
 }
 
-var errUnbound = fault.New(fault.ProofRequired, "this service opens no session that is bound to nothing (--require-proof): "+
+var errUnbound = fault.New(fault.ProofRequired, "this service requires a bound session for this login (--require-proof): "+
 	"send a DPoP proof (RFC 9449) with the login, or log in with a client certificate").Audited(fault.ReasonProofRequired)

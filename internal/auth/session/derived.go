@@ -75,4 +75,4 @@ func insert(ctx context.Context, tx *sqlstore.Tx, record sessionrows.SessionReco
 }
 
 // errNotFromSession is returned by methods that need an existing session.
-var errNotFromSession = fault.New(fault.SessionNotFound, "the method makes a session from another; send Authorization: Bearer <session id> of that one")
+var errNotFromSession = fault.New(fault.SessionNotFound, "method: requires an existing session; send Authorization: Bearer <session id>")

@@ -41,9 +41,9 @@ func (g *loginGate) observe(r prometheus.Registerer) {
 		return
 	}
 	r.MustRegister(append(slices.Concat(g.strangers.Collectors("loginsOfStrangers"), g.known.Collectors("logins")),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "keyserver_logins_hashed", Help: "Passwords that are being hashed."},
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "keyserver_logins_hashed", Help: "Logins whose password is hashed at the moment."},
 			func() float64 { return float64(g.hashes.Held()) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "keyserver_logins_waiting", Help: "Logins that wait for their turn to be hashed."},
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "keyserver_logins_waiting", Help: "Logins that wait until their password can be hashed."},
 			func() float64 { return float64(g.strangers.Held() + g.known.Held()) }),
 	)...)
 }
@@ -55,7 +55,7 @@ func (g *loginGate) enter(ctx context.Context, l Login) (leave func(), err error
 		queue, holder = g.known, l.Name
 	}
 	full := fault.Temporary(fault.Overloaded, fault.ScopeProcess, time.Second,
-		"too many logins wait for their turn (--max-logins), in all, from this address or for this name; try again")
+		"too many logins are waiting (--max-logins): in total, from this address, or for this name; try again")
 	err = queue.Wait(ctx, holder, full, func(ctx context.Context) (err error) {
 		leave, err = g.hashes.Enter(ctx, holder, !l.attempt.known)
 		return err

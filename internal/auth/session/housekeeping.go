@@ -59,7 +59,7 @@ func (m *Manager) flush(ctx context.Context) {
 		return err
 	})
 	if err != nil {
-		m.Logger.WarnContext(ctx, "the last use of sessions could not be written", "sessions", len(used), "error", err)
+		m.Logger.WarnContext(ctx, "cannot write the last use of sessions", "sessions", len(used), "error", err)
 		return
 	}
 	for _, h := range touched {
@@ -70,6 +70,6 @@ func (m *Manager) flush(ctx context.Context) {
 // forgetProofs deletes expired proofs. A failure only costs space.
 func (m *Manager) forgetProofs(ctx context.Context) {
 	if err := m.proofs.prune(ctx, m.Clock()); err != nil {
-		m.Logger.WarnContext(ctx, "proofs that have expired could not be removed", "error", err)
+		m.Logger.WarnContext(ctx, "cannot delete expired DPoP proofs", "error", err)
 	}
 }

@@ -24,9 +24,9 @@ func (m *Manager) byKubernetes(ctx context.Context, l Login) (identity, error) {
 	case err != nil:
 		return identity{}, err
 	case !found:
-		return identity{}, m.unrecognised(ctx, l, oidc.Refused("no xauth principal is bound to its issuer and subject"))
+		return identity{}, m.unrecognised(ctx, l, oidc.Refused("no xauth principal has its issuer and subject"))
 	case len(p.Identity.Audiences) > 0 && !oidc.NamesOneOf(token.Audiences, p.Identity.Audiences):
-		return identity{principal: p}, m.unrecognised(ctx, l, oidc.Refused("aud names none of the principal's audiences"))
+		return identity{principal: p}, m.unrecognised(ctx, l, oidc.Refused("aud contains none of the principal's audiences"))
 	case p.Flags.Disabled():
 		return identity{principal: p}, notRecognised(fault.ReasonPrincipalDisabled)
 	}

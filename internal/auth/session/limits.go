@@ -63,7 +63,7 @@ func (m *Manager) room(ctx context.Context, in sessionCounts, record sessionrows
 		return 0, err
 	}
 	if live >= m.MaxSessions {
-		return 0, m.full(fault.ScopeProcess, "the key server holds %d sessions, which is the most it may hold (--max-sessions)", m.MaxSessions)
+		return 0, m.full(fault.ScopeProcess, "session limit of the key server reached (%d, --max-sessions); end unused sessions, or wait until some expire", m.MaxSessions)
 	}
 	return m.MaxSessions - live, m.ownRoom(ctx, in, record)
 }
@@ -78,7 +78,7 @@ func (m *Manager) ownRoom(ctx context.Context, in sessionCounts, record sessionr
 	}
 	all, err := in.SessionCountBy(ctx, acts, now, m.Idle)
 	if err == nil && all >= share {
-		err = m.full(fault.ScopeSession, "the principal has %d sessions, with those made from its own, which is its share of all "+
+		err = m.full(fault.ScopeSession, "the principal has %d sessions including derived ones, its share of all sessions "+
 			"(a quarter of --max-sessions); end some with DELETE /api/sessions/{id}", share)
 	}
 	if err != nil {
@@ -87,14 +87,14 @@ func (m *Manager) ownRoom(ctx context.Context, in sessionCounts, record sessionr
 	if !record.Parent.IsZero() {
 		made, err := in.SessionCountFrom(ctx, record.Parent, now, m.Idle)
 		if err == nil && made >= m.MaxDerivedSessions {
-			err = m.full(fault.ScopeSession, "%d sessions were made from this one, which is the most that one may have "+
+			err = m.full(fault.ScopeSession, "this session has %d derived sessions, the limit "+
 				"(--max-derived-sessions); end some with DELETE /api/sessions/{id}", m.MaxDerivedSessions)
 		}
 		return err
 	}
 	own, err := in.SessionCountOf(ctx, record.Principal, now, m.Idle)
 	if err == nil && own >= m.MaxSessionsPerPrincipal {
-		err = m.full(fault.ScopeSession, "the principal has %d sessions, which is the most that one may have "+
+		err = m.full(fault.ScopeSession, "the principal has %d sessions, the limit "+
 			"(--max-sessions-per-principal); end some with DELETE /api/sessions/{id}", m.MaxSessionsPerPrincipal)
 	}
 	return err
@@ -126,7 +126,7 @@ func (m *Manager) takePlace(h *held) error {
 	if h.inFlight.Add(1) > int64(m.MaxInFlight) {
 		h.inFlight.Add(-1)
 		return fault.Temporary(fault.RequestLimit, fault.ScopeSession, time.Second,
-			"the session has %d requests in flight, which is the most it may have (--max-requests-per-session)", m.MaxInFlight)
+			"the session has %d requests in flight, the limit (--max-requests-per-session); try again", m.MaxInFlight)
 	}
 	return nil
 }

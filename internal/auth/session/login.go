@@ -117,7 +117,7 @@ func Methods() string {
 // notRecognised returns the only error for failed authentications. The reason is recorded in the audit
 // log only.
 func notRecognised(reason fault.Reason) error {
-	return fault.New(fault.InvalidCredentials, "the login failed; check the method and what it was given").Audited(reason)
+	return fault.New(fault.InvalidCredentials, "the login failed; check the method and the credentials").Audited(reason)
 }
 
 // open audits the login and stores the session.

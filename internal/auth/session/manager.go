@@ -144,7 +144,7 @@ func (m *Manager) Close() {
 	defer cancel()
 	m.writeTallies(ctx, m.tallies.rest())
 	if err := m.proofs.conclude(ctx); err != nil {
-		m.Logger.Warn("used proofs could not be written; the next start refuses proofs that are older than it", "error", err)
+		m.Logger.Warn("cannot write used DPoP proofs; the next start refuses all proofs from before it", "error", err)
 	}
 }
 
@@ -209,7 +209,7 @@ func (m *Manager) Authenticate(ctx context.Context, token string, proof Proof, f
 	return caller, func() { h.inFlight.Add(-1) }, nil
 }
 
-var errNoSession = fault.New(fault.SessionNotFound, "the credential names no live session; log in with POST /api/sessions")
+var errNoSession = fault.New(fault.SessionNotFound, "the session id is unknown or its session has ended; log in with POST /api/sessions")
 
 // Current returns the description of the caller's session.
 func (m *Manager) Current(ctx context.Context, by keyserver.Caller) (Info, error) {
@@ -261,9 +261,9 @@ func (h *held) fixed() bool { return h.record.Kind == keyserver.ScopedSession }
 func (m *Manager) errExpired(h *held, now time.Time) error {
 	switch {
 	case now.Before(h.record.ExpiresAt) && m.aboveIdle(h, now):
-		return fault.New(fault.SessionExpired, "the session that this one was made from has expired, because it was not used; log in again")
+		return fault.New(fault.SessionExpired, "the session from which this one was derived has expired without use; log in again")
 	case h.fixed():
-		return fault.New(fault.ScopedExpired, "the scoped credential has reached the end of its fixed lifetime; have a new one made")
+		return fault.New(fault.ScopedExpired, "the scoped credential has expired; request a new one")
 	default:
 		return fault.New(fault.SessionExpired, "the session has expired; log in again")
 	}
@@ -310,7 +310,7 @@ func (m *Manager) load(ctx context.Context, hash [32]byte) (*held, error) {
 		}
 	}
 	return nil, fault.Temporary(fault.Overloaded, fault.ScopeProcess, time.Second,
-		"sessions end faster than this one could be read; try again")
+		"the session could not be read because too many sessions end at the moment; try again")
 }
 
 func (m *Manager) loadOnce(ctx context.Context, hash [32]byte) (*held, bool, error) {

@@ -25,7 +25,7 @@ func newMeter() *meter {
 			Name: "keyserver_logins_total", Help: "Logins by method and outcome: OK, or the code of the refusal.",
 		}, []string{"method", "outcome"}),
 		proofs: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "keyserver_proofs_total", Help: "DPoP proofs that were sent, and those that lacked, by outcome: OK, or the code of the refusal.",
+			Name: "keyserver_proofs_total", Help: "DPoP proofs that were sent, or required and missing, by outcome: OK, or the code of the refusal.",
 		}, []string{"outcome"}),
 	}
 	m.goodProofs = m.proofs.WithLabelValues(succeeded)

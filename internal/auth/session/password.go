@@ -71,7 +71,7 @@ func (m *Manager) storeRenewed(ctx context.Context, who identity) {
 }
 
 func (m *Manager) notRenewed(ctx context.Context, p keyserver.Principal, err error) {
-	m.Logger.WarnContext(ctx, "the password hash has an outdated cost and could not be renewed; the next login tries again", "principal", p.ID.Hex(), "error", err)
+	m.Logger.WarnContext(ctx, "cannot renew a password hash with an outdated cost; the next login tries again", "principal", p.ID.Hex(), "error", err)
 }
 
 // stillPassword refuses a session if the password was changed after it was checked. The

@@ -45,7 +45,7 @@ func (p Proof) GoString() string { return p.String() }
 func (m *Manager) checkProof(ctx context.Context, h *held, token string, p Proof) error {
 	if h.record.BoundKey == "" {
 		if len(p.Sent) > 0 && !p.ForNew || p.Claimed {
-			return fault.New(fault.ProofKeyMismatch, "the session is bound to no key; log in with a DPoP proof to bind one, or send none").
+			return fault.New(fault.ProofKeyMismatch, "the session is not bound to a key; send no DPoP proof, or log in with one to bind the session").
 				Audited(fault.ReasonProofKey)
 		}
 		return nil
@@ -79,8 +79,8 @@ func (m *Manager) checkShown(ctx context.Context, h *held, token string, p Proof
 	return m.checkProof(ctx, h, token, p)
 }
 
-var errCertificateMismatch = fault.New(fault.CertificateMismatch, "the session is bound to a client certificate that this connection did not bring; "+
-	"send the request over a connection with it, or log in with the one that there is now").Audited(fault.ReasonCertificateMismatch)
+var errCertificateMismatch = fault.New(fault.CertificateMismatch, "the session is bound to a client certificate that this connection did not present; "+
+	"connect with that certificate, or log in again with the present one").Audited(fault.ReasonCertificateMismatch)
 
 // acting returns the principal that acts in a session.
 func acting(principal, actor keyserver.PrincipalRef) keyserver.ID {
@@ -107,7 +107,7 @@ func (m *Manager) loginProof(p Proof) (*dpop.Proof, error) {
 
 func (m *Manager) verifyProof(p Proof, token, key string) (dpop.Proof, error) {
 	if len(p.Sent) > 1 {
-		return dpop.Proof{}, fault.New(fault.ProofMalformed, "the request has more than one DPoP header").Audited(fault.ReasonProofMalformed)
+		return dpop.Proof{}, fault.New(fault.ProofMalformed, "the request has more than one DPoP header; send one").Audited(fault.ReasonProofMalformed)
 	}
 	return dpop.Verify(p.Sent[0], dpop.Request{Method: p.Method, Site: p.Site, Path: p.Path, Token: token, Key: key, Now: m.Clock()})
 }

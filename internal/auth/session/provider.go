@@ -46,15 +46,15 @@ func (m *Manager) unrecognised(ctx context.Context, l Login, err error) error {
 	var token oidc.Refused
 	var bind ldap.Refused
 	if errors.As(err, &token) || errors.As(err, &bind) {
-		m.Logger.InfoContext(ctx, "a login was refused", "method", l.Method, "name", cut(l.Name), "requestId", l.RequestID, "why", err.Error())
+		m.Logger.InfoContext(ctx, "login refused", "method", l.Method, "name", cut(l.Name), "requestId", l.RequestID, "why", err.Error())
 		return notRecognised(fault.ReasonBadCredentials)
 	}
 	if ctx.Err() != nil {
 		return err // the request was canceled or timed out
 	}
-	m.Logger.WarnContext(ctx, "the identity provider cannot be asked", "method", l.Method, "requestId", l.RequestID, "error", err)
+	m.Logger.WarnContext(ctx, "the identity provider is not available", "method", l.Method, "requestId", l.RequestID, "error", err)
 	return fault.Temporary(fault.ProviderUnavailable, fault.ScopeProcess, providerRetry,
-		"the identity provider of the method %s cannot be asked now; try again", l.Method).Because(err).Audited(fault.ReasonProviderUnavailable)
+		"the identity provider of the method %s is not available; try again", l.Method).Because(err).Audited(fault.ReasonProviderUnavailable)
 }
 
 // known converts ErrNotFound to false.

@@ -116,7 +116,7 @@ func (m *Manager) record(ctx context.Context, row keyserver.AuditEntry) error {
 func (m *Manager) writeTallies(ctx context.Context, due []keyserver.AuditEntry) {
 	for _, row := range due {
 		if err := m.Audit.Write(ctx, row); err != nil {
-			m.Logger.WarnContext(ctx, "refused logins could not be recorded", "logins", row.Count, "error", err)
+			m.Logger.WarnContext(ctx, "cannot write the audit row of refused logins", "logins", row.Count, "error", err)
 		}
 	}
 }

@@ -165,7 +165,7 @@ func TestALoginOutlivesAFailedRenewal(t *testing.T) {
 			if adminHash(t, f) != old {
 				t.Error("the hash is another one")
 			}
-			if said := log.String(); strings.Count(said, "could not be renewed") != 1 || strings.Contains(said, "argon2id") || strings.Contains(said, enginetest.AdminPassword) {
+			if said := log.String(); strings.Count(said, "cannot renew a password hash") != 1 || strings.Contains(said, "argon2id") || strings.Contains(said, enginetest.AdminPassword) {
 				t.Errorf("the log says %s", said)
 			}
 		})

@@ -70,7 +70,7 @@ func (m *proofMemory) use(ctx context.Context, by keyserver.ID, p dpop.Proof, no
 		return err
 	}
 	if p.IssuedAt.Before(m.floor) {
-		return fault.New(fault.ProofStale, "the DPoP proof is older than this start of the service, which does not know what was used before; make a new one").
+		return fault.New(fault.ProofStale, "the DPoP proof is from before the last start of the service, so it may have been used; create a new one").
 			Audited(fault.ReasonProofStale)
 	}
 	u := sqlstore.UsedProof{Digest: p.Digest(), Until: p.IssuedAt.Add(rememberFor)}
@@ -87,7 +87,7 @@ func (m *proofMemory) use(ctx context.Context, by keyserver.ID, p dpop.Proof, no
 	return err
 }
 
-var errReplayed = fault.New(fault.ProofReplayed, "the DPoP proof was used before; make a new one for each request").
+var errReplayed = fault.New(fault.ProofReplayed, "the DPoP proof was used before; create a new one for each request").
 	Audited(fault.ReasonProofReplayed)
 
 func (m *proofMemory) remember(by keyserver.ID, u sqlstore.UsedProof, now time.Time) error {
@@ -102,11 +102,11 @@ func (m *proofMemory) remember(by keyserver.ID, u sqlstore.UsedProof, now time.T
 	}
 	if len(m.used) >= m.most {
 		return fault.Temporary(fault.ProofCacheFull, fault.ScopeProcess, m.room(now),
-			"%d proofs are remembered, which is the most; the next is forgotten as Retry-After says", m.most)
+			"the DPoP replay cache is full (limit %d, --max-proofs); wait for the time in Retry-After", m.most)
 	}
 	if share := max(1, m.most/proofShare); !by.IsZero() && m.of[by] >= share {
 		return fault.Temporary(fault.ProofCacheFull, fault.ScopeSession, m.room(now),
-			"%d proofs of the principal are remembered, which is the most of one; send fewer requests a second", share)
+			"the DPoP replay cache is full for this principal (limit %d); send fewer requests per second", share)
 	}
 	m.add(by, u)
 	return nil

@@ -41,7 +41,7 @@ func (m *Manager) byScope(ctx context.Context, l Login) (identity, error) {
 		who.shown = nil // the recipient has its own key and no certificate
 	}
 	if l.By.Scope != nil {
-		return who, fault.New(fault.NotInScope, "a scoped credential is good for its keys and cannot be the start of another session").
+		return who, fault.New(fault.NotInScope, "a scoped credential cannot open another session; log in with other credentials").
 			Audited(fault.ReasonNotInScope)
 	}
 	return who, m.Authorizer.Standing(ctx, *l.By)
@@ -68,17 +68,17 @@ func checkOperations(l Login) error {
 	for i, name := range l.Operations {
 		offered := slices.ContainsFunc(keyserver.OfferedOperations, func(op keyserver.Operation) bool { return op.Key == name })
 		if !offered || slices.Contains(l.Operations[:i], name) {
-			return fault.New(fault.BadRequest, "operations: must each be one of those that a scoped credential can be good for, once: "+
+			return fault.New(fault.BadRequest, "operations: must be different operations from this list: "+
 				"hmacData, authorizeKey, readKeyMetadata, readACL, macData, verifyMAC, encryptData, decryptData, amendACL")
 		}
 	}
 	switch {
 	case l.Operations != nil && len(l.Operations) == 0:
-		return fault.New(fault.BadRequest, "operations: must name at least one; leave it out for those that use a key")
+		return fault.New(fault.BadRequest, "operations: must have at least one element; leave it out for the operations that use a key")
 	case l.MayGrant.Has(keyserver.Owner):
-		return fault.New(fault.BadRequest, "mayGrant: must not hold OWNER, which no scoped credential gives")
+		return fault.New(fault.BadRequest, "mayGrant: must not contain OWNER; a scoped credential cannot grant it")
 	case amends != (l.MayGrant != 0):
-		return fault.New(fault.BadRequest, "mayGrant: belongs to the operation amendACL, which needs it; name both or neither")
+		return fault.New(fault.BadRequest, "mayGrant: requires the operation amendACL, and amendACL requires mayGrant; send both or neither")
 	}
 	return nil
 }
@@ -88,7 +88,7 @@ func (m *Manager) checkScope(l Login) error {
 	seen := map[keyserver.HiddenLink]bool{}
 	for _, link := range l.Objects {
 		if seen[link] {
-			return fault.New(fault.BadRequest, "objects: names a key twice; name each once")
+			return fault.New(fault.BadRequest, "objects: contains a key twice; send each key once")
 		}
 		seen[link] = true
 	}
@@ -97,13 +97,13 @@ func (m *Manager) checkScope(l Login) error {
 	}
 	switch {
 	case len(l.Objects) == 0 || len(l.Objects) > MaxObjects:
-		return fault.New(fault.BadRequest, "objects: must name 1 to %d keys", MaxObjects)
+		return fault.New(fault.BadRequest, "objects: must have from 1 to %d keys", MaxObjects)
 	case slices.Contains(l.Objects, ""):
-		return fault.New(fault.BadRequest, "objects: must not hold an empty hidden link")
+		return fault.New(fault.BadRequest, "objects: must not contain an empty hidden link")
 	case l.Lifetime < 0 || l.Lifetime > m.Lifetime:
 		return fault.New(fault.BadRequest, "lifetimeSeconds: must be from 1 to %d, the lifetime of sessions", int(m.Lifetime.Seconds()))
 	case l.proof != nil && l.BindTo != "" && l.BindTo != l.proof.Key:
-		return fault.New(fault.BadRequest, "dpopJkt: is the thumbprint of another key than that of the DPoP proof; send one of the two")
+		return fault.New(fault.BadRequest, "dpopJkt: is not the thumbprint of the key in the DPoP proof; send only one of the two")
 	}
 	return nil
 }

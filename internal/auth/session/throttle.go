@@ -127,7 +127,7 @@ func (t *throttle) take(ctx context.Context, a *attempt) error {
 
 func (a *attempt) throttled(by bucket, wait time.Duration) error {
 	a.empty = by.what
-	f := fault.New(fault.LoginThrottled, "too many failed logins for this name or address; wait as Retry-After says")
+	f := fault.New(fault.LoginThrottled, "too many failed logins for this name or address; wait for the time in Retry-After")
 	f.RetryAfter, f.Retryable = wait, true
 	return f.Audited(fault.ReasonThrottled)
 }
