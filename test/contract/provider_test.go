@@ -71,7 +71,7 @@ func TestProvidersLeakNothing(t *testing.T) {
 			t.Errorf("an answer holds %q", secret)
 		}
 	}
-	for _, why := range []string{"exp has passed", "must be base64url", "Invalid Credentials", "the identity provider cannot be asked"} {
+	for _, why := range []string{"exp is in the past", "must be base64url", "Invalid Credentials", "the identity provider is not available"} {
 		if !strings.Contains(log.String(), why) {
 			t.Errorf("the log does not say %q:\n%s", why, log)
 		}

@@ -80,7 +80,7 @@ func (d *Directory) check(c *ldap.Conn, name, password string) error {
 		if err := bind(c, d.config.BaseDN, password); err != nil && !isRefused(err) {
 			return err
 		}
-		return Refused("no entry, or more than one, has the name")
+		return Refused("no entry or more than one has this name")
 	}
 	return bind(c, dn, password)
 }
@@ -93,7 +93,7 @@ func (d *Directory) search(c *ldap.Conn, name string) (string, error) {
 	}
 	password := strings.TrimRight(string(secret), "\r\n")
 	if password == "" {
-		return "", fmt.Errorf("%s holds no password", d.config.BindPasswordFile)
+		return "", fmt.Errorf("%s contains no password", d.config.BindPasswordFile)
 	}
 	if err := c.Bind(d.config.BindDN, password); err != nil {
 		return "", fmt.Errorf("bind as --ldap-bind-dn: %w", err)
@@ -143,7 +143,7 @@ func (d *Directory) exchange(ctx context.Context, do func(*ldap.Conn) error) err
 	case d.slots <- struct{}{}:
 		defer func() { <-d.slots }()
 	case <-ctx.Done():
-		return fmt.Errorf("%d logins wait for the directory already: %w", MaxAtOnce, ctx.Err())
+		return fmt.Errorf("%d logins use the directory at the same time, the limit: %w", MaxAtOnce, ctx.Err())
 	}
 	to, err := d.config.address()
 	if err != nil {
@@ -210,7 +210,7 @@ func readFile(path string) ([]byte, error) {
 	defer func() { _ = file.Close() }() // only read: nothing can be lost
 	text, err := io.ReadAll(io.LimitReader(file, maxFile+1))
 	if err == nil && len(text) > maxFile {
-		return nil, fmt.Errorf("%s holds more than %d bytes", path, maxFile)
+		return nil, fmt.Errorf("%s has more than %d bytes", path, maxFile)
 	}
 	return text, err
 }

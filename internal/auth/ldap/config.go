@@ -53,11 +53,11 @@ func (c Config) Validate() error {
 	search := c.BindDN != "" || c.BindPasswordFile != "" || c.BaseDN != "" || c.Filter != ""
 	switch {
 	case c.UserDN != "" && search:
-		return errors.New("--ldap-user-dn and a search (--ldap-bind-dn, --ldap-bind-password-file, --ldap-base-dn, --ldap-filter) exclude each other; give one of them")
+		return errors.New("--ldap-user-dn cannot be combined with --ldap-bind-dn, --ldap-bind-password-file, --ldap-base-dn or --ldap-filter; give only one of the two kinds")
 	case c.UserDN != "":
 		return checkDN("--ldap-user-dn", c.UserDN, true)
 	case c.BindDN == "" || c.BindPasswordFile == "" || c.BaseDN == "" || c.Filter == "":
-		return errors.New("--ldap-url needs --ldap-user-dn, or all of --ldap-bind-dn, --ldap-bind-password-file, --ldap-base-dn and --ldap-filter")
+		return errors.New("--ldap-url requires --ldap-user-dn, or all of --ldap-bind-dn, --ldap-bind-password-file, --ldap-base-dn and --ldap-filter")
 	}
 	if _, err := ldap.CompileFilter(c.filter("name")); err != nil || strings.Count(c.Filter, placeholder) != 1 {
 		return fmt.Errorf("--ldap-filter is %q; it must be a filter with one %s for the name, for instance (uid=%s)", c.Filter, placeholder, placeholder)
@@ -76,7 +76,7 @@ func checkDN(flag, dn string, template bool) error {
 	if template {
 		return fmt.Errorf("%s is %q; it must be a distinguished name with one %s for the name, for instance uid=%s,ou=people,dc=example,dc=org", flag, dn, placeholder, placeholder)
 	}
-	return fmt.Errorf("%s is %q, which is not a distinguished name", flag, dn)
+	return fmt.Errorf("%s is %q; it must be a distinguished name", flag, dn)
 }
 
 // endpoint is the address of the directory.

@@ -75,9 +75,9 @@ func (k *keyring) look(c Claimed, claim bool) (key any, settled bool, err error)
 		return key, settled, nil
 	case k.failed != nil:
 		// The token may be signed by a key that could not be read.
-		err = fmt.Errorf("the issuer's keys cannot be read: %w", k.failed)
+		err = fmt.Errorf("cannot read the keys of the issuer: %w", k.failed)
 	default:
-		err = Refused("the issuer has no such key")
+		err = Refused("the issuer has no key for its kid and alg")
 	}
 	return nil, !k.reading && k.tooSoon(now), err
 }

@@ -33,7 +33,7 @@ func parseKeys(text []byte) (keySet, error) {
 		return nil, errors.New("not a JWK set")
 	}
 	if len(set.Keys) > maxKeys {
-		return nil, fmt.Errorf("the JWK set has %d keys; at most %d are read", len(set.Keys), maxKeys)
+		return nil, fmt.Errorf("the JWK set has %d keys; it must have at most %d", len(set.Keys), maxKeys)
 	}
 	var keys keySet
 	for _, raw := range set.Keys {
@@ -43,7 +43,7 @@ func parseKeys(text []byte) (keySet, error) {
 		}
 	}
 	if len(keys) == 0 {
-		return nil, errors.New("the JWK set holds no public key that can be used")
+		return nil, errors.New("the JWK set has no usable public key")
 	}
 	return keys, nil
 }

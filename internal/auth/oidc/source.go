@@ -57,7 +57,7 @@ func (Discovery) Pace() Pace {
 func (d Discovery) Validate() error {
 	from, err := fetchable(d.Issuer, true)
 	if err == nil && strings.ContainsRune(from, '?') {
-		err = errors.New("has a query, and an issuer has none")
+		err = errors.New("has a query; remove it")
 	}
 	return err
 }
@@ -83,14 +83,14 @@ func (d Discovery) Read(ctx context.Context) ([]byte, error) {
 		Keys   string `json:"jwks_uri"`
 	}
 	if err := json.Unmarshal(text, &about); err != nil {
-		return nil, errors.New("the issuer's configuration is not JSON")
+		return nil, errors.New("the configuration of the issuer is not JSON")
 	}
 	if about.Issuer != d.Issuer {
-		return nil, fmt.Errorf("the configuration is of the issuer %.200q, not of %q", about.Issuer, d.Issuer)
+		return nil, fmt.Errorf("the configuration has the issuer %.200q instead of %q", about.Issuer, d.Issuer)
 	}
 	from, err := fetchable(about.Keys, strings.HasPrefix(d.Issuer, "http:"))
 	if err != nil {
-		return nil, fmt.Errorf("jwks_uri of the issuer's configuration %w", err)
+		return nil, fmt.Errorf("jwks_uri in the configuration of the issuer %w", err)
 	}
 	return get(ctx, client, from)
 }
@@ -115,7 +115,7 @@ func (d Discovery) roots() (*x509.CertPool, error) {
 func fetchable(text string, loopback bool) (string, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.User != nil || u.Fragment != "" {
-		return "", errors.New("is not a plain URL with a host")
+		return "", errors.New("must be a URL with a host, without user and fragment")
 	}
 	if u.Scheme == "https" || u.Scheme == "http" && loopback && isLoopback(u.Hostname()) {
 		return text, nil
@@ -140,7 +140,7 @@ func get(ctx context.Context, client *http.Client, from string) ([]byte, error) 
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s answers %s", from, resp.Status)
+		return nil, fmt.Errorf("%s returned %s", from, resp.Status)
 	}
 	return readBounded(resp.Body)
 }
@@ -148,7 +148,7 @@ func get(ctx context.Context, client *http.Client, from string) ([]byte, error) 
 func readBounded(r io.Reader) ([]byte, error) {
 	text, err := io.ReadAll(io.LimitReader(r, maxDocument+1))
 	if err == nil && len(text) > maxDocument {
-		return nil, fmt.Errorf("more than %d bytes", maxDocument)
+		return nil, fmt.Errorf("longer than %d bytes", maxDocument)
 	}
 	return text, err
 }

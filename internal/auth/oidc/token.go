@@ -82,13 +82,13 @@ func (c *Claimed) readHeader(text []byte) error {
 	c.algorithm, c.keyID = jose.SignatureAlgorithm(alg), kid
 	switch {
 	case header.Has("crit") || header.Has("b64"):
-		return Refused("the header has crit or b64, and no extension is understood")
+		return Refused("the header has crit or b64, but extensions are not supported")
 	case header.Has("typ") && (!typOK || !strings.EqualFold(typ, "JWT")):
-		return Refused("typ is not JWT")
+		return Refused("typ must be JWT")
 	case !slices.Contains(accepted, c.algorithm):
 		return Refused("alg is not an asymmetric signature algorithm")
 	case header.Has("kid") && (!kidOK || kid == "" || len(kid) > maxText):
-		return Refused("kid is not a short text")
+		return Refused("kid must be a string of 1 to " + strconv.Itoa(maxText) + " bytes")
 	}
 	return nil
 }
@@ -101,13 +101,13 @@ func (c *Claimed) readClaims(text []byte) error {
 	for name, into := range map[string]*string{"iss": &c.Issuer, "sub": &c.Subject} {
 		value, ok := claims.Text(name)
 		if !ok || value == "" || len(value) > maxText {
-			return Refused(name + " is missing or not a text of 1 to " + strconv.Itoa(maxText) + " bytes")
+			return Refused(name + " is missing or not a string of 1 to " + strconv.Itoa(maxText) + " bytes")
 		}
 		*into = value
 	}
 	var ok bool
 	if c.Audiences, ok = claims.Texts("aud", maxAudiences); !ok {
-		return Refused("aud is missing or neither text nor up to " + strconv.Itoa(maxAudiences) + " texts")
+		return Refused("aud is missing or not a string or an array of at most " + strconv.Itoa(maxAudiences) + " strings")
 	}
 	if c.ExpiresAt, ok = claims.Time("exp"); !ok {
 		return Refused("exp is missing or not a time in seconds")
@@ -130,15 +130,15 @@ type Rules struct {
 func (c Claimed) Check(r Rules, now time.Time) error {
 	switch {
 	case r.Issuer != "" && c.Issuer != r.Issuer:
-		return Refused("iss is another issuer")
+		return Refused("iss is not the configured issuer")
 	case !NamesOneOf(c.Audiences, r.Audiences):
-		return Refused("aud does not name this service")
+		return Refused("aud does not contain an audience of this service")
 	case !now.Before(c.ExpiresAt.Add(Leeway)):
-		return Refused("exp has passed")
+		return Refused("exp is in the past")
 	case c.notBefore.After(now.Add(Leeway)):
-		return Refused("nbf has not come; compare the clocks")
+		return Refused("nbf is in the future; compare the clocks")
 	case c.issuedAt.After(now.Add(Leeway)):
-		return Refused("iat has not come; compare the clocks")
+		return Refused("iat is in the future; compare the clocks")
 	}
 	return nil
 }

@@ -36,10 +36,10 @@ func (v *Verifier) Verify(ctx context.Context, text string) (Token, error) {
 	}
 	signed, err := jose.ParseSignedCompact(text, accepted)
 	if err != nil || len(signed.Signatures) != 1 {
-		return Token{}, Refused("it cannot be verified")
+		return Token{}, Refused("it is not a JWT with one signature")
 	}
 	if _, err := signed.Verify(key); err != nil {
-		return Token{}, Refused("the signature is not by the issuer's key")
+		return Token{}, Refused("the signature does not verify with the key of the issuer")
 	}
 	return c.Token, nil
 }

@@ -60,7 +60,7 @@ func load(kubeconfig string) (*rest.Config, error) {
 	}
 	config, err := rest.InClusterConfig()
 	if errors.Is(err, rest.ErrNotInCluster) {
-		return nil, errors.New("this is no Pod with a service account; give a kubeconfig")
+		return nil, errors.New("the process does not run in a Pod with a service account; give --kubeconfig")
 	}
 	return config, err
 }
@@ -82,7 +82,7 @@ func (v *Verifier) Verify(ctx context.Context, text string) (oidc.Token, error) 
 		Spec: authenticationv1.TokenReviewSpec{Token: text, Audiences: v.rules.Audiences},
 	}, metav1.CreateOptions{})
 	if err != nil {
-		return oidc.Token{}, fmt.Errorf("the cluster does not review tokens: %w", err)
+		return oidc.Token{}, fmt.Errorf("the TokenReview request to the cluster failed: %w", err)
 	}
 	if err := verdict(review.Status, claimed, v.rules); err != nil {
 		return oidc.Token{}, err
@@ -95,11 +95,11 @@ func (v *Verifier) Verify(ctx context.Context, text string) (oidc.Token, error) 
 func verdict(s authenticationv1.TokenReviewStatus, claimed oidc.Claimed, rules oidc.Rules) error {
 	switch {
 	case !s.Authenticated:
-		return oidc.Refused("the cluster does not recognise it")
+		return oidc.Refused("the cluster does not accept it")
 	case !strings.HasPrefix(s.User.Username, serviceAccount):
-		return oidc.Refused("the cluster does not take it for a service account's")
+		return oidc.Refused("the cluster reports that it does not belong to a service account")
 	case s.User.Username != claimed.Subject:
-		return oidc.Refused("sub is not whom the cluster takes it for")
+		return oidc.Refused("sub does not match the user name that the cluster reports")
 	case !oidc.NamesOneOf(s.Audiences, rules.Audiences):
 		return oidc.Refused("the cluster has not confirmed the audience")
 	}
