@@ -28,7 +28,7 @@ func (c *Client) CreateBackup(ctx context.Context, in schema.BackupRequest, to i
 func handOn(k call, resp *http.Response) error {
 	got, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if err != nil || got != schema.Octets(nil).MediaType() { // a proxy may send its own page
-		return &Error{Status: resp.StatusCode, RequestID: requestID(resp), Detail: fmt.Sprintf("the answer to %s %s is not what the contract says", k.method, k.target)}
+		return &Error{Status: resp.StatusCode, RequestID: requestID(resp), Detail: fmt.Sprintf("the response to %s %s does not match the API contract", k.method, k.target)}
 	}
 	if _, err := io.Copy(k.to, resp.Body); err != nil {
 		return &NetworkError{Sent: true, Err: err}

@@ -99,7 +99,7 @@ func New(o Options) (*Client, error) {
 	known := base
 	if o.ProofURL != "" {
 		if known, err = baseURL(o.ProofURL); err != nil {
-			return nil, fmt.Errorf("for proofs: %w", err)
+			return nil, fmt.Errorf("ProofURL: %w", err)
 		}
 	}
 	c := &Client{
@@ -135,17 +135,17 @@ func (c *Client) CloseIdleConnections() {
 func baseURL(s string) (string, error) {
 	u, err := url.Parse(s)
 	if err != nil {
-		return "", errors.New("the base URL does not parse")
+		return "", errors.New("the base URL is not a valid URL")
 	}
 	switch {
 	case u.User != nil:
-		return "", errors.New("the base URL must not hold credentials; set Options.Credentials")
+		return "", errors.New("the base URL must not contain credentials; set Options.Credentials")
 	case u.Host == "" || u.RawQuery != "" || u.Fragment != "":
 		return "", fmt.Errorf("the base URL %q must be scheme, host and optional path", s)
 	case u.Scheme == "https":
 	case u.Scheme == "http" && loopback(u.Hostname()):
 	case u.Scheme == "http":
-		return "", fmt.Errorf("the base URL %q would send credentials in the clear; use https", s)
+		return "", fmt.Errorf("the base URL %q would send credentials without encryption; use https", s)
 	default:
 		return "", fmt.Errorf("the base URL %q must begin with https", s)
 	}

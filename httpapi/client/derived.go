@@ -14,7 +14,7 @@ import (
 
 // errNotByItself is the error of the credentials of a derived client if
 // another client uses them.
-var errNotByItself = errors.New("these credentials open sessions from the session of the client that they were derived from")
+var errNotByItself = errors.New("only the derived client itself can use these credentials")
 
 // ActingFor returns a client that acts with the rights of another principal, its
 // delegator, named by 16 hexadecimal digits. Its sessions are made from this client's
@@ -59,7 +59,7 @@ func (c *Client) NewScopedCredential(ctx context.Context, want ScopedCredential)
 	}
 	if want.Lifetime != 0 {
 		if want.Lifetime%time.Second != 0 {
-			return schema.LoginResponse{}, refuse("Lifetime", errors.New("must be whole seconds"))
+			return schema.LoginResponse{}, refuse("Lifetime", errors.New("must be a whole number of seconds"))
 		}
 		seconds := int(want.Lifetime / time.Second)
 		in.LifetimeSeconds = &seconds

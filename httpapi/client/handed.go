@@ -8,7 +8,7 @@ import (
 )
 
 // errSpent ends a call whose message was already read and cannot be read again.
-var errSpent = errors.New("the message cannot be sent again: its reader does not seek")
+var errSpent = errors.New("the message cannot be sent again, because its reader cannot seek")
 
 // handed passes a reader from one attempt to the next. The transport may still read for an
 // attempt that got an early response or that it has given up. Such reads fail, so that the

@@ -41,7 +41,7 @@ type heldSession struct {
 	certificate func() (*tls.Certificate, error)
 }
 
-var errHeld = errors.New("these credentials go on with a session, and open none")
+var errHeld = errors.New("these credentials continue an existing session and cannot open one")
 
 // Login implements Credentials.
 func (heldSession) Login(context.Context) (schema.LoginRequest, error) {

@@ -41,7 +41,7 @@ func (k kubernetesCredentials) read() (string, error) {
 	}
 	token := strings.TrimSpace(string(text))
 	if token == "" || len(text) > maxTokenFile {
-		return "", errors.New(string(k) + " holds no token")
+		return "", errors.New(string(k) + " contains no token")
 	}
 	return token, nil
 }

@@ -218,7 +218,7 @@ func (c *Client) request(ctx context.Context, k call, token string) (*http.Reque
 	}
 	req, err := http.NewRequestWithContext(ctx, k.method, c.base+k.target, body)
 	if err != nil {
-		return nil, fmt.Errorf("make the request: %w", err)
+		return nil, fmt.Errorf("create the request: %w", err)
 	}
 	if again != nil {
 		req.GetBody = again
@@ -265,7 +265,7 @@ func (k call) content(ctx context.Context) (body io.Reader, again func() (io.Rea
 		b, err := json.Marshal(k.body)
 		if err != nil {
 			// The encoder's error may quote the value.
-			return nil, nil, &Error{Code: "BAD_REQUEST", Detail: "the request cannot be spelled as JSON: text must be valid UTF-8"}
+			return nil, nil, &Error{Code: "BAD_REQUEST", Detail: "the request cannot be encoded as JSON; text must be valid UTF-8"}
 		}
 		return bytes.NewReader(b), nil, nil
 	}
@@ -276,7 +276,7 @@ func (k call) content(ctx context.Context) (body io.Reader, again func() (io.Rea
 	return body, func() (io.ReadCloser, error) {
 		again, err := stream(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("the server did not take the request, and %w", err)
+			return nil, fmt.Errorf("the server did not process the request, and %w", err)
 		}
 		return io.NopCloser(again), nil
 	}, nil
@@ -296,7 +296,7 @@ func (c *Client) read(k call, resp *http.Response, out any) error {
 			// docs/contract.md describes the response.
 			return &Error{
 				Status: resp.StatusCode, Code: "", RequestID: requestID(resp),
-				Detail: fmt.Sprintf("the answer to %s %s is not what the contract says", k.method, k.target),
+				Detail: fmt.Sprintf("the response to %s %s does not match the API contract", k.method, k.target),
 			}
 		}
 		return unproven(resp, k, out)
@@ -357,7 +357,7 @@ func (c *Client) failure(k call, resp *http.Response, body []byte, out any) *Err
 			_ = json.Unmarshal(body, out) // a body of another type leaves out empty
 		}
 	} else {
-		e.Detail = fmt.Sprintf("the answer to %s %s has status %d and no code", k.method, k.target, resp.StatusCode)
+		e.Detail = fmt.Sprintf("the response to %s %s has status %d and no code", k.method, k.target, resp.StatusCode)
 	}
 	switch resp.StatusCode {
 	case http.StatusMethodNotAllowed, http.StatusNotImplemented:
@@ -395,7 +395,7 @@ func readAll(r io.Reader, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	if int64(len(b)) > limit {
-		return nil, fmt.Errorf("the answer is longer than %d bytes", limit)
+		return nil, fmt.Errorf("the response is longer than %d bytes", limit)
 	}
 	return b, nil
 }

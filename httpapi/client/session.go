@@ -13,7 +13,7 @@ import (
 
 // ErrNoCredentials is the error of a call that needs a session if the client
 // has no credentials.
-var ErrNoCredentials = errors.New("the call needs a session and the client has no credentials")
+var ErrNoCredentials = errors.New("the call needs a session, but the client has no credentials; set Options.Credentials")
 
 // session keeps one session id and opens a new session before it ends. Concurrent callers
 // without a session share one login: a hundred reconcilers that start together must not

@@ -126,7 +126,7 @@ func TestLoginByPassword(t *testing.T) {
 		{"", `--method is "saml"`, 2, append(at, "--method", "saml")},
 		{"", "--server is missing", 2, []string{"login", "--password-file", "-"}},
 		{"", "--server ends in /api", 2, []string{"login", "--server", s.URL() + "/api"}},
-		{"x", "would send credentials in the clear", 2, []string{"login", "--server", "http://keys.example", "--password-file", "-"}},
+		{"x", "would send credentials without encryption", 2, []string{"login", "--server", "http://keys.example", "--password-file", "-"}},
 		{"x", "give the CA certificate of the key server with --ca-file", 6, []string{"login", "--server", s.URL(), "--password-file", "-"}},
 		{"x", "no answer from the service", 6, []string{"login", "--server", "https://127.0.0.1:1", "--password-file", "-"}},
 		{"", "there is no session at", 3, []string{"roles", "list", "--server", s.URL()}},
