@@ -61,9 +61,9 @@ func (x *exchange) faultOf(err error) *fault.Error {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		// Cancelled means that the client has gone, so it does not read the response.
-		return fault.New(fault.RequestTimeout, "the request ran out of time; a write may have taken effect, so read before trying again").Because(err)
+		return fault.New(fault.RequestTimeout, "the request timed out; a write may have taken effect, so read the object before you try again").Because(err)
 	default:
-		return fault.New(fault.OpFailed, "the operation failed; the log of the service tells why under request id %s", x.call.RequestID).Because(err)
+		return fault.New(fault.OpFailed, "the operation failed; see the log of the service for request id %s", x.call.RequestID).Because(err)
 	}
 }
 
@@ -112,7 +112,7 @@ func challenge(x *exchange, f *fault.Error, e routes.Answer) string {
 	case fault.CertificateMismatch: // RFC 8705 section 3
 		return scheme + `, error="invalid_token", error_description="the session is bound to another certificate"`
 	}
-	return scheme + `, error="invalid_token", error_description="the session id opens no session"`
+	return scheme + `, error="invalid_token", error_description="the session id is not valid"`
 }
 
 func (x *exchange) write(status int, out any) {
@@ -266,6 +266,6 @@ func (x *exchange) panicked(p any) {
 	if x.answered {
 		panic(http.ErrAbortHandler) // a partial response must not look complete
 	}
-	f := fault.New(fault.OpFailed, "the operation failed; the log of the service tells why under request id %s", x.call.RequestID)
+	f := fault.New(fault.OpFailed, "the operation failed; see the log of the service for request id %s", x.call.RequestID)
 	x.write(http.StatusInternalServerError, errorBody(x, f, routes.AnswerTo(f.Code)))
 }

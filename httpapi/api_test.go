@@ -647,7 +647,7 @@ func TestABackupThatNobodyReads(t *testing.T) {
 	fmt.Fprintf(conn, "POST /api/backups HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", testToken, len(body), body)
 	select {
 	case <-ended:
-		if !strings.Contains(f.log.String(), "took nothing of the answer") || !strings.Contains(f.log.String(), "REQUEST_TIMEOUT") {
+		if !strings.Contains(f.log.String(), "read nothing of the response") || !strings.Contains(f.log.String(), "REQUEST_TIMEOUT") {
 			t.Errorf("the log does not say why: %s", f.log.String())
 		}
 	case <-time.After(4 * takeTime):

@@ -51,7 +51,7 @@ func (*inApproval) WriteHeader(int)             {}
 // and - . _ ~.
 var needlessEscape = regexp.MustCompile(`(?i)%(2[de]|3[0-9]|4[1-9a-f]|5[0-9af]|6[1-9a-f]|7[0-9ae])`)
 
-var errPath = wire.Refuse("path", "must be the path of a route that a role has to grant and that neither streams nor waits, with its query if it has one; GET /api/openapi.json lists all")
+var errPath = wire.Refuse("path", "must be the path and query of a route that needs an operation of a role, and neither streams nor waits; see GET /api/openapi.json")
 
 // inner returns an exchange of the same caller for a request that is stored in an approval. It sends no
 // response.
@@ -61,7 +61,7 @@ func (x *exchange) inner(method, path string, body []byte) (*exchange, error) {
 		return nil, errPath
 	}
 	if e := needlessEscape.FindString(path); e != "" {
-		return nil, wire.Refuse("path", "spells a character as "+e+" that stands for itself: those who are to approve read it as it is written")
+		return nil, wire.Refuse("path", "contains the needless escape "+e+"; write the character itself, because approvers read the path as it is sent")
 	}
 	r := (&http.Request{Method: method, URL: u, Host: x.r.Host, Header: http.Header{}, Body: http.NoBody}).WithContext(x.ctx)
 	if body != nil {
@@ -109,11 +109,11 @@ func askApproval(x *exchange) (any, error) {
 	}
 	switch _, err := inner.route.run(inner); {
 	case fault.CodeOf(err) == fault.BadRequest:
-		return nil, wire.Refuse("body", "is none of "+in.Method+" "+string(in.Path)+": "+fault.As(err).Detail)
+		return nil, wire.Refuse("body", "is not valid for "+in.Method+" "+string(in.Path)+": "+fault.As(err).Detail)
 	case !errors.Is(err, errRead):
 		return nil, err
 	case len(secrets) > 0:
-		return nil, wire.Refuse("body."+secrets[0], "is for nobody else to see, and an approval is; what takes an approval has to be asked for without it")
+		return nil, wire.Refuse("body."+secrets[0], "is secret, but approvers can read the request; request the approval without it")
 	}
 	view, err := x.api.Approvals.Ask(x.ctx, x.call.by, approval.Request{
 		Method: in.Method, Path: string(in.Path), Body: in.Body, Reason: in.Reason, Operations: inner.route.Operations, Effect: inner.route.Effect, Names: names,
@@ -140,7 +140,7 @@ func executeApproval(x *exchange) (any, error) {
 	}
 	inner, err := x.inner(view.Method, view.Path, view.Body)
 	if err != nil {
-		return nil, fault.New(fault.ApprovalState, "this build has no route any more that does %s %s", view.Method, view.Path)
+		return nil, fault.New(fault.ApprovalState, "this release no longer has the route %s %s of the approval", view.Method, view.Path)
 	}
 	inner.stored.read = func(any) error {
 		claimed, err := x.api.Approvals.Claim(x.ctx, x.call.by, view.Approval)
@@ -155,9 +155,9 @@ func getApprovalPolicy(a *API, ctx context.Context, c call, _ nothing) (schema.A
 	if err != nil {
 		return schema.ApprovalPolicy{}, err
 	}
-	out := schema.ApprovalPolicy{Rules: operations.Convert(p, ruleOf), Detail: "what these rules guard is asked for with POST /api/approvals"}
+	out := schema.ApprovalPolicy{Rules: operations.Convert(p, ruleOf), Detail: "request approval of guarded operations with POST /api/approvals"}
 	if len(p) == 0 {
-		out.Detail = "nothing takes an approval"
+		out.Detail = "no operation needs an approval"
 	}
 	return out, nil
 }
@@ -167,7 +167,7 @@ func setApprovalPolicy(a *API, ctx context.Context, c call, in schema.ApprovalPo
 		return approval.Rule{Operation: r.Operation, Approvers: r.Approvers, Duty: keyserver.Duty(r.Duty)}
 	}))
 	saved, err := a.Approvals.SetPolicy(ctx, c.by, p, a.canAsk)
-	return schema.ApprovalPolicySaved{Saved: err == nil, Rules: operations.Convert(saved, ruleOf), Verdict: schema.Verdict{Detail: "reads back as it was sent"}}, err
+	return schema.ApprovalPolicySaved{Saved: err == nil, Rules: operations.Convert(saved, ruleOf), Verdict: schema.Verdict{Detail: "the second read returned the rules that were sent"}}, err
 }
 
 // canAsk reports whether an approval can be asked for a route that needs the operation, or has the effect.
@@ -196,7 +196,7 @@ func listApprovals(a *API, ctx context.Context, c call, in schema.ApprovalQuery)
 	}
 	out := schema.ApprovalListing{Count: len(page.Approvals), Approvals: operations.Convert(page.Approvals, approvalOf), Detail: "the last page"}
 	if !page.Next.IsZero() {
-		out.Next, out.Detail = (*schema.HexID)(&page.Next), "there are more: ask for those after next"
+		out.Next, out.Detail = (*schema.HexID)(&page.Next), "there are more; request them with after set to next"
 	}
 	return out, nil
 }
@@ -245,7 +245,7 @@ func approvalOf(v approval.View) schema.Approval {
 		out.Subjects = operations.Convert(v.Subjects, subjectOf)
 	}
 	if slices.ContainsFunc(v.Subjects, func(l approval.Likeness) bool { return l.Changed }) {
-		out.Detail = "what it names was changed since it was asked for, so that it can be neither approved nor executed; ask again"
+		out.Detail = "an object of the request has changed, so the request can be neither approved nor executed; request approval again"
 	}
 	if v.Decision != "" {
 		by := personOf(v.DecidedBy)
@@ -255,12 +255,12 @@ func approvalOf(v approval.View) schema.Approval {
 }
 
 var approvalDetails = map[keyserver.ApprovalState]string{
-	keyserver.ApprovalPending:   "it waits for others to approve it",
-	keyserver.ApprovalApproved:  "its asker can execute it, once",
-	keyserver.ApprovalExpired:   "it was not executed in time; ask anew",
-	keyserver.ApprovalRejected:  "it was rejected, and stays so",
-	keyserver.ApprovalWithdrawn: "its asker withdrew it",
-	keyserver.ApprovalExecuted:  "it was executed; the audit rows with its id say what came of it",
+	keyserver.ApprovalPending:   "waiting for approvers",
+	keyserver.ApprovalApproved:  "approved; its requester can execute it once",
+	keyserver.ApprovalExpired:   "expired, because it was not executed in time; request approval again",
+	keyserver.ApprovalRejected:  "rejected permanently",
+	keyserver.ApprovalWithdrawn: "withdrawn by its requester",
+	keyserver.ApprovalExecuted:  "executed; the audit rows with its id contain the outcome",
 }
 
 func personOf(p keyserver.PrincipalRef) schema.ApprovalPerson {

@@ -66,7 +66,7 @@ func (p *pieces) Write(b []byte) (int, error) {
 	_ = http.NewResponseController(p.x.w).SetWriteDeadline(in(takeTime))
 	n, err := p.x.w.Write(b)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		err = fault.New(fault.RequestTimeout, "the client took nothing of the answer for %s, and it was cut off", takeTime).Because(err)
+		err = fault.New(fault.RequestTimeout, "the client read nothing of the response for %s, so the response was cut off", takeTime).Because(err)
 	}
 	return n, err
 }

@@ -214,8 +214,8 @@ func (a *API) caller(ctx context.Context, c *call) (keyserver.Caller, func(), er
 }
 
 var (
-	errNoToken = fault.New(fault.SessionNotFound, "the request names no session; log in with POST /api/sessions and send Authorization: Bearer <session id>")
-	errTokens  = fault.New(fault.SessionNotFound, "the Authorization header must be Bearer, or DPoP, and one session id")
+	errNoToken = fault.New(fault.SessionNotFound, "the request has no Authorization header; log in with POST /api/sessions and send Authorization: Bearer <session id>")
+	errTokens  = fault.New(fault.SessionNotFound, "the Authorization header must be sent once, as Bearer or DPoP and one session id")
 )
 
 // credential returns the session id, and whether the client uses the scheme of a session that is bound
@@ -306,7 +306,7 @@ func (p paidReader) Read(b []byte) (int, error) {
 	if due := p.x.bodySeen - routes.SmallBody - p.x.bodyBytes; due > 0 {
 		if p.x.api.places.bodies.Take(p.x.payer(), due) != quota.Taken {
 			return n, fault.Temporary(fault.Overloaded, fault.ScopeSession, time.Second,
-				"body: too many bytes of requests are under way, in all or of this principal; send fewer long requests at once")
+				"body: too many bytes of request bodies in total or from this principal; send fewer long requests at the same time")
 		}
 		p.x.bodyBytes += due
 	}
@@ -350,12 +350,12 @@ func bodyFault(err error) error {
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
-		return fault.New(fault.PayloadTooLarge, "body: is longer than the %d bytes that this route takes", large.Limit).
+		return fault.New(fault.PayloadTooLarge, "body: is longer than %d bytes, the limit of this route", large.Limit).
 			Audited(fault.ReasonBadMessage)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return fault.New(fault.RequestTimeout, "body: did not arrive in the time that this route allows").Because(err)
+		return fault.New(fault.RequestTimeout, "body: did not arrive within the time limit of this route").Because(err)
 	default: // the connection broke or the framing is wrong; few clients read this
-		return fault.New(fault.BadRequest, "body: could not be read to its end").Because(err).Audited(fault.ReasonBadMessage)
+		return fault.New(fault.BadRequest, "body: could not be read completely").Because(err).Audited(fault.ReasonBadMessage)
 	}
 }
 

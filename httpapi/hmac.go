@@ -34,10 +34,10 @@ func (x *exchange) spool(op keyserver.Operation) hmacbody.Spool {
 			switch p.spool.Take(by.Session, n) {
 			case quota.FullEach:
 				return fault.Temporary(fault.RequestLimit, fault.ScopeSession, time.Second,
-					"the session has as many bytes of messages aside as it may (--max-spool-bytes-per-session); name the key before data, and none have to be put aside")
+					"the stored message bytes of the session are at the limit (--max-spool-bytes-per-session); send the name of the key before data, so that nothing is stored")
 			case quota.FullAll:
 				return fault.Temporary(fault.Overloaded, fault.ScopeProcess, time.Second,
-					"the service has as many bytes of messages aside as it may (--max-spool-bytes); name the key before data, and none have to be put aside")
+					"the stored message bytes of the service are at the limit (--max-spool-bytes); send the name of the key before data, so that nothing is stored")
 			case quota.Taken:
 			}
 			if p.spoolShare.Take(x.payer(), n) == quota.Taken {
@@ -45,7 +45,7 @@ func (x *exchange) spool(op keyserver.Operation) hmacbody.Spool {
 			}
 			p.spool.Return(by.Session, n)
 			return fault.Temporary(fault.Overloaded, fault.ScopeSession, time.Second,
-				"the principal has as many bytes of messages aside as it may (a quarter of --max-spool-bytes); name the key before data, and none have to be put aside")
+				"the stored message bytes of the principal are at the limit (a quarter of --max-spool-bytes); send the name of the key before data, so that nothing is stored")
 		},
 		Return: func(n int64) {
 			p.spoolShare.Return(x.payer(), n)

@@ -26,7 +26,7 @@ func newMetrics(into prometheus.Registerer, held *places) (*metrics, error) {
 		}, []string{"route", "method", "code"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "keyserver_http_request_duration_seconds",
-			Help:    "Time from the request's header to the end of its answer.",
+			Help:    "Time from the header of the request to the end of its response.",
 			Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 15, 60},
 		}, []string{"route", "method"}),
 	}

@@ -60,7 +60,7 @@ func page(x *exchange) (any, error) {
 	}
 	p, found := x.api.Pages.Page(name)
 	if !found {
-		return nil, fault.New(fault.NotFound, "the console has no such page; it begins at %s", pagesPath)
+		return nil, fault.New(fault.NotFound, "the console has no such page; it starts at %s", pagesPath)
 	}
 	maps.Copy(x.w.Header(), p.Header)
 	return plainText{http.StatusOK, p.Header.Get("Content-Type"), p.Body}, nil

@@ -131,21 +131,21 @@ func (p *places) gauges() []prometheus.Collector {
 		p.await.Collectors("turns"),
 	)
 	return append(shown,
-		gauge("keyserver_http_requests_in_flight", "Requests at work, long polls and streamed messages included.", func() int64 {
+		gauge("keyserver_http_requests_in_flight", "Requests in progress, including long polls and streamed messages.", func() int64 {
 			return p.inFlight.Held() + p.administration.Held() + p.waiting.Held() + p.streams.Held()
 		}),
-		gauge("keyserver_http_requests_at_work", "Requests at work, without long polls and streamed messages (--max-requests).", func() int64 {
+		gauge("keyserver_http_requests_at_work", "Requests in progress, without long polls and streamed messages (--max-requests).", func() int64 {
 			return p.inFlight.Held() + p.administration.Held()
 		}),
 		gauge("keyserver_http_paced", "Requests that wait because the cores are busy and their principal has reached the limit of requests per second.", p.pace.Waiting),
 		gauge("keyserver_http_waiting", "Long polls that are held open (--max-waiting).", p.waiting.Held),
-		gauge("keyserver_http_streams", "Messages that are read while they are worked on.", p.streams.Held),
-		gauge("keyserver_http_strangers", "Requests under way for which no session was shown, or none yet.", func() int64 {
+		gauge("keyserver_http_streams", "Messages that are processed while they are read.", p.streams.Held),
+		gauge("keyserver_http_strangers", "Requests in progress without a session, or before their session is known.", func() int64 {
 			return p.strangers.Held() + p.uncounted.Held()
 		}),
 		gauge("keyserver_http_body_bytes", "Bytes of request bodies in memory, beyond 64 KiB of each request.", p.bodies.Held),
-		gauge("keyserver_http_unread_bytes", "Bytes of answers in sessions that clients have not read yet, with 16 KiB more for each.", p.unread.Held),
-		gauge("keyserver_http_spooled_bytes", "Bytes of messages that came before the name of their key and wait for it.", p.spool.Held),
+		gauge("keyserver_http_unread_bytes", "Bytes of responses in sessions that clients have not read yet, plus 16 KiB for each response.", p.unread.Held),
+		gauge("keyserver_http_spooled_bytes", "Stored bytes of messages that arrived before the name of their key.", p.spool.Held),
 	)
 }
 
@@ -166,7 +166,7 @@ func (x *exchange) count() error {
 		return nil
 	}
 	x.w.Header()["Connection"] = []string{"close"}
-	return noRoom(verdict, from, quota.Share(x.api.MaxConnections), mostUnderWay(x.api.Config), "requests under way")
+	return noRoom(verdict, from, quota.Share(x.api.MaxConnections), mostUnderWay(x.api.Config), "open requests")
 }
 
 // restraint is the longest time for which restrain delays a request. It is shorter than bodyTime.
@@ -218,7 +218,7 @@ func (x *exchange) takeTurn() error {
 		return nil
 	}
 	full := fault.Temporary(fault.Overloaded, fault.ScopeSession, time.Second,
-		"too many requests of the principal wait for their turn: lists, many items or bodies over 64 KiB; try again")
+		"too many long requests of the principal are waiting (lists, many items, or bodies over 64 KiB); try again")
 	return p.await.Wait(x.ctx, x.payer(), full, func(ctx context.Context) (err error) {
 		x.endTurn, err = p.turns.Enter(ctx, x.payer())
 		return err
@@ -258,9 +258,9 @@ func (x *exchange) enter() error {
 	case x.route.Waits:
 		return x.take(p.waiting, x.api.MaxWaiting, "long polls")
 	case x.route.Streams:
-		return x.take(p.streams, x.api.MaxStreams, "messages under way")
+		return x.take(p.streams, x.api.MaxStreams, "streamed messages")
 	}
-	err := x.take(p.inFlight, x.api.MaxInFlight, "requests at work")
+	err := x.take(p.inFlight, x.api.MaxInFlight, "requests in progress")
 	if err != nil && administers(x.route.Route) && p.administration.Take(x.payer(), 1) == quota.Taken {
 		x.place, err = p.administration, nil
 	}
@@ -288,10 +288,10 @@ func (x *exchange) take(from *quota.Quota[keyserver.PrincipalRef], most int, wha
 func noRoom(verdict quota.Verdict, from *quota.Quota[keyserver.PrincipalRef], share, most int, what string) error {
 	if verdict == quota.FullEach && from.Held() < int64(most) {
 		return fault.Temporary(fault.Overloaded, fault.ScopeSession, time.Second,
-			"the principal has %d %s, its share of what the service takes on; try again", share, what)
+			"the principal has %d %s, its share of the limit; try again", share, what)
 	}
 	return fault.Temporary(fault.Overloaded, fault.ScopeProcess, time.Second,
-		"the service has %d %s, which is the most it takes on; try again", most, what)
+		"the service has %d %s, the limit; try again", most, what)
 }
 
 // payer is the principal that places and bytes count for.
@@ -330,7 +330,7 @@ func (x *exchange) TakePlace() error {
 	x.refused = true
 	x.pause(refusalPause)
 	return fault.Temporary(fault.Overloaded, fault.ScopeProcess, time.Second,
-		"too many requests without a session are under way from this address; try again")
+		"too many requests without a session from this address; try again")
 }
 
 // delayNext delays the next read from the client after a request without a session, if its network has reached the

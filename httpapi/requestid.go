@@ -50,7 +50,7 @@ func (x *exchange) owned(ctx context.Context) (context.Context, error) {
 	case len(sent) == 0:
 		return ctx, nil
 	case x.route.Makes == "":
-		return ctx, fault.New(fault.BadRequest, "the header X-Keyserver-Owner goes with calls that make something which can have an owner, and %s makes nothing of the kind", x.route.Name)
+		return ctx, fault.New(fault.BadRequest, "the header X-Keyserver-Owner is only for calls that create objects with owner marks, and %s creates none; leave it out", x.route.Name)
 	case len(sent) > 1 || !keyserver.ValidOwner(sent[0]):
 		return ctx, fault.New(fault.BadRequest, "the header X-Keyserver-Owner must be one line of at most %d printable characters", keyserver.MaxOwner)
 	}

@@ -133,7 +133,7 @@ func endSession(a *API, ctx context.Context, c call, _ nothing) (schema.SessionE
 	if err := a.Sessions.End(ctx, c.by); err != nil {
 		return schema.SessionEnded{}, err
 	}
-	return schema.SessionEnded{Ended: true, Detail: "the session id opens nothing any more"}, nil
+	return schema.SessionEnded{Ended: true, Detail: "the session has ended"}, nil
 }
 
 func setPassword(a *API, ctx context.Context, c call, in schema.SetPasswordRequest) (schema.PasswordSaved, error) {

@@ -28,7 +28,7 @@ func listSessions(a *API, ctx context.Context, c call, in schema.SessionQuery) (
 	}
 	out := schema.SessionListing{Count: len(page.Sessions), Sessions: operations.Convert(page.Sessions, listedSessionOf), Detail: "the last page"}
 	if !page.Next.IsZero() {
-		out.Next, out.Detail = (*schema.HexID)(&page.Next), "there are more: ask for those after next"
+		out.Next, out.Detail = (*schema.HexID)(&page.Next), "there are more; request them with after set to next"
 	}
 	return out, nil
 }
@@ -60,5 +60,5 @@ func sessionsEndedOf(ended int, err error) (schema.SessionsEnded, error) {
 	if err != nil {
 		return schema.SessionsEnded{}, err
 	}
-	return schema.SessionsEnded{Ended: ended, Detail: fmt.Sprintf("sessions that open nothing any more: %d", ended)}, nil
+	return schema.SessionsEnded{Ended: ended, Detail: fmt.Sprintf("ended sessions: %d", ended)}, nil
 }

@@ -51,7 +51,7 @@ func subjectsIn(kind keyserver.SubjectKind, v wire.Named) []keyserver.Subject {
 	case schema.DER:
 		return ofCertificate(value)
 	default:
-		panic("httpapi: a " + reflect.TypeOf(v.Value).String() + " names nothing")
+		panic("httpapi: a " + reflect.TypeOf(v.Value).String() + " identifies no object")
 	}
 }
 

@@ -125,8 +125,8 @@ func (f *Found) Keys(body []byte) ([]schema.HiddenLink, error) {
 const maxKeyHead = 1 << 20
 
 var (
-	errKeyBehind = fault.New(fault.BadRequest, "data: stands before the name of the key, and is too long to be put aside here; name the key first")
-	errKeyFar    = fault.New(fault.BadRequest, "body: does not name its key within %d bytes", maxKeyHead)
+	errKeyBehind = fault.New(fault.BadRequest, "data: is too long to come before the name of the key; send the name of the key first")
+	errKeyFar    = fault.New(fault.BadRequest, "body: the name of the key must be within the first %d bytes", maxKeyHead)
 )
 
 // StreamedKey reads a streamed body until it finds the name of its key. It also returns the bytes that it has read.

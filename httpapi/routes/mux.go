@@ -18,7 +18,7 @@ var ErrNoRoute = fault.New(fault.NotFound, "there is no such path; GET /api/open
 
 // ErrMethod refuses a method that the path does not have. allow lists the methods of the path.
 func ErrMethod(allow string) error {
-	return fault.New(fault.MethodNotAllowed, "the path does not take this method; it takes %s", allow)
+	return fault.New(fault.MethodNotAllowed, "the path does not allow this method; it allows %s", allow)
 }
 
 // Mux passes each request to the handler of its route.
@@ -39,7 +39,7 @@ func NewMux(all []Route, handler func(r Route, allow string) http.Handler) (*Mux
 			return nil, fmt.Errorf("routes: %s %s has no body limit or timeout", r.Method, r.Path)
 		}
 		if unsaid := r.unsaid(); len(unsaid) > 0 {
-			return nil, fmt.Errorf("routes: %s %s does not say what %s names; give it a tag names", r.Method, r.Path, strings.Join(unsaid, ", "))
+			return nil, fmt.Errorf("routes: %s %s: %s needs the tag names with the kind of its object", r.Method, r.Path, strings.Join(unsaid, ", "))
 		}
 		paths[r.Path] = append(paths[r.Path], r)
 	}

@@ -78,9 +78,9 @@ type Form struct {
 
 // The forms.
 var (
-	HMAC   = &Form{all: "hiddenLink, data", names: []string{"hiddenLink"}, key: "the key's hidden link"}
-	MAC    = &Form{all: "lineage, data", names: []string{"lineage"}, key: "the hidden link of the line's first key"}
-	Verify = &Form{all: "ttag or lineage, mac, data", names: []string{"ttag", "lineage"}, key: "the key's hidden link, or that of the line's first key", mac: true}
+	HMAC   = &Form{all: "hiddenLink, data", names: []string{"hiddenLink"}, key: "the hidden link of the key"}
+	MAC    = &Form{all: "lineage, data", names: []string{"lineage"}, key: "the hidden link of the first key of the lineage"}
+	Verify = &Form{all: "ttag or lineage, mac, data", names: []string{"ttag", "lineage"}, key: "the hidden link of the key, or of the first key of the lineage", mac: true}
 )
 
 // Spool stores a message whose key is not known yet.
@@ -154,7 +154,7 @@ func (b *Body) Close() {
 	bodies.Put(b)
 }
 
-var errSpent = errors.New("the message of an HMAC can be written once")
+var errSpent = errors.New("the message of an HMAC can be written only once")
 
 // WriteTo writes the message. It implements keyserver.Message. A fault means that the
 // rest of the body is malformed; the caller must then discard everything that it computed
@@ -277,7 +277,7 @@ func (b *Body) name() (string, error) {
 		switch {
 		case string(text) != name:
 		case b.named != "" && b.named != name:
-			return "", bad(name, "is sent beside "+b.named+"; send one of them")
+			return "", bad(name, "cannot be combined with "+b.named+"; send one of them")
 		default:
 			return name, once(name, b.named == name)
 		}
@@ -331,7 +331,7 @@ func (b *Body) readMAC() error {
 	case err != nil:
 		return bad(memberMAC, "must be canonical base64 (standard alphabet, padded, no line breaks, no stray bits)")
 	case len(mac) != len(b.mac):
-		return bad(memberMAC, fmt.Sprintf("must stand for %d bytes, not %d; it is never cut short", len(b.mac), len(mac)))
+		return bad(memberMAC, fmt.Sprintf("must encode %d bytes, not %d; send the complete MAC", len(b.mac), len(mac)))
 	}
 	copy(b.mac[:], mac)
 	b.hasMAC = true
@@ -365,15 +365,15 @@ func (b *Body) readData() error {
 func (b *Body) end() error {
 	switch _, err := b.token(); {
 	case err == nil:
-		return bad("body", "has something after the JSON object; send one object and nothing else")
+		return bad("body", "has data after the JSON object; send only one object")
 	case !errors.Is(err, errEnd):
 		return err
 	case b.named == "":
 		return bad(strings.Join(b.form.names, " or "), "is missing; send the canonical base64 of "+b.form.key)
 	case b.form.mac && !b.hasMAC:
-		return bad(memberMAC, "is missing; send the canonical base64 of the MAC that is to be verified")
+		return bad(memberMAC, "is missing; send the MAC to verify, in canonical base64")
 	case b.data == dataAbsent:
-		return bad(memberData, "is missing; send the canonical base64 of the message, empty for the empty message")
+		return bad(memberData, "is missing; send the message in canonical base64, or an empty string for an empty message")
 	}
 	b.ended = true
 	return nil

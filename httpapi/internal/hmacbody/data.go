@@ -11,7 +11,7 @@ import (
 
 var (
 	errNotBase64 = bad(memberData, "must be canonical base64 (standard alphabet, padded, no line breaks, no stray bits)")
-	errTooLong   = bad(memberData, fmt.Sprintf("must stand for at most %d bytes", keyserver.MaxMessage))
+	errTooLong   = bad(memberData, fmt.Sprintf("must encode at most %d bytes", keyserver.MaxMessage))
 )
 
 // step decodes the text of data in the window, as far as the chunk has room. If less than

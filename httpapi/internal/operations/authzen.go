@@ -72,7 +72,7 @@ func decide(ctx context.Context, ops *verified.Service, by keyserver.Caller, in 
 	if f := fault.As(x.Refusal); f != nil {
 		return denied(f), nil
 	}
-	return schema.AccessDecision{Decision: x.Allowed, Context: schema.AccessContext{Detail: "the gate would let this through"}}, nil
+	return schema.AccessDecision{Decision: x.Allowed, Context: schema.AccessContext{Detail: "the authorizer would allow this"}}, nil
 }
 
 func denied(f *fault.Error) schema.AccessDecision {
@@ -88,20 +88,20 @@ func questionOf(in schema.AccessItem) (q keyserver.Question, err error) {
 	case in.Refused() != nil:
 		return q, in.Refused()
 	case in.Subject == nil:
-		return refuse("subject: is missing; send it with the question, or with the request")
+		return refuse("subject: is missing; send it in the element of evaluations or in the request")
 	case in.Action == nil:
-		return refuse("action: is missing; send it with the question, or with the request")
+		return refuse("action: is missing; send it in the element of evaluations or in the request")
 	case in.Resource == nil:
-		return refuse("resource: is missing; send it with the question, or with the request")
+		return refuse("resource: is missing; send it in the element of evaluations or in the request")
 	}
 	q = keyserver.Question{Operation: operationOf(in.Action.Name), Principal: (*keyserver.ID)(&in.Subject.ID)}
 	switch self := in.Resource.ID == schema.ThisKeyServer; {
 	case in.Resource.Type == resourceKeyServer && !self:
-		return refuse("resource.id: of the %s it must be %s; of another one that one decides", resourceKeyServer, schema.ThisKeyServer)
+		return refuse("resource.id: must be %s for the type %s; ask other key servers for their own decisions", schema.ThisKeyServer, resourceKeyServer)
 	case in.Resource.Type == resourceKeyServer:
 		return q, nil
 	case !q.Operation.AboutKey():
-		return refuse("resource.type: %s is about no key; send %s, and %s as its id", q.Operation.Name, resourceKeyServer, schema.ThisKeyServer)
+		return refuse("resource.type: %s does not concern a key; send the type %s with the id %s", q.Operation.Name, resourceKeyServer, schema.ThisKeyServer)
 	default:
 		var link schema.HiddenLink
 		if err := link.UnmarshalText([]byte(in.Resource.ID)); err != nil {

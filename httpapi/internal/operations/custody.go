@@ -21,14 +21,14 @@ func getCustody(ctx context.Context, ops *verified.Service, by keyserver.Caller,
 }
 
 func custodyDetail(c keyserver.Custody) string {
-	detail := "everything is under the active data key"
+	detail := "all keys are encrypted under the active data key"
 	for _, k := range c.DataKeys {
 		if k.State == keyserver.DataKeyRetiring {
-			detail = fmt.Sprintf("%d of %d are under the active data key; the one before is retired when nothing is under it and each row's MAC is new", c.Rewrap.Done, c.Rewrap.Total)
+			detail = fmt.Sprintf("%d of %d keys are encrypted under the active data key; the old data key is retired when no key is under it and all row MACs are new", c.Rewrap.Done, c.Rewrap.Total)
 		}
 	}
 	if c.KEK.PreviousNeeded != nil && !*c.KEK.PreviousNeeded {
-		detail += "; this replica needs --kek-previous no more"
+		detail += "; this replica no longer needs --kek-previous"
 	}
 	return detail
 }

@@ -35,7 +35,7 @@ func getExplanation(ctx context.Context, ops *verified.Service, by keyserver.Cal
 	}
 	out := schema.Explanation{
 		Allowed: x.Allowed, PrincipalID: schema.HexID(x.Principal), Uses: x.Uses, EvidenceAge: (x.Staleness + time.Millisecond - 1).Milliseconds(), Sequence: x.Sequence,
-		Detail: "the gate would let this through", Steps: Convert(x.Steps, gateStepOf), Change: Convert(x.Change, suppositionShown), Roles: Convert(x.Roles, gateByOf),
+		Detail: "the authorizer would allow this", Steps: Convert(x.Steps, gateStepOf), Change: Convert(x.Change, suppositionShown), Roles: Convert(x.Roles, gateByOf),
 	}
 	if f := fault.As(x.Refusal); f != nil {
 		out.Code, out.Reason, out.Detail = string(f.Code), string(f.Reason), f.Detail
@@ -62,7 +62,7 @@ func listCapable(ctx context.Context, ops *verified.Service, by keyserver.Caller
 		Count: len(page.Who), Who: Convert(page.Who, capableOf), Elsewhere: Convert(page.Elsewhere, capableOf), Detail: "the last page",
 	}
 	if !page.Next.IsZero() {
-		out.Next, out.Detail = (*schema.HexID)(&page.Next), "there may be more: ask for those after next"
+		out.Next, out.Detail = (*schema.HexID)(&page.Next), "there may be more; request them with after set to next"
 	}
 	return out, nil
 }
@@ -126,9 +126,9 @@ func suppositionOf(in schema.Supposition) (keyserver.Supposition, error) {
 		required, takes := fields[f.name]
 		switch {
 		case f.sent && !takes:
-			return out, fmt.Errorf("%s takes no %s; leave it out", in.Change, f.name)
+			return out, fmt.Errorf("%s does not allow %s; leave it out", in.Change, f.name)
 		case !f.sent && takes && required:
-			return out, fmt.Errorf("%s takes %s; send it", in.Change, f.name)
+			return out, fmt.Errorf("%s requires %s; send it", in.Change, f.name)
 		case f.sent:
 			f.takes()
 		}

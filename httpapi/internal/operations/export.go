@@ -15,7 +15,7 @@ func exportKey(ctx context.Context, ops *verified.Service, by keyserver.Caller, 
 		return schema.ExportedKey{}, err
 	}
 	return schema.ExportedKey{
-		JWE: k.JWE, Algorithm: k.Algorithm, Detail: "only the private key of the recipient's certificate opens it",
+		JWE: k.JWE, Algorithm: k.Algorithm, Detail: "only the private key of the recipient's certificate can decrypt it",
 		Recipient: schema.KeyRecipient{
 			SystemID: in.SystemID, PrincipalID: in.PrincipalID, Name: k.Recipient.Name, CertificateID: schema.Base64ID(k.Certificate.ID),
 		},

@@ -50,5 +50,5 @@ func mintedUnder(directory string) string {
 	if directory == "" {
 		return ""
 	}
-	return "the ACL template of the templated directory " + directory + " gave the key its entries besides the creator's"
+	return "the ACL entries of the key, except the creator's, are from the ACL template of the templated directory " + directory
 }

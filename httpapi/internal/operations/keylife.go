@@ -32,7 +32,7 @@ func listKeys(ctx context.Context, ops *verified.Service, by keyserver.Caller, i
 	}
 	out := schema.KeyListing{Count: len(page.Keys), Keys: Convert(page.Keys, keyFactsOf), Detail: "the last page"}
 	if page.Next != "" {
-		out.Next, out.Detail = (*schema.HiddenLink)(&page.Next), "there may be more: ask for those after next"
+		out.Next, out.Detail = (*schema.HiddenLink)(&page.Next), "there may be more; request them with after set to next"
 	}
 	return out, nil
 }

@@ -25,7 +25,7 @@ func listOwners(ctx context.Context, ops *verified.Service, by keyserver.Caller,
 	}
 	out := schema.OwnerList{Count: len(page.Marks), Owners: Convert(page.Marks, ownerOf), Detail: "the last page"}
 	if !page.Next.IsZero() {
-		out.Next, out.Detail = (*schema.HexID)(&page.Next), "there are more: ask for those after next"
+		out.Next, out.Detail = (*schema.HexID)(&page.Next), "there are more; request them with after set to next"
 	}
 	return out, nil
 }

@@ -48,11 +48,11 @@ func windowOf(limit, offset *int) (l, o int, err error) {
 func windowDetail(n, limit int) string {
 	switch {
 	case limit == 0:
-		return "everything that matches, because no window was asked for"
+		return "all matching objects, because limit was not sent"
 	case n < limit:
-		return "the last page: it did not come back full"
+		return "the last page; it has fewer objects than limit"
 	default:
-		return "a full page: ask for the next one to know whether there is more"
+		return "a full page; there may be more, request them with a higher offset"
 	}
 }
 
@@ -63,7 +63,7 @@ func lookupPrincipals(ctx context.Context, ops *verified.Service, by keyserver.C
 	}
 	return schema.PrincipalsFound{
 		Principals: Convert(found, principalOf), Requested: len(in.Principals),
-		Detail: fmt.Sprintf("%d of %d pairs were resolved; the others are absent", len(found), len(in.Principals)),
+		Detail: fmt.Sprintf("%d of %d pairs were found; the others are absent from the list", len(found), len(in.Principals)),
 	}, nil
 }
 

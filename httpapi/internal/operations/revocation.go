@@ -17,7 +17,7 @@ func listRevocationIssuers(ctx context.Context, ops *verified.Service, by keyser
 		return schema.RevocationIssuerList{}, err
 	}
 	return schema.RevocationIssuerList{
-		Count: len(list), Issuers: Convert(list, revocationIssuerOf), Detail: "every trusted CA; one without a policy is off" + idle(list),
+		Count: len(list), Issuers: Convert(list, revocationIssuerOf), Detail: "all trusted CAs; a CA without a policy has the mode off" + idle(list),
 	}, nil
 }
 
@@ -32,7 +32,7 @@ func idle(list []keyserver.RevocationIssuer) string {
 	if len(subjects) == 0 {
 		return ""
 	}
-	return "; the list that was imported has no effect, because the policy is off, for " + strings.Join(subjects, ", ")
+	return "; the imported CRL has no effect, because the mode is off: " + strings.Join(subjects, ", ")
 }
 
 func getRevocationPolicy(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.ByDigest) (schema.RevocationPolicy, error) {
@@ -41,7 +41,7 @@ func getRevocationPolicy(ctx context.Context, ops *verified.Service, by keyserve
 		return schema.RevocationPolicy{}, err
 	}
 	return schema.RevocationPolicy{
-		Digest: in.Digest, Mode: string(p.Mode), MaxAgeSeconds: seconds(p.MaxAge), Detail: "the policy as the key server holds it",
+		Digest: in.Digest, Mode: string(p.Mode), MaxAgeSeconds: seconds(p.MaxAge), Detail: "the stored policy",
 	}, nil
 }
 

@@ -62,7 +62,7 @@ func localTrustInfo(ctx context.Context, ops *verified.Service, by keyserver.Cal
 	out := schema.TrustInfo{
 		SystemID: schema.SystemID(info.System), ServerName: info.ServerName, Chain: info.Chain,
 		Certificate: certificateOf(info.Certificate),
-		Detail:      "no other key server could reach this one: it needs an external listener, and a server name that is a host name or an address",
+		Detail:      "other key servers cannot reach this one; give it an external listener (--external-listen), and a host name or an address as its server name",
 	}
 	out.Certificate.CertificateID = nil // the certificate is not stored
 	if info.Port != 0 {
@@ -71,7 +71,7 @@ func localTrustInfo(ctx context.Context, ops *verified.Service, by keyserver.Cal
 	}
 	if blob, ok := info.Blob(); ok {
 		out.TrustBlob = (*schema.TrustBlob)(&blob)
-		out.Detail = "register this key server at another with POST /api/trusted-servers there, once that one trusts the CA in the chain"
+		out.Detail = "to register this key server with a peer, add the CA of the chain to the trusted CAs of the peer, then send POST /api/trusted-servers to the peer"
 	}
 	return out, nil
 }

@@ -44,7 +44,7 @@ func (t *Table) DecodeBody(text []byte, out any) error {
 		return r.fault()
 	}
 	if _, err := dec.ReadToken(); !errors.Is(err, io.EOF) {
-		return Refuse(body, "has something after the JSON object; send one object and nothing else")
+		return Refuse(body, "has data after the JSON object; send only one object")
 	}
 	return nil
 }
@@ -287,7 +287,7 @@ func (v *Value) setScalar(out reflect.Value, text string) *refusal {
 	switch u := out.Addr().Interface().(type) {
 	case encoding.TextUnmarshaler:
 		if v.Scalar.Binary && v.Max != nil && int64(len(text)/4*3) > *v.Max+2 {
-			return &refusal{problem: "must stand for at most " + strconv.FormatInt(*v.Max, 10) + " bytes"}
+			return &refusal{problem: "must encode at most " + strconv.FormatInt(*v.Max, 10) + " bytes"}
 		}
 		err = u.UnmarshalText([]byte(text))
 	case stdjson.Unmarshaler:
@@ -297,7 +297,7 @@ func (v *Value) setScalar(out reflect.Value, text string) *refusal {
 		return &refusal{problem: err.Error()}
 	}
 	if v.Scalar.Binary {
-		return v.within(int64(out.Len()), "stand for", "bytes")
+		return v.within(int64(out.Len()), "encode", "bytes")
 	}
 	return nil
 }
@@ -331,7 +331,7 @@ func (v *Value) setTime(out reflect.Value, text string) *refusal {
 		return &refusal{problem: v.must()}
 	}
 	if at.IsZero() {
-		return &refusal{problem: "must not be 0001-01-01T00:00:00Z, which stands for no time; leave it out"}
+		return &refusal{problem: "must not be 0001-01-01T00:00:00Z, which means no time; leave it out"}
 	}
 	out.Set(reflect.ValueOf(at.UTC()))
 	return nil

@@ -105,7 +105,7 @@ func (s Schemas) Ref(t reflect.Type, way Way) *Schema {
 		s.Named[name] = s.object(Of(t), way)
 	}
 	if known, twofold := s.way[name]; twofold && known != way {
-		panic(fmt.Sprintf("wire: %s is both asked and answered, and spelled differently in each", t))
+		panic(fmt.Sprintf("wire: %s has different JSON forms in requests and responses; use two types", t))
 	}
 	return Reference(name)
 }
@@ -217,7 +217,7 @@ func enumerate(o *Schema, v *Value) *Schema {
 		case Integer:
 			n, err := strconv.ParseInt(e, 10, 64)
 			if err != nil {
-				panic("wire: an enum of integers has " + e)
+				panic("wire: an enum of integers contains " + e)
 			}
 			values[i] = n
 		case Boolean:

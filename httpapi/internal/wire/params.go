@@ -74,7 +74,7 @@ func (t *Table) query(name, value string, seen *uint64, out reflect.Value) *refu
 			return r.in(name)
 		}
 		if name != cursor && f.Value.isZeroID(f.target(out)) {
-			return &refusal{name, "must not be zero; zero names no object"}
+			return &refusal{name, "must not be zero; no object has the id zero"}
 		}
 		return nil
 	}
@@ -116,7 +116,7 @@ func (v *Value) setOrAppend(out reflect.Value, text string) *refusal {
 
 func (t *Table) parameters() string {
 	if len(t.Query) == 0 {
-		return "; it takes none"
+		return "; it has no parameters"
 	}
 	names := make([]string, len(t.Query))
 	for i, f := range t.Query {
@@ -192,7 +192,7 @@ func (v *Value) segment(text string) *refusal {
 	case "":
 		return &refusal{problem: "must not be empty; " + v.ask()}
 	case ".", "..":
-		return &refusal{problem: "must not be " + text + ", which in a path stands for another one"}
+		return &refusal{problem: "must not be " + text + ", which has a special meaning in a path"}
 	}
 	return v.set(reflect.New(v.Type).Elem(), text)
 }

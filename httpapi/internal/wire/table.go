@@ -186,7 +186,7 @@ func (v *Value) structure(t reflect.Type, tag reflect.StructTag) {
 	case reflect.Struct:
 		v.Kind, v.Members = Object, Of(t)
 	default:
-		panic(fmt.Sprintf("wire: no wire form for %s", t))
+		panic(fmt.Sprintf("wire: %s has no wire form", t))
 	}
 }
 
