@@ -50,7 +50,7 @@ func Sign(key ed25519.PrivateKey, m Manifest) ([]byte, error) {
 	}
 	payload, err := json.Marshal(m)
 	if err != nil {
-		return nil, fmt.Errorf("spell the release manifest: %w", err)
+		return nil, fmt.Errorf("encode the release manifest: %w", err)
 	}
 	public, ok := key.Public().(ed25519.PublicKey)
 	if !ok {
@@ -65,7 +65,7 @@ func Sign(key ed25519.PrivateKey, m Manifest) ([]byte, error) {
 		Signatures: []signature{{KeyID: id, Sig: canonical.Encode(ed25519.Sign(key, pae(PayloadType, payload)))}},
 	}, jsontext.WithIndent("  "))
 	if err != nil {
-		return nil, fmt.Errorf("spell the envelope: %w", err)
+		return nil, fmt.Errorf("encode the envelope: %w", err)
 	}
 	return append(text, '\n'), nil
 }
@@ -78,14 +78,14 @@ func Verify(key ed25519.PublicKey, text []byte) (Manifest, error) {
 		return Manifest{}, err
 	}
 	if e.PayloadType != PayloadType {
-		return Manifest{}, refuse(OtherType, nil, "the envelope holds something else than a release manifest: its payload type is not %s", PayloadType)
+		return Manifest{}, refuse(OtherType, nil, "the envelope does not contain a release manifest; its payload type must be %s", PayloadType)
 	}
 	if !signed(key, e, payload) {
-		return Manifest{}, refuse(BadSignature, nil, "the release manifest bears no valid signature of the release key")
+		return Manifest{}, refuse(BadSignature, nil, "the release manifest has no valid signature of the release key")
 	}
 	var m Manifest
 	if err := strict(payload, &m); err != nil {
-		return Manifest{}, refuse(Malformed, err, "what the release key has signed is not a release manifest")
+		return Manifest{}, refuse(Malformed, err, "the payload that the release key signed is not a release manifest")
 	}
 	return m, m.Validate()
 }
@@ -130,7 +130,7 @@ func pae(payloadType string, payload []byte) []byte {
 func keyID(key ed25519.PublicKey) (string, error) {
 	der, err := x509.MarshalPKIXPublicKey(key)
 	if err != nil {
-		return "", fmt.Errorf("spell the public key: %w", err)
+		return "", fmt.Errorf("encode the public key: %w", err)
 	}
 	sum := sha256.Sum256(der)
 	return hex.EncodeToString(sum[:]), nil

@@ -28,15 +28,15 @@ func GenerateKey(random io.Reader) (private, public []byte, err error) {
 	}
 	pub, key, err := ed25519.GenerateKey(random)
 	if err != nil {
-		return nil, nil, fmt.Errorf("draw a release key: %w", err)
+		return nil, nil, fmt.Errorf("generate a release key: %w", err)
 	}
 	defer clear(key)
 	if private, err = x509.MarshalPKCS8PrivateKey(key); err != nil {
-		return nil, nil, fmt.Errorf("spell the release key: %w", err)
+		return nil, nil, fmt.Errorf("encode the release key: %w", err)
 	}
 	defer clear(private)
 	if public, err = x509.MarshalPKIXPublicKey(pub); err != nil {
-		return nil, nil, fmt.Errorf("spell the public key: %w", err)
+		return nil, nil, fmt.Errorf("encode the public key: %w", err)
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: privateType, Bytes: private}), pem.EncodeToMemory(&pem.Block{Type: publicType, Bytes: public}), nil
 }
@@ -52,7 +52,7 @@ func ReadPrivateKey(path string) (ed25519.PrivateKey, error) {
 	if key, ok := parsed.(ed25519.PrivateKey); ok && err == nil {
 		return key, nil
 	}
-	return nil, fmt.Errorf("%s does not hold an Ed25519 private key in PKCS#8", path)
+	return nil, fmt.Errorf("%s must contain an Ed25519 private key in PKCS#8", path)
 }
 
 // ReadPublicKey reads a PEM file with an Ed25519 key in PKIX.
@@ -65,7 +65,7 @@ func ReadPublicKey(path string) (ed25519.PublicKey, error) {
 	if key, ok := parsed.(ed25519.PublicKey); ok && err == nil {
 		return key, nil
 	}
-	return nil, fmt.Errorf("%s does not hold an Ed25519 public key in PKIX", path)
+	return nil, fmt.Errorf("%s must contain an Ed25519 public key in PKIX", path)
 }
 
 // readPEM returns the only block of a PEM file. Several blocks are an error: they could be the old and the new
@@ -86,7 +86,7 @@ func readPEM(path, kind string) ([]byte, error) {
 	}
 	der, err := certtext.One(text, kind)
 	if err != nil {
-		return nil, fmt.Errorf("%s must hold one PEM block of type %s: it %w", path, kind, err)
+		return nil, fmt.Errorf("%s must contain one PEM block of type %s: it %w", path, kind, err)
 	}
 	return der, nil
 }

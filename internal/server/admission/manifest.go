@@ -63,13 +63,13 @@ func (m Manifest) Validate() error {
 	case len(m.Digests) > maxDigests:
 		return refuse(Malformed, nil, "the release manifest lists more than %d digests", maxDigests)
 	case m.NotBefore.IsZero() || m.NotAfter.IsZero():
-		return refuse(Malformed, nil, "the release manifest must say both notBefore and notAfter")
+		return refuse(Malformed, nil, "the release manifest must have both notBefore and notAfter")
 	case !m.NotAfter.After(m.NotBefore):
-		return refuse(Malformed, nil, "the release manifest ends at %s, which is not after its start", stamp(m.NotAfter))
+		return refuse(Malformed, nil, "notAfter %s of the release manifest must be later than notBefore", stamp(m.NotAfter))
 	}
 	for i, d := range m.Digests {
 		if !digestPattern.MatchString(d) {
-			return refuse(Malformed, nil, "digest %d of the release manifest is not sha256: and 64 lower-case hex digits", i+1)
+			return refuse(Malformed, nil, "digest %d of the release manifest must be sha256: and 64 lower-case hex digits", i+1)
 		}
 	}
 	return nil
