@@ -221,13 +221,13 @@ func TestTroubleWithTheOwnCertificate(t *testing.T) {
 		at     time.Time
 		detail string // part of the error; empty if there is none
 	}{
-		{ca.Certificate.NotBefore.Add(-time.Second), "own CA begins"},
-		{ca.Certificate.NotBefore, "own certificate begins"},
-		{leaf.Certificate.NotBefore.Add(-time.Second), "own certificate begins"},
+		{ca.Certificate.NotBefore.Add(-time.Second), "the internal CA is not valid before"},
+		{ca.Certificate.NotBefore, "own certificate is not valid before"},
+		{leaf.Certificate.NotBefore.Add(-time.Second), "own certificate is not valid before"},
 		{leaf.Certificate.NotBefore, ""},
 		{leaf.Certificate.NotAfter.Add(-time.Second), ""},
 		{leaf.Certificate.NotAfter, "own certificate expired"},
-		{ca.Certificate.NotAfter, "own CA expired"},
+		{ca.Certificate.NotAfter, "the internal CA expired"},
 	} {
 		o.Clock = func() time.Time { return s.at }
 		switch err := o.Trouble(); {

@@ -62,7 +62,7 @@ func NewClientGate(store *sqlstore.Store, clock func() time.Time, logger *slog.L
 	g := &ClientGate{
 		store: store, clock: clock, logger: logger, kick: make(chan struct{}, 1),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "keyserver_tls_client_certificates_refused_total", Help: "Handshakes of the API listener that ended for the client's certificate.",
+			Name: "keyserver_tls_client_certificates_refused_total", Help: "TLS handshakes of the API listener that failed because of the client certificate.",
 		}, []string{"reason"}),
 	}
 	registry.MustRegister(g.refused)
@@ -206,7 +206,7 @@ func (g *ClientGate) sweep(ctx context.Context) error {
 	roots, err := g.roots(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
-			g.logger.Warn("the connections of clients could not be checked against the trust list; trying again", "error", err)
+			g.logger.Warn("cannot check the client connections against the trusted CAs; retrying", "error", err)
 		}
 		return err
 	}
@@ -216,7 +216,7 @@ func (g *ClientGate) sweep(ctx context.Context) error {
 			return true
 		}
 		if err := g.trusted(roots, conn.ConnectionState().PeerCertificates); err != nil {
-			g.logger.Info("closing the connection of a client whose CA is trusted no more", "remote", conn.RemoteAddr().String(), "cause", err)
+			g.logger.Info("closing a connection because the CA of its client certificate is no longer trusted", "remote", conn.RemoteAddr().String(), "cause", err)
 			_ = conn.NetConn().Close() // without a TLS alert, which could wait for the client
 		}
 		return true

@@ -37,7 +37,7 @@ type Files struct {
 func OpenFiles(cert, key string, clock func() time.Time, logger *slog.Logger) (*Files, error) {
 	f := &Files{cert: cert, key: key, clock: clock, logger: logger, Failures: prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "keyserver_tls_certificate_reload_failures_total",
-		Help: "Changes of --tls-cert and --tls-key that could not be used; the certificate before them goes on serving.",
+		Help: "Changes of --tls-cert and --tls-key that could not be used; the previous certificate stays in use.",
 	})}
 	pair, digest, err := f.read()
 	if err != nil {
@@ -47,7 +47,7 @@ func OpenFiles(cert, key string, clock func() time.Time, logger *slog.Logger) (*
 	f.current.Store(pair)
 	f.broken.Store(new(string))
 	if err := f.valid(pair); err != nil { // there is no other certificate to show
-		logger.Warn("the certificate of --tls-cert is shown, and no client accepts it now", "error", err)
+		logger.Warn("the certificate of --tls-cert is not valid now, so clients reject it; replace the files", "error", err)
 	}
 	return f, nil
 }
@@ -80,7 +80,7 @@ func (f *Files) Look() {
 // that a certificate that becomes valid later is taken over then.
 func (f *Files) valid(pair *tls.Certificate) error {
 	if err := pki.CheckValidity(pair.Leaf, f.clock()); err != nil {
-		return fmt.Errorf("the certificate cannot be shown: %w", err)
+		return fmt.Errorf("the certificate cannot be used: %w", err)
 	}
 	return nil
 }
@@ -92,7 +92,7 @@ func (f *Files) refuse(err error) {
 		return
 	}
 	f.Failures.Inc()
-	f.logger.Warn("--tls-cert and --tls-key cannot be used; the certificate before them goes on serving",
+	f.logger.Warn("--tls-cert and --tls-key cannot be used; the previous certificate stays in use",
 		"error", why, "notAfter", f.current.Load().Leaf.NotAfter)
 }
 
@@ -134,9 +134,9 @@ func (f *Files) readOnce() (*tls.Certificate, [sha256.Size]byte, error) {
 // Readiness returns the part of GET /api/ready. It is always ready: the current certificate still works, and
 // taking the server out of service would not help.
 func (f *Files) Readiness() keyserver.Readiness {
-	r := keyserver.Readiness{Part: "certificate", Ready: true, Detail: "the API shows the certificate of --tls-cert"}
+	r := keyserver.Readiness{Part: "certificate", Ready: true, Detail: "the API uses the certificate of --tls-cert"}
 	if *f.broken.Load() != "" {
-		r.Detail = "the files of --tls-cert and --tls-key cannot be used, the log says why; the certificate before them serves until " +
+		r.Detail = "the files of --tls-cert and --tls-key cannot be used (see the log); the previous certificate expires on " +
 			f.current.Load().Leaf.NotAfter.UTC().Format(time.RFC3339)
 	}
 	return r

@@ -136,7 +136,7 @@ func (o *Issued) complain(ctx context.Context, err error) {
 	if ctx.Err() != nil || *o.failing.Swap(&why) == why {
 		return
 	}
-	o.Logger.Warn("the server certificate could not be kept up to date; trying again", "error", why, "notAfter", o.current.Load().api.Leaf.NotAfter)
+	o.Logger.Warn("cannot renew the server certificate; retrying", "error", why, "notAfter", o.current.Load().api.Leaf.NotAfter)
 }
 
 // renew loads the certificate of the database. Keep issues a new one first if that is due.
@@ -167,18 +167,18 @@ func (o *Issued) renew(ctx context.Context) error {
 func (o *Issued) Trouble() error {
 	held, now := o.current.Load(), o.Clock()
 	if end := held.line.End(); !now.Before(end) {
-		return fault.New(fault.NotReady, "this key server's own CA expired on %s, and no client trusts what it issued: have another one made and hand it out, as docs/operations.md says under \"When the CA has expired\"",
+		return fault.New(fault.NotReady, "the internal CA expired on %s, so clients reject its certificates; create and distribute another CA: docs/operations.md, \"When the CA has expired\"",
 			end.UTC().Format(time.RFC3339))
 	}
 	if end := held.api.Leaf.NotAfter; !now.Before(end) {
-		return fault.New(fault.NotReady, "this server's own certificate expired on %s and could not be renewed; the log says why", end.UTC().Format(time.RFC3339))
+		return fault.New(fault.NotReady, "this server's own certificate expired on %s and could not be renewed; see the log", end.UTC().Format(time.RFC3339))
 	}
 	if begin := held.line.Begin(); now.Before(begin) {
-		return fault.New(fault.NotReady, "this key server's own CA begins on %s, which is yet to come by this server's clock, and no client trusts what it issued: set the clock right, or where it is right have another CA made and hand it out, as docs/operations.md says under \"When the CA has yet to begin\"",
+		return fault.New(fault.NotReady, "the internal CA is not valid before %s by this server's clock, so clients reject its certificates; correct the clock, or if it is right, create and distribute another CA: docs/operations.md, \"When the CA has yet to begin\"",
 			begin.UTC().Format(time.RFC3339))
 	}
 	if begin := held.api.Leaf.NotBefore; now.Before(begin) {
-		return fault.New(fault.NotReady, "this server's own certificate begins on %s, which is yet to come by this server's clock: set the clock right; where it is right, the certificate is issued anew within an hour, or by a restart",
+		return fault.New(fault.NotReady, "this server's own certificate is not valid before %s by this server's clock; correct the clock, or if it is right, wait an hour for a new certificate or restart",
 			begin.UTC().Format(time.RFC3339))
 	}
 	return nil
@@ -186,9 +186,9 @@ func (o *Issued) Trouble() error {
 
 var (
 	authorityDesc = prometheus.NewDesc("keyserver_authority_not_after_seconds",
-		"When an authority of the key server's own expires, in seconds since 1970. There is always one that is active.", []string{"state"}, nil)
+		"Expiry of an internal CA, in seconds since 1970. One CA is always active.", []string{"state"}, nil)
 	ownDesc = prometheus.NewDesc("keyserver_server_certificate_not_after_seconds",
-		"When the certificate by the key server's own authority expires, which peers are shown, in seconds since 1970.", nil, nil)
+		"Expiry of the certificate from the internal CA that peers see, in seconds since 1970.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.
