@@ -33,11 +33,11 @@ func (s *Server) warn(ctx context.Context, deployment keyserver.Deployment) erro
 
 // warnOfBreakGlass shows in the log and in a metric that the process requires no approvals.
 func (s *Server) warnOfBreakGlass(ctx context.Context) {
-	gauge := prometheus.NewGauge(prometheus.GaugeOpts{Name: "keyserver_break_glass", Help: "1 while the process lets through without an approval what takes one."})
+	gauge := prometheus.NewGauge(prometheus.GaugeOpts{Name: "keyserver_break_glass", Help: "1 while the process performs operations without the approvals that they need (--break-glass)."})
 	s.registry.MustRegister(gauge)
 	if s.cfg.BreakGlass {
 		gauge.Set(1)
-		s.cfg.Logger.ErrorContext(ctx, "started with --break-glass: operations are done without the approvals that they take; start without it as soon as it is over")
+		s.cfg.Logger.ErrorContext(ctx, "started with --break-glass: operations need no approvals; restart without the flag after the emergency")
 	}
 }
 
@@ -50,7 +50,7 @@ func (s *Server) recordStart(ctx context.Context, prepared bootstrap.Prepared) e
 		}
 	}
 	if prepared.Sealed > 0 {
-		s.cfg.Logger.Warn("the rows of the database had no MACs and got them now, taken for true; only the first start of a version that makes them does that",
+		s.cfg.Logger.Warn("the rows of the database had no MACs, so MACs were added and the rows are trusted; this is normal only at the first start of a release with row MACs",
 			"rows", prepared.Sealed)
 		if err := s.record(ctx, keyserver.AuditSealed); err != nil {
 			return err

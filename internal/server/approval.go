@@ -17,7 +17,7 @@ const countTimeout = time.Second
 func observeApprovals(r prometheus.Registerer, service *approval.Service) {
 	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "keyserver_approvals_pending",
-		Help: "Requests that wait for approval, in the whole key server; NaN where the database does not say.",
+		Help: "Requests that wait for approval, in all replicas together; NaN if the database cannot be read.",
 	}, func() float64 {
 		ctx, cancel := context.WithTimeout(context.Background(), countTimeout) // a scrape has no context
 		defer cancel()

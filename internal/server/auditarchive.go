@@ -20,7 +20,7 @@ const minRetention = time.Hour
 func (c *Config) validateArchive() error {
 	switch {
 	case c.AuditRetention != 0 && c.AuditArchive == "":
-		return errors.New("--audit-retention needs --audit-archive: rows that are nowhere else are not removed")
+		return errors.New("--audit-retention requires --audit-archive, because only archived rows are removed; give both")
 	case c.AuditRetention != 0 && c.AuditRetention < minRetention:
 		return fmt.Errorf("--audit-retention is %s; it must be at least %s, or 0 to keep every row", c.AuditRetention, minRetention)
 	case c.AuditArchive == "":

@@ -22,7 +22,7 @@ func TestWhatNoArchiveIs(t *testing.T) {
 		retention time.Duration
 		want      string
 	}{
-		"rows that are nowhere else": {"", time.Hour * 24, "--audit-retention needs --audit-archive"},
+		"rows that are nowhere else": {"", time.Hour * 24, "--audit-retention requires --audit-archive"},
 		"gone before anybody looks":  {"file:///a", time.Minute, "--audit-retention is 1m0s; it must be at least 1h0m0s"},
 		"the past":                   {"file:///a", -time.Hour, "at least"},
 		"a path":                     {"/var/archive", 0, "--audit-archive: the URL must be"},

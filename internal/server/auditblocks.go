@@ -24,10 +24,10 @@ func (s *Server) noteBlocks(fill func(context.Context) (more bool, err error)) f
 				return
 			case err != nil && err.Error() != said:
 				said = err.Error()
-				s.cfg.Logger.Error("what finds audit rows could not be written; it is tried again, and filters look through all rows meanwhile", "error", err)
+				s.cfg.Logger.Error("cannot write the index of audit rows; retrying, and filters read all rows until it succeeds", "error", err)
 			case err == nil && said != "":
 				said = ""
-				s.cfg.Logger.Info("what finds audit rows is written again")
+				s.cfg.Logger.Info("the index of audit rows is written again")
 			}
 			pause := blockPasses
 			if more && err == nil {

@@ -45,10 +45,10 @@ func (s *Server) openTree(ctx context.Context) (*tree.Recent, error) {
 func observeAuditTree(r prometheus.Registerer, t *tree.Tree) {
 	r.MustRegister(
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "keyserver_audit_tree_rows", Help: "Rows of the audit trail that are under a signed checkpoint, as far as this process knows.",
+			Name: "keyserver_audit_tree_rows", Help: "Rows of the audit log that are under a signed checkpoint, as known to this process.",
 		}, func() float64 { return float64(t.Size()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "keyserver_audit_tree_grows", Help: "1 while the signed tree follows the audit trail, 0 while it cannot.",
+			Name: "keyserver_audit_tree_grows", Help: "1 while the audit tree follows the audit log, 0 while it cannot.",
 		}, func() float64 {
 			if t.Failing() != nil {
 				return 0

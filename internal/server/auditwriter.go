@@ -28,13 +28,13 @@ func newTrailMeter() *trailMeter {
 	m := &trailMeter{
 		rows: map[keyserver.Outcome]prometheus.Counter{},
 		all: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "keyserver_audit_rows_total", Help: "Rows of the audit trail that this process has written, by outcome.",
+			Name: "keyserver_audit_rows_total", Help: "Rows of the audit log that this process has written, by outcome.",
 		}, []string{"outcome"}),
 		commits: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "keyserver_audit_commit_duration_seconds", Help: "How long it took to make rows of the audit trail durable, many at once.", Buckets: commitBuckets,
+			Name: "keyserver_audit_commit_duration_seconds", Help: "Time to make a group of audit rows durable.", Buckets: commitBuckets,
 		}),
 		failures: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "keyserver_audit_commit_failures_total", Help: "Commits of the audit trail that failed, so that operations were refused.",
+			Name: "keyserver_audit_commit_failures_total", Help: "Failed commits of audit rows; their operations were refused.",
 		}),
 	}
 	for _, o := range []keyserver.Outcome{keyserver.Allowed, keyserver.Refused, keyserver.Failed} {
@@ -63,13 +63,13 @@ func (m *trailMeter) measured(rows []keyserver.AuditEntry, took time.Duration, e
 func (m *trailMeter) observe(r prometheus.Registerer, w *audit.Writer, t *tree.Tree) {
 	r.MustRegister(m.all, m.commits, m.failures,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "keyserver_audit_queue_rows", Help: "Operations that wait for their rows of the audit trail to be durable, beyond those in a commit.",
+			Name: "keyserver_audit_queue_rows", Help: "Operations that wait until their audit rows are durable, without those in a commit.",
 		}, func() float64 { now, _ := w.Waiting(); return float64(now) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "keyserver_audit_queue_max_rows", Help: "Operations that may wait for their rows; one more is refused with OVERLOADED.",
+			Name: "keyserver_audit_queue_max_rows", Help: "Maximum of operations that wait for their audit rows; further ones are refused with OVERLOADED.",
 		}, func() float64 { _, most := w.Waiting(); return float64(most) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "keyserver_audit_tree_lag_rows", Help: "Rows that this process has written and that are not under a signed checkpoint, as far as it knows.",
+			Name: "keyserver_audit_tree_lag_rows", Help: "Audit rows that this process has written and that are not yet under a signed checkpoint, as known to it.",
 		}, func() float64 { return float64(max(m.newest.Load()-t.Size(), 0)) }),
 	)
 }

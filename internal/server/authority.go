@@ -41,7 +41,7 @@ func (a authorities) look(ctx context.Context) {
 		err = a.take(ctx, step)
 	}
 	if err != nil && !errors.Is(err, context.Canceled) {
-		a.logger.Warn("the key server's own CAs could not be looked after; trying again", "error", err)
+		a.logger.Warn("cannot maintain the internal CAs; retrying", "error", err)
 	}
 }
 
@@ -58,7 +58,7 @@ func (a authorities) take(ctx context.Context, step ca.Step) error {
 	}
 	err := a.manager.Take(ctx, step)
 	if err == nil {
-		a.logger.Info("the key server's own CAs went on", "action", step.Action)
+		a.logger.Info("the state of the internal CAs changed", "action", step.Action)
 		return nil
 	}
 	row.Outcome, row.Reason = keyserver.Failed, string(fault.ReasonOf(err))

@@ -34,7 +34,7 @@ type Backups struct {
 func (c *Config) validateBackups() error {
 	if c.BackupEvery == 0 {
 		if c.BackupTo != "" || c.BackupRecipient != "" {
-			return errors.New("--backup-to and --backup-recipient need --backup-every; give it, for instance 24h, or leave them out")
+			return errors.New("--backup-to and --backup-recipient require --backup-every; give it, for instance 24h, or leave them out")
 		}
 		return nil
 	}
@@ -42,7 +42,7 @@ func (c *Config) validateBackups() error {
 	case c.BackupEvery < leastBackupEvery:
 		return fmt.Errorf("--backup-every is %s; it must be at least %s, or 0 for no backups", c.BackupEvery, leastBackupEvery)
 	case c.BackupTo == "" || c.BackupRecipient == "":
-		return errors.New("--backup-every needs --backup-to and --backup-recipient")
+		return errors.New("--backup-every requires --backup-to and --backup-recipient; give both")
 	case c.BackupKeep < 0:
 		return fmt.Errorf("--backup-keep is %d; it must not be negative, and 0 keeps every backup", c.BackupKeep)
 	}
@@ -50,10 +50,10 @@ func (c *Config) validateBackups() error {
 		return fmt.Errorf("--backup-to: %w", err)
 	}
 	if c.within(c.BackupTo) {
-		return errors.New("--backup-to is in --data-dir, with which it would be lost; give a directory on another volume, or a bucket")
+		return errors.New("--backup-to is inside --data-dir, so both would be lost together; give a directory on another volume, or a bucket")
 	}
 	if _, err := backup.ParseRecipient(c.BackupRecipient); err != nil {
-		return errors.New("--backup-recipient is not a recipient of age: it begins with age1, and age-keygen -y shows it")
+		return errors.New("--backup-recipient must be an age recipient, which begins with age1; age-keygen -y prints it")
 	}
 	return nil
 }

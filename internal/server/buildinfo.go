@@ -11,7 +11,7 @@ import (
 // BuildInfo returns a metric with the version, the commit and the Go version of the program.
 func BuildInfo() prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "keyserver_build_info", Help: "Which program runs; always 1.",
+		Name: "keyserver_build_info", Help: "Version of the running program, in the labels; always 1.",
 		ConstLabels: prometheus.Labels{"version": version.String(), "commit": version.Commit(), "goversion": runtime.Version()},
 	}, func() float64 { return 1 })
 }

@@ -35,19 +35,19 @@ func (s *Server) watchClock(ctx context.Context) (*clockWatch, error) {
 		return nil, nil
 	}
 	w := &clockWatch{clock: s.cfg.Steady, store: s.store, logger: s.cfg.Logger, steps: prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "keyserver_clock_steps_total", Help: "How often the machine's clock was set while this process ran, or was found wrong at its start.",
+		Name: "keyserver_clock_steps_total", Help: "Times that the machine's clock was set while this process ran, or was wrong at its start.",
 	})}
 	at, err := s.store.Time(ctx)
 	if err != nil || at.IsZero() {
 		return w, err
 	}
 	if ahead := at.Sub(w.clock.Now()); !s.store.Shared() && ahead > monotonic.MostAhead {
-		w.logger.Error("the newest row of the audit trail is more than a day later than the machine's clock, which is believed: "+
-			"sessions that had ended may live again, end them; see docs/operations.md", "row", at, "ahead", ahead.String())
+		w.logger.Error("the newest audit row is more than a day later than the machine's clock, and this process uses the machine's clock: "+
+			"expired sessions may be valid again, so end them; see docs/operations.md", "row", at, "ahead", ahead.String())
 		w.note(monotonic.Step{By: -ahead})
 	}
 	if step, moved := w.clock.Begin(at, !s.store.Shared()); moved {
-		w.logger.Warn("the machine's clock does not agree with the database; this process goes by the database: see docs/operations.md",
+		w.logger.Warn("the machine's clock differs from the time of the database, and this process uses the time of the database; see docs/operations.md",
 			"ahead", step.Away.String(), "database", at)
 		w.note(step)
 	}
@@ -61,7 +61,7 @@ func (w *clockWatch) begin(ctx context.Context, s *Server) {
 	}
 	w.rows, w.system = s.rows, s.system
 	s.registry.MustRegister(w.steps, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "keyserver_clock_away_seconds", Help: "How far the machine's clock is ahead of the time that this process goes by; 0 but after a step that was not followed.",
+		Name: "keyserver_clock_away_seconds", Help: "Seconds that the machine's clock is ahead of the time that this process uses; 0 unless the process did not follow a step.",
 	}, func() float64 { return w.clock.Away().Seconds() }))
 	w.writeAll(ctx)
 	s.background(func(ctx context.Context) { each(ctx, monotonic.Every, func() { w.look(ctx) }) })

@@ -122,13 +122,13 @@ func (c *Config) validateListen() error {
 	host, _, err := net.SplitHostPort(c.Listen)
 	switch {
 	case err != nil:
-		return fmt.Errorf("--listen %q is not host:port; for instance 127.0.0.1:8443", c.Listen)
+		return fmt.Errorf("--listen %q must be host:port, for instance 127.0.0.1:8443", c.Listen)
 	case c.InsecureHTTP && !isLoopback(host):
-		return fmt.Errorf("--insecure-http is refused on %q, which is not a loopback address; use --listen 127.0.0.1:8080 or drop the flag", c.Listen)
+		return fmt.Errorf("--insecure-http requires a loopback address, and --listen is %q; use --listen 127.0.0.1:8080 or omit --insecure-http", c.Listen)
 	case c.InsecureHTTP && c.TLSCert != "":
-		return errors.New("--insecure-http and --tls-cert contradict each other; drop one")
+		return errors.New("--insecure-http and --tls-cert cannot be combined; omit one")
 	case (c.TLSCert == "") != (c.TLSKey == ""):
-		return errors.New("--tls-cert and --tls-key belong together; give both or neither")
+		return errors.New("--tls-cert and --tls-key require each other; give both or neither")
 	}
 	return nil
 }
@@ -141,9 +141,9 @@ func (c *Config) validateInstance() error {
 	case c.DataDirWait < 0 || c.DataDirWait > maxDataDirWait:
 		return fmt.Errorf("--data-dir-wait is %s; it must be from 0 to %s", c.DataDirWait, maxDataDirWait)
 	case c.MinFreeBytes < 0:
-		return fmt.Errorf("--min-free-bytes is %d; it must not be negative, and 0 is a tenth of the volume, at most 5 GiB", c.MinFreeBytes)
+		return fmt.Errorf("--min-free-bytes is %d; it must not be negative; 0 means a tenth of the volume, at most 5 GiB", c.MinFreeBytes)
 	case c.CheckpointInterval < 0 || c.CheckpointInterval > time.Hour:
-		return fmt.Errorf("--checkpoint-interval is %s; it must be at most 1h, and 0 is the default of %s", c.CheckpointInterval, tree.DefaultInterval)
+		return fmt.Errorf("--checkpoint-interval is %s; it must be from 0 to 1h; 0 means the default, %s", c.CheckpointInterval, tree.DefaultInterval)
 	case c.ServerName == "":
 		return errors.New("--server-name must not be empty")
 	case c.Deployment != string(keyserver.Unified) && c.Deployment != string(keyserver.Split):
@@ -156,7 +156,7 @@ func (c *Config) validateInstance() error {
 func (c *Config) validateAddresses() error {
 	for flag, address := range map[string]string{"--listen": c.Listen, "--external-listen": c.ExternalListen, "--metrics-listen": c.MetricsListen} {
 		if address != "" && !isHostPort(address) {
-			return fmt.Errorf("%s %q is not host:port with a port from 0 to 65535", flag, address)
+			return fmt.Errorf("%s %q must be host:port with a port from 0 to 65535", flag, address)
 		}
 	}
 	return nil
@@ -187,7 +187,7 @@ func (c *Config) validateServiceAccount() error {
 	case !found || !isDNSName(namespace) || !isDNSName(name) || strings.Contains(namespace, "."):
 		return fmt.Errorf("--bootstrap-service-account is %q; it must be NAMESPACE:NAME, for instance keyserver-system:keyserver-manager", c.BootstrapServiceAccount)
 	case c.Providers.OIDCIssuer == "":
-		return errors.New("--bootstrap-service-account is known by the issuer of its tokens; give --oidc-issuer and --oidc-audience, too")
+		return errors.New("--bootstrap-service-account requires --oidc-issuer and --oidc-audience; give them, too")
 	default:
 		return nil
 	}
@@ -221,7 +221,7 @@ func (c *Config) validateURLs() error {
 		// The URL is printed, so it must not hold secrets.
 		if err != nil || u.Hostname() == "" || (u.Scheme != "https" && u.Scheme != "http") ||
 			strings.TrimSuffix(u.Path, "/") != "" || strings.ContainsAny(c.ExternalURL, "@?#") {
-			return errors.New("--external-url must be a URL of scheme, host and port alone, for instance https://keys.example.com")
+			return errors.New("--external-url must be a URL with only scheme, host and port, for instance https://keys.example.com")
 		}
 	}
 	if c.DatabaseURL != "" {

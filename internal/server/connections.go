@@ -67,7 +67,7 @@ func (s *Server) bound(l net.Listener) *boundedListener {
 		held: quota.NewCrowd(s.cfg.MaxConnections, s.cfg.MaxConnectionsPerAddress, holder.site),
 		closed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "keyserver_connections_closed_total",
-			Help: "Connections to the API that were closed: because too many were open, in all or from one address, while they had no request in a session, or because their clients made the server reset too many streams.",
+			Help: "Connections to the API that were closed: they had no request in a session while too many were open, in total or from one address, or their clients caused too many resets of streams.",
 		}, []string{"bound"}),
 	}
 	s.registry.MustRegister(append(b.held.Collectors("connections"), b.closed, prometheus.NewGaugeFunc(prometheus.GaugeOpts{

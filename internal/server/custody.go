@@ -40,9 +40,9 @@ func (c *Config) validateKEK() error {
 	case c.KEK != "" || c.KEKPrevious == "":
 		return nil
 	case c.KEKPrevious == fileKey:
-		return errors.New("--kek-previous file is the key that is used without --kek; name the new one by --kek")
+		return errors.New("--kek-previous file requires --kek with the new key; without --kek, the file is the present key")
 	}
-	return errors.New("--kek-previous is given and --kek is empty: name by --kek the key that takes its place; --kek file is the one in --data-dir")
+	return errors.New("--kek-previous requires --kek with the new key; --kek file is the key file in --data-dir")
 }
 
 // openKeeper opens the key-encryption key. It runs before the database is opened, because a new key is created
@@ -96,7 +96,7 @@ func (s *Server) openKeyring(ctx context.Context, keeper *keyring.Keeper) (*keyr
 		switch {
 		case err == nil:
 			if needed := ring.KEK(ctx).PreviousNeeded; needed != nil && !*needed {
-				s.cfg.Logger.Warn("--kek opens every data key of the database: --kek-previous is not needed any more; leave it out at the next start")
+				s.cfg.Logger.Warn("--kek-previous is no longer needed, because --kek opens all data keys of the database; omit it at the next start")
 			}
 			return ring, nil
 		case !errors.Is(err, keyring.ErrAway) || ctx.Err() != nil:
@@ -115,12 +115,12 @@ func (s *Server) openKeyring(ctx context.Context, keeper *keyring.Keeper) (*keyr
 func (c *Config) warnings() []string {
 	var all []string
 	if c.keyBesideDatabase() {
-		all = append(all, "the key-encryption key and the database are in one directory (--data-dir): whoever copies it has every key; see --kek")
+		all = append(all, "the key-encryption key and the database are in one directory (--data-dir), so a copy of the directory contains all keys; see --kek")
 	}
 	if c.keyInFile() {
 		const others = 0o007 // a group may be that of the volume, as with fsGroup in Kubernetes
 		if info, err := os.Stat(filepath.Join(c.DataDir, keyring.KeyFile)); err == nil && info.Mode().Perm()&others != 0 {
-			all = append(all, "the file of the key-encryption key ("+keyring.KeyFile+" in --data-dir) is open to everybody on this machine: chmod 600, and consider a new key")
+			all = append(all, "the file of the key-encryption key ("+keyring.KeyFile+" in --data-dir) can be read by all users of this machine; run chmod 600, and consider a new key")
 		}
 	}
 	return all
@@ -132,7 +132,7 @@ func (c *Config) keyBesideDatabase() bool { return c.keyInFile() && c.DatabaseUR
 
 // observeKey registers a metric with the same warning.
 func (s *Server) observeKey() {
-	gauge := prometheus.NewGauge(prometheus.GaugeOpts{Name: "keyserver_kek_beside_database", Help: "1 where the key-encryption key and the database are in one directory."})
+	gauge := prometheus.NewGauge(prometheus.GaugeOpts{Name: "keyserver_kek_beside_database", Help: "1 if the key-encryption key and the database are in one directory."})
 	s.registry.MustRegister(gauge)
 	if s.cfg.keyBesideDatabase() {
 		gauge.Set(1)

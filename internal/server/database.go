@@ -12,16 +12,16 @@ import (
 type databaseUse struct{ *sqlstore.Store }
 
 var (
-	databaseInUse = prometheus.NewDesc("keyserver_database_connections_in_use", "Connections to the database that are at work.", []string{"use"}, nil)
-	databaseMost  = prometheus.NewDesc("keyserver_database_connections_max", "Connections to the database that there may be.", []string{"use"}, nil)
-	databaseWaits = prometheus.NewDesc("keyserver_database_connection_waits_total", "How often a connection to the database was waited for.", []string{"use"}, nil)
-	databaseWait  = prometheus.NewDesc("keyserver_database_connection_wait_seconds_total", "How long connections to the database were waited for.", []string{"use"}, nil)
+	databaseInUse = prometheus.NewDesc("keyserver_database_connections_in_use", "Connections to the database in use.", []string{"use"}, nil)
+	databaseMost  = prometheus.NewDesc("keyserver_database_connections_max", "Maximum number of connections to the database.", []string{"use"}, nil)
+	databaseWaits = prometheus.NewDesc("keyserver_database_connection_waits_total", "Number of waits for a connection to the database.", []string{"use"}, nil)
+	databaseWait  = prometheus.NewDesc("keyserver_database_connection_wait_seconds_total", "Total time of waits for connections to the database.", []string{"use"}, nil)
 )
 
 func observeDatabase(r prometheus.Registerer, store *sqlstore.Store) {
 	transactions := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "keyserver_database_transaction_duration_seconds", Buckets: commitBuckets,
-		Help: "How long write transactions took, by how they ended: committed or undone. Rows of the audit trail have their own.",
+		Help: "Duration of write transactions by outcome: committed or undone. Audit rows are not included.",
 	}, []string{"outcome"})
 	committed, undone := transactions.WithLabelValues("committed"), transactions.WithLabelValues("undone")
 	r.MustRegister(transactions)
@@ -33,7 +33,7 @@ func observeDatabase(r prometheus.Registerer, store *sqlstore.Store) {
 		committed.Observe(took.Seconds())
 	})
 	r.MustRegister(databaseUse{store}, prometheus.NewCounterFunc(prometheus.CounterOpts{
-		Name: "keyserver_database_went_back_total", Help: "How often changes or audit rows that this process had seen were gone from the database.",
+		Name: "keyserver_database_went_back_total", Help: "Times that changes or audit rows known to this process were missing from the database.",
 	}, func() float64 { return float64(store.Lost()) }))
 }
 

@@ -72,6 +72,6 @@ func drain(ctx context.Context, srv *grpc.Server) error {
 	case <-ctx.Done():
 		srv.Stop()
 		<-drained
-		return fmt.Errorf("calls of peers were still under way: %w", ctx.Err())
+		return fmt.Errorf("calls of peers were still in progress: %w", ctx.Err())
 	}
 }

@@ -53,7 +53,7 @@ func (f *firstPassword) read() (string, error) {
 	}
 	raw := make([]byte, generatedBytes)
 	if _, err := io.ReadFull(f.random, raw); err != nil {
-		return "", fmt.Errorf("draw a password: %w", err)
+		return "", fmt.Errorf("generate a password: %w", err)
 	}
 	text := base64.RawURLEncoding.EncodeToString(raw)
 	if err := writeFile(f.generated, []byte(text+"\n"), privateFile); err != nil {
@@ -74,7 +74,7 @@ func readPassword(what, path string) (string, error) {
 	}
 	text := strings.TrimRight(string(b), "\r\n")
 	if len(text) < minFirstPassword || len(text) > maxFirstPassword {
-		return "", fmt.Errorf("%s %s must hold a password of %d to %d bytes", what, path, minFirstPassword, maxFirstPassword)
+		return "", fmt.Errorf("%s %s must contain a password of %d to %d bytes", what, path, minFirstPassword, maxFirstPassword)
 	}
 	return text, nil
 }

@@ -88,14 +88,14 @@ func (h *health) look(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	parts := []keyserver.Readiness{
-		h.part(auditPart, h.audit(), "rows are written"),
-		h.part(writesPart, h.store.Writable(ctx), "the database takes writes"),
-		h.part("schema", h.schema(ctx), "the schema of the database is what the migrations make"),
+		h.part(auditPart, h.audit(), "audit rows are written"),
+		h.part(writesPart, h.store.Writable(ctx), "the database accepts writes"),
+		h.part("schema", h.schema(ctx), "the database schema matches the migrations"),
 		h.part("key", h.key.trouble(), "the key-encryption key opens the data keys"),
-		h.part("chain", h.own(), "this server's own certificate is good"),
+		h.part("chain", h.own(), "this server's own certificate is valid"),
 	}
 	if h.cfg.DatabaseURL == "" {
-		parts = append(parts, h.part("volume", h.volume(), "has room"))
+		parts = append(parts, h.part("volume", h.volume(), "the volume has enough free space"))
 	}
 	h.seen.Store(&parts)
 }
@@ -115,9 +115,9 @@ func (h *health) report(name string, err error) {
 	failed := h.failing[name]
 	switch {
 	case err != nil && !failed:
-		h.cfg.Logger.Warn("a part of the service fails", "part", name, "error", err, "cause", errors.Unwrap(err))
+		h.cfg.Logger.Warn("a part of the service is not ready", "part", name, "error", err, "cause", errors.Unwrap(err))
 	case err == nil && failed:
-		h.cfg.Logger.Info("a part of the service works again", "part", name)
+		h.cfg.Logger.Info("a part of the service is ready again", "part", name)
 	}
 	h.failing[name] = err != nil
 }
@@ -126,7 +126,7 @@ func (h *health) report(name string, err error) {
 // requests there are no commits. It also ends when the database was restarted or replaced since.
 func (h *health) audit() error {
 	if at, failing := h.rows.Failing(); failing && h.cfg.Clock().Sub(at) < doubt && !h.store.Replaced().After(at) {
-		return fault.New(fault.NotReady, "the last audit rows could not be written, so that operations are refused")
+		return fault.New(fault.NotReady, "the last audit rows could not be written, so operations are refused; see the log of the service")
 	}
 	return nil
 }
@@ -173,7 +173,7 @@ func (h *health) warnings() []string {
 func (h *health) volume() error {
 	v, err := datadir.VolumeOf(h.cfg.DataDir)
 	if err != nil {
-		return fault.New(fault.NotReady, "the directory of --data-dir cannot be looked at").Because(err)
+		return fault.New(fault.NotReady, "the volume of --data-dir cannot be read; check that it is mounted").Because(err)
 	}
 	h.free.Store(v.Free)
 	h.size.Store(v.Size)
@@ -186,7 +186,7 @@ func (h *health) volume() error {
 func (h *health) observe(r prometheus.Registerer) {
 	if h.cfg.DatabaseURL == "" {
 		r.MustRegister(
-			prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "keyserver_volume_free_bytes", Help: "Room on the volume of --data-dir."},
+			prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "keyserver_volume_free_bytes", Help: "Free space on the volume of --data-dir."},
 				func() float64 { return float64(h.free.Load()) }),
 			prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "keyserver_volume_size_bytes", Help: "Size of the volume of --data-dir."},
 				func() float64 { return float64(h.size.Load()) }),
@@ -197,7 +197,7 @@ func (h *health) observe(r prometheus.Registerer) {
 // readyParts collects 1 or 0 for each part of GET /api/ready.
 type readyParts func(context.Context) []keyserver.Readiness
 
-var readyDesc = prometheus.NewDesc("keyserver_ready", "Whether a part of the service can do its work, as GET /api/ready says it.", []string{"part"}, nil)
+var readyDesc = prometheus.NewDesc("keyserver_ready", "1 if a part of the service is ready, otherwise 0, as in GET /api/ready.", []string{"part"}, nil)
 
 // Describe implements prometheus.Collector.
 func (readyParts) Describe(to chan<- *prometheus.Desc) { to <- readyDesc }

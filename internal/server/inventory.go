@@ -80,7 +80,7 @@ func (i *inventory) look(ctx context.Context) {
 	case ctx.Err() != nil:
 		return
 	case err != nil && !i.failing:
-		i.logger.Warn("what the key server holds could not be counted; its metrics stay as they were", "error", err)
+		i.logger.Warn("cannot count the objects of the key server; their metrics keep the old values", "error", err)
 	case err == nil:
 		i.seen.Store(&c)
 	}
@@ -88,14 +88,14 @@ func (i *inventory) look(ctx context.Context) {
 }
 
 var (
-	heldKeys         = prometheus.NewDesc("keyserver_keys", "Keys by state, destroyed ones included.", []string{"state"}, nil)
-	heldSessions     = prometheus.NewDesc("keyserver_sessions", "Sessions that are alive, by how they were opened, on all replicas.", []string{"kind"}, nil)
+	heldKeys         = prometheus.NewDesc("keyserver_keys", "Keys by state, including destroyed keys.", []string{"state"}, nil)
+	heldSessions     = prometheus.NewDesc("keyserver_sessions", "Valid sessions of all replicas by login method.", []string{"kind"}, nil)
 	heldCertificates = prometheus.NewDesc("keyserver_certificates",
-		"Certificates of principals and peers by how long they are still good: expired, less than 7, 30 or 90 days, later.", []string{"expires"}, nil)
+		"Certificates of principals and peers by time until they expire: expired, less than 7, 30 or 90 days, later.", []string{"expires"}, nil)
 	heldPeers    = prometheus.NewDesc("keyserver_peers", "Key servers that are registered as peers.", nil, nil)
 	heldDataKeys = prometheus.NewDesc("keyserver_data_keys", "Data keys by state.", []string{"state"}, nil)
-	heldWrapped  = prometheus.NewDesc("keyserver_data_key_wrapped", "What is wrapped under data keys, by their state.", []string{"state"}, nil)
-	heldRefused  = prometheus.NewDesc("keyserver_rewrap_refused", "Rows that cannot come under the active data key, because they do not agree with their MACs.", nil, nil)
+	heldWrapped  = prometheus.NewDesc("keyserver_data_key_wrapped", "Keys that are encrypted under data keys, by the state of the data key.", []string{"state"}, nil)
+	heldRefused  = prometheus.NewDesc("keyserver_rewrap_refused", "Rows that cannot be encrypted under the active data key, because they do not match their MACs.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.

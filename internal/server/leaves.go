@@ -105,7 +105,7 @@ func (l leaves) observe(r prometheus.Registerer) {
 		return
 	}
 	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "keyserver_tls_certificate_not_after_seconds", Help: "When the certificate that the API shows expires, in seconds since 1970.",
+		Name: "keyserver_tls_certificate_not_after_seconds", Help: "Expiry of the certificate that the API presents, in seconds since 1970.",
 	}, func() float64 {
 		c, err := l.api(nil)
 		if err != nil {

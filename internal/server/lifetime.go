@@ -81,7 +81,7 @@ func (s *Server) serve(l net.Listener, srv *http.Server) {
 	s.onClose(func(ctx context.Context) error {
 		err := srv.Shutdown(ctx)
 		if err != nil {
-			err = errors.Join(fmt.Errorf("requests were still under way: %w", err), srv.Close())
+			err = errors.Join(fmt.Errorf("requests were still in progress: %w", err), srv.Close())
 		}
 		<-done
 		return err

@@ -54,7 +54,7 @@ func (l Limits) flags() map[string]int64 {
 // observe registers each limit as a metric, so that a query can show the usage without knowing the flags.
 func (l Limits) observe(r prometheus.Registerer) {
 	bounds := prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "keyserver_limit", Help: "What a flag bounds at: the most that there may be, by the flag without its dashes.",
+		Name: "keyserver_limit", Help: "Limit that a flag sets, by the name of the flag without dashes.",
 	}, []string{"flag"})
 	for flag, most := range l.flags() {
 		bounds.WithLabelValues(flag).Set(float64(most))
@@ -82,16 +82,16 @@ func DefaultLimits() Limits {
 func (l Limits) validateLimits() error {
 	for flag, value := range map[string]int64{"--max-spool-bytes": l.MaxSpoolBytes, "--max-spool-bytes-per-session": l.MaxSpoolBytesPerSession} {
 		if value < keyserver.MaxMessage {
-			return fmt.Errorf("%s is %d; it must be at least %d, which is one message", flag, value, keyserver.MaxMessage)
+			return fmt.Errorf("%s is %d; it must be at least %d, the length of one message", flag, value, keyserver.MaxMessage)
 		}
 	}
 	if n := l.DatabaseMaxConnections; n < postgres.MinConnections {
-		return fmt.Errorf("--database-max-connections is %d; it must be at least %d: for writing, for the audit trail, for one migration or rotation, two for the changes of other replicas, and two to read", n, postgres.MinConnections)
+		return fmt.Errorf("--database-max-connections is %d; it must be at least %d (one to write, one for the audit log, one for a migration or rotation, two for changes of other replicas, two to read)", n, postgres.MinConnections)
 	}
 	bounds := l.flags()
 	for _, flag := range slices.Sorted(maps.Keys(bounds)) {
 		if bounds[flag] < 1 {
-			return fmt.Errorf("--%s is %d; it must be at least 1: there is no value for no limit", flag, bounds[flag])
+			return fmt.Errorf("--%s is %d; it must be at least 1; no value turns the limit off", flag, bounds[flag])
 		}
 	}
 	return nil

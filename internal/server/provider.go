@@ -36,22 +36,22 @@ func (p Providers) validateTokens() error {
 	tokens := p.OIDCIssuer != "" || p.TokenReview
 	switch {
 	case !tokens && (len(p.OIDCAudiences) > 0 || p.OIDCKeysFile != "" || p.OIDCCAFile != ""):
-		return errors.New("--oidc-audience, --oidc-jwks-file and --oidc-ca-file are about the tokens of --oidc-issuer; give that, too")
+		return errors.New("--oidc-audience, --oidc-jwks-file and --oidc-ca-file require --oidc-issuer; give it, too")
 	case tokens && len(p.OIDCAudiences) == 0:
-		return errors.New("--oidc-audience is missing; without it, tokens that are meant for another service would open sessions here")
+		return errors.New("--oidc-audience is missing; give it, or tokens for other services could open sessions here")
 	case slices.Contains(p.OIDCAudiences, ""):
 		return errors.New("--oidc-audience must not be empty")
 	case p.TokenReview && (p.OIDCKeysFile != "" || p.OIDCCAFile != ""):
-		return errors.New("--token-review has the cluster verify tokens, so --oidc-jwks-file and --oidc-ca-file mean nothing; drop one or the other")
+		return errors.New("--token-review cannot be combined with --oidc-jwks-file or --oidc-ca-file, because the cluster verifies the tokens; omit one")
 	case p.Kubeconfig != "" && !p.TokenReview:
-		return errors.New("--kubeconfig is for --token-review; give both or neither")
+		return errors.New("--kubeconfig requires --token-review; give both or neither")
 	case p.OIDCKeysFile != "" && p.OIDCCAFile != "":
-		return errors.New("--oidc-jwks-file and --oidc-ca-file exclude each other: with the keys in a file, the issuer is not asked")
+		return errors.New("--oidc-jwks-file and --oidc-ca-file cannot be combined, because the issuer is not contacted if a file has its keys; omit one")
 	case p.verifiedBy() != byDiscovery:
 		return nil
 	}
 	if err := p.discovery().Validate(); err != nil {
-		return fmt.Errorf("--oidc-issuer: the URL %w; give --oidc-jwks-file if it cannot be asked for its keys", err)
+		return fmt.Errorf("--oidc-issuer: the URL %w; if the issuer cannot be reached, give --oidc-jwks-file", err)
 	}
 	return nil
 }

@@ -26,16 +26,16 @@ type Replication struct {
 func (c *Config) validateReplication() error {
 	if c.ReplicateTo == "" {
 		if c.ReplicateRecipient != "" {
-			return errors.New("--replicate-recipient needs --replicate-to; give it, or leave both out")
+			return errors.New("--replicate-recipient requires --replicate-to; give both or neither")
 		}
 		return nil
 	}
 	switch {
 	case c.DatabaseURL != "":
-		return errors.New("--replicate-to is for the embedded database; PostgreSQL archives its own log (archive_mode, or what CloudNativePG, pgBackRest or Barman make of it): " +
-			"leave it out, and see docs/operations.md")
+		return errors.New("--replicate-to is only for the embedded database; omit it, and archive with PostgreSQL itself " +
+			"(archive_mode, CloudNativePG, pgBackRest or Barman); see docs/operations.md")
 	case c.ReplicateRecipient == "":
-		return errors.New("--replicate-to needs --replicate-recipient, a recipient of age, whose identity opens the replica")
+		return errors.New("--replicate-to requires --replicate-recipient, an age recipient; its identity decrypts the replica")
 	case c.ReplicateKeep != 0 && c.ReplicateKeep < leastReplicateKeep:
 		return fmt.Errorf("--replicate-keep is %s; it must be at least %s, or 0 to keep everything", c.ReplicateKeep, leastReplicateKeep)
 	}
@@ -43,10 +43,10 @@ func (c *Config) validateReplication() error {
 		return fmt.Errorf("--replicate-to: %w", err)
 	}
 	if c.within(c.ReplicateTo) {
-		return errors.New("--replicate-to is in --data-dir, with which it would be lost; give a directory on another volume, or a bucket")
+		return errors.New("--replicate-to is inside --data-dir, so both would be lost together; give a directory on another volume, or a bucket")
 	}
 	if _, err := backup.ParseRecipient(c.ReplicateRecipient); err != nil {
-		return errors.New("--replicate-recipient is not a recipient of age: it begins with age1, and age-keygen -y shows it")
+		return errors.New("--replicate-recipient must be an age recipient, which begins with age1; age-keygen -y prints it")
 	}
 	return nil
 }

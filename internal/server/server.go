@@ -193,7 +193,7 @@ func makeDataDir(dir string) error {
 		return fmt.Errorf("--data-dir %s cannot be read: %w", dir, err)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("--data-dir %s cannot be made: %w", dir, err)
+		return fmt.Errorf("--data-dir %s cannot be created: %w", dir, err)
 	}
 	return nil
 }

@@ -45,7 +45,7 @@ func newTamperAlarm(cfg Config) *tamperAlarm {
 	a := &tamperAlarm{
 		cfg: cfg, quiet: newQuiet(alarmEvery), waiting: make(chan rowmac.Finding, maxAlarms),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "keyserver_store_tampered_total", Help: "Reads of rows that were refused because the key server has not written them.",
+			Name: "keyserver_store_tampered_total", Help: "Reads that were refused because the key server did not write the row.",
 		}, []string{"table"}),
 	}
 	a.refused.WithLabelValues(tableAuditTree)
@@ -66,7 +66,7 @@ func (a *tamperAlarm) raise(f rowmac.Finding) {
 	if !a.quiet.due(f.Table+" "+f.ID, a.cfg.Clock()) {
 		return
 	}
-	a.cfg.Logger.Error("a row of the database was not written by this key server and is refused; run doctor, and see docs/security.md",
+	a.cfg.Logger.Error("refused a database row that this key server did not write; run doctor, and see docs/security.md",
 		"table", f.Table, "id", f.ID, "problem", f.Problem)
 	select {
 	case a.waiting <- f:
@@ -124,6 +124,6 @@ func (a *tamperAlarm) write(ctx context.Context, f rowmac.Finding) {
 		Kind: keyserver.InternalSession, Principal: keyserver.PrincipalRef{System: a.system}, Object: f.Table + " " + f.ID,
 	})
 	if err != nil {
-		a.cfg.Logger.Error("the audit row of a tampered row could not be written", "table", f.Table, "id", f.ID, "error", err)
+		a.cfg.Logger.Error("cannot write the audit row of a tampered row", "table", f.Table, "id", f.ID, "error", err)
 	}
 }

@@ -38,20 +38,20 @@ func (w *Witnessing) validateWitnesses() error {
 		}
 		at, _, _ := strings.Cut(spec, "=")
 		if u, err := url.Parse(at); err != nil || u.Scheme != "https" && !isLoopback(u.Hostname()) {
-			return fmt.Errorf("--witness: %s is plain http, by which somebody on the way could answer in the witness's place; it must be an https URL, or one of a loopback address", urltext.Origin(at))
+			return fmt.Errorf("--witness: %s must be an https URL or have a loopback address, because others on the network can forge responses over http", urltext.Origin(at))
 		}
 		if seen[r.Verifier().Name()] {
-			return fmt.Errorf("--witness: two witnesses are called %s; give each once", r.Verifier().Name())
+			return fmt.Errorf("--witness: two witnesses have the name %s; give each once", r.Verifier().Name())
 		}
 		seen[r.Verifier().Name()] = true
 	}
 	switch {
 	case len(w.Witnesses) > witness.MaxWitnesses:
-		return fmt.Errorf("--witness is given %d times; at most %d witnesses are asked", len(w.Witnesses), witness.MaxWitnesses)
+		return fmt.Errorf("--witness is given %d times; give at most %d witnesses", len(w.Witnesses), witness.MaxWitnesses)
 	case w.WitnessQuorum < 0 || w.WitnessQuorum > witness.MaxWitnesses:
 		return fmt.Errorf("--witness-quorum is %d; it must be from 0 to %d", w.WitnessQuorum, witness.MaxWitnesses)
 	case len(w.WitnessClients) > maxWitnessClients:
-		return fmt.Errorf("--witness-client is given %d times; at most %d logs are witnessed besides those of peers", len(w.WitnessClients), maxWitnessClients)
+		return fmt.Errorf("--witness-client is given %d times; give at most %d logs in addition to those of peers", len(w.WitnessClients), maxWitnessClients)
 	}
 	if _, err := witness.New(witness.Config{Clients: w.WitnessClients}); err != nil {
 		return fmt.Errorf("--witness-client: %w", err)
@@ -110,7 +110,7 @@ func (i *introductions) run(ctx context.Context) {
 		list, err := i.store.TrustedServers(ctx)
 		logs, failed := i.store.WitnessedLogs(ctx)
 		if err = errors.Join(err, failed); err != nil && ctx.Err() == nil {
-			i.logger.Warn("the peers that are witnesses could not be read", "error", err)
+			i.logger.Warn("cannot read the list of peers that are witnesses", "error", err)
 		}
 		known := map[keyserver.SystemID]bool{}
 		for _, l := range logs {
@@ -143,7 +143,7 @@ func (i *introductions) ask(ctx context.Context, list []keyserver.TrustedServer,
 				err = i.witness.Learn(ctx, p.System, keys)
 			}
 			if err != nil && ctx.Err() == nil {
-				i.logger.Debug("a peer that is a witness did not say its keys, or others than before", "peer", p.System, "error", err)
+				i.logger.Debug("a peer that is a witness did not return its keys, or returned other keys than before", "peer", p.System, "error", err)
 			}
 			answered[n] = err == nil
 			return nil
@@ -174,7 +174,7 @@ func newConflictAlarm(cfg Config, rows *audit.Writer, every time.Duration) *conf
 	a := &conflictAlarm{
 		cfg: cfg, rows: rows, quiet: newQuiet(every), waiting: make(chan keyserver.WitnessedLog, maxAlarms),
 		found: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "keyserver_witness_conflicts_total", Help: "Attempts of logs to have cosigned what does not continue what was cosigned.",
+			Name: "keyserver_witness_conflicts_total", Help: "Requests to cosign a checkpoint that does not continue the last cosigned one.",
 		}, []string{"conflict"}),
 	}
 	for _, c := range keyserver.LogConflicts {
@@ -189,7 +189,7 @@ func (a *conflictAlarm) raise(l keyserver.WitnessedLog) {
 	if !a.quiet.due(l.Origin+" "+string(l.Conflict), a.cfg.Clock()) {
 		return
 	}
-	a.cfg.Logger.Error("a log that this key server witnesses is not what was cosigned; see docs/operations.md",
+	a.cfg.Logger.Error("a witnessed log sent a checkpoint that contradicts a cosigned one; see docs/operations.md",
 		"log", l.Origin, "peer", l.System, "conflict", string(l.Conflict), "cosigned", l.Size)
 	select {
 	case a.waiting <- l:
@@ -209,7 +209,7 @@ func (a *conflictAlarm) run(ctx context.Context) {
 				Kind: keyserver.InternalSession, Principal: keyserver.PrincipalRef{System: l.System}, Object: l.Origin,
 			})
 			if err != nil {
-				a.cfg.Logger.Error("the audit row of a log in conflict could not be written", "log", l.Origin, "error", err)
+				a.cfg.Logger.Error("cannot write the audit row of a log in conflict", "log", l.Origin, "error", err)
 			}
 		}
 	}

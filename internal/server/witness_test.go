@@ -23,8 +23,8 @@ func TestWitnessesThatAreRefused(t *testing.T) {
 		w    Witnessing
 		want string
 	}{
-		"somebody on the way answers":     {Witnessing{Witnesses: []string{"http://witness.example/hunter2" + key}}, "http://witness.example is plain http"},
-		"a name that begins as loopback":  {Witnessing{Witnesses: []string{"http://127.0.0.1.example" + key}}, "is plain http"},
+		"somebody on the way answers":     {Witnessing{Witnesses: []string{"http://witness.example/hunter2" + key}}, "http://witness.example must be an https URL"},
+		"a name that begins as loopback":  {Witnessing{Witnesses: []string{"http://127.0.0.1.example" + key}}, "must be an https URL"},
 		"two by one name":                 {Witnessing{Witnesses: []string{"https://a.example" + key, "https://b.example" + key}}, "give each once"},
 		"no key":                          {Witnessing{Witnesses: []string{"https://witness.example"}}, "URL=VKEY"},
 		"a password":                      {Witnessing{Witnesses: []string{"https://a:b@witness.example" + key}}, "without user"},

@@ -242,7 +242,7 @@ func endedStaysEnded(t *testing.T, args []string) {
 	m.server.Kill()
 	m.args = args // with the default lifetime of sessions
 	m.start(t)
-	if !strings.Contains(m.server.Log(), "the machine's clock does not agree with the database") {
+	if !strings.Contains(m.server.Log(), "the machine's clock differs from the time of the database") {
 		t.Errorf("it is not said:\n%s", m.server.Log())
 	}
 	if code := m.how(t, ended); code != "SESSION_EXPIRED" && code != "SESSION_NOT_FOUND" {

@@ -115,7 +115,7 @@ func (d Discovery) roots() (*x509.CertPool, error) {
 func fetchable(text string, loopback bool) (string, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.User != nil || u.Fragment != "" {
-		return "", errors.New("must be a URL with a host, without user and fragment")
+		return "", errors.New("must have a host, and no user or fragment")
 	}
 	if u.Scheme == "https" || u.Scheme == "http" && loopback && isLoopback(u.Hostname()) {
 		return text, nil

@@ -21,7 +21,7 @@ import (
 var dist embed.FS
 
 // ErrNotBuilt is the error of a binary without the console; its text names the remedy.
-var ErrNotBuilt = errors.New("--console: this binary was built without the console; build it by \"make build\" on a machine with Node.js 20.19 or newer, or drop the flag")
+var ErrNotBuilt = errors.New("--console: this binary was built without the console; build it with \"make build\" on a machine with Node.js 20.19 or newer, or omit the flag")
 
 // policy allows the page to load files only from this server and to connect only to it. Text never becomes
 // code: no inline script or style, no eval, no HTML from text (Trusted Types). No page can frame it, and no

@@ -45,7 +45,7 @@ func fit(logger *slog.Logger, by string, wanted, fits, files int) int {
 	if files == 0 || wanted <= fits {
 		return wanted
 	}
-	logger.Warn("the limit of open files (RLIMIT_NOFILE, ulimit -n) is too low for the connections that may be open; fewer are accepted: raise the limit, or lower the number",
+	logger.Warn("the limit of open files (RLIMIT_NOFILE, ulimit -n) is too low for the configured connections, so fewer are accepted; raise the limit, or configure fewer connections",
 		"by", by, "connections", wanted, "accepted", fits, "limit", files)
 	return fits
 }
@@ -88,7 +88,7 @@ func (w *watched) Accept() (net.Conn, error) {
 	if err != nil && !errors.Is(err, net.ErrClosed) {
 		w.accepts.Inc()
 		w.accepts.say.Do(func() {
-			w.accepts.logger.Error("connections cannot be accepted", "address", w.Addr().String(), "error", err)
+			w.accepts.logger.Error("cannot accept connections", "address", w.Addr().String(), "error", err)
 		})
 	}
 	return conn, err

@@ -131,7 +131,7 @@ func (c *guardedConn) hangUp(last uint32) {
 	_ = c.Conn.NetConn().Close()
 	c.guard.closed.Inc()
 	c.guard.say.Do(func() {
-		c.guard.logger.Warn("closed an HTTP/2 connection whose client made the server reset too many streams",
+		c.guard.logger.Warn("closed an HTTP/2 connection because its client caused too many resets of streams",
 			"remote", c.RemoteAddr().String(), "perSecond", float64(c.guard.perSecond), "atOnce", c.guard.atOnce)
 	})
 }
