@@ -99,7 +99,7 @@ func New(o Options) (*Client, error) {
 	known := base
 	if o.ProofURL != "" {
 		if known, err = baseURL(o.ProofURL); err != nil {
-			return nil, fmt.Errorf("ProofURL: %w", err)
+			return nil, fmt.Errorf("external URL for proofs: %w", err)
 		}
 	}
 	c := &Client{
