@@ -42,6 +42,7 @@ var run = []commands{
 	{"docs/start/application-developer.md", "", "", "test/e2e TestStartPages"},
 	{"docs/start/auditor.md", "", "", "test/e2e TestStartPages"},
 	{"docs/start/contributor.md", "", "", "test/e2e TestContributorPage"},
+	{"docs/start/federation.md", "", "", "test/federation/processes TestUpFederation"},
 	{"docs/start/on-call.md", "", "", "test/e2e TestStartPages"},
 	{"docs/start/platform-engineer.md", "", "", "test/e2e TestStartPages"},
 	{"docs/start/security-officer.md", "", "", "test/e2e TestStartPages"},

@@ -3,21 +3,26 @@ package processes
 import (
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/markdown"
 )
 
 // One operator makes three key servers trust each other, from one directory of YAML, as "make
-// run-federation" shows it. The printed commands work as described.
+// run-federation" shows it. The printed commands, and those of docs/start/federation.md, work as described.
 func TestUpFederation(t *testing.T) {
 	controlplane.Need(t)
-	dir := filepath.Join(t.TempDir(), "a b") // the commands have to quote it
-	for range 2 {                            // the second run continues with the state of the first
+	checkout := t.TempDir()
+	dir := filepath.Join(checkout, "a b") // the commands have to quote it
+	rig.Must(t, os.Symlink(dir, filepath.Join(checkout, ".keyserver")))
+	for range 2 { // the second run continues with the state of the first
 		running := built.Up(t, dir, "--federation")
 		out := running.Shown
 		_, table, _ := strings.Cut(out, "\nKIND ")
@@ -37,12 +42,47 @@ func TestUpFederation(t *testing.T) {
 		if !strings.Contains(got, `"algorithm":"HMAC-SHA384"`) || !strings.Contains(got, `"requestId":"try-1"`) || !strings.Contains(got, `"sessionKind":"peer"`) {
 			t.Errorf("the commands answer:\n%s", got)
 		}
+		got = shell(t, tutorial(t, checkout, out))
+		for _, want := range []string{`"algorithm":"HMAC-SHA384"`, `"requestId":"try-1"`, `"sessionKind":"peer"`, "ACCESS_DENIED", "admin-of-east-at-west "} {
+			if !strings.Contains(got, want) {
+				t.Errorf("the tutorial does not show %q:\n%s", want, got)
+			}
+		}
 		got = shell(t, login+first+third)
 		if !strings.Contains(got, "ACCESS_DENIED") {
 			t.Errorf("the restriction does nothing:\n%s", got)
 		}
 		running.Stop(t)
 	}
+}
+
+// address matches the line about a key server in the output of up.
+var address = regexp.MustCompile(`(?m)^(east|west) +system id \d+, (https://\S+)/api `)
+
+// tutorial returns the commands of docs/start/federation.md for a checkout, with the addresses that up printed.
+func tutorial(t *testing.T, checkout, out string) string {
+	t.Helper()
+	root, err := rig.Root()
+	rig.Must(t, err)
+	page, err := os.ReadFile(filepath.Join(root, "docs", "start", "federation.md"))
+	rig.Must(t, err)
+	printed := address.FindAllStringSubmatch(out, -1)
+	if len(printed) != 2 {
+		t.Fatalf("%d addresses were printed, want 2:\n%s", len(printed), out)
+	}
+	replace := []string{"$(hack/controlplane.sh)", filepath.Dir(controlplane.Kubectl(t))}
+	for _, line := range printed {
+		documented := map[string]string{"east": "https://127.0.0.2:8443", "west": "https://127.0.0.3:8443"}[line[1]]
+		replace = append(replace, documented, line[2])
+	}
+	commands := strings.Builder{}
+	fmt.Fprintf(&commands, "cd '%s'\n", checkout)
+	for _, b := range markdown.Blocks(string(page)) {
+		if b.NotRun == "" {
+			commands.WriteString(b.Text)
+		}
+	}
+	return strings.NewReplacer(replace...).Replace(commands.String())
 }
 
 // section returns the commands between two headings, without the first line.
