@@ -91,7 +91,7 @@ for need in $needs; do
 			command -v "${program%:*}" >/dev/null || missing+=("${program#*:}")
 		done
 		((${#missing[@]} == 0)) ||
-			need_debian_packages "programs that a test of docs/operations.md needs are not installed" "${missing[@]}"
+			need_debian_packages "programs that a test of docs/guides needs are not installed" "${missing[@]}"
 		;;
 	hsm)
 		"$root/hack/compiler.sh"

@@ -43,7 +43,7 @@ func (o *serveOptions) bind(f *pflag.FlagSet) {
 	f.Uint32Var(&o.SystemID, "system-id", 0, "system id of this key server, fixed at the first start; default at the first start: 1")
 	f.StringVar(&o.ServerName, "server-name", "keyserver", "name of this key server in certificates")
 	f.DurationVar(&o.CheckpointInterval, "checkpoint-interval", tree.DefaultInterval, "longest delay until the signed audit tree contains a new audit row")
-	f.StringSliceVar(&o.AuditSinks, "audit-sink", nil, "URL of a receiver of audit rows: stdout:, https://HOST/PATH, syslog+tls://HOST:PORT or otlp://HOST:PORT; at most 8, see docs/operations.md")
+	f.StringSliceVar(&o.AuditSinks, "audit-sink", nil, "URL of a receiver of audit rows: stdout:, https://HOST/PATH, syslog+tls://HOST:PORT or otlp://HOST:PORT; at most 8, see docs/guides/audit-sinks.md")
 	f.StringVar(&o.AuditArchive, "audit-archive", "", "URL of the audit archive: file:///DIRECTORY, s3://BUCKET, gs://BUCKET or azblob://CONTAINER; default: none")
 	f.DurationVar(&o.AuditRetention, "audit-retention", 0, "remove older audit rows from the database if they are in --audit-archive; 0: never")
 	f.DurationVar(&o.BackupEvery, "backup-every", 0, "interval of backups, at least 1m; 0: no backups")

@@ -43,11 +43,11 @@ func (s *Server) watchClock(ctx context.Context) (*clockWatch, error) {
 	}
 	if ahead := at.Sub(w.clock.Now()); !s.store.Shared() && ahead > monotonic.MostAhead {
 		w.logger.Error("the newest audit row is more than a day later than the machine's clock, and this process uses the machine's clock: "+
-			"expired sessions may be valid again, so end them; see docs/operations.md", "row", at, "ahead", ahead.String())
+			"expired sessions may be valid again, so end them; see docs/guides/clock.md", "row", at, "ahead", ahead.String())
 		w.note(monotonic.Step{By: -ahead})
 	}
 	if step, moved := w.clock.Begin(at, !s.store.Shared()); moved {
-		w.logger.Warn("the machine's clock differs from the time of the database, and this process uses the time of the database; see docs/operations.md",
+		w.logger.Warn("the machine's clock differs from the time of the database, and this process uses the time of the database; see docs/guides/clock.md",
 			"ahead", step.Away.String(), "database", at)
 		w.note(step)
 	}
@@ -73,7 +73,7 @@ func (w *clockWatch) look(ctx context.Context) {
 			w.clock.Follow()
 			step.Away = w.clock.Away()
 		}
-		w.logger.Warn("the machine's clock was set; see docs/operations.md", "by", step.By.String(), "followed", step.Away == 0, "ahead", step.Away.String())
+		w.logger.Warn("the machine's clock was set; see docs/guides/clock.md", "by", step.By.String(), "followed", step.Away == 0, "ahead", step.Away.String())
 		w.note(step)
 	}
 	w.writeAll(ctx)

@@ -33,7 +33,7 @@ func (c *Config) validateReplication() error {
 	switch {
 	case c.DatabaseURL != "":
 		return errors.New("--replicate-to is only for the embedded database; omit it, and archive with PostgreSQL itself " +
-			"(archive_mode, CloudNativePG, pgBackRest or Barman); see docs/operations.md")
+			"(archive_mode, CloudNativePG, pgBackRest or Barman); see docs/guides/replicate.md")
 	case c.ReplicateRecipient == "":
 		return errors.New("--replicate-to requires --replicate-recipient, an age recipient; its identity decrypts the replica")
 	case c.ReplicateKeep != 0 && c.ReplicateKeep < leastReplicateKeep:

@@ -189,7 +189,7 @@ func (a *conflictAlarm) raise(l keyserver.WitnessedLog) {
 	if !a.quiet.due(l.Origin+" "+string(l.Conflict), a.cfg.Clock()) {
 		return
 	}
-	a.cfg.Logger.Error("a witnessed log sent a checkpoint that contradicts a cosigned one; see docs/operations.md",
+	a.cfg.Logger.Error("a witnessed log sent a checkpoint that contradicts a cosigned one; see docs/guides/witnesses.md",
 		"log", l.Origin, "peer", l.System, "conflict", string(l.Conflict), "cosigned", l.Size)
 	select {
 	case a.waiting <- l:

@@ -27,7 +27,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/hsm"
 )
 
-// runsVariable is how often each fault is measured: 5 for docs/operations.md.
+// runsVariable is how often each fault is measured: 5 for docs/capacity.md.
 const runsVariable = "BENCH_RUNS"
 
 // outage is how long a fault lasts after all conditions show it. The manager polls less often by then.

@@ -33,7 +33,7 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-// runsVariable is how often the benchmark fails over in each way: 50 for docs/operations.md.
+// runsVariable is how often the benchmark fails over in each way: 50 for docs/guides/postgresql-failures.md.
 const runsVariable = "BENCH_RUNS"
 
 // BenchmarkFailover measures the time from the promotion to the first successful write and the

@@ -207,7 +207,7 @@ func TestAnExpiredAuthority(t *testing.T) {
 	ahead.Store(int64(11 * 365 * 24 * time.Hour))
 	rig.Soon(t, "ready says what to do", func() bool {
 		detail, fine := chain()
-		return !fine && strings.Contains(detail, "docs/operations.md")
+		return !fine && strings.Contains(detail, "docs/guides/replace-the-ca.md")
 	})
 	s.Stop(t)
 	s.Restart(t) // the server starts, so that an administrator can repair it

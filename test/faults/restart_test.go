@@ -19,7 +19,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// runsVariable is how often the benchmark kills the database: 20 for docs/operations.md.
+// runsVariable is how often the benchmark kills the database: 20 for docs/guides/postgresql-failures.md.
 const runsVariable = "BENCH_RUNS"
 
 // BenchmarkRestart measures the time from when a killed PostgreSQL accepts connections again to the

@@ -1,5 +1,5 @@
-// Package operations runs the commands of docs/operations.md one after the other, as a user who
-// copies them would, while clients use keys.
+// Package operations runs the commands of docs/guides one after the other, as a user who copies them
+// would, while clients use keys.
 package operations
 
 import (
@@ -30,14 +30,21 @@ var built program.Program
 
 func TestMain(m *testing.M) { os.Exit(program.Main(m, &built, false)) }
 
-// after has the additional steps and waits after the commands of a heading.
+// guides are the pages of docs/guides that have commands, in the order in which they run.
+var guides = []string{
+	"session.md", "rotate-data-key.md", "replace-the-key-encryption-key.md", "use-an-hsm.md", "recover-the-key-encryption-key.md",
+	"back-up.md", "restore.md", "replace-the-ca.md", "rotate-and-withdraw-keys.md", "explain-a-refusal.md", "verify-the-audit-log.md",
+	"archive-the-audit-log.md", "move-to-postgresql.md",
+}
+
+// after has the additional steps and waits after each block of a page. $1 is the number of the block.
 var after = map[string]string{
-	"Replace the data key":           `until_ "retired"`,
-	"Replace the key-encryption key": `[[ $1 == 3 ]] || until_ "not_needed"`,
-	"Have an HSM or a KMS hold it":   `until_ "retired"`,
+	"rotate-data-key.md":                `until_ "retired"`,
+	"replace-the-key-encryption-key.md": `[[ $1 == 3 ]] || until_ "not_needed"`,
+	"use-an-hsm.md":                     `until_ "retired"`,
 	// The person who restores knows the password, and logs in again.
-	"Restore, at night": `[[ $1 == 1 ]] || log_in`,
-	"Rotate a key":      `sleep 2`, // so that no client holds a new MAC of the former key
+	"restore.md":                  `[[ $1 == 1 ]] || log_in`,
+	"rotate-and-withdraw-keys.md": `sleep 2`, // so that no client holds a new MAC of the former key
 }
 
 // hurried replaces commands to avoid a wait of an hour.
@@ -81,8 +88,6 @@ func TestOperationsByTheirCommands(t *testing.T) {
 	rig.Must(t, program.DependOnSources())
 	root, err := rig.Root()
 	rig.Must(t, err)
-	text, err := os.ReadFile(filepath.Join(root, "docs", "operations.md"))
-	rig.Must(t, err)
 	w := newWorkplace(t)
 	bash := func(script string) error {
 		cmd := exec.Command("bash", "-c", script)
@@ -102,30 +107,26 @@ func TestOperationsByTheirCommands(t *testing.T) {
 	script := strings.Builder{}
 	script.WriteString(preamble)
 	fmt.Fprintf(&script, "TTAG=%q\n", former.TTag)
-	seen := map[string]int{}
-	last := ""
-	settle := func() {
-		if wait := after[last]; wait != "" {
-			fmt.Fprintf(&script, "after() { %s; }; after %d\n", wait, seen[last])
+	for _, page := range guides {
+		text, err := os.ReadFile(filepath.Join(root, "docs", "guides", page))
+		rig.Must(t, err)
+		seen := 0
+		for _, b := range markdown.Blocks(string(text)) {
+			if b.NotRun != "" { // it needs several key servers, a cluster or another year
+				continue
+			}
+			seen++
+			fmt.Fprintf(&script, "echo %q\n", "=== "+page+": "+b.Heading)
+			if slices.ContainsFunc([]string{"custody restore", "keyserver-operator restore", "keyserver-operator migrate"}, func(rest string) bool { return strings.Contains(b.Text, rest) }) {
+				script.WriteString("stop-server\n")
+			}
+			script.WriteString(hurried.Replace(w.replace.Replace(b.Text)))
+			if wait := after[page]; wait != "" {
+				fmt.Fprintf(&script, "after() { %s; }; after %d\n", wait, seen)
+			}
 		}
-	}
-	for _, b := range markdown.Blocks(string(text)) {
-		if b.NotRun != "" { // it needs several key servers, a cluster or another year
-			continue
-		}
-		settle()
-		last = b.Heading
-		seen[last]++
-		fmt.Fprintf(&script, "echo %q\n", "=== "+last)
-		if slices.ContainsFunc([]string{"custody restore", "keyserver-operator restore", "keyserver-operator migrate"}, func(rest string) bool { return strings.Contains(b.Text, rest) }) {
-			script.WriteString("stop-server\n")
-		}
-		script.WriteString(hurried.Replace(w.replace.Replace(b.Text)))
-	}
-	settle()
-	for heading := range after {
-		if seen[heading] == 0 {
-			t.Errorf("the document has no commands under %q", heading)
+		if seen == 0 && after[page] != "" {
+			t.Errorf("%s has no commands", page)
 		}
 	}
 

@@ -167,14 +167,14 @@ func (o *Issued) renew(ctx context.Context) error {
 func (o *Issued) Trouble() error {
 	held, now := o.current.Load(), o.Clock()
 	if end := held.line.End(); !now.Before(end) {
-		return fault.New(fault.NotReady, "the internal CA expired on %s, so clients reject its certificates; create and distribute another CA: docs/operations.md, \"When the CA has expired\"",
+		return fault.New(fault.NotReady, "the internal CA expired on %s, so clients reject its certificates; create and distribute another CA: docs/guides/replace-the-ca.md, \"When the CA has expired\"",
 			end.UTC().Format(time.RFC3339))
 	}
 	if end := held.api.Leaf.NotAfter; !now.Before(end) {
 		return fault.New(fault.NotReady, "this server's own certificate expired on %s and could not be renewed; see the log", end.UTC().Format(time.RFC3339))
 	}
 	if begin := held.line.Begin(); now.Before(begin) {
-		return fault.New(fault.NotReady, "the internal CA is not valid before %s by this server's clock, so clients reject its certificates; correct the clock, or if it is right, create and distribute another CA: docs/operations.md, \"When the CA has yet to begin\"",
+		return fault.New(fault.NotReady, "the internal CA is not valid before %s by this server's clock, so clients reject its certificates; correct the clock, or if it is right, create and distribute another CA: docs/guides/replace-the-ca.md, \"When the CA has yet to begin\"",
 			begin.UTC().Format(time.RFC3339))
 	}
 	if begin := held.api.Leaf.NotBefore; now.Before(begin) {

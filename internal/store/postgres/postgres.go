@@ -199,7 +199,7 @@ func (d *Database) ClaimRewrap(ctx context.Context, db *sqldb.DB) (func(), error
 }
 
 // Erase does nothing: VACUUM, which the server runs by itself, removes old versions of rows. The
-// server's log and backups are not ours (docs/operations.md).
+// server's log and backups are not ours (docs/guides/replicate.md).
 func (d *Database) Erase(context.Context, *sqldb.DB) (bool, error) { return true, nil }
 
 // Classes and codes of PostgreSQL's errors

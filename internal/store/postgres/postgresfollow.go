@@ -144,7 +144,7 @@ func (d *Database) moved(db *sqldb.DB, was, now replication.State) {
 		d.Log.Info("the database was restarted, or another one has replaced it; all data is read again", "was", was.Incarnation, "now", now.Incarnation)
 		return
 	}
-	d.Log.Error("the database has gone back: changes or audit rows that this process has read are missing, including acknowledged ones; see docs/operations.md",
+	d.Log.Error("the database has gone back: changes or audit rows that this process has read are missing, including acknowledged ones; see docs/guides/postgresql-failures.md",
 		"changes", now.Changes, "changesSeen", was.Changes, "auditRows", now.Audit, "auditRowsSeen", was.Audit, "was", was.Incarnation, "now", now.Incarnation)
 }
 

@@ -44,7 +44,7 @@ func newSupportBundle(flags *login.Flags) *cobra.Command {
 		Use:   "support-bundle",
 		Short: "Pack versions, settings, conditions, metrics and log lines for support, without secrets",
 		Long: "Write a .tar.gz for the diagnosis of an installation. It contains only the fields of an\n" +
-			"allow list (docs/operations.md):\n\n" +
+			"allow list (docs/guides/support-bundle.md):\n\n" +
 			"  key server (--server, --context): version, parts, settings, keyring, CAs and peers,\n" +
 			"    with the session of login or with --password-file\n" +
 			"  cluster (--cluster): the conditions of all objects; Pods, events and logs of the\n" +
