@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { defineConfig } from 'vitepress'
 import { deadLinks } from './deadlinks.mjs'
 import { fragment, links } from './markdown.mjs'
-import { groups } from './pages.mjs'
+import { groups, menu } from './pages.mjs'
 import { early, strict } from './policy.mjs'
 import { searchRoles } from './search.mjs'
 
@@ -35,7 +35,7 @@ export default defineConfig({
     version,
     revision: setting('SITE_REVISION'),
     versions: `${setting('SITE_BASE')}versions.json`,
-    nav: [{ text: 'Source', link: `${repository}/tree/${ref}` }],
+    nav: [...menu, { text: 'Source', link: `${repository}/tree/${ref}` }],
     sidebar: groups(docs),
     outline: [2, 3],
     search: { provider: 'local' },

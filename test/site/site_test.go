@@ -129,6 +129,11 @@ func TestPages(t *testing.T) {
 			t.Errorf("the sidebar does not lead to %s", name)
 		}
 	}
+	for _, part := range []string{"tutorials", "how-to-guides", "reference", "explanation"} {
+		if !strings.Contains(first, `href="/main/#`+part+`"`) {
+			t.Errorf("the navigation does not lead to %s", part)
+		}
+	}
 	if !strings.Contains(read(t, dir, "main", "metrics.html"), `href="https://github.com/keyserver-operator/keyserver-operator/blob/main/config/prometheus/rules.yaml"`) {
 		t.Error("what is no page is not linked to in the repository")
 	}
@@ -212,8 +217,9 @@ func TestDeadLinks(t *testing.T) {
 		t.Run(reason, func(t *testing.T) {
 			dir := t.TempDir()
 			for name, text := range map[string]string{
-				"README.md": "# Documents\n\n## There\n", "openapi.json": "{}\n",
-				"start/reader.md": "# For a reader\n\n" + tc.text + "\n", "adr/0001-a.md": "# 1. A\n",
+				"README.md":       "# Documents\n\n## There\n\n## Tutorials\n\n## How-to guides\n\n## Reference\n\n## Explanation\n",
+				"openapi.json":    "{}\n",
+				"start/reader.md": "# For a reader\n\nTutorial. " + tc.text + "\n", "glossary.md": "# Glossary\n\nReference.\n", "adr/0001-a.md": "# 1. A\n",
 			} {
 				path := filepath.Join(dir, filepath.FromSlash(name))
 				rig.Must(t, os.MkdirAll(filepath.Dir(path), 0o700))
