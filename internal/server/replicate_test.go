@@ -16,7 +16,7 @@ func TestWhatIsNoReplica(t *testing.T) {
 	}{
 		"PostgreSQL":  {Replication{ReplicateTo: "/replica", ReplicateRecipient: recipient}, "postgres://localhost/keys", "archive with PostgreSQL itself"},
 		"NoRecipient": {Replication{ReplicateTo: "/replica"}, "", "--replicate-recipient"},
-		"NoPlace":     {Replication{ReplicateRecipient: recipient}, "", "needs --replicate-to"},
+		"NoPlace":     {Replication{ReplicateRecipient: recipient}, "", "requires --replicate-to"},
 		"Recipient":   {Replication{ReplicateTo: "/replica", ReplicateRecipient: "age1"}, "", "--replicate-recipient must be"},
 		"Scheme":      {Replication{ReplicateTo: "ftp://replica", ReplicateRecipient: recipient}, "", "--replicate-to: the URL must be"},
 		"Short":       {Replication{ReplicateTo: "/replica", ReplicateRecipient: recipient, ReplicateKeep: time.Minute}, "", "--replicate-keep is 1m0s"},

@@ -171,7 +171,7 @@ func TestOverloaded(t *testing.T) {
 	ownEmbedded(t, func(t *testing.T, s *subject) {
 		session := s.login1(t)
 		release := s.hold(t, half(session))
-		ceiling(t, s.held(t, session, "POST", mac), "OVERLOADED", "process", "most")
+		ceiling(t, s.held(t, session, "POST", mac), "OVERLOADED", "process", "the limit")
 		s.OK(t, session, "GET", where, nil) // a message that does not arrive takes no place of other requests
 		s.OK(t, "", "GET", "/api/health", nil)
 		release()
@@ -200,7 +200,7 @@ func TestOverloaded(t *testing.T) {
 		stop()
 		select {
 		case a := <-refused:
-			ceiling(t, a, "OVERLOADED", "process", "most")
+			ceiling(t, a, "OVERLOADED", "process", "the limit")
 		default:
 			t.Error("eight at once had one place")
 		}
@@ -208,7 +208,7 @@ func TestOverloaded(t *testing.T) {
 
 		cursor := rig.Number(s.OK(t, session, "GET", "/api/changes?after=0", nil).Body["cursor"].(float64))
 		release = s.hold(t, poll(session, cursor))
-		ceiling(t, s.held(t, session, "GET", "/api/changes?wait=0&after="+cursor), "OVERLOADED", "process", "most")
+		ceiling(t, s.held(t, session, "GET", "/api/changes?wait=0&after="+cursor), "OVERLOADED", "process", "the limit")
 		s.OK(t, session, "GET", where, nil) // waiting requests take no place of requests at work
 		release()
 		s.until(t, session, "GET", "/api/changes?wait=0&after="+cursor, http.StatusOK, "")

@@ -196,7 +196,7 @@ func TestAnArchiveThatLies(t *testing.T) {
 		"a manifest":            {plant: func(dir string) { write(t, filepath.Join(dir, name(0, ".json")), []byte("{}")) }, says: "does not describe the rows"},
 		"a proof of history":    {plant: func(dir string) { amend(t, dir, 0, func(m *archive.Manifest) { m.Consistency[0][0] ^= 1 }) }, says: "does not continue the segments"},
 		"a proof of the rows":   {plant: func(dir string) { amend(t, dir, 0, func(m *archive.Manifest) { m.Inclusion[0][0] ^= 1 }) }, says: "do not match the checkpoint"},
-		"a huge manifest":       {plant: func(dir string) { write(t, filepath.Join(dir, name(0, ".json")), make([]byte, 1<<20)) }, says: "larger"},
+		"a huge manifest":       {plant: func(dir string) { write(t, filepath.Join(dir, name(0, ".json")), make([]byte, 1<<20)) }, says: "too large"},
 	} {
 		dir := filepath.Join(t.TempDir(), "archive")
 		if err := os.CopyFS(dir, os.DirFS(truth)); err != nil {

@@ -207,7 +207,7 @@ func TestDiscovery(t *testing.T) {
 		"Works": {fine, set, nil, ""},
 		"OtherIssuer": {func(self string) map[string]any {
 			return map[string]any{"issuer": self + "/", "jwks_uri": self + "/keys"}
-		}, set, nil, "of the issuer"},
+		}, set, nil, "has the issuer"},
 		"NoKeysURL": {func(self string) map[string]any { return map[string]any{"issuer": self} }, set, nil, "jwks_uri"},
 		"PlainKeysURL": {func(self string) map[string]any {
 			return map[string]any{"issuer": self, "jwks_uri": plain.URL + "/keys"}
@@ -217,7 +217,7 @@ func TestDiscovery(t *testing.T) {
 		}, set, nil, "jwks_uri"},
 		"Redirect":  {fine, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", http.StatusFound) }, nil, "302"},
 		"Forbidden": {fine, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }, nil, "403"},
-		"TooLong":   {fine, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, maxDocument+1)) }, nil, "more than"},
+		"TooLong":   {fine, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, maxDocument+1)) }, nil, "longer than"},
 		"UnknownCA": {fine, set, func(d *Discovery) { d.CAFile = "" }, "certificate"},
 		"NoCAFile":  {fine, set, func(d *Discovery) { d.CAFile += ".gone" }, "no such file"},
 	} {

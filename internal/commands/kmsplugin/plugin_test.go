@@ -195,7 +195,7 @@ func TestLyingKeyServer(t *testing.T) {
 		keys *pretended
 		says string
 	}{
-		"NoKey":             {encrypts(func(out *schema.EncryptResponse) { out.TTag = "" }), "which key"},
+		"NoKey":             {encrypts(func(out *schema.EncryptResponse) { out.TTag = "" }), "does not name the key"},
 		"NoCiphertext":      {encrypts(func(out *schema.EncryptResponse) { out.Ciphertext = nil }), "0 bytes of ciphertext"},
 		"MuchCiphertext":    {encrypts(func(out *schema.EncryptResponse) { out.Ciphertext = make([]byte, maxCiphertext+1) }), "1025 bytes of ciphertext"},
 		"NotEncrypted":      {encrypts(func(out *schema.EncryptResponse) { out.Ciphertext = []byte("-" + sample) }), "the plaintext in the ciphertext"},
