@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Usage: hack/prose.sh [FILE...]
 #
-# Checks documents and the comments of Go files (all of them by default) with Vale, by the rules in
-# hack/vale/styles. Vale is built from the sources that hack/vale pins.
+# Checks documents, and the comments and messages of Go files, with Vale, by the rules in hack/vale/styles. Without
+# arguments, it checks all of them, and the texts of alerts. Vale is built from the sources that hack/vale pins.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 need_go
@@ -15,4 +15,15 @@ progress "building Vale from source" "about 3 minutes on 2 cores the first time"
 cd "$root"
 files=("$@")
 [[ $# -gt 0 ]] || mapfile -t files < <(git ls-files -- '*.md' '*.go' ':(exclude,attr:linguist-generated)' ':(exclude,glob)**/testdata/**')
-"$vale" --config=hack/vale/vale.ini --output=line "${files[@]}" || fail "the text above does not follow CONTRIBUTING.md, \"How we write\""
+messages=()
+for file in "${files[@]}"; do
+	case $file in
+	test/* | *_test.go | hack/messages/*) ;;
+	*.go) messages+=("$file") ;;
+	esac
+done
+[[ $# -gt 0 ]] || messages+=(config/prometheus/rules.yaml)
+rm -rf bin/messages # with a file for each source file, and each message on its line
+mkdir -p bin/messages
+[[ ${#messages[@]} -eq 0 ]] || CGO_ENABLED=0 GOFLAGS="$(go env GOFLAGS) -trimpath" go run ./hack/messages bin/messages "${messages[@]}"
+"$vale" --config=hack/vale/vale.ini --output=line "${files[@]}" bin/messages || fail "the text above does not follow CONTRIBUTING.md, \"How we write\""

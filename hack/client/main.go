@@ -22,9 +22,9 @@ var byHand = map[string]struct{ method, why string }{
 	"computeHmac":        {"HMAC", "streams the message"},
 	"computeMac":         {"MAC", "streams the message"},
 	"verifyMac":          {"VerifyMAC", "streams the message"},
-	"createBackup":       {"CreateBackup", "hands the answer on as it comes"},
-	"executeApproval":    {"ExecuteApproval", "answers what another route answers"},
-	"getOpenApiDocument": {"", "the document is in docs/openapi.json; nobody reads it by a typed call"},
+	"createBackup":       {"CreateBackup", "passes the response on while it arrives"},
+	"executeApproval":    {"ExecuteApproval", "returns the response of another route"},
+	"getOpenApiDocument": {"", "the document is in docs/openapi.json; no typed call reads it"},
 }
 
 // namedIf has the routes whose requests do not always name an object, and the condition.

@@ -77,7 +77,7 @@ func build(ctx context.Context, source, out, called, sbom, platforms string) err
 		sbom = filepath.Join(root, sbom)
 	}
 	if err := lock(ctx, out); err != nil {
-		return fmt.Errorf("wait until nobody else makes %s: %w", out, err)
+		return fmt.Errorf("wait until no other process builds %s: %w", out, err)
 	}
 	agent, err := agentName(full)
 	if err != nil {

@@ -37,7 +37,7 @@ func command() *cobra.Command {
 
 	var socket string
 	serving := &cobra.Command{
-		Use: "serve", Short: "Wrap and unwrap for whoever may open the socket", Args: cobra.NoArgs,
+		Use: "serve", Short: "Wrap and unwrap for processes that may open the socket", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !filepath.IsAbs(socket) {
 				return fmt.Errorf("--listen takes the absolute path of a socket, and not %q", socket)

@@ -139,7 +139,7 @@ func (p plugin) watch(ctx context.Context) error {
 		case err == nil:
 			well = time.Now()
 		case ctx.Err() == nil && time.Since(well) > patience:
-			return fmt.Errorf("the key has not worked for %s, so this process ends and the next one opens the token anew: %w", patience, err)
+			return fmt.Errorf("the key has not worked for %s, so this process ends and the next one opens the token again: %w", patience, err)
 		}
 	}
 }

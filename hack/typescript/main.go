@@ -22,8 +22,8 @@ var byHand = map[string]string{
 	"computeHmac":        "streams the message",
 	"computeMac":         "streams the message",
 	"verifyMac":          "streams the message",
-	"createBackup":       "hands the answer on as it comes",
-	"getOpenApiDocument": "the document is in docs/openapi.json; nobody reads it by a typed call",
+	"createBackup":       "passes the response on while it arrives",
+	"getOpenApiDocument": "the document is in docs/openapi.json; no typed call reads it",
 }
 
 func main() {

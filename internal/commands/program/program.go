@@ -39,8 +39,8 @@ const Serves = "serves"
 
 // Values of Serves.
 const (
-	AsService  = "until it is told to end"
-	AtTerminal = "until it is told to end, or its terminal is closed"
+	AsService  = "until a signal ends it"
+	AtTerminal = "until a signal ends it, or its terminal is closed"
 )
 
 // envPrefix starts the environment variable that stands for a flag.

@@ -1,0 +1,108 @@
+// Command messages copies the messages of Go files, and the summaries and descriptions of alert rules, to text files
+// for a linter of prose. A message keeps its file name and line. Usage: messages DIRECTORY FILE...
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+func main() {
+	if err := run(os.Args[1], os.Args[2:]); err != nil {
+		fmt.Fprintln(os.Stderr, "messages:", err)
+		os.Exit(1)
+	}
+}
+
+func run(dir string, files []string) error {
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		read := ofYAML
+		if filepath.Ext(file) == ".go" {
+			read = ofGo
+		}
+		messages, err := read(file, text)
+		if err != nil {
+			return err
+		}
+		out := filepath.Join(dir, file+".txt")
+		if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(out, placed(messages), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// message is a text at a line, from 1.
+type message struct {
+	line int
+	text string
+}
+
+// placed puts each message on its line, with an empty line as the end of a paragraph if there is room for it.
+func placed(messages []message) []byte {
+	var out strings.Builder
+	line := 1
+	for _, m := range messages {
+		for ; line < m.line; line++ {
+			out.WriteByte('\n')
+		}
+		out.WriteString(m.text + " ")
+	}
+	out.WriteByte('\n')
+	return []byte(out.String())
+}
+
+var (
+	verb = regexp.MustCompile(`%[-+# 0-9.\[\]]*[a-zA-Z]`)
+	// code matches SQL, URLs with parameters, and templates.
+	code = regexp.MustCompile(`^\s*(SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER|DROP|SET|WITH|BEGIN|PRAGMA|FROM|WHERE|AND|ORDER|LOCK|VALUES|NOT)\b|[{}<>|]|::|=\$`)
+	rule = regexp.MustCompile(`^\s*(?:summary|description): (.*)`)
+)
+
+// ofGo returns the string literals of three words or more.
+func ofGo(file string, text []byte) (messages []message, err error) {
+	files := token.NewFileSet()
+	parsed, err := parser.ParseFile(files, file, text, 0)
+	if err != nil {
+		return nil, err
+	}
+	ast.Inspect(parsed, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.ImportSpec:
+			return false
+		case *ast.Field:
+			n.Tag = nil
+		case *ast.BasicLit:
+			if s, err := strconv.Unquote(n.Value); n.Kind == token.STRING && err == nil && len(strings.Fields(s)) > 2 && !code.MatchString(s) {
+				s = verb.ReplaceAllString(strings.Join(strings.Fields(s), " "), "X")
+				messages = append(messages, message{files.Position(n.Pos()).Line, s})
+			}
+		}
+		return true
+	})
+	return messages, nil
+}
+
+// ofYAML returns the summaries and descriptions of alert rules.
+func ofYAML(_ string, text []byte) (messages []message, err error) {
+	for i, line := range strings.Split(string(text), "\n") {
+		if found := rule.FindStringSubmatch(line); found != nil {
+			messages = append(messages, message{i + 1, strings.Trim(found[1], `'"`)})
+		}
+	}
+	return messages, nil
+}
