@@ -47,7 +47,7 @@ type NetworkError struct {
 }
 
 // Error returns the text of the transport's error.
-func (e *NetworkError) Error() string { return "no answer from the service: " + e.Err.Error() }
+func (e *NetworkError) Error() string { return "no response from the key server: " + e.Err.Error() }
 
 // Unwrap returns the transport's error.
 func (e *NetworkError) Unwrap() error { return e.Err }

@@ -346,7 +346,7 @@ func (f *federation) killed(t *testing.T) {
 		for _, object := range ofWest {
 			says := "does not respond"
 			if object == "KeyServer west" {
-				says = "no answer from the service"
+				says = "no response from the key server"
 			}
 			if c := now[object]; c.status != "False" || c.reason != string(v1alpha1.ReasonKeyServerUnavailable) || !strings.Contains(c.message, says) {
 				return false

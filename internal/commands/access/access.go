@@ -43,7 +43,7 @@ func (o *Options) Bind(f *pflag.FlagSet) {
 // BindOne adds the flags of a command that needs one principal.
 func (o *Options) BindOne(f *pflag.FlagSet) {
 	f.StringVar(&o.Server, "server", "", "URL of the key server's API, for instance https://keys.example:8443")
-	f.StringVar(&o.CAFile, "ca-file", "", "PEM file of CAs that verify the API's certificate; default: the system's")
+	f.StringVar(&o.CAFile, "ca-file", "", "PEM file with the CA certificates that verify the key server's certificate; default: those of the system")
 	o.BindPassword(f)
 }
 

@@ -335,10 +335,10 @@ func CheckServer(server string) error {
 		return nil
 	}
 	if u, err := url.Parse(server); err == nil && u.User != nil {
-		return Usagef("--server holds a user or a password; give --username and --password-file instead")
+		return Usagef("--server contains a user name or a password; give --username and --password-file instead")
 	}
 	if strings.HasSuffix(strings.TrimRight(server, "/"), "/api") {
-		return Usagef("--server ends in /api; leave that out, each call adds it")
+		return Usagef("--server ends in /api; leave /api out, because each call adds it")
 	}
 	if _, err := client.New(client.Options{BaseURL: server}); err != nil {
 		return Usagef("--server: %w", err)

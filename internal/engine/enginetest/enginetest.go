@@ -169,7 +169,7 @@ func (f *Fixture) LastRow(t testing.TB) keyserver.AuditEntry {
 	t.Helper()
 	rows := f.AllRows(t)
 	if len(rows) == 0 {
-		t.Fatal("the audit trail is empty")
+		t.Fatal("the audit log is empty")
 	}
 	return rows[len(rows)-1]
 }

@@ -16,13 +16,13 @@ func (f *Fixture) Refused(t testing.TB, err error, code fault.Code, reason fault
 	rows := f.AllRows(t)
 	row := rows[len(rows)-1]
 	if row.Outcome == keyserver.Allowed || row.Reason != string(reason) {
-		t.Errorf("the trail ends with %s %q of %s, want the reason %q", row.Outcome, row.Reason, row.Operation, reason)
+		t.Errorf("the audit log ends with %s %q of %s, want the reason %q", row.Outcome, row.Reason, row.Operation, reason)
 	}
 	switch code {
 	case fault.Escalation, fault.DutiesConflict, fault.ApprovalRequired, fault.NotInScope: // they have only one row
 		before := rows[max(len(rows)-2, 0)]
 		if row.Outcome != keyserver.Refused || row.Object != "" && before.Outcome == keyserver.Allowed && before.Operation == row.Operation && before.Object == row.Object {
-			t.Errorf("the trail ends with %s, %s of %s, want one row, refused", before.Outcome, row.Outcome, row.Operation)
+			t.Errorf("the audit log ends with %s, %s of %s, want one row, refused", before.Outcome, row.Outcome, row.Operation)
 		}
 	default:
 	}

@@ -128,7 +128,7 @@ func TestLoginByPassword(t *testing.T) {
 		{"", "--server ends in /api", 2, []string{"login", "--server", s.URL() + "/api"}},
 		{"x", "would send credentials without encryption", 2, []string{"login", "--server", "http://keys.example", "--password-file", "-"}},
 		{"x", "give the CA certificate of the key server with --ca-file", 6, []string{"login", "--server", s.URL(), "--password-file", "-"}},
-		{"x", "no answer from the service", 6, []string{"login", "--server", "https://127.0.0.1:1", "--password-file", "-"}},
+		{"x", "no response from the key server", 6, []string{"login", "--server", "https://127.0.0.1:1", "--password-file", "-"}},
 		{"", "there is no session at", 3, []string{"roles", "list", "--server", s.URL()}},
 	} {
 		if out, said, code := u.ctl(tc.in, tc.args...); code != tc.code || !strings.Contains(said, tc.want) || out != "" {
