@@ -92,7 +92,7 @@ func (d *declaredPeer) recorded(s v1alpha1.TrustedServerStatus) bool {
 func (d *declaredPeer) unchangeable(fixed []v1alpha1.FieldDrift) string {
 	return fmt.Sprintf("the record of peer %d has a different %s. If the peer has changed, "+
 		"send the blob to POST /api/trusted-servers with replace, which keeps the access of its principals; "+
-		"deleting this object purges it. Otherwise, correct spec.trustBlob",
+		"deleting this object purges the access. If the peer has not changed, correct spec.trustBlob",
 		d.system, reconcile.FieldsOf(fixed))
 }
 

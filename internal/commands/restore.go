@@ -214,7 +214,7 @@ func (o *restoreBackupOptions) report(out io.Writer, name string, done backup.Re
 	case o.noted.Key != "":
 		fmt.Fprintf(&b, "signed by %s, verified with --key\n", h.Tree.Signer())
 	default:
-		fmt.Fprintf(&b, "signed by %s, according to the backup itself. No --key was given: any user that can write to --from and knows the recipient may have made it.\n", h.Tree.Signer())
+		fmt.Fprintf(&b, "signed by %s, according to the backup itself. The signature was not verified, because --key is missing: any user that can write to --from and knows the age recipient can make such a backup.\n", h.Tree.Signer())
 	}
 	b.WriteString("All sessions have ended.\n")
 	switch {

@@ -144,7 +144,7 @@ func (m *Manager) Close() {
 	defer cancel()
 	m.writeTallies(ctx, m.tallies.rest())
 	if err := m.proofs.conclude(ctx); err != nil {
-		m.Logger.Warn("cannot write used DPoP proofs; the next start refuses all proofs from before it", "error", err)
+		m.Logger.Warn("cannot save the used DPoP proofs; after the next start, proofs from before that start are refused", "error", err)
 	}
 }
 

@@ -119,7 +119,7 @@ func (s *Server) begin(stream pieceStream, method string) (keyserver.Caller, *pe
 	}
 	by.Peer.Single = true // the call key cannot cover a message that has not arrived yet
 	if first.GetLast() || len(first.GetData()) > 0 {
-		return keyserver.Caller{}, nil, malformed("the first package of a stream must have the call and the link, and no piece of the message")
+		return keyserver.Caller{}, nil, malformed("the first packet of a stream must contain the call and the hidden link, and no part of the message")
 	}
 	return by, first, nil
 }

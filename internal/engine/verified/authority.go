@@ -107,7 +107,7 @@ func (s *Service) RetireAuthority(ctx context.Context, by keyserver.Caller, id k
 			}
 			r.Gone, r.Detail = true, "a fresh list no longer shows the authority, and its certificates are no longer trusted here"
 			if told.InForce > 0 {
-				r.Detail += fmt.Sprintf("; it had issued %s not yet expired: logins with these are refused until renewal (POST /api/certificates/renew)",
+				r.Detail += fmt.Sprintf("; %s that it issued had not expired: logins with them are refused until they are renewed (POST /api/certificates/renew)",
 					rows(told.InForce, "certificate"))
 			}
 			return r, nil

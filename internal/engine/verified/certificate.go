@@ -377,7 +377,7 @@ func judgeReset(sent keyserver.TransportReset, before, after resetState) (Transp
 	if after.principal == nil || len(after.certificates) > 0 {
 		r.Detail = fmt.Sprintf("the key server accepted the reset, but a fresh read still shows %d certificates of the principal", len(after.certificates))
 		if after.principal == nil {
-			r.Detail = "the key server accepted the reset, but the principal no longer exists"
+			r.Detail = "the key server accepted the reset of the certificates, but the principal no longer exists"
 		}
 		return r, fault.New(fault.NotRemoved, "%s", r.Detail)
 	}

@@ -158,7 +158,7 @@ func (k *Keeper) Healthy(ctx context.Context) error {
 	case s.GetHealthz() != "ok":
 		return k.said("reports that it is not healthy: %.100q", s.GetHealthz())
 	case s.GetKeyId() == "" || len(s.GetKeyId()) > maxKeyID:
-		return k.said("reports no key id, or one of more than %d bytes", maxKeyID)
+		return k.said("reports no key id, or a key id of more than %d bytes", maxKeyID)
 	}
 	return nil
 }
