@@ -254,7 +254,7 @@ var _ = Describe("Key", func() {
 			Expect(err).NotTo(HaveOccurred())
 			Expect(kube.Delete(ctx, obj)).To(Succeed())
 			Eventually(readiness(ctx, obj)).Should(And(
-				beUnready(v1alpha1.ReasonAccessDenied, "APPROVAL_REQUIRED: destroying a key takes the approval of another principal"),
+				beUnready(v1alpha1.ReasonAccessDenied, "APPROVAL_REQUIRED: destroying a key requires the approval of another principal"),
 				beUnready(v1alpha1.ReasonAccessDenied, "ask an owner of the key to request the approval of POST /api/keys/destroy, or set deletionPolicy to Retain"),
 			))
 			Expect(s.states(ctx, obj.Status.Lineage)()).To(Equal([]string{stateEnabled}))
