@@ -34,6 +34,9 @@ var longRequests = []load{
 	{"batches without an end", sender{Connections: 16, Method: "POST", Path: "/api/crypto/mac/batch", Status: http.StatusBadRequest}, keyserver.RoleEncryptor, func(testing.TB, rig.User) string {
 		return `{"items":[` + repeated(`{"lineage":"AAAAAQECAwQFBgcI","data":"AAAA"}`, 20_000)
 	}, 0.35},
+	{"streamed messages", sender{Connections: 16, Method: "POST", Path: "/api/crypto/hmac", Status: http.StatusOK}, keyserver.RoleEncryptor, func(t testing.TB, u rig.User) string {
+		return fmt.Sprintf(`{"hiddenLink":%q,"data":%q}`, u.Mint(t, nil), strings.Repeat("AAAA", 2<<20))
+	}, 0.3},
 }
 
 // shortRequests use a core for a fraction of a millisecond.
