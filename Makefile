@@ -98,8 +98,7 @@ document = $(plain) go run $(2) > bin/$(notdir $(1)).tmp && mkdir -p $(dir $(1))
 
 # The definitions come first: docs/resources.md is made from them, too.
 .PHONY: generate
-generate: manifests bin/controller-gen bin/protoc-gen-go bin/protoc-gen-go-grpc ## Regenerate deep copies, protobuf code, the clients' methods and documents
-	$(plain) bin/controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/...
+generate: manifests bin/controller-gen bin/protoc-gen-go bin/protoc-gen-go-grpc ## Regenerate manifests, protobuf code, the clients' methods and documents
 	$(plain) go -C hack/tools run ./protogen -root $(CURDIR) -plugins $(CURDIR)/bin internal/engine/peer/peerpb/peer.proto
 	$(call document,httpapi/client/zz_generated_routes.go,./hack/client)
 	$(call document,clients/typescript/src/routes.ts,./hack/typescript)
@@ -111,10 +110,11 @@ generate: manifests bin/controller-gen bin/protoc-gen-go bin/protoc-gen-go-grpc 
 	$(plain) go run ./hack/dashboards config/grafana
 
 .PHONY: manifests
-manifests: bin/controller-gen ## Regenerate CRDs and RBAC from the markers in the code
+manifests: bin/controller-gen ## Regenerate deep copies, CRDs and RBAC from the kinds and the markers in the code
+	$(plain) bin/controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/...
 	rm -f config/crd/bases/*.yaml # also those of removed kinds
 	$(plain) bin/controller-gen crd paths=./api/... output:crd:artifacts:config=config/crd/bases
-	cd config/crd && { sed '/^resources:/q' kustomization.yaml; printf -- '- %s\n' bases/*.yaml; } > ../../bin/crds.tmp && mv ../../bin/crds.tmp kustomization.yaml
+	$(plain) go run ./hack/kinds
 	$(plain) bin/controller-gen rbac:roleName=manager paths=./controllers/... output:rbac:artifacts:config=config/rbac
 
 ##@ Checks

@@ -18,7 +18,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Hand-written manifests and rules cover all of v1alpha1.Kinds.
+// The manifests and rules cover all of v1alpha1.Kinds.
 
 // document reads one document of a file.
 func document[T any](t *testing.T, at int, path ...string) (into T) {
@@ -146,7 +146,6 @@ func grants(rules []rbacv1.PolicyRule, group string, verbs ...string) (names []s
 	return names
 }
 
-// The manager's role is generated from the markers of the adapters.
 func TestEveryKindHasItsRights(t *testing.T) {
 	group := v1alpha1.GroupVersion.Group
 	manager := document[rbacv1.ClusterRole](t, 0, "rbac", "role.yaml").Rules
@@ -169,24 +168,6 @@ func TestEveryKindHasItsRights(t *testing.T) {
 		if diff := cmp.Diff(tc.want, tc.got); diff != "" {
 			t.Errorf("%s (-Kinds +file):\n%s", what, diff)
 		}
-	}
-}
-
-func TestEveryKindIsInTheProjectFile(t *testing.T) {
-	project := document[struct {
-		Resources []struct{ Kind string }
-	}](t, 0, "..", "PROJECT")
-	var want, got []string
-	for _, k := range v1alpha1.Kinds {
-		want = append(want, k.Name)
-	}
-	for _, r := range project.Resources {
-		got = append(got, r.Kind)
-	}
-	slices.Sort(want)
-	slices.Sort(got)
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("PROJECT (-Kinds +file):\n%s", diff)
 	}
 }
 

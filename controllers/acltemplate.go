@@ -15,9 +15,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/sources"
 )
 
-// +kubebuilder:rbac:groups=trust.keyserver.dev,resources=acltemplates,verbs=get;list;watch;patch
-// +kubebuilder:rbac:groups=trust.keyserver.dev,resources=acltemplates/status,verbs=patch
-
 // aclTemplates is the list of ACL templates, found by id and by name.
 var aclTemplates = connection.List[schema.ACLTemplate]{
 	Name: "aclTemplate",

@@ -21,9 +21,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/sources"
 )
 
-// +kubebuilder:rbac:groups=trust.keyserver.dev,resources=keys,verbs=get;list;watch;patch
-// +kubebuilder:rbac:groups=trust.keyserver.dev,resources=keys/status,verbs=patch
-
 // declaredKey is the declaration of a Key with its references resolved.
 type declaredKey struct {
 	mint schema.MintKeyRequest

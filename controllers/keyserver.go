@@ -25,12 +25,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/status"
 )
 
-// +kubebuilder:rbac:groups=trust.keyserver.dev,resources=keyservers,verbs=get;list;watch;patch
-// +kubebuilder:rbac:groups=trust.keyserver.dev,resources=keyservers/status,verbs=patch
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
-// +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,verbs=get,resourceNames=keyservers.trust.keyserver.dev;trustedcas.trust.keyserver.dev;roles.trust.keyserver.dev;trustedservers.trust.keyserver.dev;principaltrusts.trust.keyserver.dev;principals.trust.keyserver.dev;acltemplates.trust.keyserver.dev;keys.trust.keyserver.dev
 
 // keyServerReconciler keeps the connection of each KeyServer as its spec
 // and its Secrets require, and reports the state of the connection.

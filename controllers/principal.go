@@ -20,9 +20,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/sources"
 )
 
-// +kubebuilder:rbac:groups=trust.keyserver.dev,resources=principals,verbs=get;list;watch;patch
-// +kubebuilder:rbac:groups=trust.keyserver.dev,resources=principals/status,verbs=patch
-
 // The types of principals that an object can declare, with the key server's names.
 const (
 	xauthType       = "xauth"

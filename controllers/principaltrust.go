@@ -17,9 +17,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/sources"
 )
 
-// +kubebuilder:rbac:groups=trust.keyserver.dev,resources=principaltrusts,verbs=get;list;watch;patch
-// +kubebuilder:rbac:groups=trust.keyserver.dev,resources=principaltrusts/status,verbs=patch
-
 // trustPage is the longest page of principal trusts that a service returns.
 const trustPage = 500
 

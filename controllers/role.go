@@ -16,9 +16,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/sources"
 )
 
-// +kubebuilder:rbac:groups=trust.keyserver.dev,resources=roles,verbs=get;list;watch;patch
-// +kubebuilder:rbac:groups=trust.keyserver.dev,resources=roles/status,verbs=patch
-
 // roles is the list of roles, found by id and by name.
 var roles = connection.List[schema.Role]{
 	Name: "role",

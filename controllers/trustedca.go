@@ -22,9 +22,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/status"
 )
 
-// +kubebuilder:rbac:groups=trust.keyserver.dev,resources=trustedcas,verbs=get;list;watch;patch
-// +kubebuilder:rbac:groups=trust.keyserver.dev,resources=trustedcas/status,verbs=patch
-
 // trustedCAs is the list of trusted CAs, found by id and by fingerprint.
 var trustedCAs = connection.List[schema.TrustedCA]{
 	Name: "trustedCA",

@@ -20,9 +20,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/brief"
 )
 
-// +kubebuilder:rbac:groups=trust.keyserver.dev,resources=trustedservers,verbs=get;list;watch;patch
-// +kubebuilder:rbac:groups=trust.keyserver.dev,resources=trustedservers/status,verbs=patch
-
 // trustedServers is the list of registered peers, found by system id.
 var trustedServers = connection.List[schema.TrustedServer]{
 	Name: "trustedServer",

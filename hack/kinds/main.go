@@ -1,0 +1,98 @@
+// Command kinds writes the files that list the kinds of the custom resources: each template below
+// files becomes the file of the same path in the working directory.
+package main
+
+import (
+	"bytes"
+	"embed"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/template"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+)
+
+//go:embed files
+var templates embed.FS
+
+func main() {
+	files, err := render(".")
+	for path, text := range files {
+		if err == nil {
+			err = os.WriteFile(path, text, 0o644) //nolint:gosec // readable for all, as in git
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "kinds:", err)
+		os.Exit(1)
+	}
+}
+
+// render returns the text of each file by its path in the checkout.
+func render(checkout string) (map[string][]byte, error) {
+	references, err := referencesOf(v1alpha1.Kinds)
+	if err != nil {
+		return nil, err
+	}
+	functions := template.FuncMap{
+		"all":     func() []v1alpha1.Kind { return sorted(func(v1alpha1.Kind) bool { return true }) },
+		"managed": func() []v1alpha1.Kind { return sorted(v1alpha1.Kind.Managed) },
+		"names":   func(kinds []v1alpha1.Kind) string { return join(kinds, func(k v1alpha1.Kind) string { return k.Name }) },
+		"list": func(kinds []v1alpha1.Kind) string {
+			return join(kinds, func(k v1alpha1.Kind) string { return k.Resource })
+		},
+		"group":      func() string { return v1alpha1.GroupVersion.Group },
+		"references": func() []reference { return references },
+		"samples":    func() ([]string, error) { return samples(checkout) },
+	}
+	files := map[string][]byte{}
+	err = fs.WalkDir(templates, "files", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		layout, err := templates.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		t, err := template.New(name).Funcs(functions).Parse(string(layout))
+		if err != nil {
+			return err
+		}
+		var text bytes.Buffer
+		if err := t.Execute(&text, nil); err != nil {
+			return err
+		}
+		files[strings.TrimSuffix(strings.TrimPrefix(name, "files/"), ".tmpl")] = text.Bytes()
+		return nil
+	})
+	return files, err
+}
+
+// sorted returns the wanted kinds by the names of their resources.
+func sorted(wanted func(v1alpha1.Kind) bool) []v1alpha1.Kind {
+	kinds := slices.DeleteFunc(slices.Clone(v1alpha1.Kinds), func(k v1alpha1.Kind) bool { return !wanted(k) })
+	slices.SortFunc(kinds, func(a, b v1alpha1.Kind) int { return strings.Compare(a.Resource, b.Resource) })
+	return kinds
+}
+
+func join(kinds []v1alpha1.Kind, text func(v1alpha1.Kind) string) string {
+	texts := make([]string, len(kinds))
+	for i, k := range kinds {
+		texts[i] = text(k)
+	}
+	return strings.Join(texts, ", ")
+}
+
+// samples returns the names of the files with examples of objects.
+func samples(checkout string) ([]string, error) {
+	files, err := filepath.Glob(filepath.Join(checkout, "config", "samples", "*.yaml"))
+	names := make([]string, len(files))
+	for i, file := range files {
+		names[i] = filepath.Base(file)
+	}
+	return slices.DeleteFunc(names, func(name string) bool { return name == "kustomization.yaml" }), err
+}
