@@ -14,7 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
-func init() { collectors["Role"] = (*exporter).roles }
+func init() { collectors["Role"] = collector{(*exporter).roles, "role"} }
 
 func (e *exporter) roles(ctx context.Context) ([]candidate, error) {
 	catalogue, err := e.Admin.ListOperations(ctx)
@@ -56,7 +56,7 @@ func candidateRole(r schema.Role, names map[schema.HexID]string) candidate {
 	}
 }
 
-func init() { collectors["ACLTemplate"] = (*exporter).aclTemplates }
+func init() { collectors["ACLTemplate"] = collector{(*exporter).aclTemplates, "aclTemplate"} }
 
 func (e *exporter) aclTemplates(ctx context.Context) ([]candidate, error) {
 	list, err := e.Officer.ListACLTemplates(ctx, schema.ACLTemplateQuery{})

@@ -68,8 +68,14 @@ func managedKinds() (names []string) {
 	return names
 }
 
-// collectors read the objects of each kind from the key server. Each file registers its own.
-var collectors = map[string]func(*exporter, context.Context) ([]candidate, error){}
+// collector reads the objects of one kind from the key server.
+type collector struct {
+	read func(*exporter, context.Context) ([]candidate, error)
+	feed string // the kind in the change feed, which owner marks use
+}
+
+// collectors of all kinds. Each file registers its own.
+var collectors = map[string]collector{}
 
 // LeftOut is an object of the key server that the export does not declare, completely or in part.
 type LeftOut struct {
@@ -117,15 +123,15 @@ func Collect(ctx context.Context, o Options) (*Export, error) {
 		if len(o.Kinds) > 0 && !slices.Contains(o.Kinds, kind) {
 			continue
 		}
-		collect, known := collectors[kind]
+		from, known := collectors[kind]
 		if !known {
 			return nil, fmt.Errorf("kind %s has no exporter", kind)
 		}
-		found, err := collect(e, ctx)
+		found, err := from.read(e, ctx)
 		if err != nil {
 			return nil, fmt.Errorf("read the objects of kind %s: %w", kind, err)
 		}
-		if err := e.add(ctx, kind, found); err != nil {
+		if err := e.add(ctx, kind, from.feed, found); err != nil {
 			return nil, err
 		}
 	}
@@ -170,8 +176,8 @@ func once(field, part string, without func()) spare {
 }
 
 // add names the candidates of one kind and adds those that admission would accept.
-func (e *exporter) add(ctx context.Context, kind string, found []candidate) error {
-	owners, err := e.owners(ctx, kind, len(found))
+func (e *exporter) add(ctx context.Context, kind, feed string, found []candidate) error {
+	owners, err := e.owners(ctx, feed, len(found))
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
-func init() { collectors["Key"] = (*exporter).keys }
+func init() { collectors["Key"] = collector{(*exporter).keys, "key"} }
 
 // keyPage is the number of keys per request.
 const keyPage = 500

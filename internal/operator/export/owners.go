@@ -9,12 +9,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
-// markKinds maps kinds to the kinds of the change feed, which owner marks use.
-var markKinds = map[string]string{
-	"TrustedCA": "trustedCA", "TrustedServer": "trustedServer", "PrincipalTrust": "principalTrust", "Role": "role", "Principal": "principal", "ACLTemplate": "aclTemplate",
-	"Key": "key",
-}
-
 // Bounds on the marks that are read: a million objects of a kind.
 const (
 	markPage  = 1000
@@ -23,11 +17,7 @@ const (
 
 // owners returns a text about the owner of each object of a
 // kind. It returns nil if the key server does not report owners.
-func (e *exporter) owners(ctx context.Context, kind string, objects int) (map[schema.HexID]string, error) {
-	feed, is := markKinds[kind]
-	if !is {
-		return nil, fmt.Errorf("kind %s has no name in owner marks", kind)
-	}
+func (e *exporter) owners(ctx context.Context, feed string, objects int) (map[schema.HexID]string, error) {
 	if objects == 0 {
 		return nil, nil
 	}

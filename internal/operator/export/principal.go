@@ -12,7 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 )
 
-func init() { collectors["Principal"] = (*exporter).principals }
+func init() { collectors["Principal"] = collector{(*exporter).principals, "principal"} }
 
 // principalTypes are the listed types: all.
 var principalTypes = []string{"group", "xauth", "ldap", "certificate", "password"}

@@ -21,7 +21,7 @@ import (
 // trustPage is the longest page of principal trusts that a service returns.
 const trustPage = 500
 
-func init() { collectors["TrustedCA"] = (*exporter).trustedCAs }
+func init() { collectors["TrustedCA"] = collector{(*exporter).trustedCAs, "trustedCA"} }
 
 func (e *exporter) trustedCAs(ctx context.Context) ([]candidate, error) {
 	list, err := e.Officer.ListTrustedCAs(ctx, schema.TrustedCAsQuery{IncludeBodies: true})
@@ -98,7 +98,7 @@ func candidateCA(ca schema.TrustedCA) candidate {
 	return c
 }
 
-func init() { collectors["TrustedServer"] = (*exporter).trustedServers }
+func init() { collectors["TrustedServer"] = collector{(*exporter).trustedServers, "trustedServer"} }
 
 func (e *exporter) trustedServers(ctx context.Context) ([]candidate, error) {
 	list, err := e.Officer.ListTrustedServers(ctx, schema.TrustedServersQuery{IncludeBodies: true})
@@ -144,7 +144,7 @@ func (e *exporter) candidatePeer(peer schema.TrustedServer) candidate {
 	return c
 }
 
-func init() { collectors["PrincipalTrust"] = (*exporter).principalTrusts }
+func init() { collectors["PrincipalTrust"] = collector{(*exporter).principalTrusts, "principalTrust"} }
 
 func (e *exporter) principalTrusts(ctx context.Context) ([]candidate, error) {
 	rows, err := e.trustRows(ctx)
