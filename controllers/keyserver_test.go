@@ -192,7 +192,7 @@ var _ = Describe("KeyServer", func() {
 	It("serves the samples as they are", func(ctx context.Context) {
 		s := newStage(ctx, func(ks *v1alpha1.KeyServer) { ks.Name = "default" })
 		samples := applySamples(ctx, filepath.Join("..", "config", "samples"))
-		Expect(samples).To(HaveLen(6))
+		Expect(samples).NotTo(BeEmpty())
 		for _, obj := range samples {
 			Eventually(readiness(ctx, obj)).Should(beReady("created"))
 		}

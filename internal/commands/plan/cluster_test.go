@@ -93,19 +93,15 @@ func (c *cluster) apply(t testing.TB, manifests string) {
 func (c *cluster) managed(t testing.TB) map[string]*v1alpha1.ManagedStatus {
 	t.Helper()
 	all := map[string]*v1alpha1.ManagedStatus{}
-	for kind, list := range map[string]client.ObjectList{
-		"TrustedCA": &v1alpha1.TrustedCAList{}, "TrustedServer": &v1alpha1.TrustedServerList{}, "PrincipalTrust": &v1alpha1.PrincipalTrustList{},
-		"Role": &v1alpha1.RoleList{}, "ACLTemplate": &v1alpha1.ACLTemplateList{},
-	} {
+	for _, k := range v1alpha1.Kinds {
+		list := k.NewList()
 		if err := c.List(t.Context(), list); err != nil {
 			t.Fatal(err)
 		}
 		_ = meta.EachListItem(list, func(o runtime.Object) error {
-			m := o.(interface {
-				client.Object
-				Managed() (*v1alpha1.ManagedSpec, *v1alpha1.ManagedStatus)
-			})
-			_, all[kind+" "+m.GetName()] = m.Managed()
+			if m, is := o.(reconcile.Object); is {
+				_, all[k.Name+" "+m.GetName()] = m.Managed()
+			}
 			return nil
 		})
 	}
