@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 	"text/template"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
@@ -55,6 +56,11 @@ func render(checkout fs.FS) ([]byte, error) {
 	var page bytes.Buffer
 	if err := t.Execute(&page, nil); err != nil {
 		return nil, err
+	}
+	for _, kind := range kinds() {
+		if !strings.Contains(page.String(), "\n### "+kind+"\n") || !strings.Contains(page.String(), "\n| [`"+kind+"`](#"+strings.ToLower(kind)+") |") {
+			return nil, fmt.Errorf("resources.md.tmpl has no section about %s, or no row in the table of kinds", kind)
+		}
 	}
 	return page.Bytes(), nil
 }
