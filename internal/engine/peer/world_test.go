@@ -232,6 +232,8 @@ func caller(t testing.TB) keyserver.Caller {
 
 // keys is the key server behind the server. Tests set its results.
 type keys struct {
+	keyserver.Federated // nil: methods without an override are not called
+
 	mu     sync.Mutex
 	calls  []keyserver.Caller
 	answer func(ctx context.Context, by keyserver.Caller) error
