@@ -22,8 +22,13 @@ func main() {
 }
 
 func run(dir string, files []string) error {
+	into, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = into.Close() }()
 	for _, file := range files {
-		text, err := os.ReadFile(file)
+		text, err := os.ReadFile(file) //nolint:gosec // the caller names its own files
 		if err != nil {
 			return err
 		}
@@ -35,11 +40,10 @@ func run(dir string, files []string) error {
 		if err != nil {
 			return err
 		}
-		out := filepath.Join(dir, file+".txt")
-		if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
+		if err := into.MkdirAll(filepath.Dir(file), 0o750); err != nil {
 			return err
 		}
-		if err := os.WriteFile(out, placed(messages), 0o644); err != nil {
+		if err := into.WriteFile(file+".txt", placed(messages), 0o600); err != nil {
 			return err
 		}
 	}
@@ -52,7 +56,7 @@ type message struct {
 	text string
 }
 
-// placed puts each message on its line, with an empty line as the end of a paragraph if there is room for it.
+// placed returns a text with each message on its line. Messages that begin on the same line are in one line.
 func placed(messages []message) []byte {
 	var out strings.Builder
 	line := 1

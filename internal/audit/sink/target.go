@@ -82,7 +82,7 @@ func parse(text string) (Target, error) {
 		return Target{}, fmt.Errorf("the %s URL must not have a part after #; remove it", u.Scheme)
 	case u.Scheme == "stdout":
 		if text != "stdout:" {
-			return Target{}, errors.New("a URL for standard output must be exactly stdout:")
+			return Target{}, errors.New("a URL for standard output must be stdout: without a path")
 		}
 		return Target{Name: "stdout", Label: "stdout", place: "stdout", scheme: "stdout"}, nil
 	case u.Hostname() == "" || u.Opaque != "":
