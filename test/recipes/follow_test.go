@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -31,6 +32,9 @@ func TestAddAForwardedRoute(t *testing.T) {
 // copied is a copy of the repository.
 type copied string
 
+// name finds what a name in capitals stands for, in the comment of an archive.
+var name = regexp.MustCompile(`(?m)^([A-Z]{3,}) is (\w+)$`)
+
 // follow applies the additions of a file to a copy of the repository, generates, builds, and runs the tests
 // that the last recipe names as a proof and that need Go only.
 func follow(t *testing.T, additions string, recipes ...string) copied {
@@ -39,6 +43,10 @@ func follow(t *testing.T, additions string, recipes ...string) copied {
 	if err != nil {
 		t.Fatal(err)
 	}
+	capitals := map[string]string{}
+	for _, m := range name.FindAllStringSubmatch(string(archive.Comment), -1) {
+		capitals[m[1]] = m[2]
+	}
 	var all []step
 	var proof []string
 	for _, title := range recipes {
@@ -46,7 +54,7 @@ func follow(t *testing.T, additions string, recipes ...string) copied {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, steps(text)...)
+		all = append(all, steps(text, capitals)...)
 		if m := proofs.FindStringSubmatch(text); m != nil {
 			proof = strings.Fields(m[1])
 		}
@@ -71,7 +79,7 @@ func follow(t *testing.T, additions string, recipes ...string) copied {
 	}
 	slices.Sort(touched)
 	at.run(t, "make", "-s", "generate")
-	at.run(t, "go", "build", "./...")
+	at.run(t, "go", "list", "-export", "./...") // compiles like go build, and links nothing
 	at.run(t, "go", append([]string{"vet"}, slices.Compact(touched)...)...)
 	at.run(t, "go", append([]string{"test", "-vet=off"}, proof...)...)
 	return at
