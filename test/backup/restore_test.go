@@ -71,7 +71,7 @@ func TestWhatIsTakenOfAPlace(t *testing.T) {
 	t.Run("nobody says whose it is", func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "new")
 		out, err := run(t, k.args(k.place, dir)...)
-		if err != nil || !strings.Contains(out, "No --key was given") || !strings.Contains(out, "was not used") {
+		if err != nil || !strings.Contains(out, "The signature was not verified, because --key is missing") || !strings.Contains(out, "was not used") {
 			t.Errorf("%v\n%s", err, out)
 		}
 		if !missingFile(filepath.Join(dir, "kek")) {
@@ -235,7 +235,7 @@ func TestSentencesOfARestore(t *testing.T) {
 		link := filepath.Join(t.TempDir(), "link")
 		rig.Must(t, os.Symlink("/nowhere/at/all", link))
 		for _, from := range []string{k.place, k.replica} {
-			if out, err := run(t, k.args(from, link)...); err == nil || !strings.Contains(out, "is a link to /nowhere/at/all, which is not there") || strings.Count(out, "\n") != 1 {
+			if out, err := run(t, k.args(from, link)...); err == nil || !strings.Contains(out, "is a link to /nowhere/at/all, which does not exist") || strings.Count(out, "\n") != 1 {
 				t.Errorf("%v\n%s", err, out)
 			}
 		}

@@ -80,7 +80,7 @@ func TestStartPages(t *testing.T) {
 		shows []string
 	}{
 		{"docs/start/platform-engineer.md", []string{"role.trust.keyserver.dev/message-signer condition met", "Authorize Key, Read ACL\n", "Plan: 0 to create, 1 to update"}},
-		{"docs/start/application-developer.md", []string{"logged in to", "generation 2 succeeds 1", "\ntrue\n"}},
+		{"docs/start/application-developer.md", []string{"logged in to", "generation 2 is the successor of generation 1", "\ntrue\n"}},
 		{"docs/start/security-officer.md", []string{"Encryptor, admin", "allowed      false", "CN=Example Partners CA", "no operation needs an approval"}},
 		{"docs/start/auditor.md", []string{"audit log intact: ", "continues the checkpoint in checkpoint (", "is in the audit log of "}},
 		{"docs/start/on-call.md", []string{"all checks passed", `"ready":true`, "trustedca.trust.keyserver.dev/example-partners", "support-bundle-"}},
