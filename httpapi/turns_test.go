@@ -159,6 +159,7 @@ func TestStreamedMessagesAreReadInShares(t *testing.T) {
 								time.Sleep(100 * time.Millisecond)
 							}
 						})
+						synctest.Wait() // it has worked before the messages are read
 					}
 					body := strings.Replace(sampleOf(r).text(), `"data":"`, `"data":"`+strings.Repeat("A", c.length), 1)
 					begun := time.Now()
