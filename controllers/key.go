@@ -192,7 +192,7 @@ func (keyAdapter) first(ctx context.Context, in reconcile.Input, obj *v1alpha1.K
 				return "", false, nil
 			}
 			err = connection.NewProblem(v1alpha1.ReasonUnsupported, "the key server has no owner marks, so the manager cannot find a key again that it has minted; "+
-				"use a key server with owner marks, or declare an existing lineage in spec.lineage")
+				"use a key server with owner marks, or delete this object and create it again with an existing lineage in spec.lineage")
 		}
 		return "", false, err
 	}

@@ -343,7 +343,7 @@ func (principalAdapter) make(ctx context.Context, c *connection.Connection, want
 		})
 		if client.CodeOf(err) == "ALREADY_EXISTS" {
 			return schema.Principal{}, &connection.Problem{Reason: v1alpha1.ReasonConflict, Outdated: true, Code: client.CodeOf(err), Message: fmt.Sprintf(
-				"%s; the tokens of %s may belong to a principal with another name: set spec.principalName to that name to take it over, or delete that principal on the key server",
+				"%s; the tokens of %s may belong to a principal with another name: to take it over, delete this object and create it again with that name as spec.principalName; or delete that principal on the key server",
 				connection.Plain(err), want.identity)}
 		}
 	case ldapType:

@@ -34,7 +34,7 @@ func identityDeclared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Pri
 	account := obj.Spec.ServiceAccount
 	if n := len(nameSaid(obj)); n > maxPrincipalName {
 		return nil, connection.NewProblem(v1alpha1.ReasonInvalidSpec,
-			"the principal name %q has %d characters, but the limit is %d; set a shorter spec.principalName", nameSaid(obj), n, maxPrincipalName)
+			"the principal name %q has %d characters, but the limit is %d; delete this object and create it again with a shorter spec.principalName", nameSaid(obj), n, maxPrincipalName)
 	}
 	is := &tokenIdentity{subject: subjectSaid(obj), issuer: deref(account.Issuer), audiences: slices.Sorted(slices.Values(account.Audiences))}
 	var err error
@@ -62,13 +62,13 @@ func differsAsWhole(want *declaredPrincipal, held schema.Principal, seen *reconc
 	is := tokenIdentity{held.Issuer, held.Subject, slices.Sorted(slices.Values(held.Audiences))}
 	if is.issuer != want.identity.issuer || is.subject != want.identity.subject {
 		fixed("serviceAccount", want.identity.String(), is.String(), fmt.Sprintf(
-			"spec.serviceAccount: %s has the identity %s, but this object declares %s; a principal cannot change its identity: set another spec.principalName, or delete that principal on the key server",
+			"spec.serviceAccount: %s has the identity %s, but this object declares %s; a principal cannot change its identity: delete that principal on the key server, or delete this object and create it again with another spec.principalName",
 			seen.What, is, want.identity))
 		return true
 	}
 	if !slices.Equal(is.audiences, want.identity.audiences) {
 		fixed("serviceAccount.audiences", listed(want.identity.audiences), listed(is.audiences), fmt.Sprintf(
-			"spec.serviceAccount.audiences: %s accepts tokens for %s, but this object declares %s; the key server cannot change audiences: delete the principal there, or declare its present audiences",
+			"spec.serviceAccount.audiences: %s accepts tokens for %s, but this object declares %s; the key server cannot change audiences: delete the principal there, or delete this object and create it again with the present audiences",
 			seen.What, listed(is.audiences), listed(want.identity.audiences)))
 	}
 	return false

@@ -198,7 +198,7 @@ var _ = Describe("Principal", func() {
 			})
 			Expect(err).NotTo(HaveOccurred())
 			obj := shown.principalOf(ofAccount(account))
-			apply(ctx, obj, beUnready(v1alpha1.ReasonConflict, "may belong to a principal with another name: set spec.principalName to that name"))
+			apply(ctx, obj, beUnready(v1alpha1.ReasonConflict, "may belong to a principal with another name: to take it over, delete this object"))
 			remove(ctx, obj)
 		})
 
@@ -250,7 +250,7 @@ var _ = Describe("Principal", func() {
 
 		It("needs a name of its own where that of the account is too long", func(ctx context.Context) {
 			obj := shown.principalOf(ofAccount(strings.Repeat("a", 120)))
-			apply(ctx, obj, beUnready(v1alpha1.ReasonInvalidSpec, "set a shorter spec.principalName"))
+			apply(ctx, obj, beUnready(v1alpha1.ReasonInvalidSpec, "create it again with a shorter spec.principalName"))
 			remove(ctx, obj)
 		})
 
@@ -438,7 +438,7 @@ var _ = Describe("Principal", func() {
 		_, err = admin.RevokeACL(ctx, schema.ACLRevokeRequest{TTag: key.TTag, SystemID: self.Principal.SystemID, PrincipalID: self.Principal.PrincipalID})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(kube.Delete(ctx, obj)).To(Succeed())
-		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonInUse, "deletion waits: the principal is the only permanent owner of key"))
+		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonInUse, "deletion waits: no other principal permanently owns key"))
 		Expect(readiness(ctx, obj)().Message).To(ContainSubstring("?heir=ID"))
 		Expect(shown.held(ctx, "ldap", name)).NotTo(BeNil())
 		_, err = admin.DeletePrincipal(ctx, schema.DeletePrincipalRequest{ID: held.ID, Heir: (*schema.HexID)(&self.Principal.PrincipalID)})

@@ -165,7 +165,7 @@ func (roleAdapter) Observe(ctx context.Context, in reconcile.Input, obj *v1alpha
 		if want.id != "" {
 			keys = []string{want.id}
 			seen.Hindrances = append(seen.Hindrances, reconcile.Uncreatable(
-				"spec.roleId: no role has the id "+want.id+"; spec.roleId must name an existing role: delete this object, or declare the role by spec.roleName"))
+				"spec.roleId: no role has the id "+want.id+"; spec.roleId must name an existing role: delete this object; to create a role, declare one with spec.roleName and without spec.roleId"))
 		} else {
 			keys = append(keys, byName(want.name))
 		}

@@ -90,9 +90,9 @@ func (d *declaredPeer) recorded(s v1alpha1.TrustedServerStatus) bool {
 
 // unchangeable returns a message about how to correct fields that cannot be changed.
 func (d *declaredPeer) unchangeable(fixed []v1alpha1.FieldDrift) string {
-	return fmt.Sprintf("the record of peer %d has a different %s. If the peer has changed, "+
-		"send the blob to POST /api/trusted-servers with replace, which keeps the access of its principals; "+
-		"deleting this object purges the access. If the peer has not changed, correct spec.trustBlob",
+	return fmt.Sprintf("spec.trustBlob: the record of peer %d has a different %s. If the peer has changed, "+
+		"send the blob to POST /api/trusted-servers with replace, which keeps the access of its principals. "+
+		"If the blob is older than the record, correct spec.trustBlob",
 		d.system, reconcile.FieldsOf(fixed))
 }
 

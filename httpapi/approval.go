@@ -51,7 +51,7 @@ func (*inApproval) WriteHeader(int)             {}
 // and - . _ ~.
 var needlessEscape = regexp.MustCompile(`(?i)%(2[de]|3[0-9]|4[1-9a-f]|5[0-9af]|6[1-9a-f]|7[0-9ae])`)
 
-var errPath = wire.Refuse("path", "must be the path and query of a route that needs an operation of a role, and neither streams nor waits; see GET /api/openapi.json")
+var errPath = wire.Refuse("path", "must be the path (with the query, if any) of a route that needs an operation of a role, and neither streams nor waits; see GET /api/openapi.json")
 
 // inner returns an exchange of the same caller for a request that is stored in an approval. It sends no
 // response.

@@ -146,7 +146,7 @@ func (v *verifier) row(e *keyserver.AuditEntry) {
 		v.found(e.Chain, e.Position, e.Seq, "inserted: the chain ends at position %d", c.end.Position)
 		return
 	case e.Position < next:
-		v.found(e.Chain, e.Position, e.Seq, "inserted: row %d has this position already", c.last)
+		v.found(e.Chain, e.Position, e.Seq, "inserted: the chain had passed this position before, at row %d", c.last)
 		return
 	case e.Position > next:
 		v.missing(e.Chain, next, e.Position-1)
@@ -199,6 +199,6 @@ func (v *verifier) end() {
 		v.missingSeqs += gap
 	}
 	if more := v.missingSeqs - v.missingRows; more > 0 {
-		v.found(0, 0, 0, "missing: %d rows belong to no chain; a chain was removed", more)
+		v.found(0, 0, 0, "missing: %d more rows were written than the chains contain; a chain was removed", more)
 	}
 }

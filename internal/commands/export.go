@@ -36,8 +36,8 @@ func newExport() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export",
 		Short: "Print manifests that adopt the objects of a key server",
-		Long: "Print manifests for the trusted CAs, peers, principal trusts, roles and ACL templates\n" +
-			"of a key server. When you apply them, the operator adopts the existing objects\n" +
+		Long: "Print manifests for the trusted CAs, peers, principal trusts, roles, principals, ACL\n" +
+			"templates and keys of a key server. When you apply them, the operator adopts the existing objects\n" +
 			"without a change. This command only reads. It leaves out objects and fields that\n" +
 			"manifests cannot declare, and prints the reason on standard error.",
 		Args: program.NoArgs,

@@ -146,7 +146,7 @@ func (o *restoreBackupOptions) moment(ctx context.Context) (*backup.Moment, erro
 	}
 	if moment == nil {
 		if o.at != "" || o.name != "" {
-			return nil, errors.New("--from: there is no replica of serve --replicate-to; leave out --at to restore a backup")
+			return nil, errors.New("--from: there is no such replica of serve --replicate-to; leave out --at and --backup replica-... to restore a backup")
 		}
 		return nil, nil //nolint:nilnil // there is no replica
 	}

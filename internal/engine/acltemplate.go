@@ -186,7 +186,7 @@ func noTemplate(err error, id keyserver.ID) error {
 }
 
 func lastWriter() error {
-	return fault.New(fault.LastWriter, "the ACL template would have no member with WRITE and no end time; give another member WRITE first").
+	return fault.New(fault.LastWriter, "the ACL template would have no member that has WRITE without an endTime; give another member WRITE without an endTime first").
 		Audited(fault.ReasonInvalidArgument)
 }
 

@@ -31,7 +31,7 @@ func (e *Engine) RotateDataKey(ctx context.Context, by keyserver.Caller) (made k
 		k, err := e.DataKeys.Rotate(ctx)
 		made = k.ID
 		if errors.Is(err, keyring.ErrRewrapping) {
-			return fault.New(fault.RewrapRunning, "keys are still being rewrapped under the active data key; wait until GET /api/custody shows that this is complete")
+			return fault.New(fault.RewrapRunning, "keys are still being rewrapped under the active data key; GET /api/custody shows the progress; run doctor if rewrap.refused is not 0")
 		}
 		return err
 	})

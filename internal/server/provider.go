@@ -51,7 +51,7 @@ func (p Providers) validateTokens() error {
 		return nil
 	}
 	if err := p.discovery().Validate(); err != nil {
-		return fmt.Errorf("--oidc-issuer: the URL %w; if the issuer cannot be reached, give --oidc-jwks-file", err)
+		return fmt.Errorf("--oidc-issuer: the URL %w; if the issuer has this name, give its keys with --oidc-jwks-file", err)
 	}
 	return nil
 }

@@ -174,7 +174,7 @@ func newConflictAlarm(cfg Config, rows *audit.Writer, every time.Duration) *conf
 	a := &conflictAlarm{
 		cfg: cfg, rows: rows, quiet: newQuiet(every), waiting: make(chan keyserver.WitnessedLog, maxAlarms),
 		found: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "keyserver_witness_conflicts_total", Help: "Requests to cosign a checkpoint that does not continue the last cosigned one.",
+			Name: "keyserver_witness_conflicts_total", Help: "Conflicts of witnessed logs: forked, rolled back, forged, or with another key.",
 		}, []string{"conflict"}),
 	}
 	for _, c := range keyserver.LogConflicts {
@@ -189,7 +189,7 @@ func (a *conflictAlarm) raise(l keyserver.WitnessedLog) {
 	if !a.quiet.due(l.Origin+" "+string(l.Conflict), a.cfg.Clock()) {
 		return
 	}
-	a.cfg.Logger.Error("a witnessed log sent a checkpoint that contradicts a cosigned one; see docs/guides/witnesses.md",
+	a.cfg.Logger.Error("a witnessed log broke the rules of a log (see conflict); see docs/guides/witnesses.md",
 		"log", l.Origin, "peer", l.System, "conflict", string(l.Conflict), "cosigned", l.Size)
 	select {
 	case a.waiting <- l:

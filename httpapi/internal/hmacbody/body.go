@@ -331,7 +331,7 @@ func (b *Body) readMAC() error {
 	case err != nil:
 		return bad(memberMAC, "must be canonical base64 (standard alphabet, padded, no line breaks, no stray bits)")
 	case len(mac) != len(b.mac):
-		return bad(memberMAC, fmt.Sprintf("must encode %d bytes, not %d; send the complete MAC", len(b.mac), len(mac)))
+		return bad(memberMAC, fmt.Sprintf("must encode exactly %d bytes, not %d", len(b.mac), len(mac)))
 	}
 	copy(b.mac[:], mac)
 	b.hasMAC = true

@@ -57,7 +57,7 @@ func (Discovery) Pace() Pace {
 func (d Discovery) Validate() error {
 	from, err := fetchable(d.Issuer, true)
 	if err == nil && strings.ContainsRune(from, '?') {
-		err = errors.New("has a query; remove it")
+		err = errors.New("must not have a query")
 	}
 	return err
 }
@@ -115,7 +115,7 @@ func (d Discovery) roots() (*x509.CertPool, error) {
 func fetchable(text string, loopback bool) (string, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.User != nil || u.Fragment != "" {
-		return "", errors.New("must have a host, and no user or fragment")
+		return "", errors.New("must be valid, with a host and without user and fragment")
 	}
 	if u.Scheme == "https" || u.Scheme == "http" && loopback && isLoopback(u.Hostname()) {
 		return text, nil

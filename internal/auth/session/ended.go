@@ -14,7 +14,9 @@ import (
 type endedError struct{ caller keyserver.Caller }
 
 // Error implements error.
-func (endedError) Error() string { return "the session has ended because its principal was disabled" }
+func (endedError) Error() string {
+	return "the session has ended because its principal or its delegate was disabled"
+}
 
 func callerOf(record sessionrows.SessionRecord, p keyserver.Principal) keyserver.Caller {
 	return keyserver.Caller{

@@ -86,7 +86,7 @@ func (w *world) connect(ctx context.Context, planner *controllers.Planner) error
 	for _, name := range asked {
 		err := w.snapshot.Get(ctx, client.ObjectKey{Name: name}, &v1alpha1.KeyServer{})
 		if apierrors.IsNotFound(err) {
-			return fmt.Errorf("KeyServer %q, to which %s refers, is neither in the files nor in a cluster; add its manifest, or give --server and --password-file",
+			return fmt.Errorf("KeyServer %q, to which %s refers, is neither in the files nor in a cluster; add its manifest, or give --key-server-ref %[1]s with --server and --password-file",
 				name, w.whoRefersTo(name))
 		}
 		if err != nil {

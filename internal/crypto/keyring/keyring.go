@@ -35,7 +35,7 @@ const (
 
 // ErrWrongKey is wrapped when the key-encryption key does not open the data key of the
 // database.
-var ErrWrongKey = errors.New("the key-encryption key does not open this database's data key; check --kek, " +
+var ErrWrongKey = errors.New("the key-encryption key does not open this database's data key; check --kek; " +
 	"if it replaces another key, give that key as --kek-previous; a KMS plugin may have been restarted with another key")
 
 // ErrWrongKeys is wrapped when neither of two key-encryption keys opens it.
@@ -285,7 +285,7 @@ func (c *Keyring) Rotate(ctx context.Context) (keyserver.DataKey, error) {
 }
 
 func refused(err error) error {
-	detail := "the KMS provider of the key-encryption key is not available, so no data key can be created; try again later"
+	detail := "the key-encryption key cannot be used now, so no data key can be created; the log has the response of its KMS provider"
 	if saysNo(err) {
 		detail = anotherKey + "; nothing was changed"
 	}

@@ -100,7 +100,7 @@ func (p Policy) Validate(askable func(operation string) bool) error {
 		case slices.ContainsFunc(p[:i], func(o Rule) bool { return o.Operation == r.Operation }):
 			return refusedRule(i, "operation: another rule already guards %s; an operation can have only one rule", r.Operation)
 		case r.Operation != GiveDuties && !askable(r.Operation):
-			return refusedRule(i, "operation: no request for %s can be approved, because it streams, waits, or runs without a request", r.Operation)
+			return refusedRule(i, "operation: no request for %s can be approved, because it streams, waits, always contains a secret, or runs without a request", r.Operation)
 		case r.Approvers < 1 || r.Approvers > MaxApprovers:
 			return refusedRule(i, "approvers is %d; it must be 1 to %d", r.Approvers, MaxApprovers)
 		case !slices.Contains(keyserver.ApprovingDuties, r.Duty):

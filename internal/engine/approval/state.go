@@ -102,7 +102,7 @@ func mayDecide(a keyserver.Approval, rules []Rule, by keyserver.Caller, holds []
 		return fault.New(fault.SessionNotBound, "approving and rejecting require a bound session; log in with a DPoP proof or a client certificate").
 			Audited(fault.ReasonNotBound)
 	case len(rules) == 0:
-		return invalidState("no rule guards the request any more; its asker can execute it")
+		return invalidState("no rule guards the request any more, so it needs no approval")
 	case !has:
 		return fault.New(fault.AccessDenied, "%s cannot approve or reject this request without one of these duties: %s", by.Name, duties(rules)).Audited(fault.ReasonRoleDenied)
 	case digest != a.Digest:

@@ -38,7 +38,7 @@ func (e Estate) Settle(ctx context.Context, tx *sqlstore.Tx) (done keyserver.Dep
 		return done, false, err
 	}
 	if len(keys) > 0 && e.Heir.ID.IsZero() {
-		return done, false, inUse("the principal is the only permanent owner of key %s; grant OWNER to another principal, or set ?heir=ID", keys[0])
+		return done, false, inUse("no other principal permanently owns key %s; grant OWNER without an endTime to another principal, or set ?heir=ID", keys[0])
 	}
 	for _, key := range keys {
 		if err := e.giveKey(ctx, tx, key); err != nil {
@@ -120,11 +120,11 @@ func (e Estate) leaveTemplates(ctx context.Context, tx *sqlstore.Tx) error {
 			return err
 		}
 		if m.Rights&(keyserver.MandatoryGroup|keyserver.HostMatrix) != 0 {
-			return inUse("ACL template %q has the principal as a mandatory group; remove it from the template first, or new keys would require a deleted group", t.Name)
+			return inUse("ACL template %q has the principal with MANDATORY_GROUP or HOST_MATRIX; remove it from the template first, or new keys would deny every caller", t.Name)
 		}
 		orphan := !keyserver.KeepsWriter(t.Without(e.Of.Ref()))
 		if orphan && e.Heir.ID.IsZero() {
-			return inUse("only the principal can permanently change ACL template %q; give OWNER to another member, or set ?heir=ID", t.Name)
+			return inUse("only the principal can permanently change ACL template %q; add another principal with OWNER and without an endTime, or set ?heir=ID", t.Name)
 		}
 		if err := tx.DeleteACLTemplateMember(ctx, keyserver.TemplateMemberRef{Template: id, Principal: e.Of.Ref()}); err != nil {
 			return err

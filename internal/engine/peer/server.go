@@ -243,7 +243,7 @@ func changeFrom(in *peerpb.ChangeACLRequest, link keyserver.HiddenLink) (keyserv
 	case change.MaxUsage < keyserver.NoUsageLimit:
 		return change, malformed("the usage limit must be at least -1")
 	case !ok || !also:
-		return change, malformed("start and end must each have 8 bytes")
+		return change, malformed("start and end must each be empty or have 8 bytes")
 	}
 	return change, nil
 }

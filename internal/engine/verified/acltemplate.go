@@ -190,7 +190,7 @@ func (s *Service) changeMembers(ctx context.Context, by keyserver.Caller, id key
 				return fault.New(fault.NotFound, "principal %s is not a member of the ACL template; list the members with GET /api/acl-templates/%s/members", c.principal, id)
 			}
 			if !keyserver.KeepsWriter(c.members(before)) {
-				return fault.New(fault.LastWriter, "the ACL template would have no member with WRITE and no end time; give another member WRITE first")
+				return fault.New(fault.LastWriter, "the ACL template would have no member that has WRITE without an endTime; give another member WRITE without an endTime first")
 			}
 			return nil
 		},

@@ -112,7 +112,7 @@ func (s *Service) SetKeyRotation(ctx context.Context, by keyserver.Caller, chang
 				r.Detail = "the key server accepted the rotation, but a fresh read shows another one"
 				return r, fault.New(fault.NotSaved, "%s", r.Detail)
 			case change.Rotation.IsZero():
-				r.Detail = "this lineage has no automatic rotation or destruction"
+				r.Detail = "this lineage has no rotation schedule"
 			}
 			return r, nil
 		},

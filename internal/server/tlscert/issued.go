@@ -136,7 +136,7 @@ func (o *Issued) complain(ctx context.Context, err error) {
 	if ctx.Err() != nil || *o.failing.Swap(&why) == why {
 		return
 	}
-	o.Logger.Warn("cannot renew the server certificate; retrying", "error", why, "notAfter", o.current.Load().api.Leaf.NotAfter)
+	o.Logger.Warn("cannot renew, load or publish the server certificate; retrying", "error", why, "notAfter", o.current.Load().api.Leaf.NotAfter)
 }
 
 // renew loads the certificate of the database. Keep issues a new one first if that is due.

@@ -106,7 +106,7 @@ func (s *Schedule) judge() {
 	}
 	text := fmt.Sprintf("the newest backup in --backup-to is of %s, but one is due every %s; the log of the key server says why there is none", since.UTC().Format(time.RFC3339), s.Every)
 	if s.last.Load() == 0 {
-		text = fmt.Sprintf("there is no backup in --backup-to, but one is due every %s; the log of the key server says why", s.Every)
+		text = fmt.Sprintf("no backup in --backup-to is known, but one is due every %s; the log of the key server says why", s.Every)
 	}
 	s.late.Store(&text)
 }
@@ -232,7 +232,7 @@ func (s *Schedule) Observe(r prometheus.Registerer) {
 	gauge := func(name, help string, value func() float64) {
 		r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
 	}
-	gauge("keyserver_backup_last_success_timestamp_seconds", "Time when the newest backup in --backup-to was started; 0 if there is none.", func() float64 { return float64(s.last.Load()) })
+	gauge("keyserver_backup_last_success_timestamp_seconds", "Time when the newest backup in --backup-to was started; 0 if none is known.", func() float64 { return float64(s.last.Load()) })
 	gauge("keyserver_backup_last_size_bytes", "Size of the newest backup in --backup-to.", func() float64 { return float64(s.size.Load()) })
 	gauge("keyserver_backup_last_duration_seconds", "Duration of the last backup that this process made for --backup-every.", func() float64 { return math.Float64frombits(s.took.Load()) })
 	gauge("keyserver_backup_interval_seconds", "Interval of backups (--backup-every).", s.Every.Seconds)

@@ -97,6 +97,6 @@ func (d *Database) Evict(ctx context.Context, db *sqldb.DB) {
 			OR l.locktype = 'advisory' AND l.objsubid = 2 AND l.classid::bigint = $2 AND l.objid::bigint = $3 + 4294967296))) AS ended`,
 		[]any{idleBound, LockClass, lockUpdate}, &ended)
 	if err == nil && ended > 0 {
-		d.Log.Warn("a process that stopped in the middle of a transaction has lost the transaction, because other processes waited for it", "transactions", ended)
+		d.Log.Warn("a process that was silent in the middle of a transaction has lost the transaction, because other processes waited for it", "transactions", ended)
 	}
 }

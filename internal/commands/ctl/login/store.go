@@ -225,7 +225,7 @@ func (s *store) forget(name string) error {
 	if err == nil && held != nil && held.KeyIn == inKeyring {
 		service, user := s.entry(name)
 		if err := keyring.Delete(service, user); err != nil && !errors.Is(err, keyring.ErrNotFound) {
-			return noKeyring(err)
+			return fmt.Errorf("the keyring of this desktop cannot be used: %w; unlock it, and try again", err)
 		}
 	}
 	for _, file := range []string{s.sessionFile(name), s.keyFile(name)} {

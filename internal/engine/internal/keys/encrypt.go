@@ -89,7 +89,7 @@ func (k *encryptionKey) Count(ctx context.Context, by keyserver.Caller) error {
 // exhausted returns a refusal if the error says that no encryptions are left, otherwise the error.
 func exhausted(err error) error {
 	if errors.Is(err, usagequota.ErrNone) {
-		return fault.New(fault.KeyExhausted, "the key has reached the limit of %d encryptions; rotate it, and send its lineage instead of ttag from then on", int64(keyserver.MaxEncryptions)).
+		return fault.New(fault.KeyExhausted, "the key has reached the limit of %d encryptions; rotate it; to rotate automatically, send lineage instead of ttag", int64(keyserver.MaxEncryptions)).
 			Audited(fault.ReasonKeyExhausted)
 	}
 	return err

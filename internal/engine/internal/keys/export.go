@@ -75,7 +75,7 @@ func (ks *Keys) certificateInForceOf(ctx context.Context, p keyserver.Principal)
 	}
 	best, good, err := ks.BestOf(ctx, list)
 	if err == nil && !good {
-		return best, gate.Invalid("principal %s cannot receive a key: it has no enrolled certificate of a trusted CA that is not replaced, expired or revoked", p.Ref())
+		return best, gate.Invalid("principal %s cannot receive a key: none of its enrolled certificates is current, within its dates, of a trusted CA, and accepted by the revocation policy of the CA", p.Ref())
 	}
 	return best, err
 }

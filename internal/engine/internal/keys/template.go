@@ -36,7 +36,7 @@ func (ks *Keys) firstEntries(ctx context.Context, tx *sqlstore.Tx, creator keyse
 // no such directory, so that a key that is meant to be shared does not become private.
 func templateFor(ctx context.Context, tx *sqlstore.Tx, path string) (keyserver.ACLTemplate, string, error) {
 	if !keyserver.PlainPath(path) {
-		return keyserver.ACLTemplate{}, "", fault.New(fault.InvalidArgument, "path: has an empty, . or .. segment, or is too long").Audited(fault.ReasonInvalidArgument)
+		return keyserver.ACLTemplate{}, "", fault.New(fault.InvalidArgument, "path: has an empty, . or .. segment, or too many segments or bytes").Audited(fault.ReasonInvalidArgument)
 	}
 	d, err := tx.FirstTemplatedDirectory(ctx, keyserver.Ancestors(path))
 	if err != nil {
