@@ -128,7 +128,7 @@ func TestPluginHoldsTheKey(t *testing.T) {
 	if plain, err := first.Unwrap([8]byte{1}, 1, wrapped); err != nil || string(plain) != "key" {
 		t.Errorf("without the plugin: %q, %v", plain, err)
 	}
-	if _, err := first.Rotate(t.Context()); err == nil || !strings.Contains(err.Error(), "is not available") {
+	if _, err := first.Rotate(t.Context()); err == nil || !strings.Contains(err.Error(), "cannot be used now") {
 		t.Errorf("a new data key without the plugin: %v", err)
 	}
 	if _, err := keyring.New(t.Context(), open(t, filepath.Join(dir, "one")), store); !errors.Is(err, keyring.ErrAway) || !strings.Contains(err.Error(), "is not running") {
