@@ -80,9 +80,7 @@ func Start(t testing.TB) *Cluster {
 // needServer skips a test if -short asks for that, or if this machine lacks PostgreSQL.
 func needServer(t testing.TB) {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("-short: this needs a PostgreSQL server")
-	}
+	need.Server(t, "a PostgreSQL server", "make test")
 	if os.Getenv(hostVariable) != "" {
 		return
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/store/pgtest"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/need"
 )
 
 // run is a run of tests: a process, and the server that is provided for it.
@@ -71,7 +72,7 @@ func (r *run) gone(t *testing.T, postmaster string) {
 // TestAProvidedServerEndsWithTheRun ends the run normally and by a kill. A killed run may stay a
 // zombie, if its parent never waits for it.
 func TestAProvidedServerEndsWithTheRun(t *testing.T) {
-	short(t)
+	need.Server(t, "a PostgreSQL server", "make test")
 	for name, end := range map[string]func(*run) error{
 		"Returns": func(r *run) error { return errors.Join(r.in.Close(), r.cmd.Wait()) },
 		"Killed":  func(r *run) error { return r.cmd.Process.Kill() },
@@ -93,7 +94,7 @@ func TestAProvidedServerEndsWithTheRun(t *testing.T) {
 // TestProcessesShareOneServer checks that several processes of a run create databases at the same
 // time, from one template that only one of them creates.
 func TestProcessesShareOneServer(t *testing.T) {
-	short(t)
+	need.Server(t, "a PostgreSQL server", "make test")
 	r := newRun(t)
 	const processes = 3
 	results := make(chan string, processes)
@@ -190,12 +191,5 @@ func TestSuitesOfCrashesHaveDurability(t *testing.T) {
 		if fsync != c.want {
 			t.Errorf("%s: fsync is %s, want %s", name, fsync, c.want)
 		}
-	}
-}
-
-func short(t *testing.T) {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("-short: this needs a PostgreSQL server")
 	}
 }

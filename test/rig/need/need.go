@@ -24,6 +24,15 @@ func Missing(t testing.TB, what, remedy string) {
 	t.Skip(sentence(what, remedy))
 }
 
+// Server skips the test if -short excludes tests of servers. what names the server, target the make target that
+// runs the test.
+func Server(t testing.TB, what, target string) {
+	t.Helper()
+	if testing.Short() {
+		t.Skipf("-short excludes tests that need %s; run %s", what, target)
+	}
+}
+
 // Suite is Missing for a TestMain. It prints the sentence and returns the exit code.
 func Suite(what, remedy string) int {
 	fmt.Fprintln(os.Stderr, sentence(what, remedy))

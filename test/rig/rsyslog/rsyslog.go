@@ -55,9 +55,7 @@ type Line struct{ Host, App, ID, Priority, Message string }
 // Start runs a receiver until the test ends. driver is a TLS driver of rsyslog: ossl or gtls.
 func Start(t testing.TB, driver string) *Server {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("-short: this needs rsyslog")
-	}
+	need.Server(t, "rsyslog", "make test-system")
 	s := &Server{Address: rig.FreeAddress(t, "127.0.0.1"), dir: t.TempDir(), driver: driver}
 	s.File = s.path("messages")
 	s.certify(t)
