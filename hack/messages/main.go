@@ -15,6 +15,10 @@ import (
 )
 
 func main() {
+	if len(os.Args) < 3 {
+		fmt.Fprintln(os.Stderr, "usage: messages DIRECTORY FILE...")
+		os.Exit(2)
+	}
 	if err := run(os.Args[1], os.Args[2:]); err != nil {
 		fmt.Fprintln(os.Stderr, "messages:", err)
 		os.Exit(1)
