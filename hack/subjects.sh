@@ -14,6 +14,6 @@ if [ $# -eq 0 ]; then
 fi
 wrong=$(git log --no-merges --format=%s "$@" | awk '
 	length > 72 { print "longer than 72 characters: " $0; next }
-	!/^[a-z0-9][a-z0-9.,\/_-]*( [a-z0-9.,\/_-]+)*: [^ ].*[^.]$/ { print "not \"area: imperative summary\": " $0 }')
+	!/^[a-z0-9][a-z0-9.\/_-]*: [^ ].*[^.]$/ { print "not \"area: imperative summary\": " $0 }')
 [ -z "$wrong" ] || fail "the first lines of these commits are wrong; reword them with git rebase:
 $wrong"
