@@ -330,7 +330,7 @@ func firstLook(ctx context.Context, in looker, asker keyserver.ID, names []keyse
 	return kept, list, nil
 }
 
-// lookAgain reads the objects that the names in an approval stand for now.
+// lookAgain reads the present state of the objects that an approval names.
 func lookAgain(ctx context.Context, in looker, a keyserver.Approval) ([]Likeness, error) {
 	names := make([]keyserver.Subject, len(a.Subjects))
 	for i, s := range a.Subjects {
