@@ -26,7 +26,7 @@ var aclTemplates = connection.List[schema.ACLTemplate]{
 }
 
 // identity caches the principal that the manager changes templates as.
-var identity = connection.Answers[schema.SessionPrincipal]{
+var identity = connection.Lookup[schema.SessionPrincipal]{
 	Name: "own identity", // for as long as the connection is the same
 	Read: func(ctx context.Context, c *connection.Connection, _ string) (schema.SessionPrincipal, error) {
 		s, err := c.Officer.GetCurrentSession(ctx)
@@ -74,10 +74,10 @@ func (aclTemplateAdapter) Claims(obj *v1alpha1.ACLTemplate, _ *declaredTemplate)
 	return claims
 }
 
-// Reach implements reconcile.Adapter: a template affects the keys
+// Scope implements reconcile.Adapter: a template affects the keys
 // under its directories. Observe finds the template's present name.
-func (aclTemplateAdapter) Reach(_ context.Context, _ reconcile.Input, obj *v1alpha1.ACLTemplate, _ *declaredTemplate) (grants.Reach, error) {
-	reach := grants.Reach{Names: []grants.Name{{obj.Spec.TemplateName}}}
+func (aclTemplateAdapter) Scope(_ context.Context, _ reconcile.Input, obj *v1alpha1.ACLTemplate, _ *declaredTemplate) (grants.Scope, error) {
+	reach := grants.Scope{Names: []grants.Name{{obj.Spec.TemplateName}}}
 	for _, p := range obj.Spec.Directories {
 		reach.Names = append(reach.Names, grants.Name{directoryPath(p)})
 	}
@@ -143,7 +143,7 @@ func (a aclTemplateAdapter) Observe(ctx context.Context, in reconcile.Input, obj
 		if want != nil && !in.Deleting {
 			var taken string
 			_, _, taken, err = compareDirectories(ctx, in, "", want.paths)
-			seen.Hindrances = fixedBy(taken)
+			seen.Blockers = fixedBy(taken)
 		}
 		return seen, err
 	}
@@ -169,7 +169,7 @@ func (a aclTemplateAdapter) Observe(ctx context.Context, in reconcile.Input, obj
 	if err != nil {
 		return seen, err
 	}
-	seen.Hindrances, seen.Noted = fixedBy(named, taken), templateNotes{begun: begun && added}
+	seen.Blockers, seen.AdapterData = fixedBy(named, taken), templateNotes{begun: begun && added}
 	seen.Drift = slices.Concat(drift, paths)
 	seen.Evidence = fmt.Sprintf("template %s has exactly the declared %s", seen.ID, plural(len(want.members), "member"))
 	return seen, nil
@@ -180,17 +180,17 @@ type templateNotes struct {
 	begun bool // members and directories are missing, and nothing else differs
 }
 
-// Begun implements reconcile.Stepwise: a template is created
+// PartlyCreated implements reconcile.Stepwise: a template is created
 // first, then its members and directories.
-func (aclTemplateAdapter) Begun(seen reconcile.External) bool {
-	noted, _ := seen.Noted.(templateNotes)
+func (aclTemplateAdapter) PartlyCreated(seen reconcile.External) bool {
+	noted, _ := seen.AdapterData.(templateNotes)
 	return noted.begun
 }
 
 // fixedBy returns a hindrance for the first nonempty reason, or nil.
-func fixedBy(reasons ...string) []reconcile.Hindrance {
+func fixedBy(reasons ...string) []reconcile.Blocker {
 	if why := cmp.Or(reasons...); why != "" {
-		return []reconcile.Hindrance{reconcile.Fixed(why)}
+		return []reconcile.Blocker{reconcile.Fixed(why)}
 	}
 	return nil
 }
@@ -220,7 +220,7 @@ func (a aclTemplateAdapter) Create(ctx context.Context, c *connection.Connection
 
 // Update implements reconcile.Adapter.
 func (a aclTemplateAdapter) Update(ctx context.Context, c *connection.Connection, want declaredTemplate, seen reconcile.External) (reconcile.Outcome, error) {
-	id, err := spelt(schema.ParseHexID, seen.ID)
+	id, err := parseID(schema.ParseHexID, seen.ID)
 	if err != nil {
 		return reconcile.Outcome{}, err
 	}
@@ -246,7 +246,7 @@ func (a aclTemplateAdapter) fill(ctx context.Context, c *connection.Connection, 
 // Delete implements reconcile.Adapter. It deletes directories
 // only if the object declares them; others block the deletion.
 func (aclTemplateAdapter) Delete(ctx context.Context, c *connection.Connection, obj *v1alpha1.ACLTemplate, id string) (reconcile.Outcome, error) {
-	template, err := spelt(schema.ParseHexID, id)
+	template, err := parseID(schema.ParseHexID, id)
 	if err != nil {
 		return reconcile.Outcome{}, err
 	}

@@ -20,10 +20,10 @@ import (
 )
 
 // templateMembers caches the members of templates.
-var templateMembers = connection.Answers[schema.TemplateMemberList]{
+var templateMembers = connection.Lookup[schema.TemplateMemberList]{
 	Feed: aclTemplates.Name, Name: "members of a template",
 	Read: func(ctx context.Context, c *connection.Connection, key string) (schema.TemplateMemberList, error) {
-		id, err := spelt(schema.ParseHexID, key)
+		id, err := parseID(schema.ParseHexID, key)
 		if err != nil {
 			return schema.TemplateMemberList{}, err
 		}

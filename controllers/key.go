@@ -38,7 +38,7 @@ func init() { adapted(keyAdapter{}) }
 // marks identify a key lineage by the id of its first key.
 func (keyAdapter) Kind() reconcile.Kind {
 	return reconcile.Kind{
-		Name: "Key", Feed: keyLines.Feed,
+		Name: "Key", Feed: lineages.Feed,
 		Spell:  schema.HexID.String,
 		Parse:  schema.ParseHexID,
 		Awaits: []string{principals.Feed, trustedServers.Name, directories.Name},
@@ -62,14 +62,14 @@ func (keyAdapter) Claims(obj *v1alpha1.Key, _ *declaredKey) []string {
 	return claims
 }
 
-// Reach implements reconcile.Adapter. Keys have no names, so a
+// Scope implements reconcile.Adapter. Keys have no names, so a
 // Key without a path has its own name as scope.
-func (keyAdapter) Reach(_ context.Context, _ reconcile.Input, obj *v1alpha1.Key, _ *declaredKey) (grants.Reach, error) {
+func (keyAdapter) Scope(_ context.Context, _ reconcile.Input, obj *v1alpha1.Key, _ *declaredKey) (grants.Scope, error) {
 	name := "key/" + obj.Namespace + "/" + obj.Name
 	if obj.Spec.Path != nil {
 		name = *obj.Spec.Path
 	}
-	reach := grants.Reach{Names: []grants.Name{{name}}}
+	reach := grants.Scope{Names: []grants.Name{{name}}}
 	if obj.Spec.Lineage != nil {
 		reach.Names = append(reach.Names, grants.Name{"lineage/" + *obj.Spec.Lineage})
 	}
@@ -150,11 +150,11 @@ func (a keyAdapter) Observe(ctx context.Context, in reconcile.Input, obj *v1alph
 		return seen, err
 	}
 	if !found {
-		seen.Hindrances, err = a.unmintable(ctx, in, obj)
+		seen.Blockers, err = a.unmintable(ctx, in, obj)
 		return seen, err
 	}
 	seen.ID, seen.What = idOfLink(first.String()), "key lineage "+first.String()
-	line, err := keyLines.Of(in.Conn).Get(ctx, in.NotBefore, first.String())
+	line, err := lineages.Of(in.Conn).Get(ctx, in.NotBefore, first.String())
 	if err != nil {
 		return seen, err
 	}
@@ -162,10 +162,10 @@ func (a keyAdapter) Observe(ctx context.Context, in reconcile.Input, obj *v1alph
 		return seen, err
 	}
 	if len(line.keys) == 0 {
-		seen.Hindrances, err = a.unmintable(ctx, in, obj)
+		seen.Blockers, err = a.unmintable(ctx, in, obj)
 		return seen, err
 	}
-	seen.Exists, seen.Noted = true, keyNotes(line)
+	seen.Exists, seen.AdapterData = true, keyNotes(line)
 	if in.Deleting {
 		a.observeGoing(in, obj, &seen)
 	}
@@ -182,7 +182,7 @@ func (keyAdapter) first(ctx context.Context, in reconcile.Input, obj *v1alpha1.K
 		known = *obj.Spec.Lineage
 	}
 	if known != "" {
-		first, err = spelt(parseLink, known)
+		first, err = parseID(parseLink, known)
 		return first, err == nil, err
 	}
 	id, marked, err := in.Marked(ctx)
@@ -196,7 +196,7 @@ func (keyAdapter) first(ctx context.Context, in reconcile.Input, obj *v1alpha1.K
 		}
 		return "", false, err
 	}
-	key, err := spelt(schema.ParseHexID, id)
+	key, err := parseID(schema.ParseHexID, id)
 	if err != nil {
 		return "", false, err
 	}
@@ -206,12 +206,12 @@ func (keyAdapter) first(ctx context.Context, in reconcile.Input, obj *v1alpha1.K
 
 // unmintable returns what blocks the minting of a new key. A path below no directory is
 // refused, and waits for one. If the manager may not list directories, minting is tried.
-func (keyAdapter) unmintable(ctx context.Context, in reconcile.Input, obj *v1alpha1.Key) ([]reconcile.Hindrance, error) {
+func (keyAdapter) unmintable(ctx context.Context, in reconcile.Input, obj *v1alpha1.Key) ([]reconcile.Blocker, error) {
 	switch {
 	case in.Deleting:
 		return nil, nil
 	case obj.Spec.Lineage != nil:
-		return []reconcile.Hindrance{reconcile.Uncreatable("spec.lineage: no key lineage begins with " + *obj.Spec.Lineage +
+		return []reconcile.Blocker{reconcile.Uncreatable("spec.lineage: no key lineage begins with " + *obj.Spec.Lineage +
 			"; it must be the hidden link of the first key of an existing lineage; to mint a new key, delete this object and declare one without spec.lineage")}, nil
 	case obj.Spec.Path == nil:
 		return nil, nil
@@ -228,14 +228,14 @@ func (keyAdapter) unmintable(ctx context.Context, in reconcile.Input, obj *v1alp
 			return nil, err
 		}
 	}
-	return []reconcile.Hindrance{reconcile.Dependency(reconcile.Absent, fmt.Sprintf(
+	return []reconcile.Blocker{reconcile.Dependency(reconcile.Absent, fmt.Sprintf(
 		"spec.path: %q is not below a templated directory of KeyServer %q; declare a directory in an ACLTemplate", *obj.Spec.Path, in.Conn.Name))}, nil
 }
 
 // observeGoing reports the progress of a deletion. The deletion
 // is done when every key is being destroyed or destroyed.
 func (keyAdapter) observeGoing(in reconcile.Input, obj *v1alpha1.Key, seen *reconcile.External) {
-	noted, _ := seen.Noted.(keyNotes)
+	noted, _ := seen.AdapterData.(keyNotes)
 	living := 0
 	for _, k := range noted.keys {
 		if !ending(k) {
@@ -247,7 +247,7 @@ func (keyAdapter) observeGoing(in reconcile.Input, obj *v1alpha1.Key, seen *reco
 		return
 	}
 	last := in.Now.AddDate(0, 0, int(obj.Spec.DestroyAfterDays))
-	seen.Hindrances = append(seen.Hindrances, reconcile.Consequence(fmt.Sprintf(
+	seen.Blockers = append(seen.Blockers, reconcile.Consequence(fmt.Sprintf(
 		"schedules the destruction of %s for %s; they cannot be used from now on; until then, POST /api/keys/restore restores them", plural(living, "key"), day(last))))
 }
 
@@ -258,7 +258,7 @@ func (a keyAdapter) Create(ctx context.Context, c *connection.Connection, want d
 	if err != nil {
 		return reconcile.Outcome{}, err
 	}
-	keyLines.Of(c).Changed(keyLines.Feed, idOfLink(minted.TTag.String()), "updated")
+	lineages.Of(c).Changed(lineages.Feed, idOfLink(minted.TTag.String()), "updated")
 	out, err := a.fill(ctx, c, want, keyNotes{minted.TTag, []schema.KeyFacts{minted.KeyFacts}})
 	out.Unfinished = err
 	return out, nil
@@ -266,8 +266,8 @@ func (a keyAdapter) Create(ctx context.Context, c *connection.Connection, want d
 
 // Update implements reconcile.Adapter.
 func (a keyAdapter) Update(ctx context.Context, c *connection.Connection, want declaredKey, seen reconcile.External) (reconcile.Outcome, error) {
-	noted, _ := seen.Noted.(keyNotes)
-	line, err := readLine(ctx, c, noted.first.String())
+	noted, _ := seen.AdapterData.(keyNotes)
+	line, err := readLineage(ctx, c, noted.first.String())
 	if err != nil {
 		return reconcile.Outcome{}, err
 	}
@@ -281,9 +281,9 @@ func (a keyAdapter) Update(ctx context.Context, c *connection.Connection, want d
 // newest key comes first, because its successor inherits its ACL.
 func (keyAdapter) fill(ctx context.Context, c *connection.Connection, want declaredKey, line keyNotes) (reconcile.Outcome, error) {
 	// The cached lineage is outdated, even if this fails.
-	defer keyLines.Of(c).Changed(keyLines.Feed, idOfLink(line.first.String()), "updated")
+	defer lineages.Of(c).Changed(lineages.Feed, idOfLink(line.first.String()), "updated")
 	newest := &line.keys[len(line.keys)-1]
-	out := reconcile.Outcome{ID: idOfLink(line.first.String()), Noted: line}
+	out := reconcile.Outcome{ID: idOfLink(line.first.String()), AdapterData: line}
 	for i := len(line.keys) - 1; i >= 0 && !want.left; i-- {
 		if stateOf(line.keys[i]) == stateDestroyed {
 			continue
@@ -309,7 +309,7 @@ func (keyAdapter) fill(ctx context.Context, c *connection.Connection, want decla
 // Delete implements reconcile.Adapter: it schedules the destruction of
 // every key. The newest key comes first, so that no successor is created.
 func (keyAdapter) Delete(ctx context.Context, c *connection.Connection, obj *v1alpha1.Key, id string) (reconcile.Outcome, error) {
-	key, err := spelt(schema.ParseHexID, id)
+	key, err := parseID(schema.ParseHexID, id)
 	if err != nil {
 		return reconcile.Outcome{}, err
 	}
@@ -318,8 +318,8 @@ func (keyAdapter) Delete(ctx context.Context, c *connection.Connection, obj *v1a
 		return reconcile.Outcome{}, err
 	}
 	first := schema.LinkOf(self.SystemID, key).String()
-	defer keyLines.Of(c).Changed(keyLines.Feed, id, "updated")
-	line, err := readLine(ctx, c, first)
+	defer lineages.Of(c).Changed(lineages.Feed, id, "updated")
+	line, err := readLineage(ctx, c, first)
 	if err != nil {
 		return reconcile.Outcome{}, err
 	}
@@ -328,7 +328,7 @@ func (keyAdapter) Delete(ctx context.Context, c *connection.Connection, obj *v1a
 		if k := line.keys[i]; !ending(k) {
 			_, err := c.Admin.DestroyKey(ctx, schema.DestroyKeyRequest{TTag: k.TTag, AfterDays: &after})
 			if client.CodeOf(err) == "ACL_DENIED" {
-				return reconcile.Outcome{}, &connection.Problem{Reason: v1alpha1.ReasonAccessDenied, Again: inUseAgain, Code: client.CodeOf(err),
+				return reconcile.Outcome{}, &connection.Problem{Reason: v1alpha1.ReasonAccessDenied, RequeueAfter: inUseAgain, Code: client.CodeOf(err),
 					Message: fmt.Sprintf("generation %d of key lineage %s: %s", generationOf(k), first, makeOwner)}
 			}
 			if client.CodeOf(err) == "APPROVAL_REQUIRED" {
@@ -345,7 +345,7 @@ func (keyAdapter) Delete(ctx context.Context, c *connection.Connection, obj *v1a
 			}
 		}
 	}
-	if line, err = readLine(ctx, c, first); err != nil {
+	if line, err = readLineage(ctx, c, first); err != nil {
 		return reconcile.Outcome{}, err
 	}
 	for _, k := range line.keys {
@@ -358,7 +358,7 @@ func (keyAdapter) Delete(ctx context.Context, c *connection.Connection, obj *v1a
 
 // Record implements reconcile.Adapter.
 func (keyAdapter) Record(obj *v1alpha1.Key, want *declaredKey, seen reconcile.External, owner bool, _ time.Time) {
-	noted, read := seen.Noted.(keyNotes)
+	noted, read := seen.AdapterData.(keyNotes)
 	if !owner || !read {
 		return
 	}

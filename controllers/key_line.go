@@ -13,13 +13,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 )
 
-// keyLines caches the keys of a lineage, by the hidden link of
+// lineages caches the keys of a lineage, by the hidden link of
 // its first key. There are too many keys to list them all.
-var keyLines = connection.Answers[keyLine]{
+var lineages = connection.Lookup[keyLineage]{
 	Feed: "key", Name: "keys of a line",
-	Read: readLine,
-	ID:   func(l keyLine) string { return idOfLink(l.first.String()) },
-	Parts: func(l keyLine) (ids []string) {
+	Read: readLineage,
+	ID:   func(l keyLineage) string { return idOfLink(l.first.String()) },
+	Parts: func(l keyLineage) (ids []string) {
 		for _, k := range l.keys[min(1, len(l.keys)):] {
 			ids = append(ids, idOfLink(k.TTag.String()))
 		}
@@ -27,9 +27,9 @@ var keyLines = connection.Answers[keyLine]{
 	},
 }
 
-// keyLine is a key lineage, oldest key first. It has no keys if
+// keyLineage is a key lineage, oldest key first. It has no keys if
 // first is not the first key of a lineage that the manager may read.
-type keyLine struct {
+type keyLineage struct {
 	first schema.HiddenLink
 	keys  []schema.KeyFacts
 }
@@ -40,9 +40,9 @@ const (
 	linePages = 20
 )
 
-func readLine(ctx context.Context, c *connection.Connection, first string) (keyLine, error) {
-	lineage, err := spelt(parseLink, first)
-	line := keyLine{first: lineage}
+func readLineage(ctx context.Context, c *connection.Connection, first string) (keyLineage, error) {
+	lineage, err := parseID(parseLink, first)
+	line := keyLineage{first: lineage}
 	if err != nil {
 		return line, err
 	}
@@ -62,21 +62,21 @@ func readLine(ctx context.Context, c *connection.Connection, first string) (keyL
 	return line, connection.NewProblem(v1alpha1.ReasonConflict, "key lineage %s has more than %d keys, the limit of the manager; declare a new Key", first, linePage*linePages)
 }
 
-// keyLists caches the ACL of one key, by its hidden link.
-var keyLists = connection.Answers[keyList]{
+// keyACLs caches the ACL of one key, by its hidden link.
+var keyACLs = connection.Lookup[keyACL]{
 	Feed: "key", Name: "list of a key",
-	Read: func(ctx context.Context, c *connection.Connection, key string) (keyList, error) {
-		ttag, err := spelt(parseLink, key)
+	Read: func(ctx context.Context, c *connection.Connection, key string) (keyACL, error) {
+		ttag, err := parseID(parseLink, key)
 		if err != nil {
-			return keyList{}, err
+			return keyACL{}, err
 		}
 		got, err := c.Admin.GetACL(ctx, schema.KeyRequest{TTag: ttag})
-		return keyList{ttag, membersOf(got.ACL)}, err
+		return keyACL{ttag, membersOf(got.ACL)}, err
 	},
-	ID: func(l keyList) string { return idOfLink(l.ttag.String()) },
+	ID: func(l keyACL) string { return idOfLink(l.ttag.String()) },
 }
 
-type keyList struct {
+type keyACL struct {
 	ttag    schema.HiddenLink
 	members []schema.TemplateMember
 }
@@ -98,9 +98,9 @@ const makeOwner = "the ACL of the key no longer grants the manager's principal t
 // readable returns an error if a lineage has keys that the manager cannot
 // read. A missing generation was hidden from the manager. It would be
 // wrong to take an older key for the newest, or to mint another lineage.
-func (keyAdapter) readable(ctx context.Context, in reconcile.Input, obj *v1alpha1.Key, line keyLine) error {
+func (keyAdapter) readable(ctx context.Context, in reconcile.Input, obj *v1alpha1.Key, line keyLineage) error {
 	if len(line.keys) == 0 {
-		_, err := keyLists.Of(in.Conn).Get(ctx, in.NotBefore, line.first.String())
+		_, err := keyACLs.Of(in.Conn).Get(ctx, in.NotBefore, line.first.String())
 		switch client.CodeOf(err) {
 		case "ACL_NOT_FOUND", "KEY_NOT_FOUND":
 			return nil
@@ -123,14 +123,14 @@ func (keyAdapter) readable(ctx context.Context, in reconcile.Input, obj *v1alpha
 
 // compare lists the differences between a lineage and the declaration.
 func (keyAdapter) compare(ctx context.Context, in reconcile.Input, obj *v1alpha1.Key, want *declaredKey, seen *reconcile.External) error {
-	noted, _ := seen.Noted.(keyNotes)
+	noted, _ := seen.AdapterData.(keyNotes)
 	newest := noted.newest()
 	fixed := func(field, declared, observed string) {
 		if declared == observed {
 			return
 		}
 		seen.Drift = append(seen.Drift, v1alpha1.FieldDrift{Field: field, Declared: declared, Observed: observed})
-		seen.Hindrances = append(seen.Hindrances, reconcile.Fixed(fmt.Sprintf(
+		seen.Blockers = append(seen.Blockers, reconcile.Fixed(fmt.Sprintf(
 			"spec.%s: declared is %s, but %s has %s, which cannot change after the key is minted; declare that value in another object", field, declared, seen.What, observed)))
 	}
 	fixed("algorithm", want.mint.Algorithm, deref(newest.Algorithm))
@@ -140,7 +140,7 @@ func (keyAdapter) compare(ctx context.Context, in reconcile.Input, obj *v1alpha1
 		if stateOf(key) == stateDestroyed {
 			continue
 		}
-		list, err := keyLists.Of(in.Conn).Get(ctx, in.NotBefore, key.TTag.String())
+		list, err := keyACLs.Of(in.Conn).Get(ctx, in.NotBefore, key.TTag.String())
 		if err != nil {
 			return err
 		}
@@ -153,25 +153,25 @@ func (keyAdapter) compare(ctx context.Context, in reconcile.Input, obj *v1alpha1
 		}
 	}
 	if have := rotationOf(newest); !ending(newest) && have != want.rotation {
-		seen.Drift = append(seen.Drift, v1alpha1.FieldDrift{Field: "rotation", Declared: spellRotation(want.rotation), Observed: spellRotation(have)})
+		seen.Drift = append(seen.Drift, v1alpha1.FieldDrift{Field: "rotation", Declared: formatRotation(want.rotation), Observed: formatRotation(have)})
 	}
 	if state := stateOf(newest); state != stateEnabled {
 		if obj.Spec.ManagementPolicy == v1alpha1.Observe {
 			seen.Drift = append(seen.Drift, v1alpha1.FieldDrift{Field: "state", Declared: stateEnabled, Observed: state})
 		} else {
-			seen.Hindrances = append(seen.Hindrances, withdrawn(seen.What, newest))
+			seen.Blockers = append(seen.Blockers, withdrawn(seen.What, newest))
 		}
 	}
 	seen.Evidence = evidence(*want, noted)
 	if was, is := obj.Status.Generation, generationOf(newest); was != nil && obj.Status.Lineage == noted.first.String() && is > *was {
-		seen.News = fmt.Sprintf("rotated from generation %d to generation %d", *was, is)
+		seen.IntendedChange = fmt.Sprintf("rotated from generation %d to generation %d", *was, is)
 	}
 	return nil
 }
 
 // withdrawn reports that a user has disabled or destroyed the newest
 // key, perhaps in an emergency. The manager does not undo that.
-func withdrawn(line string, newest schema.KeyFacts) reconcile.Hindrance {
+func withdrawn(line string, newest schema.KeyFacts) reconcile.Blocker {
 	says := fmt.Sprintf("generation %d, the newest of %s, is in the state %s", generationOf(newest), line, stateOf(newest))
 	switch stateOf(newest) {
 	case stateDestroying:
@@ -182,7 +182,7 @@ func withdrawn(line string, newest schema.KeyFacts) reconcile.Hindrance {
 	default:
 		says += ", set by another client; when the reason for that is over, enable the key (POST /api/keys/enable) or rotate it (POST /api/keys/rotate)"
 	}
-	return reconcile.Hindrance{Rule: "withdrawn", When: reconcile.Agreed, Reason: v1alpha1.ReasonConflict, Message: says}
+	return reconcile.Blocker{Rule: "withdrawn", When: reconcile.Agreed, Reason: v1alpha1.ReasonConflict, Message: says}
 }
 
 // admit changes the ACL of a key to the declared one. It makes the manager
@@ -192,7 +192,7 @@ func admit(ctx context.Context, c *connection.Connection, want membership, ttag 
 	if err != nil {
 		return err
 	}
-	defer keyLists.Of(c).Changed(keyLists.Feed, idOfLink(ttag.String()), "updated")
+	defer keyACLs.Of(c).Changed(keyACLs.Feed, idOfLink(ttag.String()), "updated")
 	held := membersOf(got.ACL)
 	list := held
 	missing := lacking(want, held)
@@ -274,7 +274,7 @@ func generationOf(k schema.KeyFacts) int32 {
 
 func rotationOf(k schema.KeyFacts) schema.KeyRotation { return deref(k.Rotation) }
 
-func spellRotation(r schema.KeyRotation) string {
+func formatRotation(r schema.KeyRotation) string {
 	if r == (schema.KeyRotation{}) {
 		return "none"
 	}

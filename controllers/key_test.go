@@ -105,7 +105,7 @@ func idOf(p schema.Principal) string { return memberKey{p.SystemID, p.PrincipalI
 // keyMark returns the owner of a lineage on the key server, "" for none.
 func (s *stage) keyMark(ctx context.Context, first string) func() string {
 	return func() string {
-		list, err := s.admin().ListOwners(ctx, schema.OwnerQuery{Kind: keyLines.Feed})
+		list, err := s.admin().ListOwners(ctx, schema.OwnerQuery{Kind: lineages.Feed})
 		if err != nil {
 			return err.Error()
 		}

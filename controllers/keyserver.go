@@ -39,7 +39,7 @@ type keyServerReconciler struct {
 	controllers []reconcile.Controller // of kinds that refer to KeyServers
 	tokenFiles  map[string]string      // files with tokens of the manager's service account, by audience
 	wake        chan event.TypedGenericEvent[reconcile.Wake]
-	told        sync.Map // the generation of the last notice to the objects, by name
+	notified    sync.Map // the generation of the last notice to the objects, by name
 }
 
 // generation identifies one generation of one object.
@@ -59,7 +59,7 @@ func (r *keyServerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (
 			r.connections.Remove(ctx, req.Name)
 			r.sources.Refer(keyServerKind.Name, req.NamespacedName, nil)
 			r.population.Move(req.NamespacedName, "")
-			r.told.Delete(req.NamespacedName)
+			r.notified.Delete(req.NamespacedName)
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
@@ -68,7 +68,7 @@ func (r *keyServerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (
 	if ks.DeletionTimestamp.IsZero() {
 		controllerutil.AddFinalizer(ks, v1alpha1.FinalizerInUse)
 		if written, err := status.PatchMetadata(ctx, r.Client, read, ks); err != nil || !written {
-			return reconcile.SoonUnless(written), err
+			return reconcile.RequeueUnless(written), err
 		}
 		read = ks.DeepCopy()
 	}
@@ -94,14 +94,14 @@ func (r *keyServerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (
 	r.record(read, ks, say)
 	written, err := status.Patch(ctx, r.Client, read, ks)
 	if err != nil || !written {
-		return reconcile.SoonUnless(written), err
+		return reconcile.RequeueUnless(written), err
 	}
 	// The grants may have changed. The status cannot tell whether the
 	// objects were notified: it may have been written without a response.
-	if was, _ := r.told.Swap(req.NamespacedName, generation{ks.UID, ks.Generation}); was != (generation{ks.UID, ks.Generation}) {
-		r.connections.Tell(ctx, connection.Notice{KeyServer: ks.Name})
+	if was, _ := r.notified.Swap(req.NamespacedName, generation{ks.UID, ks.Generation}); was != (generation{ks.UID, ks.Generation}) {
+		r.connections.Notify(ctx, connection.Notice{KeyServer: ks.Name})
 	}
-	return ctrl.Result{RequeueAfter: trailEvery}, nil
+	return ctrl.Result{RequeueAfter: witnessInterval}, nil
 }
 
 // deletion applies the rules that need no key server.
@@ -149,7 +149,7 @@ func (r *keyServerReconciler) connect(ctx context.Context, ks *v1alpha1.KeyServe
 	}
 	ks.Status.Version = s.Version
 	r.recordFeed(ks, s.Feed)
-	if err := r.recordTrail(ctx, ks, conn); err != nil {
+	if err := r.recordWitness(ctx, ks, conn); err != nil {
 		return status.Conclusion{}, err
 	}
 	if err := r.recordLeftBehind(ctx, ks, conn); err != nil {
@@ -294,11 +294,11 @@ func (r *keyServerReconciler) recordFeed(ks *v1alpha1.KeyServer, feed connection
 func (r *keyServerReconciler) release(ctx context.Context, read, ks *v1alpha1.KeyServer) (ctrl.Result, error) {
 	controllerutil.RemoveFinalizer(ks, v1alpha1.FinalizerInUse)
 	written, err := status.PatchMetadata(ctx, r.Client, read, ks)
-	return reconcile.SoonUnless(written), err
+	return reconcile.RequeueUnless(written), err
 }
 
-// hear wakes the KeyServer of a notice, unless the notice concerns one kind.
-func (r *keyServerReconciler) hear(ctx context.Context, n connection.Notice) {
+// handleNotice wakes the KeyServer of a notice, unless the notice concerns one kind.
+func (r *keyServerReconciler) handleNotice(ctx context.Context, n connection.Notice) {
 	if n.Kind != "" {
 		return
 	}

@@ -54,8 +54,8 @@ func registerKinds(s *reconcile.Registry) error {
 	return nil
 }
 
-// spelt parses an id that an object has as text, for a request about it.
-func spelt[ID any](parse func(string) (ID, error), text string) (ID, error) {
+// parseID parses an id that an object has as text, for a request about it.
+func parseID[ID any](parse func(string) (ID, error), text string) (ID, error) {
 	id, err := parse(text)
 	if err != nil {
 		return id, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "the id of the object on the key server, %q, %s", text, err)

@@ -89,7 +89,7 @@ func (p *Planner) Connect(ctx context.Context, name string) error {
 		return fmt.Errorf("KeyServer %q: %w", name, err)
 	}
 	for {
-		if _, why := p.registry.Connections.Get(name); why == nil || !why.Passing {
+		if _, why := p.registry.Connections.Get(name); why == nil || !why.Transient {
 			break
 		}
 		if p.registry.Connections.Any(name) == nil {
@@ -215,7 +215,7 @@ func (p *Planner) dial(e connection.Endpoint) (connection.API, error) {
 	}
 	c, err := apiclient.New(apiclient.Options{
 		BaseURL:     e.BaseURL,
-		HTTPClient:  &http.Client{Transport: lettingReads{next: transport, under: strings.TrimRight(base.Path, "/"), refused: p.refused}},
+		HTTPClient:  &http.Client{Transport: readOnlyTransport{next: transport, under: strings.TrimRight(base.Path, "/"), refused: p.refused}},
 		Credentials: apiclient.PasswordCredentials(e.Username, e.Password),
 		UserAgent:   "keyserver-operator-plan",
 		MaxRetries:  connection.CallRetries,
@@ -252,9 +252,9 @@ func (p *Planner) refused(call string) {
 	p.calls = append(p.calls, call)
 }
 
-// lettingReads passes reading requests on, and refuses and reports all others. It is below the
+// readOnlyTransport passes reading requests on, and refuses and reports all others. It is below the
 // client, so a call that is added to the client later is refused until it is listed as reading.
-type lettingReads struct {
+type readOnlyTransport struct {
 	next    http.RoundTripper
 	under   string // the path of the base URL
 	refused func(call string)
@@ -273,7 +273,7 @@ var reads = []string{
 }
 
 // RoundTrip implements http.RoundTripper.
-func (t lettingReads) RoundTrip(r *http.Request) (*http.Response, error) {
+func (t readOnlyTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	call := r.Method + " " + strings.TrimPrefix(r.URL.Path, t.under)
 	if r.Method == http.MethodGet || slices.Contains(reads, call) {
 		return t.next.RoundTrip(r)
@@ -286,7 +286,7 @@ func (t lettingReads) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // CloseIdleConnections is called by http.Client.
-func (t lettingReads) CloseIdleConnections() {
+func (t readOnlyTransport) CloseIdleConnections() {
 	if c, is := t.next.(interface{ CloseIdleConnections() }); is {
 		c.CloseIdleConnections()
 	}

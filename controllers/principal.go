@@ -72,18 +72,18 @@ func (principalAdapter) Owned(obj *v1alpha1.Principal) string { return obj.Statu
 
 // Claims implements reconcile.Adapter: a Principal claims a type and a name.
 func (principalAdapter) Claims(obj *v1alpha1.Principal, want *declaredPrincipal) []string {
-	name := nameSaid(obj)
+	name := declaredName(obj)
 	if want != nil {
 		name = want.name
 	}
 	if name == "" {
 		return nil
 	}
-	return []string{typeSaid(obj) + "/" + name}
+	return []string{declaredType(obj) + "/" + name}
 }
 
-// typeSaid returns the type of principal that the object declares.
-func typeSaid(obj *v1alpha1.Principal) string {
+// declaredType returns the type of principal that the object declares.
+func declaredType(obj *v1alpha1.Principal) string {
 	switch s := obj.Spec; {
 	case s.ServiceAccount != nil:
 		return xauthType
@@ -96,14 +96,14 @@ func typeSaid(obj *v1alpha1.Principal) string {
 	}
 }
 
-// nameSaid returns the name of the principal as far as the object itself states
+// declaredName returns the name of the principal as far as the object itself states
 // it. If a certificate comes from a source, the status has the last known name.
-func nameSaid(obj *v1alpha1.Principal) string {
+func declaredName(obj *v1alpha1.Principal) string {
 	switch s := obj.Spec; {
 	case s.PrincipalName != nil:
 		return *s.PrincipalName
 	case s.ServiceAccount != nil:
-		return subjectSaid(obj)
+		return declaredSubject(obj)
 	case s.LDAP != nil:
 		return s.LDAP.Name
 	}
@@ -115,16 +115,16 @@ func nameSaid(obj *v1alpha1.Principal) string {
 	return obj.Status.Name
 }
 
-// Reach implements reconcile.Adapter. A service account logs in by its
+// Scope implements reconcile.Adapter. A service account logs in by its
 // subject, whatever the name of its principal is, so both are names of
 // it. It has the operations of its roles and of its groups' roles.
-func (a principalAdapter) Reach(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal, want *declaredPrincipal) (grants.Reach, error) {
-	var reach grants.Reach
+func (a principalAdapter) Scope(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal, want *declaredPrincipal) (grants.Scope, error) {
+	var reach grants.Scope
 	for _, claim := range a.Claims(obj, want) {
 		reach.Names = append(reach.Names, grants.Name{claim})
 	}
 	if account := obj.Spec.ServiceAccount; account != nil {
-		if subject := subjectSaid(obj); subject != nameSaid(obj) {
+		if subject := declaredSubject(obj); subject != declaredName(obj) {
 			reach.Names = append(reach.Names, grants.Name{xauthType + "/" + subject})
 		}
 		if account.Issuer != nil {
@@ -136,7 +136,7 @@ func (a principalAdapter) Reach(ctx context.Context, in reconcile.Input, obj *v1
 		return reach, nil
 	}
 	var err error
-	reach.Operations, err = handedOut(ctx, in, obj, want)
+	reach.Operations, err = grantedOperations(ctx, in, obj, want)
 	return reach, err
 }
 
@@ -151,7 +151,7 @@ func entered(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal) (
 		group := &v1alpha1.Principal{}
 		err := in.Cluster.Get(ctx, types.NamespacedName{Namespace: obj.Namespace, Name: g.PrincipalRef.Name}, group)
 		if err == nil && group.Spec.Group != nil {
-			names = append(names, grants.Name{groupType + "/" + nameSaid(group)})
+			names = append(names, grants.Name{groupType + "/" + declaredName(group)})
 		}
 	}
 	return names
@@ -197,7 +197,7 @@ func (principalAdapter) Provides(obj *v1alpha1.Principal) []string {
 
 // Declared implements reconcile.Adapter.
 func (a principalAdapter) Declared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal) (declaredPrincipal, error) {
-	want := declaredPrincipal{kind: typeSaid(obj), name: nameSaid(obj), disabled: obj.Spec.Disabled}
+	want := declaredPrincipal{kind: declaredType(obj), name: declaredName(obj), disabled: obj.Spec.Disabled}
 	var err error
 	switch {
 	case obj.Spec.ServiceAccount != nil:
@@ -239,21 +239,21 @@ func (a principalAdapter) Observe(ctx context.Context, in reconcile.Input, obj *
 	if want != nil {
 		name = want.name
 	}
-	seen := reconcile.External{What: fmt.Sprintf("%s principal %q", typeSaid(obj), name)}
+	seen := reconcile.External{What: fmt.Sprintf("%s principal %q", declaredType(obj), name)}
 	held, ok, err := a.find(ctx, in, obj, want)
 	if err != nil || !ok {
 		return seen, err
 	}
-	seen.Exists, seen.ID, seen.Names = true, held.ID.String(), []grants.Name{{typeSaid(obj) + "/" + held.Name}}
-	seen.What = fmt.Sprintf("%s principal %q (id %s)", typeSaid(obj), held.Name, seen.ID)
+	seen.Exists, seen.ID, seen.Names = true, held.ID.String(), []grants.Name{{declaredType(obj) + "/" + held.Name}}
+	seen.What = fmt.Sprintf("%s principal %q (id %s)", declaredType(obj), held.Name, seen.ID)
 	if held.SystemDefined {
-		seen.Hindrances = append(seen.Hindrances, reconcile.BuiltIn(seen.What))
+		seen.Blockers = append(seen.Blockers, reconcile.BuiltIn(seen.What))
 	}
 	notes := principalNotes{held: held}
 	if want != nil && !in.Deleting {
 		notes.begun, err = a.compare(ctx, in, obj, want, held, &seen)
 	}
-	seen.Noted = notes
+	seen.AdapterData = notes
 	return seen, err
 }
 
@@ -261,7 +261,7 @@ func (principalAdapter) find(ctx context.Context, in reconcile.Input, obj *v1alp
 	if id := obj.Status.PrincipalID; id != "" {
 		held, err := principalsByID.Of(in.Conn).Get(ctx, in.NotBefore, id)
 		// A principal of another type with this id was never this object's.
-		if err != nil && !connection.IsGone(err) || err == nil && held.ClassName == classNames[typeSaid(obj)] {
+		if err != nil && !connection.IsGone(err) || err == nil && held.ClassName == classNames[declaredType(obj)] {
 			return held, err == nil, err
 		}
 		if in.Deleting {
@@ -282,7 +282,7 @@ func (principalAdapter) find(ctx context.Context, in reconcile.Input, obj *v1alp
 // compare lists the differences between the principal and the
 // declaration, and which of them cannot be corrected.
 func (a principalAdapter) compare(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal, want *declaredPrincipal, held schema.Principal, seen *reconcile.External) (begun bool, err error) {
-	own, err := selves(ctx, in.Conn)
+	own, err := ownPrincipals(ctx, in.Conn)
 	if err != nil {
 		return false, err
 	}
@@ -294,7 +294,7 @@ func (a principalAdapter) compare(ctx context.Context, in reconcile.Input, obj *
 		}
 	}
 	if len(seen.Drift) > 0 && slices.Contains(own, held.ID) {
-		seen.Hindrances = append(seen.Hindrances, reconcile.Hindrance{
+		seen.Blockers = append(seen.Blockers, reconcile.Blocker{
 			Rule: "ownAccount", When: reconcile.Present, Reason: v1alpha1.ReasonConflict,
 			Message: seen.What + " is the manager's own principal and differs in " + reconcile.FieldsOf(seen.Drift) +
 				"; the manager does not change it, because it could lock itself out: declare the present values, or change it on the key server as another principal",
@@ -304,10 +304,10 @@ func (a principalAdapter) compare(ctx context.Context, in reconcile.Input, obj *
 	return begun, nil
 }
 
-// Begun implements reconcile.Stepwise: a principal is created
+// PartlyCreated implements reconcile.Stepwise: a principal is created
 // with its roles; groups and flags follow.
-func (principalAdapter) Begun(seen reconcile.External) bool {
-	noted, _ := seen.Noted.(principalNotes)
+func (principalAdapter) PartlyCreated(seen reconcile.External) bool {
+	noted, _ := seen.AdapterData.(principalNotes)
 	return noted.begun
 }
 
@@ -344,7 +344,7 @@ func (principalAdapter) make(ctx context.Context, c *connection.Connection, want
 		if client.CodeOf(err) == "ALREADY_EXISTS" {
 			return schema.Principal{}, &connection.Problem{Reason: v1alpha1.ReasonConflict, Outdated: true, Code: client.CodeOf(err), Message: fmt.Sprintf(
 				"%s; the tokens of %s may belong to a principal with another name: to take it over, delete this object and create it again with that name as spec.principalName; or delete that principal on the key server",
-				connection.Plain(err), want.identity)}
+				connection.StableMessage(err), want.identity)}
 		}
 	case ldapType:
 		saved, err = c.Admin.CreateLDAPPrincipal(ctx, schema.CreateLDAPPrincipalRequest{Name: want.name, RoleIDs: with})
@@ -361,7 +361,7 @@ func (principalAdapter) make(ctx context.Context, c *connection.Connection, want
 
 // Update implements reconcile.Adapter.
 func (principalAdapter) Update(ctx context.Context, c *connection.Connection, want declaredPrincipal, seen reconcile.External) (reconcile.Outcome, error) {
-	noted, _ := seen.Noted.(principalNotes)
+	noted, _ := seen.AdapterData.(principalNotes)
 	held := noted.held
 	// The cached principal is outdated, even if this fails.
 	defer forgetPrincipal(c, seen.ID)
@@ -385,23 +385,23 @@ func evidenceOf(want declaredPrincipal, held schema.Principal) string {
 
 // Delete implements reconcile.Adapter.
 func (principalAdapter) Delete(ctx context.Context, c *connection.Connection, obj *v1alpha1.Principal, id string) (reconcile.Outcome, error) {
-	principal, err := spelt(schema.ParseHexID, id)
+	principal, err := parseID(schema.ParseHexID, id)
 	if err != nil {
 		return reconcile.Outcome{}, err
 	}
-	own, err := selves(ctx, c)
+	own, err := ownPrincipals(ctx, c)
 	if err != nil {
 		return reconcile.Outcome{}, err
 	}
 	if slices.Contains(own, principal) {
 		return reconcile.Outcome{}, connection.NewProblem(v1alpha1.ReasonInUse,
-			"deletion waits: the manager logs in as %s principal %q (id %s); give the KeyServer other credentials first, or set deletionPolicy to Retain", typeSaid(obj), obj.Status.Name, id)
+			"deletion waits: the manager logs in as %s principal %q (id %s); give the KeyServer other credentials first, or set deletionPolicy to Retain", declaredType(obj), obj.Status.Name, id)
 	}
 	gone, err := c.Admin.DeletePrincipal(ctx, schema.DeletePrincipalRequest{ID: principal})
 	if client.CodeOf(err) == "IN_USE" {
-		why := &connection.Problem{Reason: v1alpha1.ReasonInUse, Again: inUseAgain, Code: client.CodeOf(err), Message: strings.TrimPrefix(connection.Plain(err), "IN_USE: ") +
+		why := &connection.Problem{Reason: v1alpha1.ReasonInUse, RequeueAfter: inUseAgain, Code: client.CodeOf(err), Message: strings.TrimPrefix(connection.StableMessage(err), "IN_USE: ") +
 			" (DELETE /api/principals/" + id + "?heir=ID)"}
-		return reconcile.Outcome{}, shutOut(ctx, c, obj, principal, why)
+		return reconcile.Outcome{}, disableBeforeDeletion(ctx, c, obj, principal, why)
 	}
 	if err != nil {
 		return reconcile.Outcome{}, err
@@ -410,9 +410,9 @@ func (principalAdapter) Delete(ctx context.Context, c *connection.Connection, ob
 	return reconcile.Outcome{ID: id, Evidence: fmt.Sprintf("%s; %s ended", gone.Detail, plural(gone.SessionsEnded, "session"))}, nil
 }
 
-// shutOut disables a principal whose deletion has to wait: its access is revoked when its object
+// disableBeforeDeletion disables a principal whose deletion has to wait: its access is revoked when its object
 // is deleted, even if it still owns keys. Groups are not disabled, because they do not log in.
-func shutOut(ctx context.Context, c *connection.Connection, obj *v1alpha1.Principal, id schema.HexID, why *connection.Problem) error {
+func disableBeforeDeletion(ctx context.Context, c *connection.Connection, obj *v1alpha1.Principal, id schema.HexID, why *connection.Problem) error {
 	held, err := principalsByID.Of(c).Get(ctx, time.Time{}, id.String())
 	if err != nil {
 		return err
@@ -439,8 +439,8 @@ func (principalAdapter) Record(obj *v1alpha1.Principal, want *declaredPrincipal,
 		return
 	}
 	s := &obj.Status
-	s.PrincipalID, s.Type = seen.ID, v1alpha1.PrincipalType(typeSaid(obj))
-	if noted, read := seen.Noted.(principalNotes); read {
+	s.PrincipalID, s.Type = seen.ID, v1alpha1.PrincipalType(declaredType(obj))
+	if noted, read := seen.AdapterData.(principalNotes); read {
 		s.Name = noted.held.Name
 	} else if want != nil {
 		s.Name = want.name

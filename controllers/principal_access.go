@@ -139,9 +139,9 @@ func sameKeyServer(kind string, other, obj reconcile.Object) error {
 		reconcile.NameOf(kind, other), its.KeyServerRef.Name, mine.KeyServerRef.Name)
 }
 
-// handedOut returns the operations that the roles of the principal and
+// grantedOperations returns the operations that the roles of the principal and
 // of its groups grant. References that cannot be resolved grant nothing.
-func handedOut(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal, want *declaredPrincipal) ([]grants.Operation, error) {
+func grantedOperations(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal, want *declaredPrincipal) ([]grants.Operation, error) {
 	if want == nil {
 		want = &declaredPrincipal{}
 		var err error
@@ -205,9 +205,9 @@ func differsInAccess(ctx context.Context, in reconcile.Input, want *declaredPrin
 	if held.Disabled != want.disabled {
 		differs("disabled", fmt.Sprint(want.disabled), fmt.Sprint(held.Disabled), want.disabled)
 	}
-	declared, has := want.lends(), lends(held)
-	if declared.on != has.on || !slices.Equal(declared.to, has.to) {
-		differs("delegation", declared.names(ctx, in), has.names(ctx, in), !has.on)
+	declared, has := want.delegation(), delegationOf(held)
+	if declared.enabled != has.enabled || !slices.Equal(declared.delegates, has.delegates) {
+		differs("delegation", declared.names(ctx, in), has.names(ctx, in), !has.enabled)
 	}
 	return begun
 }
@@ -216,33 +216,33 @@ func within(some, all []schema.HexID) bool {
 	return !slices.ContainsFunc(some, func(id schema.HexID) bool { return !slices.Contains(all, id) })
 }
 
-// lending is the delegation setting of a principal: whether
+// delegationSetting is the delegation setting of a principal: whether
 // others may act with its rights, and which.
-type lending struct {
-	on bool
-	to []schema.HexID // sorted; empty means any principal
+type delegationSetting struct {
+	enabled   bool
+	delegates []schema.HexID // sorted; empty means any principal
 }
 
-func (d *declaredPrincipal) lends() lending {
-	return lending{on: d.anybody || len(d.delegates) > 0, to: d.delegates}
+func (d *declaredPrincipal) delegation() delegationSetting {
+	return delegationSetting{enabled: d.anybody || len(d.delegates) > 0, delegates: d.delegates}
 }
 
-// lends returns the delegation setting of a principal. Delegates without the flag have no effect.
-func lends(p schema.Principal) lending {
+// delegationOf returns the delegation setting of a principal. Delegates without the flag have no effect.
+func delegationOf(p schema.Principal) delegationSetting {
 	if !p.Delegation {
-		return lending{}
+		return delegationSetting{}
 	}
-	return lending{on: true, to: asSet(p.Delegates)}
+	return delegationSetting{enabled: true, delegates: asSet(p.Delegates)}
 }
 
-func (l lending) names(ctx context.Context, in reconcile.Input) string {
+func (l delegationSetting) names(ctx context.Context, in reconcile.Input) string {
 	switch {
-	case !l.on:
+	case !l.enabled:
 		return "none"
-	case len(l.to) == 0:
+	case len(l.delegates) == 0:
 		return "anybody"
 	default:
-		return principalNames(ctx, in, l.to)
+		return principalNames(ctx, in, l.delegates)
 	}
 }
 
@@ -359,7 +359,7 @@ func (w *accessWriter) setGroups(ctx context.Context) error {
 // setDelegation adds delegates before it removes others: without a delegate the flag
 // would mean any principal, and the key server clears the flag with the last one.
 func (w *accessWriter) setDelegation(ctx context.Context) error {
-	on := w.want.lends().on
+	on := w.want.delegation().enabled
 	if !on && w.held.Delegation {
 		if err := w.delegation(ctx, false); err != nil {
 			return err

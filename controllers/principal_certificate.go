@@ -41,7 +41,7 @@ type enrolledLeaves struct {
 // leaves caches the certificates that a principal can log in with. The key
 // is the id of the principal followed by its name. The change feed reports
 // only the principal, so a changed certificate is found at the resync.
-var leaves = connection.Answers[enrolledLeaves]{
+var leaves = connection.Lookup[enrolledLeaves]{
 	Feed: principals.Feed, Name: "certificates of a principal",
 	Read: func(ctx context.Context, c *connection.Connection, key string) (enrolledLeaves, error) {
 		const id = 16

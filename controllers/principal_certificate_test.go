@@ -165,7 +165,7 @@ func TestRenewalLeavesTheOldOne(t *testing.T) {
 
 	in.Now = renewalOf(first)
 	want, seen = look()
-	if len(seen.Drift) != 1 || seen.Drift[0].Field != "certificate" || !seen.Renewed || len(seen.Hindrances) > 0 {
+	if len(seen.Drift) != 1 || seen.Drift[0].Field != "certificate" || !seen.Renewed || len(seen.Blockers) > 0 {
 		t.Fatalf("when it is due: %+v", seen)
 	}
 	if _, err := a.Update(t.Context(), c, want, seen); err != nil {

@@ -13,7 +13,7 @@ import (
 )
 
 // principals caches principals by type and name. There may be too many of them to list.
-var principals = connection.Answers[schema.Principal]{
+var principals = connection.Lookup[schema.Principal]{
 	Feed: "principal", Name: "principal by name",
 	Read: func(ctx context.Context, c *connection.Connection, key string) (schema.Principal, error) {
 		kind, name, _ := strings.Cut(key, "/")
@@ -23,10 +23,10 @@ var principals = connection.Answers[schema.Principal]{
 }
 
 // principalsByID caches principals by id.
-var principalsByID = connection.Answers[schema.Principal]{
+var principalsByID = connection.Lookup[schema.Principal]{
 	Feed: principals.Feed, Name: "principal by id",
 	Read: func(ctx context.Context, c *connection.Connection, key string) (schema.Principal, error) {
-		id, err := spelt(schema.ParseHexID, key)
+		id, err := parseID(schema.ParseHexID, key)
 		if err != nil {
 			return schema.Principal{}, err
 		}
@@ -36,7 +36,7 @@ var principalsByID = connection.Answers[schema.Principal]{
 }
 
 // administrator caches the principal that the manager changes principals and keys as.
-var administrator = connection.Answers[schema.SessionPrincipal]{
+var administrator = connection.Lookup[schema.SessionPrincipal]{
 	Name: "own identity as administrator", // for as long as the connection is the same
 	Read: func(ctx context.Context, c *connection.Connection, _ string) (schema.SessionPrincipal, error) {
 		s, err := c.Admin.GetCurrentSession(ctx)
@@ -45,9 +45,9 @@ var administrator = connection.Answers[schema.SessionPrincipal]{
 	ID: func(schema.SessionPrincipal) string { return "" },
 }
 
-// selves returns the ids of the principals that the manager logs in as.
-func selves(ctx context.Context, c *connection.Connection) ([]schema.HexID, error) {
-	who := []*connection.Answers[schema.SessionPrincipal]{&administrator}
+// ownPrincipals returns the ids of the principals that the manager logs in as.
+func ownPrincipals(ctx context.Context, c *connection.Connection) ([]schema.HexID, error) {
+	who := []*connection.Lookup[schema.SessionPrincipal]{&administrator}
 	if c.Officer != c.Admin {
 		who = append(who, &identity)
 	}

@@ -19,8 +19,8 @@ type tokenIdentity struct {
 
 func (i tokenIdentity) String() string { return fmt.Sprintf("%q of issuer %q", i.subject, i.issuer) }
 
-// subjectSaid returns the subject of the service account's tokens.
-func subjectSaid(obj *v1alpha1.Principal) string {
+// declaredSubject returns the subject of the service account's tokens.
+func declaredSubject(obj *v1alpha1.Principal) string {
 	account := obj.Spec.ServiceAccount
 	namespace := obj.Namespace
 	if account.Namespace != nil {
@@ -32,11 +32,11 @@ func subjectSaid(obj *v1alpha1.Principal) string {
 // identityDeclared returns the identity in tokens of the service account.
 func identityDeclared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal) (*tokenIdentity, error) {
 	account := obj.Spec.ServiceAccount
-	if n := len(nameSaid(obj)); n > maxPrincipalName {
+	if n := len(declaredName(obj)); n > maxPrincipalName {
 		return nil, connection.NewProblem(v1alpha1.ReasonInvalidSpec,
-			"the principal name %q has %d characters, but the limit is %d; delete this object and create it again with a shorter spec.principalName", nameSaid(obj), n, maxPrincipalName)
+			"the principal name %q has %d characters, but the limit is %d; delete this object and create it again with a shorter spec.principalName", declaredName(obj), n, maxPrincipalName)
 	}
-	is := &tokenIdentity{subject: subjectSaid(obj), issuer: deref(account.Issuer), audiences: slices.Sorted(slices.Values(account.Audiences))}
+	is := &tokenIdentity{subject: declaredSubject(obj), issuer: deref(account.Issuer), audiences: slices.Sorted(slices.Values(account.Audiences))}
 	var err error
 	if account.Issuer == nil {
 		is.issuer, err = in.Issuer.URL(ctx)
@@ -49,7 +49,7 @@ func identityDeclared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Pri
 func differsAsWhole(want *declaredPrincipal, held schema.Principal, seen *reconcile.External) bool {
 	fixed := func(field, declared, observed, why string) {
 		seen.Drift = append(seen.Drift, v1alpha1.FieldDrift{Field: field, Declared: declared, Observed: observed})
-		seen.Hindrances = append(seen.Hindrances, reconcile.Fixed(why))
+		seen.Blockers = append(seen.Blockers, reconcile.Fixed(why))
 	}
 	if held.Name != want.name {
 		fixed("certificate", want.name, held.Name, fmt.Sprintf(

@@ -95,15 +95,15 @@ func (principalTrustAdapter) Claims(obj *v1alpha1.PrincipalTrust, want *declared
 	return []string{pairKey(id, schema.SystemID(*obj.Status.SystemID))} //nolint:gosec // the schema limits it
 }
 
-// Reach implements reconcile.Adapter: the name of a
+// Scope implements reconcile.Adapter: the name of a
 // PrincipalTrust is its principal, as the object names it.
-func (principalTrustAdapter) Reach(_ context.Context, _ reconcile.Input, obj *v1alpha1.PrincipalTrust, _ *declaredTrust) (grants.Reach, error) {
+func (principalTrustAdapter) Scope(_ context.Context, _ reconcile.Input, obj *v1alpha1.PrincipalTrust, _ *declaredTrust) (grants.Scope, error) {
 	ref := obj.Spec.Principal
 	name := fmt.Sprintf("%s/%s", deref(ref.Type), deref(ref.Name))
 	if ref.ID != nil {
 		name = "id/" + strings.ToLower(*ref.ID)
 	}
-	return grants.Reach{Names: []grants.Name{{name}}}, nil
+	return grants.Scope{Names: []grants.Name{{name}}}, nil
 }
 
 // Needs implements reconcile.Consumer.
@@ -176,7 +176,7 @@ func (principalTrustAdapter) Observe(ctx context.Context, in reconcile.Input, ob
 	}
 	if !ok {
 		if want != nil && !in.Deleting {
-			seen.Hindrances, err = unregistered(ctx, in, want.system)
+			seen.Blockers, err = unregistered(ctx, in, want.system)
 		}
 		return seen, err
 	}
@@ -190,12 +190,12 @@ func (principalTrustAdapter) Observe(ctx context.Context, in reconcile.Input, ob
 }
 
 // unregistered returns a hindrance if the peer is not registered.
-func unregistered(ctx context.Context, in reconcile.Input, system schema.SystemID) ([]reconcile.Hindrance, error) {
+func unregistered(ctx context.Context, in reconcile.Input, system schema.SystemID) ([]reconcile.Blocker, error) {
 	_, ok, err := trustedServers.Of(in.Conn).Find(ctx, in.NotBefore, systemKey(system))
 	if err != nil || ok {
 		return nil, err
 	}
-	return []reconcile.Hindrance{reconcile.Dependency(reconcile.Absent,
+	return []reconcile.Blocker{reconcile.Dependency(reconcile.Absent,
 		fmt.Sprintf("KeyServer %q has no peer with the system id %d; declare it as a TrustedServer", in.Conn.Name, system))}, nil
 }
 
@@ -209,7 +209,7 @@ func (principalTrustAdapter) Create(ctx context.Context, c *connection.Connectio
 
 // Update implements reconcile.Adapter.
 func (principalTrustAdapter) Update(ctx context.Context, c *connection.Connection, want declaredTrust, seen reconcile.External) (reconcile.Outcome, error) {
-	id, err := spelt(schema.ParseHexID, seen.ID)
+	id, err := parseID(schema.ParseHexID, seen.ID)
 	if err != nil {
 		return reconcile.Outcome{}, err
 	}
@@ -227,7 +227,7 @@ func trustSaved(c *connection.Connection, saved schema.PrincipalTrustSaved, err 
 
 // Delete implements reconcile.Adapter.
 func (principalTrustAdapter) Delete(ctx context.Context, c *connection.Connection, _ *v1alpha1.PrincipalTrust, id string) (reconcile.Outcome, error) {
-	trust, err := spelt(schema.ParseHexID, id)
+	trust, err := parseID(schema.ParseHexID, id)
 	if err != nil {
 		return reconcile.Outcome{}, err
 	}

@@ -251,7 +251,7 @@ func observeRevocation(ctx context.Context, in reconcile.Input, want *declaredRe
 		return noted, nil, err
 	}
 	if !ok {
-		return noted, nil, &connection.Problem{Reason: v1alpha1.ReasonProgressing, Again: time.Second, Message: "the key server trusts the CA, but does not list it with a revocation policy yet; the manager tries again"}
+		return noted, nil, &connection.Problem{Reason: v1alpha1.ReasonProgressing, RequeueAfter: time.Second, Message: "the key server trusts the CA, but does not list it with a revocation policy yet; the manager tries again"}
 	}
 	noted.issuer = issuer
 	drift := want.policyDrift("", issuer)
@@ -420,8 +420,8 @@ func (trustedCAAdapter) Follows(obj *v1alpha1.TrustedCA) []reconcile.Followed {
 	return ids
 }
 
-// Begun implements reconcile.Stepwise: a CA is trusted first; its policy and its list follow.
-func (trustedCAAdapter) Begun(seen reconcile.External) bool {
-	noted, is := seen.Noted.(revocationNotes)
+// PartlyCreated implements reconcile.Stepwise: a CA is trusted first; its policy and its list follow.
+func (trustedCAAdapter) PartlyCreated(seen reconcile.External) bool {
+	noted, is := seen.AdapterData.(revocationNotes)
 	return is && noted.issuer.Mode == string(v1alpha1.RevocationOff) && noted.issuer.MaxAgeSeconds == 0 && noted.issuer.CRL == nil && len(noted.superseded) == 0
 }

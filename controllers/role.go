@@ -80,11 +80,11 @@ func (roleAdapter) Claims(obj *v1alpha1.Role, _ *declaredRole) []string {
 	return claims
 }
 
-// Reach implements reconcile.Adapter: it returns the names and duties that a grant must cover.
+// Scope implements reconcile.Adapter: it returns the names and duties that a grant must cover.
 // Observe finds the present name of the role. An operation that the key server does not know
 // has no duty.
-func (roleAdapter) Reach(ctx context.Context, in reconcile.Input, obj *v1alpha1.Role, _ *declaredRole) (grants.Reach, error) {
-	var reach grants.Reach
+func (roleAdapter) Scope(ctx context.Context, in reconcile.Input, obj *v1alpha1.Role, _ *declaredRole) (grants.Scope, error) {
+	var reach grants.Scope
 	if obj.Spec.RoleName != nil {
 		reach.Names = []grants.Name{{*obj.Spec.RoleName}}
 	}
@@ -164,7 +164,7 @@ func (roleAdapter) Observe(ctx context.Context, in reconcile.Input, obj *v1alpha
 	if want != nil && !in.Deleting {
 		if want.id != "" {
 			keys = []string{want.id}
-			seen.Hindrances = append(seen.Hindrances, reconcile.Uncreatable(
+			seen.Blockers = append(seen.Blockers, reconcile.Uncreatable(
 				"spec.roleId: no role has the id "+want.id+"; spec.roleId must name an existing role: delete this object; to create a role, declare one with spec.roleName and without spec.roleId"))
 		} else {
 			keys = append(keys, byName(want.name))
@@ -179,7 +179,7 @@ func (roleAdapter) Observe(ctx context.Context, in reconcile.Input, obj *v1alpha
 	seen.Exists, seen.ID, seen.Names = true, role.ID.String(), []grants.Name{{role.Name}}
 	seen.What = fmt.Sprintf("role %q (id %s)", role.Name, seen.ID)
 	if role.BuiltIn != nil && *role.BuiltIn {
-		seen.Hindrances = append(seen.Hindrances, reconcile.BuiltIn(seen.What))
+		seen.Blockers = append(seen.Blockers, reconcile.BuiltIn(seen.What))
 	}
 	if want == nil {
 		return seen, nil
@@ -191,14 +191,14 @@ func (roleAdapter) Observe(ctx context.Context, in reconcile.Input, obj *v1alpha
 			return seen, err
 		}
 		if taken {
-			seen.Hindrances = append(seen.Hindrances, reconcile.Fixed(fmt.Sprintf(
+			seen.Blockers = append(seen.Blockers, reconcile.Fixed(fmt.Sprintf(
 				"spec.roleName: role %q (id %s) already has this name; rename or delete that role, or declare another name", holder.Name, holder.ID)))
 		}
 	}
 	if have := asSet(role.Operations); !slices.Equal(have, want.operations) {
 		catalogue := operations.Of(in.Conn)
 		seen.Drift = append(seen.Drift, v1alpha1.FieldDrift{
-			Field: "operations", Declared: spelled(ctx, catalogue, want.operations), Observed: spelled(ctx, catalogue, have),
+			Field: "operations", Declared: operationList(ctx, catalogue, want.operations), Observed: operationList(ctx, catalogue, have),
 		})
 	}
 	seen.Evidence = fmt.Sprintf("role %s lists exactly the declared %s", seen.ID, plural(len(want.operations), "operation"))
@@ -213,7 +213,7 @@ func (roleAdapter) Create(ctx context.Context, c *connection.Connection, want de
 
 // Update implements reconcile.Adapter. It sends only the differences.
 func (roleAdapter) Update(ctx context.Context, c *connection.Connection, want declaredRole, seen reconcile.External) (reconcile.Outcome, error) {
-	id, err := spelt(schema.ParseHexID, seen.ID)
+	id, err := parseID(schema.ParseHexID, seen.ID)
 	if err != nil {
 		return reconcile.Outcome{}, err
 	}
@@ -243,7 +243,7 @@ func roleSaved(c *connection.Connection, saved schema.RoleSaved, err error) (rec
 
 // Delete implements reconcile.Adapter.
 func (roleAdapter) Delete(ctx context.Context, c *connection.Connection, _ *v1alpha1.Role, id string) (reconcile.Outcome, error) {
-	role, err := spelt(schema.ParseHexID, id)
+	role, err := parseID(schema.ParseHexID, id)
 	if err != nil {
 		return reconcile.Outcome{}, err
 	}
@@ -283,8 +283,8 @@ func asSet(ids []schema.HexID) []schema.HexID {
 	return slices.Compact(out)
 }
 
-// spelled lists operations by name. If the name is unknown or cannot be read, it lists the id.
-func spelled(ctx context.Context, catalogue *connection.Listing[schema.Operation], ids []schema.HexID) string {
+// operationList lists operations by name. If the name is unknown or cannot be read, it lists the id.
+func operationList(ctx context.Context, catalogue *connection.Listing[schema.Operation], ids []schema.HexID) string {
 	out := make([]string, len(ids))
 	for i, id := range ids {
 		out[i] = id.String()

@@ -108,7 +108,7 @@ func newKeyServerReconciler(s *reconcile.Registry) *keyServerReconciler {
 func controlKeyServers(mgr ctrl.Manager, s *reconcile.Registry, tokenFiles map[string]string) error {
 	r := newKeyServerReconciler(s)
 	r.tokenFiles = tokenFiles
-	s.Connections.Listen(r.hear)
+	s.Connections.Listen(r.handleNotice)
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named("keyserver").
 		For(&v1alpha1.KeyServer{}, builder.WithPredicates(status.Concerns(r.population))).

@@ -15,17 +15,17 @@ import (
 )
 
 const (
-	// trailEvery is the interval of reading what a key server has seen as a witness.
-	trailEvery = time.Minute
+	// witnessInterval is the interval of reading what a key server has seen as a witness.
+	witnessInterval = time.Minute
 	// checkpointEvery is the minimum interval of writing the newest checkpoint.
 	checkpointEvery = time.Hour
-	// maxLiars limits the number of logs in a message.
-	maxLiars = 8
+	// maxConflicts limits the number of logs in a message.
+	maxConflicts = 8
 )
 
-// recordTrail reports what the key server has seen of the audit logs of others.
+// recordWitness reports what the key server has seen of the audit logs of others.
 // It also records the key and a checkpoint that verify its own audit log.
-func (r *keyServerReconciler) recordTrail(ctx context.Context, ks *v1alpha1.KeyServer, conn *connection.Connection) error {
+func (r *keyServerReconciler) recordWitness(ctx context.Context, ks *v1alpha1.KeyServer, conn *connection.Connection) error {
 	consistent, say, err := consistency(ctx, conn)
 	if err != nil {
 		return err
@@ -70,7 +70,7 @@ func consistency(ctx context.Context, conn *connection.Connection) (metav1.Condi
 	var liars []string
 	for _, l := range w.Logs {
 		if l.Conflict != "" {
-			liars = append(liars, liar(l))
+			liars = append(liars, describeConflict(l))
 		}
 	}
 	if len(liars) == 0 {
@@ -81,15 +81,15 @@ func consistency(ctx context.Context, conn *connection.Connection) (metav1.Condi
 		return metav1.ConditionTrue, status.Conclusion{Reason: v1alpha1.ReasonVerified, Message: message}, nil
 	}
 	more := ""
-	if n := len(liars) - maxLiars; n > 0 {
+	if n := len(liars) - maxConflicts; n > 0 {
 		more = fmt.Sprintf(", and %d more", n)
 	}
 	return metav1.ConditionFalse, status.Conclusion{
-		Reason: v1alpha1.ReasonConflict, Message: strings.Join(liars[:min(len(liars), maxLiars)], ", ") + more,
+		Reason: v1alpha1.ReasonConflict, Message: strings.Join(liars[:min(len(liars), maxConflicts)], ", ") + more,
 	}, nil
 }
 
-func liar(l schema.WitnessedLog) string {
+func describeConflict(l schema.WitnessedLog) string {
 	who := "the audit log " + l.Origin
 	if l.SystemID != nil {
 		who = fmt.Sprintf("the audit log %s of peer %d", l.Origin, *l.SystemID)

@@ -90,15 +90,15 @@ func (trustedCAAdapter) Claims(obj *v1alpha1.TrustedCA, want *declaredCA) []stri
 	return nil
 }
 
-// Reach implements reconcile.Adapter. The creator of a certificate chooses
+// Scope implements reconcile.Adapter. The creator of a certificate chooses
 // its subject, so a grant may also name the certificate by its fingerprint.
-func (trustedCAAdapter) Reach(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedCA, want *declaredCA) (grants.Reach, error) {
+func (trustedCAAdapter) Scope(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedCA, want *declaredCA) (grants.Scope, error) {
 	published, err := publishedNames(ctx, in, obj)
 	if err != nil {
-		return grants.Reach{}, err
+		return grants.Scope{}, err
 	}
-	named := func(subject, fingerprint string) (grants.Reach, error) {
-		return grants.Reach{Names: append([]grants.Name{{subject, "sha256:" + fingerprint}}, published...)}, nil
+	named := func(subject, fingerprint string) (grants.Scope, error) {
+		return grants.Scope{Names: append([]grants.Name{{subject, "sha256:" + fingerprint}}, published...)}, nil
 	}
 	s := obj.Status
 	switch {
@@ -113,7 +113,7 @@ func (trustedCAAdapter) Reach(ctx context.Context, in reconcile.Input, obj *v1al
 	case s.Fingerprint != "" && in.Conn != nil:
 		return named(s.Subject, s.Fingerprint)
 	}
-	return grants.Reach{Names: published}, nil
+	return grants.Scope{Names: published}, nil
 }
 
 // Provides implements reconcile.Provider: others need a CA by its subject
@@ -224,7 +224,7 @@ func (trustedCAAdapter) Observe(ctx context.Context, in reconcile.Input, obj *v1
 		return seen, err
 	}
 	seen.Renewed = seen.Renewed || noted.list // a new list in the ConfigMap is not an outside change
-	seen.Noted, seen.Drift = noted, drift
+	seen.AdapterData, seen.Drift = noted, drift
 	seen.Evidence += "; " + noted.evidence()
 	return seen, nil
 }
@@ -252,7 +252,7 @@ func (trustedCAAdapter) Create(ctx context.Context, c *connection.Connection, wa
 	if r := want.revocation; r != nil {
 		var noted revocationNotes
 		noted, out.Unfinished = r.begin(ctx, c)
-		out.Noted = noted
+		out.AdapterData = noted
 		out.Evidence += "; " + noted.evidence()
 	}
 	return out, nil
@@ -261,17 +261,17 @@ func (trustedCAAdapter) Create(ctx context.Context, c *connection.Connection, wa
 // Update implements reconcile.Adapter. It corrects the
 // declared revocation, the only part that can drift.
 func (trustedCAAdapter) Update(ctx context.Context, c *connection.Connection, want declaredCA, seen reconcile.External) (reconcile.Outcome, error) {
-	todo, is := seen.Noted.(revocationNotes)
+	todo, is := seen.AdapterData.(revocationNotes)
 	if !is || want.revocation == nil {
 		return reconcile.Outcome{}, errors.New("a certificate cannot be updated")
 	}
 	done, err := want.revocation.enforce(ctx, c, todo)
-	return reconcile.Outcome{ID: seen.ID, Evidence: "the second read shows " + done.evidence(), Noted: done}, err
+	return reconcile.Outcome{ID: seen.ID, Evidence: "the second read shows " + done.evidence(), AdapterData: done}, err
 }
 
 // Delete implements reconcile.Adapter.
 func (trustedCAAdapter) Delete(ctx context.Context, c *connection.Connection, _ *v1alpha1.TrustedCA, id string) (reconcile.Outcome, error) {
-	certificate, err := spelt(schema.ParseBase64ID, id)
+	certificate, err := parseID(schema.ParseBase64ID, id)
 	if err != nil {
 		return reconcile.Outcome{}, err
 	}
@@ -299,7 +299,7 @@ func (trustedCAAdapter) Record(obj *v1alpha1.TrustedCA, want *declaredCA, seen r
 	if owner {
 		keepUntilValid(s.Superseded, from.Time, until.Time, now, overlapOf(obj))
 	}
-	if noted, is := seen.Noted.(revocationNotes); is && owner {
+	if noted, is := seen.AdapterData.(revocationNotes); is && owner {
 		s.Revocation = noted.record(now)
 	} else if want.revocation == nil || !owner {
 		s.Revocation = nil
@@ -384,8 +384,8 @@ func overlapOf(obj *v1alpha1.TrustedCA) time.Duration {
 	return defaultOverlap
 }
 
-// Struck implements reconcile.Rotator.
-func (trustedCAAdapter) Struck(obj *v1alpha1.TrustedCA, id string) {
+// RemoveSuperseded implements reconcile.Rotator.
+func (trustedCAAdapter) RemoveSuperseded(obj *v1alpha1.TrustedCA, id string) {
 	obj.Status.Superseded = slices.DeleteFunc(obj.Status.Superseded, func(s v1alpha1.SupersededCA) bool { return s.CertificateID == id })
 }
 

@@ -84,11 +84,11 @@ func (a trustedServerAdapter) Claims(obj *v1alpha1.TrustedServer, want *declared
 	}
 }
 
-// Reach implements reconcile.Adapter: a grant names a peer by its server
+// Scope implements reconcile.Adapter: a grant names a peer by its server
 // name, or by its system id, which does not follow from the name.
-func (a trustedServerAdapter) Reach(_ context.Context, in reconcile.Input, obj *v1alpha1.TrustedServer, want *declaredPeer) (grants.Reach, error) {
-	named := func(server, system string) (grants.Reach, error) {
-		return grants.Reach{Names: []grants.Name{peerName(server, system)}}, nil
+func (a trustedServerAdapter) Scope(_ context.Context, in reconcile.Input, obj *v1alpha1.TrustedServer, want *declaredPeer) (grants.Scope, error) {
+	named := func(server, system string) (grants.Scope, error) {
+		return grants.Scope{Names: []grants.Name{peerName(server, system)}}, nil
 	}
 	switch {
 	case want != nil:
@@ -100,7 +100,7 @@ func (a trustedServerAdapter) Reach(_ context.Context, in reconcile.Input, obj *
 	case obj.Status.SystemID != nil && in.Conn != nil:
 		return named(obj.Status.ServerName, a.Owned(obj))
 	}
-	return grants.Reach{}, nil
+	return grants.Scope{}, nil
 }
 
 // peerName returns the names that a grant may use for a peer.
@@ -208,10 +208,10 @@ func (a trustedServerAdapter) Observe(ctx context.Context, in reconcile.Input, o
 			return seen, err
 		}
 	}
-	seen.Noted = noted
+	seen.AdapterData = noted
 	if !ok {
 		if waits != "" {
-			seen.Hindrances = append(seen.Hindrances, reconcile.Dependency(reconcile.Absent, waits))
+			seen.Blockers = append(seen.Blockers, reconcile.Dependency(reconcile.Absent, waits))
 		}
 		return seen, nil
 	}
@@ -224,11 +224,11 @@ func (a trustedServerAdapter) Observe(ctx context.Context, in reconcile.Input, o
 		switch {
 		case len(fixed) == 0:
 		case want.follows == "":
-			seen.Hindrances = append(seen.Hindrances, reconcile.Fixed(want.unchangeable(fixed)))
+			seen.Blockers = append(seen.Blockers, reconcile.Fixed(want.unchangeable(fixed)))
 		default:
 			seen.Renewed, noted.replace = !want.recorded(obj.Status), true
 			if waits != "" { // a replacement needs the same as a registration
-				seen.Hindrances = append(seen.Hindrances, reconcile.Dependency(reconcile.Always, waits+staysRegistered))
+				seen.Blockers = append(seen.Blockers, reconcile.Dependency(reconcile.Always, waits+staysRegistered))
 			}
 		}
 	}
@@ -236,10 +236,10 @@ func (a trustedServerAdapter) Observe(ctx context.Context, in reconcile.Input, o
 		var says string
 		if says, noted.orphans, err = a.consequence(ctx, in, id); err == nil {
 			noted.leaving = true
-			seen.Hindrances = append(seen.Hindrances, reconcile.Consequence(says))
+			seen.Blockers = append(seen.Blockers, reconcile.Consequence(says))
 		}
 	}
-	seen.Noted = noted
+	seen.AdapterData = noted
 	return seen, err
 }
 
@@ -255,7 +255,7 @@ type peerNotes struct {
 }
 
 func notesOn(seen reconcile.External) peerNotes {
-	noted, _ := seen.Noted.(peerNotes)
+	noted, _ := seen.AdapterData.(peerNotes)
 	return noted
 }
 

@@ -109,9 +109,9 @@ func (d *declaredPeer) refused(err error, besides string) error {
 		return err
 	case !d.chain.complete():
 		return connection.NewProblem(v1alpha1.ReasonDependencyNotReady,
-			"the key server rejects the trust blob, which lacks the CA %q of its chain: %s%s", d.chain.issuer(), connection.Plain(err), besides)
+			"the key server rejects the trust blob, which lacks the CA %q of its chain: %s%s", d.chain.issuer(), connection.StableMessage(err), besides)
 	case d.follows != "":
-		return connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "the key server rejects the trust blob of KeyServer %q: %s%s", d.follows, connection.Plain(err), besides)
+		return connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "the key server rejects the trust blob of KeyServer %q: %s%s", d.follows, connection.StableMessage(err), besides)
 	default:
 		return err
 	}

@@ -102,7 +102,7 @@ func (a trustedCAAdapter) bundle(ctx context.Context, in reconcile.Input, obj *v
 		return "", err
 	}
 	if ca.fingerprint != obj.Status.Fingerprint {
-		return "", &connection.Problem{Reason: v1alpha1.ReasonProgressing, Again: time.Second, Message: "the declared certificate has changed; the published one stays until the new one is verified"}
+		return "", &connection.Problem{Reason: v1alpha1.ReasonProgressing, RequeueAfter: time.Second, Message: "the declared certificate has changed; the published one stays until the new one is verified"}
 	}
 	var b bytes.Buffer
 	write := func(der []byte) { _ = pem.Encode(&b, &pem.Block{Type: "CERTIFICATE", Bytes: der}) } // to memory
@@ -127,7 +127,7 @@ type trustedBody struct {
 
 // trustedBodies caches certificates by their ids. They are
 // read only during a rotation: the shared list has no bodies.
-var trustedBodies = connection.Answers[trustedBody]{
+var trustedBodies = connection.Lookup[trustedBody]{
 	Feed: trustedCAs.Name, Name: "trusted CA by id",
 	Read: func(ctx context.Context, c *connection.Connection, id string) (trustedBody, error) {
 		list, err := c.Officer.ListTrustedCAs(ctx, apischema.TrustedCAsQuery{IncludeBodies: true})

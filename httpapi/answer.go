@@ -30,7 +30,7 @@ func (x *exchange) succeed(out any) { x.write(http.StatusOK, out) }
 func (x *exchange) fail(out any, err error) {
 	x.hurryBody()
 	f := x.faultOf(err)
-	e := routes.AnswerTo(f.Code)
+	e := routes.ResponseTo(f.Code)
 	x.code = f.Code
 	x.report(f, e, err)
 	x.setFaultHeaders(f, e)
@@ -67,7 +67,7 @@ func (x *exchange) faultOf(err error) *fault.Error {
 	}
 }
 
-func errorBody(x *exchange, f *fault.Error, e routes.Answer) *schema.Error {
+func errorBody(x *exchange, f *fault.Error, e routes.FaultResponse) *schema.Error {
 	body := &schema.Error{Code: string(f.Code), Detail: f.Detail, Reauth: e.Reauth}
 	if e.Status == http.StatusServiceUnavailable {
 		body.Retryable, body.Scope = &f.Retryable, string(f.Scope)
@@ -76,7 +76,7 @@ func errorBody(x *exchange, f *fault.Error, e routes.Answer) *schema.Error {
 	return body
 }
 
-func (x *exchange) setFaultHeaders(f *fault.Error, e routes.Answer) {
+func (x *exchange) setFaultHeaders(f *fault.Error, e routes.FaultResponse) {
 	h := x.w.Header()
 	switch e.Status {
 	case http.StatusUnauthorized:
@@ -95,7 +95,7 @@ func (x *exchange) setFaultHeaders(f *fault.Error, e routes.Answer) {
 
 // challenge returns the WWW-Authenticate header. By RFC 6750 section 3 it has no error attribute
 // if the request carried no credentials. Challenges about keys follow RFC 9449 section 7.1.
-func challenge(x *exchange, f *fault.Error, e routes.Answer) string {
+func challenge(x *exchange, f *fault.Error, e routes.FaultResponse) string {
 	scheme := `Bearer realm="keyserver"`
 	switch word := proofErrors[f.Code]; {
 	case word != "":
@@ -183,7 +183,7 @@ func (x *exchange) holdUnread(n int64) {
 func (x *exchange) unspeakable(buf *bytes.Buffer, err error) int {
 	buf.Reset()
 	f := x.faultOf(err)
-	e := routes.AnswerTo(f.Code)
+	e := routes.ResponseTo(f.Code)
 	x.code = f.Code
 	x.report(f, e, err)
 	if err := json.MarshalWrite(buf, errorBody(x, f, e)); err != nil {
@@ -208,7 +208,7 @@ func (x *exchange) whose() []slog.Attr {
 
 // report logs each failure once, with the cause, which no response contains. Refusals concern
 // only the caller; the metrics count them.
-func (x *exchange) report(f *fault.Error, e routes.Answer, err error) {
+func (x *exchange) report(f *fault.Error, e routes.FaultResponse, err error) {
 	cause := errors.Unwrap(f)
 	level := slog.LevelDebug
 	switch {
@@ -267,5 +267,5 @@ func (x *exchange) panicked(p any) {
 		panic(http.ErrAbortHandler) // a partial response must not look complete
 	}
 	f := fault.New(fault.OpFailed, "the operation failed; see the log of the service for request id %s", x.call.RequestID)
-	x.write(http.StatusInternalServerError, errorBody(x, f, routes.AnswerTo(f.Code)))
+	x.write(http.StatusInternalServerError, errorBody(x, f, routes.ResponseTo(f.Code)))
 }

@@ -188,10 +188,10 @@ var unlisted = map[string]func(*exchange) (any, error){
 // ServeHTTP implements http.Handler.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.mux.ServeHTTP(w, r) }
 
-// ServeHTTP serves a request of the route. If w is an inApproval, it only stores the route and the
+// ServeHTTP serves a request of the route. If w is an storedRequest, it only stores the route and the
 // request there.
 func (b *bound) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if asked, ok := w.(*inApproval); ok {
+	if asked, ok := w.(*storedRequest); ok {
 		asked.route, asked.request = b, r
 		return
 	}

@@ -33,9 +33,9 @@ type Approvals interface {
 	Claim(ctx context.Context, by keyserver.Caller, read keyserver.Approval) (approval.Execution, error)
 }
 
-// inApproval is a request that is stored in an approval. It has the route of the request, and the function
+// storedRequest is a request that is stored in an approval. It has the route of the request, and the function
 // to call after the request was decoded.
-type inApproval struct {
+type storedRequest struct {
 	route   *bound
 	request *http.Request
 	read    func(in any) error
@@ -43,9 +43,9 @@ type inApproval struct {
 
 // Header, Write and WriteHeader implement http.ResponseWriter, so that the table of routes finds the route.
 // Nothing is ever written.
-func (*inApproval) Header() http.Header         { return http.Header{} }
-func (*inApproval) Write(b []byte) (int, error) { return len(b), nil }
-func (*inApproval) WriteHeader(int)             {}
+func (*storedRequest) Header() http.Header         { return http.Header{} }
+func (*storedRequest) Write(b []byte) (int, error) { return len(b), nil }
+func (*storedRequest) WriteHeader(int)             {}
 
 // needlessEscape finds escapes of characters that RFC 3986 (6.2.2.2) writes without one: letters, digits,
 // and - . _ ~.
@@ -67,9 +67,9 @@ func (x *exchange) inner(method, path string, body []byte) (*exchange, error) {
 	if body != nil {
 		r.Body = faultCloser{bytes.NewReader(body)}
 	}
-	found := &inApproval{}
+	found := &storedRequest{}
 	x.api.ServeHTTP(found, r)
-	if found.route == nil || !found.route.Askable() {
+	if found.route == nil || !found.route.Approvable() {
 		return nil, errPath
 	}
 	return &exchange{api: x.api, w: found, r: found.request, ctx: x.ctx, route: found.route, call: x.call, start: x.start, stored: found}, nil
@@ -166,16 +166,16 @@ func setApprovalPolicy(a *API, ctx context.Context, c call, in schema.ApprovalPo
 	p := approval.Policy(operations.Convert(in.Rules, func(r schema.ApprovalRule) approval.Rule {
 		return approval.Rule{Operation: r.Operation, Approvers: r.Approvers, Duty: keyserver.Duty(r.Duty)}
 	}))
-	saved, err := a.Approvals.SetPolicy(ctx, c.by, p, a.canAsk)
+	saved, err := a.Approvals.SetPolicy(ctx, c.by, p, a.canRequestApproval)
 	return schema.ApprovalPolicySaved{Saved: err == nil, Rules: operations.Convert(saved, ruleOf), Verdict: schema.Verdict{Detail: "the second read returned the rules that were sent"}}, err
 }
 
-// canAsk reports whether an approval can be asked for a route that needs the operation, or has the effect.
+// canRequestApproval reports whether an approval can be asked for a route that needs the operation, or has the effect.
 // Routes whose request always contains a secret do not count.
-func (a *API) canAsk(operation string) bool {
+func (a *API) canRequestApproval(operation string) bool {
 	return slices.ContainsFunc(a.routes, func(r routes.Route) bool {
 		needs := slices.ContainsFunc(r.Operations, func(op keyserver.Operation) bool { return op.Key == operation })
-		return r.Askable() && !wire.Of(r.Request).NeedsSecret() && (needs || r.Effect == operation)
+		return r.Approvable() && !wire.Of(r.Request).NeedsSecret() && (needs || r.Effect == operation)
 	})
 }
 
@@ -244,7 +244,7 @@ func approvalOf(v approval.View) schema.Approval {
 	if v.Subjects != nil {
 		out.Subjects = operations.Convert(v.Subjects, subjectOf)
 	}
-	if slices.ContainsFunc(v.Subjects, func(l approval.Likeness) bool { return l.Changed }) {
+	if slices.ContainsFunc(v.Subjects, func(l approval.SubjectState) bool { return l.Changed }) {
 		out.Detail = "an object of the request has changed, so the request can be neither approved nor executed; request approval again"
 	}
 	if v.Decision != "" {

@@ -20,8 +20,8 @@ const (
 	takeTime = 30 * time.Second
 )
 
-func makeBackup(a *API, ctx context.Context, c call, in schema.BackupRequest, to io.Writer) error {
-	return a.Operations.MakeBackup(ctx, c.by, string(in.Recipient), to)
+func createBackup(a *API, ctx context.Context, c call, in schema.BackupRequest, to io.Writer) error {
+	return a.Operations.CreateBackup(ctx, c.by, string(in.Recipient), to)
 }
 
 // download returns the handler of a route whose response is sent while it is produced.
@@ -45,7 +45,7 @@ func download[In any](work func(*API, context.Context, call, In, io.Writer) erro
 			// is incomplete.
 			f := x.faultOf(err)
 			x.code = f.Code
-			x.report(f, routes.AnswerTo(f.Code), err)
+			x.report(f, routes.ResponseTo(f.Code), err)
 			panic(http.ErrAbortHandler)
 		}
 		return to, nil

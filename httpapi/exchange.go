@@ -34,7 +34,7 @@ type exchange struct {
 	call  call
 	start time.Time
 
-	stored *inApproval // the approval that this request is stored in; otherwise nil
+	stored *storedRequest // the approval that this request is stored in; otherwise nil
 
 	from    netip.Addr // of the client
 	release func()     // of the session
@@ -57,7 +57,7 @@ type exchange struct {
 func (a *API) serve(w http.ResponseWriter, r *http.Request, route *bound) {
 	x := &exchange{api: a, w: w, r: r, route: route, start: a.Clock()}
 	x.from = a.Proxies.Client(clientaddr.OfRequest(r.RemoteAddr), r.Header["X-Forwarded-For"])
-	x.call.From = session.From{RequestID: a.requestID(r), Address: spell(x.from), Stranger: x}
+	x.call.From = session.From{RequestID: a.requestID(r), Address: addressText(x.from), Stranger: x}
 	x.call.proof, x.call.authorization = a.proof(r), r.Header["Authorization"]
 	if r.TLS != nil {
 		x.call.certificates = r.TLS.PeerCertificates
@@ -88,7 +88,7 @@ func (x *exchange) trace(ctx context.Context) context.Context {
 	if len(x.r.Header["Traceparent"]) > 0 { // a lookup by any spelling allocates memory
 		from = propagation.HeaderCarrier(x.r.Header)
 	}
-	ctx, x.span = x.api.Tracer.Arrived(ctx, x.route.span, from)
+	ctx, x.span = x.api.Tracer.StartServerSpan(ctx, x.route.span, from)
 	if x.span.Recorded() {
 		x.span.Set(tracing.Method, method(x.r.Method))
 		x.span.Set(tracing.Route, x.route.Path)
@@ -359,8 +359,8 @@ func bodyFault(err error) error {
 	}
 }
 
-// spell returns the client's address, or "" if it has none, as in tests.
-func spell(from netip.Addr) string {
+// addressText returns the client's address, or "" if it has none, as in tests.
+func addressText(from netip.Addr) string {
 	if !from.IsValid() {
 		return ""
 	}

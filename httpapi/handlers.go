@@ -14,7 +14,7 @@ var handlers = withOperations(map[string]handler{
 	"getOpenApiDocument": {reflect.TypeFor[nothing](), nil, openAPI},
 	"askApproval":        {reflect.TypeFor[schema.ApprovalRequest](), reflect.TypeFor[schema.Approval](), askApproval},
 	"executeApproval":    {reflect.TypeFor[schema.ByID](), nil, executeApproval},
-	"createBackup":       download(makeBackup),
+	"createBackup":       download(createBackup),
 
 	"computeMac":             stream[schema.MACRequest](mac),
 	"verifyMac":              stream[schema.VerifyMACRequest](verifyMAC),

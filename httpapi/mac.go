@@ -12,7 +12,7 @@ func mac(x *exchange) (schema.MACResponse, error) {
 		return schema.MACResponse{}, err
 	}
 	defer body.Close()
-	m, err := x.api.Operations.MAC(x.ctx, x.call.by, keyserver.MACRequest{Line: body.Link(), Message: body})
+	m, err := x.api.Operations.MAC(x.ctx, x.call.by, keyserver.MACRequest{Lineage: body.Link(), Message: body})
 	if err != nil {
 		return schema.MACResponse{}, err
 	}

@@ -265,15 +265,15 @@ func (f *fakePort) ChangeKeyState(ctx context.Context, _ keyserver.Caller, c key
 	return f.write(ctx, "ChangeKeyState", c, func() { f.key.Life, _ = lifecycle.Change(f.key.Life, c, epoch) }, nil)
 }
 
-func (f *fakePort) KeyLine(ctx context.Context, _ keyserver.Caller, _ keyserver.HiddenLink) (keyserver.KeyLine, error) {
-	return answer(keyserver.KeyLine{Newest: f.key, Rotation: f.key.Rotation}, f.called(ctx, "KeyLine", nil))
+func (f *fakePort) KeyLineage(ctx context.Context, _ keyserver.Caller, _ keyserver.HiddenLink) (keyserver.KeyLineage, error) {
+	return answer(keyserver.KeyLineage{Newest: f.key, Rotation: f.key.Rotation}, f.called(ctx, "KeyLineage", nil))
 }
 
 func (f *fakePort) RotateKey(ctx context.Context, _ keyserver.Caller, l keyserver.HiddenLink) (keyserver.HiddenLink, error) {
 	successor := keyserver.NewHiddenLink(1, newID)
 	return successor, f.write(ctx, "RotateKey", l, func() {
 		f.key.Link = successor
-		_, f.key.Life, _ = lifecycle.Succeed(f.key.Life, f.key.Rotation, epoch)
+		_, f.key.Life, _ = lifecycle.Rotate(f.key.Life, f.key.Rotation, epoch)
 	}, nil)
 }
 
@@ -301,7 +301,7 @@ func (f *fakePort) MAC(ctx context.Context, _ keyserver.Caller, r keyserver.MACR
 	if err := f.called(ctx, "MAC", nil); err != nil {
 		return mac, err
 	}
-	mac.UsedKey = keyserver.UsedKey{Link: r.Line, Generation: 1}
+	mac.UsedKey = keyserver.UsedKey{Link: r.Lineage, Generation: 1}
 	_, err = r.Message.WriteTo(io.Discard)
 	return mac, err
 }
@@ -315,10 +315,10 @@ func (f *fakePort) VerifyMAC(ctx context.Context, _ keyserver.Caller, r keyserve
 	return v, err
 }
 
-func (f *fakePort) MACBatch(ctx context.Context, _ keyserver.Caller, items []keyserver.MACItem) ([]keyserver.MACAnswer, error) {
-	answers := make([]keyserver.MACAnswer, len(items))
+func (f *fakePort) MACBatch(ctx context.Context, _ keyserver.Caller, items []keyserver.MACItem) ([]keyserver.MACResult, error) {
+	answers := make([]keyserver.MACResult, len(items))
 	for i, item := range items {
-		answers[i].UsedKey = keyserver.UsedKey{Link: item.Line, Generation: 1}
+		answers[i].UsedKey = keyserver.UsedKey{Link: item.Lineage, Generation: 1}
 	}
 	return answer(answers, f.called(ctx, "MACBatch", items))
 }
@@ -592,9 +592,9 @@ func (f *fakePort) SetPrincipalRoles(ctx context.Context, _ keyserver.Caller, r 
 		f.ofPrincipal(r.ID, func(p *keyserver.Principal) { p.Roles = r.Roles }), f.ofPrincipal(r.ID, func(p *keyserver.Principal) { p.Roles = nil }))
 }
 
-func (f *fakePort) DeletePrincipal(ctx context.Context, _ keyserver.Caller, d keyserver.Departure) (keyserver.DepartureDone, error) {
+func (f *fakePort) DeletePrincipal(ctx context.Context, _ keyserver.Caller, d keyserver.PrincipalDeletion) (keyserver.PrincipalDeletionResult, error) {
 	gone := drop(&f.principals, func(p keyserver.Principal) bool { return p.ID == d.ID })
-	return keyserver.DepartureDone{Sessions: 2, Entries: 3}, f.write(ctx, "DeletePrincipal", d, gone, nil)
+	return keyserver.PrincipalDeletionResult{Sessions: 2, Entries: 3}, f.write(ctx, "DeletePrincipal", d, gone, nil)
 }
 
 func (f *fakePort) GroupMembers(ctx context.Context, _ keyserver.Caller, g keyserver.GroupFilter) ([]keyserver.Principal, error) {
@@ -659,8 +659,8 @@ func (f *fakePort) RotateDataKey(ctx context.Context, _ keyserver.Caller) (keyse
 	return newID, f.write(ctx, "RotateDataKey", nil, func() { f.custody.DataKeys = list }, nil)
 }
 
-func (f *fakePort) MakeBackup(ctx context.Context, _ keyserver.Caller, recipient string, to io.Writer) error {
-	if err := f.called(ctx, "MakeBackup", recipient); err != nil {
+func (f *fakePort) CreateBackup(ctx context.Context, _ keyserver.Caller, recipient string, to io.Writer) error {
+	if err := f.called(ctx, "CreateBackup", recipient); err != nil {
 		return err
 	}
 	_, err := io.WriteString(to, "a backup")
@@ -683,9 +683,9 @@ func (f *fakePort) Explain(ctx context.Context, _ keyserver.Caller, q keyserver.
 	}, f.called(ctx, "Explain", q))
 }
 
-func (f *fakePort) WhoCan(ctx context.Context, _ keyserver.Caller, c keyserver.Crowd) (keyserver.CrowdPage, error) {
+func (f *fakePort) WhoCan(ctx context.Context, _ keyserver.Caller, c keyserver.WhoCanQuery) (keyserver.WhoCanPage, error) {
 	who := keyserver.Capable{Principal: keyserver.PrincipalRef{System: 1, ID: newID}, Name: "some text", By: []keyserver.Cause{{Kind: keyserver.ChangeRole, ID: newID, Name: "some text"}}}
-	return answer(keyserver.CrowdPage{Who: []keyserver.Capable{who}, Elsewhere: []keyserver.Capable{{Principal: keyserver.PrincipalRef{System: 2, ID: newID}}}, Next: newID}, f.called(ctx, "WhoCan", c))
+	return answer(keyserver.WhoCanPage{Principals: []keyserver.Capable{who}, Foreign: []keyserver.Capable{{Principal: keyserver.PrincipalRef{System: 2, ID: newID}}}, Next: newID}, f.called(ctx, "WhoCan", c))
 }
 
 func (f *fakePort) OwnerMarks(ctx context.Context, _ keyserver.Caller, l keyserver.OwnerFilter) ([]keyserver.OwnerMark, error) {

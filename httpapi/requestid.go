@@ -54,7 +54,7 @@ func (x *exchange) owned(ctx context.Context) (context.Context, error) {
 	case len(sent) > 1 || !keyserver.ValidOwner(sent[0]):
 		return ctx, fault.New(fault.BadRequest, "the header X-Keyserver-Owner must be one line of at most %d printable characters", keyserver.MaxOwner)
 	}
-	return keyserver.Marking(ctx, keyserver.OwnerMark{
+	return keyserver.WithOwnerMark(ctx, keyserver.OwnerMark{
 		Object: keyserver.Object{Kind: x.route.Makes}, Owner: sent[0], Since: x.start.UTC().Truncate(time.Microsecond),
 	}), nil
 }

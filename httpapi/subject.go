@@ -66,7 +66,7 @@ func ofCertificate(der []byte) []keyserver.Subject {
 	return list
 }
 
-func subjectOf(l approval.Likeness) schema.ApprovalSubject {
+func subjectOf(l approval.SubjectState) schema.ApprovalSubject {
 	out := schema.ApprovalSubject{Kind: string(l.Kind), ID: l.Key, Type: string(l.Type), People: l.People}
 	if !l.Withheld {
 		out.Changed = &l.Changed

@@ -44,7 +44,7 @@ func ask[Out any](ctx context.Context, c *Client, r route, in any) (Out, error) 
 		k.wait = poll.LongPoll()
 	}
 	if asked, ok := in.(interface{ Unlike(answer Out) string }); ok {
-		k.unlike = func(answer any) string {
+		k.mismatch = func(answer any) string {
 			got, _ := answer.(*Out) // send uses this type
 			return asked.Unlike(*got)
 		}

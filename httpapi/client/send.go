@@ -55,15 +55,15 @@ type call struct {
 	// stream returns the body of each attempt; if nil, body is sent. errSpent means that
 	// it cannot be sent again.
 	stream func(context.Context) (io.Reader, error)
-	// unlike describes why a response does not belong to this request; nil if
+	// mismatch describes why a response does not belong to this request; nil if
 	// that cannot be decided.
-	unlike func(answer any) string
-	bind   bool          // opens a session, which a proof binds to its key
-	token  string        // sent instead of the session's token, with open
-	over   *http.Client  // with open: the HTTP client of the session; nil: the client's own
-	wait   time.Duration // added to the time of an attempt
-	header *http.Header  // receives the header of the response
-	to     io.Writer     // receives the response if it is not JSON and may have any length
+	mismatch func(answer any) string
+	bind     bool          // opens a session, which a proof binds to its key
+	token    string        // sent instead of the session's token, with open
+	over     *http.Client  // with open: the HTTP client of the session; nil: the client's own
+	wait     time.Duration // added to the time of an attempt
+	header   *http.Header  // receives the header of the response
+	to       io.Writer     // receives the response if it is not JSON and may have any length
 	// forward is a request of another program, with its body and the receiver of the
 	// response. It is nil for the client's own requests.
 	forward *forwarding
@@ -323,7 +323,7 @@ func understood(resp *http.Response, b []byte, out any) bool {
 	if _, verdict := out.(interface{ Unproven() string }); verdict {
 		return true // unproven checks what is missing
 	}
-	return wire.Of(reflect.TypeOf(out).Elem()).Answers(b, out)
+	return wire.Of(reflect.TypeOf(out).Elem()).IsResponse(b, out)
 }
 
 // unproven returns an error if a success lacks the evidence that the write was verified. A
@@ -335,8 +335,8 @@ func unproven(resp *http.Response, k call, out any) error {
 		return nil
 	}
 	missing := answer.Unproven()
-	if missing == "" && k.unlike != nil {
-		missing = k.unlike(out)
+	if missing == "" && k.mismatch != nil {
+		missing = k.mismatch(out)
 	}
 	if missing != "" {
 		return &Error{Status: resp.StatusCode, Code: "NOT_VERIFIED", RequestID: requestID(resp), Detail: missing}

@@ -9,9 +9,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Askable reports whether an approval can be requested for the route. Streamed or waiting
+// Approvable reports whether an approval can be requested for the route. Streamed or waiting
 // requests cannot be stored, and no rule applies to a route without operations.
-func (r Route) Askable() bool {
+func (r Route) Approvable() bool {
 	return r.Session && len(r.Operations) > 0 && !r.Streams && !r.Waits && !r.Uncounted
 }
 
@@ -25,10 +25,10 @@ var naming = []reflect.Type{
 	reflect.TypeFor[schema.IssuerDigest](), reflect.TypeFor[schema.TrustBlob](), reflect.TypeFor[schema.DER](),
 }
 
-// unsaid returns the fields that name objects but have no kind, if an approval can be
+// fieldsWithoutKind returns the fields that name objects but have no kind, if an approval can be
 // requested for the route.
-func (r Route) unsaid() []string {
-	if !r.Askable() {
+func (r Route) fieldsWithoutKind() []string {
+	if !r.Approvable() {
 		return nil
 	}
 	kinds := []string{Unnamed, wire.Home, wire.ByRoute}

@@ -79,7 +79,7 @@ func (d *documenter) parameter(place string, f wire.Field) *openapi.Parameter {
 }
 
 func (d *documenter) inlined(place string, f wire.Field) *openapi.Parameter {
-	s := d.schemas.Field(f, wire.Asked)
+	s := d.schemas.Field(f, wire.InRequest)
 	s.Description = ""
 	return &openapi.Parameter{Name: f.Name, In: place, Required: f.Required, Description: f.Doc, Schema: s}
 }
@@ -103,7 +103,7 @@ type failure struct {
 func (r Route) failures() []failure {
 	byStatus := map[int][]fault.Code{}
 	for _, c := range r.Codes() {
-		byStatus[answers[c].Status] = append(byStatus[answers[c].Status], c)
+		byStatus[faultResponses[c].Status] = append(byStatus[faultResponses[c].Status], c)
 	}
 	var out []failure
 	for status, codes := range byStatus {
@@ -133,7 +133,7 @@ func (d *documenter) failure(r Route, f failure) *openapi.Response {
 // verdict describes the filled response, whose code says what the re-read disagreed
 // about, or the refusal to write.
 func (d *documenter) verdict(r Route, f failure, verdicts []fault.Code) *openapi.Response {
-	filled := d.schemas.Ref(r.Response, wire.Answered)
+	filled := d.schemas.Ref(r.Response, wire.InResponse)
 	for _, member := range d.schemas.Named[r.Response.Name()].Properties {
 		if member.Name == codeMember {
 			admit(member.Value, verdicts)
@@ -160,7 +160,7 @@ const codeMember = "code"
 // errorOf describes the body of a failure with one of the codes.
 func (d *documenter) errorOf(codes []fault.Code) *wire.Schema {
 	only := &wire.Schema{Properties: wire.Members[*wire.Schema]{{Name: codeMember, Value: wire.OneOf(codes...)}}}
-	return &wire.Schema{AllOf: []*wire.Schema{d.schemas.Ref(reflect.TypeFor[schema.Error](), wire.Answered), only}}
+	return &wire.Schema{AllOf: []*wire.Schema{d.schemas.Ref(reflect.TypeFor[schema.Error](), wire.InResponse), only}}
 }
 
 // judges reports whether the code comes with the filled response of the route.

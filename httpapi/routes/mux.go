@@ -38,7 +38,7 @@ func NewMux(all []Route, handler func(r Route, allow string) http.Handler) (*Mux
 		if r.BodyLimit <= 0 || r.Timeout <= 0 {
 			return nil, fmt.Errorf("routes: %s %s has no body limit or timeout", r.Method, r.Path)
 		}
-		if unsaid := r.unsaid(); len(unsaid) > 0 {
+		if unsaid := r.fieldsWithoutKind(); len(unsaid) > 0 {
 			return nil, fmt.Errorf("routes: %s %s: %s needs the tag names with the kind of its object", r.Method, r.Path, strings.Join(unsaid, ", "))
 		}
 		paths[r.Path] = append(paths[r.Path], r)

@@ -91,7 +91,7 @@ func (d *documenter) operation(r Route) *openapi.Operation {
 	}
 	if len(table.Body) > 0 {
 		o.RequestBody = &openapi.Request{Required: table.NeedsBody(), Content: openapi.Content{MediaJSON: {
-			Schema: d.schemas.Ref(bodyType(r.Request), wire.Asked), Example: jsontext.Value(table.Example()),
+			Schema: d.schemas.Ref(bodyType(r.Request), wire.InRequest), Example: jsontext.Value(table.Example()),
 		}}}
 	}
 	o.Responses = d.responses(r)
@@ -150,7 +150,7 @@ func (d *documenter) success(r Route) openapi.Content {
 	case media != MediaJSON:
 		return openapi.Content{media: {Schema: &wire.Schema{}}} // bytes have no description
 	default:
-		return content(d.schemas.Ref(r.Response, wire.Answered))
+		return content(d.schemas.Ref(r.Response, wire.InResponse))
 	}
 }
 

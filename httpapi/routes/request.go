@@ -7,11 +7,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
 )
 
-// Spell decodes a request of the route, and refuses it as the service would. It is for
+// Decode decodes a request of the route, and refuses it as the service would. It is for
 // callers that make requests from text: segment returns the value of a name in the path,
 // and query is the text after the question mark. Spell ignores the body of a streamed
 // route. The target is the encoded path and query.
-func (r Route) Spell(segment func(name string) string, query string, body []byte) (target string, in any, err error) {
+func (r Route) Decode(segment func(name string) string, query string, body []byte) (target string, in any, err error) {
 	table := wire.Of(r.Request)
 	in = reflect.New(r.Request).Interface()
 	if err := table.DecodePath(segment, in); err != nil {

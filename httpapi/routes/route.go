@@ -125,7 +125,7 @@ func (r Route) Long() bool {
 // Named reports whether a request names an object that may be missing. For any other route, 404 means that
 // the service does not have the route.
 func (r Route) Named() bool {
-	return slices.ContainsFunc(r.Faults, func(c fault.Code) bool { return answers[c].Status == http.StatusNotFound })
+	return slices.ContainsFunc(r.Faults, func(c fault.Code) bool { return faultResponses[c].Status == http.StatusNotFound })
 }
 
 // MediaType returns the media type of a successful response.

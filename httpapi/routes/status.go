@@ -6,19 +6,19 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Answer is the HTTP response to a fault.
-type Answer struct {
+// FaultResponse is the HTTP response to a fault.
+type FaultResponse struct {
 	Status int
 	Reauth bool // a new login helps
 }
 
-// answers is the only place that maps codes to statuses. A test compares it with the
+// faultResponses is the only place that maps codes to statuses. A test compares it with the
 // catalogue of codes.
 //
 // REQUEST_TIMEOUT is a 504 and not a 503: a 503 promises that nothing happened
 // and that a retry may help, while a write that ran out of time may have taken
 // effect. It is not a 408 either, which lets clients repeat the request unasked.
-var answers = map[fault.Code]Answer{
+var faultResponses = map[fault.Code]FaultResponse{
 	fault.BadRequest:          {Status: http.StatusBadRequest},
 	fault.InvalidArgument:     {Status: http.StatusBadRequest},
 	fault.SessionNotFound:     {Status: http.StatusUnauthorized, Reauth: true},
@@ -106,11 +106,11 @@ var answers = map[fault.Code]Answer{
 // the filled one, with status 409.
 var Verdicts = []fault.Code{fault.NotSaved, fault.NotRemoved, fault.NotPersisted, fault.NotVerified}
 
-// AnswerTo returns the response to a code. Its status is 0 if the code is unknown.
-func AnswerTo(c fault.Code) Answer { return answers[c] }
+// ResponseTo returns the response to a code. Its status is 0 if the code is unknown.
+func ResponseTo(c fault.Code) FaultResponse { return faultResponses[c] }
 
 // Status returns the HTTP status of a code, 0 if it is unknown.
-func Status(c fault.Code) int { return answers[c].Status }
+func Status(c fault.Code) int { return faultResponses[c].Status }
 
 // ProofFaults are the codes of every route that accepts a proof. A login needs no proof,
 // and a proof for it is not bound to a session id or a known key.

@@ -160,7 +160,7 @@ func approvalRoutes(others []Noun) []Route {
 	executed := codes(fault.NotFound, fault.ApprovalState, fault.AccessDenied)
 	for _, n := range append(others, Noun{Routes: policy}) {
 		for _, r := range n.Routes {
-			if r.Askable() {
+			if r.Approvable() {
 				executed = append(executed, r.Codes()...)
 			}
 		}

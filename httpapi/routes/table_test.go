@@ -13,7 +13,7 @@ import (
 
 // TestAnswersAreOfTheCatalogue: httpapi checks that each code of the catalogue has a status.
 func TestAnswersAreOfTheCatalogue(t *testing.T) {
-	for code := range answers {
+	for code := range faultResponses {
 		if !slices.ContainsFunc(fault.Catalogue, func(e fault.Entry) bool { return e.Code == code }) {
 			t.Errorf("%s has a status and is not in the catalogue", code)
 		}
@@ -28,12 +28,12 @@ func TestNothingIsNamedInSilence(t *testing.T) {
 			Links []schema.HiddenLink `json:"links" names:"kye"`
 		} `json:"else"`
 	}
-	unsaid := Route{Session: true, Operations: grants(keyserver.OpListRoles), Request: reflect.TypeFor[silent]()}.unsaid()
+	unsaid := Route{Session: true, Operations: grants(keyserver.OpListRoles), Request: reflect.TypeFor[silent]()}.fieldsWithoutKind()
 	if !slices.Equal(unsaid, []string{"silent.id", ".links"}) {
 		t.Errorf("of a silent route, %q", unsaid)
 	}
 	byID := Route{Session: true, Operations: grants(keyserver.OpListRoles), Request: reflect.TypeFor[schema.ByID]()}
-	if len(byID.unsaid()) != 1 {
+	if len(byID.fieldsWithoutKind()) != 1 {
 		t.Error("an id of the path need not be said")
 	}
 	enums := wire.Of(reflect.TypeFor[schema.ApprovalSubject]()).Body[0].Value.Enum

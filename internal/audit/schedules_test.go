@@ -226,13 +226,13 @@ func (d *simTrail) check(t *testing.T) {
 	}
 }
 
-// AuditSnapshot implements audit.Trail.
+// AuditSnapshot implements audit.Reader.
 func (d *simTrail) AuditSnapshot(context.Context) (audit.Snapshot, error) {
 	n := int64(len(d.rows))
 	return audit.Snapshot{LastSeq: n, MaxSeq: n, Heads: slices.DeleteFunc(slices.Clone(d.heads), func(h audit.Head) bool { return h.Position == 0 })}, nil
 }
 
-// AuditRange implements audit.Trail.
+// AuditRange implements audit.Reader.
 func (d *simTrail) AuditRange(_ context.Context, after, last int64, limit int) ([]keyserver.AuditEntry, error) {
 	return d.rows[after:min(last, after+int64(limit))], nil
 }

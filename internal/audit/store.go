@@ -42,8 +42,8 @@ type Snapshot struct {
 	Cuts    []Head // the heads of chains before that row
 }
 
-// Trail is the part of a database that Verify uses.
-type Trail interface {
+// Reader is the part of a database that Verify uses.
+type Reader interface {
 	AuditSnapshot(ctx context.Context) (Snapshot, error)
 	// AuditRange returns at most limit rows with after < seq <= last, ordered by seq.
 	AuditRange(ctx context.Context, after, last int64, limit int) ([]keyserver.AuditEntry, error)

@@ -42,7 +42,7 @@ func (r Report) Intact() bool { return r.Total == 0 }
 // The chain only proves that the rows lead to the heads. An attacker who can write the
 // entire database can recompute every hash from some row on. Only a head that was stored
 // elsewhere detects this: the log must contain each expected head.
-func Verify(ctx context.Context, trail Trail, expected ...Head) (Report, error) {
+func Verify(ctx context.Context, trail Reader, expected ...Head) (Report, error) {
 	snapshot, err := trail.AuditSnapshot(ctx)
 	if err != nil {
 		return Report{}, fmt.Errorf("read the heads of the audit chains: %w", err)

@@ -91,7 +91,7 @@ func (l *liar) operations() []string {
 	return names
 }
 
-// AuditSnapshot implements audit.Trail.
+// AuditSnapshot implements audit.Reader.
 func (l *liar) AuditSnapshot(context.Context) (audit.Snapshot, error) {
 	n := int64(len(l.rows))
 	return audit.Snapshot{LastSeq: n, MaxSeq: n, Heads: []audit.Head{l.head}}, nil
@@ -112,7 +112,7 @@ func newWriter(t *testing.T, store audit.Store, options audit.Options) *audit.Wr
 
 func named(operation string) keyserver.AuditEntry { return keyserver.AuditEntry{Operation: operation} }
 
-func intact(t *testing.T, trail audit.Trail) {
+func intact(t *testing.T, trail audit.Reader) {
 	t.Helper()
 	report, err := audit.Verify(t.Context(), trail)
 	if err != nil || !report.Intact() {

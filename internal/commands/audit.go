@@ -69,7 +69,7 @@ func newAuditVerify(args []string) *cobra.Command {
 			"GET /api/audit find every row.\n\n" +
 			"keyserverctl audit verify checks the audit log of a key server.",
 		Args: program.NoArgs,
-		RunE: program.Ran(o.run),
+		RunE: program.RunE(o.run),
 	}
 	o.bind(cmd.Flags(), "")
 	o.bindServer(cmd.Flags())
@@ -81,7 +81,7 @@ func newAuditVerify(args []string) *cobra.Command {
 
 func (o *auditOptions) run(cmd *cobra.Command) error {
 	if o.server != "" && !cmd.Flags().Changed("archive") {
-		if err := program.Without(cmd, "applies to a database, but --server reads none; leave one of them out", "data-dir", "database-url", "expect-head"); err != nil {
+		if err := program.ForbidFlags(cmd, "applies to a database, but --server reads none; leave one of them out", "data-dir", "database-url", "expect-head"); err != nil {
 			return err
 		}
 		return forward(cmd, cmd.CommandPath()+" --server", clientProgram, o.args)
@@ -106,7 +106,7 @@ func (o *auditOptions) run(cmd *cobra.Command) error {
 
 // verifyDatabase reads each row once and checks it against its chain and the tree.
 func (o *auditOptions) verifyDatabase(cmd *cobra.Command, found *auditverify.Report, expected []audit.Head) (err error) {
-	if err := program.Without(cmd, "applies only with --server; add --server or leave it out", "ca-file", "username", "password-file"); err != nil {
+	if err := program.ForbidFlags(cmd, "applies only with --server; add --server or leave it out", "ca-file", "username", "password-file"); err != nil {
 		return err
 	}
 	cfg, err := o.config()
@@ -128,7 +128,7 @@ func (o *auditOptions) verifyDatabase(cmd *cobra.Command, found *auditverify.Rep
 	if err != nil {
 		return err
 	}
-	if found.Chains, err = audit.Verify(ctx, v.Along(store), expected...); err != nil {
+	if found.Chains, err = audit.Verify(ctx, v.Tee(store), expected...); err != nil {
 		return fmt.Errorf("read the audit log: %w", err)
 	}
 	if found.Tree, err = v.End(ctx); err == nil {

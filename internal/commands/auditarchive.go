@@ -22,7 +22,7 @@ import (
 
 // verifyArchive verifies an archive. Of the other flags it requires only --key.
 func (o *auditOptions) verifyArchive(cmd *cobra.Command, options tree.Options) (err error) {
-	if err := program.Without(cmd, "applies to a database or a key server, but --archive reads neither; leave one of them out", "data-dir", "database-url", "server", "ca-file", "username", "password-file", "expect-head"); err != nil {
+	if err := program.ForbidFlags(cmd, "applies to a database or a key server, but --archive reads neither; leave one of them out", "data-dir", "database-url", "server", "ca-file", "username", "password-file", "expect-head"); err != nil {
 		return err
 	}
 	if options.Key == nil {
@@ -83,8 +83,8 @@ func newAuditShow() *cobra.Command {
 		Long: "Print rows of an audit archive, oldest first, each as a line of JSON, as GET /api/audit\n" +
 			"returns it. Nothing is verified: audit verify --archive does that.",
 		Args: program.NoArgs,
-		RunE: program.Ran(func(cmd *cobra.Command) error {
-			if err := program.Needed(cmd, "archive"); err != nil {
+		RunE: program.RunE(func(cmd *cobra.Command) error {
+			if err := program.RequireFlags(cmd, "archive"); err != nil {
 				return err
 			}
 			return o.run(cmd.Context(), cmd.OutOrStdout())

@@ -41,7 +41,7 @@ func newBackup() *cobra.Command {
 			"key-encryption key: keep that elsewhere. With --include-kek, the key-encryption key in\n" +
 			"--data-dir is written next to the backup, encrypted for the same recipient.",
 		Args: program.NoArgs,
-		RunE: program.Ran(o.run),
+		RunE: program.RunE(o.run),
 	}
 	o.BindOne(cmd.Flags())
 	cmd.Flags().StringVar(&o.TokenFile, "token-file", "", "file with a service account token for the login, instead of --password-file")
@@ -58,7 +58,7 @@ func (o *backupOptions) checked(cmd *cobra.Command) (age.Recipient, error) {
 	if o.TokenFile != "" {
 		flags = slices.Delete(flags, 1, 2)
 	}
-	if err := program.Needed(cmd, flags...); err != nil {
+	if err := program.RequireFlags(cmd, flags...); err != nil {
 		return nil, err
 	}
 	if o.databaseURL != "" { // checked even if --include-kek does not use it
@@ -88,16 +88,16 @@ func (o *backupOptions) run(cmd *cobra.Command) (err error) {
 	ctx := cmd.Context()
 	c, err := a.Client(ctx, a.Admin, "keyserver-operator-backup")
 	if err != nil {
-		return a.Explained(err)
+		return a.WithHint(err)
 	}
 	defer func() { _ = c.Logout(context.WithoutCancel(ctx)) }()
 	session, err := c.GetCurrentSession(ctx)
 	if err != nil {
-		return a.Explained(err)
+		return a.WithHint(err)
 	}
 	key, err := c.GetAuditKey(ctx)
 	if err != nil {
-		return a.Explained(err)
+		return a.WithHint(err)
 	}
 	var kek []byte
 	if o.includeKEK {
@@ -128,7 +128,7 @@ func (o *backupOptions) run(cmd *cobra.Command) (err error) {
 		if kek != nil {
 			err = errors.Join(err, place.Delete(context.WithoutCancel(ctx), backup.KeyName(name)))
 		}
-		return a.Explained(err)
+		return a.WithHint(err)
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %d bytes\n", name, size)
 	return err

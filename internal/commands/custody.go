@@ -38,7 +38,7 @@ func newCustodyRecovery() *cobra.Command {
 			"database, and may run while a server runs. Write a new file after each new data key,\n" +
 			"because older files do not contain it.",
 		Args: program.NoArgs,
-		RunE: program.Ran(func(cmd *cobra.Command) error { return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()) }),
+		RunE: program.RunE(func(cmd *cobra.Command) error { return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()) }),
 	}
 	o.bind(cmd.Flags())
 	cmd.Flags().StringVar(&o.recipient, "recipient", "", "age recipient (age1...)")
@@ -82,7 +82,7 @@ func (o *recoveryOptions) run(ctx context.Context, out, notes io.Writer) (err er
 }
 
 // write writes the recovery file, and returns the ids of the data keys in it.
-func (o *recoveryOptions) write(ctx context.Context, keeper *keyring.Keeper, store *sqlstore.Store, out io.Writer) ([]keyserver.ID, error) {
+func (o *recoveryOptions) write(ctx context.Context, keeper *keyring.Provider, store *sqlstore.Store, out io.Writer) ([]keyserver.ID, error) {
 	if o.out == program.StandardOutput {
 		return keyring.WriteRecovery(ctx, keeper, store.Setting, o.recipient, out)
 	}
@@ -112,7 +112,7 @@ func newCustodyRestore() *cobra.Command {
 			"custody recovery wrote. No server may run. A file that lacks a data key, or belongs to\n" +
 			"another database, is refused, and nothing is changed.",
 		Args: program.NoArgs,
-		RunE: program.Ran(func(cmd *cobra.Command) error { return o.run(cmd.Context(), cmd.OutOrStdout()) }),
+		RunE: program.RunE(func(cmd *cobra.Command) error { return o.run(cmd.Context(), cmd.OutOrStdout()) }),
 	}
 	o.bind(cmd.Flags(), "")
 	cmd.Flags().StringVar(&o.kek, "kek", "", "URL of the new key-encryption key")

@@ -22,7 +22,7 @@ func newDiscardJournal() *cobra.Command {
 			"is kept as audit.journal.discarded. A usable journal is not discarded: its rows are\n" +
 			"copied into the database.",
 		Args: program.NoArgs,
-		RunE: program.Ran(func(cmd *cobra.Command) error { return discardJournal(cmd.Context(), dataDir, cmd.OutOrStdout()) }),
+		RunE: program.RunE(func(cmd *cobra.Command) error { return discardJournal(cmd.Context(), dataDir, cmd.OutOrStdout()) }),
 	}
 	cmd.Flags().StringVar(&dataDir, "data-dir", "keyserver-data", "directory of the embedded database")
 	return cmd

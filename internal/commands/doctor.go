@@ -54,7 +54,7 @@ func newDoctor(args []string) *cobra.Command {
 			"It only reads. Exit code 1 means that there are findings. keyserverctl doctor checks a\n" +
 			"key server or a cluster.",
 		Args: program.NoArgs,
-		RunE: program.Ran(o.run),
+		RunE: program.RunE(o.run),
 	}
 	o.bind(cmd.Flags())
 	o.bindCluster(cmd.Flags())
@@ -63,12 +63,12 @@ func newDoctor(args []string) *cobra.Command {
 
 func (o *doctorOptions) run(cmd *cobra.Command) error {
 	if o.server == "" && !o.cluster {
-		if err := program.Without(cmd, "applies only with --server; add --server or leave it out", "ca-file", "username", "password-file"); err != nil {
+		if err := program.ForbidFlags(cmd, "applies only with --server; add --server or leave it out", "ca-file", "username", "password-file"); err != nil {
 			return err
 		}
-		return o.lookAtDatabase(cmd.Context(), cmd.OutOrStdout())
+		return o.checkDatabase(cmd.Context(), cmd.OutOrStdout())
 	}
-	if err := program.Without(cmd, "does not apply to --server and --cluster; leave one of them out", "data-dir", "database-url", "kek"); err != nil {
+	if err := program.ForbidFlags(cmd, "does not apply to --server and --cluster; leave one of them out", "data-dir", "database-url", "kek"); err != nil {
 		return err
 	}
 	form := " --server"
@@ -78,7 +78,7 @@ func (o *doctorOptions) run(cmd *cobra.Command) error {
 	return forward(cmd, cmd.CommandPath()+form, clientProgram, o.args)
 }
 
-func (o *doctorOptions) lookAtDatabase(ctx context.Context, out io.Writer) (err error) {
+func (o *doctorOptions) checkDatabase(ctx context.Context, out io.Writer) (err error) {
 	cfg, err := o.config()
 	if err != nil {
 		return err

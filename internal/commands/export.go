@@ -41,7 +41,7 @@ func newExport() *cobra.Command {
 			"without a change. This command only reads. It leaves out objects and fields that\n" +
 			"manifests cannot declare, and prints the reason on standard error.",
 		Args: program.NoArgs,
-		RunE: program.Ran(o.run),
+		RunE: program.RunE(o.run),
 	}
 	o.bind(cmd.Flags())
 	return cmd
@@ -49,7 +49,7 @@ func newExport() *cobra.Command {
 
 // check returns a usage error if the flags would produce manifests that cannot be applied.
 func (o *exportOptions) check(cmd *cobra.Command) error {
-	if err := program.Needed(cmd, "server", "password-file"); err != nil {
+	if err := program.RequireFlags(cmd, "server", "password-file"); err != nil {
 		return err
 	}
 	if err := cluster.CheckNamespace(o.namespace); err != nil {
@@ -79,13 +79,13 @@ func (o *exportOptions) run(cmd *cobra.Command) error {
 	ctx := cmd.Context()
 	admin, err := a.Client(ctx, a.Admin, "keyserver-operator-export")
 	if err != nil {
-		return a.Explained(err)
+		return a.WithHint(err)
 	}
 	defer func() { _ = admin.Logout(context.WithoutCancel(ctx)) }()
 	officer := admin
 	if a.Officer != nil {
 		if officer, err = a.Client(ctx, a.Officer, "keyserver-operator-export"); err != nil {
-			return a.Explained(err)
+			return a.WithHint(err)
 		}
 		defer func() { _ = officer.Logout(context.WithoutCancel(ctx)) }()
 	}
@@ -93,7 +93,7 @@ func (o *exportOptions) run(cmd *cobra.Command) error {
 		Admin: admin, Officer: officer, Namespace: o.namespace, KeyServer: o.keyServer, Kinds: o.kinds,
 	})
 	if err != nil {
-		return a.Explained(err)
+		return a.WithHint(err)
 	}
 	for _, left := range made.LeftOut {
 		fmt.Fprintln(cmd.ErrOrStderr(), left)

@@ -16,10 +16,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/trustfiles"
 )
 
-// handoverOptions are the flags for files that the manager and a key server in
+// trustFileOptions are the flags for files that the manager and a key server in
 // the same Pod share. A flag that serve has, too, names the same file there, so
 // that one environment variable sets both.
-type handoverOptions struct {
+type trustFileOptions struct {
 	jwksFile     string
 	issuer       string
 	jwksInterval time.Duration
@@ -31,7 +31,7 @@ type handoverOptions struct {
 // key server starts with another database, and rarely otherwise.
 const caInterval = 10 * time.Second
 
-func (o *handoverOptions) bind(f *pflag.FlagSet) {
+func (o *trustFileOptions) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.jwksFile, "oidc-jwks-file", "", "file to write with the keys that sign the cluster's service account tokens, for serve --oidc-jwks-file; default: off")
 	f.DurationVar(&o.jwksInterval, "oidc-jwks-interval", time.Minute, "how often the keys for --oidc-jwks-file are fetched")
 	f.StringVar(&o.issuer, "oidc-issuer", "", "value of serve --oidc-issuer; the log reports if the cluster has another issuer")
@@ -39,7 +39,7 @@ func (o *handoverOptions) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.caConfigMap, "ca-configmap", "", "NAMESPACE/NAME of the ConfigMap in which --ca-file is published, under the key "+trustfiles.AuthorityKey)
 }
 
-func (o *handoverOptions) validate() error {
+func (o *trustFileOptions) validate() error {
 	switch {
 	case o.jwksInterval < time.Second:
 		return program.Usagef("--oidc-jwks-interval is %s; it must be at least 1s", o.jwksInterval)
@@ -56,14 +56,14 @@ func (o *handoverOptions) validate() error {
 }
 
 // add adds the tasks that the flags select to the manager.
-func (o *handoverOptions) add(mgr ctrl.Manager, logger *slog.Logger) error {
+func (o *trustFileOptions) add(mgr ctrl.Manager, logger *slog.Logger) error {
 	if o.jwksFile != "" {
 		client, err := discovery.NewDiscoveryClientForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 		if err != nil {
 			return err
 		}
 		err = mgr.Add(trustfiles.IssuerKeys{
-			Fetch: trustfiles.FromCluster(client.RESTClient()), File: o.jwksFile, Issuer: o.issuer, Each: o.jwksInterval, Logger: logger,
+			Fetch: trustfiles.FromCluster(client.RESTClient()), File: o.jwksFile, Issuer: o.issuer, Interval: o.jwksInterval, Logger: logger,
 		})
 		if err != nil {
 			return err
@@ -79,6 +79,6 @@ func (o *handoverOptions) add(mgr ctrl.Manager, logger *slog.Logger) error {
 	namespace, name, _ := strings.Cut(o.caConfigMap, "/")
 	return mgr.Add(trustfiles.Authority{
 		ConfigMaps: client, ConfigMap: types.NamespacedName{Namespace: namespace, Name: name},
-		File: o.caFile, Each: caInterval, Logger: logger,
+		File: o.caFile, Interval: caInterval, Logger: logger,
 	})
 }

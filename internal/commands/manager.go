@@ -44,7 +44,7 @@ import (
 type managerOptions struct {
 	kubeconfig    string
 	leader        leaderOptions
-	handover      handoverOptions
+	trustFiles    trustFileOptions
 	clusterName   string
 	tokenFiles    map[string]string
 	metricsListen string
@@ -68,7 +68,7 @@ type leaderOptions struct {
 func (o *managerOptions) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file; default: the Pod's service account, or $KUBECONFIG")
 	o.leader.bind(f)
-	o.handover.bind(f)
+	o.trustFiles.bind(f)
 	f.StringToStringVar(&o.tokenFiles, "token-file", nil, "AUDIENCE=FILE of a projected token of the manager's service account, for KeyServers that name the audience; may be given several times, or with commas")
 	f.StringVar(&o.clusterName, "cluster-name", "kubernetes", "name of this cluster in the audit logs of key servers")
 	f.StringVar(&o.metricsListen, "metrics-listen", "", "address of /metrics over plain HTTP; default: off")
@@ -105,7 +105,7 @@ func newManager() *cobra.Command {
 		Short:       "Run the operator: the controllers that reconcile trust.keyserver.dev objects",
 		Args:        program.NoArgs,
 		Annotations: map[string]string{program.Serves: program.AsService},
-		RunE: program.Runs(func(cmd *cobra.Command) error {
+		RunE: program.RunService(func(cmd *cobra.Command) error {
 			if err := o.complete(cmd.ErrOrStderr()); err != nil {
 				return err
 			}
@@ -132,7 +132,7 @@ func (o *managerOptions) complete(errOut io.Writer) (err error) {
 			return program.Usagef("--token-file is %q; it must be AUDIENCE=FILE, with an absolute path", audience+"="+file)
 		}
 	}
-	for _, validate := range []func() error{o.leader.validate, o.handover.validate, func() error { return asUsage(o.tracing.Validate()) }} {
+	for _, validate := range []func() error{o.leader.validate, o.trustFiles.validate, func() error { return asUsage(o.tracing.Validate()) }} {
 		if err := validate(); err != nil {
 			return err
 		}
@@ -183,7 +183,7 @@ func (o *managerOptions) run(ctx context.Context) error {
 	if err := controllers.Setup(mgr, controllers.Options{ClusterName: o.clusterName, TokenFiles: o.tokenFiles, Tracer: tracer}); err != nil {
 		return fmt.Errorf("set up the controllers: %w", err)
 	}
-	if err := o.handover.add(mgr, o.logger); err != nil {
+	if err := o.trustFiles.add(mgr, o.logger); err != nil {
 		return err
 	}
 	o.logger.InfoContext(ctx, "started", "version", version.String(), "cluster", o.clusterName)

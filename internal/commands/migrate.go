@@ -45,7 +45,7 @@ func newMigrate() *cobra.Command {
 			"starts on the old database, which is kept. Sessions, the audit log and its tree\n" +
 			"continue. With --kek-previous, the move also replaces the key-encryption key.",
 		Args: program.NoArgs,
-		RunE: program.Ran(o.run),
+		RunE: program.RunE(o.run),
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.from, "from", "", "kind of the source database: sqlite (the embedded database in --data-dir)")
@@ -66,14 +66,14 @@ func (o *migrateOptions) run(cmd *cobra.Command) (err error) {
 		return err
 	}
 	ctx := cmd.Context()
-	keeper, err := o.keeper(ctx, "--kek", o.kek)
+	keeper, err := o.openProvider(ctx, "--kek", o.kek)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, keeper.Close()) }()
-	m := migrate.Options{From: from, To: to, Keeper: keeper, Clock: time.Now, Logger: slog.New(slog.DiscardHandler)}
+	m := migrate.Options{From: from, To: to, Provider: keeper, Clock: time.Now, Logger: slog.New(slog.DiscardHandler)}
 	if o.kekPrevious != "" {
-		if m.Previous, err = o.keeper(ctx, "--kek-previous", o.kekPrevious); err != nil {
+		if m.Previous, err = o.openProvider(ctx, "--kek-previous", o.kekPrevious); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, m.Previous.Close()) }()
@@ -91,7 +91,7 @@ func (o *migrateOptions) run(cmd *cobra.Command) (err error) {
 
 // check returns a usage error if flags are missing or a migration is not supported.
 func (o *migrateOptions) check(cmd *cobra.Command) error {
-	if err := program.Needed(cmd, "from", "to", "database-url"); err != nil {
+	if err := program.RequireFlags(cmd, "from", "to", "database-url"); err != nil {
 		return err
 	}
 	switch {
@@ -114,13 +114,13 @@ func (o *migrateOptions) databases() (from, to sqlstore.Config, err error) {
 	return sqlstore.Config{Dir: o.dataDir}, to, err
 }
 
-// keeper opens an existing key-encryption key. flag is the flag that errors name.
-func (o *migrateOptions) keeper(ctx context.Context, flag, kek string) (*keyring.Keeper, error) {
+// openProvider opens an existing key-encryption key. flag is the flag that errors name.
+func (o *migrateOptions) openProvider(ctx context.Context, flag, kek string) (*keyring.Provider, error) {
 	named := o.keyOptions
 	named.kek = kek
 	url, err := named.keyURL()
 	if err == nil {
-		var keeper *keyring.Keeper
+		var keeper *keyring.Provider
 		if keeper, err = keyring.Open(ctx, url); err == nil {
 			return keeper, nil
 		}
@@ -129,7 +129,7 @@ func (o *migrateOptions) keeper(ctx context.Context, flag, kek string) (*keyring
 }
 
 // report prints the result and the remaining steps for the user.
-func (o *migrateOptions) report(out io.Writer, from, to sqlstore.Config, done migrate.Moved) error {
+func (o *migrateOptions) report(out io.Writer, from, to sqlstore.Config, done migrate.Result) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "moved %s to %s: %d rows in %d tables, each compared with the original\n", sqlstore.PlaceOf(from), sqlstore.PlaceOf(to), done.Rows, done.Tables)
 	fmt.Fprintf(&b, "audit log intact up to row %d, of which the tree has %d; the next row records the move\n", done.Last, done.Tree)

@@ -57,7 +57,7 @@ func newPlan() *cobra.Command {
 			"nor to the cluster. Exit code 0: the key server agrees with the files; 2: it does\n" +
 			"not, or an object is blocked; 1: there is no plan, and standard error says why.",
 		Args: func(cmd *cobra.Command, args []string) error { return notUsage(program.NoArgs(cmd, args)) },
-		RunE: func(cmd *cobra.Command, args []string) error { return notUsage(program.Ran(o.run)(cmd, args)) },
+		RunE: func(cmd *cobra.Command, args []string) error { return notUsage(program.RunE(o.run)(cmd, args)) },
 	}
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
@@ -98,7 +98,7 @@ func (o *planOptions) run(cmd *cobra.Command) error {
 	}
 	report, err := plan.Make(cmd.Context(), made)
 	if err != nil {
-		return a.Explained(err)
+		return a.WithHint(err)
 	}
 	if err := print(report, cmd.OutOrStdout()); err != nil {
 		return err

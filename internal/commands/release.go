@@ -29,7 +29,7 @@ func newReleaseKeygen() *cobra.Command {
 		Short: "Create a release key; an existing file is never replaced",
 		Args:  program.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := program.Needed(cmd, "key", "pub"); err != nil {
+			if err := program.RequireFlags(cmd, "key", "pub"); err != nil {
 				return err
 			}
 			return releaseKeygen(key, pub, cmd.OutOrStdout(), cmd.ErrOrStderr())
@@ -83,7 +83,7 @@ func newReleaseSign() *cobra.Command {
 		Short: "Sign a release manifest of one or more binaries",
 		Args:  program.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := program.Needed(cmd, "key", "binary", "not-before", "not-after", "out"); err != nil {
+			if err := program.RequireFlags(cmd, "key", "binary", "not-before", "not-after", "out"); err != nil {
 				return err
 			}
 			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr())
@@ -142,7 +142,7 @@ func newReleaseVerify() *cobra.Command {
 		Short: "Check that a release manifest admits binaries now, as serve does",
 		Args:  program.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := program.Needed(cmd, "pub", "manifest", "binary"); err != nil {
+			if err := program.RequireFlags(cmd, "pub", "manifest", "binary"); err != nil {
 				return err
 			}
 			return releaseVerify(pub, manifest, binaries, time.Now(), cmd.OutOrStdout())

@@ -48,7 +48,7 @@ func newRestore() *cobra.Command {
 			"/api/audit/checkpoint), restore names missing rows; without one, they are not noticed.\n" +
 			"All sessions end. The audit log records the restore.",
 		Args: program.NoArgs,
-		RunE: program.Ran(o.run),
+		RunE: program.RunE(o.run),
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.from, "from", "", "backup: a file, or a directory or bucket (file:///DIRECTORY, s3://BUCKET, gs://BUCKET, azblob://CONTAINER) with backups")
@@ -64,7 +64,7 @@ func newRestore() *cobra.Command {
 }
 
 func (o *restoreBackupOptions) run(cmd *cobra.Command) (err error) {
-	if err := program.Needed(cmd, "from", "identity"); err != nil {
+	if err := program.RequireFlags(cmd, "from", "identity"); err != nil {
 		return err
 	}
 	switch {
@@ -91,7 +91,7 @@ func (o *restoreBackupOptions) run(cmd *cobra.Command) (err error) {
 			err = errors.New("the restore was interrupted, and nothing was restored; run it again")
 		}
 	}()
-	moment, err := o.moment(ctx)
+	moment, err := o.restorePoint(ctx)
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func (o *restoreBackupOptions) run(cmd *cobra.Command) (err error) {
 	if o.includeKEK {
 		return fmt.Errorf("--include-kek: the replica %s has no key-encryption key next to it; leave out --include-kek", moment.Name)
 	}
-	passedOver(cmd, moment.Passed)
+	passedOver(cmd, moment.Skipped)
 	options.Name = moment.Name
 	done, err := moment.Restore(ctx, identity, options)
 	if err != nil {
@@ -125,8 +125,8 @@ func passedOver(cmd *cobra.Command, names []string) {
 	}
 }
 
-// moment returns the restore point of a replica, or nil if a backup is to be restored.
-func (o *restoreBackupOptions) moment(ctx context.Context) (*backup.Moment, error) {
+// restorePoint returns the restore point of a replica, or nil if a backup is to be restored.
+func (o *restoreBackupOptions) restorePoint(ctx context.Context) (*backup.RestorePoint, error) {
 	var at time.Time
 	if o.at != "" {
 		var err error
@@ -140,7 +140,7 @@ func (o *restoreBackupOptions) moment(ctx context.Context) (*backup.Moment, erro
 	if o.name != "" && !backup.IsGeneration(o.name) {
 		return nil, nil //nolint:nilnil // --backup names a backup
 	}
-	moment, err := backup.FindMoment(ctx, o.from, o.name, at)
+	moment, err := backup.FindRestorePoint(ctx, o.from, o.name, at)
 	if err != nil {
 		return nil, fmt.Errorf("--from: %w", err)
 	}
@@ -167,7 +167,7 @@ func (o *restoreBackupOptions) backup(cmd *cobra.Command, identity string, optio
 		return fmt.Errorf("--from: %w", err)
 	}
 	defer func() { err = errors.Join(err, found.From.Close()) }()
-	passedOver(cmd, found.Passed)
+	passedOver(cmd, found.Skipped)
 	kek, err := o.besides(ctx, found, identity)
 	if err != nil {
 		return fmt.Errorf("--from: %w", err)

@@ -136,7 +136,7 @@ func newServe() *cobra.Command {
 			"KEYSERVER_DATA_DIR.",
 		Args:        program.NoArgs,
 		Annotations: map[string]string{program.Serves: program.AsService},
-		RunE: program.Runs(func(cmd *cobra.Command) error {
+		RunE: program.RunService(func(cmd *cobra.Command) error {
 			if err := o.complete(cmd.ErrOrStderr()); err != nil {
 				return err
 			}

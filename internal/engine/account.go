@@ -40,7 +40,7 @@ func (e *Engine) setPassword(ctx context.Context, tx *sqlstore.Tx, by keyserver.
 	if err := takesPassword(p, c.Principal, err); err != nil {
 		return 0, err
 	}
-	if err := e.mayBecome(ctx, tx, by, c); err != nil {
+	if err := e.checkPasswordChange(ctx, tx, by, c); err != nil {
 		return 0, err
 	}
 	if err := tx.SetPassword(ctx, c.Principal, hash); err != nil {
@@ -60,18 +60,18 @@ func takesPassword(p keyserver.Principal, id keyserver.ID, err error) error {
 	}
 }
 
-// mayBecome returns an error if the caller may not give everything that the principal
+// checkPasswordChange returns an error if the caller may not give everything that the principal
 // holds. For the caller's own account it returns an error if the password has changed
 // since the caller presented the old one.
-func (e *Engine) mayBecome(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, c keyserver.PasswordChange) error {
+func (e *Engine) checkPasswordChange(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, c keyserver.PasswordChange) error {
 	if c.Own() {
 		now, err := tx.PasswordHash(ctx, c.Principal)
-		if err == nil && !password.Same(now, c.Shown) {
+		if err == nil && !password.Same(now, c.CurrentHash) {
 			err = fault.New(fault.InvalidCredentials, "another request changed your password; log in with the new one").Audited(fault.ReasonBadCredentials)
 		}
 		return err
 	}
-	from, err := e.giver(ctx, tx, by)
+	from, err := e.grantor(ctx, tx, by)
 	if err != nil {
 		return err
 	}
@@ -81,10 +81,10 @@ func (e *Engine) mayBecome(ctx context.Context, tx *sqlstore.Tx, by keyserver.Ca
 // DeletePrincipal implements keyserver.Principals. If the new owner (heir) receives many
 // keys, it takes more than one transaction. The last transaction deletes the principal;
 // until then the heir owns keys in addition to the principal.
-func (e *Engine) DeletePrincipal(ctx context.Context, by keyserver.Caller, d keyserver.Departure) (done keyserver.DepartureDone, err error) {
+func (e *Engine) DeletePrincipal(ctx context.Context, by keyserver.Caller, d keyserver.PrincipalDeletion) (done keyserver.PrincipalDeletionResult, err error) {
 	r := gate.Request{By: by, Op: keyserver.OpDeletePrincipal, Object: d.ID.Hex()}
-	if !d.Heir.IsZero() {
-		r.Object += " to " + d.Heir.Hex()
+	if !d.NewOwner.IsZero() {
+		r.Object += " to " + d.NewOwner.Hex()
 	}
 	over := false
 	r.Tries = func(tx *sqlstore.Tx) (err error) {
@@ -102,9 +102,9 @@ func (e *Engine) DeletePrincipal(ctx context.Context, by keyserver.Caller, d key
 	return done, err
 }
 
-func (e *Engine) deletePrincipal(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, d keyserver.Departure) (done keyserver.DepartureDone, over bool, err error) {
-	var none keyserver.DepartureDone
-	from, err := e.giver(ctx, tx, by)
+func (e *Engine) deletePrincipal(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, d keyserver.PrincipalDeletion) (done keyserver.PrincipalDeletionResult, over bool, err error) {
+	var none keyserver.PrincipalDeletionResult
+	from, err := e.grantor(ctx, tx, by)
 	if err != nil {
 		return none, false, err
 	}
@@ -116,38 +116,38 @@ func (e *Engine) deletePrincipal(ctx context.Context, tx *sqlstore.Tx, by keyser
 	if err != nil {
 		return none, false, gate.NotFound(err, fault.NotFound, "no principal has the id %s", d.ID)
 	}
-	if err := deletion.RefuseToGo(caller, p); err != nil {
+	if err := deletion.RefuseDeletion(caller, p); err != nil {
 		return none, false, err
 	}
 	lost, err := holds(ctx, tx, d.ID)
 	if err != nil {
 		return none, false, err
 	}
-	if err := from.refuseToTake(lost); err != nil {
+	if err := from.refuseRevocation(lost); err != nil {
 		return none, false, err
 	}
-	left := deletion.Estate{Of: p, At: keyserver.StampOf(e.Clock()), Random: e.Random}
-	if !d.Heir.IsZero() {
-		if left.Heir, err = mayInherit(ctx, tx, caller, from, d); err != nil {
+	left := deletion.Task{Principal: p, At: keyserver.StampOf(e.Clock()), Random: e.Random}
+	if !d.NewOwner.IsZero() {
+		if left.NewOwner, err = resolveNewOwner(ctx, tx, caller, from, d); err != nil {
 			return none, false, err
 		}
 	}
-	err = e.lasting(ctx, tx, func() (err error) {
-		done, over, err = left.Settle(ctx, tx)
+	err = e.withDutyHolderCheck(ctx, tx, func() (err error) {
+		done, over, err = left.Step(ctx, tx)
 		return err
 	})
 	return done, over, err
 }
 
-// mayInherit returns the heir, or an error if the caller may not choose it. To choose who
+// resolveNewOwner returns the heir, or an error if the caller may not choose it. To choose who
 // receives a principal's keys, the caller must be permitted to act as that principal (ADR
 // 36).
-func mayInherit(ctx context.Context, tx *sqlstore.Tx, caller keyserver.Principal, from giver, d keyserver.Departure) (none keyserver.PrincipalRef, err error) {
-	heir, err := tx.Principal(ctx, d.Heir)
+func resolveNewOwner(ctx context.Context, tx *sqlstore.Tx, caller keyserver.Principal, from grantor, d keyserver.PrincipalDeletion) (none keyserver.PrincipalRef, err error) {
+	heir, err := tx.Principal(ctx, d.NewOwner)
 	if err != nil {
-		return none, gate.NotFound(err, fault.InvalidArgument, "heir: %s is not a principal of this key server", d.Heir)
+		return none, gate.NotFound(err, fault.InvalidArgument, "heir: %s is not a principal of this key server", d.NewOwner)
 	}
-	if err := deletion.RefuseHeir(caller, heir, d.ID); err != nil {
+	if err := deletion.RefuseNewOwner(caller, heir, d.ID); err != nil {
 		return none, err
 	}
 	return heir.Ref(), mayGiveAll(ctx, tx, from, d.ID)

@@ -90,7 +90,7 @@ func TestWhoDeletesAPrincipal(t *testing.T) {
 			"HeirNotHis":    {clerk, owner.Principal.ID, plain.Principal.ID, fault.Escalation, fault.ReasonEscalation},
 		} {
 			t.Run(name, func(t *testing.T) {
-				_, err := f.DeletePrincipal(ctx, c.by, keyserver.Departure{ID: c.id, Heir: c.heir})
+				_, err := f.DeletePrincipal(ctx, c.by, keyserver.PrincipalDeletion{ID: c.id, NewOwner: c.heir})
 				f.Refused(t, err, c.code, c.reason)
 				if c.id == keyserver.IDFromUint64(99) {
 					return
@@ -100,10 +100,10 @@ func TestWhoDeletesAPrincipal(t *testing.T) {
 				}
 			})
 		}
-		if _, err := f.DeletePrincipal(ctx, lent, keyserver.Departure{ID: owner.Principal.ID}); err == nil {
+		if _, err := f.DeletePrincipal(ctx, lent, keyserver.PrincipalDeletion{ID: owner.Principal.ID}); err == nil {
 			t.Error("a session that acts for an administrator deleted somebody")
 		}
-		if _, err := f.DeletePrincipal(ctx, clerk, keyserver.Departure{ID: plain.Principal.ID}); err != nil {
+		if _, err := f.DeletePrincipal(ctx, clerk, keyserver.PrincipalDeletion{ID: plain.Principal.ID}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -121,11 +121,11 @@ func TestWhoDeletesWhomWhereDutiesAreApart(t *testing.T) {
 		heir := f.Add(t, keyserver.PasswordPrincipal, "heir", nil, nil).Principal.ID
 		user := f.Add(t, keyserver.PasswordPrincipal, "user", []keyserver.ID{keyserver.RoleEncryptor}, nil)
 		link := f.Mint(t, user, nil)
-		_, err := e.DeletePrincipal(ctx, clerk, keyserver.Departure{ID: admin.Principal.ID})
+		_, err := e.DeletePrincipal(ctx, clerk, keyserver.PrincipalDeletion{ID: admin.Principal.ID})
 		f.Refused(t, err, fault.Escalation, fault.ReasonEscalation)
-		_, err = e.DeletePrincipal(ctx, admin, keyserver.Departure{ID: officer.Principal.ID, Heir: heir})
+		_, err = e.DeletePrincipal(ctx, admin, keyserver.PrincipalDeletion{ID: officer.Principal.ID, NewOwner: heir})
 		f.Refused(t, err, fault.Escalation, fault.ReasonEscalation)
-		if _, err := e.DeletePrincipal(ctx, admin, keyserver.Departure{ID: user.Principal.ID, Heir: heir}); err != nil {
+		if _, err := e.DeletePrincipal(ctx, admin, keyserver.PrincipalDeletion{ID: user.Principal.ID, NewOwner: heir}); err != nil {
 			t.Fatal(err)
 		}
 		if entry, _ := entryOf(t, f, link, keyserver.PrincipalRef{System: f.Prepared.System, ID: heir}); !entry.Rights.Has(keyserver.Owner) {
@@ -168,7 +168,7 @@ func TestAnEstate(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		done, err := f.DeletePrincipal(ctx, f.Admin, keyserver.Departure{ID: agent.Principal.ID, Heir: heir.Principal.ID})
+		done, err := f.DeletePrincipal(ctx, f.Admin, keyserver.PrincipalDeletion{ID: agent.Principal.ID, NewOwner: heir.Principal.ID})
 		if err != nil || done.Sessions != 1 || done.Entries != 5 {
 			t.Fatalf("got %+v, %v", done, err)
 		}
@@ -209,7 +209,7 @@ func TestAnEstate(t *testing.T) {
 		if list := enginetest.Must(f.Store.GroupMembers(ctx, group.Principal.ID, 9, 0))(t); len(list) != 0 {
 			t.Errorf("memberships are left: %v", list)
 		}
-		if _, err := f.DeletePrincipal(ctx, f.Admin, keyserver.Departure{ID: agent.Principal.ID}); fault.CodeOf(err) != fault.NotFound {
+		if _, err := f.DeletePrincipal(ctx, f.Admin, keyserver.PrincipalDeletion{ID: agent.Principal.ID}); fault.CodeOf(err) != fault.NotFound {
 			t.Errorf("twice: %v", err)
 		}
 	})
@@ -235,7 +235,7 @@ func TestALargeEstate(t *testing.T) {
 			t.Fatal(err)
 		}
 		started := f.Clock.Now()
-		done, err := f.DeletePrincipal(ctx, f.Admin, keyserver.Departure{ID: owner.Principal.ID, Heir: heir.Principal.ID})
+		done, err := f.DeletePrincipal(ctx, f.Admin, keyserver.PrincipalDeletion{ID: owner.Principal.ID, NewOwner: heir.Principal.ID})
 		if err != nil || done.Entries != keys {
 			t.Fatalf("got %+v, %v", done, err)
 		}

@@ -18,7 +18,7 @@ func (e *Engine) ACLTemplates(ctx context.Context, by keyserver.Caller, q keyser
 			return err
 		}
 		return e.markWritable(ctx, who, list)
-	}, remember(&who))
+	}, captureSubject(&who))
 	return list, err
 }
 
@@ -47,7 +47,7 @@ func (e *Engine) ACLTemplate(ctx context.Context, by keyserver.Caller, id keyser
 		}
 		t.Writable = e.mayWrite(who, t)
 		return nil
-	}, remember(&who))
+	}, captureSubject(&who))
 	return t, err
 }
 
@@ -172,9 +172,9 @@ func (e *Engine) mayWrite(who access.Subject, t keyserver.ACLTemplate) bool {
 	return false
 }
 
-// remember returns a check that refuses no request and stores the subject of the call for
+// captureSubject returns a check that refuses no request and stores the subject of the call for
 // the effect.
-func remember(into *access.Subject) gate.Check {
+func captureSubject(into *access.Subject) gate.Check {
 	return func(_ context.Context, who access.Subject) error {
 		*into = who
 		return nil

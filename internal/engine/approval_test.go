@@ -107,10 +107,10 @@ func TestDestroyingAKey(t *testing.T) {
 		owner := f.Add(t, keyserver.PasswordPrincipal, "owner", []keyserver.ID{keyserver.RoleEncryptor}, nil)
 		former := enginetest.Must(e.MintKey(ctx, owner, keyserver.NewKey{Algorithm: keyserver.HMACSHA384}))(t).Link
 		newest := enginetest.Must(e.RotateKey(ctx, owner, former))(t)
-		change := func(by keyserver.Caller, act keyserver.KeyAct) error {
-			return e.ChangeKeyState(ctx, by, keyserver.KeyStateChange{Link: newest, Act: act, Days: 7})
+		change := func(by keyserver.Caller, act keyserver.KeyAction) error {
+			return e.ChangeKeyState(ctx, by, keyserver.KeyStateChange{Link: newest, Action: act, Days: 7})
 		}
-		allowed := func(by keyserver.Caller, acts ...keyserver.KeyAct) {
+		allowed := func(by keyserver.Caller, acts ...keyserver.KeyAction) {
 			t.Helper()
 			for _, act := range acts {
 				if err := change(by, act); err != nil {

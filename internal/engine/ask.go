@@ -9,17 +9,17 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// asking returns the engine with a view that records the decision of the gate.
-func (e *Engine) asking(q keyserver.Question) (*Engine, *gate.View) {
-	ks, v := e.Keys.Asking(q)
+// withView returns the engine with a view that records the decision of the gate.
+func (e *Engine) withView(q keyserver.Question) (*Engine, *gate.View) {
+	ks, v := e.Keys.WithView(q)
 	return e.with(ks), v
 }
 
-// ask calls the operation itself, so that all its checks run. The gate checks no
+// explainOperation calls the operation itself, so that all its checks run. The gate checks no
 // arguments that a question does not have, such as a message.
-func (e *Engine) ask(ctx context.Context, by keyserver.Caller, op keyserver.Operation, link keyserver.HiddenLink) (err error) {
+func (e *Engine) explainOperation(ctx context.Context, by keyserver.Caller, op keyserver.Operation, link keyserver.HiddenLink) (err error) {
 	if link == "" {
-		return e.AuthorizeAndAudit(ctx, gate.Request{By: by, Op: keyserver.OperationOf(op.ID)}, e.unlinked(by, op)...)
+		return e.AuthorizeAndAudit(ctx, gate.Request{By: by, Op: keyserver.OperationOf(op.ID)}, e.keylessChecks(by, op)...)
 	}
 	choice := keyserver.KeyChoice{Key: link}
 	switch op.ID {
@@ -30,7 +30,7 @@ func (e *Engine) ask(ctx context.Context, by keyserver.Caller, op keyserver.Oper
 	case keyserver.OpHMAC.ID:
 		_, err = e.HMAC(ctx, by, keyserver.HMACRequest{Link: link})
 	case keyserver.OpMACData.ID:
-		_, err = e.MAC(ctx, by, keyserver.MACRequest{Line: link})
+		_, err = e.MAC(ctx, by, keyserver.MACRequest{Lineage: link})
 	case keyserver.OpVerifyMAC.ID:
 		_, err = e.VerifyMAC(ctx, by, keyserver.MACCheck{KeyChoice: choice})
 	case keyserver.OpEncrypt.ID:
@@ -47,15 +47,15 @@ func (e *Engine) ask(ctx context.Context, by keyserver.Caller, op keyserver.Oper
 	case keyserver.OpChangeKeyState.ID:
 		_, err = e.KeyState(ctx, by, link)
 	case keyserver.OpRotateKey.ID:
-		_, err = e.KeyLine(ctx, by, link)
+		_, err = e.KeyLineage(ctx, by, link)
 	default:
 		err = fmt.Errorf("no question is defined for the key operation %s", op.Key)
 	}
 	return err
 }
 
-// unlinked returns the additional checks of an operation that concerns no key.
-func (e *Engine) unlinked(by keyserver.Caller, op keyserver.Operation) []gate.Check {
+// keylessChecks returns the additional checks of an operation that concerns no key.
+func (e *Engine) keylessChecks(by keyserver.Caller, op keyserver.Operation) []gate.Check {
 	if op.ID == keyserver.OpDelegateLogin.ID {
 		return []gate.Check{e.unchained(by)}
 	}

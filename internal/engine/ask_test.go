@@ -59,24 +59,24 @@ func TestEveryOperationIsAsked(t *testing.T) {
 // TestQuestionsOfTheirOwn checks that an explanation calls every function with its own checks
 // at the gate (ask.go). Otherwise the explanation would not know these checks.
 func TestQuestionsOfTheirOwn(t *testing.T) {
-	called := []string{ // by Engine.ask
-		"ACL", "AuthorizeKey", "Decrypt", "DelegateLogin", "Encrypt", "ExportKey", "HMAC", "Key", "KeyLine", "KeyState", "MAC", "VerifyMAC", "amend",
+	called := []string{ // by Engine.explainOperation
+		"ACL", "AuthorizeKey", "Decrypt", "DelegateLogin", "Encrypt", "ExportKey", "HMAC", "Key", "KeyLineage", "KeyState", "MAC", "VerifyMAC", "amend",
 	}
 	alike := []string{ // have the same checks as one of these
-		"ChangeKeyState", "RotateKey", "SetKeyRotation", // KeyState, KeyLine
+		"ChangeKeyState", "RotateKey", "SetKeyRotation", // KeyState, KeyLineage
 		"forwardKey", // Key
 	}
 	others := []string{
 		"ACLTemplate", "ACLTemplates", "ListKeys", // refuse no request
 		"AddTrustedServer", "RenameACLTemplate", "changeMembers", // check arguments that a question does not have
-		"MACBatch",                  // is many calls of MAC, for lineages of this key server only
-		"OwnACL",                    // has another check than ACL
-		"ask", "Consult", "Forward", // pass their checks on
+		"MACBatch",                               // is many calls of MAC, for lineages of this key server only
+		"OwnACL",                                 // has another check than ACL
+		"explainOperation", "Consult", "Forward", // pass their checks on
 	}
 	want := slices.Concat(called, alike, others)
 	slices.Sort(want)
 	if diff := cmp.Diff(want, asksOfItsOwn(t)); diff != "" {
-		t.Errorf("have Engine.ask call what is new, and name it here (-want +got):\n%s", diff)
+		t.Errorf("have Engine.explainOperation call what is new, and name it here (-want +got):\n%s", diff)
 	}
 }
 

@@ -13,9 +13,9 @@ type Backups interface {
 	Write(ctx context.Context, recipient string, to io.Writer) error
 }
 
-// MakeBackup implements keyserver.Backups. The audit row is durable before the copy
+// CreateBackup implements keyserver.Backups. The audit row is durable before the copy
 // begins, so the copy contains it.
-func (e *Engine) MakeBackup(ctx context.Context, by keyserver.Caller, recipient string, to io.Writer) error {
+func (e *Engine) CreateBackup(ctx context.Context, by keyserver.Caller, recipient string, to io.Writer) error {
 	return e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpMakeBackup, Object: keyserver.ShortRecipient(recipient)}, func() error {
 		return e.Backups.Write(ctx, recipient, to)
 	})

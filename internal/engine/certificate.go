@@ -69,7 +69,7 @@ func (e *Engine) IssueCertificate(ctx context.Context, by keyserver.Caller, n ke
 		if err != nil {
 			return gate.Invalid("%s", err)
 		}
-		line, err := e.CAManager.Line(ctx)
+		line, err := e.CAManager.Authorities(ctx)
 		if err != nil {
 			return err
 		}
@@ -132,7 +132,7 @@ func (e *Engine) renew(ctx context.Context, old keyserver.Certificate) (keyserve
 	if err != nil {
 		return keyserver.Issued{}, err
 	}
-	line, err := e.CAManager.Line(ctx)
+	line, err := e.CAManager.Authorities(ctx)
 	if err != nil {
 		return keyserver.Issued{}, err
 	}
@@ -162,7 +162,7 @@ func (e *Engine) EnrollCertificates(ctx context.Context, by keyserver.Caller, n 
 		if err != nil {
 			return err
 		}
-		from, err := e.giver(ctx, tx, by)
+		from, err := e.grantor(ctx, tx, by)
 		if err != nil {
 			return err
 		}
@@ -198,7 +198,7 @@ func (e *Engine) parseClients(ders [][]byte) ([]*x509.Certificate, error) {
 // nothing if the certificate is already enrolled. The holder of the key of a newly
 // enrolled certificate gains everything that the principal holds, so the caller must be
 // permitted to give all of it.
-func (e *Engine) enrol(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, from giver,
+func (e *Engine) enrol(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, from grantor,
 	leaf *x509.Certificate, issuers []*x509.Certificate, roles []keyserver.ID,
 ) (keyserver.Enrolled, error) {
 	var none keyserver.Enrolled

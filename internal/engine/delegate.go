@@ -26,7 +26,7 @@ func (e *Engine) AddDelegate(ctx context.Context, by keyserver.Caller, d keyserv
 		case len(p.Delegates) >= keyserver.MaxDelegates:
 			return gate.Invalid("principal %q has %d delegates, the limit; remove one first", p.Name, len(p.Delegates))
 		}
-		if err := e.givingDelegation(ctx, tx, by, p.ID); err != nil {
+		if err := e.checkDelegationEscalation(ctx, tx, by, p.ID); err != nil {
 			return err
 		}
 		return tx.AddDelegate(ctx, p.ID, d.Delegate)

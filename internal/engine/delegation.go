@@ -15,7 +15,7 @@ import (
 // the caller may not act for. So a caller cannot find out which principals exist.
 func (e *Engine) DelegateLogin(ctx context.Context, by keyserver.Caller, delegator keyserver.ID) (p keyserver.Principal, err error) {
 	err = e.AuthorizeAndAudit(ctx, gate.Request{By: by, Op: keyserver.OpDelegateLogin, Object: delegator.Hex()}, e.unchained(by), func(ctx context.Context, _ access.Subject) error {
-		why, err := e.DelegatorUnfit(ctx, delegator, by.Principal.ID)
+		why, err := e.DelegationProblem(ctx, delegator, by.Principal.ID)
 		switch {
 		case err != nil:
 			return err

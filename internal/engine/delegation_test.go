@@ -107,7 +107,7 @@ func TestDelegationIsJudgedEachTime(t *testing.T) {
 		asks := func(code fault.Code, reason fault.Reason) {
 			t.Helper()
 			err := use(by)
-			if standing := f.Standing(ctx, by); fault.CodeOf(standing) != code {
+			if standing := f.CheckCaller(ctx, by); fault.CodeOf(standing) != code {
 				t.Errorf("the standing is %v", standing)
 			}
 			if code == "" {

@@ -82,10 +82,10 @@ func operationsOf(ctx context.Context, in roleReader, read func() (sqlstore.Hold
 	return out, nil
 }
 
-// lasting runs a write that may take a duty away from principals. It returns an error,
+// withDutyHolderCheck runs a write that may take a duty away from principals. It returns an error,
 // which undoes the write, if no enabled principal would have the duty any more: then no
 // principal could give it again, or approve requests that need it.
-func (e *Engine) lasting(ctx context.Context, tx *sqlstore.Tx, write func() error) error {
+func (e *Engine) withDutyHolderCheck(ctx context.Context, tx *sqlstore.Tx, write func() error) error {
 	if e.Deployment != keyserver.Split {
 		return write()
 	}
@@ -109,9 +109,9 @@ func (e *Engine) lasting(ctx context.Context, tx *sqlstore.Tx, write func() erro
 	return nil
 }
 
-// WarnOfDuties logs each principal that holds operations of two separated duties. Earlier
+// LogDutyConflicts logs each principal that holds operations of two separated duties. Earlier
 // versions permitted that, and administrators have to correct it.
-func WarnOfDuties(ctx context.Context, store *sqlstore.Store, logger *slog.Logger) error {
+func LogDutyConflicts(ctx context.Context, store *sqlstore.Store, logger *slog.Logger) error {
 	held, err := operationsOf(ctx, store, func() (sqlstore.Holdings, error) { return store.AllHoldings(ctx) })
 	if err != nil {
 		return err

@@ -153,7 +153,7 @@ func TestDutiesStayApart(t *testing.T) {
 		}
 
 		var log bytes.Buffer
-		if err := engine.WarnOfDuties(ctx, f.Store, slog.New(slog.NewTextHandler(&log, nil))); err != nil {
+		if err := engine.LogDutyConflicts(ctx, f.Store, slog.New(slog.NewTextHandler(&log, nil))); err != nil {
 			t.Fatal(err)
 		}
 		if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "name=all") {
@@ -189,7 +189,7 @@ func TestADutyIsNotLeftToNobody(t *testing.T) {
 			f.Refused(t, err, fault.InUse, fault.ReasonInUse)
 		}
 		id := officer.Principal.ID
-		_, err := e.DeletePrincipal(ctx, admin, keyserver.Departure{ID: id})
+		_, err := e.DeletePrincipal(ctx, admin, keyserver.PrincipalDeletion{ID: id})
 		last(err)
 		last(e.SetPrincipalRoles(ctx, admin, keyserver.PrincipalRoles{ID: id}))
 		last(e.UpdatePrincipalFlags(ctx, admin, off(officer, true)))
@@ -206,7 +206,7 @@ func TestADutyIsNotLeftToNobody(t *testing.T) {
 				t.Errorf("beside another one: %v", err)
 			}
 		}
-		if _, err := e.DeletePrincipal(ctx, admin, keyserver.Departure{ID: id}); err != nil {
+		if _, err := e.DeletePrincipal(ctx, admin, keyserver.PrincipalDeletion{ID: id}); err != nil {
 			t.Errorf("beside another one: %v", err)
 		}
 	})

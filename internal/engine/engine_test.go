@@ -399,7 +399,7 @@ func TestNothingHappensWithoutAnAuditRow(t *testing.T) {
 			},
 			"Authorize": func() error { _, err := mute.AuthorizeKey(ctx, f.Admin, keyserver.Use{Link: link}); return err },
 			"MAC": func() error {
-				_, err := mute.MAC(ctx, f.Admin, keyserver.MACRequest{Line: link, Message: text("m")})
+				_, err := mute.MAC(ctx, f.Admin, keyserver.MACRequest{Lineage: link, Message: text("m")})
 				return err
 			},
 			"VerifyMAC": func() error {
@@ -407,7 +407,7 @@ func TestNothingHappensWithoutAnAuditRow(t *testing.T) {
 				return err
 			},
 			"MACBatch": func() error {
-				_, err := mute.MACBatch(ctx, f.Admin, []keyserver.MACItem{{Line: link}})
+				_, err := mute.MACBatch(ctx, f.Admin, []keyserver.MACItem{{Lineage: link}})
 				return err
 			},
 			"Encrypt": func() error {
@@ -542,7 +542,7 @@ func TestAScopedCredentialCoversItsKeys(t *testing.T) {
 				return err
 			},
 			"MAC": func(by keyserver.Caller, l keyserver.HiddenLink) error {
-				_, err := f.MAC(ctx, by, keyserver.MACRequest{Line: l, Message: text("m")})
+				_, err := f.MAC(ctx, by, keyserver.MACRequest{Lineage: l, Message: text("m")})
 				return err
 			},
 			"VerifyMAC": func(by keyserver.Caller, l keyserver.HiddenLink) error {
@@ -550,11 +550,11 @@ func TestAScopedCredentialCoversItsKeys(t *testing.T) {
 				return err
 			},
 			"VerifyMACOfLine": func(by keyserver.Caller, l keyserver.HiddenLink) error {
-				_, err := f.VerifyMAC(ctx, by, keyserver.MACCheck{KeyChoice: keyserver.KeyChoice{Line: l}, Message: text("m"), MAC: noMAC})
+				_, err := f.VerifyMAC(ctx, by, keyserver.MACCheck{KeyChoice: keyserver.KeyChoice{Lineage: l}, Message: text("m"), MAC: noMAC})
 				return err
 			},
 			"Encrypt": func(by keyserver.Caller, l keyserver.HiddenLink) error {
-				_, err := f.Encrypt(ctx, by, keyserver.Encryption{KeyChoice: keyserver.KeyChoice{Line: sealing[l]}})
+				_, err := f.Encrypt(ctx, by, keyserver.Encryption{KeyChoice: keyserver.KeyChoice{Lineage: sealing[l]}})
 				return err
 			},
 			"Decrypt": func(by keyserver.Caller, l keyserver.HiddenLink) error {
@@ -563,7 +563,7 @@ func TestAScopedCredentialCoversItsKeys(t *testing.T) {
 				return err
 			},
 			"Disable": func(by keyserver.Caller, l keyserver.HiddenLink) error {
-				return f.ChangeKeyState(ctx, by, keyserver.KeyStateChange{Link: l, Act: keyserver.DisableKey})
+				return f.ChangeKeyState(ctx, by, keyserver.KeyStateChange{Link: l, Action: keyserver.DisableKey})
 			},
 			"Rotate":   func(by keyserver.Caller, l keyserver.HiddenLink) error { _, err := f.RotateKey(ctx, by, l); return err },
 			"ReadACL":  func(by keyserver.Caller, l keyserver.HiddenLink) error { _, err := f.ACL(ctx, by, l); return err },

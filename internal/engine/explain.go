@@ -137,8 +137,8 @@ func (e *Engine) asIf(ctx context.Context, by keyserver.Caller, id keyserver.ID)
 // explained evaluates a question at the gate, without an audit row and without counting a
 // use.
 func (e *Engine) explained(ctx context.Context, by keyserver.Caller, q keyserver.Question) (keyserver.Explanation, error) {
-	asking, v := e.asking(q)
-	if err := asking.ask(ctx, by, q.Operation, q.Link); !errors.Is(err, gate.ErrAsked) {
+	asking, v := e.withView(q)
+	if err := asking.explainOperation(ctx, by, q.Operation, q.Link); !errors.Is(err, gate.ErrExplainOnly) {
 		return keyserver.Explanation{}, fmt.Errorf("explain %s: the question did not reach the authorizer: %w", q.Operation.Key, err)
 	}
 	refusal := v.Refusal

@@ -386,7 +386,7 @@ func (w *maze) make(q keyserver.Question, s keyserver.Supposition) {
 func (w *maze) crowd() {
 	w.Helper()
 	q := w.question()
-	c := keyserver.Crowd{Operation: q.Operation, Link: q.Link, Limit: 2}
+	c := keyserver.WhoCanQuery{Operation: q.Operation, Link: q.Link, Limit: 2}
 	var listed, elsewhere, may []keyserver.ID
 	for more := true; more; {
 		page, err := w.gate.WhoCan(ctx, w.auditor, c)
@@ -397,10 +397,10 @@ func (w *maze) crowd() {
 		case err != nil:
 			w.fail("who can %s: %v", c.Operation.Key, err)
 		}
-		for _, who := range page.Who {
+		for _, who := range page.Principals {
 			listed = append(listed, who.Principal.ID)
 		}
-		for _, who := range page.Elsewhere {
+		for _, who := range page.Foreign {
 			elsewhere = append(elsewhere, who.Principal.ID)
 		}
 		c.After, more = page.Next, !page.Next.IsZero()
@@ -494,7 +494,7 @@ func TestDestroyKeyIsExplained(t *testing.T) {
 		} {
 			setPolicy(t, f, policy)
 			is := enginetest.Must(f.Explain(ctx, auditor, keyserver.Question{Operation: op, Link: link, Principal: &owner.Principal.ID}))(t)
-			err := f.ChangeKeyState(ctx, owner, keyserver.KeyStateChange{Link: link, Act: keyserver.DestroyKey, Days: 7})
+			err := f.ChangeKeyState(ctx, owner, keyserver.KeyStateChange{Link: link, Action: keyserver.DestroyKey, Days: 7})
 			if fmt.Sprint(is.Refusal) != fmt.Sprint(err) {
 				t.Errorf("under %s it is explained as %v, and the gate says %v", policy, is.Refusal, err)
 			}

@@ -107,7 +107,7 @@ func (e *Engine) closeEntries(ctx context.Context, by keyserver.Caller, p keyser
 		return err
 	}
 	r := gate.Request{By: by, Op: keyserver.Operation{Key: keyserver.AuditClosedEntries}, Object: p.String()}
-	return e.Unasked(ctx, r, func() error {
+	return e.PerformUnrequested(ctx, r, func() error {
 		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 			_, err := tx.CloseACLEntries(ctx, p, now)
 			return err

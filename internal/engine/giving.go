@@ -13,21 +13,21 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// giver is a principal that is about to give operations to another one.
-type giver struct {
+// grantor is a principal that is about to give operations to another one.
+type grantor struct {
 	deployment keyserver.Deployment
 	roles      []keyserver.ID // its own and those of its enabled groups
 	operations []keyserver.ID // granted by these roles
-	// mustAsk is the rule that forbids it to give a duty without an approval, or nil if
+	// requiredApproval is the rule that forbids it to give a duty without an approval, or nil if
 	// there is none.
-	mustAsk *approval.Rule
+	requiredApproval *approval.Rule
 }
 
 // withholds returns the first of the given operations, by id, that the giver may not give.
 // It has no side effects. Rules (contract 4.9): the giver may give the operations that it
 // holds, and any operation if it holds Grant Any Operation. If duties are separated, the
 // Administrator gives the operations that use keys, although it holds none of them.
-func (g giver) withholds(gained []keyserver.ID) (keyserver.Operation, bool) {
+func (g grantor) withholds(gained []keyserver.ID) (keyserver.Operation, bool) {
 	if slices.Contains(g.operations, keyserver.OpGrantAny.ID) {
 		return keyserver.Operation{}, false
 	}
@@ -41,8 +41,8 @@ func (g giver) withholds(gained []keyserver.ID) (keyserver.Operation, bool) {
 	return keyserver.Operation{}, false
 }
 
-// refuseToGive returns an error if the giver may not give all of the operations.
-func (g giver) refuseToGive(gained []keyserver.ID) error {
+// refuseUngrantable returns an error if the giver may not give all of the operations.
+func (g grantor) refuseUngrantable(gained []keyserver.ID) error {
 	op, withheld := g.withholds(gained)
 	if !withheld {
 		return nil
@@ -51,10 +51,10 @@ func (g giver) refuseToGive(gained []keyserver.ID) error {
 		Audited(fault.ReasonEscalation)
 }
 
-// refuseToTake returns an error if a change would remove operations of another duty. If
+// refuseRevocation returns an error if a change would remove operations of another duty. If
 // duties are separated, a giver that is not Administrator may not remove operations
 // that it could not give.
-func (g giver) refuseToTake(lost []keyserver.ID) error {
+func (g grantor) refuseRevocation(lost []keyserver.ID) error {
 	if g.deployment != keyserver.Split || slices.Contains(g.roles, keyserver.RoleAdministrator) {
 		return nil
 	}
@@ -67,13 +67,13 @@ func (g giver) refuseToTake(lost []keyserver.ID) error {
 }
 
 // refuseUnapproved returns an error if a duty is given without the required approval.
-func (g giver) refuseUnapproved(gained []keyserver.ID) error {
-	if g.mustAsk == nil {
+func (g grantor) refuseUnapproved(gained []keyserver.ID) error {
+	if g.requiredApproval == nil {
 		return nil
 	}
 	for _, id := range keyserver.NormalizeIDs(gained) {
 		if op := keyserver.OperationOf(id); op.GivesDuty() {
-			return approval.Required(*g.mustAsk, fmt.Sprintf("giving %s (duty %s)", op.Name, op.Duty))
+			return approval.Required(*g.requiredApproval, fmt.Sprintf("giving %s (duty %s)", op.Name, op.Duty))
 		}
 	}
 	return nil
@@ -91,27 +91,27 @@ type target struct {
 	everybody  func() (sqlstore.Holdings, error) // of all principals that gain with it
 }
 
-// giving runs a write that may give operations to a principal. It returns an error, which
+// withEscalationCheck runs a write that may give operations to a principal. It returns an error, which
 // undoes the write, if the caller may not give one of them, or if a principal would hold
 // separated duties. It reads the caller and the principal, before and after, in the
 // transaction of the write, so that no other change comes between.
-func (e *Engine) giving(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, principal keyserver.ID, write func() error) error {
-	return e.give(ctx, tx, by, target{
+func (e *Engine) withEscalationCheck(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, principal keyserver.ID, write func() error) error {
+	return e.checkEscalation(ctx, tx, by, target{
 		operations: func() ([]keyserver.ID, error) { return holds(ctx, tx, principal) },
 		everybody:  func() (sqlstore.Holdings, error) { return tx.HoldingsOfMembers(ctx, principal) },
 	}, write)
 }
 
-// givingByRole is giving for a write that changes the operations of a role.
-func (e *Engine) givingByRole(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, role keyserver.ID, write func() error) error {
-	return e.give(ctx, tx, by, target{
+// withRoleEscalationCheck is giving for a write that changes the operations of a role.
+func (e *Engine) withRoleEscalationCheck(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, role keyserver.ID, write func() error) error {
+	return e.checkEscalation(ctx, tx, by, target{
 		operations: func() ([]keyserver.ID, error) { return tx.Granted(ctx, []keyserver.ID{role}) },
 		everybody:  func() (sqlstore.Holdings, error) { return tx.HoldingsWithRole(ctx, role) },
 	}, write)
 }
 
-func (e *Engine) give(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, to target, write func() error) error {
-	from, err := e.giver(ctx, tx, by) // before the write, because the caller may also gain by it
+func (e *Engine) checkEscalation(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, to target, write func() error) error {
+	from, err := e.grantor(ctx, tx, by) // before the write, because the caller may also gain by it
 	if err != nil {
 		return err
 	}
@@ -130,10 +130,10 @@ func (e *Engine) give(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller,
 	if err != nil {
 		return err
 	}
-	if err := from.refuseToGive(without(after, before)); err != nil {
+	if err := from.refuseUngrantable(without(after, before)); err != nil {
 		return err
 	}
-	if err := from.refuseToTake(without(before, after)); err != nil {
+	if err := from.refuseRevocation(without(before, after)); err != nil {
 		return err
 	}
 	if err := duties.after(to.everybody); err != nil {
@@ -144,21 +144,21 @@ func (e *Engine) give(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller,
 
 // mayGiveAll returns an error if the giver may not give everything that a principal holds.
 // It is for changes that let another party act as that principal.
-func mayGiveAll(ctx context.Context, tx *sqlstore.Tx, from giver, principal keyserver.ID) error {
+func mayGiveAll(ctx context.Context, tx *sqlstore.Tx, from grantor, principal keyserver.ID) error {
 	all, err := holds(ctx, tx, principal)
 	if err != nil {
 		return err
 	}
-	if err := from.refuseToGive(all); err != nil {
+	if err := from.refuseUngrantable(all); err != nil {
 		return err
 	}
 	return from.refuseUnapproved(all)
 }
 
-// givingDelegation returns an error if the caller may not give the delegable operations of
+// checkDelegationEscalation returns an error if the caller may not give the delegable operations of
 // a principal, because the delegation flag gives them to delegates.
-func (e *Engine) givingDelegation(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, delegator keyserver.ID) error {
-	from, err := e.giver(ctx, tx, by)
+func (e *Engine) checkDelegationEscalation(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, delegator keyserver.ID) error {
+	from, err := e.grantor(ctx, tx, by)
 	if err != nil {
 		return err
 	}
@@ -166,21 +166,21 @@ func (e *Engine) givingDelegation(ctx context.Context, tx *sqlstore.Tx, by keyse
 	if err != nil {
 		return err
 	}
-	return from.refuseToGive(slices.DeleteFunc(lent, func(op keyserver.ID) bool { return !keyserver.OperationOf(op).Lent() }))
+	return from.refuseUngrantable(slices.DeleteFunc(lent, func(op keyserver.ID) bool { return !keyserver.OperationOf(op).Delegable() }))
 }
 
 // listsPerRead is how many keys with entries of a group are read at once.
 const listsPerRead = 256
 
-// givingKeys returns an error if a group has ACL entries or template memberships with
+// checkKeyEscalation returns an error if a group has ACL entries or template memberships with
 // rights that the caller may not share, because a new member gains them. The caller is
 // checked, not the member. Nothing is checked if the caller has Grant Any Operation or an
 // approval of the request. ACL entries on keys of peers are unknown here.
-func (e *Engine) givingKeys(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, group keyserver.ID) error {
+func (e *Engine) checkKeyEscalation(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, group keyserver.ID) error {
 	if slices.Contains(by.Approved, approval.GiveDuties) || slices.Contains(by.Approved, keyserver.OpChangeGroupMembers.Key) {
 		return nil
 	}
-	from, err := e.giver(ctx, tx, by)
+	from, err := e.grantor(ctx, tx, by)
 	if err != nil || slices.Contains(from.operations, keyserver.OpGrantAny.ID) {
 		return err
 	}
@@ -245,10 +245,10 @@ func subjectIn(ctx context.Context, tx *sqlstore.Tx, ref keyserver.PrincipalRef)
 	return who, nil
 }
 
-// giver reads the roles and operations of the caller. It reads them in the transaction and
+// grantor reads the roles and operations of the caller. It reads them in the transaction and
 // not from the caches, which lag behind the database.
-func (e *Engine) giver(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller) (giver, error) {
-	g := giver{deployment: e.Deployment}
+func (e *Engine) grantor(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller) (grantor, error) {
+	g := grantor{deployment: e.Deployment}
 	if !by.Approval.IsZero() && tx.Untouched() { // the approved change must still apply to the same state
 		if err := approval.Unchanged(ctx, tx, by.Approval); err != nil {
 			return g, err
@@ -261,7 +261,7 @@ func (e *Engine) giver(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller
 	if g.roles, err = tx.RolesInForce(ctx, p); err != nil {
 		return g, err
 	}
-	if g.mustAsk, err = e.MustAsk(ctx, tx, by); err != nil {
+	if g.requiredApproval, err = e.RequiredApproval(ctx, tx, by); err != nil {
 		return g, err
 	}
 	g.operations, err = tx.Granted(ctx, g.roles)

@@ -48,10 +48,10 @@ func (e *Engine) AddGroupMember(ctx context.Context, by keyserver.Caller, m keys
 			return fault.New(fault.InvalidArgument, "principal %q is in %d groups, the limit; remove it from one first", p.Name, len(p.Groups)).
 				Audited(fault.ReasonInvalidArgument)
 		}
-		if err := e.givingKeys(ctx, tx, by, m.Group); err != nil {
+		if err := e.checkKeyEscalation(ctx, tx, by, m.Group); err != nil {
 			return err
 		}
-		return e.giving(ctx, tx, by, m.Member, func() error { return tx.AddGroupMember(ctx, m.Group, m.Member) })
+		return e.withEscalationCheck(ctx, tx, by, m.Member, func() error { return tx.AddGroupMember(ctx, m.Group, m.Member) })
 	})
 }
 
@@ -61,7 +61,7 @@ func (e *Engine) RemoveGroupMember(ctx context.Context, by keyserver.Caller, m k
 		if !slices.Contains(p.Groups, m.Group) {
 			return fault.New(fault.NotFound, "principal %q is not a member of the group", p.Name).Audited(fault.ReasonObjectNotFound)
 		}
-		return e.lasting(ctx, tx, func() error { return tx.RemoveGroupMember(ctx, m.Group, m.Member) })
+		return e.withDutyHolderCheck(ctx, tx, func() error { return tx.RemoveGroupMember(ctx, m.Group, m.Member) })
 	})
 }
 

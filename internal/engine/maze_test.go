@@ -472,7 +472,7 @@ func (w *maze) do(by keyserver.Caller, op keyserver.Operation, key keyserver.Hid
 	case keyserver.OpHMAC.ID:
 		_, err = w.gate.HMAC(ctx, by, keyserver.HMACRequest{Link: key, Message: text("m")})
 	case keyserver.OpMACData.ID:
-		_, err = w.gate.MAC(ctx, by, keyserver.MACRequest{Line: key, Message: text("m")})
+		_, err = w.gate.MAC(ctx, by, keyserver.MACRequest{Lineage: key, Message: text("m")})
 	case keyserver.OpVerifyMAC.ID:
 		_, err = w.gate.VerifyMAC(ctx, by, keyserver.MACCheck{KeyChoice: choice, Message: text("m"), MAC: noMAC})
 	case keyserver.OpEncrypt.ID:
@@ -495,7 +495,7 @@ func (w *maze) do(by keyserver.Caller, op keyserver.Operation, key keyserver.Hid
 	case keyserver.OpChangeKeyState.ID:
 		_, err = w.gate.KeyState(ctx, by, key)
 	case keyserver.OpRotateKey.ID:
-		_, err = w.gate.KeyLine(ctx, by, key)
+		_, err = w.gate.KeyLineage(ctx, by, key)
 	case keyserver.OpListRoles.ID:
 		_, err = w.gate.Roles(ctx, by)
 	case keyserver.OpReadAudit.ID:

@@ -90,7 +90,7 @@ func refuseType(n keyserver.NewPrincipal) error {
 // insertPrincipal writes a principal. It returns an error if the caller may not give its
 // roles.
 func (e *Engine) insertPrincipal(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, p keyserver.Principal, hash string) error {
-	return e.giving(ctx, tx, by, p.ID, func() error { return insertPrincipal(ctx, tx, p, hash) })
+	return e.withEscalationCheck(ctx, tx, by, p.ID, func() error { return insertPrincipal(ctx, tx, p, hash) })
 }
 
 // insertPrincipal writes a principal. It rejects roles that do not exist, a name that
@@ -132,11 +132,11 @@ func (e *Engine) UpdatePrincipalFlags(ctx context.Context, by keyserver.Caller, 
 			return fault.New(fault.InvalidArgument, "a %s principal has no flag word", p.Type).Audited(fault.ReasonInvalidArgument)
 		}
 		if word := change.Apply(p.Flags); word.Delegation() && !p.Flags.Delegation() {
-			if err := e.givingDelegation(ctx, tx, by, change.ID); err != nil {
+			if err := e.checkDelegationEscalation(ctx, tx, by, change.ID); err != nil {
 				return err
 			}
 		}
-		return e.lasting(ctx, tx, func() error { return tx.SetPrincipalFlags(ctx, change.ID, change.Apply(p.Flags)) })
+		return e.withDutyHolderCheck(ctx, tx, func() error { return tx.SetPrincipalFlags(ctx, change.ID, change.Apply(p.Flags)) })
 	})
 }
 
@@ -146,8 +146,8 @@ func (e *Engine) SetPrincipalRoles(ctx context.Context, by keyserver.Caller, r k
 		if err := rolesExist(ctx, tx, r.Roles); err != nil {
 			return err
 		}
-		return e.lasting(ctx, tx, func() error {
-			return e.giving(ctx, tx, by, r.ID, func() error { return tx.SetPrincipalRoles(ctx, r.ID, r.Roles) })
+		return e.withDutyHolderCheck(ctx, tx, func() error {
+			return e.withEscalationCheck(ctx, tx, by, r.ID, func() error { return tx.SetPrincipalRoles(ctx, r.ID, r.Roles) })
 		})
 	})
 }

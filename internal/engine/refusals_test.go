@@ -27,7 +27,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 		greedy := f.Add(t, keyserver.PasswordPrincipal, "greedy", []keyserver.ID{keyserver.RoleEncryptor}, nil)
 		batch := make([]keyserver.MACItem, 1000)
 		for i := range batch {
-			batch[i] = keyserver.MACItem{Line: line}
+			batch[i] = keyserver.MACItem{Lineage: line}
 		}
 		ask := func() (rows int, err error) {
 			before := len(f.AllRows(t))

@@ -44,7 +44,7 @@ func (e *Engine) CreateRole(ctx context.Context, by keyserver.Caller, n keyserve
 	}
 	r := gate.Request{By: by, Op: keyserver.OpCreateRole, Object: id.Hex()}
 	err = e.Write(ctx, r, func(tx *sqlstore.Tx) error {
-		return e.givingByRole(ctx, tx, by, id, func() error {
+		return e.withRoleEscalationCheck(ctx, tx, by, id, func() error {
 			return takenName(tx.InsertRole(ctx, n.Role(id)))
 		})
 	})
@@ -57,8 +57,8 @@ func (e *Engine) CreateRole(ctx context.Context, by keyserver.Caller, n keyserve
 // UpdateRole implements keyserver.Roles.
 func (e *Engine) UpdateRole(ctx context.Context, by keyserver.Caller, change keyserver.RoleChange) error {
 	return e.changeRole(ctx, by, keyserver.OpUpdateRole, change.ID, func(tx *sqlstore.Tx) error {
-		return e.lasting(ctx, tx, func() error {
-			return e.givingByRole(ctx, tx, by, change.ID, func() error { return takenName(tx.UpdateRole(ctx, change)) })
+		return e.withDutyHolderCheck(ctx, tx, func() error {
+			return e.withRoleEscalationCheck(ctx, tx, by, change.ID, func() error { return takenName(tx.UpdateRole(ctx, change)) })
 		})
 	})
 }
@@ -66,7 +66,7 @@ func (e *Engine) UpdateRole(ctx context.Context, by keyserver.Caller, change key
 // DeleteRole implements keyserver.Roles.
 func (e *Engine) DeleteRole(ctx context.Context, by keyserver.Caller, id keyserver.ID) error {
 	return e.changeRole(ctx, by, keyserver.OpDeleteRole, id, func(tx *sqlstore.Tx) error {
-		return e.lasting(ctx, tx, func() error { return tx.DeleteRole(ctx, id) })
+		return e.withDutyHolderCheck(ctx, tx, func() error { return tx.DeleteRole(ctx, id) })
 	})
 }
 

@@ -19,25 +19,25 @@ const maxCandidates = 2000
 // WhoCan implements keyserver.Explanations. It checks the candidates at the gate in the
 // order of ids. Candidates have an entry in the key's ACL, or a role for the operation if
 // there is no key, directly or by a group.
-func (e *Engine) WhoCan(ctx context.Context, by keyserver.Caller, c keyserver.Crowd) (page keyserver.CrowdPage, err error) {
+func (e *Engine) WhoCan(ctx context.Context, by keyserver.Caller, c keyserver.WhoCanQuery) (page keyserver.WhoCanPage, err error) {
 	object := c.Operation.Key
 	if c.Link != "" {
 		object += " " + c.Link.Base64()
 	}
 	err = e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpExplainAccess, Object: object}, func() (err error) {
-		page, err = e.crowd(ctx, by, c)
+		page, err = e.listCapable(ctx, by, c)
 		return err
 	})
 	return page, err
 }
 
-func (e *Engine) crowd(ctx context.Context, by keyserver.Caller, c keyserver.Crowd) (page keyserver.CrowdPage, err error) {
+func (e *Engine) listCapable(ctx context.Context, by keyserver.Caller, c keyserver.WhoCanQuery) (page keyserver.WhoCanPage, err error) {
 	candidates, entries, err := e.candidates(ctx, c)
 	if err != nil {
 		return page, err
 	}
 	if c.After.IsZero() {
-		page.Elsewhere = e.elsewhereOf(c, entries)
+		page.Foreign = e.elsewhereOf(c, entries)
 	}
 	for asked := 0; ; asked++ {
 		id, found, err := candidates.next(ctx)
@@ -52,18 +52,18 @@ func (e *Engine) crowd(ctx context.Context, by keyserver.Caller, c keyserver.Cro
 		switch {
 		case err != nil:
 			return page, err
-		case may && len(page.Who) == c.Limit: // there is another page
-			page.Next = page.Who[c.Limit-1].Principal.ID
+		case may && len(page.Principals) == c.Limit: // there is another page
+			page.Next = page.Principals[c.Limit-1].Principal.ID
 			return page, nil
 		case may:
-			page.Who = append(page.Who, who)
+			page.Principals = append(page.Principals, who)
 		}
 		candidates.last = id
 	}
 }
 
 // capable checks one principal at the gate. may reports whether it is allowed.
-func (e *Engine) capable(ctx context.Context, by keyserver.Caller, c keyserver.Crowd, id keyserver.ID) (who keyserver.Capable, may bool, err error) {
+func (e *Engine) capable(ctx context.Context, by keyserver.Caller, c keyserver.WhoCanQuery, id keyserver.ID) (who keyserver.Capable, may bool, err error) {
 	p, err := e.CachedPrincipal(ctx, id)
 	switch {
 	case errors.Is(err, sqlstore.ErrNotFound), err == nil && p.Type == keyserver.GroupPrincipal:
@@ -89,7 +89,7 @@ func (e *Engine) capable(ctx context.Context, by keyserver.Caller, c keyserver.C
 }
 
 // elsewhereOf returns the principals of peers that the ACL allows.
-func (e *Engine) elsewhereOf(c keyserver.Crowd, acl keyserver.ACL) (all []keyserver.Capable) {
+func (e *Engine) elsewhereOf(c keyserver.WhoCanQuery, acl keyserver.ACL) (all []keyserver.Capable) {
 	if !c.Operation.Forwarded() {
 		return nil
 	}
@@ -106,8 +106,8 @@ func (e *Engine) elsewhereOf(c keyserver.Crowd, acl keyserver.ACL) (all []keyser
 
 // candidates returns the principals that may be allowed: those in the key's ACL, or
 // without a key those with a role that grants the operation. It also returns the ACL.
-func (e *Engine) candidates(ctx context.Context, c keyserver.Crowd) (*merged, keyserver.ACL, error) {
-	m := &merged{last: c.After, foresee: e.Foresee}
+func (e *Engine) candidates(ctx context.Context, c keyserver.WhoCanQuery) (*merged, keyserver.ACL, error) {
+	m := &merged{last: c.After, foresee: e.Prefetch}
 	if c.Link == "" {
 		return m, keyserver.ACL{}, e.candidatesByRole(ctx, c.Operation, m)
 	}
@@ -115,11 +115,11 @@ func (e *Engine) candidates(ctx context.Context, c keyserver.Crowd) (*merged, ke
 		return nil, keyserver.ACL{}, fault.New(fault.InvalidArgument, "hiddenLink: the key belongs to the peer %d, whose ACL decides; send the question to that peer", to).
 			Audited(fault.ReasonInvalidArgument)
 	}
-	acl, err := e.AskedACL(ctx, c)
+	acl, err := e.DecidingACL(ctx, c)
 	if err != nil {
 		return nil, acl, err
 	}
-	if err := e.Foresee(ctx, localOf(acl, e.System)); err != nil {
+	if err := e.Prefetch(ctx, localOf(acl, e.System)); err != nil {
 		return nil, acl, err
 	}
 	for _, entry := range acl.Entries {

@@ -2,9 +2,9 @@ package keyserver
 
 // Bounds of operations with keys and key lineages.
 const (
-	// MaxTried is the number of keys of a lineage that a MAC is compared with, the newest
+	// MaxVerificationKeys is the number of keys of a lineage that a MAC is compared with, the newest
 	// of those that verify. Each costs a hash of the complete message.
-	MaxTried = 16
+	MaxVerificationKeys = 16
 	// MaxBatch is the maximum number of messages in a batch, and MaxBatchMessage the
 	// maximum length of one in bytes.
 	MaxBatch        = 1000
@@ -28,14 +28,14 @@ const EncryptionAlgorithm = "AES-256-GCM"
 // KeyChoice names a key, or a key lineage by its first key. Exactly one of the two is
 // set.
 type KeyChoice struct {
-	Key  HiddenLink
-	Line HiddenLink // the first key of the lineage
+	Key     HiddenLink
+	Lineage HiddenLink // the first key of the lineage
 }
 
 // Named returns the hidden link that is set.
 func (c KeyChoice) Named() HiddenLink {
-	if c.Line != "" {
-		return c.Line
+	if c.Lineage != "" {
+		return c.Lineage
 	}
 	return c.Key
 }
@@ -48,7 +48,7 @@ type UsedKey struct {
 
 // MACRequest is a request for the MAC of a message under the newest key of a lineage.
 type MACRequest struct {
-	Line    HiddenLink
+	Lineage HiddenLink
 	Message Message
 }
 
@@ -76,12 +76,12 @@ type MACVerdict struct {
 
 // MACItem is one message of a batch.
 type MACItem struct {
-	Line HiddenLink
-	Data []byte
+	Lineage HiddenLink
+	Data    []byte
 }
 
-// MACAnswer is the result of one item of a batch: a MAC or an error.
-type MACAnswer struct {
+// MACResult is the result of one item of a batch: a MAC or an error.
+type MACResult struct {
 	MAC
 	Err error
 }

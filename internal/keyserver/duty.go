@@ -21,9 +21,9 @@ var together = func() map[[2]ID]bool {
 	return pairs
 }()
 
-// apart reports whether the operation belongs to a separated duty. Key use is compatible
+// hasSeparatedDuty reports whether the operation belongs to a separated duty. Key use is compatible
 // with each of them.
-func (op Operation) apart() bool {
+func (op Operation) hasSeparatedDuty() bool {
 	return op.Duty == Administration || op.Duty == Trust || op.Duty == Auditing
 }
 
@@ -38,12 +38,12 @@ func ConflictOf(before, after []ID) (Conflict, bool) {
 	}
 	for _, id := range NormalizeIDs(after) {
 		a := OperationOf(id)
-		if had[id] || !a.apart() {
+		if had[id] || !a.hasSeparatedDuty() {
 			continue
 		}
 		for _, other := range NormalizeIDs(after) {
 			b := OperationOf(other)
-			if b.apart() && a.Duty != b.Duty && !together[[2]ID{a.ID, b.ID}] {
+			if b.hasSeparatedDuty() && a.Duty != b.Duty && !together[[2]ID{a.ID, b.ID}] {
 				return Conflict{a, b}, true
 			}
 		}
@@ -67,7 +67,7 @@ var besideKeys = func() map[ID]bool {
 
 // GivesDuty reports whether the operation gives its holder a part of a separated duty
 // (contract 4.12).
-func (op Operation) GivesDuty() bool { return op.apart() && !besideKeys[op.ID] }
+func (op Operation) GivesDuty() bool { return op.hasSeparatedDuty() && !besideKeys[op.ID] }
 
 // AnyDuty stands for any of the separated duties.
 const AnyDuty Duty = "any"

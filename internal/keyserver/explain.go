@@ -150,8 +150,8 @@ type Explanation struct {
 	Staleness time.Duration
 }
 
-// Crowd asks which principals may perform an operation.
-type Crowd struct {
+// WhoCanQuery asks which principals may perform an operation.
+type WhoCanQuery struct {
 	Operation Operation
 	Link      HiddenLink // empty: every principal with a suitable role
 	After     ID         // only principals after this id
@@ -166,13 +166,13 @@ type Capable struct {
 	By        []Cause // roles, and the ACL entry
 }
 
-// CrowdPage is a page of capable principals, sorted by id.
-type CrowdPage struct {
-	Who []Capable
-	// Elsewhere are principals of peers that the ACL allows. Whether a role grants them the
+// WhoCanPage is a page of capable principals, sorted by id.
+type WhoCanPage struct {
+	Principals []Capable
+	// Foreign are principals of peers that the ACL allows. Whether a role grants them the
 	// operation is decided by their own key server. Only the first page has them.
-	Elsewhere []Capable
-	Next      ID // zero at the end
+	Foreign []Capable
+	Next    ID // zero at the end
 }
 
 // AboutKey reports whether the operation concerns one key, so that the key's ACL is checked.

@@ -15,8 +15,8 @@ import (
 // formats. They are never detected from the text: each caller chooses the parser.
 type ID [8]byte
 
-// ErrSpelling is wrapped by every parse error of an identifier.
-var ErrSpelling = errors.New("malformed identifier")
+// ErrMalformedID is wrapped by every parse error of an identifier.
+var ErrMalformedID = errors.New("malformed identifier")
 
 // NewID reads an id from random. It is never zero.
 func NewID(random io.Reader) (ID, error) {
@@ -33,10 +33,10 @@ func NewID(random io.Reader) (ID, error) {
 func ParseHexID(s string) (ID, error) {
 	var id ID
 	if len(s) != 2*len(id) {
-		return ID{}, fmt.Errorf("%w: want 16 hexadecimal digits", ErrSpelling)
+		return ID{}, fmt.Errorf("%w: want 16 hexadecimal digits", ErrMalformedID)
 	}
 	if _, err := hex.Decode(id[:], []byte(s)); err != nil {
-		return ID{}, fmt.Errorf("%w: want 16 hexadecimal digits", ErrSpelling)
+		return ID{}, fmt.Errorf("%w: want 16 hexadecimal digits", ErrMalformedID)
 	}
 	return id, nil
 }
@@ -46,7 +46,7 @@ func ParseHexID(s string) (ID, error) {
 func ParseDecimalID(s string) (ID, error) {
 	n, err := strconv.ParseUint(s, 10, 64)
 	if err != nil || strconv.FormatUint(n, 10) != s {
-		return ID{}, fmt.Errorf("%w: want a decimal number from 0 to 18446744073709551615 without leading zeros", ErrSpelling)
+		return ID{}, fmt.Errorf("%w: want a decimal number from 0 to 18446744073709551615 without leading zeros", ErrMalformedID)
 	}
 	return IDFromUint64(n), nil
 }
@@ -55,7 +55,7 @@ func ParseDecimalID(s string) (ID, error) {
 func ParseBase64ID(s string) (ID, error) {
 	b, err := canonical.Decode(s)
 	if err != nil || len(b) != len(ID{}) {
-		return ID{}, fmt.Errorf("%w: want canonical base64 of 8 bytes", ErrSpelling)
+		return ID{}, fmt.Errorf("%w: want canonical base64 of 8 bytes", ErrMalformedID)
 	}
 	return ID(b), nil
 }

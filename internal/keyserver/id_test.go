@@ -62,7 +62,7 @@ func TestSpellingsRefused(t *testing.T) {
 	}
 	for name, tc := range cases {
 		for _, text := range tc.texts {
-			if id, err := tc.parse(text); !errors.Is(err, ErrSpelling) {
+			if id, err := tc.parse(text); !errors.Is(err, ErrMalformedID) {
 				t.Errorf("%s %q is read as %v, %v", name, text, id, err)
 			}
 		}

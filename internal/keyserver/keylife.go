@@ -46,22 +46,22 @@ func FirstLife(key ID) KeyLife {
 	return KeyLife{State: KeyEnabled, Lineage: key, Generation: 1, Exportable: true}
 }
 
-// KeyAct is a change that the owner makes to the state of a key.
-type KeyAct string
+// KeyAction is a change that the owner makes to the state of a key.
+type KeyAction string
 
 // The acts.
 const (
-	DisableKey KeyAct = "disable"
-	EnableKey  KeyAct = "enable"
-	DestroyKey KeyAct = "destroy" // its bytes are deleted later
-	RestoreKey KeyAct = "restore" // undoes DestroyKey
+	DisableKey KeyAction = "disable"
+	EnableKey  KeyAction = "enable"
+	DestroyKey KeyAction = "destroy" // its bytes are deleted later
+	RestoreKey KeyAction = "restore" // undoes DestroyKey
 )
 
 // KeyStateChange is a request for an act.
 type KeyStateChange struct {
-	Link HiddenLink
-	Act  KeyAct
-	Days int // for DestroyKey: days until the bytes are deleted
+	Link   HiddenLink
+	Action KeyAction
+	Days   int // for DestroyKey: days until the bytes are deleted
 }
 
 // KeyRotation is the rotation schedule of a key lineage, in days. 0 is never.
@@ -81,8 +81,8 @@ type KeyRotationChange struct {
 	Rotation KeyRotation
 }
 
-// KeyLine has the parts of a key lineage that decide about its rotation.
-type KeyLine struct {
+// KeyLineage has the parts of a key lineage that decide about its rotation.
+type KeyLineage struct {
 	Newest   KeyMetadata
 	Rotation KeyRotation
 }
@@ -112,9 +112,9 @@ type KeyLives interface {
 	// matter.
 	KeyState(ctx context.Context, by Caller, link HiddenLink) (KeyMetadata, error)
 	ChangeKeyState(ctx context.Context, by Caller, change KeyStateChange) error
-	// KeyLine returns the newest key and the rotation of the lineage to which a key
+	// KeyLineage returns the newest key and the rotation of the lineage to which a key
 	// belongs.
-	KeyLine(ctx context.Context, by Caller, link HiddenLink) (KeyLine, error)
+	KeyLineage(ctx context.Context, by Caller, link HiddenLink) (KeyLineage, error)
 	// RotateKey mints the successor of the newest key of the lineage and returns its
 	// link.
 	RotateKey(ctx context.Context, by Caller, link HiddenLink) (HiddenLink, error)

@@ -11,8 +11,8 @@ func Micros(t time.Time) int64 {
 	return t.UnixMicro()
 }
 
-// Moment returns the time in UTC from which Micros made us.
-func Moment(us int64) time.Time {
+// FromMicros returns the time in UTC from which Micros made us.
+func FromMicros(us int64) time.Time {
 	if us == 0 {
 		return time.Time{}
 	}

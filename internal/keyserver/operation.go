@@ -22,9 +22,9 @@ type Operation struct {
 	Duty Duty
 }
 
-// Lent reports whether a delegated session may use the operation (contract 4.11). Only key
+// Delegable reports whether a delegated session may use the operation (contract 4.11). Only key
 // use is delegable.
-func (op Operation) Lent() bool { return op.Duty == KeyUse }
+func (op Operation) Delegable() bool { return op.Duty == KeyUse }
 
 // Operations is the complete catalogue, sorted by id.
 var Operations []Operation

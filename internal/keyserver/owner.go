@@ -68,9 +68,9 @@ func (k ChangeKind) Owner() ChangeKind { return k + "Owner" }
 
 type markKey struct{}
 
-// Marking returns a context that adds a mark to each object of a kind that is created
+// WithOwnerMark returns a context that adds a mark to each object of a kind that is created
 // under it, in the same transaction. m.Object has only the kind.
-func Marking(ctx context.Context, m OwnerMark) context.Context {
+func WithOwnerMark(ctx context.Context, m OwnerMark) context.Context {
 	return context.WithValue(ctx, markKey{}, m)
 }
 

@@ -37,15 +37,15 @@ type Explanations interface {
 	// nothing and counts no use. Any caller may ask about itself without suppositions.
 	Explain(ctx context.Context, by Caller, q Question) (Explanation, error)
 	// WhoCan returns the principals that would be allowed, in pages sorted by id.
-	WhoCan(ctx context.Context, by Caller, c Crowd) (CrowdPage, error)
+	WhoCan(ctx context.Context, by Caller, c WhoCanQuery) (WhoCanPage, error)
 }
 
 // Backups are the operations on copies of the complete database.
 type Backups interface {
-	// MakeBackup writes a consistent copy of the database, encrypted for an age recipient.
+	// CreateBackup writes a consistent copy of the database, encrypted for an age recipient.
 	// If it fails, discard the part that was written. It returns OVERLOADED while another
 	// backup runs.
-	MakeBackup(ctx context.Context, by Caller, recipient string, to io.Writer) error
+	CreateBackup(ctx context.Context, by Caller, recipient string, to io.Writer) error
 }
 
 // Owners are the operations on owner marks.
@@ -94,7 +94,7 @@ type Keys interface {
 	VerifyMAC(ctx context.Context, by Caller, r MACCheck) (MACVerdict, error)
 	// MACBatch is MAC for many messages. Each item has its own result and its own audit
 	// row. The returned error concerns the entire batch.
-	MACBatch(ctx context.Context, by Caller, items []MACItem) ([]MACAnswer, error)
+	MACBatch(ctx context.Context, by Caller, items []MACItem) ([]MACResult, error)
 	// Encrypt encrypts under an AES-256 key; for a lineage, under its newest enabled key.
 	// It returns KEY_EXHAUSTED if the key has reached the limit of encryptions.
 	Encrypt(ctx context.Context, by Caller, r Encryption) (Ciphertext, error)
@@ -249,7 +249,7 @@ type Principals interface {
 	SetPrincipalRoles(ctx context.Context, by Caller, r PrincipalRoles) error
 	// DeletePrincipal deletes a principal permanently. It returns IN_USE if the principal
 	// is the only owner of a key or a template and no new owner is given.
-	DeletePrincipal(ctx context.Context, by Caller, d Departure) (DepartureDone, error)
+	DeletePrincipal(ctx context.Context, by Caller, d PrincipalDeletion) (PrincipalDeletionResult, error)
 	// GroupMembers returns members sorted by id.
 	GroupMembers(ctx context.Context, by Caller, f GroupFilter) ([]Principal, error)
 	// AddGroupMember does nothing if the principal is already a member.

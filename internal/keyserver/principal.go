@@ -161,15 +161,15 @@ type PrincipalRoles struct {
 	Roles []ID
 }
 
-// Departure is a request to delete a principal. Heir receives OWNER of the keys and
+// PrincipalDeletion is a request to delete a principal. Heir receives OWNER of the keys and
 // templates that have no other owner; zero for no new owner.
-type Departure struct {
-	ID   ID
-	Heir ID
+type PrincipalDeletion struct {
+	ID       ID
+	NewOwner ID
 }
 
-// DepartureDone counts the objects that ended with a principal.
-type DepartureDone struct {
+// PrincipalDeletionResult counts the objects that ended with a principal.
+type PrincipalDeletionResult struct {
 	Sessions int // including sessions made from them
 	Entries  int // ACL entries that had not ended before
 }

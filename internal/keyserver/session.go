@@ -20,16 +20,16 @@ type Guarded struct {
 // server handles no passwords.
 type PasswordChange struct {
 	Principal ID
-	// Shown is the hash of the present password, which the caller has proved to know. It
+	// CurrentHash is the hash of the present password, which the caller has proved to know. It
 	// is set for the caller's own account and empty for another account.
-	Shown string
+	CurrentHash string
 	// Hash returns the hash of the new password. It is called after the caller is
 	// authorized.
 	Hash func() (string, error)
 }
 
 // Own reports whether the account is the caller's own.
-func (c PasswordChange) Own() bool { return c.Shown != "" }
+func (c PasswordChange) Own() bool { return c.CurrentHash != "" }
 
 // String names the principal and hides the hash.
 func (c PasswordChange) String() string { return "password of " + c.Principal.Hex() }

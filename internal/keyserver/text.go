@@ -19,8 +19,8 @@ func Readable(text string) bool {
 // unclear reports whether a character is Unprintable or replaces invalid UTF-8.
 func unclear(r rune) bool { return r == utf8.RuneError || Unprintable(r) }
 
-// Shown returns a foreign text with each Unprintable character replaced.
-func Shown(text string) string {
+// Sanitize returns a foreign text with each Unprintable character replaced.
+func Sanitize(text string) string {
 	return strings.Map(func(r rune) rune {
 		if Unprintable(r) {
 			return unicode.ReplacementChar

@@ -41,9 +41,9 @@ type TrustedServerChange struct {
 
 // TrustedServerAdded is additional information about a registration. It is no evidence.
 type TrustedServerAdded struct {
-	Transport   ID
-	Resurrected int  // restored ACL rows that an earlier removal had purged
-	Replaced    bool // the system id was registered; its record was replaced
+	Transport ID
+	Restored  int  // restored ACL rows that an earlier removal had purged
+	Replaced  bool // the system id was registered; its record was replaced
 }
 
 // TrustedServerRemoved is additional information about a removal.

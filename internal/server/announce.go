@@ -24,7 +24,7 @@ func (s *Server) warn(ctx context.Context, deployment keyserver.Deployment) erro
 		return err
 	}
 	if deployment == keyserver.Split {
-		if err := unlessTampered(engine.WarnOfDuties(ctx, s.store, s.cfg.Logger)); err != nil {
+		if err := unlessTampered(engine.LogDutyConflicts(ctx, s.store, s.cfg.Logger)); err != nil {
 			return err
 		}
 	}

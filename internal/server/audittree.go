@@ -22,11 +22,11 @@ func (s *Server) openTree(ctx context.Context) (*tree.Recent, error) {
 	recent := tree.NewRecent()
 	s.store.OnChange(func(changes []keyserver.Change) {
 		if changes == nil { // the database may be another one
-			recent.Lose()
+			recent.Reset()
 		}
 	})
 	s.tree = tree.New(tree.Config{
-		Store: s.store, Signer: signer, Recent: recent, Alone: s.cfg.DatabaseURL == "", Interval: s.cfg.CheckpointInterval, Clock: s.cfg.Clock, Logger: s.cfg.Logger,
+		Store: s.store, Signer: signer, Recent: recent, SoleWriter: s.cfg.DatabaseURL == "", Interval: s.cfg.CheckpointInterval, Clock: s.cfg.Clock, Logger: s.cfg.Logger,
 		Pruned: func(ctx context.Context) (int64, error) {
 			extent, err := s.store.AuditExtent(ctx)
 			return extent.First - 1, err

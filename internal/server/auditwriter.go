@@ -15,8 +15,8 @@ import (
 // that hangs.
 var commitBuckets = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10}
 
-// trailMeter measures the writes of audit rows.
-type trailMeter struct {
+// auditMetrics measures the writes of audit rows.
+type auditMetrics struct {
 	rows     map[keyserver.Outcome]prometheus.Counter
 	all      *prometheus.CounterVec
 	commits  prometheus.Histogram
@@ -24,8 +24,8 @@ type trailMeter struct {
 	newest   atomic.Int64 // sequence number of the newest row that this process has written
 }
 
-func newTrailMeter() *trailMeter {
-	m := &trailMeter{
+func newAuditMetrics() *auditMetrics {
+	m := &auditMetrics{
 		rows: map[keyserver.Outcome]prometheus.Counter{},
 		all: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "keyserver_audit_rows_total", Help: "Rows of the audit log that this process has written, by outcome.",
@@ -44,7 +44,7 @@ func newTrailMeter() *trailMeter {
 }
 
 // measured implements audit.Options.Measured: it records one commit. Calls do not overlap.
-func (m *trailMeter) measured(rows []keyserver.AuditEntry, took time.Duration, err error) {
+func (m *auditMetrics) measured(rows []keyserver.AuditEntry, took time.Duration, err error) {
 	m.commits.Observe(took.Seconds())
 	if err != nil {
 		m.failures.Inc()
@@ -60,7 +60,7 @@ func (m *trailMeter) measured(rows []keyserver.AuditEntry, took time.Duration, e
 	}
 }
 
-func (m *trailMeter) observe(r prometheus.Registerer, w *audit.Writer, t *tree.Tree) {
+func (m *auditMetrics) observe(r prometheus.Registerer, w *audit.Writer, t *tree.Tree) {
 	r.MustRegister(m.all, m.commits, m.failures,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "keyserver_audit_queue_rows", Help: "Operations that wait until their audit rows are durable, without those in a commit.",

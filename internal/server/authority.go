@@ -56,7 +56,7 @@ func (a authorities) take(ctx context.Context, step ca.Step) error {
 	if err := a.rows.Write(ctx, row); err != nil {
 		return err
 	}
-	err := a.manager.Take(ctx, step)
+	err := a.manager.Execute(ctx, step)
 	if err == nil {
 		a.logger.Info("the state of the internal CAs changed", "action", step.Action)
 		return nil

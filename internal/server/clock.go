@@ -13,18 +13,18 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// maxUnsaid bounds the clock steps that wait for their audit rows.
-const maxUnsaid = 100
+// maxUnreported bounds the clock steps that wait for their audit rows.
+const maxUnreported = 100
 
 // clockWatch reports steps of the machine's clock, which the process does not follow.
 type clockWatch struct {
-	clock  *monotonic.Clock
-	store  *sqlstore.Store
-	system keyserver.SystemID
-	rows   *audit.Writer
-	logger *slog.Logger
-	steps  prometheus.Counter
-	unsaid []string // objects of the audit rows that are not written yet
+	clock      *monotonic.Clock
+	store      *sqlstore.Store
+	system     keyserver.SystemID
+	rows       *audit.Writer
+	logger     *slog.Logger
+	steps      prometheus.Counter
+	unreported []string // objects of the audit rows that are not written yet
 }
 
 // watchClock sets the process clock from the database, or returns nil if the clock is not monotonic. With a
@@ -81,8 +81,8 @@ func (w *clockWatch) look(ctx context.Context) {
 
 // writeAll writes the waiting rows in order, until one cannot be written.
 func (w *clockWatch) writeAll(ctx context.Context) {
-	for len(w.unsaid) > 0 && w.write(ctx, w.unsaid[0]) == nil {
-		w.unsaid = w.unsaid[1:]
+	for len(w.unreported) > 0 && w.write(ctx, w.unreported[0]) == nil {
+		w.unreported = w.unreported[1:]
 	}
 }
 
@@ -104,8 +104,8 @@ func (w *clockWatch) note(step monotonic.Step) {
 	if step.By > 0 {
 		object = "+" + object
 	}
-	if len(w.unsaid) < maxUnsaid { // each step is also logged and counted
-		w.unsaid = append(w.unsaid, object)
+	if len(w.unreported) < maxUnreported { // each step is also logged and counted
+		w.unreported = append(w.unreported, object)
 	}
 }
 

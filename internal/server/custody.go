@@ -45,9 +45,9 @@ func (c *Config) validateKEK() error {
 	return errors.New("--kek-previous requires --kek with the new key; --kek file is the key file in --data-dir")
 }
 
-// openKeeper opens the key-encryption key. It runs before the database is opened, because a new key is created
+// openProvider opens the key-encryption key. It runs before the database is opened, because a new key is created
 // only if there is no database.
-func (s *Server) openKeeper(ctx context.Context) (*keyring.Keeper, error) {
+func (s *Server) openProvider(ctx context.Context) (*keyring.Provider, error) {
 	url := s.cfg.KEK
 	if s.cfg.keyInFile() {
 		if err := makeDataDir(s.cfg.DataDir); err != nil {
@@ -65,7 +65,7 @@ func (s *Server) openKeeper(ctx context.Context) (*keyring.Keeper, error) {
 	return keeper, makeDataDir(s.cfg.DataDir)
 }
 
-func (s *Server) keep(ctx context.Context, flag, url string) (*keyring.Keeper, error) {
+func (s *Server) keep(ctx context.Context, flag, url string) (*keyring.Provider, error) {
 	keeper, err := keyring.Open(ctx, url)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", flag, err)
@@ -76,7 +76,7 @@ func (s *Server) keep(ctx context.Context, flag, url string) (*keyring.Keeper, e
 
 // openKeyring opens the data keys. If the service of the key-encryption key does not respond, it waits at most
 // keyPatience, so that an administrator can restart all services in any order.
-func (s *Server) openKeyring(ctx context.Context, keeper *keyring.Keeper) (*keyring.Keyring, error) {
+func (s *Server) openKeyring(ctx context.Context, keeper *keyring.Provider) (*keyring.Keyring, error) {
 	o := keyring.Options{Clock: s.cfg.Clock}
 	if url := s.cfg.KEKPrevious; url != "" {
 		var err error
@@ -99,7 +99,7 @@ func (s *Server) openKeyring(ctx context.Context, keeper *keyring.Keeper) (*keyr
 				s.cfg.Logger.Warn("--kek-previous is no longer needed, because --kek opens all data keys of the database; omit it at the next start")
 			}
 			return ring, nil
-		case !errors.Is(err, keyring.ErrAway) || ctx.Err() != nil:
+		case !errors.Is(err, keyring.ErrUnavailable) || ctx.Err() != nil:
 			return nil, err
 		case !waiting:
 			s.cfg.Logger.Warn("waiting for the key-encryption key", "error", err, "atMost", keyPatience.String())
@@ -114,7 +114,7 @@ func (s *Server) openKeyring(ctx context.Context, keeper *keyring.Keeper) (*keyr
 
 func (c *Config) warnings() []string {
 	var all []string
-	if c.keyBesideDatabase() {
+	if c.keyNextToDatabase() {
 		all = append(all, "the key-encryption key and the database are in one directory (--data-dir), so a copy of the directory contains all keys; see --kek")
 	}
 	if c.keyInFile() {
@@ -128,13 +128,13 @@ func (c *Config) warnings() []string {
 
 func (c *Config) keyInFile() bool { return c.KEK == "" || c.KEK == fileKey }
 
-func (c *Config) keyBesideDatabase() bool { return c.keyInFile() && c.DatabaseURL == "" }
+func (c *Config) keyNextToDatabase() bool { return c.keyInFile() && c.DatabaseURL == "" }
 
 // observeKey registers a metric with the same warning.
 func (s *Server) observeKey() {
 	gauge := prometheus.NewGauge(prometheus.GaugeOpts{Name: "keyserver_kek_beside_database", Help: "1 if the key-encryption key and the database are in one directory."})
 	s.registry.MustRegister(gauge)
-	if s.cfg.keyBesideDatabase() {
+	if s.cfg.keyNextToDatabase() {
 		gauge.Set(1)
 	}
 }

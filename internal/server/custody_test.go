@@ -77,7 +77,7 @@ func TestAStartWaitsForItsKey(t *testing.T) {
 	s := &Server{store: store, cfg: Config{Clock: time.Now, Logger: slog.New(slog.NewTextHandler(&log, nil))}}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
-	if _, err := s.openKeyring(ctx, keeper); !errors.Is(err, keyring.ErrAway) {
+	if _, err := s.openKeyring(ctx, keeper); !errors.Is(err, keyring.ErrUnavailable) {
 		t.Errorf("got %v", err)
 	}
 	if ctx.Err() == nil {
@@ -96,7 +96,7 @@ func TestReadinessNamesTheKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	begin := func(kek byte, previous *keyring.Keeper) (*keyring.Keyring, *keyring.Keeper) {
+	begin := func(kek byte, previous *keyring.Provider) (*keyring.Keyring, *keyring.Provider) {
 		t.Helper()
 		keeper, err := keyring.Open(t.Context(), "base64key://"+base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{kek}, 32)))
 		if err != nil {
@@ -119,7 +119,7 @@ func TestReadinessNamesTheKey(t *testing.T) {
 	look := func(reason string, warnings int, want string) {
 		t.Helper()
 		now = now.Add(keyEvery)
-		if _, err := behind.Again(t.Context()); (err == nil) != (want == "") {
+		if _, err := behind.Reload(t.Context()); (err == nil) != (want == "") {
 			t.Errorf("%s: %v", reason, err)
 		}
 		h.key.look(t.Context())

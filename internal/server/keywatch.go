@@ -81,19 +81,19 @@ func (k *keyWatch) look(ctx context.Context) {
 func (k *keyWatch) alive(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, aliveTimeout)
 	defer cancel()
-	return k.ring.Alive(ctx)
+	return k.ring.Ping(ctx)
 }
 
 func (k *keyWatch) use(ctx context.Context) (seen keySeen) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	seen.warning, seen.err = k.ring.Answers(ctx)
+	seen.warning, seen.err = k.ring.CheckKEK(ctx)
 	return seen
 }
 
 // trouble returns the error of the key at the last check.
 func (k *keyWatch) trouble() error {
-	if err := k.ring.Behind(); err != nil {
+	if err := k.ring.NewestError(); err != nil {
 		return err
 	}
 	return k.seen.Load().err

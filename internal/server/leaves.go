@@ -36,12 +36,12 @@ type leaves struct {
 func (s *Server) openLeaves(ctx context.Context, files *tlscert.Files) (leaves, error) {
 	state := s.bootstrap()
 	issued, err := tlscert.Issue(ctx, tlscert.IssuedConfig{
-		Keep: func(ctx context.Context) (pki.Identity, ca.Line, error) {
-			leaf, err := bootstrap.KeepServer(ctx, state)
+		Ensure: func(ctx context.Context) (pki.Identity, ca.Authorities, error) {
+			leaf, err := bootstrap.EnsureServerCertificate(ctx, state)
 			if err != nil {
-				return leaf, ca.Line{}, err
+				return leaf, ca.Authorities{}, err
 			}
-			line, err := s.manager.Line(ctx)
+			line, err := s.manager.Authorities(ctx)
 			return leaf, line, err
 		},
 		Publish: s.publishAuthorities, Clock: s.cfg.Clock, Logger: s.cfg.Logger,
@@ -53,10 +53,10 @@ func (s *Server) openLeaves(ctx context.Context, files *tlscert.Files) (leaves, 
 	switch {
 	case s.cfg.InsecureHTTP:
 	case files != nil:
-		l.api, l.files = files.Show, files
+		l.api, l.files = files.GetCertificate, files
 		s.background(func(ctx context.Context) { each(ctx, filesEvery, files.Look) })
 	default:
-		l.api = issued.Show
+		l.api = issued.GetCertificate
 	}
 	return l, nil
 }

@@ -136,7 +136,7 @@ func (s *Server) readInputs(ctx context.Context) (in inputs, err error) {
 // closes the previous key-encryption key, ends replication, and closes the database and the
 // key-encryption key.
 func (s *Server) openStorage(ctx context.Context) (prepared bootstrap.Prepared, err error) {
-	keeper, err := s.openKeeper(ctx)
+	keeper, err := s.openProvider(ctx)
 	if err != nil {
 		return prepared, err
 	}
@@ -181,7 +181,7 @@ func (s *Server) openAudit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	meter := newTrailMeter()
+	meter := newAuditMetrics()
 	s.rows, err = audit.NewWriter(ctx, s.store, audit.Options{Clock: s.cfg.Clock, Logger: s.cfg.Logger, Written: recent.Written, Measured: meter.measured})
 	if err != nil {
 		return err

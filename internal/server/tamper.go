@@ -36,14 +36,14 @@ type tamperAlarm struct {
 	system keyserver.SystemID           // set before audit rows are written
 	rows   atomic.Pointer[audit.Writer] // nil until the audit log is open
 
-	quiet   *quiet // by row
+	limiter *reportLimiter // by row
 	waiting chan rowmac.Finding
 	refused *prometheus.CounterVec
 }
 
 func newTamperAlarm(cfg Config) *tamperAlarm {
 	a := &tamperAlarm{
-		cfg: cfg, quiet: newQuiet(alarmEvery), waiting: make(chan rowmac.Finding, maxAlarms),
+		cfg: cfg, limiter: newReportLimiter(alarmEvery), waiting: make(chan rowmac.Finding, maxAlarms),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "keyserver_store_tampered_total", Help: "Reads that were refused because the key server did not write the row.",
 		}, []string{"table"}),
@@ -63,7 +63,7 @@ func (a *tamperAlarm) observe(r prometheus.Registerer) { r.MustRegister(a.refuse
 // raise reports one rejected row. It does not block and does not use the store.
 func (a *tamperAlarm) raise(f rowmac.Finding) {
 	a.refused.WithLabelValues(f.Table).Inc()
-	if !a.quiet.due(f.Table+" "+f.ID, a.cfg.Clock()) {
+	if !a.limiter.due(f.Table+" "+f.ID, a.cfg.Clock()) {
 		return
 	}
 	a.cfg.Logger.Error("refused a database row that this key server did not write; run doctor, and see docs/security.md",
@@ -74,33 +74,35 @@ func (a *tamperAlarm) raise(f rowmac.Finding) {
 	}
 }
 
-// quiet remembers the recent reports.
-type quiet struct {
-	every time.Duration
-	mu    sync.Mutex
-	told  map[string]time.Time
+// reportLimiter remembers the recent reports.
+type reportLimiter struct {
+	every      time.Duration
+	mu         sync.Mutex
+	reportedAt map[string]time.Time
 }
 
-func newQuiet(every time.Duration) *quiet { return &quiet{every: every, told: map[string]time.Time{}} }
+func newReportLimiter(every time.Duration) *reportLimiter {
+	return &reportLimiter{every: every, reportedAt: map[string]time.Time{}}
+}
 
 // due reports whether the event named what must be reported now. If so, it records the time.
-func (q *quiet) due(what string, now time.Time) bool {
+func (q *reportLimiter) due(what string, now time.Time) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if last, ok := q.told[what]; ok && now.Sub(last) < q.every {
+	if last, ok := q.reportedAt[what]; ok && now.Sub(last) < q.every {
 		return false
 	}
-	if len(q.told) >= maxAlarms {
-		for what, last := range q.told {
+	if len(q.reportedAt) >= maxAlarms {
+		for what, last := range q.reportedAt {
 			if now.Sub(last) >= q.every {
-				delete(q.told, what)
+				delete(q.reportedAt, what)
 			}
 		}
 	}
-	if len(q.told) >= maxAlarms {
+	if len(q.reportedAt) >= maxAlarms {
 		return false
 	}
-	q.told[what] = now
+	q.reportedAt[what] = now
 	return true
 }
 

@@ -45,7 +45,7 @@ func (s *Server) apiTLS(gate *tlscert.ClientGate) *tls.Config {
 		CipherSuites:     modernSuites,
 		GetCertificate:   s.leaf.api,
 		ClientAuth:       tls.RequestClientCert,
-		VerifyConnection: gate.Judge,
+		VerifyConnection: gate.VerifyConnection,
 		NextProtos:       []string{"h2", "http/1.1"},
 		Time:             s.cfg.Clock,
 		// A ticket would carry the client's identity from one handshake to a later one, without a check that

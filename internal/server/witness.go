@@ -165,14 +165,14 @@ func (i *introductions) ask(ctx context.Context, list []keyserver.TrustedServer,
 type conflictAlarm struct {
 	cfg     Config
 	rows    *audit.Writer
-	quiet   *quiet
+	limiter *reportLimiter
 	waiting chan keyserver.WitnessedLog
 	found   *prometheus.CounterVec
 }
 
 func newConflictAlarm(cfg Config, rows *audit.Writer, every time.Duration) *conflictAlarm {
 	a := &conflictAlarm{
-		cfg: cfg, rows: rows, quiet: newQuiet(every), waiting: make(chan keyserver.WitnessedLog, maxAlarms),
+		cfg: cfg, rows: rows, limiter: newReportLimiter(every), waiting: make(chan keyserver.WitnessedLog, maxAlarms),
 		found: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "keyserver_witness_conflicts_total", Help: "Conflicts of witnessed logs: forked, rolled back, forged, or with another key.",
 		}, []string{"conflict"}),
@@ -186,7 +186,7 @@ func newConflictAlarm(cfg Config, rows *audit.Writer, every time.Duration) *conf
 // raise reports one conflict. It does not block and does not use the store.
 func (a *conflictAlarm) raise(l keyserver.WitnessedLog) {
 	a.found.WithLabelValues(string(l.Conflict)).Inc()
-	if !a.quiet.due(l.Origin+" "+string(l.Conflict), a.cfg.Clock()) {
+	if !a.limiter.due(l.Origin+" "+string(l.Conflict), a.cfg.Clock()) {
 		return
 	}
 	a.cfg.Logger.Error("a witnessed log broke the rules of a log (see conflict); see docs/guides/witnesses.md",

@@ -34,7 +34,7 @@ func replicated(t *testing.T, place string) {
 	h.after(t, 300)
 	filled := time.Now()
 	rig.Within(t, behind, "the replica has what is written", func() bool {
-		m, err := backup.FindMoment(t.Context(), place, "", time.Time{})
+		m, err := backup.FindRestorePoint(t.Context(), place, "", time.Time{})
 		rig.Must(t, err)
 		if m == nil {
 			return false
@@ -54,7 +54,7 @@ func replicated(t *testing.T, place string) {
 	for _, at := range []time.Time{{}, between} {
 		r := restored{dir: filepath.Join(t.TempDir(), "new")}
 		r.config = sqlstore.Config{Dir: r.dir}
-		m, err := backup.FindMoment(t.Context(), place, "", at)
+		m, err := backup.FindRestorePoint(t.Context(), place, "", at)
 		rig.Must(t, err)
 		if m == nil {
 			t.Fatal("there is no replica")

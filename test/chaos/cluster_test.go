@@ -32,7 +32,7 @@ import (
 // cluster is a kube-apiserver and a manager. The manager reaches its site through a proxy that may lie.
 type cluster struct {
 	site       *site
-	liar       *liar
+	liar       *lyingProxy
 	config     *rest.Config
 	kubeconfig string
 	kube       kube.Client
@@ -54,7 +54,7 @@ func newCluster(t testing.TB, s *site) *cluster {
 	var err error
 	c.kube, err = kube.New(c.config, kube.Options{Scheme: controlplane.Scheme()})
 	rig.Must(t, err)
-	c.liar = newLiar(t, s)
+	c.liar = newLyingProxy(t, s)
 	c.reader = s.client(t, 0, program.Never)
 	for _, o := range c.installation() {
 		rig.Must(t, c.kube.Create(t.Context(), o))

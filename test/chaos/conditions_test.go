@@ -110,21 +110,21 @@ func BenchmarkConditions(b *testing.B) {
 	})
 }
 
-// keeper is a KMS plugin with a key-encryption key that can be restarted.
-type keeper struct {
+// kmsPlugin is a KMS plugin with a key-encryption key that can be restarted.
+type kmsPlugin struct {
 	*hsm.Plugin
 	begin func() *hsm.Plugin
 }
 
-func (k *keeper) kill()  { k.Kill() }
-func (k *keeper) start() { k.Plugin = k.begin() }
+func (k *kmsPlugin) kill()  { k.Kill() }
+func (k *kmsPlugin) start() { k.Plugin = k.begin() }
 
 // byToken starts a site whose key-encryption key is on a token.
-func byToken(b *testing.B) (*site, *keeper) {
+func byToken(b *testing.B) (*site, *kmsPlugin) {
 	b.Helper()
 	token, socket := hsm.New(b, "house"), filepath.Join(b.TempDir(), "socket")
 	token.Key(b, "kek")
-	k := &keeper{begin: func() *hsm.Plugin { return token.Serve(b, socket, "kek") }}
+	k := &kmsPlugin{begin: func() *hsm.Plugin { return token.Serve(b, socket, "kek") }}
 	k.start()
 	s := newSite("by a token", 2)
 	dir := filepath.Join(b.TempDir(), "data")

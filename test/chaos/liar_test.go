@@ -17,9 +17,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/ledger"
 )
 
-// liar is a proxy between the manager and its key server. It terminates TLS, and does not always
+// lyingProxy is a proxy between the manager and its key server. It terminates TLS, and does not always
 // return the response of the key server.
-type liar struct {
+type lyingProxy struct {
 	*httptest.Server
 	drops   atomic.Bool // writes get an earlier response, and nothing is written
 	repeats atomic.Bool // reads get the previous response
@@ -29,9 +29,9 @@ type liar struct {
 	last map[string][]byte // the last successful response, by method and path
 }
 
-func newLiar(t testing.TB, s *site) *liar {
+func newLyingProxy(t testing.TB, s *site) *lyingProxy {
 	t.Helper()
-	l := &liar{last: map[string][]byte{}}
+	l := &lyingProxy{last: map[string][]byte{}}
 	over := http.DefaultTransport
 	if m := s.members[0]; m != nil {
 		over = m.over
@@ -49,7 +49,7 @@ func newLiar(t testing.TB, s *site) *liar {
 		if l.parted.Load() {
 			panic(http.ErrAbortHandler)
 		}
-		if said, lies := l.said(r); lies {
+		if said, lies := l.fakeResponse(r); lies {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = w.Write(said) // the client may have disconnected
 			return
@@ -65,9 +65,9 @@ func newLiar(t testing.TB, s *site) *liar {
 	return l
 }
 
-// honest reports whether the proxy never lies about a request: logins, and the change feed, where a
+// neverFaked reports whether the proxy never lies about a request: logins, and the change feed, where a
 // lie would only make the manager slower.
-func honest(r *http.Request) bool {
+func neverFaked(r *http.Request) bool {
 	for _, path := range []string{"/api/sessions", "/api/server", "/api/ready", "/api/health", "/api/changes"} {
 		if strings.HasPrefix(r.URL.Path, path) {
 			return true
@@ -78,10 +78,10 @@ func honest(r *http.Request) bool {
 
 func nameOfRequest(r *http.Request) string { return r.Method + " " + r.URL.RequestURI() }
 
-// said returns the response that replaces that of the key server, if it lies.
-func (l *liar) said(r *http.Request) (answer []byte, lies bool) {
+// fakeResponse returns the response that replaces that of the key server, if it lies.
+func (l *lyingProxy) fakeResponse(r *http.Request) (answer []byte, lies bool) {
 	reads := r.Method == http.MethodGet
-	if honest(r) || reads && !l.repeats.Load() || !reads && !l.drops.Load() {
+	if neverFaked(r) || reads && !l.repeats.Load() || !reads && !l.drops.Load() {
 		return nil, false
 	}
 	l.mu.Lock()
@@ -98,8 +98,8 @@ func (l *liar) said(r *http.Request) (answer []byte, lies bool) {
 }
 
 // remember keeps the last successful response.
-func (l *liar) remember(resp *http.Response) error {
-	if resp.StatusCode != http.StatusOK || honest(resp.Request) {
+func (l *lyingProxy) remember(resp *http.Response) error {
+	if resp.StatusCode != http.StatusOK || neverFaked(resp.Request) {
 		return nil
 	}
 	body, err := io.ReadAll(resp.Body)
@@ -115,6 +115,6 @@ func (l *liar) remember(resp *http.Response) error {
 }
 
 // bundle returns the certificate that the manager has to trust.
-func (l *liar) bundle() string {
+func (l *lyingProxy) bundle() string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: l.Certificate().Raw}))
 }

@@ -98,8 +98,8 @@ var mutants = []mutant{
 	{
 		"a start leaves out the last group of the journal", killed,
 		"internal/store/auditrows/fill.go", nil, [][2]string{
-			{`	f := newFiller(e.Trail, e.d.Dir, id)
-	all := 0`, `	f := newFiller(e.Trail, e.d.Dir, id)
+			{`	f := newFiller(e.AuditLog, e.d.Dir, id)
+	all := 0`, `	f := newFiller(e.AuditLog, e.d.Dir, id)
 	all := 0
 	if mistaken && len(groups) > 0 {
 		groups = groups[:len(groups)-1]

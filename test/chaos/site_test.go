@@ -138,7 +138,7 @@ func (s *site) open(t testing.TB) {
 	s.password, err = s.members[0].server.Password()
 	rig.Must(t, err)
 	for _, m := range s.members {
-		m.over = s.requests.Over(program.Connect(t, m.dir, func() string { return m.listen }))
+		m.over = s.requests.Transport(program.Connect(t, m.dir, func() string { return m.listen }))
 	}
 	s.admin = s.client(t, 0, 5)
 	s.user = s.principal(t, "user", exchanger)

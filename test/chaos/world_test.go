@@ -89,14 +89,14 @@ func (w *world) round(t *testing.T, round int, plan []event) {
 		spent += fmt.Sprintf(" %s %v", name, time.Since(start).Round(10*time.Millisecond))
 		start = time.Now()
 	}
-	w.goOn(t)
+	w.awaitProgress(t)
 	phase("begun")
 	w.inject(t, plan)
 	phase("broken")
 	for _, s := range w.sites {
 		s.awaitReady(t)
 	}
-	w.goOn(t)
+	w.awaitProgress(t)
 	phase("healed")
 	over.Store(true)
 	group.Wait()
@@ -121,8 +121,8 @@ func (w *world) round(t *testing.T, round int, plan []event) {
 	t.Logf("round %d:%s", round, spent)
 }
 
-// goOn waits until each site has given more responses, which shows that it works.
-func (w *world) goOn(t *testing.T) {
+// awaitProgress waits until each site has given more responses, which shows that it works.
+func (w *world) awaitProgress(t *testing.T) {
 	t.Helper()
 	for _, s := range w.sites {
 		before := s.requests.Answered()

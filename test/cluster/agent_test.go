@@ -23,7 +23,7 @@ import (
 func agent(t *testing.T, n *node) {
 	replace := strings.NewReplacer("curlimages/curl:8.17.0", "registry.example/workload:1")
 	n.document(t, "workloads.md", replace, "What an administrator gives", "What the workload's team declares", "Without credential code")
-	n.takesAway(t, "payments")
+	n.deleteNamespace(t, "payments")
 	t.Cleanup(func() {
 		if t.Failed() {
 			out, err := n.try("", "kubectl", "-n", "payments", "logs", agentPod, "-c", "agent", "--tail=30")
@@ -160,7 +160,7 @@ func agentServerKilled(t *testing.T, n *node) {
 	end := n.asksAgent(t, agentPod, "killed")
 	before := n.containerID(t, "api")
 	n.kill(t, "api")
-	n.wholeAgain(t, "api", before)
+	n.awaitRestarted(t, "api", before)
 	n.holds(t, "default", "keyserver/default", ready, "True")
 	s := end()
 	figure(t, "kill -9 of the API, for a workload with an agent: %s", s)

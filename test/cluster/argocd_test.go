@@ -18,7 +18,7 @@ import (
 // own controller and repository server. They and the repository are processes on the network of the node.
 func TestArgoCD(t *testing.T) {
 	n := newNode(t)
-	n.forgets(t, "payments", namespace)
+	n.deleteLeftNamespaces(t, "payments", namespace)
 	a := withArgoCD(t, n)
 	n.showWhenFailed(t)
 	n.inOrder(t, []stage{

@@ -176,8 +176,8 @@ func (n *node) kill(t *testing.T, container string) {
 	n.run(t, "ctr", "-n", "k8s.io", "tasks", "kill", "--signal", "SIGKILL", n.containerID(t, container))
 }
 
-// wholeAgain waits until both containers of the Pod are ready, and the container has a new instance.
-func (n *node) wholeAgain(t *testing.T, container, before string) {
+// awaitRestarted waits until both containers of the Pod are ready, and the container has a new instance.
+func (n *node) awaitRestarted(t *testing.T, container, before string) {
 	t.Helper()
 	rig.Soon(t, "another "+container+" runs", func() bool {
 		out, err := n.try("", "kubectl", "-n", namespace, "get", "pods", "-l", "app.kubernetes.io/name=keyserver", "-o",
@@ -220,7 +220,7 @@ func killManager(t *testing.T, n *node) {
 	a := n.ask(t, "manager")
 	before := n.containerID(t, "manager")
 	n.kill(t, "manager")
-	n.wholeAgain(t, "manager", before)
+	n.awaitRestarted(t, "manager", before)
 	s := a.end(t)
 	figure(t, "kill -9 of the manager: %s", s)
 	if s.Failed != 0 {
@@ -233,7 +233,7 @@ func killAPI(t *testing.T, n *node) {
 	fresh, patient := n.ask(t, "api", "-every", "20ms"), n.ask(t, "api-patient", "-retries", "8")
 	before := n.containerID(t, "api")
 	n.kill(t, "api")
-	n.wholeAgain(t, "api", before)
+	n.awaitRestarted(t, "api", before)
 	n.holds(t, "default", "keyserver/default", ready, "True")
 	figure(t, "kill -9 of the API: %s", fresh.end(t))
 	// Requests in flight when it was killed are not repeated, because they may have counted.

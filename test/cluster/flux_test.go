@@ -17,7 +17,7 @@ import (
 // controllers. They and the repository are processes on the network of the node.
 func TestFlux(t *testing.T) {
 	n := newNode(t)
-	n.forgets(t, "payments", namespace)
+	n.deleteLeftNamespaces(t, "payments", namespace)
 	withFlux(t, n)
 	n.showWhenFailed(t)
 	n.inOrder(t, []stage{
@@ -249,5 +249,5 @@ func deleteHelmRelease(t *testing.T, n *node) {
 		t.Errorf("definitions are left:\n%s", left)
 	}
 	n.holds(t, namespace, "persistentvolumeclaim/keyserver-data", "{.status.phase}", "Bound")
-	n.forgets(t, namespace)
+	n.deleteLeftNamespaces(t, namespace)
 }

@@ -20,7 +20,7 @@ const earlier = "0.0.9"
 // TestHelm is the life of a release of config/chart, by the commands of docs/install.md.
 func TestHelm(t *testing.T) {
 	n := newNode(t)
-	n.forgets(t, "payments", namespace)
+	n.deleteLeftNamespaces(t, "payments", namespace)
 	withHelm(t, n)
 	n.showWhenFailed(t)
 	n.inOrder(t, []stage{
@@ -133,5 +133,5 @@ func uninstallRelease(t *testing.T, n *node) {
 		t.Errorf("definitions are left:\n%s", left)
 	}
 	n.holds(t, namespace, "persistentvolumeclaim/keyserver-data", "{.status.phase}", "Bound")
-	n.forgets(t, "payments", namespace)
+	n.deleteLeftNamespaces(t, "payments", namespace)
 }

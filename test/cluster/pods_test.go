@@ -149,8 +149,8 @@ func (n *node) apply(t *testing.T, in, text string, flags ...string) {
 	rig.Must(t, err)
 }
 
-// takesAway deletes a namespace at the end of a step, with the objects in it.
-func (n *node) takesAway(t *testing.T, name string) {
+// deleteNamespace deletes a namespace at the end of a step, with the objects in it.
+func (n *node) deleteNamespace(t *testing.T, name string) {
 	t.Helper()
 	t.Cleanup(func() {
 		if t.Failed() {

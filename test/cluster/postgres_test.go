@@ -78,7 +78,7 @@ chmod 600 tls.key ca.key`
 // withDatabase starts a PostgreSQL and makes the prerequisites of docs/install.md: its URL in
 // DATABASE_URL, and a certificate for the key server in the directory where commands run.
 func withDatabase(t *testing.T, n *node) {
-	n.forgets(t, "database")
+	n.deleteLeftNamespaces(t, "database")
 	password := rand.Text()
 	rig.Must(t, os.WriteFile(filepath.Join(n.work, "password"), []byte(password), 0o600))
 	for directory, host := range map[string]string{"postgres": "postgres.database.svc", ".": "keyserver.keyserver-system.svc"} {
@@ -92,8 +92,8 @@ func withDatabase(t *testing.T, n *node) {
 	t.Setenv("DATABASE_URL", "postgres://postgres:"+password+"@postgres.database.svc/postgres?sslmode=verify-full&sslrootcert=/run/keyserver/database/ca.crt")
 }
 
-// forgets deletes namespaces that an earlier test has left.
-func (n *node) forgets(t *testing.T, namespaces ...string) {
+// deleteLeftNamespaces deletes namespaces that an earlier test has left.
+func (n *node) deleteLeftNamespaces(t *testing.T, namespaces ...string) {
 	t.Helper()
 	n.kubectl(t, append([]string{"delete", "namespace", "--ignore-not-found", "--timeout=3m"}, namespaces...)...)
 }

@@ -18,7 +18,7 @@ import (
 // TestScaledOut is the life of config/overlays/postgres, over a PostgreSQL in a Pod.
 func TestScaledOut(t *testing.T) {
 	n := newNode(t)
-	n.forgets(t, "payments", namespace)
+	n.deleteLeftNamespaces(t, "payments", namespace)
 	withDatabase(t, n)
 	n.showWhenFailed(t)
 	n.inOrder(t, []stage{
@@ -280,5 +280,5 @@ func (n *node) uninstall(t *testing.T, directory string) {
 			t.Errorf("this is left:\n%s", left)
 		}
 	}
-	n.forgets(t, "payments", "database", namespace)
+	n.deleteLeftNamespaces(t, "payments", "database", namespace)
 }

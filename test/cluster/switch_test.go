@@ -17,7 +17,7 @@ import (
 // of docs/install.md. Each time the previous key still exists, and no object of the former form remains.
 func TestFormsAreSwitched(t *testing.T) {
 	n := newNode(t)
-	n.forgets(t, "payments", namespace)
+	n.deleteLeftNamespaces(t, "payments", namespace)
 	withDatabase(t, n)
 	n.kustomize(t, onePod, "resources: [../config/default]\n"+images+release+"\n")
 	n.nameScaledOut(t, release)

@@ -20,7 +20,7 @@ const second = "second"
 // reconnected. The database and the workload are on the first.
 func TestTwoNodes(t *testing.T) {
 	n := newNode(t)
-	n.forgets(t, "payments", namespace)
+	n.deleteLeftNamespaces(t, "payments", namespace)
 	withDatabase(t, n)
 	t.Cleanup(func() {
 		if t.Failed() {

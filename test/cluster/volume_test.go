@@ -16,7 +16,7 @@ import (
 // it is. One of hostPath is rejected because of its directory, until the cure of the table is applied.
 func TestAVolumeByHand(t *testing.T) {
 	n := newNode(t)
-	n.forgets(t, "payments", namespace)
+	n.deleteLeftNamespaces(t, "payments", namespace)
 	n.kustomize(t, onePod, "resources: [../config/default]\n"+images+release+"\n")
 	const mark = "storageclass.kubernetes.io/is-default-class="
 	n.kubectl(t, "annotate", "--overwrite", "storageclass/directories", mark+"false")

@@ -45,7 +45,7 @@ func TestApprovalsOverTwoReplicas(t *testing.T) {
 						t.Errorf("a row without the approval: %v", row)
 					}
 				}
-				if trail := rig.Trail(rows); !strings.Contains(trail, "executeApproval allowed") || !strings.Contains(trail, "updatePrincipalRoles allowed") {
+				if trail := rig.FormatRows(rows); !strings.Contains(trail, "executeApproval allowed") || !strings.Contains(trail, "updatePrincipalRoles allowed") {
 					t.Errorf("the trail has %s", trail)
 				}
 			} else {
@@ -145,7 +145,7 @@ func TestBreakGlass(t *testing.T) {
 		s.Restart(t, func(c *server.Config) { c.BreakGlass = true })
 		s.HTTP.CloseIdleConnections()
 		a := s.OK(t, s.AsAdmin(t), "PUT", path, body)
-		if trail := rig.Trail(s.Rows(t, a.RequestID)); !strings.Contains(trail, `"breakGlass allowed" "updatePrincipalRoles allowed"`) {
+		if trail := rig.FormatRows(s.Rows(t, a.RequestID)); !strings.Contains(trail, `"breakGlass allowed" "updatePrincipalRoles allowed"`) {
 			t.Errorf("the trail has %s", trail)
 		}
 		s.Stop(t)

@@ -214,7 +214,7 @@ func TestAnExpiredAuthority(t *testing.T) {
 	if _, fine := chain(); fine {
 		t.Error("after a start it is fine")
 	}
-	s.Forget()
+	s.DropSessions()
 	admin := s.AsAdmin(t)
 	if list := s.OK(t, admin, "GET", "/api/authority", nil).List(t, "authorities"); len(list) != 1 {
 		t.Errorf("%d authorities: nobody asked for another", len(list))

@@ -39,7 +39,7 @@ func (s *subject) showing(t testing.TB, agent enginetest.Agent) *subject {
 	}}
 	t.Cleanup(over.CloseIdleConnections)
 	shows := *s
-	shows.Site = s.Over(over)
+	shows.Site = s.WithHTTPClient(over)
 	return &shows
 }
 

@@ -45,7 +45,7 @@ func TestNobodyGivesWhatHeDoesNotHold(t *testing.T) {
 				if !strings.Contains(a.Text(t, "detail"), c.first) {
 					t.Errorf("the first operation is %s: %s", c.first, a.Raw)
 				}
-				if rows := rig.Trail(s.Rows(t, a.RequestID)); !strings.Contains(rows, "refused escalation") {
+				if rows := rig.FormatRows(s.Rows(t, a.RequestID)); !strings.Contains(rows, "refused escalation") {
 					t.Errorf("the trail has %s", rows)
 				}
 			})

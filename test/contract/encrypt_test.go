@@ -78,7 +78,7 @@ func TestEncryptAndDecrypt(t *testing.T) {
 			a := s.Refused(t, admin, "POST", decryptPath, body(decrypt, change), http.StatusBadRequest, "INVALID_ARGUMENT")
 			rows := s.Rows(t, a.RequestID)
 			if last := rows[len(rows)-1]; last["reason"] != "invalidArgument" || last["operation"] != "decryptData" {
-				t.Errorf("%s: the trail has %s", name, rig.Trail(rows))
+				t.Errorf("%s: the trail has %s", name, rig.FormatRows(rows))
 			}
 		}
 		for name, change := range map[string]rig.Object{
@@ -114,7 +114,7 @@ func TestEncryptionKeysEnd(t *testing.T) {
 			sealed = s.OK(t, s.AsAdmin(t), "POST", encryptPath, ask).Text(t, "ciphertext")
 		}
 		a := s.Refused(t, s.AsAdmin(t), "POST", encryptPath, ask, http.StatusConflict, "KEY_EXHAUSTED")
-		if got := rig.Trail(s.Rows(t, a.RequestID)); got != `["encryptData refused keyExhausted"]` {
+		if got := rig.FormatRows(s.Rows(t, a.RequestID)); got != `["encryptData refused keyExhausted"]` {
 			t.Errorf("the trail has %s", got)
 		}
 		s.OK(t, s.AsAdmin(t), "POST", decryptPath, rig.Object{"ttag": key, "ciphertext": sealed})

@@ -214,12 +214,12 @@ func visit(t *testing.T, database string, with ...choice) *subject {
 	s.Site = site(t, p.server, s.from)
 	s.Officer = p.root.Officer
 	s.Administrator = rig.Credentials{Name: s.name("administrator"), Password: rig.Password}
-	p.appoint(t, s.Administrator)
+	p.createAdministrator(t, s.Administrator)
 	return s
 }
 
-// appoint creates an administrator with the roles of the first one.
-func (p *place) appoint(t *testing.T, a rig.Credentials) {
+// createAdministrator creates an administrator with the roles of the first one.
+func (p *place) createAdministrator(t *testing.T, a rig.Credentials) {
 	t.Helper()
 	roles := []keyserver.ID{}
 	if p.root.Officer.Name == "" {
@@ -444,7 +444,7 @@ func (s *subject) User(t testing.TB, name string, roles ...keyserver.ID) rig.Use
 func (s *subject) with(t testing.TB, role keyserver.ID) string {
 	t.Helper()
 	name := s.holderOf(role)
-	if !s.Knows(name) {
+	if !s.HasSession(name) {
 		return s.Site.User(t, name, role).Session
 	}
 	return s.As(t, name, rig.Password)

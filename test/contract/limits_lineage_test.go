@@ -31,7 +31,7 @@ func TestRowsOfReceipts(t *testing.T) {
 					t.Fatalf("got %d %s, want %d", a.Status, a.Raw, want.status)
 				}
 				rows := s.Rows(t, a.Header.Get("X-Request-Id"))
-				if got := rig.Trail(rows); got != want.trail {
+				if got := rig.FormatRows(rows); got != want.trail {
 					t.Errorf("the rows are %s, want %s", got, want.trail)
 				}
 				for _, row := range rows {
@@ -110,7 +110,7 @@ func TestGroupsThatOwnKeys(t *testing.T) {
 		s.OK(t, clerk.Session, "DELETE", path, nil)
 		s.OK(t, admin, "POST", "/api/keys/acl/grant", entry(group, "OWNER"))
 		a := s.Refused(t, clerk.Session, "PUT", path, nil, http.StatusForbidden, "ESCALATION")
-		if rows := rig.Trail(s.Rows(t, a.Header.Get("X-Request-Id"))); !strings.Contains(rows, `"changeGroupMembers refused escalation"`) || strings.Contains(rows, "changeGroupMembers allowed") {
+		if rows := rig.FormatRows(s.Rows(t, a.Header.Get("X-Request-Id"))); !strings.Contains(rows, `"changeGroupMembers refused escalation"`) || strings.Contains(rows, "changeGroupMembers allowed") {
 			t.Errorf("the rows are %s", rows)
 		}
 		s.Refused(t, second.Session, "POST", "/api/crypto/hmac", rig.Object{"hiddenLink": link, "data": ""}, http.StatusForbidden, "ACL_DENIED")

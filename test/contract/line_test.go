@@ -46,7 +46,7 @@ func (in intruder) succeed(t *testing.T, s *subject, line string, state keyserve
 	store.UseRowKey(ring.RowKey())
 
 	system, first, _ := keyserver.HiddenLink(unb64(t, line)).Split()
-	keys, err := store.KeyLine(ctx, first)
+	keys, err := store.KeyLineage(ctx, first)
 	rig.Must(t, err)
 	next := keys[len(keys)-1]
 	_, acl, err := store.KeyWithACL(ctx, next.ID)

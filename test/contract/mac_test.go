@@ -66,7 +66,7 @@ func TestMAC(t *testing.T) {
 					a.Text(t, "ttag") != line || a.Body["generation"] != 1.0 {
 					t.Errorf("%s: got %s", name, a.Raw)
 				}
-				if got := rig.Trail(s.Rows(t, a.RequestID)); got != `["macData allowed"]` {
+				if got := rig.FormatRows(s.Rows(t, a.RequestID)); got != `["macData allowed"]` {
 					t.Errorf("%s: the trail has %s", name, got)
 				}
 			}
@@ -113,7 +113,7 @@ func TestVerifyMAC(t *testing.T) {
 			if a.Body["valid"] != tc.valid || a.Text(t, "ttag") != line || a.Body["generation"] != 1.0 {
 				t.Errorf("%s: got %s", name, a.Raw)
 			}
-			if got := rig.Trail(s.Rows(t, a.RequestID)); got != `["verifyMAC allowed"]` {
+			if got := rig.FormatRows(s.Rows(t, a.RequestID)); got != `["verifyMAC allowed"]` {
 				t.Errorf("%s: the trail has %s", name, got)
 			}
 		}
@@ -128,7 +128,7 @@ func TestVerifyMAC(t *testing.T) {
 		// A MAC after a long message is checked when it arrives.
 		cut := `{` + members[0] + `,` + members[2] + `,"mac":"` + b64(make([]byte, 47)) + `"}`
 		a := s.Refused(t, admin, "POST", verifyPath, cut, http.StatusBadRequest, "BAD_REQUEST")
-		if got := rig.Trail(s.Rows(t, a.RequestID)); got != `["verifyMAC allowed" "verifyMAC failed badMessage"]` {
+		if got := rig.FormatRows(s.Rows(t, a.RequestID)); got != `["verifyMAC allowed" "verifyMAC failed badMessage"]` {
 			t.Errorf("the trail has %s", got)
 		}
 	})
@@ -169,7 +169,7 @@ func TestMACBatch(t *testing.T) {
 		if !strings.Contains(items[4]["detail"].(string), "POST /api/crypto/mac") {
 			t.Errorf("a peer's line: %v", items[4])
 		}
-		if got := rig.Trail(s.Rows(t, a.RequestID)); got !=
+		if got := rig.FormatRows(s.Rows(t, a.RequestID)); got !=
 			`["macData allowed" "macData refused objectNotFound" "macData refused invalidArgument" "macData allowed" "macData refused notForwarded"]` {
 			t.Errorf("the trail has %s", got)
 		}
@@ -208,7 +208,7 @@ func TestLines(t *testing.T) {
 		check := func(key string) rig.Object { return rig.Object{"ttag": key, "mac": old, "data": ""} }
 		s.OK(t, admin, "POST", verifyPath, check(third))
 		a := s.Refused(t, admin, "POST", verifyPath, check(fourth), http.StatusForbidden, "KEY_DISABLED")
-		if got := rig.Trail(s.Rows(t, a.RequestID)); got != `["verifyMAC refused keyDisabled"]` {
+		if got := rig.FormatRows(s.Rows(t, a.RequestID)); got != `["verifyMAC refused keyDisabled"]` {
 			t.Errorf("the trail has %s", got)
 		}
 	})

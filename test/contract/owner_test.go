@@ -314,7 +314,7 @@ func TestOwnersLastAndAreNotForged(t *testing.T) {
 		s.OK(t, s.AsAdmin(t), "PUT", path, rig.Object{"owner": firstOwner})
 		s.Stop(t)
 		s.Restart(t)
-		s.Forget()
+		s.DropSessions()
 		if a := s.OK(t, s.AsAdmin(t), "GET", path, nil); a.Text(t, "owner") != firstOwner {
 			t.Errorf("after a restart: %s", a.Raw)
 		}

@@ -156,7 +156,7 @@ func TestOperationsOfAScopedCredential(t *testing.T) {
 
 		s.Stop(t)
 		s.Restart(t) // the scope is stored in the database
-		s.Forget()
+		s.DropSessions()
 		beyond(giving, "/api/keys/acl/grant", entry(thief, "OWNER"))
 		s.OK(t, giving, "POST", "/api/keys/acl/grant", entry(friend, "READ"))
 		if a := s.OK(t, giving, "GET", where, nil); len(a.Body["operations"].([]any)) != 2 || a.Body["mayGrant"] != 1.0 {

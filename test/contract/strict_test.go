@@ -110,7 +110,7 @@ func TestScopedCredentialIsToldWhy(t *testing.T) {
 			{"POST", sessions, scoped("AAAAAQ==")},
 		} {
 			a := s.Refused(t, credential, of.method, of.path, of.body, http.StatusForbidden, "OBJECT_NOT_IN_CREDENTIAL_SCOPE")
-			if trail := rig.Trail(s.Rows(t, a.RequestID)); !strings.Contains(trail, "refused notInScope") {
+			if trail := rig.FormatRows(s.Rows(t, a.RequestID)); !strings.Contains(trail, "refused notInScope") {
 				t.Errorf("%s %s: the trail has %s", of.method, of.path, trail)
 			}
 		}
@@ -192,7 +192,7 @@ func TestADelegatedSessionUpdatesNobody(t *testing.T) {
 		lent := s.delegate(t, admin, boss)
 		for _, id := range []string{s.self(t, admin), boss, s.principal(t, "other")} {
 			a := s.Refused(t, lent, "PUT", "/api/principals/"+id+"/flags", rig.Object{"delegation": true}, http.StatusForbidden, "ACCESS_DENIED")
-			if trail := rig.Trail(s.Rows(t, a.RequestID)); !strings.Contains(trail, "refused notLent") {
+			if trail := rig.FormatRows(s.Rows(t, a.RequestID)); !strings.Contains(trail, "refused notLent") {
 				t.Errorf("the trail has %s", trail)
 			}
 		}

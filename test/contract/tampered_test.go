@@ -109,7 +109,7 @@ func TestInsertedRolesGiveNothing(t *testing.T) {
 		in.run(t, `UPDATE trusted_cas SET subject = subject || '!'`)
 		s.Stop(t)
 		s.Restart(t)
-		s.Forget()
+		s.DropSessions()
 		s.Refused(t, mallory.Session, "GET", "/api/roles", nil, http.StatusServiceUnavailable, storeTampered)
 		s.Refused(t, s.AsAdmin(t), "PUT", "/api/principals/"+mallory.ID+"/roles", rig.Object{"roleIds": []string{}}, http.StatusServiceUnavailable, storeTampered)
 		if ready := s.Send(t, "", "GET", "/api/ready", nil); ready.Status != http.StatusOK {

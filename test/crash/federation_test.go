@@ -43,7 +43,7 @@ func TestNoForwardedAnswerWithoutItsRows(t *testing.T) {
 func (p *pair) survives(t *testing.T, r *rand.Rand, victim *node) {
 	t.Helper()
 	for round := range (*kills + 1) / 2 {
-		p.limited = p.lend(t, r, 50+r.Int64N(400))
+		p.limited = p.shareKey(t, r, 50+r.Int64N(400))
 		p.load(t, round, victim.server.Kill)
 		victim.start(t)
 		p.awaitPeer(t)
@@ -114,12 +114,12 @@ type pair struct {
 	requests     *ledger.Requests        // of its clients
 	clients      []*client.Client        // that work as that principal
 	local        schema.HiddenLink       // a key of the one that gets the requests
-	unlimited    *lent
-	limited      *lent // a new one each round
+	unlimited    *sharedKey
+	limited      *sharedKey // a new one each round
 }
 
-// lent is a key of the owner that the principal may use.
-type lent struct {
+// sharedKey is a key of the owner that the principal may use.
+type sharedKey struct {
 	link     schema.HiddenLink
 	material []byte
 	limit    int64 // of uses; -1 for none
@@ -151,7 +151,7 @@ func newPair(t *testing.T, r *rand.Rand, asked, owner *node) *pair {
 		t.Fatal(err)
 	}
 	p.requests = ledger.NewRequests(fmt.Sprintf("forwarded-%x", r.Uint32()))
-	over := p.requests.Over(p.asked.transport(t))
+	over := p.requests.Transport(p.asked.transport(t))
 	for range callers {
 		c := program.Client(t, over, "caller", callerSecret, program.Never)
 		if _, err := c.GetCurrentSession(t.Context()); err != nil { // log in one after the other
@@ -164,14 +164,14 @@ func newPair(t *testing.T, r *rand.Rand, asked, owner *node) *pair {
 		t.Fatal(err)
 	}
 	p.local = local.TTag
-	p.unlimited = p.lend(t, r, -1)
+	p.unlimited = p.shareKey(t, r, -1)
 	return p
 }
 
-// lend makes a key of the owner and grants the principal its use.
-func (p *pair) lend(t *testing.T, r *rand.Rand, limit int64) *lent {
+// shareKey makes a key of the owner and grants the principal its use.
+func (p *pair) shareKey(t *testing.T, r *rand.Rand, limit int64) *sharedKey {
 	t.Helper()
-	k := &lent{material: fmt.Appendf(nil, "material %x", r.Uint64()), limit: limit}
+	k := &sharedKey{material: fmt.Appendf(nil, "material %x", r.Uint64()), limit: limit}
 	made, err := p.owner.admin.MintKey(t.Context(), schema.MintKeyRequest{Algorithm: "HMAC-SHA384", Material: (*schema.Base64)(&k.material)})
 	if err == nil {
 		k.link = made.TTag
@@ -245,7 +245,7 @@ func (p *pair) step(ctx context.Context, r *rand.Rand, c *client.Client) error {
 }
 
 // use requests an HMAC, short or streamed, or authorization to use the key.
-func (k *lent) use(ctx context.Context, r *rand.Rand, c *client.Client) error {
+func (k *sharedKey) use(ctx context.Context, r *rand.Rand, c *client.Client) error {
 	length := []int{0, 64, 150_000}[r.IntN(3)]
 	if length == 0 {
 		_, err := c.AuthorizeKey(ctx, schema.AuthorizeKeyRequest{TTag: k.link})
@@ -311,5 +311,5 @@ func (p *pair) check(t *testing.T, round int) {
 	}
 	ledger.Report(t, p.requests.Missing(&p.owner.log, "authorizeKey", "hmacData"))
 	ledger.Report(t, p.requests.Missing(&p.asked.log))
-	p.requests.Forget()
+	p.requests.Exclude()
 }

@@ -41,7 +41,7 @@ func newWorld(t *testing.T, r *rand.Rand, server *program.Server) *world {
 	t.Helper()
 	w := &world{requests: ledger.NewRequests(fmt.Sprintf("crash-%x", r.Uint32()))}
 	w.moved(server)
-	w.over = w.requests.Over(program.Connect(t, server.DataDir, func() string { return *w.address.Load() }))
+	w.over = w.requests.Transport(program.Connect(t, server.DataDir, func() string { return *w.address.Load() }))
 	w.sessions = ledger.Sessions{BaseURL: program.BaseURL, HTTPClient: &http.Client{Transport: w.over}, MaxRetries: program.Never, Timeout: rig.Patience}
 	var err error
 	if w.password, err = server.Password(); err != nil {

@@ -142,7 +142,7 @@ func TestAPartition(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			server := pgtest.Start(t)
 			url := server.Database(t)
-			line, over := server.Line(t, url)
+			line, over := server.Proxy(t, url)
 			all := replicasEach(t, [][]string{{"--database-url", url}, {"--database-url", over}})
 			far := all[1]
 			a := newAsker(t, all)

@@ -49,7 +49,7 @@ func TestForwardedACL(t *testing.T) {
 			t.Errorf("the list as the owner reads it:\n%s\nas it is forwarded:\n%s", own.Raw, read.Raw)
 		}
 		refusal := a.Refused(t, deputy.Session, "POST", "/api/keys/acl/grant", change(third, "READ"), http.StatusForbidden, "ACL_DENIED")
-		if got := rig.Trail(b.Rows(t, refusal.RequestID)); got != `["readACL allowed" "amendACL refused aclDenied"]` {
+		if got := rig.FormatRows(b.Rows(t, refusal.RequestID)); got != `["readACL allowed" "amendACL refused aclDenied"]` {
 			t.Errorf("where the key is: %s", got)
 		}
 
@@ -62,7 +62,7 @@ func TestForwardedACL(t *testing.T) {
 			t.Errorf("granted: %s", granted.Raw)
 		}
 		for _, s := range []*site{a, b} {
-			if got := rig.Trail(s.Rows(t, granted.RequestID)); got != `["readACL allowed" "amendACL allowed" "readACL allowed"]` {
+			if got := rig.FormatRows(s.Rows(t, granted.RequestID)); got != `["readACL allowed" "amendACL allowed" "readACL allowed"]` {
 				t.Errorf("at %d: %s", s.System, got)
 			}
 		}

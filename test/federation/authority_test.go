@@ -45,7 +45,7 @@ func (w *traffic) run(ctx context.Context, t *testing.T) {
 		at := w.from.Site
 		if n%2 == 1 {
 			fresh.CloseIdleConnections()
-			at = w.from.Over(fresh)
+			at = w.from.WithHTTPClient(fresh)
 		}
 		a, err := at.Try(context.WithoutCancel(ctx), rig.Request{Session: w.caller.Session, Method: "POST", Path: "/api/crypto/hmac", Body: hmacOf(w.ttag, []byte("message"))})
 		if err != nil || a.Status != http.StatusOK || a.Field("mac") != want {
@@ -179,7 +179,7 @@ func TestOffUntilTheAuthorityHasEnded(t *testing.T) {
 				a.Stop(t)
 				ticking.turn(by)
 				a.Restart(t)
-				a.Forget()
+				a.DropSessions()
 				a.HTTP = a.client(t) // has fetched the current CAs
 			}
 			pass(5*year - time.Hour)
@@ -204,7 +204,7 @@ func TestOffUntilTheAuthorityHasEnded(t *testing.T) {
 				return !slices.ContainsFunc(list, func(o rig.Object) bool { return o["certificateId"] == first })
 			})
 			b.Restart(t)
-			b.Forget()
+			b.DropSessions()
 			if out := w.once(t); out.Code() != "PEER_UNAVAILABLE" {
 				t.Fatalf("back again: %s", out.Raw)
 			}

@@ -170,9 +170,9 @@ func TestSessionsGoByTheirKeyServersClock(t *testing.T) {
 			ofA.turn(30 * 24 * time.Hour)
 			var out rig.Answer
 			rig.Within(t, prompt, "the session is over", func() bool { out = ask(); return out.Status == http.StatusUnauthorized })
-			b.Forget() // of admin, which has expired, too
+			b.DropSessions() // of admin, which has expired, too
 			if rows := b.Rows(t, out.RequestID); len(rows) != 0 {
-				t.Errorf("the owner was asked: %s", rig.Trail(rows))
+				t.Errorf("the owner was asked: %s", rig.FormatRows(rows))
 			}
 		})
 	}

@@ -34,11 +34,11 @@ func TestForwardedKeyUse(t *testing.T) {
 
 		// Not exposed: the peer does not get the request.
 		refusal := a.Refused(t, caller.Session, "POST", "/api/keys/authorize", ask, http.StatusForbidden, "ACCESS_DENIED")
-		if got := rig.Trail(a.Rows(t, refusal.RequestID)); got != `["authorizeKey refused notExposed"]` {
+		if got := rig.FormatRows(a.Rows(t, refusal.RequestID)); got != `["authorizeKey refused notExposed"]` {
 			t.Errorf("not exposed: %s", got)
 		}
 		if rows := b.Rows(t, refusal.RequestID); len(rows) != 0 {
-			t.Errorf("the peer was told: %s", rig.Trail(rows))
+			t.Errorf("the peer was told: %s", rig.FormatRows(rows))
 		}
 
 		// Exposed, but not in the ACL.
@@ -46,11 +46,11 @@ func TestForwardedKeyUse(t *testing.T) {
 		for path, body := range map[string]rig.Object{"/api/keys/authorize": ask, "/api/crypto/hmac": hmacOf(ttag, []byte("message"))} {
 			refusal = a.Refused(t, caller.Session, "POST", path, body, http.StatusForbidden, "ACL_DENIED")
 			op := map[string]string{"/api/keys/authorize": "authorizeKey", "/api/crypto/hmac": "hmacData"}[path]
-			if got, want := rig.Trail(a.Rows(t, refusal.RequestID)), `["`+op+` allowed" "`+op+` failed aclDenied"]`; got != want {
+			if got, want := rig.FormatRows(a.Rows(t, refusal.RequestID)), `["`+op+` allowed" "`+op+` failed aclDenied"]`; got != want {
 				t.Errorf("%s, where it was asked: %s, want %s", path, got, want)
 			}
 			rows := b.Rows(t, refusal.RequestID)
-			if got := rig.Trail(rows); got != `["`+op+` refused aclDenied"]` {
+			if got := rig.FormatRows(rows); got != `["`+op+` refused aclDenied"]` {
 				t.Errorf("%s, where the key is: %s", path, got)
 			}
 			if len(rows) == 1 && (rows[0]["principalId"] != caller.Decimal && rows[0]["principalId"] != caller.ID || rows[0]["systemId"] != float64(a.System) || rows[0]["sessionKind"] != "peer") {
@@ -66,7 +66,7 @@ func TestForwardedKeyUse(t *testing.T) {
 		}
 		for _, s := range []*site{a, b} {
 			rows := s.Rows(t, grant.RequestID)
-			if got := rig.Trail(rows); got != `["authorizeKey allowed"]` || rows[0]["filename"] != "/a/file" || rows[0]["object"] != ttag {
+			if got := rig.FormatRows(rows); got != `["authorizeKey allowed"]` || rows[0]["filename"] != "/a/file" || rows[0]["object"] != ttag {
 				t.Errorf("at %d: %s %v", s.System, got, rows)
 			}
 		}
@@ -80,7 +80,7 @@ func TestForwardedKeyUse(t *testing.T) {
 				t.Errorf("%d bytes: %s is not the HMAC", length, out.Field("mac"))
 			}
 			for _, s := range []*site{a, b} {
-				if got := rig.Trail(s.Rows(t, out.RequestID)); got != `["hmacData allowed"]` {
+				if got := rig.FormatRows(s.Rows(t, out.RequestID)); got != `["hmacData allowed"]` {
 					t.Errorf("%d bytes, at %d: %s", length, s.System, got)
 				}
 			}
@@ -90,7 +90,7 @@ func TestForwardedKeyUse(t *testing.T) {
 		auditor := a.User(t, "auditor", keyserver.RoleAuditor)
 		a.Expose(t, auditor.ID, b.Site)
 		refusal = a.Refused(t, auditor.Session, "POST", "/api/keys/authorize", ask, http.StatusForbidden, "ACCESS_DENIED")
-		if got := rig.Trail(a.Rows(t, refusal.RequestID)); got != `["authorizeKey refused roleDenied"]` {
+		if got := rig.FormatRows(a.Rows(t, refusal.RequestID)); got != `["authorizeKey refused roleDenied"]` {
 			t.Errorf("without a role: %s", got)
 		}
 	})

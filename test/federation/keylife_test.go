@@ -28,10 +28,10 @@ func TestForwardedKeyStates(t *testing.T) {
 		for path, body := range map[string]rig.Object{"/api/keys/authorize": link, "/api/crypto/hmac": hmacOf(ttag, nil)} {
 			refusal := a.Refused(t, caller.Session, "POST", path, body, http.StatusForbidden, "KEY_DISABLED")
 			op := map[string]string{"/api/keys/authorize": "authorizeKey", "/api/crypto/hmac": "hmacData"}[path]
-			if got := rig.Trail(a.Rows(t, refusal.RequestID)); got != `["`+op+` allowed" "`+op+` failed keyDisabled"]` {
+			if got := rig.FormatRows(a.Rows(t, refusal.RequestID)); got != `["`+op+` allowed" "`+op+` failed keyDisabled"]` {
 				t.Errorf("%s, where it was asked: %s", path, got)
 			}
-			if got := rig.Trail(b.Rows(t, refusal.RequestID)); got != `["`+op+` refused keyDisabled"]` {
+			if got := rig.FormatRows(b.Rows(t, refusal.RequestID)); got != `["`+op+` refused keyDisabled"]` {
 				t.Errorf("%s, where the key is: %s", path, got)
 			}
 		}

@@ -23,11 +23,11 @@ func TestForwardedMACsAndEncryption(t *testing.T) {
 		mac := func(message []byte) rig.Object { return rig.Object{"lineage": line, "data": encode(message)} }
 		refusal := a.Refused(t, caller.Session, "POST", "/api/crypto/mac", mac(nil), http.StatusForbidden, "ACCESS_DENIED")
 		if rows := b.Rows(t, refusal.RequestID); len(rows) != 0 {
-			t.Errorf("the peer was told: %s", rig.Trail(rows))
+			t.Errorf("the peer was told: %s", rig.FormatRows(rows))
 		}
 		a.Expose(t, caller.ID, b.Site)
 		refusal = a.Refused(t, caller.Session, "POST", "/api/crypto/mac", mac(nil), http.StatusForbidden, "ACL_DENIED")
-		if got := rig.Trail(b.Rows(t, refusal.RequestID)); got != `["macData refused aclDenied"]` {
+		if got := rig.FormatRows(b.Rows(t, refusal.RequestID)); got != `["macData refused aclDenied"]` {
 			t.Errorf("where the key is: %s", got)
 		}
 		owner.Grant(t, line, caller, "READ")
@@ -39,7 +39,7 @@ func TestForwardedMACsAndEncryption(t *testing.T) {
 			}
 			for _, s := range []*site{a, b} {
 				rows := s.Rows(t, out.RequestID)
-				if got := rig.Trail(rows); got != `["`+op+` allowed"]` || rows[0]["object"] != ttag {
+				if got := rig.FormatRows(rows); got != `["`+op+` allowed"]` || rows[0]["object"] != ttag {
 					t.Errorf("%s, at %d: %s %v", op, s.System, got, rows)
 				}
 			}

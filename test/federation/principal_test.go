@@ -40,7 +40,7 @@ func TestForwardedLookup(t *testing.T) {
 		if got := found.List(t, "principals"); len(got) != 1 || got[0]["name"] != "here" || found.Body["requested"] != 2.0 {
 			t.Errorf("not exposed: %s", found.Raw)
 		}
-		if got := rig.Trail(a.Rows(t, found.RequestID)); got != `["lookupPrincipals allowed" "lookupPrincipals refused notExposed"]` {
+		if got := rig.FormatRows(a.Rows(t, found.RequestID)); got != `["lookupPrincipals allowed" "lookupPrincipals refused notExposed"]` {
 			t.Errorf("not exposed: %s", got)
 		}
 
@@ -63,7 +63,7 @@ func TestForwardedLookup(t *testing.T) {
 		if found := a.lookup(t, asker.Session, pair(other)).List(t, "principals"); len(found) != 1 || found[0]["name"] != other.ID || found[0]["disabled"] != false {
 			t.Errorf("restricted for the key server that asks: %v", found)
 		}
-		if rows := b.Rows(t, found.RequestID); rig.Trail(rows) != `["lookupPrincipals allowed"]` || rows[0]["systemId"] != float64(a.System) {
+		if rows := b.Rows(t, found.RequestID); rig.FormatRows(rows) != `["lookupPrincipals allowed"]` || rows[0]["systemId"] != float64(a.System) {
 			t.Errorf("where they belong: %v", rows)
 		}
 		for _, u := range []rig.User{there, other, removed} {
@@ -79,7 +79,7 @@ func TestForwardedLookup(t *testing.T) {
 		if got := found.List(t, "principals"); len(got) != 2 || got[0]["disabled"] != true || got[1]["disabled"] != false {
 			t.Errorf("disabled: %s", found.Raw)
 		}
-		if got := rig.Trail(a.Rows(t, found.RequestID)); got != `["lookupPrincipals allowed" "lookupPrincipals allowed" "closeACLEntries allowed" "closeACLEntries allowed"]` {
+		if got := rig.FormatRows(a.Rows(t, found.RequestID)); got != `["lookupPrincipals allowed" "lookupPrincipals allowed" "closeACLEntries allowed" "closeACLEntries allowed"]` {
 			t.Errorf("disabled and removed: %s", got)
 		}
 		for u, closed := range map[*rig.User]bool{&there: true, &other: false, &removed: true} {

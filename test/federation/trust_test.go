@@ -34,10 +34,10 @@ func TestRestrictedHere(t *testing.T) {
 		}
 		b.OK(t, b.AsAdmin(t), "POST", "/api/principal-trusts", trust(unlisted.ID, "restrict")) // has no entry here, but its home knows it
 		refusal := a.Refused(t, caller.Session, "POST", "/api/keys/authorize", ask, http.StatusForbidden, "ACCESS_DENIED")
-		if got := rig.Trail(b.Rows(t, refusal.RequestID)); got != `["authorizeKey refused restricted"]` {
+		if got := rig.FormatRows(b.Rows(t, refusal.RequestID)); got != `["authorizeKey refused restricted"]` {
 			t.Errorf("where the key is: %s", got)
 		}
-		if got := rig.Trail(a.Rows(t, refusal.RequestID)); got != `["authorizeKey allowed" "authorizeKey failed restricted"]` {
+		if got := rig.FormatRows(a.Rows(t, refusal.RequestID)); got != `["authorizeKey allowed" "authorizeKey failed restricted"]` {
 			t.Errorf("where it was asked: %s", got)
 		}
 		id, _ := row["id"].(string)
@@ -65,7 +65,7 @@ func TestRestrictedGroup(t *testing.T) {
 		a.OK(t, caller.Session, "POST", "/api/keys/authorize", ask)
 		a.OK(t, a.AsAdmin(t), "PUT", membership, nil)
 		refusal := a.Refused(t, caller.Session, "POST", "/api/keys/authorize", ask, http.StatusForbidden, "ACCESS_DENIED")
-		if got := rig.Trail(b.Rows(t, refusal.RequestID)); got != `["authorizeKey refused restricted"]` {
+		if got := rig.FormatRows(b.Rows(t, refusal.RequestID)); got != `["authorizeKey refused restricted"]` {
 			t.Errorf("where the key is: %s", got)
 		}
 		a.OK(t, a.AsAdmin(t), "DELETE", membership, nil)

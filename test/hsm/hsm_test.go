@@ -266,7 +266,7 @@ func readiness(t *testing.T, c *client.Client, ready bool) {
 	})
 }
 
-func keeper(t *testing.T, socket string) *kmsv2.Keeper {
+func keeper(t *testing.T, socket string) *kmsv2.Client {
 	t.Helper()
 	k, err := kmsv2.Open(socket)
 	rig.Must(t, err)

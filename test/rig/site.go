@@ -141,23 +141,23 @@ func (s *Site) AsAdmin(t testing.TB) (session string) {
 	return s.As(t, s.Administrator.Name, s.Administrator.Password)
 }
 
-// Knows reports whether As has logged in that name.
-func (s *Site) Knows(name string) bool {
+// HasSession reports whether As has logged in that name.
+func (s *Site) HasSession(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, ok := s.sessions[name]
 	return ok
 }
 
-// Forget drops the sessions of As, which have ended.
-func (s *Site) Forget() {
+// DropSessions drops the sessions of As, which have ended.
+func (s *Site) DropSessions() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.sessions)
 }
 
-// Over returns the same server with another HTTP client.
-func (s *Site) Over(c *http.Client) *Site {
+// WithHTTPClient returns the same server with another HTTP client.
+func (s *Site) WithHTTPClient(c *http.Client) *Site {
 	return &Site{System: s.System, Base: s.Base, HTTP: c, Administrator: s.Administrator, Officer: s.Officer, Inspect: s.Inspect, Log: s.Log}
 }
 
@@ -212,8 +212,8 @@ func (s *Site) Rows(t testing.TB, requestID string) []Object {
 	}
 }
 
-// Trail formats rows of the audit log: operation, outcome, and the reason if there is one.
-func Trail(rows []Object) string {
+// FormatRows formats rows of the audit log: operation, outcome, and the reason if there is one.
+func FormatRows(rows []Object) string {
 	out := make([]string, len(rows))
 	for i, r := range rows {
 		out[i] = fmt.Sprintf("%v %v", r["operation"], r["outcome"])

@@ -73,7 +73,7 @@ func (s *Site) Agent(t testing.TB, certificate []byte, over *http.Client, roles 
 	if id == "" || decimal == "" {
 		t.Fatalf("the enrolled principal has no id: %+v", enrolled)
 	}
-	shown := s.Over(over)
+	shown := s.WithHTTPClient(over)
 	session := shown.OK(t, "", "POST", "/api/sessions", Object{"method": "certificate"}).Text(t, "sessionId")
 	return User{Site: shown, Session: session, ID: id, Decimal: decimal}
 }

@@ -279,8 +279,8 @@ func (s *site) loaded(t *testing.T, change func()) {
 	change()
 }
 
-// goesOn waits until each replica has acknowledged more requests.
-func (s *site) goesOn(t *testing.T) {
+// awaitProgress waits until each replica has acknowledged more requests.
+func (s *site) awaitProgress(t *testing.T) {
 	t.Helper()
 	for i, r := range s.replicas {
 		before := r.done.Load()
@@ -384,13 +384,13 @@ func TestThereAndBack(t *testing.T) {
 			s := on(t)
 			last := s.replicas[len(s.replicas)-1]
 			s.loaded(t, func() {
-				s.goesOn(t)
+				s.awaitProgress(t)
 				for i, r := range s.replicas {
 					r.run(t, next)
 					if migrated := strings.Contains(r.server.Log(), "database migrated"); migrated != (i == 0) {
 						t.Errorf("replica %d says of a migration: %t\n%s", i, migrated, r.server.Log())
 					}
-					s.goesOn(t)
+					s.awaitProgress(t)
 					if r != last {
 						rig.Soon(t, "the replica that was not replaced yet says that the database is newer", func() bool { return last.said(t, newer) })
 					}
@@ -403,14 +403,14 @@ func TestThereAndBack(t *testing.T) {
 					if !strings.Contains(r.server.Log(), newer) || !r.said(t, newer) {
 						t.Errorf("the release before does not say that the database is newer\n%s", r.server.Log())
 					}
-					s.goesOn(t)
+					s.awaitProgress(t)
 				}
 			})
 			s.whole(t, present)
 			s.loaded(t, func() {
 				for _, r := range s.replicas {
 					r.run(t, next)
-					s.goesOn(t)
+					s.awaitProgress(t)
 				}
 			})
 			s.whole(t, next)

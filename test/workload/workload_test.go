@@ -107,7 +107,7 @@ func keysFile(t testing.TB) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "jwks.json")
 	rig.Must(t, trustfiles.IssuerKeys{
-		Fetch: trustfiles.FromCluster(cluster.kube.RESTClient()), File: file, Issuer: cluster.issuer, Each: time.Minute, Logger: slog.New(slog.DiscardHandler),
+		Fetch: trustfiles.FromCluster(cluster.kube.RESTClient()), File: file, Issuer: cluster.issuer, Interval: time.Minute, Logger: slog.New(slog.DiscardHandler),
 	}.Refresh(t.Context()))
 	return file
 }

@@ -127,7 +127,7 @@ func (b *Body) Link() keyserver.HiddenLink { return keyserver.HiddenLink(b.link)
 // Choice returns the hidden link as the name of a key or of a key lineage.
 func (b *Body) Choice() keyserver.KeyChoice {
 	if b.named == "lineage" {
-		return keyserver.KeyChoice{Line: b.Link()}
+		return keyserver.KeyChoice{Lineage: b.Link()}
 	}
 	return keyserver.KeyChoice{Key: b.Link()}
 }

@@ -43,7 +43,7 @@ func TestVerifyForm(t *testing.T) {
 					mac, choice := b.MAC(), b.Choice()
 					b.Close()
 					if err != nil || !bytes.Equal(got.Bytes(), message) || base64.StdEncoding.EncodeToString(mac[:]) != someMAC ||
-						(choice.Line != "") != (named == "lineage") || choice.Named().Base64() != link {
+						(choice.Lineage != "") != (named == "lineage") || choice.Named().Base64() != link {
 						t.Errorf("%d bytes, %v, %s: %d bytes, %x, %v, %v", size, order, what, got.Len(), mac, choice, err)
 					}
 				}

@@ -38,7 +38,7 @@ func choiceOf(ttag, lineage *schema.HiddenLink) (choice keyserver.KeyChoice) {
 		choice.Key = keyserver.HiddenLink(*ttag)
 	}
 	if lineage != nil {
-		choice.Line = keyserver.HiddenLink(*lineage)
+		choice.Lineage = keyserver.HiddenLink(*lineage)
 	}
 	return choice
 }

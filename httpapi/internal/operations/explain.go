@@ -11,8 +11,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// crowdPage is the number of entries of a page of who-can if the request has no limit.
-const crowdPage = 100
+// whoCanPage is the number of entries of a page of who-can if the request has no limit.
+const whoCanPage = 100
 
 func getExplanation(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.ExplainRequest) (schema.Explanation, error) {
 	q := keyserver.Question{Operation: operationOf(in.Operation), Principal: (*keyserver.ID)(in.PrincipalID)}
@@ -44,7 +44,7 @@ func getExplanation(ctx context.Context, ops *verified.Service, by keyserver.Cal
 }
 
 func listCapable(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.WhoCanRequest) (schema.WhoCanPage, error) {
-	crowd := keyserver.Crowd{Operation: operationOf(in.Operation), Limit: crowdPage}
+	crowd := keyserver.WhoCanQuery{Operation: operationOf(in.Operation), Limit: whoCanPage}
 	if in.HiddenLink != nil {
 		crowd.Link = keyserver.HiddenLink(*in.HiddenLink)
 	}
@@ -59,7 +59,7 @@ func listCapable(ctx context.Context, ops *verified.Service, by keyserver.Caller
 		return schema.WhoCanPage{}, err
 	}
 	out := schema.WhoCanPage{
-		Count: len(page.Who), Who: Convert(page.Who, capableOf), Elsewhere: Convert(page.Elsewhere, capableOf), Detail: "the last page",
+		Count: len(page.Principals), Who: Convert(page.Principals, capableOf), Elsewhere: Convert(page.Foreign, capableOf), Detail: "the last page",
 	}
 	if !page.Next.IsZero() {
 		out.Next, out.Detail = (*schema.HexID)(&page.Next), "there may be more; request them with after set to next"

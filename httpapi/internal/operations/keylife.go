@@ -57,8 +57,8 @@ func destroyKey(ctx context.Context, ops *verified.Service, by keyserver.Caller,
 	return changeKeyState(ctx, ops, by, in.TTag, keyserver.DestroyKey, days)
 }
 
-func changeKeyState(ctx context.Context, ops *verified.Service, by keyserver.Caller, link schema.HiddenLink, act keyserver.KeyAct, days int) (schema.KeyStateSaved, error) {
-	r, err := ops.ChangeKeyState(ctx, by, keyserver.KeyStateChange{Link: keyserver.HiddenLink(link), Act: act, Days: days})
+func changeKeyState(ctx context.Context, ops *verified.Service, by keyserver.Caller, link schema.HiddenLink, act keyserver.KeyAction, days int) (schema.KeyStateSaved, error) {
+	r, err := ops.ChangeKeyState(ctx, by, keyserver.KeyStateChange{Link: keyserver.HiddenLink(link), Action: act, Days: days})
 	return schema.KeyStateSaved{
 		TTag: schema.HiddenLink(r.Key.Link), Saved: r.Saved, State: string(r.Key.Life.State), DestroyAt: endOf(r.Key.Life), Verdict: schema.Verdict{Detail: r.Detail},
 	}, err

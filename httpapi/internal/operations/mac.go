@@ -12,7 +12,7 @@ import (
 func macBatch(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.MACBatchRequest) (schema.MACBatchResponse, error) {
 	items := make([]keyserver.MACItem, len(in.Items))
 	for i, item := range in.Items {
-		items[i] = keyserver.MACItem{Line: keyserver.HiddenLink(item.Lineage), Data: item.Data}
+		items[i] = keyserver.MACItem{Lineage: keyserver.HiddenLink(item.Lineage), Data: item.Data}
 	}
 	answers, err := ops.MACBatch(ctx, by, items)
 	if err != nil {
@@ -25,7 +25,7 @@ func macBatch(ctx context.Context, ops *verified.Service, by keyserver.Caller, i
 	return out, nil
 }
 
-func macItemOf(m *keyserver.MACAnswer) schema.MACItemResponse {
+func macItemOf(m *keyserver.MACResult) schema.MACItemResponse {
 	if m.Err != nil {
 		item := schema.MACItemResponse{Code: string(fault.CodeOf(m.Err))}
 		if f := fault.As(m.Err); f != nil {

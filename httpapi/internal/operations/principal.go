@@ -87,9 +87,9 @@ func updatePrincipalRoles(ctx context.Context, ops *verified.Service, by keyserv
 }
 
 func deletePrincipal(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.DeletePrincipalRequest) (schema.PrincipalGone, error) {
-	d := keyserver.Departure{ID: keyserver.ID(in.ID)}
+	d := keyserver.PrincipalDeletion{ID: keyserver.ID(in.ID)}
 	if in.Heir != nil {
-		d.Heir = keyserver.ID(*in.Heir)
+		d.NewOwner = keyserver.ID(*in.Heir)
 	}
 	r, err := ops.DeletePrincipal(ctx, by, d)
 	return schema.PrincipalGone{

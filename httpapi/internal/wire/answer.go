@@ -7,11 +7,11 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Answers reports whether a text is a response of the table's type. It rejects a {} or null
+// IsResponse reports whether a text is a response of the table's type. It rejects a {} or null
 // of a gateway, which would pass for an empty list. Each required list must be present, and
 // at least one required member. out is the decoded text. Other members may be missing,
 // because a server of another release may not know them.
-func (t *Table) Answers(text []byte, out any) bool {
+func (t *Table) IsResponse(text []byte, out any) bool {
 	v, said := reflect.ValueOf(out).Elem(), false
 	for i := range t.Body {
 		f := &t.Body[i]

@@ -77,44 +77,46 @@ func OneOf[T any](values ...T) *Schema {
 	return s
 }
 
-// Way is the direction of a value. Two scalars have more spellings in a request
+// Direction is the direction of a value. Two scalars have more spellings in a request
 // than in a response.
-type Way int
+type Direction int
 
 // The ways.
 const (
-	Asked Way = iota
-	Answered
+	InRequest Direction = iota
+	InResponse
 )
 
 // Schemas collects the schemas of types by their Go names.
 type Schemas struct {
-	Named map[string]*Schema
-	way   map[string]Way // of the types that have a scalar of two spellings
+	Named     map[string]*Schema
+	direction map[string]Direction // of the types that have a scalar of two spellings
 }
 
 // NewSchemas returns an empty collection.
-func NewSchemas() Schemas { return Schemas{Named: map[string]*Schema{}, way: map[string]Way{}} }
+func NewSchemas() Schemas {
+	return Schemas{Named: map[string]*Schema{}, direction: map[string]Direction{}}
+}
 
 // Ref returns a reference to the schema of t's body. It adds that schema and all schemas
 // that it refers to.
-func (s Schemas) Ref(t reflect.Type, way Way) *Schema {
+func (s Schemas) Ref(t reflect.Type, way Direction) *Schema {
 	name := t.Name()
 	if _, ok := s.Named[name]; !ok {
 		s.Named[name] = nil // a type may refer to itself
 		s.Named[name] = s.object(Of(t), way)
 	}
-	if known, twofold := s.way[name]; twofold && known != way {
+	if known, twofold := s.direction[name]; twofold && known != way {
 		panic(fmt.Sprintf("wire: %s has different JSON forms in requests and responses; use two types", t))
 	}
 	return Reference(name)
 }
 
-func (s Schemas) object(t *Table, way Way) *Schema {
+func (s Schemas) object(t *Table, way Direction) *Schema {
 	o := &Schema{Type: "object", Properties: Members[*Schema]{}}
 	for _, f := range t.Body {
 		if f.Value.twofold() {
-			s.way[t.Type.Name()] = way
+			s.direction[t.Type.Name()] = way
 		}
 		o.Properties = append(o.Properties, Member[*Schema]{f.Name, s.Field(f, way)})
 		if f.Required {
@@ -132,7 +134,7 @@ func (v *Value) twofold() bool {
 }
 
 // Field returns the schema of one field.
-func (s Schemas) Field(f Field, way Way) *Schema {
+func (s Schemas) Field(f Field, way Direction) *Schema {
 	v := s.value(&f.Value, way)
 	if f.Nullable {
 		v = nullable(v)
@@ -149,7 +151,7 @@ func nullable(v *Schema) *Schema {
 	return &Schema{OneOf: []*Schema{v, {Type: "null"}}}
 }
 
-func (s Schemas) value(v *Value, way Way) *Schema {
+func (s Schemas) value(v *Value, way Direction) *Schema {
 	if v.Scalar != nil {
 		return s.scalar(v, way)
 	}
@@ -177,10 +179,10 @@ func (s Schemas) value(v *Value, way Way) *Schema {
 
 // scalar returns a reference to the schema of a named wire type, with the limits of the
 // field next to it.
-func (s Schemas) scalar(v *Value, way Way) *Schema {
+func (s Schemas) scalar(v *Value, way Direction) *Schema {
 	name, shape := v.Type.Name(), v.Scalar.Schema
 	s.Named[name] = shape.shown(v.Scalar)
-	if way == Asked && v.Scalar.Asked != nil {
+	if way == InRequest && v.Scalar.Asked != nil {
 		name = "Asked" + name
 		s.Named[name] = v.Scalar.Asked.shown(v.Scalar)
 	}

@@ -137,12 +137,12 @@ func (t *Table) EncodeQuery(in any) string {
 		switch v := from.FieldByIndex(f.index); {
 		case f.Value.Kind == Array:
 			for _, elem := range v.Seq2() {
-				values.Add(f.Name, spell(elem))
+				values.Add(f.Name, formatScalar(elem))
 			}
 		case f.pointer && !v.IsNil():
-			values.Set(f.Name, spell(v.Elem()))
+			values.Set(f.Name, formatScalar(v.Elem()))
 		case !f.pointer && (f.Required || !isZero(v)):
-			values.Set(f.Name, spell(v))
+			values.Set(f.Name, formatScalar(v))
 		}
 	}
 	if len(values) == 0 {
@@ -151,8 +151,8 @@ func (t *Table) EncodeQuery(in any) string {
 	return "?" + values.Encode()
 }
 
-// spell returns the text of a scalar, which set reads.
-func spell(v reflect.Value) string {
+// formatScalar returns the text of a scalar, which set reads.
+func formatScalar(v reflect.Value) string {
 	switch s := v.Interface().(type) {
 	case time.Time:
 		return s.Format(time.RFC3339Nano)
@@ -172,7 +172,7 @@ func (t *Table) EncodePath(path string, in any) (string, error) {
 	from := reflect.ValueOf(in)
 	for i := range t.Path {
 		f := &t.Path[i]
-		text := spell(from.FieldByIndex(f.index))
+		text := formatScalar(from.FieldByIndex(f.index))
 		if r := f.Value.segment(text); r != nil {
 			return "", errors.New(f.Name + ": " + r.problem)
 		}

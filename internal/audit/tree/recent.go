@@ -38,9 +38,9 @@ func (r *Recent) Written(rows []keyserver.AuditEntry) {
 	}
 }
 
-// Lose forgets all leaves, because the database was reset to an earlier state. Its later
+// Reset forgets all leaves, because the database was reset to an earlier state. Its later
 // rows may be gone, and their numbers given to others.
-func (r *Recent) Lose() {
+func (r *Recent) Reset() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.losses++

@@ -68,8 +68,8 @@ type Config struct {
 	// RowAlarm is called for a row that the tree has, and that is missing or
 	// different in the database.
 	RowAlarm func(seq int64, problem string)
-	// Alone means that no other process writes rows.
-	Alone bool
+	// SoleWriter means that no other process writes rows.
+	SoleWriter bool
 	// Pruned returns the last row that may be missing in the database, because it was
 	// removed; nil: none is missing.
 	Pruned func(ctx context.Context) (int64, error)
@@ -237,7 +237,7 @@ func (t *Tree) tell(size, stored int64) {
 	t.mu.Lock()
 	first := t.last.Size == 0
 	t.mu.Unlock()
-	if t.Alone && first && size > 0 && stored > 0 {
+	if t.SoleWriter && first && size > 0 && stored > 0 {
 		t.Logger.Warn("audit rows from before this start have no checkpoint, probably because the process was killed; they are signed as they are in the database", "rows", stored, "after", size)
 	}
 }

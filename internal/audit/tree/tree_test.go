@@ -312,7 +312,7 @@ func TestLeavesOfRowsThatAreGone(t *testing.T) {
 					b.rows[i].Object = "another"
 					b.rows[i].Hash, _ = audit.Sum(nil, &b.rows[i])
 				}
-				tree.Recent.Lose()
+				tree.Recent.Reset()
 			}
 			if growing {
 				b.growing = goBack

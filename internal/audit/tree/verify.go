@@ -144,18 +144,18 @@ func (v *Verifier) Read(ctx context.Context) error {
 	return nil
 }
 
-// Along returns a trail that also passes every row to the verifier. Rows
+// Tee returns a trail that also passes every row to the verifier. Rows
 // must be read in order.
-func (v *Verifier) Along(trail audit.Trail) audit.Trail { return along{trail, v} }
+func (v *Verifier) Tee(trail audit.Reader) audit.Reader { return along{trail, v} }
 
 type along struct {
-	audit.Trail
+	audit.Reader
 	v *Verifier
 }
 
-// AuditRange implements audit.Trail.
+// AuditRange implements audit.Reader.
 func (a along) AuditRange(ctx context.Context, after, last int64, limit int) ([]keyserver.AuditEntry, error) {
-	rows, err := a.Trail.AuditRange(ctx, after, last, limit)
+	rows, err := a.Reader.AuditRange(ctx, after, last, limit)
 	if err == nil {
 		err = a.v.Rows(ctx, rows)
 	}

@@ -272,7 +272,7 @@ func (w *trail) verify(o tree.Options) (found []string, chains int) {
 	if err != nil {
 		w.Fatal(err)
 	}
-	report, err := audit.Verify(w.Context(), v.Along(store))
+	report, err := audit.Verify(w.Context(), v.Tee(store))
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -460,7 +460,7 @@ func TestWhoSaysThatRowsWereRemoved(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := audit.Verify(t.Context(), v.Along(store)); err != nil {
+			if _, err := audit.Verify(t.Context(), v.Tee(store)); err != nil {
 				t.Fatal(err)
 			}
 			if report, err := v.End(t.Context()); err != nil || report.Pruned != tc.pruned {

@@ -199,7 +199,7 @@ func (f *Feed) one(ctx context.Context, to Remote, known int64) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	if !signedBy(head.Checkpoint, f.Key) { // the tree raises the alarm here, and the witness does at its side
-		to.Confess(ctx, Request{Old: known, Checkpoint: head.Checkpoint})
+		to.ReportConflict(ctx, Request{Old: known, Checkpoint: head.Checkpoint})
 		return known, errors.New("the newest checkpoint in the database was not signed by this key server")
 	}
 	for range 2 {
@@ -240,7 +240,7 @@ func (f *Feed) behind(ctx context.Context, to Remote, known int64) error {
 		return err
 	}
 	f.Alarm(fmt.Sprintf("the witness %s has cosigned %d rows, but the audit tree has %d: the database was restored from a backup, or rows were removed", to.Verifier().Name(), known, head.Size))
-	to.Confess(ctx, Request{Old: known, Checkpoint: head.Checkpoint})
+	to.ReportConflict(ctx, Request{Old: known, Checkpoint: head.Checkpoint})
 	return fmt.Errorf("it has cosigned %d rows, but the audit tree has %d", known, head.Size)
 }
 

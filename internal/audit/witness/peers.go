@@ -113,6 +113,6 @@ func (c *colleague) AddCheckpoint(ctx context.Context, r Request) ([]byte, error
 	return c.link.AddCheckpoint(ctx, c.peer, r)
 }
 
-func (c *colleague) Confess(ctx context.Context, r Request) {
+func (c *colleague) ReportConflict(ctx context.Context, r Request) {
 	_, _ = c.link.AddCheckpoint(ctx, c.peer, r) // the peer refuses it
 }

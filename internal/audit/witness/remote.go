@@ -27,9 +27,9 @@ type Remote interface {
 	// keyserver.StaleCheckpointError if the witness has cosigned another size than that in
 	// the request, or with the fault CHECKPOINT_INCONSISTENT.
 	AddCheckpoint(ctx context.Context, r Request) ([]byte, error)
-	// Confess shows the witness a checkpoint that it cannot cosign: the tree is smaller
+	// ReportConflict shows the witness a checkpoint that it cannot cosign: the tree is smaller
 	// than the size that it has cosigned, or the checkpoint is not from this log.
-	Confess(ctx context.Context, r Request)
+	ReportConflict(ctx context.Context, r Request)
 }
 
 // Limits of requests to witnesses.
@@ -74,8 +74,8 @@ func Client() *http.Client {
 
 func (s *site) Verifier() note.Verifier { return s.verifier }
 
-// Confess does nothing: C2SP has no message for it.
-func (s *site) Confess(context.Context, Request) {}
+// ReportConflict does nothing: C2SP has no message for it.
+func (s *site) ReportConflict(context.Context, Request) {}
 
 func (s *site) AddCheckpoint(ctx context.Context, r Request) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, bytes.NewReader(r.Marshal()))

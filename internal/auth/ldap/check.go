@@ -60,9 +60,9 @@ func (d *Directory) Check(ctx context.Context, name, password string) error {
 	return d.exchange(ctx, func(c *ldap.Conn) error { return d.check(c, name, password) })
 }
 
-// Decoy has the same exchanges with the directory as Check, with a name and a password
+// CheckDummy has the same exchanges with the directory as Check, with a name and a password
 // that do not exist.
-func (d *Directory) Decoy(ctx context.Context) error {
+func (d *Directory) CheckDummy(ctx context.Context) error {
 	const nobody = "keyserver-decoy/no such name"
 	return d.exchange(ctx, func(c *ldap.Conn) error { return d.check(c, nobody, nobody) })
 }

@@ -79,7 +79,7 @@ func TestCheck(t *testing.T) {
 					t.Errorf("%s: %v", name, err)
 				}
 			}
-			if err := d.Decoy(t.Context()); !isRefused(err) {
+			if err := d.CheckDummy(t.Context()); !isRefused(err) {
 				t.Errorf("the decoy: %v", err)
 			}
 		})
@@ -130,7 +130,7 @@ func TestUnavailable(t *testing.T) {
 				change(&c)
 				for what, check := range map[string]func(d *ldap.Directory) error{
 					"Check": func(d *ldap.Directory) error { return d.Check(t.Context(), ldaptest.Ann, ldaptest.AnnPassword) },
-					"Decoy": func(d *ldap.Directory) error { return d.Decoy(t.Context()) },
+					"Decoy": func(d *ldap.Directory) error { return d.CheckDummy(t.Context()) },
 				} {
 					err := check(ldap.New(c, time.Now))
 					if err == nil || isRefused(err) {

@@ -46,7 +46,7 @@ func (m *Manager) SetPassword(ctx context.Context, by keyserver.Caller, n NewPas
 		return PasswordSaved{}, fault.New(fault.BadRequest, "current: is only for your own account; leave it out to set the password of another account")
 	case own:
 		var err error
-		if change.Shown, err = m.shown(ctx, by, n.Current); err != nil {
+		if change.CurrentHash, err = m.shown(ctx, by, n.Current); err != nil {
 			return PasswordSaved{}, err
 		}
 	}

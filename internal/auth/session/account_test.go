@@ -183,7 +183,7 @@ func TestALoginDuringAChangeOfPassword(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = f.SetPassword(ctx, f.Admin, keyserver.PasswordChange{Principal: f.Admin.Principal.ID, Shown: hash, Hash: func() (string, error) {
+		_, err = f.SetPassword(ctx, f.Admin, keyserver.PasswordChange{Principal: f.Admin.Principal.ID, CurrentHash: hash, Hash: func() (string, error) {
 			meanwhile("a third password")
 			return "never", nil
 		}})

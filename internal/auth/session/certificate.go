@@ -31,7 +31,7 @@ func (m *Manager) byCertificate(ctx context.Context, l Login) (identity, error) 
 	stored, err := m.Store.Certificate(ctx, digest)
 	switch {
 	case errors.Is(err, sqlstore.ErrNotFound), err == nil && stored.Principal.IsZero():
-		return who, notRecognised(fault.ReasonNotEnrolled)
+		return who, authenticationFailed(fault.ReasonNotEnrolled)
 	case err != nil:
 		return identity{}, err
 	}
@@ -40,11 +40,11 @@ func (m *Manager) byCertificate(ctx context.Context, l Login) (identity, error) 
 		return identity{}, err
 	}
 	who = identity{principal: p, certificate: stored.ID, shown: digest[:]}
-	err = m.Authorizer.Standing(ctx, keyserver.Caller{
+	err = m.Authorizer.CheckCaller(ctx, keyserver.Caller{
 		Principal: p.Ref(), Name: p.Name, Type: p.Type, Kind: keyserver.CertificateSession, Certificate: stored.ID, RequestID: l.RequestID,
 	})
 	if code := fault.CodeOf(err); code == fault.SessionNotFound || code == fault.SessionExpired || code == fault.PrincipalOff {
-		return who, notRecognised(fault.ReasonOf(err))
+		return who, authenticationFailed(fault.ReasonOf(err))
 	}
 	return who, err
 }

@@ -16,8 +16,8 @@ type Authorizer interface {
 	// DelegateLogin decides whether the caller may act with the rights of the delegator, and makes the audit row of
 	// the decision durable. It returns the delegator, or ACCESS_DENIED or DELEGATOR_REFUSED.
 	DelegateLogin(ctx context.Context, by keyserver.Caller, delegator keyserver.ID) (keyserver.Principal, error)
-	// Standing returns the error that would refuse every operation of the caller, nil for none.
-	Standing(ctx context.Context, by keyserver.Caller) error
+	// CheckCaller returns the error that would refuse every operation of the caller, nil for none.
+	CheckCaller(ctx context.Context, by keyserver.Caller) error
 	// Guard decides whether the caller may perform the operation, makes the audit row of the decision durable, and
 	// runs effect.
 	Guard(ctx context.Context, by keyserver.Caller, g keyserver.Guarded, effect func() error) error

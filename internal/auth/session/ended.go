@@ -38,7 +38,7 @@ func (m *Manager) whyEnded(ctx context.Context, err error, from From) error {
 	by := ended.caller
 	var refusal *fault.Error
 	if m.Authorizer != nil {
-		standing := m.Authorizer.Standing(ctx, by)
+		standing := m.Authorizer.CheckCaller(ctx, by)
 		if refusal = fault.As(standing); standing != nil && refusal == nil {
 			return standing
 		}
@@ -65,7 +65,7 @@ func mayOpen(ctx context.Context, tx *sqlstore.Tx, record sessionrows.SessionRec
 		}
 		p, err := tx.Principal(ctx, id)
 		if errors.Is(err, sqlstore.ErrNotFound) || err == nil && p.Flags.Disabled() {
-			return notRecognised(fault.ReasonPrincipalDisabled)
+			return authenticationFailed(fault.ReasonPrincipalDisabled)
 		}
 		if err != nil {
 			return err

@@ -44,7 +44,7 @@ func (m *Manager) flush(ctx context.Context) {
 			touched = append(touched, h)
 		}
 		if m.expired(h, now) && h.inFlight.Load() == 0 {
-			m.forget(h)
+			m.evict(h)
 		}
 	}
 	m.mu.Unlock()

@@ -28,7 +28,7 @@ func (m *Manager) byKubernetes(ctx context.Context, l Login) (identity, error) {
 	case len(p.Identity.Audiences) > 0 && !oidc.NamesOneOf(token.Audiences, p.Identity.Audiences):
 		return identity{principal: p}, m.unrecognised(ctx, l, oidc.Refused("aud contains none of the principal's audiences"))
 	case p.Flags.Disabled():
-		return identity{principal: p}, notRecognised(fault.ReasonPrincipalDisabled)
+		return identity{principal: p}, authenticationFailed(fault.ReasonPrincipalDisabled)
 	}
 	end := token.ExpiresAt.Add(oidc.Leeway) // the verifier allows the same leeway
 	if longest := m.Clock().Add(m.Lifetime); end.After(longest) {

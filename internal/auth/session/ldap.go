@@ -19,9 +19,9 @@ func (m *Manager) byLDAP(ctx context.Context, l Login) (identity, error) {
 		return identity{}, err
 	}
 	if !found || l.Password == "" || len(l.Password) > keyserver.MaxPassword {
-		err = m.Directory.Decoy(ctx)
+		err = m.Directory.CheckDummy(ctx)
 		if err == nil {
-			err = notRecognised(fault.ReasonBadCredentials) // independent of the decoy's result
+			err = authenticationFailed(fault.ReasonBadCredentials) // independent of the decoy's result
 		}
 	} else {
 		err = m.Directory.Check(ctx, l.Name, l.Password)
@@ -32,7 +32,7 @@ func (m *Manager) byLDAP(ctx context.Context, l Login) (identity, error) {
 	case err != nil:
 		return identity{}, m.unrecognised(ctx, l, err)
 	case p.Flags.Disabled():
-		return identity{principal: p}, notRecognised(fault.ReasonPrincipalDisabled)
+		return identity{principal: p}, authenticationFailed(fault.ReasonPrincipalDisabled)
 	}
 	return identity{principal: p}, nil
 }

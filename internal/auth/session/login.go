@@ -114,9 +114,9 @@ func Methods() string {
 	return strings.Join(names, ", ")
 }
 
-// notRecognised returns the only error for failed authentications. The reason is recorded in the audit
+// authenticationFailed returns the only error for failed authentications. The reason is recorded in the audit
 // log only.
-func notRecognised(reason fault.Reason) error {
+func authenticationFailed(reason fault.Reason) error {
 	return fault.New(fault.InvalidCredentials, "the login failed; check the method and the credentials").Audited(reason)
 }
 

@@ -77,7 +77,7 @@ type Manager struct {
 	gate     *loginGate
 	reads    *readGate
 	tallies  *tallies
-	proofs   *proofMemory
+	proofs   *proofCache
 	meter    *meter
 
 	// announced counts the notifications of ended sessions. A session that was read before a
@@ -117,7 +117,7 @@ func NewManager(c Config) *Manager {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	m := &Manager{
-		Config: c, throttle: newThrottle(c.Clock, c.Store), gate: newLoginGate(c.Hashes, c.MaxLogins), reads: newReadGate(quota.Share(c.Store.Readers())), tallies: &tallies{all: map[tallied]*tally{}}, proofs: newProofMemory(c.Store, c.MaxProofs, c.Clock()),
+		Config: c, throttle: newThrottle(c.Clock, c.Store), gate: newLoginGate(c.Hashes, c.MaxLogins), reads: newReadGate(quota.Share(c.Store.Readers())), tallies: &tallies{all: map[tallied]*tally{}}, proofs: newProofCache(c.Store, c.MaxProofs, c.Clock()),
 		byHash: map[[32]byte]*held{}, byID: map[keyserver.ID]*held{},
 		meter: newMeter(), stop: stop, done: make(chan struct{}),
 	}
@@ -166,7 +166,7 @@ func (m *Manager) changed(changes []keyserver.Change) {
 		m.announced.Add(1)
 		m.mu.Lock()
 		if h, ok := m.byID[c.ID]; ok {
-			m.forget(h)
+			m.evict(h)
 		}
 		m.mu.Unlock()
 	}
@@ -376,7 +376,7 @@ func (m *Manager) keep(record sessionrows.SessionRecord, p keyserver.Principal, 
 			if len(m.byHash) < maxHeld {
 				break
 			}
-			m.forget(other)
+			m.evict(other)
 		}
 		if m.announced.Load() != before {
 			return nil, false
@@ -393,8 +393,8 @@ func (m *Manager) keep(record sessionrows.SessionRecord, p keyserver.Principal, 
 	return h, true
 }
 
-// forget drops a session from memory. The caller holds mu.
-func (m *Manager) forget(h *held) {
+// evict drops a session from memory. The caller holds mu.
+func (m *Manager) evict(h *held) {
 	delete(m.byHash, h.hash)
 	delete(m.byID, h.record.ID)
 }

@@ -32,7 +32,7 @@ func newMeter() *meter {
 	return m
 }
 
-func (m *meter) observe(r prometheus.Registerer, memory *proofMemory) {
+func (m *meter) observe(r prometheus.Registerer, memory *proofCache) {
 	if r == nil {
 		return
 	}

@@ -37,9 +37,9 @@ func (m *Manager) byPassword(ctx context.Context, l Login) (identity, error) {
 	case err != nil:
 		return identity{}, err
 	case !ok:
-		return identity{}, notRecognised(fault.ReasonBadCredentials)
+		return identity{}, authenticationFailed(fault.ReasonBadCredentials)
 	case p.Flags.Disabled():
-		return identity{principal: p}, notRecognised(fault.ReasonPrincipalDisabled)
+		return identity{principal: p}, authenticationFailed(fault.ReasonPrincipalDisabled)
 	}
 	m.throttle.giveBack(ctx, l.attempt) // before the session is stored, which may take long
 	return identity{principal: p, password: hash, renewed: renewed}, nil
@@ -82,7 +82,7 @@ func stillPassword(ctx context.Context, tx *sqlstore.Tx, who identity) error {
 	}
 	now, err := tx.PasswordHash(ctx, who.principal.ID)
 	if errors.Is(err, sqlstore.ErrNotFound) || err == nil && !password.Same(now, who.password) {
-		return notRecognised(fault.ReasonBadCredentials)
+		return authenticationFailed(fault.ReasonBadCredentials)
 	}
 	return err
 }

@@ -30,7 +30,7 @@ type TokenVerifier interface {
 // account.
 type Directory interface {
 	Check(ctx context.Context, name, password string) error
-	Decoy(ctx context.Context) error
+	CheckDummy(ctx context.Context) error
 }
 
 // providerRetry is the retry time of a login that no provider could check.
@@ -47,7 +47,7 @@ func (m *Manager) unrecognised(ctx context.Context, l Login, err error) error {
 	var bind ldap.Refused
 	if errors.As(err, &token) || errors.As(err, &bind) {
 		m.Logger.InfoContext(ctx, "login refused", "method", l.Method, "name", cut(l.Name), "requestId", l.RequestID, "why", err.Error())
-		return notRecognised(fault.ReasonBadCredentials)
+		return authenticationFailed(fault.ReasonBadCredentials)
 	}
 	if ctx.Err() != nil {
 		return err // the request was canceled or timed out

@@ -20,7 +20,7 @@ const missPause = 5 * time.Millisecond
 type readGate struct {
 	mu      sync.Mutex
 	free    int // places
-	waiting quota.Line[netip.Prefix]
+	waiting quota.FairQueue[netip.Prefix]
 }
 
 func newReadGate(places int) *readGate { return &readGate{free: places} }

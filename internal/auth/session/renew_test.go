@@ -44,7 +44,7 @@ func adminHash(t *testing.T, f *enginetest.Fixture) string {
 // compares.
 func likeness(t *testing.T, f *enginetest.Fixture) [2][32]byte {
 	t.Helper()
-	seen := f.Store.Seeing()
+	seen := f.Store.Recording()
 	if _, err := seen.Principal(ctx, f.Admin.Principal.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func TestARenewedHashIsTheSamePassword(t *testing.T) {
 			t.Error("of two renewals, the later one counts")
 		}
 		_, err := f.SetPassword(ctx, f.Admin, keyserver.PasswordChange{
-			Principal: f.Admin.Principal.ID, Shown: old, Hash: func() (string, error) { return "", nil },
+			Principal: f.Admin.Principal.ID, CurrentHash: old, Hash: func() (string, error) { return "", nil },
 		})
 		want(t, err, "")
 	})

@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// rememberFor is how long after its time a proof is remembered: while it is valid,
+	// proofRetention is how long after its time a proof is remembered: while it is valid,
 	// and 10 s longer, so that a clock that is set back can hardly make it valid again.
-	rememberFor = dpop.Window + 10*time.Second
+	proofRetention = dpop.Window + 10*time.Second
 	// replicaSkew is the tolerated difference between the clocks of replicas. A replica
 	// deletes from the database only proofs that expired longer ago.
 	replicaSkew = time.Minute
@@ -24,7 +24,7 @@ const (
 	concludeDeadline = 10 * time.Second
 )
 
-// proofMemory remembers the used proofs that are still valid. It never forgets one of
+// proofCache remembers the used proofs that are still valid. It never forgets one of
 // these: a full memory refuses new proofs.
 //
 // All are in memory. If replicas share the database, each proof is also in the database,
@@ -32,7 +32,7 @@ const (
 // proofs with a future time, by the local clock. After a crash, every other used proof is
 // older than the new process, and the new process refuses such proofs. A process that
 // ends in order stores everything in the database.
-type proofMemory struct {
+type proofCache struct {
 	store *sqlstore.Store
 	most  int
 	start time.Time
@@ -59,13 +59,13 @@ type ownedProof struct {
 	owner  keyserver.ID
 }
 
-func newProofMemory(store *sqlstore.Store, most int, start time.Time) *proofMemory {
-	return &proofMemory{store: store, most: most, start: start, used: map[[32]byte]struct{}{}, expiry: map[int64][]ownedProof{}, of: map[keyserver.ID]int{}}
+func newProofCache(store *sqlstore.Store, most int, start time.Time) *proofCache {
+	return &proofCache{store: store, most: most, start: start, used: map[[32]byte]struct{}{}, expiry: map[int64][]ownedProof{}, of: map[keyserver.ID]int{}}
 }
 
 // use records the use of a verified proof by a principal. It returns PROOF_REPLAYED if
 // the proof was used before, here or on another replica.
-func (m *proofMemory) use(ctx context.Context, by keyserver.ID, p dpop.Proof, now time.Time) error {
+func (m *proofCache) use(ctx context.Context, by keyserver.ID, p dpop.Proof, now time.Time) error {
 	if err := m.resume(ctx, now); err != nil {
 		return err
 	}
@@ -73,8 +73,8 @@ func (m *proofMemory) use(ctx context.Context, by keyserver.ID, p dpop.Proof, no
 		return fault.New(fault.ProofStale, "the DPoP proof is from before the last start of the service, so it may have been used; create a new one").
 			Audited(fault.ReasonProofStale)
 	}
-	u := sqlstore.UsedProof{Digest: p.Digest(), Until: p.IssuedAt.Add(rememberFor)}
-	if err := m.remember(by, u, now); err != nil {
+	u := sqlstore.UsedProof{Digest: p.Digest(), Until: p.IssuedAt.Add(proofRetention)}
+	if err := m.insert(by, u, now); err != nil {
 		return err
 	}
 	if !m.store.Shared() && !p.IssuedAt.After(now) {
@@ -90,7 +90,7 @@ func (m *proofMemory) use(ctx context.Context, by keyserver.ID, p dpop.Proof, no
 var errReplayed = fault.New(fault.ProofReplayed, "the DPoP proof was used before; create a new one for each request").
 	Audited(fault.ReasonProofReplayed)
 
-func (m *proofMemory) remember(by keyserver.ID, u sqlstore.UsedProof, now time.Time) error {
+func (m *proofCache) insert(by keyserver.ID, u sqlstore.UsedProof, now time.Time) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.sweep(now)
@@ -113,13 +113,13 @@ func (m *proofMemory) remember(by keyserver.ID, u sqlstore.UsedProof, now time.T
 }
 
 // size returns the number of remembered proofs.
-func (m *proofMemory) size() int {
+func (m *proofCache) size() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.used)
 }
 
-func (m *proofMemory) add(by keyserver.ID, u sqlstore.UsedProof) {
+func (m *proofCache) add(by keyserver.ID, u sqlstore.UsedProof) {
 	second := u.Until.Unix() + 1
 	m.used[u.Digest] = struct{}{}
 	m.expiry[second] = append(m.expiry[second], ownedProof{u.Digest, by})
@@ -128,7 +128,7 @@ func (m *proofMemory) add(by keyserver.ID, u sqlstore.UsedProof) {
 	}
 }
 
-func (m *proofMemory) forget(p ownedProof) {
+func (m *proofCache) remove(p ownedProof) {
 	delete(m.used, p.digest)
 	if p.owner.IsZero() {
 		return
@@ -140,7 +140,7 @@ func (m *proofMemory) forget(p ownedProof) {
 
 // sweep forgets expired proofs. It works by seconds, whose number is bounded by the time
 // that a proof is remembered.
-func (m *proofMemory) sweep(now time.Time) {
+func (m *proofCache) sweep(now time.Time) {
 	if now.Unix() == m.swept {
 		return
 	}
@@ -150,15 +150,15 @@ func (m *proofMemory) sweep(now time.Time) {
 			continue
 		}
 		for _, p := range proofs {
-			m.forget(p)
+			m.remove(p)
 		}
 		delete(m.expiry, second)
 	}
 }
 
 // room returns the time until a proof is forgotten.
-func (m *proofMemory) room(now time.Time) time.Duration {
-	first := now.Add(rememberFor + dpop.Window).Unix()
+func (m *proofCache) room(now time.Time) time.Duration {
+	first := now.Add(proofRetention + dpop.Window).Unix()
 	for second := range m.expiry {
 		first = min(first, second)
 	}
@@ -167,7 +167,7 @@ func (m *proofMemory) room(now time.Time) time.Duration {
 
 // resume loads the proofs that the previous process stored. It works once, before the
 // first use.
-func (m *proofMemory) resume(ctx context.Context, now time.Time) error {
+func (m *proofCache) resume(ctx context.Context, now time.Time) error {
 	if m.store.Shared() {
 		return nil
 	}
@@ -193,7 +193,7 @@ func (m *proofMemory) resume(ctx context.Context, now time.Time) error {
 }
 
 // conclude stores all proofs for the next process. After it, use fails.
-func (m *proofMemory) conclude(ctx context.Context) error {
+func (m *proofCache) conclude(ctx context.Context) error {
 	m.resuming.Lock()
 	defer m.resuming.Unlock()
 	m.mu.Lock()
@@ -212,7 +212,7 @@ func (m *proofMemory) conclude(ctx context.Context) error {
 }
 
 // prune deletes proofs from the database that no replica needs.
-func (m *proofMemory) prune(ctx context.Context, now time.Time) error {
+func (m *proofCache) prune(ctx context.Context, now time.Time) error {
 	for range deletesPerFlush {
 		var n int
 		err := m.store.Update(ctx, func(tx *sqlstore.Tx) (err error) {

@@ -39,13 +39,13 @@ func onEachStore(t *testing.T, test func(t *testing.T, s *sqlstore.Store)) {
 }
 
 // try uses the proof with the given jti and time, and expects the code want.
-func (m *proofMemory) try(t *testing.T, id string, issued, now time.Time, want fault.Code) {
+func (m *proofCache) try(t *testing.T, id string, issued, now time.Time, want fault.Code) {
 	t.Helper()
 	m.tryBy(t, keyserver.ID{}, id, issued, now, want)
 }
 
 // tryBy is try with a principal.
-func (m *proofMemory) tryBy(t *testing.T, by keyserver.ID, id string, issued, now time.Time, want fault.Code) {
+func (m *proofCache) tryBy(t *testing.T, by keyserver.ID, id string, issued, now time.Time, want fault.Code) {
 	t.Helper()
 	err := m.use(t.Context(), by, dpop.Proof{Key: "key", ID: id, IssuedAt: issued}, now)
 	if fault.CodeOf(err) != want {
@@ -57,11 +57,11 @@ func (m *proofMemory) tryBy(t *testing.T, by keyserver.ID, id string, issued, no
 // little longer.
 func TestProofsAreRememberedAsLongAsTheyPass(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s *sqlstore.Store) {
-		m := newProofMemory(s, 100, epoch)
+		m := newProofCache(s, 100, epoch)
 		for _, issued := range []time.Duration{-dpop.Window, -time.Second / 2, 0, time.Second / 3, dpop.Window} {
 			id := issued.String()
 			m.try(t, id, epoch.Add(issued), epoch, "")
-			for _, later := range []time.Duration{0, time.Second, dpop.Window, rememberFor} {
+			for _, later := range []time.Duration{0, time.Second, dpop.Window, proofRetention} {
 				m.try(t, id, epoch.Add(issued), epoch.Add(max(issued, 0)+later-max(0, -min(issued, 0))), fault.ProofReplayed)
 			}
 		}
@@ -83,7 +83,7 @@ func TestProofsAreRememberedAsLongAsTheyPass(t *testing.T) {
 // expire.
 func TestNoPrincipalFillsTheMemory(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s *sqlstore.Store) {
-		m := newProofMemory(s, 8, epoch)
+		m := newProofCache(s, 8, epoch)
 		flood, honest := keyserver.IDFromUint64(1), keyserver.IDFromUint64(2)
 		m.tryBy(t, flood, "a", epoch, epoch, "")
 		m.tryBy(t, flood, "b", epoch, epoch, "")
@@ -96,7 +96,7 @@ func TestNoPrincipalFillsTheMemory(t *testing.T) {
 		}
 		m.tryBy(t, flood, "a", epoch, epoch, fault.ProofReplayed)
 		m.tryBy(t, honest, "d", epoch, epoch, "")
-		later := epoch.Add(rememberFor + 2*time.Second)
+		later := epoch.Add(proofRetention + 2*time.Second)
 		m.tryBy(t, flood, "e", later, later, "")
 		if m.of[flood] != 1 || m.of[honest] != 0 {
 			t.Errorf("counted: %v", m.of)
@@ -108,14 +108,14 @@ func TestNoPrincipalFillsTheMemory(t *testing.T) {
 // expires.
 func TestAFullMemoryForgetsNothing(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s *sqlstore.Store) {
-		m := newProofMemory(s, 3, epoch)
+		m := newProofCache(s, 3, epoch)
 		for n := range 3 {
 			m.try(t, fmt.Sprint(n), epoch.Add(time.Duration(n)*time.Second), epoch, "")
 		}
 		m.try(t, "one more", epoch, epoch, fault.ProofCacheFull)
 		err := m.use(t.Context(), keyserver.ID{}, dpop.Proof{Key: "key", ID: "again", IssuedAt: epoch}, epoch)
 		f := fault.As(err)
-		if f == nil || !f.Retryable || f.Scope != fault.ScopeProcess || f.RetryAfter < rememberFor || f.RetryAfter > rememberFor+2*time.Second {
+		if f == nil || !f.Retryable || f.Scope != fault.ScopeProcess || f.RetryAfter < proofRetention || f.RetryAfter > proofRetention+2*time.Second {
 			t.Fatalf("got %+v", f)
 		}
 		for n := range 3 {
@@ -132,12 +132,12 @@ func TestAFullMemoryForgetsNothing(t *testing.T) {
 func TestACrashRevivesNoProof(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s *sqlstore.Store) {
 		start := epoch.Add(10*time.Second + 300*time.Millisecond)
-		first := newProofMemory(s, 100, epoch)
+		first := newProofCache(s, 100, epoch)
 		first.try(t, "first ever", epoch, epoch, "") // there is no record of an earlier process
 		first.try(t, "plain", epoch.Add(9*time.Second), epoch.Add(9*time.Second), "")
 		first.try(t, "future", epoch.Add(30*time.Second), epoch, "")
 
-		crashed := newProofMemory(s, 100, start)
+		crashed := newProofCache(s, 100, start)
 		again := fault.ProofStale
 		if s.Shared() {
 			again = fault.ProofReplayed
@@ -150,7 +150,7 @@ func TestACrashRevivesNoProof(t *testing.T) {
 			t.Fatal(err)
 		}
 		crashed.try(t, "after the end", epoch.Add(12*time.Second), epoch.Add(12*time.Second), fault.Overloaded)
-		stopped := newProofMemory(s, 100, epoch.Add(12*time.Second))
+		stopped := newProofCache(s, 100, epoch.Add(12*time.Second))
 		stopped.try(t, "new", epoch.Add(11*time.Second), epoch.Add(12*time.Second), fault.ProofReplayed)
 		stopped.try(t, "future", epoch.Add(30*time.Second), epoch.Add(12*time.Second), fault.ProofReplayed)
 		stopped.try(t, "older than the start", epoch.Add(11*time.Second), epoch.Add(12*time.Second), "")
@@ -168,7 +168,7 @@ func TestMemoriesShareOneDatabase(t *testing.T) {
 	}
 	useRowKey(t, s)
 	defer s.Close()
-	a, b := newProofMemory(s, 100, epoch), newProofMemory(s, 100, epoch)
+	a, b := newProofCache(s, 100, epoch), newProofCache(s, 100, epoch)
 	a.try(t, "one", epoch, epoch, "")
 	b.try(t, "one", epoch, epoch, fault.ProofReplayed)
 	b.try(t, "two", epoch, epoch, "")
@@ -185,7 +185,7 @@ func BenchmarkUse(b *testing.B) {
 			}
 			useRowKey(b, s)
 			defer s.Close()
-			m, n := newProofMemory(s, 1<<30, epoch), 0
+			m, n := newProofCache(s, 1<<30, epoch), 0
 			b.ReportAllocs()
 			for b.Loop() {
 				n++

@@ -44,7 +44,7 @@ func (m *Manager) byScope(ctx context.Context, l Login) (identity, error) {
 		return who, fault.New(fault.NotInScope, "a scoped credential cannot open another session; log in with other credentials").
 			Audited(fault.ReasonNotInScope)
 	}
-	return who, m.Authorizer.Standing(ctx, *l.By)
+	return who, m.Authorizer.CheckCaller(ctx, *l.By)
 }
 
 // operationsOf returns the ids of the operations that a login names, or the default ones.

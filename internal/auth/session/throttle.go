@@ -13,8 +13,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// allowance is a token bucket: the number of failed logins in a burst, and the time until one more.
-type allowance struct {
+// bucketLimit is a token bucket: the number of failed logins in a burst, and the time until one more.
+type bucketLimit struct {
 	interval time.Duration
 	burst    int
 }
@@ -22,9 +22,9 @@ type allowance struct {
 // The allowance of a pair of name and address is the smallest. That of a name alone is large, so
 // that it is expensive to lock out a user from many addresses. It still bounds guesses.
 var (
-	pairAllowance    = allowance{6 * time.Second, 10}
-	nameAllowance    = allowance{time.Second, 60}
-	addressAllowance = allowance{time.Second, 60}
+	pairLimit    = bucketLimit{6 * time.Second, 10}
+	nameLimit    = bucketLimit{time.Second, 60}
+	addressLimit = bucketLimit{time.Second, 60}
 )
 
 const (
@@ -38,7 +38,7 @@ const (
 
 // bucket is a token bucket of an attempt.
 type bucket struct {
-	allowance
+	bucketLimit
 	what string // pair, name or address
 	key  [32]byte
 }
@@ -73,7 +73,7 @@ func newThrottle(clock func() time.Time, store *sqlstore.Store) *throttle {
 func (t *throttle) look(ctx context.Context, l Login) (*attempt, error) {
 	now, name, from := t.clock(), cut(l.Name), network(l.Address)
 	a := &attempt{guess: guesses(l)}
-	if err := t.add(a, now, bucket{pairAllowance, "pair", digest("pair", string(l.Method), name, from)}); err != nil {
+	if err := t.add(a, now, bucket{pairLimit, "pair", digest("pair", string(l.Method), name, from)}); err != nil {
 		return a, err
 	}
 	if a.guess {
@@ -87,11 +87,11 @@ func (t *throttle) look(ctx context.Context, l Login) (*attempt, error) {
 	if a.known {
 		return a, nil // other clients' guesses at the name or from the address do not count
 	}
-	more := []bucket{{addressAllowance, "address", digest("address", from)}}
+	more := []bucket{{addressLimit, "address", digest("address", from)}}
 	if a.guess {
 		// Without a password there is no bucket for the name alone. Otherwise any client that claims
 		// the subject of a token could lock out its owner.
-		more = append(more, bucket{nameAllowance, "name", digest("name", string(l.Method), name)})
+		more = append(more, bucket{nameLimit, "name", digest("name", string(l.Method), name)})
 	}
 	return a, t.add(a, now, more...)
 }

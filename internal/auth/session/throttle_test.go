@@ -26,14 +26,14 @@ func guess(name, address string) session.Login {
 // returns a change that configures a manager for that.
 func atShippedCost(t *testing.T, f *enginetest.Fixture) func(*session.Config) {
 	t.Helper()
-	hash, err := password.Shipped().Hash(ctx, enginetest.AdminPassword, rand.Reader)
+	hash, err := password.DefaultCost().Hash(ctx, enginetest.AdminPassword, rand.Reader)
 	if err == nil {
 		err = f.Store.Update(ctx, func(tx *sqlstore.Tx) error { return tx.SetPassword(ctx, f.Admin.Principal.ID, hash) })
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	return func(c *session.Config) { c.PasswordCost = password.Shipped() }
+	return func(c *session.Config) { c.PasswordCost = password.DefaultCost() }
 }
 
 // TestGuessesAtOnce: a token is taken before the work, so that concurrent logins allow no more

@@ -104,7 +104,7 @@ func (o *Options) Read(cmd *cobra.Command) (Access, error) {
 	}
 	if o.TokenFile != "" {
 		a.Admin = &Login{tokenFile: o.TokenFile}
-		return a, program.Without(cmd, "is for a login with a password, but --token-file is for one with a token; give one of them", "username", "password-file")
+		return a, program.ForbidFlags(cmd, "is for a login with a password, but --token-file is for one with a token; give one of them", "username", "password-file")
 	}
 	if a.Admin, err = readLogin("--password-file", o.username, o.passwordFile); err != nil {
 		return a, err
@@ -113,9 +113,9 @@ func (o *Options) Read(cmd *cobra.Command) (Access, error) {
 	return a, err
 }
 
-// Explained adds the flag that can fix a failure, if there is one. It compares
+// WithHint adds the flag that can fix a failure, if there is one. It compares
 // texts, because a plan receives a TLS failure only as the text of a condition.
-func (a Access) Explained(err error) error {
+func (a Access) WithHint(err error) error {
 	switch {
 	case err == nil || a.URL == "":
 		return err

@@ -24,7 +24,7 @@ func TestExplained(t *testing.T) {
 		"Another":           {Access{URL: "https://a"}, errors.New("down"), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := c.from.Explained(c.err)
+			got := c.from.WithHint(c.err)
 			if !errors.Is(got, c.err) || (c.flag == "") != (got.Error() == c.err.Error()) || !strings.Contains(got.Error(), c.flag) {
 				t.Errorf("got %q, want %q named", got, c.flag)
 			}

@@ -59,11 +59,11 @@ func Command() *cobra.Command {
 			"separated by spaces.",
 		Args:        program.NoArgs,
 		Annotations: map[string]string{program.Serves: program.AsService},
-		RunE: program.Runs(func(cmd *cobra.Command) error {
+		RunE: program.RunService(func(cmd *cobra.Command) error {
 			if o.check {
 				return o.ask(cmd)
 			}
-			if err := program.Needed(cmd, "server", "token-file"); err != nil {
+			if err := program.RequireFlags(cmd, "server", "token-file"); err != nil {
 				return err
 			}
 			return o.serve(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())

@@ -9,9 +9,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/cmdline"
 )
 
-// askable reports whether the request can be submitted for approval. It must be authorized by an
+// approvable reports whether the request can be submitted for approval. It must be authorized by an
 // operation, and the server must be able to store it.
-func (v *verb) askable() bool {
+func (v *verb) approvable() bool {
 	return v.route.Session && len(v.route.Operations) > 0 && v.stream == "" && !v.route.Waits && !v.route.Uncounted
 }
 

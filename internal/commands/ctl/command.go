@@ -231,7 +231,7 @@ func (o *options) become(t *table, v *verb, cmd *cobra.Command) {
 	if !v.open {
 		f.StringVar(&o.purpose, "for", "", "purpose of the request in a few words, for the audit log")
 	}
-	if v.askable() {
+	if v.approvable() {
 		f.StringVar(&o.reason, "ask", "", "submit the request for approval instead of executing it; the value is the reason for the approvers")
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -239,7 +239,7 @@ func (o *options) become(t *table, v *verb, cmd *cobra.Command) {
 			return err
 		}
 		if cmd.Flags().Changed("ask") {
-			return o.askOthers(cmd, t.find(asking), v, in, args)
+			return o.askOthers(cmd, t.find(approvalVerb), v, in, args)
 		}
 		return o.run(cmd, v, in, args)
 	}

@@ -156,16 +156,16 @@ const (
 
 // value is a schema with its references resolved. Flags and columns are made from it.
 type value struct {
-	kind   kind
-	name   string // of the schema, such as HiddenLink; empty if it has none
-	doc    string
-	enum   []string
-	low    *int64 // the minimum of a number
-	high   *int64
-	long   *int64 // the maximum length in characters
-	of     *value // the element of an array
-	fields []property
-	stands standing // the kind of object that an identifier refers to
+	kind    kind
+	name    string // of the schema, such as HiddenLink; empty if it has none
+	doc     string
+	enum    []string
+	low     *int64 // the minimum of a number
+	high    *int64
+	long    *int64 // the maximum length in characters
+	of      *value // the element of an array
+	fields  []property
+	refKind refKind // the kind of object that an identifier refers to
 }
 
 // property is a member of an object.
@@ -211,7 +211,7 @@ func (d *document) read(s *shape, depth int) value {
 		v.kind = object
 		for _, p := range s.Properties {
 			is := d.read(p.value, depth-1)
-			is.standFor(p.name)
+			is.setRefKind(p.name)
 			v.fields = append(v.fields, property{p.name, slices.Contains(s.Required, p.name), is})
 		}
 	case slices.Contains(s.Type, "object"):

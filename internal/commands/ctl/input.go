@@ -62,7 +62,7 @@ func (v *verb) inputs(cmd *cobra.Command) *input {
 					f.Lookup(one.flag).NoOptDefVal = "true"
 				}
 				switch {
-				case one.stands == anOperation, one.kind == array && one.of.stands == anOperation, one.value.name == "OperationName":
+				case one.refKind == refOperation, one.kind == array && one.of.refKind == refOperation, one.value.name == "OperationName":
 					cmdline.Choices(cmd, one.flag, operationKeys()...)
 				case len(one.choices()) > 0:
 					cmdline.Choices(cmd, one.flag, one.choices()...)
@@ -204,7 +204,7 @@ type request struct {
 func (in *input) request(cmd *cobra.Command, args []string) (*request, error) {
 	r := &request{segments: map[string]string{}}
 	for i, p := range in.verb.path {
-		said, err := p.respelled(strings.ToUpper(dashed(p.name)), args[i])
+		said, err := p.canonicalText(strings.ToUpper(dashed(p.name)), args[i])
 		if err != nil {
 			return nil, err
 		}
@@ -217,7 +217,7 @@ func (in *input) request(cmd *cobra.Command, args []string) (*request, error) {
 			if is.kind == array {
 				is = is.of
 			}
-			said, err := is.respelled("--"+f.flag, said)
+			said, err := is.canonicalText("--"+f.flag, said)
 			if err != nil {
 				return nil, err
 			}
@@ -238,7 +238,7 @@ func (in *input) request(cmd *cobra.Command, args []string) (*request, error) {
 
 // check returns an error that names the flag if the server would reject the request.
 func (in *input) check(r *request) error {
-	target, typed, err := in.verb.route.Spell(func(name string) string { return r.segments[name] }, r.query, r.body)
+	target, typed, err := in.verb.route.Decode(func(name string) string { return r.segments[name] }, r.query, r.body)
 	if err != nil {
 		return &cmdline.Failure{Code: cmdline.ExitUsage, Err: in.verb.byFlag(err)}
 	}
@@ -265,7 +265,7 @@ func (in *input) fill(cmd *cobra.Command, r *request) error {
 			if !there || f.secret {
 				continue
 			}
-			spelled, err := f.respell("--file: "+f.name, one)
+			spelled, err := f.canonicalJSON("--file: "+f.name, one)
 			if err != nil {
 				return err
 			}
@@ -446,7 +446,7 @@ func (v *value) spell(flag, said string) (jsontext.Value, error) {
 		if !text.IsValid() || text.Kind() != '{' {
 			return nil, cmdline.Usagef("%s must be a JSON object, such as %s", flag, v.example())
 		}
-		return v.respell(flag, text)
+		return v.canonicalJSON(flag, text)
 	case either:
 		if _, err := strconv.ParseInt(said, 10, 64); err == nil {
 			return jsontext.Value(said), nil
@@ -454,7 +454,7 @@ func (v *value) spell(flag, said string) (jsontext.Value, error) {
 		return marshal(strings.Split(strings.ToUpper(said), ","))
 	case text, instant, array: // an array is converted one element at a time
 	}
-	said, err := v.respelled(flag, said)
+	said, err := v.canonicalText(flag, said)
 	if err != nil {
 		return nil, err
 	}

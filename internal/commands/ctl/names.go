@@ -36,8 +36,8 @@ var followers = []follower{
 	{name: "audit tail", verb: "audit list", cursor: "cursor", mark: "seq", order: "order", newest: "desc", limit: "limit", session: "session", operation: "operation"},
 }
 
-// asking is the verb that requests approval of a request.
-const asking = "approvals ask"
+// approvalVerb is the verb that requests approval of a request.
+const approvalVerb = "approvals ask"
 
 // columns lists the columns of a table by the schema of a row, if the general rule does not choose the useful ones.
 var columns = map[string][]string{

@@ -212,7 +212,7 @@ func (p *printer) yaml(answer jsontext.Value) error {
 			return err
 		}
 	}
-	text, err := spelledOut(node)
+	text, err := escapeYAML(node)
 	if err != nil {
 		return err
 	}
@@ -220,9 +220,9 @@ func (p *printer) yaml(answer jsontext.Value) error {
 	return err
 }
 
-// spelledOut returns YAML in which invisible characters are escaped. The encoder does not escape
+// escapeYAML returns YAML in which invisible characters are escaped. The encoder does not escape
 // text direction marks; node puts them inside double quotes, where an escape is valid.
-func spelledOut(n *yaml.Node) ([]byte, error) {
+func escapeYAML(n *yaml.Node) ([]byte, error) {
 	var b bytes.Buffer
 	enc := yaml.NewEncoder(&b)
 	enc.SetIndent(2)

@@ -189,7 +189,7 @@ func spoken(is *value, s string) string {
 		if at, err := time.Parse(time.RFC3339, s); err == nil {
 			return at.UTC().Format(time.RFC3339)
 		}
-	case is.stands == anOperation:
+	case is.refKind == refOperation:
 		if i := slices.IndexFunc(keyserver.Operations, func(op keyserver.Operation) bool { return op.ID.Hex() == s }); i >= 0 {
 			return keyserver.Operations[i].Name
 		}

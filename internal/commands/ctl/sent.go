@@ -128,7 +128,7 @@ func meaning(is *value, name string, v jsontext.Value) string {
 		if n, err := strconv.ParseUint(string(v), 10, 8); err == nil {
 			return rightsInWords(keyserver.Rights(n))
 		}
-	case is.stands == anOperation:
+	case is.refKind == refOperation:
 		return operationNamed(plain(v))
 	case is.name == "DecimalID":
 		if n, err := strconv.ParseUint(plain(v), 10, 64); err == nil {

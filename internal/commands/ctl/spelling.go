@@ -15,34 +15,34 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// standing is the kind of object that an identifier refers to, if the command line accepts more
+// refKind is the kind of object that an identifier refers to, if the command line accepts more
 // spellings of it than the route.
-type standing int
+type refKind int
 
 const (
-	anything standing = iota
-	aPrincipal
-	anOperation
+	refAny refKind = iota
+	refPrincipal
+	refOperation
 )
 
-// standFor sets the kind of object that the member called name refers to. All decimal ids are ids of principals.
-func (v *value) standFor(name string) {
+// setRefKind sets the kind of object that the member called name refers to. All decimal ids are ids of principals.
+func (v *value) setRefKind(name string) {
 	is := v
 	if is.kind == array {
 		is = is.of
 	}
 	switch {
 	case is.name == "DecimalID", is.name == "HexID" && slices.Contains(principals, name):
-		is.stands = aPrincipal
+		is.refKind = refPrincipal
 	case is.name == "HexID" && name == "operations" && v.kind == array:
-		is.stands = anOperation
+		is.refKind = refOperation
 	}
 }
 
-// respelled converts a text to the spelling that the route takes: a time in RFC 3339 to a raw time,
+// canonicalText converts a text to the spelling that the route takes: a time in RFC 3339 to a raw time,
 // the name or key of an operation to its id, and the id of a principal to the other base. It does
 // not change other text, which the decoder of the server may reject.
-func (v *value) respelled(flag, said string) (string, error) {
+func (v *value) canonicalText(flag, said string) (string, error) {
 	switch {
 	case v.name == "Stamp":
 		if at, err := time.Parse(time.RFC3339, said); err == nil {
@@ -50,9 +50,9 @@ func (v *value) respelled(flag, said string) (string, error) {
 			binary.BigEndian.PutUint64(raw[:], uint64(max(0, at.UnixMilli())))
 			return base64.StdEncoding.EncodeToString(raw[:]), nil
 		}
-	case v.stands == aPrincipal:
+	case v.refKind == refPrincipal:
 		return principalAs(v.name, said), nil
-	case v.stands == anOperation && !isHexID(said):
+	case v.refKind == refOperation && !isHexID(said):
 		op, ok := operationCalled(said)
 		if !ok {
 			return "", cmdline.Usagef("%s is %q; it must be the name or the key of an operation, or its 16 hexadecimal digits: see keyserverctl operations list", flag, said)
@@ -107,27 +107,27 @@ func principalAs(want, said string) string {
 	}
 }
 
-// respell applies respelled to each string in a JSON value.
-func (v *value) respell(flag string, in jsontext.Value) (jsontext.Value, error) {
+// canonicalJSON applies respelled to each string in a JSON value.
+func (v *value) canonicalJSON(flag string, in jsontext.Value) (jsontext.Value, error) {
 	switch {
 	case in.Kind() == '"' && v.kind == text:
-		said, err := v.respelled(flag, plain(in))
+		said, err := v.canonicalText(flag, plain(in))
 		if err != nil || said == plain(in) {
 			return in, err
 		}
 		return quote(said)
 	case in.Kind() == '{' && v.kind == object:
-		return v.respellObject(flag, in)
+		return v.canonicalObject(flag, in)
 	case in.Kind() == '[' && v.kind == array:
-		return v.respellList(flag, in)
+		return v.canonicalList(flag, in)
 	default:
 		return in, nil
 	}
 }
 
-// respellObject applies respell to the members of an object. It does not change an invalid object,
+// canonicalObject applies respell to the members of an object. It does not change an invalid object,
 // which the decoder of the server rejects with a reason.
-func (v *value) respellObject(flag string, in jsontext.Value) (jsontext.Value, error) {
+func (v *value) canonicalObject(flag string, in jsontext.Value) (jsontext.Value, error) {
 	var all members[jsontext.Value]
 	if json.Unmarshal(in, &all) == nil {
 		for i := range v.fields {
@@ -136,7 +136,7 @@ func (v *value) respellObject(flag string, in jsontext.Value) (jsontext.Value, e
 			if !there {
 				continue
 			}
-			spelled, err := f.respell(flag+"."+f.name, one)
+			spelled, err := f.canonicalJSON(flag+"."+f.name, one)
 			if err != nil {
 				return nil, err
 			}
@@ -147,11 +147,11 @@ func (v *value) respellObject(flag string, in jsontext.Value) (jsontext.Value, e
 	return in, nil
 }
 
-func (v *value) respellList(flag string, in jsontext.Value) (jsontext.Value, error) {
+func (v *value) canonicalList(flag string, in jsontext.Value) (jsontext.Value, error) {
 	var list []jsontext.Value
 	if json.Unmarshal(in, &list) == nil {
 		for i := range list {
-			spelled, err := v.of.respell(flag+"["+strconv.Itoa(i)+"]", list[i])
+			spelled, err := v.of.canonicalJSON(flag+"["+strconv.Itoa(i)+"]", list[i])
 			if err != nil {
 				return nil, err
 			}

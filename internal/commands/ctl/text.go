@@ -13,7 +13,7 @@ import (
 )
 
 // printable returns one line without characters that control a terminal.
-func printable(s string) string { return keyserver.Shown(s) }
+func printable(s string) string { return keyserver.Sanitize(s) }
 
 // alone is printable, but keeps tabs, which are harmless in a terminal. Scripts pass a printed
 // member on, and a trust blob has fields separated by tabs.

@@ -83,11 +83,11 @@ func (t *table) verb(r routes.Route) (*verb, error) {
 		if p.Description != "" {
 			f.doc = p.Description
 		}
-		f.standFor(f.name)
+		f.setRefKind(f.name)
 		switch p.In {
 		case "path":
 			if f.name == "id" && strings.Contains(r.Path, principalPath) {
-				f.stands = aPrincipal
+				f.refKind = refPrincipal
 			}
 			v.path = append(v.path, f)
 		case "query":

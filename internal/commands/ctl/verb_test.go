@@ -107,8 +107,8 @@ func TestNamesOfData(t *testing.T) {
 			t.Errorf("alias %s is a verb", a.name)
 		}
 	}
-	if v := all.find(asking); v == nil || v.answer.at([]string{"approvalId"}) == nil || v.answer.at([]string{"digest"}) == nil {
-		t.Errorf("%s asks nobody", asking)
+	if v := all.find(approvalVerb); v == nil || v.answer.at([]string{"approvalId"}) == nil || v.answer.at([]string{"digest"}) == nil {
+		t.Errorf("%s asks nobody", approvalVerb)
 	}
 	for _, f := range followers {
 		v := all.find(f.verb)

@@ -145,5 +145,5 @@ func inYAML(all members[jsontext.Value]) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return spelledOut(n)
+	return escapeYAML(n)
 }

@@ -14,9 +14,9 @@ import (
 // Check is a check of one part of an installation.
 type Check struct {
 	Name string
-	// Look calls found with a line for each problem. holds is a text about the
+	// Run calls found with a line for each problem. holds is a text about the
 	// part. An error means that the check could not be done.
-	Look func(ctx context.Context, found func(line string) error) (holds string, err error)
+	Run func(ctx context.Context, found func(line string) error) (holds string, err error)
 }
 
 // ErrFindings is wrapped by the error of Run if there are findings.
@@ -28,7 +28,7 @@ func Run(ctx context.Context, out io.Writer, checks []Check) error {
 	var all, failed int
 	for _, c := range checks {
 		findings := 0
-		holds, err := c.Look(ctx, func(text string) error {
+		holds, err := c.Run(ctx, func(text string) error {
 			findings++
 			_, err := fmt.Fprintf(out, "%s: %s\n", c.Name, line(text))
 			return err

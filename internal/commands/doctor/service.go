@@ -15,8 +15,8 @@ import (
 // soon is the remaining lifetime below which a certificate is a finding.
 const soon = 30 * 24 * time.Hour
 
-// Asked is a key server to check over /api.
-type Asked struct {
+// Server is a key server to check over /api.
+type Server struct {
 	*client.Client
 	LoggedIn bool  // there is a session, so that all checks are possible
 	Refused  error // the error of a failed login
@@ -25,7 +25,7 @@ type Asked struct {
 }
 
 // Service returns the checks of a key server that responds.
-func Service(s Asked) []Check {
+func Service(s Server) []Check {
 	checks := []Check{{"service", s.service}}
 	if s.Refused != nil {
 		checks = append(checks, Check{"login", func(context.Context, func(string) error) (string, error) { return "", s.Refused }})
@@ -36,7 +36,7 @@ func Service(s Asked) []Check {
 	return checks
 }
 
-func (s Asked) service(ctx context.Context, found func(string) error) (string, error) {
+func (s Server) service(ctx context.Context, found func(string) error) (string, error) {
 	ready, err := s.GetReadiness(ctx)
 	if err != nil && !client.IsCode(err, "NOT_READY") {
 		return "", err
@@ -58,7 +58,7 @@ func (s Asked) service(ctx context.Context, found func(string) error) (string, e
 	return holds, nil
 }
 
-func (s Asked) version(ctx context.Context, found func(string) error) (string, error) {
+func (s Server) version(ctx context.Context, found func(string) error) (string, error) {
 	v, err := s.GetVersion(ctx)
 	if err != nil {
 		return "", err
@@ -73,7 +73,7 @@ func (s Asked) version(ctx context.Context, found func(string) error) (string, e
 	return "the key server is release " + release, err
 }
 
-func (s Asked) custody(ctx context.Context, found func(string) error) (string, error) {
+func (s Server) custody(ctx context.Context, found func(string) error) (string, error) {
 	c, err := s.GetCustody(ctx)
 	if err != nil {
 		return "", err
@@ -87,7 +87,7 @@ func (s Asked) custody(ctx context.Context, found func(string) error) (string, e
 	return fmt.Sprintf("%d of %d keys are under the active data key", c.Rewrap.Done, c.Rewrap.Total), err
 }
 
-func (s Asked) authority(ctx context.Context, found func(string) error) (string, error) {
+func (s Server) authority(ctx context.Context, found func(string) error) (string, error) {
 	list, err := s.ListAuthorities(ctx)
 	if err != nil {
 		return "", err
@@ -100,7 +100,7 @@ func (s Asked) authority(ctx context.Context, found func(string) error) (string,
 	return fmt.Sprintf("%d internal CAs", len(list.Authorities)), err
 }
 
-func (s Asked) trusted(ctx context.Context, found func(string) error) (string, error) {
+func (s Server) trusted(ctx context.Context, found func(string) error) (string, error) {
 	list, err := s.ListTrustedCAs(ctx, schema.TrustedCAsQuery{})
 	if err != nil {
 		return "", err
@@ -113,7 +113,7 @@ func (s Asked) trusted(ctx context.Context, found func(string) error) (string, e
 	return fmt.Sprintf("%d CAs are trusted", list.Count), nil
 }
 
-func (s Asked) peers(ctx context.Context, found func(string) error) (string, error) {
+func (s Server) peers(ctx context.Context, found func(string) error) (string, error) {
 	list, err := s.ListTrustedServers(ctx, schema.TrustedServersQuery{})
 	if err != nil {
 		return "", err
@@ -130,14 +130,14 @@ func (s Asked) peers(ctx context.Context, found func(string) error) (string, err
 }
 
 // ends calls found if the certificate expires in less than soon.
-func (s Asked) ends(what string, c schema.Certificate, found func(string) error) error {
+func (s Server) ends(what string, c schema.Certificate, found func(string) error) error {
 	if c.ExpirationDate == nil || c.Subject == nil || c.ExpirationDate.Sub(s.Now) >= soon {
 		return nil
 	}
 	return found(fmt.Sprintf("%s %s expires on %s", what, *c.Subject, c.ExpirationDate.Format(time.DateOnly)))
 }
 
-func (s Asked) audit(ctx context.Context, _ func(string) error) (string, error) {
+func (s Server) audit(ctx context.Context, _ func(string) error) (string, error) {
 	key, err := s.GetAuditKey(ctx)
 	if err != nil {
 		return "", err

@@ -33,7 +33,7 @@ func Command() *cobra.Command {
 			"the rotation of keys, and the effects of an unavailable key server.",
 		Args:        program.NoArgs,
 		Annotations: map[string]string{program.Serves: program.AsService},
-		RunE:        program.Runs(o.run),
+		RunE:        program.RunService(o.run),
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.Server, "server", "", "URL of the key server's API, for instance https://keys.example:8443")
@@ -58,7 +58,7 @@ func (o *flags) run(cmd *cobra.Command) error {
 
 // complete checks the flags and sets the logger.
 func (o *flags) complete(cmd *cobra.Command) (err error) {
-	if err := program.Needed(cmd, "server", "token-file", "lineage", "listen"); err != nil {
+	if err := program.RequireFlags(cmd, "server", "token-file", "lineage", "listen"); err != nil {
 		return err
 	}
 	if err := program.CheckServer(o.Server); err != nil {

@@ -26,17 +26,17 @@ import (
 type Options struct {
 	From sqlstore.Config // an embedded database at rest
 	To   sqlstore.Config // an empty PostgreSQL database
-	// Keeper holds the key-encryption key of the target. If it replaces another key, Previous holds the old
+	// Provider holds the key-encryption key of the target. If it replaces another key, Previous holds the old
 	// one.
-	Keeper, Previous *keyring.Keeper
-	Clock            func() time.Time
-	Logger           *slog.Logger
+	Provider, Previous *keyring.Provider
+	Clock              func() time.Time
+	Logger             *slog.Logger
 
 	loaded func() error // called before the comparison; for tests
 }
 
-// Moved is the result of a move.
-type Moved struct {
+// Result is the result of a move.
+type Result struct {
 	Rows   int64 // of all tables
 	Tables int
 	Last   int64 // last row of the audit log
@@ -46,7 +46,7 @@ type Moved struct {
 
 // Run moves the database. After an error the source is unchanged, unless the error is an UnsureError, and no
 // server would serve from the target.
-func Run(ctx context.Context, o Options) (done Moved, err error) {
+func Run(ctx context.Context, o Options) (done Result, err error) {
 	from, err := sqlstore.OpenToMove(ctx, o.From)
 	if err != nil {
 		return done, err
@@ -126,7 +126,7 @@ func (o Options) finish(ctx context.Context, s *snapshot.Snapshot, to *sqlstore.
 // opens checks that the key-encryption key is that of the source, and that the key server wrote the source's
 // rows. It runs before anything is written.
 func (o Options) opens(ctx context.Context, from *sqlstore.Store) error {
-	ring, err := keyring.Existing(ctx, o.Keeper, from.Setting)
+	ring, err := keyring.Existing(ctx, o.Provider, from.Setting)
 	if errors.Is(err, keyring.ErrWrongKey) && o.Previous != nil {
 		if ring, err = keyring.Existing(ctx, o.Previous, from.Setting); errors.Is(err, keyring.ErrWrongKey) {
 			err = keyring.ErrWrongKeys
@@ -139,11 +139,11 @@ func (o Options) opens(ctx context.Context, from *sqlstore.Store) error {
 		return errors.New("the rows have no MACs yet: start the server once with this version")
 	}
 	from.UseRowKey(ring.RowKey())
-	return agrees(ctx, from)
+	return checkMACs(ctx, from)
 }
 
-// agrees returns an error if a row does not agree with its MAC.
-func agrees(ctx context.Context, store *sqlstore.Store) error {
+// checkMACs returns an error if a row does not agree with its MAC.
+func checkMACs(ctx context.Context, store *sqlstore.Store) error {
 	var first *rowmac.Finding
 	found := 0
 	if _, err := store.CheckRows(ctx, func(f rowmac.Finding) error {
@@ -190,7 +190,7 @@ func intact(ctx context.Context, s *snapshot.Snapshot, to *sqlstore.Store) error
 	if err != nil {
 		return err
 	}
-	chains, err := audit.Verify(ctx, v.Along(to))
+	chains, err := audit.Verify(ctx, v.Tee(to))
 	if err != nil {
 		return fmt.Errorf("read the audit log: %w", err)
 	}
@@ -212,10 +212,10 @@ func intact(ctx context.Context, s *snapshot.Snapshot, to *sqlstore.Store) error
 // rewrap wraps the data keys with the key-encryption key of the target, if that is a new one. Then it checks
 // each row as the key server will.
 func (o Options) rewrap(ctx context.Context, to *sqlstore.Store) (keyserver.KEK, error) {
-	ring, err := keyring.Start(ctx, o.Keeper, to, keyring.Options{Previous: o.Previous, Clock: o.Clock})
+	ring, err := keyring.Start(ctx, o.Provider, to, keyring.Options{Previous: o.Previous, Clock: o.Clock})
 	if err != nil {
 		return keyserver.KEK{}, err
 	}
 	to.UseRowKey(ring.RowKey())
-	return ring.KEK(ctx), agrees(ctx, to)
+	return ring.KEK(ctx), checkMACs(ctx, to)
 }

@@ -92,7 +92,7 @@ func (h *house) alter(t *testing.T, text string) {
 	rig.Must(t, errors.Join(err, db.Close()))
 }
 
-func keeper(t *testing.T, url string) *keyring.Keeper {
+func keeper(t *testing.T, url string) *keyring.Provider {
 	t.Helper()
 	k, err := keyring.Open(t.Context(), url)
 	rig.Must(t, err)
@@ -101,7 +101,7 @@ func keeper(t *testing.T, url string) *keyring.Keeper {
 }
 
 // own returns the key-encryption key of the source.
-func (h *house) own(t *testing.T) *keyring.Keeper {
+func (h *house) own(t *testing.T) *keyring.Provider {
 	t.Helper()
 	url, err := keyring.FileKey(h.dir)
 	rig.Must(t, err)
@@ -111,7 +111,7 @@ func (h *house) own(t *testing.T) *keyring.Keeper {
 func (h *house) options(t *testing.T, url string) migrate.Options {
 	t.Helper()
 	return migrate.Options{
-		From: sqlstore.Config{Dir: h.dir}, To: sqlstore.Config{URL: url}, Keeper: h.own(t),
+		From: sqlstore.Config{Dir: h.dir}, To: sqlstore.Config{URL: url}, Provider: h.own(t),
 		Clock: time.Now, Logger: slog.New(slog.DiscardHandler),
 	}
 }
@@ -172,9 +172,9 @@ func TestWhatIsRefused(t *testing.T) {
 		"a newer version": {"to move it, use the program of the newer release", func(t *testing.T, h *house, _ *migrate.Options) {
 			h.alter(t, `INSERT INTO keyserver_schema (version_id, is_applied) SELECT max(version_id) + 1, 1 FROM keyserver_schema`)
 		}},
-		"another key-encryption key": {"does not open this database's data key", func(t *testing.T, _ *house, o *migrate.Options) { o.Keeper = keeper(t, otherKEK) }},
+		"another key-encryption key": {"does not open this database's data key", func(t *testing.T, _ *house, o *migrate.Options) { o.Provider = keeper(t, otherKEK) }},
 		"two other key-encryption keys": {"neither --kek nor --kek-previous", func(t *testing.T, _ *house, o *migrate.Options) {
-			o.Keeper, o.Previous = keeper(t, otherKEK), keeper(t, otherKEK)
+			o.Provider, o.Previous = keeper(t, otherKEK), keeper(t, otherKEK)
 		}},
 		"a row of somebody else's": {"not written by the key server", func(t *testing.T, h *house, _ *migrate.Options) {
 			h.alter(t, `UPDATE roles SET name = 'Everything' WHERE name = 'Über alles'`)
@@ -320,7 +320,7 @@ func TestWhatIsMovedServes(t *testing.T) {
 func TestAnotherKEKOnTheWay(t *testing.T) {
 	h := newHouse(t)
 	o := h.options(t, pgtest.Database(t))
-	o.Keeper, o.Previous = keeper(t, otherKEK), o.Keeper
+	o.Provider, o.Previous = keeper(t, otherKEK), o.Provider
 	done, err := migrate.Run(t.Context(), o)
 	rig.Must(t, err)
 	if done.KEK.PreviousNeeded == nil || *done.KEK.PreviousNeeded {

@@ -199,7 +199,7 @@ func (w *world) typed(u *unstructured.Unstructured) (client.Object, error) {
 	}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, obj); err != nil {
 		// The converter's error may quote a value, and it names no field.
-		return nil, cmp.Or(manifest.Misfit(u, obj), errors.New("does not match the schema of a "+u.GetKind()))
+		return nil, cmp.Or(manifest.CheckType(u, obj), errors.New("does not match the schema of a "+u.GetKind()))
 	}
 	obj.GetObjectKind().SetGroupVersionKind(u.GroupVersionKind())
 	return obj, nil

@@ -221,8 +221,8 @@ func Group(use, short string, list ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// Ran returns a RunE function that sets flags from the environment and then calls run.
-func Ran(run func(cmd *cobra.Command) error) func(*cobra.Command, []string) error {
+// RunE returns a RunE function that sets flags from the environment and then calls run.
+func RunE(run func(cmd *cobra.Command) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, _ []string) error {
 		if err := fromEnvironment(cmd.Flags()); err != nil {
 			return err
@@ -231,10 +231,10 @@ func Ran(run func(cmd *cobra.Command) error) func(*cobra.Command, []string) erro
 	}
 }
 
-// Runs is Ran for a command that serves. It also refuses unknown variables, because such a command would ignore them
+// RunService is Ran for a command that serves. It also refuses unknown variables, because such a command would ignore them
 // for a long time.
-func Runs(run func(cmd *cobra.Command) error) func(*cobra.Command, []string) error {
-	return Ran(func(cmd *cobra.Command) error {
+func RunService(run func(cmd *cobra.Command) error) func(*cobra.Command, []string) error {
+	return RunE(func(cmd *cobra.Command) error {
 		if err := RefuseUnknownVariables(cmd.Root(), os.Environ()); err != nil {
 			return err
 		}
@@ -304,11 +304,11 @@ func OneLine(err error) string { return Line(fault.Explain(err)) }
 // Line returns a foreign text as one line, with the characters replaced that a terminal would interpret.
 func Line(text string) string {
 	lines := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' })
-	return keyserver.Shown(strings.Join(lines, "; "))
+	return keyserver.Sanitize(strings.Join(lines, "; "))
 }
 
-// Needed returns a usage error if one of the flags is missing or empty.
-func Needed(cmd *cobra.Command, flags ...string) error {
+// RequireFlags returns a usage error if one of the flags is missing or empty.
+func RequireFlags(cmd *cobra.Command, flags ...string) error {
 	for _, name := range flags {
 		f := cmd.Flags().Lookup(name)
 		if !f.Changed || f.Value.String() == "" {
@@ -318,9 +318,9 @@ func Needed(cmd *cobra.Command, flags ...string) error {
 	return nil
 }
 
-// Without returns a usage error if one of the flags was given; why says what is wrong with it. It ignores flags that a
+// ForbidFlags returns a usage error if one of the flags was given; why says what is wrong with it. It ignores flags that a
 // variable set, because variables are there for all commands that run in the same container.
-func Without(cmd *cobra.Command, why string, flags ...string) error {
+func ForbidFlags(cmd *cobra.Command, why string, flags ...string) error {
 	for _, flag := range flags {
 		if f := cmd.Flags().Lookup(flag); f != nil && f.Changed && f.Annotations[FromVariable] == nil {
 			return Usagef("--%s %s", flag, why)
@@ -351,5 +351,5 @@ const DrainTime = 20 * time.Second
 
 // OneFormat returns a usage error if --output was given, for commands that ignore this flag of their program.
 func OneFormat(cmd *cobra.Command) error {
-	return Without(cmd, "does not apply: this command prints one format; leave it out", "output")
+	return ForbidFlags(cmd, "does not apply: this command prints one format; leave it out", "output")
 }

@@ -66,9 +66,9 @@ const (
 	removed  = "[left out]"
 )
 
-// Never makes the Writer remove credentials of this command from everything that is added later,
+// Redact makes the Writer remove credentials of this command from everything that is added later,
 // both plain and encoded as JSON. An error may quote a credential if a server returns it.
-func (w *Writer) Never(credentials ...string) {
+func (w *Writer) Redact(credentials ...string) {
 	for _, credential := range credentials {
 		if quoted, err := json.Marshal(credential); err == nil && len(credential) >= shortest {
 			w.given = append(w.given, credential, string(quoted[1:len(quoted)-1]))
@@ -171,7 +171,7 @@ func (w *Writer) Tail(name, file string) error {
 func within(ctx context.Context, most time.Duration, read func() ([]byte, error)) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("the file could not be read within %s", most))
 	defer cancel()
-	return await.Answer(ctx, read)
+	return await.Result(ctx, read)
 }
 
 // tail returns the last maxFile+1 bytes of a regular file. It does not wait for a pipe without a writer.

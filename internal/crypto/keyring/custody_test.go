@@ -26,7 +26,7 @@ var (
 
 func kekURL(key []byte) string { return "base64key://" + base64.URLEncoding.EncodeToString(key) }
 
-func open(t *testing.T, url string) *keyring.Keeper {
+func open(t *testing.T, url string) *keyring.Provider {
 	t.Helper()
 	keeper, err := keyring.Open(t.Context(), url)
 	if err != nil {

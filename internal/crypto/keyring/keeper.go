@@ -24,8 +24,8 @@ import (
 // kekLen is the length of a local key-encryption key in bytes.
 const kekLen = 32
 
-// Keeper wraps and unwraps with the key-encryption key.
-type Keeper struct {
+// Provider wraps and unwraps with the key-encryption key.
+type Provider struct {
 	keeper   *secrets.Keeper
 	scheme   string
 	identity []byte // identifies the key-encryption key: its URL, or a hash of the key
@@ -36,7 +36,7 @@ type Keeper struct {
 
 // Open opens the key-encryption key that a gocloud.dev/secrets URL names. The URL may
 // contain the key itself, so errors quote only its scheme.
-func Open(ctx context.Context, url string) (*Keeper, error) {
+func Open(ctx context.Context, url string) (*Provider, error) {
 	scheme, rest, found := strings.Cut(url, "://")
 	if !found || scheme != kmsv2.Scheme && !secrets.DefaultURLMux().ValidKeeperScheme(scheme) {
 		return nil, fmt.Errorf("the URL of the key-encryption key has an unknown scheme; use one of %s", schemes())
@@ -49,18 +49,18 @@ func Open(ctx context.Context, url string) (*Keeper, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &Keeper{keeper: secrets.NewKeeper(keeper), scheme: scheme, identity: []byte(url), alive: keeper.Healthy}, nil
+		return &Provider{keeper: secrets.NewKeeper(keeper), scheme: scheme, identity: []byte(url), alive: keeper.Healthy}, nil
 	}
 	keeper, err := secrets.OpenKeeper(ctx, url)
 	if err != nil {
 		return nil, fmt.Errorf("the key-encryption key cannot be opened; check the %s URL and its credentials", scheme) // err may contain the URL
 	}
-	return &Keeper{keeper: keeper, scheme: scheme, identity: []byte(url)}, nil
+	return &Provider{keeper: keeper, scheme: scheme, identity: []byte(url)}, nil
 }
 
 // openLocal accepts a key in either alphabet of base64. The library's own opener makes a
 // random key for an empty URL, and nothing could be unwrapped later.
-func openLocal(text string) (*Keeper, error) {
+func openLocal(text string) (*Provider, error) {
 	if text != strings.TrimSpace(text) {
 		return nil, errors.New("the key-encryption key begins or ends with white space, perhaps a newline; remove it")
 	}
@@ -74,17 +74,17 @@ func openLocal(text string) (*Keeper, error) {
 	copy(kek[:], key)
 	defer clear(kek[:])
 	identity := sha256.Sum256(kek[:])
-	return &Keeper{keeper: localsecrets.NewKeeper(kek), scheme: localsecrets.Scheme, identity: identity[:]}, nil
+	return &Provider{keeper: localsecrets.NewKeeper(kek), scheme: localsecrets.Scheme, identity: identity[:]}, nil
 }
 
 // Close releases the resources of the keeper.
-func (k *Keeper) Close() error { return k.keeper.Close() }
+func (k *Provider) Close() error { return k.keeper.Close() }
 
 // String hides the key from every formatting verb.
-func (k *Keeper) String() string { return "key-encryption key" }
+func (k *Provider) String() string { return "key-encryption key" }
 
 // GoString hides the key from %#v.
-func (k *Keeper) GoString() string { return k.String() }
+func (k *Provider) GoString() string { return k.String() }
 
 func schemes() string {
 	known := append(secrets.DefaultURLMux().KeeperSchemes(), kmsv2.Scheme)

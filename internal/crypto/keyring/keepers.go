@@ -12,10 +12,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// keepers are the key-encryption key, and the previous one that it replaces, if any.
-type keepers struct{ current, previous *Keeper }
+// providers are the key-encryption key, and the previous one that it replaces, if any.
+type providers struct{ current, previous *Provider }
 
-func (k keepers) wrap(ctx context.Context, plain []byte) ([]byte, error) {
+func (k providers) wrap(ctx context.Context, plain []byte) ([]byte, error) {
 	wrapped, err := k.current.keeper.Encrypt(ctx, plain)
 	if err != nil {
 		return nil, fmt.Errorf("wrap the data key: %w", remote(err))
@@ -25,7 +25,7 @@ func (k keepers) wrap(ctx context.Context, plain []byte) ([]byte, error) {
 
 // unwrap returns the bytes of a data key, and whether the previous key-encryption key
 // opened it. The caller wipes the bytes.
-func (k keepers) unwrap(ctx context.Context, wrapped []byte) (plain []byte, previous bool, err error) {
+func (k providers) unwrap(ctx context.Context, wrapped []byte) (plain []byte, previous bool, err error) {
 	plain, err = k.current.keeper.Decrypt(ctx, wrapped)
 	switch {
 	case err == nil:
@@ -47,7 +47,7 @@ func (k keepers) unwrap(ctx context.Context, wrapped []byte) (plain []byte, prev
 
 // key returns the bytes of a data key; alone is the wrapped form if the data key is not in
 // a ring. The caller wipes the bytes.
-func (k keepers) key(ctx context.Context, wrapped, alone []byte) ([]byte, error) {
+func (k providers) key(ctx context.Context, wrapped, alone []byte) ([]byte, error) {
 	if wrapped == nil {
 		wrapped = alone
 	}
@@ -63,7 +63,7 @@ func (k keepers) key(ctx context.Context, wrapped, alone []byte) ([]byte, error)
 
 // open unwraps a data key as it is stored, and returns whether the previous key opened it.
 // It returns ErrWrongKey or ErrWrongKeys if no key does.
-func (k keepers) open(ctx context.Context, r *ring, d *dataKey) (previous bool, err error) {
+func (k providers) open(ctx context.Context, r *ring, d *dataKey) (previous bool, err error) {
 	wrapped := d.wrapped
 	if wrapped == nil {
 		wrapped = r.stored
@@ -77,7 +77,7 @@ func (k keepers) open(ctx context.Context, r *ring, d *dataKey) (previous bool, 
 }
 
 // all calls open for each data key of a ring that is not retired.
-func (k keepers) all(ctx context.Context, r *ring) (previous bool, err error) {
+func (k providers) all(ctx context.Context, r *ring) (previous bool, err error) {
 	for _, d := range r.keys {
 		if d.state == keyserver.DataKeyRetired {
 			continue
@@ -92,12 +92,12 @@ func (k keepers) all(ctx context.Context, r *ring) (previous bool, err error) {
 }
 
 // alone returns the keepers without the previous key-encryption key.
-func (k keepers) alone() keepers { return keepers{current: k.current} }
+func (k providers) alone() providers { return providers{current: k.current} }
 
-// Behind returns the reason why the newest data key of the database cannot be opened here,
+// NewestError returns the reason why the newest data key of the database cannot be opened here,
 // nil if it can.
-func (c *Keyring) Behind() error {
-	if f := c.behind.Load(); f != nil {
+func (c *Keyring) NewestError() error {
+	if f := c.newestError.Load(); f != nil {
 		return f
 	}
 	return nil
@@ -106,13 +106,13 @@ func (c *Keyring) Behind() error {
 // Doubted reports whether the key-encryption key has failed since the last call.
 func (c *Keyring) Doubted() bool { return c.doubted.Swap(false) }
 
-// Alive checks the connection to the KMS provider without using the key. It returns nil if
+// Ping checks the connection to the KMS provider without using the key. It returns nil if
 // there is no such check. The previous key is not checked, because only a start needs it.
-func (c *Keyring) Alive(ctx context.Context) error {
-	if c.keepers.current.alive == nil {
+func (c *Keyring) Ping(ctx context.Context) error {
+	if c.providers.current.alive == nil {
 		return nil
 	}
-	if err := c.keepers.current.alive(ctx); err != nil {
+	if err := c.providers.current.alive(ctx); err != nil {
 		return away(err)
 	}
 	return nil
@@ -122,12 +122,12 @@ func away(err error) error {
 	return fault.New(fault.NotReady, "the KMS provider of the key-encryption key is not available").Because(err)
 }
 
-// Answers checks that the key-encryption key opens the data keys as they are stored now. It
+// CheckKEK checks that the key-encryption key opens the data keys as they are stored now. It
 // returns a warning if another replica has since wrapped them by another key-encryption
 // key, which this replica does not have.
-func (c *Keyring) Answers(ctx context.Context) (warning string, err error) {
+func (c *Keyring) CheckKEK(ctx context.Context) (warning string, err error) {
 	r := c.ring.Load()
-	previous, err := c.keepers.all(ctx, r)
+	previous, err := c.providers.all(ctx, r)
 	switch {
 	case err == nil && !previous && !r.own:
 		known := *r
@@ -158,10 +158,10 @@ func saysNo(err error) bool { return errors.Is(err, ErrWrongKey) || errors.Is(er
 func (c *Keyring) KEK(ctx context.Context) keyserver.KEK {
 	r := c.ring.Load()
 	h := hmac.New(sha256.New, r.label[:])
-	_, _ = h.Write(c.keepers.current.identity) // never fails
-	out := keyserver.KEK{Scheme: c.keepers.current.scheme, Fingerprint: hex.EncodeToString(h.Sum(nil)[:8])}
-	if c.keepers.previous != nil {
-		_, err := c.keepers.alone().all(ctx, r)
+	_, _ = h.Write(c.providers.current.identity) // never fails
+	out := keyserver.KEK{Scheme: c.providers.current.scheme, Fingerprint: hex.EncodeToString(h.Sum(nil)[:8])}
+	if c.providers.previous != nil {
+		_, err := c.providers.alone().all(ctx, r)
 		needed := err != nil
 		out.PreviousNeeded = &needed
 	}

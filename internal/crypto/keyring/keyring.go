@@ -62,40 +62,40 @@ type Settings interface {
 
 // Keyring wraps and unwraps keys. It is safe for concurrent use.
 type Keyring struct {
-	keepers  keepers
-	settings Settings // nil if the database is only read
-	setting  func(ctx context.Context, name string) ([]byte, error)
-	clock    func() time.Time
-	rows     *rowmac.Key
+	providers providers
+	settings  Settings // nil if the database is only read
+	setting   func(ctx context.Context, name string) ([]byte, error)
+	clock     func() time.Time
+	rows      *rowmac.Key
 
-	reading sync.Mutex // serializes reads of the setting
-	ring    atomic.Pointer[ring]
-	behind  atomic.Pointer[fault.Error] // why the newest ring cannot be opened
-	doubted atomic.Bool                 // the key-encryption key has just failed
+	reading     sync.Mutex // serializes reads of the setting
+	ring        atomic.Pointer[ring]
+	newestError atomic.Pointer[fault.Error] // why the newest ring cannot be opened
+	doubted     atomic.Bool                 // the key-encryption key has just failed
 }
 
 // Options are optional parameters of Start.
 type Options struct {
 	// Previous is the previous key-encryption key, if the current one replaces it.
-	Previous *Keeper
+	Previous *Provider
 	Clock    func() time.Time // default: the system's
 }
 
 // New opens the data keys of a database; at the first start it creates the first one. It
 // returns ErrWrongKey if the keeper does not belong to the database.
-func New(ctx context.Context, keeper *Keeper, settings Settings) (*Keyring, error) {
+func New(ctx context.Context, keeper *Provider, settings Settings) (*Keyring, error) {
 	return Start(ctx, keeper, settings, Options{})
 }
 
 // Start is New with options. If the previous key-encryption key opens data keys, they are
 // wrapped by the current one in one step, for all replicas.
-func Start(ctx context.Context, keeper *Keeper, settings Settings, o Options) (*Keyring, error) {
+func Start(ctx context.Context, keeper *Provider, settings Settings, o Options) (*Keyring, error) {
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
-	c := &Keyring{keepers: keepers{keeper, o.Previous}, settings: settings, setting: settings.Setting, clock: o.Clock}
+	c := &Keyring{providers: providers{keeper, o.Previous}, settings: settings, setting: settings.Setting, clock: o.Clock}
 	stored, err := settings.EnsureSetting(ctx, dataKeySetting, func(ctx context.Context) ([]byte, error) {
-		r, err := newRing(ctx, c.keepers, o.Clock())
+		r, err := newRing(ctx, c.providers, o.Clock())
 		if err != nil {
 			return nil, err
 		}
@@ -105,7 +105,7 @@ func Start(ctx context.Context, keeper *Keeper, settings Settings, o Options) (*
 		return nil, fmt.Errorf("read the data key: %w", err)
 	}
 	for {
-		r, err := openRing(ctx, c.keepers, stored, nil)
+		r, err := openRing(ctx, c.providers, stored, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -126,13 +126,13 @@ func Start(ctx context.Context, keeper *Keeper, settings Settings, o Options) (*
 }
 
 // Existing opens the data keys of a database, and creates none.
-func Existing(ctx context.Context, keeper *Keeper, setting func(ctx context.Context, name string) ([]byte, error)) (*Keyring, error) {
-	c := &Keyring{keepers: keepers{keeper, nil}, setting: setting}
+func Existing(ctx context.Context, keeper *Provider, setting func(ctx context.Context, name string) ([]byte, error)) (*Keyring, error) {
+	c := &Keyring{providers: providers{keeper, nil}, setting: setting}
 	stored, err := setting(ctx, dataKeySetting)
 	if err != nil {
 		return nil, fmt.Errorf("read the data key: %w", err)
 	}
-	r, err := openRing(ctx, c.keepers, stored, nil)
+	r, err := openRing(ctx, c.providers, stored, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -169,13 +169,13 @@ func (c *Keyring) wrapped(ctx context.Context, r *ring) (*ring, error) {
 		if k.state == keyserver.DataKeyRetired {
 			continue
 		}
-		key, err := c.keepers.key(ctx, k.wrapped, r.stored)
+		key, err := c.providers.key(ctx, k.wrapped, r.stored)
 		if err != nil {
 			return nil, err
 		}
 		plain := sealedKey(k.id, k.createdAt, n.label, key)
 		clear(key)
-		k.wrapped, err = c.keepers.wrap(ctx, plain)
+		k.wrapped, err = c.providers.wrap(ctx, plain)
 		clear(plain)
 		if err != nil {
 			return nil, err
@@ -213,9 +213,9 @@ func (c *Keyring) SealRows(ctx context.Context, get func(ctx context.Context, na
 // Stored implements rowmac.Ring.
 func (c *Keyring) Stored() []byte { return c.ring.Load().stored }
 
-// Again implements rowmac.Ring: it reads the data keys from the database again. If they
+// Reload implements rowmac.Ring: it reads the data keys from the database again. If they
 // cannot be opened, nothing changes.
-func (c *Keyring) Again(ctx context.Context) (changed bool, err error) {
+func (c *Keyring) Reload(ctx context.Context) (changed bool, err error) {
 	c.reading.Lock()
 	defer c.reading.Unlock()
 	stored, err := c.setting(ctx, dataKeySetting)
@@ -224,21 +224,21 @@ func (c *Keyring) Again(ctx context.Context) (changed bool, err error) {
 	}
 	held := c.ring.Load()
 	if bytes.Equal(stored, held.stored) {
-		c.behind.Store(nil)
+		c.newestError.Store(nil)
 		return false, nil
 	}
-	r, err := openRing(ctx, c.keepers, stored, held)
+	r, err := openRing(ctx, c.providers, stored, held)
 	switch {
 	case errors.Is(err, errNotOurs), err == nil && r.generation < held.generation:
 		return false, fault.New(fault.StoreTampered, "%s", errNotOurs.Error()).Audited(fault.ReasonStoreTampered).Because(err)
 	case err != nil:
 		behind := fault.Temporary(fault.NotCurrent, fault.ScopeProcess, time.Second,
 			"this replica cannot open the newest data key of the database: the key-encryption key is not available, or differs from that of the other replicas").Because(err)
-		c.behind.Store(behind)
+		c.newestError.Store(behind)
 		c.doubted.Store(true)
 		return false, behind
 	}
-	c.behind.Store(nil)
+	c.newestError.Store(nil)
 	c.ring.Store(r)
 	c.rows.Use(r.rowKeys()...)
 	return true, nil
@@ -249,7 +249,7 @@ func (c *Keyring) Again(ctx context.Context) (changed bool, err error) {
 // rotation.
 func (c *Keyring) Rotate(ctx context.Context) (keyserver.DataKey, error) {
 	for {
-		if _, err := c.Again(ctx); err != nil {
+		if _, err := c.Reload(ctx); err != nil {
 			return keyserver.DataKey{}, err
 		}
 		r := c.ring.Load()
@@ -257,11 +257,11 @@ func (c *Keyring) Rotate(ctx context.Context) (keyserver.DataKey, error) {
 			return keyserver.DataKey{}, ErrRewrapping
 		}
 		n := r.next()
-		k, err := c.keepers.newDataKey(ctx, n.label, c.clock())
+		k, err := c.providers.newDataKey(ctx, n.label, c.clock())
 		if err == nil {
 			// This check comes last, so that the key-encryption key that has just wrapped
 			// also opens the others.
-			_, err = c.keepers.alone().all(ctx, r)
+			_, err = c.providers.alone().all(ctx, r)
 		}
 		if err != nil {
 			c.doubted.Store(true)
@@ -279,7 +279,7 @@ func (c *Keyring) Rotate(ctx context.Context) (keyserver.DataKey, error) {
 		if !stored {
 			continue
 		}
-		_, err = c.Again(ctx)
+		_, err = c.Reload(ctx)
 		return k.describe(), err
 	}
 }
@@ -292,11 +292,11 @@ func refused(err error) error {
 	return fault.Temporary(fault.NotReady, fault.ScopeProcess, time.Minute, "%s", detail).Because(err)
 }
 
-// Settle wraps by the current key-encryption key the data keys that only the previous one
+// RewrapFromPrevious wraps by the current key-encryption key the data keys that only the previous one
 // opens. A replica of an earlier version that runs with only the previous one may have
 // created them. If the previous one opens all data keys, another replica has
 // intentionally wrapped them by it.
-func (c *Keyring) Settle(ctx context.Context) error {
+func (c *Keyring) RewrapFromPrevious(ctx context.Context) error {
 	r := c.ring.Load()
 	if !r.foreign {
 		return nil
@@ -318,7 +318,7 @@ func (c *Keyring) Settle(ctx context.Context) error {
 	if n != nil {
 		c.ring.CompareAndSwap(r, n)
 	}
-	_, err = c.Again(ctx)
+	_, err = c.Reload(ctx)
 	return err
 }
 
@@ -328,7 +328,7 @@ func (c *Keyring) mixed(ctx context.Context, r *ring) (bool, error) {
 		if k.state == keyserver.DataKeyRetired {
 			continue
 		}
-		if _, err := c.keepers.alone().open(ctx, r, k); !saysNo(err) {
+		if _, err := c.providers.alone().open(ctx, r, k); !saysNo(err) {
 			return err == nil, err
 		}
 	}
@@ -408,8 +408,8 @@ func isRemote(err error) bool {
 	return errors.As(err, &said) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// ErrAway is wrapped when a KMS provider is unavailable.
-var ErrAway = errors.New("the key management service is not available")
+// ErrUnavailable is wrapped when a KMS provider is unavailable.
+var ErrUnavailable = errors.New("the key management service is not available")
 
 // remote returns an error with the code of a provider's error, without its text, which
 // may contain a URL. Errors of the KMS plugin client keep their text.
@@ -417,9 +417,9 @@ func remote(err error) error {
 	var said *kmsv2.Error
 	switch {
 	case errors.As(err, &said):
-		return fmt.Errorf("%w: %w", ErrAway, said)
+		return fmt.Errorf("%w: %w", ErrUnavailable, said)
 	case isRemote(err):
-		return fmt.Errorf("%w: it responds with %s", ErrAway, gcerrors.Code(err))
+		return fmt.Errorf("%w: it responds with %s", ErrUnavailable, gcerrors.Code(err))
 	}
 	return fmt.Errorf("the key management service responds with %s", gcerrors.Code(err))
 }

@@ -31,7 +31,7 @@ type recovery struct {
 // WriteRecovery writes the data keys of a database, encrypted for an age recipient, and
 // returns their ids. The holder of the identity can open the database without the
 // key-encryption key. Data keys of later rotations are not included.
-func WriteRecovery(ctx context.Context, keeper *Keeper, setting func(ctx context.Context, name string) ([]byte, error), recipient string, out io.Writer) ([]keyserver.ID, error) {
+func WriteRecovery(ctx context.Context, keeper *Provider, setting func(ctx context.Context, name string) ([]byte, error), recipient string, out io.Writer) ([]keyserver.ID, error) {
 	recipients, err := age.ParseRecipients(bytes.NewReader([]byte(recipient)))
 	if err != nil || len(recipients) != 1 {
 		return nil, errors.New("--recipient: not an age recipient; it must begin with age1")
@@ -43,7 +43,7 @@ func WriteRecovery(ctx context.Context, keeper *Keeper, setting func(ctx context
 	if !isRing(stored) {
 		return nil, errors.New("the database has a data key of an older version; start the server of this version once")
 	}
-	k := keepers{keeper, nil}
+	k := providers{keeper, nil}
 	r, err := openRing(ctx, k, stored, nil)
 	if err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func WriteRecovery(ctx context.Context, keeper *Keeper, setting func(ctx context
 // Recover wraps the data keys of a database by another key-encryption key, with the data
 // keys of a recovery file. If the file lacks one of them or belongs to another database,
 // Recover fails and changes nothing.
-func Recover(ctx context.Context, file, identity io.Reader, keeper *Keeper, settings Settings) error {
+func Recover(ctx context.Context, file, identity io.Reader, keeper *Provider, settings Settings) error {
 	held, err := readRecovery(file, identity)
 	if err != nil {
 		return err
@@ -96,7 +96,7 @@ func Recover(ctx context.Context, file, identity io.Reader, keeper *Keeper, sett
 	r := &ring{stored: stored, generation: in.Generation, sealed: true}
 	copy(r.label[:], held.Label)
 	for _, entry := range in.Keys {
-		k := &dataKey{createdAt: keyserver.Moment(entry.CreatedAt), retiredAt: keyserver.Moment(entry.RetiredAt), state: entry.State}
+		k := &dataKey{createdAt: keyserver.FromMicros(entry.CreatedAt), retiredAt: keyserver.FromMicros(entry.RetiredAt), state: entry.State}
 		id, err := hex.DecodeString(entry.ID)
 		if err != nil || copy(k.id[:], id) != len(k.id) {
 			return errNotOurs
@@ -114,7 +114,7 @@ func Recover(ctx context.Context, file, identity io.Reader, keeper *Keeper, sett
 			return err
 		}
 		plain := sealedKey(k.id, k.createdAt, r.label, key)
-		k.wrapped, err = keepers{keeper, nil}.wrap(ctx, plain)
+		k.wrapped, err = providers{keeper, nil}.wrap(ctx, plain)
 		clear(plain)
 		if err != nil {
 			return err

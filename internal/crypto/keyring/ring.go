@@ -212,7 +212,7 @@ var errNotOurs = errors.New("the data keys in the database were not written by t
 
 // openRing opens the stored data keys. Data keys that are in known are not unwrapped
 // again.
-func openRing(ctx context.Context, keepers keepers, stored []byte, known *ring) (*ring, error) {
+func openRing(ctx context.Context, keepers providers, stored []byte, known *ring) (*ring, error) {
 	if !isRing(stored) {
 		return openAlone(ctx, keepers, stored)
 	}
@@ -249,8 +249,8 @@ func openRing(ctx context.Context, keepers keepers, stored []byte, known *ring) 
 	return r, nil
 }
 
-func (r *ring) openKey(ctx context.Context, keepers keepers, entry storedKey, known *ring) (*dataKey, error) {
-	k := &dataKey{createdAt: keyserver.Moment(entry.CreatedAt), retiredAt: keyserver.Moment(entry.RetiredAt), state: entry.State, wrapped: entry.Wrapped}
+func (r *ring) openKey(ctx context.Context, keepers providers, entry storedKey, known *ring) (*dataKey, error) {
+	k := &dataKey{createdAt: keyserver.FromMicros(entry.CreatedAt), retiredAt: keyserver.FromMicros(entry.RetiredAt), state: entry.State, wrapped: entry.Wrapped}
 	id, err := hex.DecodeString(entry.ID)
 	if err != nil || copy(k.id[:], id) != len(k.id) {
 		return nil, errNotOurs
@@ -284,7 +284,7 @@ func (r *ring) openKey(ctx context.Context, keepers keepers, entry storedKey, kn
 
 // openAlone opens the only data key of a database from before there was a ring. Its id is
 // zero, and wrapped keys under it do not contain the id.
-func openAlone(ctx context.Context, keepers keepers, stored []byte) (*ring, error) {
+func openAlone(ctx context.Context, keepers providers, stored []byte) (*ring, error) {
 	plain, foreign, err := keepers.unwrap(ctx, stored)
 	defer clear(plain)
 	if err != nil {
@@ -303,7 +303,7 @@ func openAlone(ctx context.Context, keepers keepers, stored []byte) (*ring, erro
 }
 
 // newRing creates the first data key of a database.
-func newRing(ctx context.Context, keepers keepers, now time.Time) (*ring, error) {
+func newRing(ctx context.Context, keepers providers, now time.Time) (*ring, error) {
 	r := &ring{sealed: true} // there is no row yet
 	copy(r.label[:], newKey())
 	k, err := keepers.newDataKey(ctx, r.label, now)
@@ -315,7 +315,7 @@ func newRing(ctx context.Context, keepers keepers, now time.Time) (*ring, error)
 }
 
 // newDataKey creates an active, wrapped data key.
-func (k keepers) newDataKey(ctx context.Context, label [labelLen]byte, now time.Time) (*dataKey, error) {
+func (k providers) newDataKey(ctx context.Context, label [labelLen]byte, now time.Time) (*dataKey, error) {
 	key := newKey()
 	defer clear(key)
 	made := &dataKey{id: newDataKeyID(), createdAt: now.UTC().Truncate(time.Microsecond), state: keyserver.DataKeyActive}

@@ -61,7 +61,7 @@ func retire(t *testing.T, c *keyring.Keyring, store *sqlstore.Store) {
 	t.Helper()
 	old, _ := c.Retiring()
 	must(t, store.Update(t.Context(), func(tx *sqlstore.Tx) error { return c.Retire(t.Context(), old, tx.Setting, tx.PutSetting) }))
-	_, err := c.Again(t.Context())
+	_, err := c.Reload(t.Context())
 	must(t, err)
 }
 
@@ -209,16 +209,16 @@ func TestRingRefused(t *testing.T) {
 		if _, err := keyring.New(t.Context(), open(t, kekURL(secret)), store); err == nil {
 			t.Errorf("%s: starts", reason)
 		}
-		if _, err := c.Again(t.Context()); fault.CodeOf(err) != fault.StoreTampered {
+		if _, err := c.Reload(t.Context()); fault.CodeOf(err) != fault.StoreTampered {
 			t.Errorf("%s: while it runs: %v", reason, err)
 		}
 	}
 	putSetting(t, store, first)
-	if _, err := c.Again(t.Context()); fault.CodeOf(err) != fault.StoreTampered {
+	if _, err := c.Reload(t.Context()); fault.CodeOf(err) != fault.StoreTampered {
 		t.Errorf("an older ring while it runs: %v", err)
 	}
 	putSetting(t, store, second)
-	if _, err := c.Again(t.Context()); err != nil {
+	if _, err := c.Reload(t.Context()); err != nil {
 		t.Errorf("put back: %v", err)
 	}
 }
@@ -262,7 +262,7 @@ func TestKEKChanges(t *testing.T) {
 		t.Errorf("the previous one alone: %v", err)
 	}
 	// A replica that still runs with the previous key has the data keys in memory.
-	if _, err := old.Again(t.Context()); err != nil {
+	if _, err := old.Reload(t.Context()); err != nil {
 		t.Errorf("a replica of before: %v", err)
 	}
 	if c.KEK(t.Context()).Fingerprint == old.KEK(t.Context()).Fingerprint || c.KEK(t.Context()).PreviousNeeded != nil {
@@ -281,9 +281,9 @@ func TestKEKChangesElsewhere(t *testing.T) {
 	}
 	answers := func(c *keyring.Keyring, warns bool) {
 		t.Helper()
-		_, err := c.Again(t.Context())
+		_, err := c.Reload(t.Context())
 		must(t, err)
-		if warning, err := c.Answers(t.Context()); err != nil || warns != (warning != "") {
+		if warning, err := c.CheckKEK(t.Context()); err != nil || warns != (warning != "") {
 			t.Errorf("%q, %v", warning, err)
 		}
 	}
@@ -310,7 +310,7 @@ func TestKEKChangesElsewhere(t *testing.T) {
 	}
 	answers(both, false)
 	stored = setting(t, store)
-	must(t, both.Settle(t.Context()))
+	must(t, both.RewrapFromPrevious(t.Context()))
 	if !bytes.Equal(stored, setting(t, store)) {
 		t.Error("two replicas wrap by turns")
 	}
@@ -326,14 +326,14 @@ func TestLeftBehind(t *testing.T) {
 	stored := setting(t, store)
 	_, err = c.Rotate(t.Context())
 	must(t, err)
-	if _, err := alone.Again(t.Context()); fault.CodeOf(err) != fault.NotCurrent || !errors.Is(alone.Behind(), err) || !alone.Doubted() {
-		t.Errorf("%v, and it says %v", err, alone.Behind())
+	if _, err := alone.Reload(t.Context()); fault.CodeOf(err) != fault.NotCurrent || !errors.Is(alone.NewestError(), err) || !alone.Doubted() {
+		t.Errorf("%v, and it says %v", err, alone.NewestError())
 	}
 	putSetting(t, store, stored)
-	_, err = alone.Again(t.Context())
+	_, err = alone.Reload(t.Context())
 	must(t, err)
-	if alone.Behind() != nil || c.Behind() != nil || alone.Doubted() {
-		t.Errorf("%v, %v", alone.Behind(), c.Behind())
+	if alone.NewestError() != nil || c.NewestError() != nil || alone.Doubted() {
+		t.Errorf("%v, %v", alone.NewestError(), c.NewestError())
 	}
 }
 
@@ -363,17 +363,17 @@ func TestRowsOfTwoDataKeys(t *testing.T) {
 	_, err := one.Rotate(t.Context())
 	must(t, err)
 	after := one.RowKey().Sum(row)
-	if bytes.Equal(before, after) || one.RowKey().Newest(row, before) || !one.RowKey().Newest(row, after) {
+	if bytes.Equal(before, after) || one.RowKey().MadeByNewest(row, before) || !one.RowKey().MadeByNewest(row, after) {
 		t.Error("the new data key makes no MACs of its own")
 	}
-	if !one.RowKey().Agrees(row, before) || !other.RowKey().Agrees(row, after) {
+	if !one.RowKey().Matches(row, before) || !other.RowKey().Matches(row, after) {
 		t.Error("a row of either is refused")
 	}
 	retire(t, one, store)
-	if one.RowKey().Agrees(row, before) {
+	if one.RowKey().Matches(row, before) {
 		t.Error("a row of the retired data key passes")
 	}
-	if !one.RowKey().Agrees(row, after) {
+	if !one.RowKey().Matches(row, after) {
 		t.Error("a row of the active one is refused")
 	}
 }

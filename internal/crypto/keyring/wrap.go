@@ -52,9 +52,9 @@ func (c *Keyring) Unwrap(key keyserver.ID, system keyserver.SystemID, wrapped []
 	}
 	under := c.ring.Load().find(id)
 	if under == nil {
-		ctx, cancel := context.WithTimeout(context.Background(), againTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), reloadTimeout)
 		defer cancel()
-		if _, err := c.Again(ctx); err != nil {
+		if _, err := c.Reload(ctx); err != nil {
 			return nil, err
 		}
 		if under = c.ring.Load().find(id); under == nil {
@@ -68,9 +68,9 @@ func (c *Keyring) Unwrap(key keyserver.ID, system keyserver.SystemID, wrapped []
 	return plain, nil
 }
 
-// againTimeout bounds the additional read of the data keys when a key is under an unknown
+// reloadTimeout bounds the additional read of the data keys when a key is under an unknown
 // one.
-const againTimeout = 5 * time.Second
+const reloadTimeout = 5 * time.Second
 
 // Rewrap encrypts a wrapped key under the active data key. It returns false if it is
 // under that key already.

@@ -31,7 +31,7 @@ type Gate struct {
 	permits int // of strangers; a stranger needs a permit and a place
 	inRow   int // hashes of non-strangers that began while a stranger waited
 
-	others, strangers quota.Line[string]
+	others, strangers quota.FairQueue[string]
 }
 
 // NewGate returns a gate with the given number of places.
@@ -117,7 +117,7 @@ func (g *Gate) admit() {
 	}
 }
 
-func (g *Gate) begin(queue *quota.Line[string]) {
+func (g *Gate) begin(queue *quota.FairQueue[string]) {
 	g.free--
 	queue.Serve()
 }

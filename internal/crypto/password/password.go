@@ -22,9 +22,9 @@ type Cost struct {
 	Lanes     uint8
 }
 
-// Shipped returns the cost of every key server: 19 MiB, two passes, one lane. This is the
+// DefaultCost returns the cost of every key server: 19 MiB, two passes, one lane. This is the
 // minimum of OWASP's recommendation for argon2id.
-func Shipped() Cost { return Cost{MemoryKiB: 19 * 1024, Passes: 2, Lanes: 1} }
+func DefaultCost() Cost { return Cost{MemoryKiB: 19 * 1024, Passes: 2, Lanes: 1} }
 
 // Bounds of a cost, so that no stored hash can take gigabytes or minutes.
 const (
@@ -66,7 +66,7 @@ func (c Cost) Rehash(ctx context.Context, password, encoded string) (string, err
 }
 
 func (c Cost) hash(ctx context.Context, password string, salt []byte) (string, error) {
-	c = c.orShipped()
+	c = c.orDefault()
 	if !c.bounded() {
 		return "", errCost
 	}
@@ -80,7 +80,7 @@ func (c Cost) hash(ctx context.Context, password string, salt []byte) (string, e
 // empty hash means "no such name": it takes the work of this cost and never matches.
 func (c Cost) Check(ctx context.Context, password, encoded string) (bool, error) {
 	known := encoded != ""
-	h := stored{c.orShipped(), make([]byte, saltLen), make([]byte, hashLen)}
+	h := stored{c.orDefault(), make([]byte, saltLen), make([]byte, hashLen)}
 	if known {
 		var err error
 		if h, err = parse(encoded); err != nil {
@@ -96,7 +96,7 @@ func (c Cost) Check(ctx context.Context, password, encoded string) (bool, error)
 // Outdated reports whether a well-formed hash has another cost than this one.
 func (c Cost) Outdated(encoded string) bool {
 	h, err := parse(encoded)
-	return err == nil && h.cost != c.orShipped()
+	return err == nil && h.cost != c.orDefault()
 }
 
 // Same reports whether two hashes belong to the same setting of a password: they are
@@ -121,9 +121,9 @@ func Lasting(encoded string) string {
 	return b64.EncodeToString(h.salt)
 }
 
-func (c Cost) orShipped() Cost {
+func (c Cost) orDefault() Cost {
 	if c == (Cost{}) {
-		return Shipped()
+		return DefaultCost()
 	}
 	return c
 }

@@ -46,9 +46,9 @@ type Key struct {
 type Ring interface {
 	// Stored returns the value of DataKeySetting from which the present keys were read.
 	Stored() []byte
-	// Again reads the setting again and calls Use if it has changed. It returns whether
+	// Reload reads the setting again and calls Use if it has changed. It returns whether
 	// it has.
-	Again(ctx context.Context) (changed bool, err error)
+	Reload(ctx context.Context) (changed bool, err error)
 }
 
 // Derive derives the row key from data keys, by HKDF-SHA-256. The first one makes MACs.
@@ -93,35 +93,35 @@ func sum(secret []byte, r *Row) []byte {
 	return h.Sum(nil)
 }
 
-// againTimeout bounds the additional read of the data keys when a MAC does not match.
-const againTimeout = 5 * time.Second
+// reloadTimeout bounds the additional read of the data keys when a MAC does not match.
+const reloadTimeout = 5 * time.Second
 
-// ErrDisagrees is returned if the MAC matches under none of the data keys.
-var ErrDisagrees = errors.New("the row does not agree with its MAC")
+// ErrMismatch is returned if the MAC matches under none of the data keys.
+var ErrMismatch = errors.New("the row does not agree with its MAC")
 
 // Check compares a row with its MAC, in constant time for each key. If no key matches, it
 // reads the ring again, because another process may have just made a new data key. Any
-// other error than ErrDisagrees means that the ring could not be read.
+// other error than ErrMismatch means that the ring could not be read.
 func (k *Key) Check(r *Row, mac []byte) error {
 	switch {
 	case k.accepts(r, mac):
 		return nil
 	case k.ring == nil || len(mac) == 0:
-		return ErrDisagrees
+		return ErrMismatch
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), againTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), reloadTimeout)
 	defer cancel()
-	if _, err := k.ring.Again(ctx); err != nil {
+	if _, err := k.ring.Reload(ctx); err != nil {
 		return err
 	}
 	if !k.accepts(r, mac) { // also if nothing changed: another caller may have read the ring
-		return ErrDisagrees
+		return ErrMismatch
 	}
 	return nil
 }
 
-// Agrees reports whether Check succeeds.
-func (k *Key) Agrees(r *Row, mac []byte) bool { return k.Check(r, mac) == nil }
+// Matches reports whether Check succeeds.
+func (k *Key) Matches(r *Row, mac []byte) bool { return k.Check(r, mac) == nil }
 
 func (k *Key) accepts(r *Row, mac []byte) bool {
 	for _, secret := range *k.secrets.Load() {
@@ -132,17 +132,17 @@ func (k *Key) accepts(r *Row, mac []byte) bool {
 	return false
 }
 
-// Newest reports whether the MAC of the row was made with the first key.
-func (k *Key) Newest(r *Row, mac []byte) bool { return hmac.Equal(k.Sum(r), mac) }
+// MadeByNewest reports whether the MAC of the row was made with the first key.
+func (k *Key) MadeByNewest(r *Row, mac []byte) bool { return hmac.Equal(k.Sum(r), mac) }
 
-// Follows reports whether the key was read from that value of DataKeySetting.
-func (k *Key) Follows(stored []byte) bool {
+// IsCurrent reports whether the key was read from that value of DataKeySetting.
+func (k *Key) IsCurrent(stored []byte) bool {
 	return k.ring == nil || bytes.Equal(k.ring.Stored(), stored)
 }
 
-// Again reads the data keys again.
-func (k *Key) Again(ctx context.Context) error {
-	_, err := k.ring.Again(ctx)
+// Reload reads the data keys again.
+func (k *Key) Reload(ctx context.Context) error {
+	_, err := k.ring.Reload(ctx)
 	return err
 }
 

@@ -125,7 +125,7 @@ func TestNoTwoRowsAreAlike(t *testing.T) {
 		texts := rapid.SliceOfN(rapid.String(), 2, 2)
 		a, b := texts.Draw(t, "a"), texts.Draw(t, "b")
 		one, other := rowmac.NewRow("t", "").Text(a[0]).Text(a[1]), rowmac.NewRow("t", "").Text(b[0]).Text(b[1])
-		if key.Agrees(one, key.Sum(other)) != (a[0] == b[0] && a[1] == b[1]) {
+		if key.Matches(one, key.Sum(other)) != (a[0] == b[0] && a[1] == b[1]) {
 			t.Fatalf("%q and %q", a, b)
 		}
 	})
@@ -135,10 +135,10 @@ func TestNoTwoRowsAreAlike(t *testing.T) {
 func TestSetsHaveNoOrder(t *testing.T) {
 	key := derive(t, 7)
 	role := func(ids ...keyserver.ID) *rowmac.Row { return rowmac.Role(keyserver.Role{Operations: ids}) }
-	if !key.Agrees(role(id(1), id(2)), key.Sum(role(id(2), id(1), id(2)))) {
+	if !key.Matches(role(id(1), id(2)), key.Sum(role(id(2), id(1), id(2)))) {
 		t.Error("the order of operations matters")
 	}
-	if key.Agrees(role(id(1), id(2)), key.Sum(role(id(1)))) {
+	if key.Matches(role(id(1), id(2)), key.Sum(role(id(1)))) {
 		t.Error("an operation more does not matter")
 	}
 	used := entry
@@ -146,7 +146,7 @@ func TestSetsHaveNoOrder(t *testing.T) {
 	list := func(e keyserver.ACLEntry) *rowmac.Row {
 		return rowmac.StoredKey(rowmac.KeyRow{Entries: []keyserver.ACLEntry{e}})
 	}
-	if !key.Agrees(list(entry), key.Sum(list(used))) {
+	if !key.Matches(list(entry), key.Sum(list(used))) {
 		t.Error("a use makes it another list")
 	}
 }
@@ -155,7 +155,7 @@ func TestKeysAreApart(t *testing.T) {
 	row := rowmac.Setting("name", []byte("value"))
 	one, other := derive(t, 1), derive(t, 2)
 	for reason, mac := range map[string][]byte{"another key's": other.Sum(row), "none": nil, "a shorter one": one.Sum(row)[:31]} {
-		if one.Agrees(row, mac) {
+		if one.Matches(row, mac) {
 			t.Errorf("%s passes", reason)
 		}
 	}
@@ -173,7 +173,7 @@ func BenchmarkAgrees(b *testing.B) {
 	mac := key.Sum(rowmac.Principal(p, strings.Repeat("x", 97)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if !key.Agrees(rowmac.Principal(p, strings.Repeat("x", 97)), mac) {
+		if !key.Matches(rowmac.Principal(p, strings.Repeat("x", 97)), mac) {
 			b.Fatal("it does not agree")
 		}
 	}

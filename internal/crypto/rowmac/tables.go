@@ -6,8 +6,8 @@ type Table struct {
 	Key []string
 	// In names the table whose rows have the MAC, if it is another one.
 	In string
-	// LeftOut are the columns that no MAC covers, each with the reason.
-	LeftOut map[string]string
+	// Uncovered are the columns that no MAC covers, each with the reason.
+	Uncovered map[string]string
 }
 
 // Tables are the tables that MACs cover. A test checks the schema: each table is here or
@@ -23,9 +23,9 @@ var Tables = map[string]Table{
 	"role_operations":       {In: "roles"},
 	"stored_keys":           {Key: []string{"id"}},
 	"key_rotations":         {Key: []string{"lineage"}},
-	"acl_entries":           {In: "stored_keys", LeftOut: map[string]string{"used": "changes with each use"}},
-	"purged_acl_entries":    {In: "stored_keys", LeftOut: map[string]string{"used": "changes with each use"}},
-	"trusted_cas":           {Key: []string{"id"}, LeftOut: map[string]string{"fingerprint": "identifies duplicates, and is computed from der"}},
+	"acl_entries":           {In: "stored_keys", Uncovered: map[string]string{"used": "changes with each use"}},
+	"purged_acl_entries":    {In: "stored_keys", Uncovered: map[string]string{"used": "changes with each use"}},
+	"trusted_cas":           {Key: []string{"id"}, Uncovered: map[string]string{"fingerprint": "identifies duplicates, and is computed from der"}},
 	"trusted_servers":       {Key: []string{"system_id"}},
 	"principal_trusts":      {Key: []string{"id"}},
 	"certificates":          {Key: []string{"id"}},
@@ -37,18 +37,18 @@ var Tables = map[string]Table{
 	"settings":              {Key: []string{"name"}},
 	"approvals":             {Key: []string{"id"}},
 	"approval_votes":        {In: "approvals"},
-	"authorities":           {Key: []string{"id"}, LeftOut: map[string]string{"wrapped_key": "decrypts only for this id, and must be the key of the certificate"}},
+	"authorities":           {Key: []string{"id"}, Uncovered: map[string]string{"wrapped_key": "decrypts only for this id, and must be the key of the certificate"}},
 	"witnessed_logs":        {Key: []string{"origin"}},
 	"peer_authorities":      {Key: []string{"system_id", "fingerprint"}},
 	"owners":                {Key: []string{"kind", "id"}},
-	"sessions": {Key: []string{"id"}, LeftOut: map[string]string{
+	"sessions": {Key: []string{"id"}, Uncovered: map[string]string{
 		"last_used_at": "changes with each use; a session also ends at expires_at",
 		"ended":        "an ended session loses its MAC, so it cannot be opened again",
 	}},
 }
 
-// Without are the tables that no MAC covers, each with the reason.
-var Without = map[string]string{
+// UncoveredTables are the tables that no MAC covers, each with the reason.
+var UncoveredTables = map[string]string{
 	"audit":            "its rows form a chain",
 	"audit_chains":     "the heads of that chain",
 	"audit_blocks":     "point to audit rows; a wrong row hides audit rows from a filter, and audit verify detects that",

@@ -29,9 +29,9 @@ func RuleNames() (all []string) {
 	return append(all, GiveDuties)
 }
 
-// giving are the operations that can give a duty. A request that needs one of them may
+// dutyGivingOperations are the operations that can give a duty. A request that needs one of them may
 // need the rule GiveDuties.
-var giving = []string{
+var dutyGivingOperations = []string{
 	keyserver.OpCreateRole.Key, keyserver.OpUpdateRole.Key, keyserver.OpCreatePrincipal.Key, keyserver.OpUpdatePrincipalRoles.Key,
 	keyserver.OpChangeGroupMembers.Key, keyserver.OpEnrollCertificate.Key, keyserver.OpSetPassword.Key, keyserver.OpDeletePrincipal.Key,
 }
@@ -87,7 +87,7 @@ func (p Policy) Of(operations []string) []Rule {
 
 // CanGive reports whether one of the operations can give a duty.
 func CanGive(operations []string) bool {
-	return slices.ContainsFunc(operations, func(op string) bool { return slices.Contains(giving, op) })
+	return slices.ContainsFunc(operations, func(op string) bool { return slices.Contains(dutyGivingOperations, op) })
 }
 
 // Validate returns an error for a policy that cannot work. askable reports whether

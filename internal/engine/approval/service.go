@@ -56,7 +56,7 @@ type View struct {
 	Tallies []Tally
 	// Subjects are the objects that its names stand for. They are set if the approval was read alone
 	// and is still open.
-	Subjects []Likeness
+	Subjects []SubjectState
 }
 
 // Required returns the number of people that have to approve.
@@ -155,10 +155,10 @@ func (o *Service) Pending(ctx context.Context) (int, error) {
 // room deletes approvals beyond their retention. It returns an error if there is no place for a new
 // one.
 func room(ctx context.Context, tx *sqlstore.Tx, asker keyserver.PrincipalRef, now time.Time) error {
-	if err := tx.DeleteApprovals(ctx, now.Add(-Kept), MaxPending); err != nil {
+	if err := tx.DeleteApprovals(ctx, now.Add(-Retention), MaxPending); err != nil {
 		return err
 	}
-	if err := tx.DeleteWithdrawnApprovals(ctx, asker.ID, KeptWithdrawn); err != nil {
+	if err := tx.DeleteWithdrawnApprovals(ctx, asker.ID, WithdrawnRetention); err != nil {
 		return err
 	}
 	all, of, err := tx.PendingApprovals(ctx, asker.ID, now)
@@ -381,7 +381,7 @@ func (o *Service) List(ctx context.Context, by keyserver.Caller, f Filter) (page
 		if err != nil {
 			return err
 		}
-		known := Standing{} // of all approvers, each read once
+		known := ApproverOperations{} // of all approvers, each read once
 		for _, a := range list {
 			v, err := o.viewOf(ctx, o.Store, a, policy, known)
 			if err != nil {
@@ -436,11 +436,11 @@ func (o *Service) read(ctx context.Context, in reader, id keyserver.ID) (keyserv
 
 // view returns the state of an approval by the policy and the current operations of its approvers.
 func (o *Service) view(ctx context.Context, in reader, a keyserver.Approval, policy Policy) (View, error) {
-	return o.viewOf(ctx, in, a, policy, Standing{})
+	return o.viewOf(ctx, in, a, policy, ApproverOperations{})
 }
 
 // viewOf is view with a cache: it reads only approvers that are not in known, and adds them.
-func (o *Service) viewOf(ctx context.Context, in reader, a keyserver.Approval, policy Policy, known Standing) (View, error) {
+func (o *Service) viewOf(ctx context.Context, in reader, a keyserver.Approval, policy Policy, known ApproverOperations) (View, error) {
 	if a.Decision == "" {
 		for _, v := range a.Votes {
 			if _, ok := known[v.Principal]; ok {

@@ -23,11 +23,11 @@ const (
 	MaxPending         = 1000
 	Reserved           = 200 // of them, for askers that hold a duty
 	MaxPendingPerAsker = 20
-	// Kept is how long a decided or expired approval is kept.
-	Kept = 30 * 24 * time.Hour
-	// KeptWithdrawn is how many of an asker's withdrawn approvals are kept within that
+	// Retention is how long a decided or expired approval is kept.
+	Retention = 30 * 24 * time.Hour
+	// WithdrawnRetention is how many of an asker's withdrawn approvals are kept within that
 	// time.
-	KeptWithdrawn = 20
+	WithdrawnRetention = 20
 )
 
 // Digest returns the SHA-256 of the RFC 8785 form of method, path and body. body must be
@@ -48,9 +48,9 @@ func Digest(method, path string, body []byte) ([32]byte, error) {
 	return sha256.Sum256(form), err
 }
 
-// Standing maps each approver to the operations that its roles grant now, or to nil if the
+// ApproverOperations maps each approver to the operations that its roles grant now, or to nil if the
 // approver is disabled or deleted.
-type Standing map[keyserver.PrincipalRef][]keyserver.ID
+type ApproverOperations map[keyserver.PrincipalRef][]keyserver.ID
 
 // Tally is the number of approvals under one rule.
 type Tally struct {
@@ -60,7 +60,7 @@ type Tally struct {
 
 // Tallied counts for each rule the approvers that are not the asker and have the duty
 // now.
-func Tallied(a keyserver.Approval, rules []Rule, now Standing) []Tally {
+func Tallied(a keyserver.Approval, rules []Rule, now ApproverOperations) []Tally {
 	tallies := make([]Tally, len(rules))
 	for i, r := range rules {
 		tallies[i].Rule = r

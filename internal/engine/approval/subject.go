@@ -25,8 +25,8 @@ const (
 	MaxRows = 1024
 )
 
-// Likeness is the object that a name in a request stands for at one time.
-type Likeness struct {
+// SubjectState is the object that a name in a request stands for at one time.
+type SubjectState struct {
 	keyserver.Subject
 	Found  bool
 	Name   string                  // for display; empty if there is none
@@ -61,20 +61,20 @@ func OfOwner(o keyserver.Object) keyserver.Subject {
 
 // looker is a store, or a transaction on it.
 type looker interface {
-	Seeing() *sqlstore.Seen
+	Recording() *sqlstore.RecordingReads
 	CredentialsOf(ctx context.Context, ids []keyserver.ID) ([]*rowmac.Row, error)
 }
 
 // look reads the objects that names stand for. It reports false if they have more than
 // MaxRows rows.
-func look(ctx context.Context, in looker, names []keyserver.Subject) ([]Likeness, bool, error) {
-	list, rows := make([]Likeness, len(names)), 0
+func look(ctx context.Context, in looker, names []keyserver.Subject) ([]SubjectState, bool, error) {
+	list, rows := make([]SubjectState, len(names)), 0
 	for i, name := range names {
 		read, known := portraits[name.Kind]
 		if !known {
 			return nil, false, fmt.Errorf("the approval has an object of the unknown kind %q", name.Kind)
 		}
-		g := &glance{Seen: in.Seeing(), in: in, room: MaxRows + 1 - rows}
+		g := &glance{RecordingReads: in.Recording(), in: in, room: MaxRows + 1 - rows}
 		err := read(ctx, g, name.Key)
 		if rows += len(g.Rows) + len(g.more); err == nil && rows > MaxRows {
 			return nil, false, nil
@@ -82,7 +82,7 @@ func look(ctx context.Context, in looker, names []keyserver.Subject) ([]Likeness
 		if err != nil && !errors.Is(err, sqlstore.ErrNotFound) {
 			return nil, false, err
 		}
-		list[i] = Likeness{Subject: name, Found: err == nil, Name: g.name, Type: g.class, People: g.people, Digest: rowmac.Digest(append(g.Rows, g.more...))}
+		list[i] = SubjectState{Subject: name, Found: err == nil, Name: g.name, Type: g.class, People: g.people, Digest: rowmac.Digest(append(g.Rows, g.more...))}
 	}
 	return list, true, nil
 }
@@ -90,7 +90,7 @@ func look(ctx context.Context, in looker, names []keyserver.Subject) ([]Likeness
 // glance reads the object of one name: the rows in Seen, and more rows that Seen does not
 // record.
 type glance struct {
-	*sqlstore.Seen
+	*sqlstore.RecordingReads
 	in     looker // the same reads, without recording
 	more   []*rowmac.Row
 	room   int // maximum number of rows to read
@@ -133,7 +133,7 @@ var portraits = map[keyserver.SubjectKind]func(ctx context.Context, g *glance, k
 		g.name, g.class = p.Name, p.Type
 		return g.rights(ctx, p)
 	},
-	keyserver.RoleSubject: alone((*sqlstore.Seen).Role, func(r keyserver.Role) string { return r.Name }),
+	keyserver.RoleSubject: alone((*sqlstore.RecordingReads).Role, func(r keyserver.Role) string { return r.Name }),
 	keyserver.HoldersSubject: func(ctx context.Context, g *glance, key string) error {
 		id, _, _ := idOf(key)
 		r, err := g.Role(ctx, id)
@@ -167,7 +167,7 @@ var portraits = map[keyserver.SubjectKind]func(ctx context.Context, g *glance, k
 	keyserver.PeerSubject: func(ctx context.Context, g *glance, key string) error {
 		return g.peer(ctx, systemOf(key))
 	},
-	keyserver.TrustedCASubject: alone((*sqlstore.Seen).TrustedCA, func(c keyserver.Certificate) string { return c.Subject }),
+	keyserver.TrustedCASubject: alone((*sqlstore.RecordingReads).TrustedCA, func(c keyserver.Certificate) string { return c.Subject }),
 	keyserver.CertificateSubject: func(ctx context.Context, g *glance, key string) error {
 		var digest keyserver.Digest
 		_, _ = hex.Decode(digest[:], []byte(key))
@@ -182,7 +182,7 @@ var portraits = map[keyserver.SubjectKind]func(ctx context.Context, g *glance, k
 		}
 		return g.principal(ctx, p)
 	},
-	keyserver.TemplateSubject: alone((*sqlstore.Seen).ACLTemplate, func(t keyserver.ACLTemplate) string { return t.Name }),
+	keyserver.TemplateSubject: alone((*sqlstore.RecordingReads).ACLTemplate, func(t keyserver.ACLTemplate) string { return t.Name }),
 	keyserver.DirectorySubject: func(ctx context.Context, g *glance, key string) error {
 		id, _, _ := idOf(key)
 		d, err := g.TemplatedDirectory(ctx, id)
@@ -211,10 +211,10 @@ var portraits = map[keyserver.SubjectKind]func(ctx context.Context, g *glance, k
 }
 
 // alone returns a function that reads an object of one row.
-func alone[T any](read func(*sqlstore.Seen, context.Context, keyserver.ID) (T, error), name func(T) string) func(context.Context, *glance, string) error {
+func alone[T any](read func(*sqlstore.RecordingReads, context.Context, keyserver.ID) (T, error), name func(T) string) func(context.Context, *glance, string) error {
 	return func(ctx context.Context, g *glance, key string) error {
 		id, _, _ := idOf(key)
-		one, err := read(g.Seen, ctx, id)
+		one, err := read(g.RecordingReads, ctx, id)
 		g.name = name(one)
 		return err
 	}
@@ -293,20 +293,20 @@ func systemOf(text string) keyserver.SystemID {
 // the objects that it names. So a caller that may not read approvals gets back only the
 // names that it sent, and nothing about the objects. The gate is not involved, because
 // nothing is refused.
-func shown(ctx context.Context, in reader, by keyserver.Caller, list []Likeness) ([]Likeness, error) {
+func shown(ctx context.Context, in reader, by keyserver.Caller, list []SubjectState) ([]SubjectState, error) {
 	operations, err := operationsOf(ctx, in, by.Principal)
 	if err != nil || slices.Contains(operations, keyserver.OpReadApprovals.ID) {
 		return list, err
 	}
 	for i, l := range list {
-		list[i] = Likeness{Subject: l.Subject, Withheld: true}
+		list[i] = SubjectState{Subject: l.Subject, Withheld: true}
 	}
 	return list, nil
 }
 
 // firstLook reads the asker and the objects that a request names. It returns their
 // digests for storage.
-func firstLook(ctx context.Context, in looker, asker keyserver.ID, names []keyserver.Subject) ([]keyserver.ApprovalSubject, []Likeness, error) {
+func firstLook(ctx context.Context, in looker, asker keyserver.ID, names []keyserver.Subject) ([]keyserver.ApprovalSubject, []SubjectState, error) {
 	names = append([]keyserver.Subject{ByID(keyserver.AskerSubject, asker)}, names...)
 	for i := 0; i < len(names); i++ {
 		names = append(names[:i+1], slices.DeleteFunc(names[i+1:], func(other keyserver.Subject) bool { return other == names[i] })...)
@@ -331,7 +331,7 @@ func firstLook(ctx context.Context, in looker, asker keyserver.ID, names []keyse
 }
 
 // lookAgain reads the present state of the objects that an approval names.
-func lookAgain(ctx context.Context, in looker, a keyserver.Approval) ([]Likeness, error) {
+func lookAgain(ctx context.Context, in looker, a keyserver.Approval) ([]SubjectState, error) {
 	names := make([]keyserver.Subject, len(a.Subjects))
 	for i, s := range a.Subjects {
 		names[i] = s.Subject
@@ -341,7 +341,7 @@ func lookAgain(ctx context.Context, in looker, a keyserver.Approval) ([]Likeness
 		return nil, err
 	}
 	if !ok { // there were fewer rows when approval was requested; which ones are new is unknown
-		list = make([]Likeness, len(names))
+		list = make([]SubjectState, len(names))
 		for i := range list {
 			list[i].Subject, list[i].Found = names[i], true
 		}
@@ -354,7 +354,7 @@ func lookAgain(ctx context.Context, in looker, a keyserver.Approval) ([]Likeness
 
 // unchanged returns an error if an object differs from its state when approval was
 // requested: the approvers did not see the new state.
-func unchanged(a keyserver.Approval, now []Likeness) error {
+func unchanged(a keyserver.Approval, now []SubjectState) error {
 	if len(a.Subjects) == 0 {
 		return invalidState("the request was stored by a version that did not record its objects; request approval again")
 	}

@@ -125,7 +125,7 @@ func Run(ctx context.Context, c Config) (Prepared, error) {
 		return p, fmt.Errorf("read the internal CA: %w", err)
 	}
 	p.CA = line.Issuer
-	p.Server, err = KeepServer(ctx, c)
+	p.Server, err = EnsureServerCertificate(ctx, c)
 	return p, err
 }
 

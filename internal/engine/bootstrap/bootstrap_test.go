@@ -22,7 +22,7 @@ func TestTheServerCertificateIsKept(t *testing.T) {
 		}
 		kept := func() pki.Identity {
 			t.Helper()
-			server, err := bootstrap.KeepServer(t.Context(), state)
+			server, err := bootstrap.EnsureServerCertificate(t.Context(), state)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -101,7 +101,7 @@ func TestAnExpiredAuthorityIssuesNothing(t *testing.T) {
 			Clock: f.Clock.Now, Random: f.Random,
 		}
 		f.Clock.Advance(11 * 365 * 24 * time.Hour)
-		server, err := bootstrap.KeepServer(t.Context(), state)
+		server, err := bootstrap.EnsureServerCertificate(t.Context(), state)
 		if err != nil || !server.Certificate.Equal(f.Prepared.Server.Certificate) {
 			t.Errorf("%v, %v", server.Certificate.NotAfter, err)
 		}
@@ -110,7 +110,7 @@ func TestAnExpiredAuthorityIssuesNothing(t *testing.T) {
 		must(t, err)
 		_, err = f.CAManager.Activate(t.Context(), false)
 		must(t, err)
-		server, err = bootstrap.KeepServer(t.Context(), state)
+		server, err = bootstrap.EnsureServerCertificate(t.Context(), state)
 		must(t, err)
 		if !server.Certificate.NotAfter.After(f.Clock.Now()) || !server.Key.Equal(f.Prepared.Server.Key) {
 			t.Error("no certificate of the new authority under the same key")

@@ -29,7 +29,7 @@ func (c Config) authorities(system keyserver.SystemID) ca.Config {
 
 // putCertificates creates the first CA and the server certificate issued by it.
 func (c Config) putCertificates(ctx context.Context, tx *sqlstore.Tx, system keyserver.SystemID) error {
-	ca, err := c.authorities(system).First(ctx, tx)
+	ca, err := c.authorities(system).CreateFirst(ctx, tx)
 	if err != nil {
 		return err
 	}
@@ -88,11 +88,11 @@ func (c Config) adoptAuthority(ctx context.Context) error {
 	})
 }
 
-// KeepServer returns the server's certificate and key from the database, and renews the
+// EnsureServerCertificate returns the server's certificate and key from the database, and renews the
 // certificate if it is due (pki.Renewal). A running server calls it periodically and
 // after each change of an authority, because another replica may have renewed the
 // certificate.
-func KeepServer(ctx context.Context, c Config) (pki.Identity, error) {
+func EnsureServerCertificate(ctx context.Context, c Config) (pki.Identity, error) {
 	system, err := SystemOf(ctx, c.Store)
 	if err != nil {
 		return pki.Identity{}, err

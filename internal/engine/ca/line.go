@@ -9,8 +9,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Line has the CAs of a key server at one time, ordered by generation.
-type Line struct {
+// Authorities has the CAs of a key server at one time, ordered by generation.
+type Authorities struct {
 	Members []Member
 	// Issuer is the active CA with its key.
 	Issuer pki.Identity
@@ -18,7 +18,7 @@ type Line struct {
 
 // Trusted returns the certificates of the key server's own trusted CAs. The active CA
 // comes first, because some clients read only the first certificate of a file.
-func (l Line) Trusted() []*x509.Certificate {
+func (l Authorities) Trusted() []*x509.Certificate {
 	list := []*x509.Certificate{l.Issuer.Certificate}
 	for _, m := range l.Members {
 		if m.State != keyserver.AuthorityActive {
@@ -29,15 +29,15 @@ func (l Line) Trusted() []*x509.Certificate {
 }
 
 // Begin returns the start of the active CA's validity.
-func (l Line) Begin() time.Time { return l.Issuer.Certificate.NotBefore }
+func (l Authorities) Begin() time.Time { return l.Issuer.Certificate.NotBefore }
 
 // End returns the end of the active CA's validity.
-func (l Line) End() time.Time { return l.Issuer.Certificate.NotAfter }
+func (l Authorities) End() time.Time { return l.Issuer.Certificate.NotAfter }
 
 // Path returns the certificates that are sent to clients after a certificate of the
 // active CA: its links, for clients that trust an earlier CA, or the CA itself if it has
 // no links. Sending both would confuse libraries that try only one chain.
-func (l Line) Path(now time.Time) []*x509.Certificate {
+func (l Authorities) Path(now time.Time) []*x509.Certificate {
 	if active, ok := find(l.Members, keyserver.AuthorityActive); ok {
 		if links := current(active.Linked, now); len(links) > 0 {
 			return links
@@ -48,7 +48,7 @@ func (l Line) Path(now time.Time) []*x509.Certificate {
 
 // PathForPeers returns the certificates that are sent to peers: all chains to all CAs, so
 // that peers learn the next CA before it issues.
-func (l Line) PathForPeers(now time.Time) []*x509.Certificate {
+func (l Authorities) PathForPeers(now time.Time) []*x509.Certificate {
 	path := []*x509.Certificate{l.Issuer.Certificate}
 	for _, m := range l.Members {
 		if m.State == keyserver.AuthorityPrepared {
@@ -65,7 +65,7 @@ func (l Line) PathForPeers(now time.Time) []*x509.Certificate {
 
 // Chain returns the certificates in the trust blob, with which other key servers register
 // this one: the chain to each trusted CA.
-func (l Line) Chain(now time.Time) []*x509.Certificate {
+func (l Authorities) Chain(now time.Time) []*x509.Certificate {
 	chain := []*x509.Certificate{l.Issuer.Certificate}
 	known := l.Trusted()
 	if active, ok := find(l.Members, keyserver.AuthorityActive); ok {

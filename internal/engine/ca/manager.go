@@ -30,14 +30,14 @@ type Config struct {
 // Manager manages the CAs of one key server. It is safe for concurrent use.
 type Manager struct {
 	Config
-	caches cache.Set
-	lines  *cache.Cache[keyserver.SystemID, Line] // with a single entry
+	caches      cache.Set
+	authorities *cache.Cache[keyserver.SystemID, Authorities] // with a single entry
 }
 
 // New returns the Manager of a store.
 func New(c Config) *Manager {
 	o := &Manager{Config: c}
-	o.lines = cache.New[keyserver.SystemID, Line](&o.caches, 1, keyserver.ChangeAuthority)
+	o.authorities = cache.New[keyserver.SystemID, Authorities](&o.caches, 1, keyserver.ChangeAuthority)
 	c.Store.OnChange(o.caches.Changed)
 	return o
 }
@@ -47,33 +47,33 @@ type reader interface {
 	Authorities(ctx context.Context) ([]trustrows.Authority, error)
 }
 
-// Line returns the CAs after the last committed change.
-func (o *Manager) Line(ctx context.Context) (Line, error) {
-	return o.lines.Get(ctx, o.System, func() (Line, error) { return o.Load(ctx, o.Store) })
+// Authorities returns the CAs after the last committed change.
+func (o *Manager) Authorities(ctx context.Context) (Authorities, error) {
+	return o.authorities.Get(ctx, o.System, func() (Authorities, error) { return o.Load(ctx, o.Store) })
 }
 
 // Load reads the CAs.
-func (c Config) Load(ctx context.Context, in reader) (Line, error) {
+func (c Config) Load(ctx context.Context, in reader) (Authorities, error) {
 	list, err := in.Authorities(ctx)
 	if err != nil {
-		return Line{}, err
+		return Authorities{}, err
 	}
-	var l Line
+	var l Authorities
 	for _, a := range list {
 		m, err := read(a.Authority)
 		if err != nil {
-			return Line{}, err
+			return Authorities{}, err
 		}
 		l.Members = append(l.Members, m)
 		if a.State != keyserver.AuthorityActive {
 			continue
 		}
 		if l.Issuer, err = c.open(a); err != nil {
-			return Line{}, fmt.Errorf("the authority %s: %w", a.ID.Base64(), err)
+			return Authorities{}, fmt.Errorf("the authority %s: %w", a.ID.Base64(), err)
 		}
 	}
 	if l.Issuer.Certificate == nil {
-		return Line{}, errNone
+		return Authorities{}, errNone
 	}
 	return l, nil
 }
@@ -172,8 +172,8 @@ func (c Config) Add(ctx context.Context, tx *sqlstore.Tx, id pki.Identity, a key
 	return a.ID, tx.InsertAuthority(ctx, trustrows.Authority{Authority: a, WrappedKey: wrapped})
 }
 
-// First creates the first CA, which is active immediately.
-func (c Config) First(ctx context.Context, tx *sqlstore.Tx) (pki.Identity, error) {
+// CreateFirst creates the first CA, which is active immediately.
+func (c Config) CreateFirst(ctx context.Context, tx *sqlstore.Tx) (pki.Identity, error) {
 	now := c.Clock()
 	id, err := pki.NewCA(fmt.Sprintf("%s internal CA (system %d)", c.ServerName, c.System), now, c.Random)
 	if err != nil {
@@ -210,7 +210,7 @@ func (o *Manager) Prepare(ctx context.Context) (id keyserver.ID, err error) {
 	return id, err
 }
 
-func (o *Manager) prepare(ctx context.Context, tx *sqlstore.Tx, l Line) (keyserver.ID, error) {
+func (o *Manager) prepare(ctx context.Context, tx *sqlstore.Tx, l Authorities) (keyserver.ID, error) {
 	now := o.Clock()
 	a := keyserver.Authority{State: keyserver.AuthorityPrepared, PreparedAt: now, Generation: 1 + l.Members[len(l.Members)-1].Generation}
 	name, err := o.nextName(now)
@@ -254,7 +254,7 @@ func (o *Manager) Activate(ctx context.Context, early bool) (id keyserver.ID, er
 	return id, err
 }
 
-func (o *Manager) activate(ctx context.Context, tx *sqlstore.Tx, l Line, next Member) error {
+func (o *Manager) activate(ctx context.Context, tx *sqlstore.Tx, l Authorities, next Member) error {
 	now := o.Clock()
 	if before, ok := find(l.Members, keyserver.AuthorityActive); ok {
 		before.State, before.RetiringAt = keyserver.AuthorityRetiring, now
@@ -287,7 +287,7 @@ func (o *Manager) Retire(ctx context.Context, id keyserver.ID) (done keyserver.A
 
 // Next returns the step that is due automatically.
 func (o *Manager) Next(ctx context.Context) (Step, error) {
-	l, err := o.Line(ctx)
+	l, err := o.Authorities(ctx)
 	if err != nil {
 		return Step{}, err
 	}
@@ -305,8 +305,8 @@ func (o *Manager) Next(ctx context.Context) (Step, error) {
 	return Due(members, now), nil
 }
 
-// Take executes a step. It fails if another replica has already executed it.
-func (o *Manager) Take(ctx context.Context, s Step) error {
+// Execute executes a step. It fails if another replica has already executed it.
+func (o *Manager) Execute(ctx context.Context, s Step) error {
 	var err error
 	switch s.Action {
 	case Prepare:

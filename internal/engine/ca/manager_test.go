@@ -16,9 +16,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/trustrows"
 )
 
-func line(t *testing.T, f *enginetest.Fixture) ca.Line {
+func line(t *testing.T, f *enginetest.Fixture) ca.Authorities {
 	t.Helper()
-	l, err := f.CAManager.Line(t.Context())
+	l, err := f.CAManager.Authorities(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +26,7 @@ func line(t *testing.T, f *enginetest.Fixture) ca.Line {
 }
 
 // states returns the states of all CAs, by generation.
-func states(l ca.Line) (all []keyserver.AuthorityState) {
+func states(l ca.Authorities) (all []keyserver.AuthorityState) {
 	for _, m := range l.Members {
 		all = append(all, m.State)
 	}
@@ -62,7 +62,7 @@ func TestThirtyYearsWithoutAWord(t *testing.T) {
 				if step.Action == ca.Retire {
 					retired++
 				}
-				if err := f.CAManager.Take(t.Context(), step); err != nil {
+				if err := f.CAManager.Execute(t.Context(), step); err != nil {
 					t.Fatalf("day %d: %+v: %v", day, step, err)
 				}
 			}
@@ -107,7 +107,7 @@ func TestManagerUnderTwo(t *testing.T) {
 		if _, err := other.Activate(t.Context(), false); err == nil {
 			t.Error("activated too soon")
 		}
-		f.Clock.Advance(ca.Dwell)
+		f.Clock.Advance(ca.MinPreparedTime)
 		id, err := other.Activate(t.Context(), false)
 		if err != nil {
 			t.Fatal(err)

@@ -15,16 +15,16 @@ import (
 )
 
 const (
-	// Dwell is how long a CA is prepared before it issues, unless early activation is
+	// MinPreparedTime is how long a CA is prepared before it issues, unless early activation is
 	// requested. Replicas know the new CA within a second. Peers learn it with their next
 	// connection, which they make every few minutes, and mounted bundles have it within
 	// some minutes.
-	Dwell = time.Hour
+	MinPreparedTime = time.Hour
 	// Overlap is how long a CA stays trusted, at least, after the next one became active,
 	// unless an administrator retires it.
 	Overlap = 30 * 24 * time.Hour
-	// Most is the maximum number of CAs at one time.
-	Most = 6
+	// MaxAuthorities is the maximum number of CAs at one time.
+	MaxAuthorities = 6
 	// maxLinks is how many generations the links of a CA reach back.
 	maxLinks = 4
 )
@@ -71,9 +71,9 @@ func Due(all []Member, now time.Time) Step {
 	}
 	prepared, ok := find(all, keyserver.AuthorityPrepared)
 	switch {
-	case !ok && !now.Before(share(active, 1, 2)) && len(all) < Most:
+	case !ok && !now.Before(share(active, 1, 2)) && len(all) < MaxAuthorities:
 		return Step{Action: Prepare}
-	case ok && !now.Before(share(active, 2, 3)) && (dwelt(prepared, now) || active.Parsed.NotAfter.Sub(now) < Dwell):
+	case ok && !now.Before(share(active, 2, 3)) && (dwelt(prepared, now) || active.Parsed.NotAfter.Sub(now) < MinPreparedTime):
 		return Step{Action: Activate}
 	}
 	return Step{}
@@ -84,7 +84,7 @@ func MayPrepare(all []Member) error {
 	if m, ok := find(all, keyserver.AuthorityPrepared); ok {
 		return refuse("the authority %s is already prepared; activate it, or retire it before you prepare another one", m.ID.Base64())
 	}
-	if len(all) >= Most {
+	if len(all) >= MaxAuthorities {
 		return refuse("there are %d authorities, the limit; retire one first", len(all))
 	}
 	return nil
@@ -104,7 +104,7 @@ func MayActivate(all []Member, early bool, now time.Time) (Member, error) {
 	active, ok := find(all, keyserver.AuthorityActive)
 	if ok && !expired(active, now) && !early && !dwelt(next, now) {
 		return next, refuse("the authority was prepared at %s, so some clients may not trust it yet; activate it from %s on, or send early",
-			next.PreparedAt.UTC().Format(time.RFC3339), next.PreparedAt.Add(Dwell).UTC().Format(time.RFC3339))
+			next.PreparedAt.UTC().Format(time.RFC3339), next.PreparedAt.Add(MinPreparedTime).UTC().Format(time.RFC3339))
 	}
 	return next, nil
 }
@@ -134,7 +134,7 @@ func find(all []Member, state keyserver.AuthorityState) (Member, bool) {
 }
 
 func expired(m Member, now time.Time) bool { return !now.Before(m.Parsed.NotAfter) }
-func dwelt(m Member, now time.Time) bool   { return !now.Before(m.PreparedAt.Add(Dwell)) }
+func dwelt(m Member, now time.Time) bool   { return !now.Before(m.PreparedAt.Add(MinPreparedTime)) }
 
 // share returns the time when n/d of a CA's life are over.
 func share(m Member, n, d int64) time.Time {

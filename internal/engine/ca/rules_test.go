@@ -53,7 +53,7 @@ func TestDue(t *testing.T) {
 		"PreparedOnce":   {"one is prepared already", []ca.Member{active, next}, 6 * year, ca.Step{}},
 		"TwoThirds":      {"it issues at two thirds", []ca.Member{active, next}, time.Duration(2 * third), ca.Step{Action: ca.Activate}},
 		"TooSoon":        {"it was prepared a moment ago", []ca.Member{active, late}, 7*year + time.Minute, ca.Step{}},
-		"SoonEnough":     {"it was prepared an hour ago", []ca.Member{active, late}, 7*year + ca.Dwell, ca.Step{Action: ca.Activate}},
+		"SoonEnough":     {"it was prepared an hour ago", []ca.Member{active, late}, 7*year + ca.MinPreparedTime, ca.Step{Action: ca.Activate}},
 		"LastMoment":     {"there is no time to wait for", []ca.Member{active, member(t, 2, keyserver.AuthorityPrepared, start.Add(10*year-time.Minute))}, 10*year - 30*time.Second, ca.Step{Action: ca.Activate}},
 		"Expired":        {"nobody would know a successor", []ca.Member{active}, 10 * year, ca.Step{}},
 		"Both expired":   {"nobody would know a successor", []ca.Member{active, next}, 16 * year, ca.Step{}},
@@ -74,7 +74,7 @@ func TestDue(t *testing.T) {
 func TestMayPrepareActivateRetire(t *testing.T) {
 	active, next := member(t, 1, keyserver.AuthorityActive, start), member(t, 2, keyserver.AuthorityPrepared, start)
 	var many []ca.Member
-	for range ca.Most {
+	for range ca.MaxAuthorities {
 		many = append(many, retiring(t, 9, start, start, false))
 	}
 	may := func(all []ca.Member, early bool, at time.Duration) error {
@@ -94,9 +94,9 @@ func TestMayPrepareActivateRetire(t *testing.T) {
 		"PrepareTwice":        {ca.MayPrepare(both), fault.AuthorityState},
 		"PrepareTooMany":      {ca.MayPrepare(many), fault.AuthorityState},
 		"ActivateNone":        {may([]ca.Member{active}, true, year), fault.AuthorityState},
-		"ActivateTooSoon":     {may(both, false, ca.Dwell-time.Second), fault.AuthorityState},
+		"ActivateTooSoon":     {may(both, false, ca.MinPreparedTime-time.Second), fault.AuthorityState},
 		"ActivateEarly":       {may(both, true, 0), ""},
-		"Activate":            {may(both, false, ca.Dwell), ""},
+		"Activate":            {may(both, false, ca.MinPreparedTime), ""},
 		"ActivateExpired":     {may(both, true, 10*year), fault.AuthorityState},
 		"ActivateAfterTheEnd": {may([]ca.Member{active, member(t, 2, keyserver.AuthorityPrepared, start.Add(10*year))}, false, 10*year), ""},
 		"RetireTheActive":     {retire(1), fault.AuthorityState},

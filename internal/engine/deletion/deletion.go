@@ -16,28 +16,28 @@ import (
 // during the transaction.
 const keysAtOnce = 200
 
-// Estate is the deletion of one principal.
-type Estate struct {
-	Of   keyserver.Principal
-	Heir keyserver.PrincipalRef // receives the keys and templates that only the principal owns; zero means no heir
-	At   keyserver.Stamp
+// Task is the deletion of one principal.
+type Task struct {
+	Principal keyserver.Principal
+	NewOwner  keyserver.PrincipalRef // receives the keys and templates that only the principal owns; zero means no heir
+	At        keyserver.Stamp
 	// Random provides the ids of new ACL entries.
 	Random io.Reader
 }
 
-// Settle does one part of the work in a transaction. It reports whether all of it is
+// Step does one part of the work in a transaction. It reports whether all of it is
 // done; then the principal is deleted. Until then, call Settle again, each time in a new
 // transaction. It returns IN_USE if another object needs the principal, or if an object
 // would have no owner and there is no heir.
-func (e Estate) Settle(ctx context.Context, tx *sqlstore.Tx) (done keyserver.DepartureDone, over bool, err error) {
+func (e Task) Step(ctx context.Context, tx *sqlstore.Tx) (done keyserver.PrincipalDeletionResult, over bool, err error) {
 	if err := e.refuseNeeded(ctx, tx); err != nil {
 		return done, false, err
 	}
-	keys, err := tx.KeysOwnedAlone(ctx, e.Of.Ref(), e.At, keysAtOnce)
+	keys, err := tx.KeysOwnedAlone(ctx, e.Principal.Ref(), e.At, keysAtOnce)
 	if err != nil {
 		return done, false, err
 	}
-	if len(keys) > 0 && e.Heir.ID.IsZero() {
+	if len(keys) > 0 && e.NewOwner.ID.IsZero() {
 		return done, false, inUse("no other principal permanently owns key %s; grant OWNER without an endTime to another principal, or set ?heir=ID", keys[0])
 	}
 	for _, key := range keys {
@@ -48,13 +48,13 @@ func (e Estate) Settle(ctx context.Context, tx *sqlstore.Tx) (done keyserver.Dep
 	if len(keys) == keysAtOnce {
 		return done, false, nil // there may be more
 	}
-	done, err = e.end(ctx, tx)
+	done, err = e.deletePrincipal(ctx, tx)
 	return done, err == nil, err
 }
 
 // refuseNeeded returns an error if another object needs the principal.
-func (e Estate) refuseNeeded(ctx context.Context, tx *sqlstore.Tx) error {
-	peer, err := tx.PeerOfTransport(ctx, e.Of.ID)
+func (e Task) refuseNeeded(ctx context.Context, tx *sqlstore.Tx) error {
+	peer, err := tx.PeerOfTransport(ctx, e.Principal.ID)
 	if err != nil {
 		return err
 	}
@@ -66,18 +66,18 @@ func (e Estate) refuseNeeded(ctx context.Context, tx *sqlstore.Tx) error {
 
 // giveKey makes the heir an owner of a key, without an end and without a usage limit. The
 // heir keeps its other rights.
-func (e Estate) giveKey(ctx context.Context, tx *sqlstore.Tx, key keyserver.ID) error {
+func (e Task) giveKey(ctx context.Context, tx *sqlstore.Tx, key keyserver.ID) error {
 	acl, err := tx.ACL(ctx, key)
 	if err != nil {
 		return err
 	}
-	entry, ok := acl.Entry(e.Heir)
+	entry, ok := acl.Entry(e.NewOwner)
 	if !ok {
 		id, err := keyserver.NewID(e.Random)
 		if err != nil {
 			return err
 		}
-		entry = keyserver.ACLEntry{ID: id, ACL: acl.ID, Principal: e.Heir}
+		entry = keyserver.ACLEntry{ID: id, ACL: acl.ID, Principal: e.NewOwner}
 	}
 	entry.Rights = (entry.Rights | keyserver.Owner).Widen()
 	entry.MaxUsage, entry.Used = keyserver.NoUsageLimit, 0
@@ -85,32 +85,32 @@ func (e Estate) giveKey(ctx context.Context, tx *sqlstore.Tx, key keyserver.ID) 
 	return tx.PutACLEntry(ctx, entry)
 }
 
-// end deletes the principal with its sessions, certificates and memberships. Its ACL
+// deletePrincipal deletes the principal with its sessions, certificates and memberships. Its ACL
 // entries on keys stay, but their time window ends: readers of an ACL still see the
 // entry, and a demand of the entry does not lapse.
-func (e Estate) end(ctx context.Context, tx *sqlstore.Tx) (done keyserver.DepartureDone, err error) {
+func (e Task) deletePrincipal(ctx context.Context, tx *sqlstore.Tx) (done keyserver.PrincipalDeletionResult, err error) {
 	if err := e.leaveTemplates(ctx, tx); err != nil {
 		return done, err
 	}
-	if err := e.hide(ctx, tx); err != nil {
+	if err := e.removeExposure(ctx, tx); err != nil {
 		return done, err
 	}
-	if done.Entries, err = tx.CloseACLEntries(ctx, e.Of.Ref(), e.At); err != nil {
+	if done.Entries, err = tx.CloseACLEntries(ctx, e.Principal.Ref(), e.At); err != nil {
 		return done, err
 	}
-	if done.Sessions, err = tx.DeleteSessionsOf(ctx, e.Of.Ref()); err != nil {
+	if done.Sessions, err = tx.DeleteSessionsOf(ctx, e.Principal.Ref()); err != nil {
 		return done, err
 	}
-	if _, err = tx.DeleteCertificatesOf(ctx, e.Of.ID); err != nil {
+	if _, err = tx.DeleteCertificatesOf(ctx, e.Principal.ID); err != nil {
 		return done, err
 	}
-	return done, tx.DeletePrincipal(ctx, e.Of.ID)
+	return done, tx.DeletePrincipal(ctx, e.Principal.ID)
 }
 
 // leaveTemplates removes the principal from its templates. If no member could change a
 // template afterwards, the heir becomes its owner.
-func (e Estate) leaveTemplates(ctx context.Context, tx *sqlstore.Tx) error {
-	memberships, err := tx.ACLTemplateMemberships(ctx, e.Of.Ref())
+func (e Task) leaveTemplates(ctx context.Context, tx *sqlstore.Tx) error {
+	memberships, err := tx.ACLTemplateMemberships(ctx, e.Principal.Ref())
 	if err != nil {
 		return err
 	}
@@ -122,11 +122,11 @@ func (e Estate) leaveTemplates(ctx context.Context, tx *sqlstore.Tx) error {
 		if m.Rights&(keyserver.MandatoryGroup|keyserver.HostMatrix) != 0 {
 			return inUse("ACL template %q has the principal with MANDATORY_GROUP or HOST_MATRIX; remove it from the template first, or new keys would deny every caller", t.Name)
 		}
-		orphan := !keyserver.KeepsWriter(t.Without(e.Of.Ref()))
-		if orphan && e.Heir.ID.IsZero() {
+		orphan := !keyserver.KeepsWriter(t.Without(e.Principal.Ref()))
+		if orphan && e.NewOwner.ID.IsZero() {
 			return inUse("only the principal can permanently change ACL template %q; add another principal with OWNER and without an endTime, or set ?heir=ID", t.Name)
 		}
-		if err := tx.DeleteACLTemplateMember(ctx, keyserver.TemplateMemberRef{Template: id, Principal: e.Of.Ref()}); err != nil {
+		if err := tx.DeleteACLTemplateMember(ctx, keyserver.TemplateMemberRef{Template: id, Principal: e.Principal.Ref()}); err != nil {
 			return err
 		}
 		if orphan {
@@ -140,15 +140,15 @@ func (e Estate) leaveTemplates(ctx context.Context, tx *sqlstore.Tx) error {
 
 // owner returns the heir as a template member with OWNER, in addition to its existing
 // rights there.
-func (e Estate) owner(t keyserver.ACLTemplate) keyserver.TemplateMember {
-	was, _ := t.Member(e.Heir)
-	return keyserver.TemplateMember{Principal: e.Heir, Rights: (was.Rights | keyserver.Owner).Widen(), MaxUsage: keyserver.NoUsageLimit}
+func (e Task) owner(t keyserver.ACLTemplate) keyserver.TemplateMember {
+	was, _ := t.Member(e.NewOwner)
+	return keyserver.TemplateMember{Principal: e.NewOwner, Rights: (was.Rights | keyserver.Owner).Widen(), MaxUsage: keyserver.NoUsageLimit}
 }
 
-// hide removes the rows that expose the principal to peers. Restrictions stay, because
+// removeExposure removes the rows that expose the principal to peers. Restrictions stay, because
 // they may concern a principal of the peer that has the same id.
-func (e Estate) hide(ctx context.Context, tx *sqlstore.Tx) error {
-	trusts, err := tx.PrincipalTrusts(ctx, keyserver.PrincipalTrustFilter{Principal: &e.Of.ID})
+func (e Task) removeExposure(ctx context.Context, tx *sqlstore.Tx) error {
+	trusts, err := tx.PrincipalTrusts(ctx, keyserver.PrincipalTrustFilter{Principal: &e.Principal.ID})
 	for _, t := range trusts {
 		if err == nil && t.Flag == keyserver.Expose {
 			err = tx.DeletePrincipalTrust(ctx, t.ID)

@@ -7,10 +7,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// RefuseToGo returns an error if the principal must not be deleted. It may not be the
+// RefuseDeletion returns an error if the principal must not be deleted. It may not be the
 // caller, and not a group of the caller, because that would change the caller's own
 // rights.
-func RefuseToGo(caller, p keyserver.Principal) error {
+func RefuseDeletion(caller, p keyserver.Principal) error {
 	switch {
 	case p.Flags.SystemDefined():
 		return fault.New(fault.BuiltInPrincipal, "principal %s is system-defined and cannot be deleted", p.Name).Audited(fault.ReasonBuiltIn)
@@ -22,10 +22,10 @@ func RefuseToGo(caller, p keyserver.Principal) error {
 	}
 }
 
-// RefuseHeir returns an error if the heir cannot receive the principal's keys. The heir
+// RefuseNewOwner returns an error if the heir cannot receive the principal's keys. The heir
 // may not be the caller or a group of the caller, so that a deletion does not benefit the
 // caller.
-func RefuseHeir(caller, heir keyserver.Principal, of keyserver.ID) error {
+func RefuseNewOwner(caller, heir keyserver.Principal, of keyserver.ID) error {
 	switch {
 	case heir.ID == of:
 		return fault.New(fault.InvalidArgument, "heir: must not be the principal that is deleted").Audited(fault.ReasonInvalidArgument)

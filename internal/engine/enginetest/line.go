@@ -9,20 +9,20 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// Succeed stores the next key of a lineage in the given state, with the ACL of the newest
+// AddSuccessor stores the next key of a lineage in the given state, with the ACL of the newest
 // key.
-func (f *Fixture) Succeed(t testing.TB, line keyserver.HiddenLink, state keyserver.KeyState) keyserver.HiddenLink {
+func (f *Fixture) AddSuccessor(t testing.TB, line keyserver.HiddenLink, state keyserver.KeyState) keyserver.HiddenLink {
 	t.Helper()
-	link, err := f.TrySucceed(line, state)
+	link, err := f.TryAddSuccessor(line, state)
 	fatal(t, err)
 	return link
 }
 
-// TrySucceed is Succeed for goroutines other than that of the test.
-func (f *Fixture) TrySucceed(line keyserver.HiddenLink, state keyserver.KeyState) (keyserver.HiddenLink, error) {
+// TryAddSuccessor is Succeed for goroutines other than that of the test.
+func (f *Fixture) TryAddSuccessor(line keyserver.HiddenLink, state keyserver.KeyState) (keyserver.HiddenLink, error) {
 	ctx := context.Background()
 	_, first, _ := line.Split()
-	keys, err := f.Store.KeyLine(ctx, first)
+	keys, err := f.Store.KeyLineage(ctx, first)
 	if err != nil {
 		return "", err
 	}

@@ -40,9 +40,9 @@ func (l lists) enter(ctx context.Context) error {
 
 func (l lists) leave() { <-l }
 
-// askList is ask for a long response. It holds a place for long responses until take has
+// callList is ask for a long response. It holds a place for long responses until take has
 // returned.
-func askList[In, Out any](ctx context.Context, r remote, in *In, call method[In, Out], take func(*Out) error) error {
+func callList[In, Out any](ctx context.Context, r remote, in *In, call method[In, Out], take func(*Out) error) error {
 	p, err := r.client.enter(ctx, r.peer)
 	if err != nil {
 		return r.unreached(err)

@@ -28,9 +28,9 @@ const (
 	changes               // changed an ACL
 )
 
-// ask makes a unary call. If the connection breaks, ask retries with the same call key,
+// callUnary makes a unary call. If the connection breaks, ask retries with the same call key,
 // so that the peer executes the call once. It does not retry if the peer is slow.
-func ask[In, Out any](ctx context.Context, r remote, kind effect, in *In, call method[In, Out]) (*Out, error) {
+func callUnary[In, Out any](ctx context.Context, r remote, kind effect, in *In, call method[In, Out]) (*Out, error) {
 	p, err := r.client.enter(ctx, r.peer)
 	if err != nil {
 		return nil, r.unreached(err)

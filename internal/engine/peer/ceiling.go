@@ -20,9 +20,9 @@ const (
 	maxRefused = 32768
 )
 
-// ceiling counts the calls of peers in progress from the arrival of their headers, and
+// callLimiter counts the calls of peers in progress from the arrival of their headers, and
 // refuses calls beyond the bounds.
-type ceiling struct {
+type callLimiter struct {
 	perPeer, inAll, refused int // the bounds
 
 	mu    sync.Mutex
@@ -32,14 +32,14 @@ type ceiling struct {
 
 type peerCalls struct{ calls, refused int }
 
-func newCeiling() *ceiling {
-	return &ceiling{perPeer: maxPeerCalls, inAll: maxAllCalls, refused: maxRefused, peers: map[keyserver.SystemID]*peerCalls{}}
+func newCallLimiter() *callLimiter {
+	return &callLimiter{perPeer: maxPeerCalls, inAll: maxAllCalls, refused: maxRefused, peers: map[keyserver.SystemID]*peerCalls{}}
 }
 
 // place is the slot of one call in progress. It is released when both the stream and the
 // work on the call have ended: the work continues when a peer disconnects.
 type place struct {
-	ceiling *ceiling
+	limiter *callLimiter
 	peer    keyserver.SystemID
 	holders int // guarded by ceiling.mu
 	// requestID is the request id in the call, set once the call is read. It is not
@@ -49,7 +49,7 @@ type place struct {
 
 // enter takes a place for a call whose stream has the context ctx. It fails if a bound is
 // reached.
-func (c *ceiling) enter(ctx context.Context, peer keyserver.SystemID) (*place, error) {
+func (c *callLimiter) enter(ctx context.Context, peer keyserver.SystemID) (*place, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	of := c.of(peer)
@@ -63,14 +63,14 @@ func (c *ceiling) enter(ctx context.Context, peer keyserver.SystemID) (*place, e
 	}
 	of.calls++
 	c.all++
-	return &place{ceiling: c, peer: peer, holders: 1}, nil
+	return &place{limiter: c, peer: peer, holders: 1}, nil
 }
 
 func tooMany(format string, args ...any) error {
 	return fault.Temporary(fault.Overloaded, fault.ScopeProcess, time.Second, format, args...).Audited(fault.ReasonLimit)
 }
 
-func (c *ceiling) of(peer keyserver.SystemID) *peerCalls {
+func (c *callLimiter) of(peer keyserver.SystemID) *peerCalls {
 	of, ok := c.peers[peer]
 	if !ok {
 		of = &peerCalls{}
@@ -81,7 +81,7 @@ func (c *ceiling) of(peer keyserver.SystemID) *peerCalls {
 
 // refuse counts a refused call for as long as gRPC remembers it: until its deadline. gRPC
 // does not remember a call without a deadline.
-func (c *ceiling) refuse(ctx context.Context, peer keyserver.SystemID, of *peerCalls) {
+func (c *callLimiter) refuse(ctx context.Context, peer keyserver.SystemID, of *peerCalls) {
 	if _, ok := ctx.Deadline(); !ok {
 		c.forget(peer, of)
 		return
@@ -96,7 +96,7 @@ func (c *ceiling) refuse(ctx context.Context, peer keyserver.SystemID, of *peerC
 }
 
 // flooded reports whether a peer has sent more refused calls than gRPC may remember.
-func (c *ceiling) flooded(peer keyserver.SystemID) bool {
+func (c *callLimiter) flooded(peer keyserver.SystemID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	of, ok := c.peers[peer]
@@ -105,7 +105,7 @@ func (c *ceiling) flooded(peer keyserver.SystemID) bool {
 
 // forget deletes the counters of a peer that has no calls in progress and no remembered
 // refusals.
-func (c *ceiling) forget(peer keyserver.SystemID, of *peerCalls) {
+func (c *callLimiter) forget(peer keyserver.SystemID, of *peerCalls) {
 	if of.calls == 0 && of.refused == 0 {
 		delete(c.peers, peer)
 	}
@@ -114,8 +114,8 @@ func (c *ceiling) forget(peer keyserver.SystemID, of *peerCalls) {
 // hold keeps the place during the work on the call. It reports false if the stream has
 // already ended.
 func (p *place) hold() bool {
-	p.ceiling.mu.Lock()
-	defer p.ceiling.mu.Unlock()
+	p.limiter.mu.Lock()
+	defer p.limiter.mu.Unlock()
 	if p.holders == 0 {
 		return false
 	}
@@ -126,7 +126,7 @@ func (p *place) hold() bool {
 // leave is called at the end of the stream, and at the end of the work on it. The last
 // call releases the place.
 func (p *place) leave() {
-	c := p.ceiling
+	c := p.limiter
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if p.holders--; p.holders > 0 {

@@ -29,7 +29,7 @@ func begin(ctx context.Context, t testing.TB, conn *grpc.ClientConn) grpc.Client
 }
 
 // underWay returns the number of calls of a peer that have a place.
-func (c *ceiling) underWay(peer keyserver.SystemID) int {
+func (c *callLimiter) underWay(peer keyserver.SystemID) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if of, ok := c.peers[peer]; ok {
@@ -55,7 +55,7 @@ func TestCallsThatDoNotArriveEnd(t *testing.T) {
 			if err := stream.RecvMsg(&peerpb.AuthorizeResponse{}); status.Code(err) != codes.DeadlineExceeded || ctx.Err() != nil {
 				t.Errorf("got %v", err)
 			}
-			rig.Within(t, patience, "no place is taken", func() bool { return w.server.ceiling.underWay(1) == 0 })
+			rig.Within(t, patience, "no place is taken", func() bool { return w.server.limiter.underWay(1) == 0 })
 		})
 	}
 }
@@ -67,7 +67,7 @@ func TestCallsOfOnePeerAreBounded(t *testing.T) {
 	w := newWorld(t, patience)
 	other := newIdentity(t)
 	w.knows.trust(other, 3, netip.AddrPort{})
-	w.server.ceiling.perPeer = 4
+	w.server.limiter.perPeer = 4
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	for range 2 {
@@ -75,7 +75,7 @@ func TestCallsOfOnePeerAreBounded(t *testing.T) {
 		begin(ctx, t, conn)
 		begin(ctx, t, conn)
 	}
-	rig.Within(t, patience, "every place is taken", func() bool { return w.server.ceiling.underWay(1) == 4 })
+	rig.Within(t, patience, "every place is taken", func() bool { return w.server.limiter.underWay(1) == 4 })
 
 	in := &peerpb.AuthorizeRequest{Call: callOf(caller(t)), Link: []byte(link)}
 	_, err := peerpb.NewKeyServerClient(w.raw(t, w.clientID)).Authorize(t.Context(), in)
@@ -97,7 +97,7 @@ func TestCallsOfOnePeerAreBounded(t *testing.T) {
 		t.Errorf("another peer: %v", err)
 	}
 	cancel()
-	rig.Within(t, patience, "the places are free", func() bool { return w.server.ceiling.underWay(1) == 0 })
+	rig.Within(t, patience, "the places are free", func() bool { return w.server.limiter.underWay(1) == 0 })
 	if _, err := w.ask().AuthorizeKey(t.Context(), caller(t), keyserver.Use{Link: link}); err != nil {
 		t.Errorf("once it has stopped: %v", err)
 	}
@@ -107,7 +107,7 @@ func TestCallsOfOnePeerAreBounded(t *testing.T) {
 // connection, because gRPC remembers a refused call until its deadline.
 func TestFloodOfRefusedCalls(t *testing.T) {
 	w := newWorld(t, patience)
-	w.server.ceiling.perPeer, w.server.ceiling.refused = 0, 8
+	w.server.limiter.perPeer, w.server.limiter.refused = 0, 8
 	c := peerpb.NewKeyServerClient(w.raw(t, w.clientID))
 	in := &peerpb.AuthorizeRequest{Call: callOf(caller(t)), Link: []byte(link)}
 	refusedCalls := func(ctx context.Context, n int) (err error) {
@@ -130,7 +130,7 @@ func TestFloodOfRefusedCalls(t *testing.T) {
 
 	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	count := newCeiling()
+	count := newCallLimiter()
 	count.perPeer = 0
 	if _, err := count.enter(short, 1); err == nil {
 		t.Error("let in")
@@ -144,7 +144,7 @@ func TestFloodOfRefusedCalls(t *testing.T) {
 
 // TestPlaces checks that work for a disconnected peer still uses its place.
 func TestPlaces(t *testing.T) {
-	c := newCeiling()
+	c := newCallLimiter()
 	c.perPeer, c.inAll = 2, 3
 	enter := func(peer keyserver.SystemID, want bool) *place {
 		t.Helper()

@@ -16,16 +16,16 @@ const maxText = maxPackage
 func (r remote) MAC(ctx context.Context, by keyserver.Caller, in keyserver.MACRequest) (keyserver.MAC, error) {
 	call := callOf(by)
 	out, err := deliver(ctx, r, in.Message, delivery[peerpb.MACResponse]{
-		first:  &peerpb.HMACPiece{Call: call, Link: []byte(in.Line), Line: true},
+		first:  &peerpb.HMACPiece{Call: call, Link: []byte(in.Lineage), Line: true},
 		method: peerpb.KeyServer_MACStream_FullMethodName, stream: peerpb.KeyServerClient.MACStream,
 		whole: func(ctx context.Context, text []byte) (*peerpb.MACResponse, error) {
-			return ask(ctx, r, uses, &peerpb.MACRequest{Call: call, Line: []byte(in.Line), Data: text}, peerpb.KeyServerClient.MAC)
+			return callUnary(ctx, r, uses, &peerpb.MACRequest{Call: call, Line: []byte(in.Lineage), Data: text}, peerpb.KeyServerClient.MAC)
 		},
 	})
 	if err != nil {
 		return keyserver.MAC{}, err
 	}
-	used, err := r.used(out, keyserver.KeyChoice{Line: in.Line})
+	used, err := r.used(out, keyserver.KeyChoice{Lineage: in.Lineage})
 	if err != nil {
 		return keyserver.MAC{}, err
 	}
@@ -35,14 +35,14 @@ func (r remote) MAC(ctx context.Context, by keyserver.Caller, in keyserver.MACRe
 
 // VerifyMAC implements keyserver.Federated.
 func (r remote) VerifyMAC(ctx context.Context, by keyserver.Caller, in keyserver.MACCheck) (keyserver.MACVerdict, error) {
-	call, link, line := callOf(by), []byte(in.Named()), in.Line != ""
+	call, link, line := callOf(by), []byte(in.Named()), in.Lineage != ""
 	mac := func() []byte { m := in.MAC(); return m[:] }
 	out, err := deliver(ctx, r, in.Message, delivery[peerpb.VerifyMACResponse]{
 		first:  &peerpb.HMACPiece{Call: call, Link: link, Line: line},
 		method: peerpb.KeyServer_VerifyMACStream_FullMethodName, stream: peerpb.KeyServerClient.VerifyMACStream, mac: mac,
 		whole: func(ctx context.Context, text []byte) (*peerpb.VerifyMACResponse, error) {
 			whole := &peerpb.VerifyMACRequest{Call: call, Link: link, Line: line, Mac: mac(), Data: text}
-			return ask(ctx, r, uses, whole, peerpb.KeyServerClient.VerifyMAC)
+			return callUnary(ctx, r, uses, whole, peerpb.KeyServerClient.VerifyMAC)
 		},
 	})
 	if err != nil {
@@ -55,9 +55,9 @@ func (r remote) VerifyMAC(ctx context.Context, by keyserver.Caller, in keyserver
 // Encrypt implements keyserver.Federated.
 func (r remote) Encrypt(ctx context.Context, by keyserver.Caller, in keyserver.Encryption) (keyserver.Ciphertext, error) {
 	request := &peerpb.EncryptRequest{
-		Call: callOf(by), Link: []byte(in.Named()), Line: in.Line != "", Plain: in.Plain, Associated: in.Associated,
+		Call: callOf(by), Link: []byte(in.Named()), Line: in.Lineage != "", Plain: in.Plain, Associated: in.Associated,
 	}
-	out, err := ask(ctx, r, uses, request, longer(peerpb.KeyServerClient.Encrypt))
+	out, err := callUnary(ctx, r, uses, request, longer(peerpb.KeyServerClient.Encrypt))
 	if err != nil {
 		return keyserver.Ciphertext{}, err
 	}
@@ -74,9 +74,9 @@ func (r remote) Encrypt(ctx context.Context, by keyserver.Caller, in keyserver.E
 // Decrypt implements keyserver.Federated.
 func (r remote) Decrypt(ctx context.Context, by keyserver.Caller, in keyserver.Decryption) (keyserver.Plaintext, error) {
 	request := &peerpb.DecryptRequest{
-		Call: callOf(by), Link: []byte(in.Named()), Line: in.Line != "", Sealed: in.Sealed, Associated: in.Associated,
+		Call: callOf(by), Link: []byte(in.Named()), Line: in.Lineage != "", Sealed: in.Sealed, Associated: in.Associated,
 	}
-	out, err := ask(ctx, r, uses, request, longer(peerpb.KeyServerClient.Decrypt))
+	out, err := callUnary(ctx, r, uses, request, longer(peerpb.KeyServerClient.Decrypt))
 	if err != nil {
 		return keyserver.Plaintext{}, err
 	}
@@ -117,7 +117,7 @@ func (s *Server) MAC(ctx context.Context, in *peerpb.MACRequest) (*peerpb.MACRes
 	if err != nil {
 		return nil, err
 	}
-	mac, err := s.keys.MAC(ctx, by, keyserver.MACRequest{Line: line, Message: piece(in.GetData())})
+	mac, err := s.keys.MAC(ctx, by, keyserver.MACRequest{Lineage: line, Message: piece(in.GetData())})
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +130,7 @@ func (s *Server) MACStream(stream grpc.ClientStreamingServer[peerpb.HMACPiece, p
 	if err != nil {
 		return err
 	}
-	mac, err := s.keys.MAC(stream.Context(), by, keyserver.MACRequest{Line: keyserver.HiddenLink(first.GetLink()), Message: &arriving{stream: stream}})
+	mac, err := s.keys.MAC(stream.Context(), by, keyserver.MACRequest{Lineage: keyserver.HiddenLink(first.GetLink()), Message: &arriving{stream: stream}})
 	if err != nil {
 		return err
 	}
@@ -223,7 +223,7 @@ func textFits(text []byte, most int, associated []byte) error {
 // choiceFrom returns a hidden link as the choice of a key lineage or of a key.
 func choiceFrom(link keyserver.HiddenLink, line bool) keyserver.KeyChoice {
 	if line {
-		return keyserver.KeyChoice{Line: link}
+		return keyserver.KeyChoice{Lineage: link}
 	}
 	return keyserver.KeyChoice{Key: link}
 }

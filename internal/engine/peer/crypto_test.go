@@ -18,7 +18,7 @@ func TestMACsAndTextsArrive(t *testing.T) {
 	var mac [keyserver.MACSize]byte
 	mac[0], mac[47] = 1, 2
 	used := keyserver.UsedKey{Link: link, Generation: 3}
-	for _, choice := range []keyserver.KeyChoice{{Key: link}, {Line: link}} {
+	for _, choice := range []keyserver.KeyChoice{{Key: link}, {Lineage: link}} {
 		for _, length := range []int{0, 100, pieceLen, pieceLen + 1, 300_000} {
 			text := bytes.Repeat([]byte{9}, length)
 			v, err := w.ask().VerifyMAC(t.Context(), caller(t), keyserver.MACCheck{
@@ -27,8 +27,8 @@ func TestMACsAndTextsArrive(t *testing.T) {
 			if err != nil || !v.Valid || v.UsedKey != used || w.keys.mac != mac || w.keys.choice != choice || !bytes.Equal(w.keys.heard, text) {
 				t.Errorf("%d bytes of %v: %+v, %v", length, choice, v, err)
 			}
-			m, err := w.ask().MAC(t.Context(), caller(t), keyserver.MACRequest{Line: link, Message: message{text: text}})
-			if err != nil || m.Sum[0] != 1 || m.UsedKey != used || w.keys.choice.Line != link || !bytes.Equal(w.keys.heard, text) {
+			m, err := w.ask().MAC(t.Context(), caller(t), keyserver.MACRequest{Lineage: link, Message: message{text: text}})
+			if err != nil || m.Sum[0] != 1 || m.UsedKey != used || w.keys.choice.Lineage != link || !bytes.Equal(w.keys.heard, text) {
 				t.Errorf("%d bytes: %+v, %v", length, m.UsedKey, err)
 			}
 		}

@@ -47,7 +47,7 @@ type endpoint struct {
 	clock       func() time.Time
 	logger      *slog.Logger
 	complaints  *rate.Limiter // any client can connect
-	told        func(trust)   // called after each check of the open connections
+	afterCheck  func(trust)   // called after each check of the open connections
 
 	mu   sync.Mutex
 	open map[*conn]struct{}
@@ -62,7 +62,7 @@ type endpoint struct {
 	announced, settled atomic.Uint64
 	settling           sync.Mutex
 
-	lessons chan toldBy
+	learnQueue chan peerChain
 
 	kick chan struct{}
 	stop context.CancelFunc
@@ -72,8 +72,8 @@ type endpoint struct {
 func newEndpoint(r Registry, own func() *tls.Certificate, usage x509.ExtKeyUsage, clock func() time.Time, logger *slog.Logger, told func(trust)) *endpoint {
 	ctx, stop := context.WithCancel(context.Background())
 	d := &endpoint{
-		registry: r, certificate: own, usage: usage, clock: clock, logger: logger, complaints: rate.NewLimiter(rate.Every(complainEvery), complaintsAtOnce), told: told,
-		open: map[*conn]struct{}{}, lessons: make(chan toldBy, waitingLessons), kick: make(chan struct{}, 1), stop: stop, done: make(chan struct{}),
+		registry: r, certificate: own, usage: usage, clock: clock, logger: logger, complaints: rate.NewLimiter(rate.Every(complainEvery), complaintsAtOnce), afterCheck: told,
+		open: map[*conn]struct{}{}, learnQueue: make(chan peerChain, maxQueuedChains), kick: make(chan struct{}, 1), stop: stop, done: make(chan struct{}),
 	}
 	d.version.Store(1)
 	go d.watch(ctx)
@@ -142,7 +142,7 @@ func (d *endpoint) watch(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case told := <-d.lessons:
+		case told := <-d.learnQueue:
 			d.learn(ctx, told)
 			continue
 		case <-d.kick:
@@ -203,7 +203,7 @@ func (d *endpoint) recheck(ctx context.Context) error {
 		d.logger.Info("closing the connection of a peer that is no longer trusted", "peer", c.peer.System, "cause", err)
 		_ = c.Close() // the peer notices; no other caller needs the error
 	}
-	d.told(t)
+	d.afterCheck(t)
 	return nil
 }
 
@@ -245,7 +245,7 @@ func (d *endpoint) handshake(ctx context.Context, raw net.Conn, side func(net.Co
 		_ = raw.Close()
 		return nil, nil, err
 	}
-	d.hear(c)
+	d.queueChain(c)
 	return c, authInfo{CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}, conn: c}, nil
 }
 

@@ -29,9 +29,9 @@ func lifeFrom(in *peerpb.KeyLife, m *keyserver.KeyMetadata) bool {
 	}
 	m.Life = keyserver.KeyLife{
 		State: keyserver.KeyState(in.GetState()), Lineage: keyserver.IDFromUint64(in.GetLineage()), Generation: int(in.GetGeneration()),
-		Exportable: in.GetExportable(), StateAt: keyserver.Moment(in.GetStateAt()), DestroyAt: keyserver.Moment(in.GetDestroyAt()),
+		Exportable: in.GetExportable(), StateAt: keyserver.FromMicros(in.GetStateAt()), DestroyAt: keyserver.FromMicros(in.GetDestroyAt()),
 	}
-	m.CreatedAt, m.Uses, m.LastUsedAt = keyserver.Moment(in.GetCreatedAt()), in.GetUses(), keyserver.Moment(in.GetLastUsedAt())
+	m.CreatedAt, m.Uses, m.LastUsedAt = keyserver.FromMicros(in.GetCreatedAt()), in.GetUses(), keyserver.FromMicros(in.GetLastUsedAt())
 	for _, micros := range []int64{in.GetCreatedAt(), in.GetStateAt(), in.GetDestroyAt(), in.GetLastUsedAt()} {
 		if micros < 0 || micros > lastMicros {
 			return false

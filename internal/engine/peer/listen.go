@@ -80,7 +80,7 @@ func (s *Server) tap(ctx context.Context, info *tap.Info) (context.Context, erro
 	case peerpb.KeyServer_HMACStream_FullMethodName, peerpb.KeyServer_MACStream_FullMethodName, peerpb.KeyServer_VerifyMACStream_FullMethodName:
 		within = s.maxStream
 	}
-	p, err := s.ceiling.enter(ctx, conn.peer.System)
+	p, err := s.limiter.enter(ctx, conn.peer.System)
 	if err != nil {
 		s.overloaded(conn, info.FullMethodName, err)
 		return ctx, statusOf(err)
@@ -96,7 +96,7 @@ func (s *Server) overloaded(conn *conn, method string, refusal error) {
 	if s.complaints.AllowN(s.clock(), 1) {
 		s.logger.Warn("a peer's call was refused", "peer", conn.peer.System, "method", method, "cause", refusal)
 	}
-	if s.ceiling.flooded(conn.peer.System) {
+	if s.limiter.flooded(conn.peer.System) {
 		go func() { _ = conn.Close() }() // gRPC holds a lock here that it also takes to close; no caller needs the error
 	}
 }

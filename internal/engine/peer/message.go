@@ -30,7 +30,7 @@ func (r remote) HMAC(ctx context.Context, by keyserver.Caller, in keyserver.HMAC
 		first:  &peerpb.HMACPiece{Call: call, Link: []byte(in.Link)},
 		method: peerpb.KeyServer_HMACStream_FullMethodName, stream: peerpb.KeyServerClient.HMACStream,
 		whole: func(ctx context.Context, text []byte) (*peerpb.HMACResponse, error) {
-			return ask(ctx, r, uses, &peerpb.HMACRequest{Call: call, Link: []byte(in.Link), Data: text}, peerpb.KeyServerClient.HMAC)
+			return callUnary(ctx, r, uses, &peerpb.HMACRequest{Call: call, Link: []byte(in.Link), Data: text}, peerpb.KeyServerClient.HMAC)
 		},
 	})
 	if err != nil {

@@ -23,7 +23,7 @@ func (c *Client) begin(ctx context.Context, to keyserver.SystemID, method string
 	began, span := c.Clock(), tracing.Span{}
 	if c.Observer.Tracer.Traced(ctx) {
 		header := metadata.MD{}
-		ctx, span = c.Observer.Tracer.Leaving(ctx, "peer "+path.Base(method), carrier(header))
+		ctx, span = c.Observer.Tracer.StartClientSpan(ctx, "peer "+path.Base(method), carrier(header))
 		span.Set(tracing.Peer, strconv.FormatUint(uint64(to), 10))
 		var pairs []string
 		for name, values := range header {
@@ -50,7 +50,7 @@ func (c *Client) unary(to keyserver.SystemID) grpc.UnaryClientInterceptor {
 // serving observes a call from a peer. The place of the call names the peer.
 func (s *Server) serving(ctx context.Context, method string) (_ context.Context, ended func(error)) {
 	header, _ := metadata.FromIncomingContext(ctx)
-	ctx, span := s.observer.Tracer.Arrived(ctx, "peer "+path.Base(method), carrier(header))
+	ctx, span := s.observer.Tracer.StartServerSpan(ctx, "peer "+path.Base(method), carrier(header))
 	return ctx, func(err error) {
 		if p := placeOf(ctx); p != nil {
 			s.observer.Metrics.request(p.peer, method, err)

@@ -22,7 +22,7 @@ var _ keyserver.Federated = remote{}
 // Key implements keyserver.Federated.
 func (r remote) Key(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink) (keyserver.KeyMetadata, error) {
 	in := &peerpb.KeyRequest{Call: callOf(by), Link: []byte(link)}
-	out, err := ask(ctx, r, reads, in, peerpb.KeyServerClient.ReadKey)
+	out, err := callUnary(ctx, r, reads, in, peerpb.KeyServerClient.ReadKey)
 	if err != nil {
 		return keyserver.KeyMetadata{}, err
 	}
@@ -36,7 +36,7 @@ func (r remote) Key(ctx context.Context, by keyserver.Caller, link keyserver.Hid
 // AuthorizeKey implements keyserver.Federated.
 func (r remote) AuthorizeKey(ctx context.Context, by keyserver.Caller, use keyserver.Use) (keyserver.Grant, error) {
 	in := &peerpb.AuthorizeRequest{Call: callOf(by), Link: []byte(use.Link), Filename: use.Filename}
-	out, err := ask(ctx, r, uses, in, peerpb.KeyServerClient.Authorize)
+	out, err := callUnary(ctx, r, uses, in, peerpb.KeyServerClient.Authorize)
 	if err != nil {
 		return keyserver.Grant{}, err
 	}
@@ -46,7 +46,7 @@ func (r remote) AuthorizeKey(ctx context.Context, by keyserver.Caller, use keyse
 // ACL implements keyserver.Federated.
 func (r remote) ACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink) (acl keyserver.ACL, err error) {
 	in := &peerpb.KeyRequest{Call: callOf(by), Link: []byte(link)}
-	err = askList(ctx, r, in, peerpb.KeyServerClient.ReadACL, func(out *peerpb.ACLResponse) error {
+	err = callList(ctx, r, in, peerpb.KeyServerClient.ReadACL, func(out *peerpb.ACLResponse) error {
 		var ok bool
 		if acl, ok = aclFrom(out, link); !ok || !possible(acl) {
 			return r.nonsense("an ACL")
@@ -75,7 +75,7 @@ func (r remote) RevokeACL(ctx context.Context, by keyserver.Caller, in keyserver
 }
 
 func (r remote) change(ctx context.Context, in *peerpb.ChangeACLRequest) error {
-	_, err := ask(ctx, r, changes, in, peerpb.KeyServerClient.ChangeACL)
+	_, err := callUnary(ctx, r, changes, in, peerpb.KeyServerClient.ChangeACL)
 	return err
 }
 
@@ -93,7 +93,7 @@ func (r remote) LookupPrincipals(ctx context.Context, by keyserver.Caller, pairs
 		}
 	}
 	found := []keyserver.Principal{}
-	err := askList(ctx, r, in, peerpb.KeyServerClient.Lookup, func(out *peerpb.LookupResponse) error {
+	err := callList(ctx, r, in, peerpb.KeyServerClient.Lookup, func(out *peerpb.LookupResponse) error {
 		var unreadable []keyserver.PrincipalRef
 		for _, one := range out.GetPrincipals() {
 			p := principalFrom(one)

@@ -37,7 +37,7 @@ type Server struct {
 	system     keyserver.SystemID
 	clock      func() time.Time
 	logger     *slog.Logger
-	ceiling    *ceiling
+	limiter    *callLimiter
 	complaints *rate.Limiter // limits log lines about misbehaving peers
 
 	maxCall, maxStream time.Duration
@@ -50,7 +50,7 @@ func (s *Server) Observe(o Observer) { s.observer = o }
 // NewServer returns a server for one key server.
 func NewServer(keys keyserver.Federated, witness Witness, system keyserver.SystemID, clock func() time.Time, logger *slog.Logger) *Server {
 	return &Server{
-		keys: keys, witness: witness, system: system, clock: clock, logger: logger, ceiling: newCeiling(),
+		keys: keys, witness: witness, system: system, clock: clock, logger: logger, limiter: newCallLimiter(),
 		complaints: rate.NewLimiter(rate.Every(complainEvery), complaintsAtOnce),
 		maxCall:    maxCall, maxStream: maxStream,
 	}

@@ -19,8 +19,8 @@ import (
 // while the trusted CA from which it follows is in the trust list: removing that CA
 // excludes its successors too.
 
-// waitingLessons bounds the number of chains that wait to be checked for new CAs.
-const waitingLessons = 16
+// maxQueuedChains bounds the number of chains that wait to be checked for new CAs.
+const maxQueuedChains = 16
 
 // successor is a learned CA of a peer that is accepted now.
 type successor struct {
@@ -89,9 +89,9 @@ func shutOut(who keyserver.TrustedServer, cert *x509.Certificate, err error) err
 		who.System, err, pki.SlashName(cert.Issuer))
 }
 
-// lessons returns the CAs in a peer's chain that are not known and for which a trusted CA
+// newAuthorities returns the CAs in a peer's chain that are not known and for which a trusted CA
 // vouches.
-func (t trust) lessons(ctx context.Context, r Registry, who keyserver.TrustedServer, chain []*x509.Certificate, now time.Time) ([]keyserver.PeerAuthority, error) {
+func (t trust) newAuthorities(ctx context.Context, r Registry, who keyserver.TrustedServer, chain []*x509.Certificate, now time.Time) ([]keyserver.PeerAuthority, error) {
 	var learned []keyserver.PeerAuthority
 	for _, ca := range chain[1:] {
 		if t.knows(who.System, ca) || !selfSigned(ca) || !now.Before(ca.NotAfter) || pki.CheckStrength(ca) != nil {
@@ -108,7 +108,7 @@ func (t trust) lessons(ctx context.Context, r Registry, who keyserver.TrustedSer
 			if refusal := t.notRevoked(ctx, r, ways); refusal != nil {
 				return nil, refusal
 			}
-			if a, ok := t.lesson(who, ca, ways[0]); ok {
+			if a, ok := t.newAuthority(who, ca, ways[0]); ok {
 				a.LearnedAt = now
 				learned = append(learned, a)
 				break
@@ -118,9 +118,9 @@ func (t trust) lessons(ctx context.Context, r Registry, who keyserver.TrustedSer
 	return learned, nil
 }
 
-// lesson returns a CA with the certificates between its link and the CA that vouches for
+// newAuthority returns a CA with the certificates between its link and the CA that vouches for
 // it. It reports false if none does.
-func (t trust) lesson(who keyserver.TrustedServer, ca *x509.Certificate, way []*x509.Certificate) (keyserver.PeerAuthority, bool) {
+func (t trust) newAuthority(who keyserver.TrustedServer, ca *x509.Certificate, way []*x509.Certificate) (keyserver.PeerAuthority, bool) {
 	a := keyserver.PeerAuthority{System: who.System, Certificate: ca.Raw}
 	for _, c := range way {
 		if slices.ContainsFunc(t.cas, c.Equal) {
@@ -163,34 +163,34 @@ func poolOf(list []*x509.Certificate) *x509.CertPool {
 	return pool
 }
 
-// toldBy is the chain that a connection showed. It is checked for new CAs after the
+// peerChain is the chain that a connection showed. It is checked for new CAs after the
 // handshake, because storing one requires a write.
-type toldBy struct {
+type peerChain struct {
 	peer  keyserver.TrustedServer
 	chain []*x509.Certificate
 }
 
-// hear queues the chain of a connection if it may contain a new CA. It never blocks: the
+// queueChain queues the chain of a connection if it may contain a new CA. It never blocks: the
 // next connection shows a dropped chain again.
-func (d *endpoint) hear(c *conn) {
+func (d *endpoint) queueChain(c *conn) {
 	if len(c.chain) < 3 { // a certificate and its issuer, without a link
 		return
 	}
 	select {
-	case d.lessons <- toldBy{c.peer, c.chain}:
+	case d.learnQueue <- peerChain{c.peer, c.chain}:
 	default:
 	}
 }
 
 // learn stores the new CAs of a peer's chain.
-func (d *endpoint) learn(ctx context.Context, told toldBy) {
+func (d *endpoint) learn(ctx context.Context, told peerChain) {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
 	t, err := d.trust(ctx)
 	if err != nil {
 		return // the next connection shows it again
 	}
-	learned, err := t.lessons(ctx, d.registry, told.peer, told.chain, d.clock())
+	learned, err := t.newAuthorities(ctx, d.registry, told.peer, told.chain, d.clock())
 	if err == nil && len(learned) > 0 {
 		err = d.registry.LearnAuthorities(ctx, told.peer, learned)
 	}

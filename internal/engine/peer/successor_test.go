@@ -59,7 +59,7 @@ func (h heir) told(t *testing.T, r *registry, n int, chain ...*x509.Certificate)
 	if err != nil {
 		t.Fatalf("generation %d: %v", n, err)
 	}
-	learned, err := known.lessons(t.Context(), r, who, chain, time.Now())
+	learned, err := known.newAuthorities(t.Context(), r, who, chain, time.Now())
 	if err != nil {
 		return nil
 	}

@@ -57,7 +57,7 @@ func (s *Server) AddCheckpoint(ctx context.Context, in *peerpb.AddCheckpointRequ
 // AuditKeys requests the keys that verify a peer's audit tree and its cosignatures.
 func (c *Client) AuditKeys(ctx context.Context, peer keyserver.TrustedServer) (keyserver.AuditKeys, error) {
 	r := remote{c, peer}
-	out, err := ask(ctx, r, reads, &peerpb.AuditKeysRequest{}, peerpb.KeyServerClient.ReadAuditKeys)
+	out, err := callUnary(ctx, r, reads, &peerpb.AuditKeysRequest{}, peerpb.KeyServerClient.ReadAuditKeys)
 	if err != nil {
 		return keyserver.AuditKeys{}, err
 	}
@@ -71,7 +71,7 @@ func (c *Client) AddCheckpoint(ctx context.Context, peer keyserver.TrustedServer
 	for _, h := range request.Proof {
 		in.Proof = append(in.Proof, h[:])
 	}
-	out, err := ask(ctx, r, reads, in, peerpb.KeyServerClient.AddCheckpoint)
+	out, err := callUnary(ctx, r, reads, in, peerpb.KeyServerClient.AddCheckpoint)
 	switch {
 	case err != nil:
 		return nil, err

@@ -305,8 +305,8 @@ func (k *keys) used(choice keyserver.KeyChoice) keyserver.UsedKey {
 }
 
 func (k *keys) MAC(ctx context.Context, by keyserver.Caller, r keyserver.MACRequest) (mac keyserver.MAC, err error) {
-	mac.UsedKey = k.used(keyserver.KeyChoice{Line: r.Line})
-	mac.Sum, err = k.HMAC(ctx, by, keyserver.HMACRequest{Link: r.Line, Message: r.Message})
+	mac.UsedKey = k.used(keyserver.KeyChoice{Lineage: r.Lineage})
+	mac.Sum, err = k.HMAC(ctx, by, keyserver.HMACRequest{Link: r.Lineage, Message: r.Message})
 	return mac, err
 }
 

@@ -95,10 +95,10 @@ func (w *Worker) Run(ctx context.Context) {
 
 // once reads new data keys. If one is retiring, once rewraps everything under it.
 func (w *Worker) once(ctx context.Context) error {
-	if _, err := w.Keyring.Again(ctx); err != nil {
+	if _, err := w.Keyring.Reload(ctx); err != nil {
 		return err
 	}
-	if err := w.Keyring.Settle(ctx); err != nil {
+	if err := w.Keyring.RewrapFromPrevious(ctx); err != nil {
 		return err
 	}
 	if _, retiring := w.Keyring.Retiring(); !retiring {
@@ -110,7 +110,7 @@ func (w *Worker) once(ctx context.Context) error {
 		return err
 	}
 	defer release()
-	if _, err := w.Keyring.Again(ctx); err != nil {
+	if _, err := w.Keyring.Reload(ctx); err != nil {
 		return err
 	}
 	old, retiring := w.Keyring.Retiring()
@@ -157,7 +157,7 @@ func (w *Worker) all(ctx context.Context, old keyserver.ID, refused sqlstore.Ref
 	var at sqlstore.RowCursor
 	for more := true; more; {
 		err := w.paced(ctx, func() (err error) {
-			more, err = w.Store.RemakeMACs(ctx, &at, refused)
+			more, err = w.Store.RecomputeMACs(ctx, &at, refused)
 			return err
 		})
 		if err != nil {
@@ -226,7 +226,7 @@ func (w *Worker) retire(ctx context.Context, old keyserver.ID) error {
 		w.poke()
 		return nil
 	}
-	if _, err := w.Keyring.Again(ctx); err != nil {
+	if _, err := w.Keyring.Reload(ctx); err != nil {
 		return err
 	}
 	w.Logger.Info("nothing uses the data key any more; it is retired and erased", "dataKey", old.Hex())
@@ -261,7 +261,7 @@ func wrappedUnder(ctx context.Context, r counter, dataKey keyserver.ID) (int64, 
 
 // Custody returns the state of the keyring and the progress of the work.
 func (w *Worker) Custody(ctx context.Context) (keyserver.Custody, error) {
-	if _, err := w.Keyring.Again(ctx); err != nil {
+	if _, err := w.Keyring.Reload(ctx); err != nil {
 		return keyserver.Custody{}, err
 	}
 	out := keyserver.Custody{KEK: w.Keyring.KEK(ctx), DataKeys: w.Keyring.DataKeys(), Rewrap: keyserver.Rewrap{Refused: w.refused.Load()}}

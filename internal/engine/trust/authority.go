@@ -11,7 +11,7 @@ import (
 // Authorities implements keyserver.Authorities.
 func (tr *Trust) Authorities(ctx context.Context, by keyserver.Caller) (list []keyserver.Authority, err error) {
 	err = tr.Perform(ctx, gate.Request{By: by, Op: keyserver.OpReadAuthority}, func() error {
-		line, err := tr.cas.Line(ctx)
+		line, err := tr.cas.Authorities(ctx)
 		for _, m := range line.Members {
 			list = append(list, m.Authority)
 		}

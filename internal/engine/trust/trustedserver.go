@@ -104,7 +104,7 @@ func (tr *Trust) RemoveTrustedServer(ctx context.Context, by keyserver.Caller, s
 func (tr *Trust) TrustInfo(ctx context.Context, by keyserver.Caller) (info keyserver.TrustInfo, err error) {
 	err = tr.Perform(ctx, gate.Request{By: by, Op: keyserver.OpReadTrustInfo}, func() error {
 		own := tr.Self.Certificate(ctx)
-		line, err := tr.cas.Line(ctx)
+		line, err := tr.cas.Authorities(ctx)
 		if err != nil {
 			return err
 		}
@@ -265,7 +265,7 @@ func (tr *Trust) insertPeer(ctx context.Context, tx *sqlstore.Tx, peer keyserver
 	if err := tx.InsertTrustedServer(ctx, peer); err != nil {
 		return added, err
 	}
-	added.Resurrected, err = tx.ResurrectACLEntries(ctx, peer.System)
+	added.Restored, err = tx.RestoreACLEntries(ctx, peer.System)
 	return added, err
 }
 

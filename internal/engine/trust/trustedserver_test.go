@@ -300,8 +300,8 @@ func TestPurgeReachesTheCache(t *testing.T) {
 		if err := use(); err != nil {
 			t.Errorf("the purge is not seen: %v", err)
 		}
-		if added := enginetest.Must(f.AddTrustedServer(ctx, f.Admin, peer))(t); added.Resurrected != 1 {
-			t.Errorf("resurrected %d", added.Resurrected)
+		if added := enginetest.Must(f.AddTrustedServer(ctx, f.Admin, peer))(t); added.Restored != 1 {
+			t.Errorf("resurrected %d", added.Restored)
 		}
 		f.Refused(t, use(), fault.ACLDenied, fault.ReasonACLDenied)
 	})

@@ -25,8 +25,8 @@ var ErrNone = errors.New("nothing is left of the allowance")
 // got and how many are left after that. Getting none is not an error.
 type Reserve func(ctx context.Context, key keyserver.ID, n int64) (got, left int64, err error)
 
-// Allowances has the quotas of many keys. It is safe for concurrent use.
-type Allowances struct {
+// Quotas has the quotas of many keys. It is safe for concurrent use.
+type Quotas struct {
 	reserve Reserve
 	max     int // number of keys that are kept
 
@@ -44,8 +44,8 @@ type block struct {
 
 // New returns the quotas of up to maxKeys keys. Beyond that an arbitrary key is dropped, with the
 // rest of its block.
-func New(maxKeys int, reserve Reserve) *Allowances {
-	return &Allowances{reserve: reserve, max: maxKeys, keys: map[keyserver.ID]*block{}}
+func New(maxKeys int, reserve Reserve) *Quotas {
+	return &Quotas{reserve: reserve, max: maxKeys, keys: map[keyserver.ID]*block{}}
 }
 
 // Taken is the result of one use.
@@ -58,7 +58,7 @@ type Taken struct {
 }
 
 // Peek returns what Take would return, but takes no use.
-func (a *Allowances) Peek(ctx context.Context, key keyserver.ID) (taken Taken, err error) {
+func (a *Quotas) Peek(ctx context.Context, key keyserver.ID) (taken Taken, err error) {
 	if a.holds(key) {
 		return taken, nil
 	}
@@ -71,7 +71,7 @@ func (a *Allowances) Peek(ctx context.Context, key keyserver.ID) (taken Taken, e
 
 // holds reports whether this process has a use left. While another goroutine takes one, it reports
 // true.
-func (a *Allowances) holds(key keyserver.ID) bool {
+func (a *Quotas) holds(key keyserver.ID) bool {
 	a.mu.Lock()
 	b := a.keys[key]
 	a.mu.Unlock()
@@ -88,7 +88,7 @@ func (a *Allowances) holds(key keyserver.ID) bool {
 }
 
 // Take uses one of a key's uses. It returns ErrNone if none is left.
-func (a *Allowances) Take(ctx context.Context, key keyserver.ID) (taken Taken, err error) {
+func (a *Quotas) Take(ctx context.Context, key keyserver.ID) (taken Taken, err error) {
 	b := a.block(key)
 	select {
 	case b.turn <- struct{}{}:
@@ -112,7 +112,7 @@ func (a *Allowances) Take(ctx context.Context, key keyserver.ID) (taken Taken, e
 	return taken, nil
 }
 
-func (a *Allowances) block(key keyserver.ID) *block {
+func (a *Quotas) block(key keyserver.ID) *block {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	b := a.keys[key]

@@ -11,11 +11,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// MakeBackup writes a backup that only the given age recipient can open. It reads nothing
+// CreateBackup writes a backup that only the given age recipient can open. It reads nothing
 // back: the end of the backup shows that it is complete.
-func (s *Service) MakeBackup(ctx context.Context, by keyserver.Caller, recipient string, to io.Writer) error {
+func (s *Service) CreateBackup(ctx context.Context, by keyserver.Caller, recipient string, to io.Writer) error {
 	if of, err := age.ParseRecipients(strings.NewReader(recipient)); err != nil || len(of) != 1 {
 		return fault.New(fault.BadRequest, "recipient: must be exactly one age recipient; age-keygen -y prints the recipient of an identity file")
 	}
-	return s.ks.MakeBackup(ctx, by, recipient, to)
+	return s.ks.CreateBackup(ctx, by, recipient, to)
 }

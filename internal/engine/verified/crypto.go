@@ -10,9 +10,9 @@ import (
 // requireChoice rejects a choice unless it names either a key or a key lineage.
 func requireChoice(choice keyserver.KeyChoice) error {
 	switch {
-	case choice.Key != "" && choice.Line != "":
+	case choice.Key != "" && choice.Lineage != "":
 		return fault.New(fault.BadRequest, "lineage: sent together with ttag; send only one of them")
-	case choice.Key == "" && choice.Line == "":
+	case choice.Key == "" && choice.Lineage == "":
 		return fault.New(fault.BadRequest, "ttag: missing; send ttag or lineage")
 	default:
 		return nil
@@ -21,7 +21,7 @@ func requireChoice(choice keyserver.KeyChoice) error {
 
 // MAC computes HMAC-SHA384 of the message under the newest key of the lineage.
 func (s *Service) MAC(ctx context.Context, by keyserver.Caller, r keyserver.MACRequest) (keyserver.MAC, error) {
-	if err := requireLink("lineage", r.Line); err != nil {
+	if err := requireLink("lineage", r.Lineage); err != nil {
 		return keyserver.MAC{}, err
 	}
 	return s.ks.MAC(ctx, by, r)
@@ -36,9 +36,9 @@ func (s *Service) VerifyMAC(ctx context.Context, by keyserver.Caller, r keyserve
 }
 
 // MACBatch computes the MACs of many messages, and returns one answer for each.
-func (s *Service) MACBatch(ctx context.Context, by keyserver.Caller, items []keyserver.MACItem) ([]keyserver.MACAnswer, error) {
+func (s *Service) MACBatch(ctx context.Context, by keyserver.Caller, items []keyserver.MACItem) ([]keyserver.MACResult, error) {
 	for _, item := range items {
-		if err := requireLink("lineage", item.Line); err != nil {
+		if err := requireLink("lineage", item.Lineage); err != nil {
 			return nil, err
 		}
 	}

@@ -12,19 +12,19 @@ import (
 type PrincipalGone struct {
 	Gone      bool
 	Principal keyserver.Principal // as it was before
-	Done      keyserver.DepartureDone
+	Done      keyserver.PrincipalDeletionResult
 	Detail    string
 }
 
 // DeletePrincipal deletes a principal permanently and verifies its absence.
-func (s *Service) DeletePrincipal(ctx context.Context, by keyserver.Caller, d keyserver.Departure) (PrincipalGone, error) {
+func (s *Service) DeletePrincipal(ctx context.Context, by keyserver.Caller, d keyserver.PrincipalDeletion) (PrincipalGone, error) {
 	if err := requireID("id", d.ID); err != nil {
 		return PrincipalGone{}, err
 	}
-	if d.Heir == d.ID {
+	if d.NewOwner == d.ID {
 		return PrincipalGone{}, fault.New(fault.BadRequest, "heir is the principal to delete; name another")
 	}
-	var done keyserver.DepartureDone
+	var done keyserver.PrincipalDeletionResult
 	return verifiedWrite[*keyserver.Principal, PrincipalGone]{
 		read: func(ctx context.Context) (*keyserver.Principal, error) { return s.principalIfAny(ctx, by, d.ID) },
 		refuse: func(before *keyserver.Principal) error {

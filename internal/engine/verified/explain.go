@@ -7,8 +7,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// MaxCrowdPage is the largest page of principals that WhoCan returns.
-const MaxCrowdPage = 1000
+// MaxWhoCanPage is the largest page of principals that WhoCan returns.
+const MaxWhoCanPage = 1000
 
 // Explain returns whether the gate would allow a request, and why.
 func (s *Service) Explain(ctx context.Context, by keyserver.Caller, q keyserver.Question) (keyserver.Explanation, error) {
@@ -24,9 +24,9 @@ func (s *Service) Explain(ctx context.Context, by keyserver.Caller, q keyserver.
 }
 
 // WhoCan reads a page of the principals that may do an operation.
-func (s *Service) WhoCan(ctx context.Context, by keyserver.Caller, c keyserver.Crowd) (keyserver.CrowdPage, error) {
+func (s *Service) WhoCan(ctx context.Context, by keyserver.Caller, c keyserver.WhoCanQuery) (keyserver.WhoCanPage, error) {
 	if err := refuseKeyless(c.Operation, c.Link); err != nil {
-		return keyserver.CrowdPage{}, err
+		return keyserver.WhoCanPage{}, err
 	}
 	return s.ks.WhoCan(ctx, by, c)
 }

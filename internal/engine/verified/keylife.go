@@ -22,7 +22,7 @@ func (s *Service) ChangeKeyState(ctx context.Context, by keyserver.Caller, chang
 	if err := requireLink("ttag", change.Link); err != nil {
 		return KeyStateResult{}, err
 	}
-	if change.Act == keyserver.DestroyKey && (change.Days < 1 || change.Days > lifecycle.MaxDestroyDays) {
+	if change.Action == keyserver.DestroyKey && (change.Days < 1 || change.Days > lifecycle.MaxDestroyDays) {
 		return KeyStateResult{}, fault.New(fault.BadRequest, "afterDays must be from 1 to %d; the default is %d", lifecycle.MaxDestroyDays, keyserver.DefaultDestroyDays)
 	}
 	var target keyserver.KeyState
@@ -68,18 +68,18 @@ func (s *Service) RotateKey(ctx context.Context, by keyserver.Caller, link keyse
 		return KeyRotated{}, err
 	}
 	var successor keyserver.HiddenLink
-	return verifiedWrite[keyserver.KeyLine, KeyRotated]{
-		read: func(ctx context.Context) (keyserver.KeyLine, error) { return s.ks.KeyLine(ctx, by, link) },
-		refuse: func(before keyserver.KeyLine) error {
-			_, _, err := lifecycle.Succeed(before.Newest.Life, before.Rotation, before.Newest.Life.StateAt)
+	return verifiedWrite[keyserver.KeyLineage, KeyRotated]{
+		read: func(ctx context.Context) (keyserver.KeyLineage, error) { return s.ks.KeyLineage(ctx, by, link) },
+		refuse: func(before keyserver.KeyLineage) error {
+			_, _, err := lifecycle.Rotate(before.Newest.Life, before.Rotation, before.Newest.Life.StateAt)
 			return err
 		},
-		write: func(ctx context.Context, _ keyserver.KeyLine) (err error) {
+		write: func(ctx context.Context, _ keyserver.KeyLineage) (err error) {
 			successor, err = s.ks.RotateKey(ctx, by, link)
 			return err
 		},
 		unread: fault.ReadbackFailed,
-		verdict: func(before, after keyserver.KeyLine) (KeyRotated, error) {
+		verdict: func(before, after keyserver.KeyLineage) (KeyRotated, error) {
 			newest, was := after.Newest, before.Newest
 			r := KeyRotated{Key: newest}
 			if newest.Link != successor || newest.Life.Lineage != was.Life.Lineage || newest.Life.Generation <= was.Life.Generation ||
@@ -101,11 +101,11 @@ func (s *Service) SetKeyRotation(ctx context.Context, by keyserver.Caller, chang
 	if err := refuseRotation(change.Rotation); err != nil {
 		return KeyRotated{}, err
 	}
-	return verifiedWrite[keyserver.KeyLine, KeyRotated]{
-		read:   func(ctx context.Context) (keyserver.KeyLine, error) { return s.ks.KeyLine(ctx, by, change.Link) },
-		write:  func(ctx context.Context, _ keyserver.KeyLine) error { return s.ks.SetKeyRotation(ctx, by, change) },
+	return verifiedWrite[keyserver.KeyLineage, KeyRotated]{
+		read:   func(ctx context.Context) (keyserver.KeyLineage, error) { return s.ks.KeyLineage(ctx, by, change.Link) },
+		write:  func(ctx context.Context, _ keyserver.KeyLineage) error { return s.ks.SetKeyRotation(ctx, by, change) },
 		unread: fault.ReadbackFailed,
-		verdict: func(_, after keyserver.KeyLine) (KeyRotated, error) {
+		verdict: func(_, after keyserver.KeyLineage) (KeyRotated, error) {
 			r := KeyRotated{Key: after.Newest, Saved: after.Rotation == change.Rotation, Detail: "a fresh read shows the rotation as sent"}
 			switch {
 			case !r.Saved:

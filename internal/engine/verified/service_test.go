@@ -120,7 +120,7 @@ func (l *liar) Principal(ctx context.Context, by keyserver.Caller, id keyserver.
 	return l.Port.Principal(ctx, by, id)
 }
 
-func (l *liar) DeletePrincipal(ctx context.Context, by keyserver.Caller, d keyserver.Departure) (done keyserver.DepartureDone, err error) {
+func (l *liar) DeletePrincipal(ctx context.Context, by keyserver.Caller, d keyserver.PrincipalDeletion) (done keyserver.PrincipalDeletionResult, err error) {
 	err = l.send(func() error { done, err = l.Port.DeletePrincipal(ctx, by, d); return err })
 	return done, err
 }
@@ -162,11 +162,11 @@ func (l *liar) ChangeKeyState(ctx context.Context, by keyserver.Caller, c keyser
 	return l.send(func() error { return l.Port.ChangeKeyState(ctx, by, c) })
 }
 
-func (l *liar) KeyLine(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink) (keyserver.KeyLine, error) {
+func (l *liar) KeyLineage(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink) (keyserver.KeyLineage, error) {
 	if err := l.reading(); err != nil {
-		return keyserver.KeyLine{}, err
+		return keyserver.KeyLineage{}, err
 	}
-	return l.Port.KeyLine(ctx, by, link)
+	return l.Port.KeyLineage(ctx, by, link)
 }
 
 func (l *liar) RotateKey(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink) (successor keyserver.HiddenLink, err error) {
@@ -277,11 +277,11 @@ var writes = map[string]write{
 		return r.Saved, err
 	}},
 	"DeletePrincipal": {bad: fault.NotRemoved, unread: fault.ReadbackFailed, do: func(w *world) (bool, error) {
-		r, err := w.DeletePrincipal(ctx, w.admin, keyserver.Departure{ID: w.other.Principal.ID})
+		r, err := w.DeletePrincipal(ctx, w.admin, keyserver.PrincipalDeletion{ID: w.other.Principal.ID})
 		return r.Gone, err
 	}},
 	"ChangeKeyState": {bad: fault.NotSaved, unread: fault.ReadbackFailed, do: func(w *world) (bool, error) {
-		r, err := w.ChangeKeyState(ctx, w.admin, keyserver.KeyStateChange{Link: w.link, Act: keyserver.DestroyKey, Days: 7})
+		r, err := w.ChangeKeyState(ctx, w.admin, keyserver.KeyStateChange{Link: w.link, Action: keyserver.DestroyKey, Days: 7})
 		return r.Saved, err
 	}},
 	"RotateKey": {bad: fault.NotSaved, unread: fault.ReadbackFailed, do: func(w *world) (bool, error) {

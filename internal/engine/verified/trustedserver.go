@@ -163,8 +163,8 @@ func addedPeerEffect(system keyserver.SystemID, told keyserver.TrustedServerAdde
 	switch {
 	case told.Replaced:
 		return fmt.Sprintf("the record of the system id %d was replaced; ACL rows of its principals, and its transport principal with flags and roles, are unchanged", system)
-	case told.Resurrected > 0:
-		return fmt.Sprintf("restored %s of principals of the system id %d, purged when it was removed", rows(told.Resurrected, "ACL row"), system)
+	case told.Restored > 0:
+		return fmt.Sprintf("restored %s of principals of the system id %d, purged when it was removed", rows(told.Restored, "ACL row"), system)
 	default:
 		return fmt.Sprintf("no purged ACL row of the system id %d existed, so none was restored", system)
 	}

@@ -20,7 +20,7 @@ const (
 const day = 24 * time.Hour
 
 // fits lists for each act the states from which it is allowed, and the resulting state.
-var fits = map[keyserver.KeyAct]struct {
+var fits = map[keyserver.KeyAction]struct {
 	from []keyserver.KeyState
 	to   keyserver.KeyState
 }{
@@ -34,7 +34,7 @@ var fits = map[keyserver.KeyAct]struct {
 // does not fit the life of the key. A change that requests the current state fits. A key
 // that is being destroyed is destroyed again only with the same number of days.
 func Target(change keyserver.KeyStateChange, life keyserver.KeyLife) (keyserver.KeyState, error) {
-	act, from := change.Act, life.State
+	act, from := change.Action, life.State
 	if act == keyserver.DestroyKey && from == keyserver.KeyDestroying && life.DestroyAt.Equal(life.StateAt.Add(days(change.Days))) {
 		return from, nil
 	}
@@ -66,7 +66,7 @@ func Change(life keyserver.KeyLife, change keyserver.KeyStateChange, now time.Ti
 	switch {
 	case err != nil, to == life.State:
 		return life, err
-	case change.Act == keyserver.RestoreKey && !now.Before(life.DestroyAt):
+	case change.Action == keyserver.RestoreKey && !now.Before(life.DestroyAt):
 		return life, misfit("the destruction time of the key has passed, so it cannot be restored")
 	}
 	life.State, life.StateAt, life.DestroyAt = to, now, time.Time{}
@@ -86,11 +86,11 @@ func End(life keyserver.KeyLife, now time.Time) (keyserver.KeyLife, bool) {
 	return life, true
 }
 
-// Succeed returns the new life of the newest key of a lineage and the life of its
+// Rotate returns the new life of the newest key of a lineage and the life of its
 // successor. If the lineage has a rotation schedule, an enabled former key becomes
 // verify-only; otherwise the former key keeps its state. It returns KEY_STATE if the newest
 // key is destroyed or is being destroyed.
-func Succeed(newest keyserver.KeyLife, rotation keyserver.KeyRotation, now time.Time) (former, next keyserver.KeyLife, err error) {
+func Rotate(newest keyserver.KeyLife, rotation keyserver.KeyRotation, now time.Time) (former, next keyserver.KeyLife, err error) {
 	switch newest.State {
 	case keyserver.KeyDestroying, keyserver.KeyDestroyed:
 		return newest, next, misfit("the newest key of the lineage is %s, so the lineage cannot be rotated; mint another key", newest.State)

@@ -30,9 +30,9 @@ func TestActs(t *testing.T) {
 		keyserver.KeyDestroyed:  {},
 		"unknown":               {},
 	} {
-		for i, act := range []keyserver.KeyAct{keyserver.DisableKey, keyserver.EnableKey, keyserver.DestroyKey, keyserver.RestoreKey} {
+		for i, act := range []keyserver.KeyAction{keyserver.DisableKey, keyserver.EnableKey, keyserver.DestroyKey, keyserver.RestoreKey} {
 			life := keyserver.KeyLife{State: state, StateAt: start, DestroyAt: start.Add(2 * day)}
-			got, err := lifecycle.Change(life, keyserver.KeyStateChange{Act: act, Days: 7}, start.Add(day))
+			got, err := lifecycle.Change(life, keyserver.KeyStateChange{Action: act, Days: 7}, start.Add(day))
 			switch {
 			case want[i] == "":
 				if fault.CodeOf(err) != fault.KeyState || got != life {
@@ -52,13 +52,13 @@ func TestActs(t *testing.T) {
 	// Destroying it again after the same number of days keeps its time; after another number, it is refused.
 	destroying := keyserver.KeyLife{State: keyserver.KeyDestroying, StateAt: start, DestroyAt: start.Add(7 * day)}
 	for days, fits := range map[int]bool{6: false, 7: true, 8: false} {
-		got, err := lifecycle.Change(destroying, keyserver.KeyStateChange{Act: keyserver.DestroyKey, Days: days}, start.Add(day))
+		got, err := lifecycle.Change(destroying, keyserver.KeyStateChange{Action: keyserver.DestroyKey, Days: days}, start.Add(day))
 		if got != destroying || (err == nil) != fits || !fits && fault.CodeOf(err) != fault.KeyState {
 			t.Errorf("destroyed again after %d days: %+v, %v", days, got, err)
 		}
 	}
 	over := keyserver.KeyLife{State: keyserver.KeyDestroying, DestroyAt: start}
-	if _, err := lifecycle.Change(over, keyserver.KeyStateChange{Act: keyserver.RestoreKey}, start); fault.CodeOf(err) != fault.KeyState {
+	if _, err := lifecycle.Change(over, keyserver.KeyStateChange{Action: keyserver.RestoreKey}, start); fault.CodeOf(err) != fault.KeyState {
 		t.Errorf("restored when its time is over: %v", err)
 	}
 }
@@ -93,7 +93,7 @@ func TestSucceed(t *testing.T) {
 	} {
 		life := keyserver.KeyLife{State: state, Lineage: first, Generation: 3, Exportable: state == keyserver.KeyEnabled, StateAt: start}
 		for i, r := range []keyserver.KeyRotation{{}, rotation} {
-			former, next, err := lifecycle.Succeed(life, r, start.Add(day))
+			former, next, err := lifecycle.Rotate(life, r, start.Add(day))
 			if want[i] == "" {
 				if fault.CodeOf(err) != fault.KeyState {
 					t.Errorf("a %s key is succeeded: %v", state, err)
@@ -182,8 +182,8 @@ func TestLinesAge(t *testing.T) {
 			now = now.Add(time.Duration(rapid.IntRange(0, 3).Draw(t, "days")) * day)
 			if rapid.Bool().Draw(t, "acts") {
 				i := rapid.IntRange(0, len(line)-1).Draw(t, "key")
-				act := rapid.SampledFrom([]keyserver.KeyAct{keyserver.DisableKey, keyserver.EnableKey, keyserver.DestroyKey, keyserver.RestoreKey}).Draw(t, "act")
-				if life, err := lifecycle.Change(line[i].Life, keyserver.KeyStateChange{Act: act, Days: 3}, now); err == nil {
+				act := rapid.SampledFrom([]keyserver.KeyAction{keyserver.DisableKey, keyserver.EnableKey, keyserver.DestroyKey, keyserver.RestoreKey}).Draw(t, "act")
+				if life, err := lifecycle.Change(line[i].Life, keyserver.KeyStateChange{Action: act, Days: 3}, now); err == nil {
 					line[i].Life = life
 					enabled[line[i].ID] = enabled[line[i].ID] || act == keyserver.EnableKey
 				}
@@ -202,7 +202,7 @@ func TestLinesAge(t *testing.T) {
 			}
 			if due.Rotate {
 				last := len(line) - 1
-				former, next, err := lifecycle.Succeed(line[last].Life, rotation, now)
+				former, next, err := lifecycle.Rotate(line[last].Life, rotation, now)
 				if err != nil {
 					t.Fatalf("what is planned cannot be done: %v", err)
 				}

@@ -148,7 +148,7 @@ func DialTraced(tracer *tracing.Tracer) Dial {
 		o.UserAgent, o.MaxRetries, o.Timeout, o.Observe = "keyserver-operator-manager", CallRetries, CallTimeout, e.Observe
 		if tracer != nil {
 			o.Trace = func(ctx context.Context, route string, header http.Header) (context.Context, func(error)) {
-				ctx, span := tracer.Leaving(ctx, "call "+route, propagation.HeaderCarrier(header))
+				ctx, span := tracer.StartClientSpan(ctx, "call "+route, propagation.HeaderCarrier(header))
 				return ctx, func(err error) { span.End(codeUnless(err)) }
 			}
 		}

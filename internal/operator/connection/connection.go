@@ -91,7 +91,7 @@ type Connection struct {
 	clock   clock.Clock
 	timing  Timing
 	log     logr.Logger
-	tell    func(context.Context, Notice)
+	notify  func(context.Context, Notice)
 	// ids has, by kind, the function that formats an id of the feed as the kind's objects do.
 	ids map[string]func(schema.HexID) string
 
@@ -130,8 +130,8 @@ func (c *Connection) Write(send func()) {
 	send()
 }
 
-// ownWrites waits until the present writes have ended, but not longer than 250 ms.
-func (c *Connection) ownWrites(ctx context.Context) {
+// awaitWrites waits until the present writes have ended, but not longer than 250 ms.
+func (c *Connection) awaitWrites(ctx context.Context) {
 	const moment = 250 * time.Millisecond
 	c.mu.Lock()
 	pending := make([]chan struct{}, 0, len(c.writes))
@@ -261,13 +261,13 @@ func (c *Connection) open(ctx context.Context) (context.Context, error) {
 	c.state = State{Open: true, Version: version, Cursor: cursor, Feed: feed}
 	c.mu.Unlock()
 	c.log.Info("the key server responds", "version", version, "feed", feed.Following)
-	c.tell(ctx, Notice{KeyServer: c.Name})
+	c.notify(ctx, Notice{KeyServer: c.Name})
 	return following, nil
 }
 
-// lookPatience is the time limit for a readiness check. A
+// readinessTimeout is the time limit for a readiness check. A
 // service that is stopped or unreachable does not respond to it.
-const lookPatience = 5 * time.Second
+const readinessTimeout = 5 * time.Second
 
 // attend follows the changes of the service while it says that it is ready.
 // A service that can no longer work may still hold a long poll open.
@@ -276,7 +276,7 @@ func (c *Connection) attend(opened context.Context) error {
 	looked := make(chan struct{})
 	go func() {
 		defer close(looked)
-		c.look(ctx, leave)
+		c.watchReadiness(ctx, leave)
 	}()
 	err := c.follow(ctx)
 	leave(nil)
@@ -287,9 +287,9 @@ func (c *Connection) attend(opened context.Context) error {
 	return err
 }
 
-// look checks the readiness of the service at intervals. It calls
+// watchReadiness checks the readiness of the service at intervals. It calls
 // leave with the problem as soon as the service is not ready.
-func (c *Connection) look(ctx context.Context, leave context.CancelCauseFunc) {
+func (c *Connection) watchReadiness(ctx context.Context, leave context.CancelCauseFunc) {
 	for c.timing.LookEach > 0 && ctx.Err() == nil {
 		c.sleep(ctx, c.timing.LookEach)
 		if err := c.unready(ctx); err != nil {
@@ -302,14 +302,14 @@ func (c *Connection) look(ctx context.Context, leave context.CancelCauseFunc) {
 // unready returns why the service is not ready, or nil if it
 // is. A service without a readiness check counts as ready.
 func (c *Connection) unready(ctx context.Context) error {
-	within, cancel := context.WithTimeout(ctx, lookPatience)
+	within, cancel := context.WithTimeout(ctx, readinessTimeout)
 	defer cancel()
 	ready, err := c.Admin.GetReadiness(within)
 	switch {
 	case err == nil, client.IsUnsupported(err):
 		return nil
 	case ctx.Err() == nil && within.Err() != nil:
-		return NewProblem(v1alpha1.ReasonKeyServerUnavailable, "the key server did not respond to the readiness check within %s", lookPatience)
+		return NewProblem(v1alpha1.ReasonKeyServerUnavailable, "the key server did not respond to the readiness check within %s", readinessTimeout)
 	default:
 		return c.notReady(ctx, ready, err)
 	}
@@ -368,7 +368,7 @@ func (c *Connection) shut(ctx context.Context, err error, failures int) {
 	c.mu.Lock()
 	was := c.state
 	c.state.Open = false
-	if was.Open || was.Problem == nil || was.Problem.Passing || was.Problem.Reason != p.Reason {
+	if was.Open || was.Problem == nil || was.Problem.Transient || was.Problem.Reason != p.Reason {
 		c.state.Problem = p
 	}
 	c.mu.Unlock()
@@ -378,7 +378,7 @@ func (c *Connection) shut(ctx context.Context, err error, failures int) {
 	}
 	c.log.V(verbosity).Info("the key server does not respond", "reason", p.Reason, "cause", p.Message, "failures", failures)
 	if failures <= 2 {
-		c.tell(ctx, Notice{KeyServer: c.Name, IDs: onlyKeyServer(failures)})
+		c.notify(ctx, Notice{KeyServer: c.Name, IDs: onlyKeyServer(failures)})
 	}
 }
 
@@ -412,13 +412,13 @@ func refused(err error, credential string) error {
 		return err
 	}
 	m := meanings[client.CodeOf(err)]
-	m.Code, m.Message = client.CodeOf(err), "the key server rejects "+credential+": "+Plain(err)
+	m.Code, m.Message = client.CodeOf(err), "the key server rejects "+credential+": "+StableMessage(err)
 	return &m
 }
 
-// heed shuts the gate if a call could not log in. Each further call would
+// closeOnRefusedLogin shuts the gate if a call could not log in. Each further call would
 // be one more failed login, and a thousand objects would make a thousand.
-func (c *Connection) heed(err error, credential string) {
+func (c *Connection) closeOnRefusedLogin(err error, credential string) {
 	var p *Problem
 	if refusedLogin(err) && errors.As(refused(err, credential), &p) {
 		c.Trip(p)

@@ -57,19 +57,21 @@ func (c *Connections) Close() {
 	c.wg.Wait()
 }
 
-// Spell sets the function that formats the ids of a kind as its objects do. Call it before Start.
-func (c *Connections) Spell(kind string, spelling func(schema.HexID) string) { c.ids[kind] = spelling }
+// SetIDFormat sets the function that formats the ids of a kind as its objects do. Call it before Start.
+func (c *Connections) SetIDFormat(kind string, spelling func(schema.HexID) string) {
+	c.ids[kind] = spelling
+}
 
-// Spelt reports whether the ids of a kind have a format.
-func (c *Connections) Spelt(kind string) bool { return c.ids[kind] != nil }
+// HasIDFormat reports whether the ids of a kind have a format.
+func (c *Connections) HasIDFormat(kind string) bool { return c.ids[kind] != nil }
 
 // Listen adds a listener for notices. Call it before Start.
 func (c *Connections) Listen(hear func(context.Context, Notice)) {
 	c.listeners = append(c.listeners, hear)
 }
 
-// Tell sends a notice to all listeners.
-func (c *Connections) Tell(ctx context.Context, n Notice) {
+// Notify sends a notice to all listeners.
+func (c *Connections) Notify(ctx context.Context, n Notice) {
 	for _, hear := range c.listeners {
 		hear(ctx, n)
 	}
@@ -97,7 +99,7 @@ func (c *Connections) Ensure(name string, l Login) (*Connection, error) {
 	conn := &Connection{
 		Name: name, version: l.Version, as: credentials{administrator: l.Administrator.Credential},
 		clock: c.clock, timing: c.timing, log: c.log.WithValues("keyServer", name),
-		tell: c.Tell, ids: c.ids, done: make(chan struct{}), asked: make(chan struct{}, 1),
+		notify: c.Notify, ids: c.ids, done: make(chan struct{}), asked: make(chan struct{}, 1),
 		listings: map[string]invalidator{}, memos: map[string]forgetter{}, writes: map[chan struct{}]struct{}{},
 	}
 	var err error
@@ -116,7 +118,7 @@ func (c *Connections) Ensure(name string, l Login) (*Connection, error) {
 	ctx, stop := context.WithCancel(c.ctx)
 	conn.stop = stop
 	conn.state.Problem = &Problem{
-		Reason: v1alpha1.ReasonProgressing, Passing: true,
+		Reason: v1alpha1.ReasonProgressing, Transient: true,
 		Message: fmt.Sprintf("connecting to KeyServer %q", name),
 	}
 	c.byName[name] = conn
@@ -129,7 +131,7 @@ func (c *Connections) dialObserved(conn *Connection, e Endpoint) (API, error) {
 	count := counting(conn.Name)
 	e.Observe = func(route string, err error) {
 		count(route, err)
-		conn.heed(err, e.Credential)
+		conn.closeOnRefusedLogin(err, e.Credential)
 	}
 	return c.dial(e)
 }
@@ -142,7 +144,7 @@ func (c *Connections) Block(ctx context.Context, name string, p *Problem) {
 	c.blocked[name] = p
 	c.mu.Unlock()
 	if had || was == nil || was.Message != p.Message {
-		c.Tell(ctx, Notice{KeyServer: name})
+		c.Notify(ctx, Notice{KeyServer: name})
 	}
 }
 
@@ -154,7 +156,7 @@ func (c *Connections) Remove(ctx context.Context, name string) {
 	delete(c.blocked, name)
 	c.mu.Unlock()
 	if had || blocked {
-		c.Tell(ctx, Notice{KeyServer: name})
+		c.Notify(ctx, Notice{KeyServer: name})
 	}
 }
 
@@ -185,13 +187,13 @@ func (c *Connections) Get(name string) (*Connection, *Problem) {
 	case why != nil:
 		return nil, NewProblem(v1alpha1.ReasonDependencyNotReady, "KeyServer %q is not ready: %s", name, why.Message)
 	case conn == nil:
-		return nil, &Problem{Reason: v1alpha1.ReasonProgressing, Passing: true, Message: fmt.Sprintf("connecting to KeyServer %q", name)}
+		return nil, &Problem{Reason: v1alpha1.ReasonProgressing, Transient: true, Message: fmt.Sprintf("connecting to KeyServer %q", name)}
 	}
 	s := conn.Status()
 	switch {
 	case s.Open:
 		return conn, nil
-	case s.Problem.Passing:
+	case s.Problem.Transient:
 		return nil, s.Problem
 	case s.Problem.Reason == v1alpha1.ReasonKeyServerUnavailable:
 		return nil, NewProblem(v1alpha1.ReasonKeyServerUnavailable, "KeyServer %q does not respond: %s", name, s.Problem.Message)

@@ -63,12 +63,12 @@ func (c *Connection) follow(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		c.ownWrites(ctx)
+		c.awaitWrites(ctx)
 		quiet := page.Cursor == cursor && !page.Reset
 		// The cursor of a reinstalled service starts again at zero.
 		if page.Reset || page.Cursor < cursor {
 			c.invalidateAll()
-			c.tell(ctx, Notice{KeyServer: c.Name})
+			c.notify(ctx, Notice{KeyServer: c.Name})
 		} else {
 			c.apply(ctx, page.Changes)
 		}
@@ -127,7 +127,7 @@ func (c *Connection) recheck(ctx context.Context) error {
 			return err
 		}
 		if changed {
-			c.tell(ctx, Notice{KeyServer: c.Name, Kind: name, IDs: map[string]bool{}})
+			c.notify(ctx, Notice{KeyServer: c.Name, Kind: name, IDs: map[string]bool{}})
 		}
 	}
 	return nil
@@ -184,7 +184,7 @@ func (c *Connection) apply(ctx context.Context, changes []schema.Change) {
 		news[kind] = nil
 	}
 	for kind, ids := range news {
-		c.tell(ctx, Notice{KeyServer: c.Name, Kind: kind, IDs: ids})
+		c.notify(ctx, Notice{KeyServer: c.Name, Kind: kind, IDs: ids})
 	}
 }
 

@@ -33,7 +33,7 @@ func TestWhomAChangeConcerns(t *testing.T) {
 			var told []Notice
 			conn := &Connection{
 				Name: "one", ids: map[string]func(schema.HexID) string{"key": schema.HexID.String},
-				memos: map[string]forgetter{"line": m}, tell: func(_ context.Context, n Notice) { told = append(told, n) },
+				memos: map[string]forgetter{"line": m}, notify: func(_ context.Context, n Notice) { told = append(told, n) },
 			}
 			for range 2 {
 				if _, err := m.Get(t.Context(), time.Time{}, "a"); err != nil {

@@ -62,9 +62,9 @@ type Listing[Row any] struct {
 	// the read are also kept in journal, because the read may not include them.
 	flight  chan struct{}
 	journal []func()
-	// heard is when the feed last reported a row, and reset when all rows were last invalidated.
-	heard map[string]time.Time
-	reset time.Time
+	// reportedAt is when the feed last reported a row, and reset when all rows were last invalidated.
+	reportedAt map[string]time.Time
+	reset      time.Time
 	// own has the last own write to each row that the feed has not reported yet.
 	own map[string]string
 }
@@ -150,7 +150,7 @@ func (l *Listing[Row]) Refresh(ctx context.Context, notBefore time.Time) error {
 	if l.rows != nil && !l.readAt.Before(notBefore) {
 		return nil // read moments ago; the feed will cause another pass
 	}
-	return &Problem{Reason: progressing, Message: errListMoved.Error(), Again: time.Second, Passing: true}
+	return &Problem{Reason: progressing, Message: errListMoved.Error(), RequeueAfter: time.Second, Transient: true}
 }
 
 func (l *Listing[Row]) fly(ctx context.Context, pause time.Duration, flight chan struct{}) {
@@ -204,7 +204,7 @@ func (l *Listing[Row]) write(id, action string, apply func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.own, id)
-	told, since := l.heard[id], l.clock.Now().Add(-disputed)
+	told, since := l.reportedAt[id], l.clock.Now().Add(-disputed)
 	switch _, there := l.rows[id]; {
 	case told.After(since) || l.reset.After(since): // possibly about this same write
 		l.current = false
@@ -234,7 +234,7 @@ func (l *Listing[Row]) Changed(id, action string) (news bool) {
 	own := noted && l.own[id] == action
 	delete(l.own, id)
 	if !own {
-		l.hear(id)
+		l.recordNotice(id)
 	}
 	switch {
 	case !l.current:
@@ -266,14 +266,14 @@ func (l *Listing[Row]) invalidate() {
 	l.own = nil
 }
 
-func (l *Listing[Row]) hear(id string) {
-	if l.heard == nil || len(l.heard) >= maxHeard {
-		if l.heard != nil {
+func (l *Listing[Row]) recordNotice(id string) {
+	if l.reportedAt == nil || len(l.reportedAt) >= maxHeard {
+		if l.reportedAt != nil {
 			l.reset = l.clock.Now()
 		}
-		l.heard = map[string]time.Time{}
+		l.reportedAt = map[string]time.Time{}
 	}
-	l.heard[id] = l.clock.Now()
+	l.reportedAt[id] = l.clock.Now()
 }
 
 func (l *Listing[Row]) add(row Row) {

@@ -9,10 +9,10 @@ import (
 
 // Marks has the owner marks of the objects of one kind.
 type Marks struct {
-	kind  string
-	spell func(schema.HexID) string
-	parse func(id string) (schema.HexID, error)
-	list  List[schema.OwnerMark]
+	kind     string
+	formatID func(schema.HexID) string
+	parse    func(id string) (schema.HexID, error)
+	list     List[schema.OwnerMark]
 }
 
 // MarksFeed is the change feed's kind for the owner marks of a kind.
@@ -25,7 +25,7 @@ func NewMarks(kind string, spell func(schema.HexID) string, parse func(string) (
 		Name: MarksFeed(kind),
 		Read: func(ctx context.Context, c *Connection) ([]schema.OwnerMark, error) { return readMarks(ctx, c, kind) },
 		Keys: func(m schema.OwnerMark) []string { return []string{spell(m.ID), ByOwner(m.Owner)} },
-	}, spell: spell}
+	}, formatID: spell}
 }
 
 // ByOwner returns the key that finds the external object of an
@@ -33,7 +33,7 @@ func NewMarks(kind string, spell func(schema.HexID) string, parse func(string) (
 func ByOwner(owner string) string { return "owner:" + owner }
 
 // ID returns the id of a marked object as objects of the kind format it.
-func (m *Marks) ID(mark schema.OwnerMark) string { return m.spell(mark.ID) }
+func (m *Marks) ID(mark schema.OwnerMark) string { return m.formatID(mark.ID) }
 
 // Of returns the connection's listing.
 func (m *Marks) Of(c *Connection) *Listing[schema.OwnerMark] { return m.list.Of(c) }
@@ -65,8 +65,8 @@ func (m *Marks) Release(ctx context.Context, c *Connection, id, owner string) er
 	return nil
 }
 
-// Made records that an object was created with the owner's mark.
-func (m *Marks) Made(c *Connection, id, owner string) {
+// RecordCreated records that an object was created with the owner's mark.
+func (m *Marks) RecordCreated(c *Connection, id, owner string) {
 	if at, err := m.object(id); err == nil {
 		m.Of(c).Put(schema.OwnerMark{Kind: at.Kind, ID: at.ID, Owner: owner})
 	}

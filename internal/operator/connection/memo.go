@@ -10,9 +10,9 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Answers describes single responses of a service about
+// Lookup describes single responses of a service about
 // objects that are too many to list, or that have no list.
-type Answers[V any] struct {
+type Lookup[V any] struct {
 	// Feed is the kind of changes that invalidate a response. If it is empty, the
 	// change feed does not report them, and the response is read again at intervals.
 	Feed string
@@ -26,7 +26,7 @@ type Answers[V any] struct {
 }
 
 // Of returns the connection's memo.
-func (a *Answers[V]) Of(c *Connection) *Memo[V] {
+func (a *Lookup[V]) Of(c *Connection) *Memo[V] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if have, ok := c.memos[a.Name].(*Memo[V]); ok {
@@ -34,7 +34,7 @@ func (a *Answers[V]) Of(c *Connection) *Memo[V] {
 	}
 	m := &Memo[V]{
 		clock: c.clock, feed: a.Feed, id: a.ID, parts: a.Parts,
-		by: map[string]remembered[V]{}, about: map[string]map[string]bool{}, whole: map[string]string{},
+		by: map[string]memoEntry[V]{}, about: map[string]map[string]bool{}, whole: map[string]string{},
 		read: func(ctx context.Context, key string) (V, error) { return a.Read(ctx, c, key) },
 	}
 	c.memos[a.Name] = m
@@ -50,7 +50,7 @@ type Memo[V any] struct {
 	parts func(V) []string // nil for none
 
 	mu    sync.Mutex
-	by    map[string]remembered[V]
+	by    map[string]memoEntry[V]
 	about map[string]map[string]bool // keys of by, by the id of the object that the response describes
 	stale int                        // counts changes: a reading is not kept if one happened during it
 	// whole has the id of each object by those of its parts. Entries stay after their
@@ -58,7 +58,7 @@ type Memo[V any] struct {
 	whole map[string]string
 }
 
-type remembered[V any] struct {
+type memoEntry[V any] struct {
 	value  V
 	readAt time.Time
 	void   bool // kept for comparison, until another one replaces it
@@ -76,7 +76,7 @@ func (m *Memo[V]) Get(ctx context.Context, notBefore time.Time, key string) (V, 
 	}
 	value, err := m.read(ctx, key)
 	if err == nil {
-		m.keep(key, remembered[V]{value: value, readAt: begun}, stale)
+		m.keep(key, memoEntry[V]{value: value, readAt: begun}, stale)
 		m.learn(value)
 	}
 	return value, err
@@ -100,12 +100,12 @@ func (m *Memo[V]) Put(key string, value V, made bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.stale++ // a current reading may not include it
-	m.set(key, remembered[V]{value: value, readAt: m.clock.Now(), own: made})
+	m.set(key, memoEntry[V]{value: value, readAt: m.clock.Now(), own: made})
 }
 
 // set adds a response. Every response must be added here: a
 // change finds its responses by the index about, without a scan.
-func (m *Memo[V]) set(key string, is remembered[V]) {
+func (m *Memo[V]) set(key string, is memoEntry[V]) {
 	m.forget(key)
 	id := m.id(is.value)
 	if m.about[id] == nil {
@@ -128,7 +128,7 @@ func (m *Memo[V]) forget(key string) {
 }
 
 // keep remembers a reading, unless a change was reported since.
-func (m *Memo[V]) keep(key string, is remembered[V], stale int) {
+func (m *Memo[V]) keep(key string, is memoEntry[V], stale int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.stale == stale {
@@ -151,7 +151,7 @@ func (m *Memo[V]) recheck(ctx context.Context) (changed bool, err error) {
 		if err != nil {
 			return changed, err
 		}
-		m.keep(key, remembered[V]{value: value, readAt: begun}, stale)
+		m.keep(key, memoEntry[V]{value: value, readAt: begun}, stale)
 		changed = changed || !reflect.DeepEqual(value, was.value)
 	}
 	return changed, nil

@@ -32,7 +32,7 @@ func (s *teller) read(_ context.Context, key string) (string, error) {
 func memoOf(s *teller) (*Memo[string], *testclock.FakeClock) {
 	c := testclock.NewFakeClock(start)
 	return &Memo[string]{
-		clock: c, feed: "principal", read: s.read, by: map[string]remembered[string]{}, about: map[string]map[string]bool{},
+		clock: c, feed: "principal", read: s.read, by: map[string]memoEntry[string]{}, about: map[string]map[string]bool{},
 		id: func(v string) string { return v },
 	}, c
 }

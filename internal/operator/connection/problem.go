@@ -15,10 +15,10 @@ import (
 type Problem struct {
 	Reason  v1alpha1.Reason
 	Message string
-	// Again is the pause before the next pass; 0 if another event causes it.
-	Again time.Duration
-	// Passing problems are over in a moment, so the status stays as it is.
-	Passing bool
+	// RequeueAfter is the pause before the next pass; 0 if another event causes it.
+	RequeueAfter time.Duration
+	// Transient problems are over in a moment, so the status stays as it is.
+	Transient bool
 	// Outdated: the key server has changed since it was read, and has to be read again.
 	Outdated bool
 	// Code of the service's response, for metrics.
@@ -58,14 +58,14 @@ var meanings = map[string]Problem{
 	"ACL_NOT_FOUND":   {Reason: v1alpha1.ReasonProgressing, Outdated: true},
 	"KEY_STATE":       {Reason: v1alpha1.ReasonProgressing, Outdated: true},
 	"OWNED":           {Reason: v1alpha1.ReasonConflict, Outdated: true},
-	"DUTIES_CONFLICT": {Reason: v1alpha1.ReasonConflict, Again: retryLater},
+	"DUTIES_CONFLICT": {Reason: v1alpha1.ReasonConflict, RequeueAfter: retryLater},
 	"BUILT_IN":        {Reason: v1alpha1.ReasonConflict, Outdated: true},
 	// A principal that the manager must not change.
 	"BUILT_IN_PRINCIPAL": {Reason: v1alpha1.ReasonConflict, Outdated: true},
-	"OWN_ACCOUNT":        {Reason: v1alpha1.ReasonConflict, Again: retryLater},
+	"OWN_ACCOUNT":        {Reason: v1alpha1.ReasonConflict, RequeueAfter: retryLater},
 
 	// Other objects use it.
-	"IN_USE":      {Reason: v1alpha1.ReasonInUse, Again: retryLater},
+	"IN_USE":      {Reason: v1alpha1.ReasonInUse, RequeueAfter: retryLater},
 	"LAST_WRITER": {Reason: v1alpha1.ReasonConflict, Outdated: true},
 
 	// The declaration is not possible.
@@ -73,19 +73,19 @@ var meanings = map[string]Problem{
 	"INVALID_ARGUMENT": {Reason: v1alpha1.ReasonInvalidSpec},
 
 	// The manager is not authorized.
-	"ACCESS_DENIED":                 {Reason: v1alpha1.ReasonAccessDenied, Again: retryLater},
-	"ACL_DENIED":                    {Reason: v1alpha1.ReasonAccessDenied, Again: retryLater},
-	"PRINCIPAL_DISABLED":            {Reason: v1alpha1.ReasonAccessDenied, Again: retryLater},
-	"ESCALATION":                    {Reason: v1alpha1.ReasonAccessDenied, Again: retryLater},
-	"APPROVAL_REQUIRED":             {Reason: v1alpha1.ReasonAccessDenied, Again: retrySeldom},
-	"NOT_WRITABLE":                  {Reason: v1alpha1.ReasonAccessDenied, Again: retryLater},
-	"INVALID_CREDENTIALS":           {Reason: v1alpha1.ReasonAccessDenied, Again: retryLater},
-	"LOGIN_THROTTLED":               {Reason: v1alpha1.ReasonAccessDenied, Again: retryLater},
-	"PROOF_URI_MISMATCH":            {Reason: v1alpha1.ReasonAccessDenied, Again: retryLater}, // spec.externalURL
-	"SESSION_NOT_FOUND":             {Reason: v1alpha1.ReasonAccessDenied, Again: retryLater},
-	"SESSION_EXPIRED":               {Reason: v1alpha1.ReasonAccessDenied, Again: retryLater},
-	"REVOCATION_STATUS_UNAVAILABLE": {Reason: v1alpha1.ReasonAccessDenied, Again: retryLater},
-	"REVOCATION_EVIDENCE_STALE":     {Reason: v1alpha1.ReasonAccessDenied, Again: retryLater},
+	"ACCESS_DENIED":                 {Reason: v1alpha1.ReasonAccessDenied, RequeueAfter: retryLater},
+	"ACL_DENIED":                    {Reason: v1alpha1.ReasonAccessDenied, RequeueAfter: retryLater},
+	"PRINCIPAL_DISABLED":            {Reason: v1alpha1.ReasonAccessDenied, RequeueAfter: retryLater},
+	"ESCALATION":                    {Reason: v1alpha1.ReasonAccessDenied, RequeueAfter: retryLater},
+	"APPROVAL_REQUIRED":             {Reason: v1alpha1.ReasonAccessDenied, RequeueAfter: retrySeldom},
+	"NOT_WRITABLE":                  {Reason: v1alpha1.ReasonAccessDenied, RequeueAfter: retryLater},
+	"INVALID_CREDENTIALS":           {Reason: v1alpha1.ReasonAccessDenied, RequeueAfter: retryLater},
+	"LOGIN_THROTTLED":               {Reason: v1alpha1.ReasonAccessDenied, RequeueAfter: retryLater},
+	"PROOF_URI_MISMATCH":            {Reason: v1alpha1.ReasonAccessDenied, RequeueAfter: retryLater}, // spec.externalURL
+	"SESSION_NOT_FOUND":             {Reason: v1alpha1.ReasonAccessDenied, RequeueAfter: retryLater},
+	"SESSION_EXPIRED":               {Reason: v1alpha1.ReasonAccessDenied, RequeueAfter: retryLater},
+	"REVOCATION_STATUS_UNAVAILABLE": {Reason: v1alpha1.ReasonAccessDenied, RequeueAfter: retryLater},
+	"REVOCATION_EVIDENCE_STALE":     {Reason: v1alpha1.ReasonAccessDenied, RequeueAfter: retryLater},
 }
 
 // AsProblem converts the error of a call. It returns nil for nil. It returns the
@@ -110,11 +110,11 @@ func AsProblem(ctx context.Context, err error) (*Problem, error) {
 	case client.IsUnavailable(err):
 		m = Problem{Reason: v1alpha1.ReasonKeyServerUnavailable}
 	case isAnswer(err):
-		m = Problem{Reason: v1alpha1.ReasonProgressing, Again: retryLater}
+		m = Problem{Reason: v1alpha1.ReasonProgressing, RequeueAfter: retryLater}
 	default:
 		return nil, err
 	}
-	m.Code, m.Message = code, Plain(err)
+	m.Code, m.Message = code, StableMessage(err)
 	return &m, nil
 }
 
@@ -129,9 +129,9 @@ func isAnswer(err error) bool {
 	return errors.As(err, &e)
 }
 
-// Plain returns the text of an error without the request id, which
+// StableMessage returns the text of an error without the request id, which
 // would make every message different and cost a write. The log has it.
-func Plain(err error) string {
+func StableMessage(err error) string {
 	var e *client.Error
 	if !errors.As(err, &e) {
 		return err.Error()

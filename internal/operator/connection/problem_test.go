@@ -49,16 +49,16 @@ func TestWhatRefusalsMean(t *testing.T) {
 		}},
 		{"somebody else was faster", Problem{Reason: v1alpha1.ReasonProgressing, Outdated: true}, []string{"ALREADY_TRUSTED", "NOT_TRUSTED", "NOT_FOUND", "KEY_NOT_FOUND", "ACL_NOT_FOUND", "KEY_STATE"}},
 		{"somebody else has it", Problem{Reason: v1alpha1.ReasonConflict, Outdated: true}, []string{"ALREADY_EXISTS", "BUILT_IN", "BUILT_IN_PRINCIPAL", "LAST_WRITER", "OWNED"}},
-		{"the roles of others are in the way", Problem{Reason: v1alpha1.ReasonConflict, Again: seldom}, []string{"DUTIES_CONFLICT"}},
-		{"the manager changes nobody it logs in as", Problem{Reason: v1alpha1.ReasonConflict, Again: seldom}, []string{"OWN_ACCOUNT"}},
-		{"others use it", Problem{Reason: v1alpha1.ReasonInUse, Again: seldom}, []string{"IN_USE"}},
+		{"the roles of others are in the way", Problem{Reason: v1alpha1.ReasonConflict, RequeueAfter: seldom}, []string{"DUTIES_CONFLICT"}},
+		{"the manager changes nobody it logs in as", Problem{Reason: v1alpha1.ReasonConflict, RequeueAfter: seldom}, []string{"OWN_ACCOUNT"}},
+		{"others use it", Problem{Reason: v1alpha1.ReasonInUse, RequeueAfter: seldom}, []string{"IN_USE"}},
 		{"the declaration cannot be", Problem{Reason: v1alpha1.ReasonInvalidSpec}, []string{"BAD_REQUEST", "INVALID_ARGUMENT"}},
-		{"the manager may not", Problem{Reason: v1alpha1.ReasonAccessDenied, Again: seldom}, []string{
+		{"the manager may not", Problem{Reason: v1alpha1.ReasonAccessDenied, RequeueAfter: seldom}, []string{
 			"ACCESS_DENIED", "ACL_DENIED", "PRINCIPAL_DISABLED", "ESCALATION", "NOT_WRITABLE", "INVALID_CREDENTIALS", "LOGIN_THROTTLED", "PROOF_URI_MISMATCH",
 			"SESSION_NOT_FOUND", "SESSION_EXPIRED", "REVOCATION_STATUS_UNAVAILABLE", "REVOCATION_EVIDENCE_STALE",
 		}},
-		{"people have to do it", Problem{Reason: v1alpha1.ReasonAccessDenied, Again: 5 * time.Minute}, []string{"APPROVAL_REQUIRED"}},
-		{"nobody knows what it means", Problem{Reason: v1alpha1.ReasonProgressing, Again: seldom}, []string{"A_CODE_OF_A_LATER_VERSION"}},
+		{"people have to do it", Problem{Reason: v1alpha1.ReasonAccessDenied, RequeueAfter: 5 * time.Minute}, []string{"APPROVAL_REQUIRED"}},
+		{"nobody knows what it means", Problem{Reason: v1alpha1.ReasonProgressing, RequeueAfter: seldom}, []string{"A_CODE_OF_A_LATER_VERSION"}},
 	}
 	said := map[string]bool{}
 	for _, tc := range cases {

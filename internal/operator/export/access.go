@@ -118,7 +118,7 @@ func (e *exporter) candidateTemplate(ctx context.Context, t schema.ACLTemplate, 
 			return c, nil
 		}
 		obj.Spec.Members = append(obj.Spec.Members, member)
-		byID[member.Principal] = spelledID(m.SystemID, schema.HexID(m.PrincipalID))
+		byID[member.Principal] = formatID(m.SystemID, schema.HexID(m.PrincipalID))
 	}
 	slices.SortFunc(obj.Spec.Members, func(a, b v1alpha1.ACLTemplateMember) int { return strings.Compare(a.Principal, b.Principal) })
 	c.object = obj

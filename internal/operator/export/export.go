@@ -223,7 +223,7 @@ func (e *exporter) leaveOut(parts ...LeftOut) { e.out.LeftOut = append(e.out.Lef
 // the spares that the error names. lost lists the removed parts.
 func (e *exporter) checked(ctx context.Context, kind string, c candidate) (u *unstructured.Unstructured, lost []LeftOut, refusal, err error) {
 	for {
-		if u, err = e.spell(kind, c.object); err != nil {
+		if u, err = e.toManifest(kind, c.object); err != nil {
 			return nil, nil, nil, err
 		}
 		completed := u.DeepCopy()
@@ -245,8 +245,8 @@ func (e *exporter) checked(ctx context.Context, kind string, c candidate) (u *un
 	}
 }
 
-// spell converts obj to a manifest. It leaves out the fields that the author does not set.
-func (e *exporter) spell(kind string, obj client.Object) (*unstructured.Unstructured, error) {
+// toManifest converts obj to a manifest. It leaves out the fields that the author does not set.
+func (e *exporter) toManifest(kind string, obj client.Object) (*unstructured.Unstructured, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {
 		return nil, err

@@ -23,7 +23,7 @@ func (e *exporter) keys(ctx context.Context) ([]candidate, error) {
 	if err != nil {
 		return nil, err
 	}
-	lines, err := e.lines(ctx)
+	lines, err := e.lineages(ctx)
 	if apiclient.IsCode(err, "ACCESS_DENIED") || apiclient.IsUnsupported(err) {
 		e.leaveOut(LeftOut{What: "keys", Why: err.Error()})
 		return nil, nil
@@ -42,8 +42,8 @@ func (e *exporter) keys(ctx context.Context) ([]candidate, error) {
 	return found, nil
 }
 
-// lines returns the keys by lineage, each from oldest to newest.
-func (e *exporter) lines(ctx context.Context) ([][]schema.KeyFacts, error) {
+// lineages returns the keys by lineage, each from oldest to newest.
+func (e *exporter) lineages(ctx context.Context) ([][]schema.KeyFacts, error) {
 	limit, in := keyPage, schema.KeyQuery{}
 	in.Limit = &limit
 	by := map[schema.HiddenLink][]schema.KeyFacts{}
@@ -151,7 +151,7 @@ func (e *exporter) holders(ctx context.Context, obj *v1alpha1.Key, line []schema
 			return nil, fmt.Sprintf("the administrator is not OWNER of generation %d without maxUsage, startTime and endTime", generation(k)), nil
 		}
 		slices.SortFunc(held, func(a, b schema.TemplateMember) int {
-			return strings.Compare(spelledID(a.SystemID, schema.HexID(a.PrincipalID)), spelledID(b.SystemID, schema.HexID(b.PrincipalID)))
+			return strings.Compare(formatID(a.SystemID, schema.HexID(a.PrincipalID)), formatID(b.SystemID, schema.HexID(b.PrincipalID)))
 		})
 		lists = append(lists, held)
 	}
@@ -179,7 +179,7 @@ func (e *exporter) holders(ctx context.Context, obj *v1alpha1.Key, line []schema
 			return nil, cannot, nil
 		}
 		obj.Spec.Members = append(obj.Spec.Members, member)
-		byID[member.Principal] = spelledID(m.SystemID, schema.HexID(m.PrincipalID))
+		byID[member.Principal] = formatID(m.SystemID, schema.HexID(m.PrincipalID))
 	}
 	slices.SortFunc(obj.Spec.Members, func(a, b v1alpha1.ACLTemplateMember) int { return strings.Compare(a.Principal, b.Principal) })
 	return byID, "", nil

@@ -86,9 +86,9 @@ func (p *people) member(system schema.SystemID, id schema.HexID) string {
 	if who := p.byID[id]; who != nil && system == p.system {
 		return who.kind + "/" + who.name
 	}
-	return spelledID(system, id)
+	return formatID(system, id)
 }
 
-func spelledID(system schema.SystemID, id schema.HexID) string {
+func formatID(system schema.SystemID, id schema.HexID) string {
 	return fmt.Sprintf("id/%d/%s", system, schema.DecimalID(id))
 }

@@ -16,9 +16,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/brief"
 )
 
-// Reach is the scope that an object would touch on a key
+// Scope is the scope that an object would touch on a key
 // server. A grant of the KeyServer must cover it.
-type Reach struct {
+type Scope struct {
 	Names      []Name
 	Operations []Operation // that the object grants to others
 }
@@ -55,12 +55,12 @@ type Verdict struct {
 	Refusal *connection.Problem
 }
 
-// Judge decides whether a grant of a KeyServer covers an object of a kind in a
+// Evaluate decides whether a grant of a KeyServer covers an object of a kind in a
 // namespace. A single grant must cover all of reach. For an empty kind, any grant for
 // the namespace is enough. Judge reads the labels of namespaces from the cluster.
-func Judge(ctx context.Context, cluster client.Reader, ks *v1alpha1.KeyServer, namespace, kind string, reach Reach) (Verdict, error) {
+func Evaluate(ctx context.Context, cluster client.Reader, ks *v1alpha1.KeyServer, namespace, kind string, reach Scope) (Verdict, error) {
 	var v Verdict
-	var nearest *lack
+	var nearest *uncovered
 	for i := range ks.Spec.Grants {
 		g := &ks.Spec.Grants[i]
 		is, err := resident(ctx, cluster, ks, g, namespace)
@@ -70,7 +70,7 @@ func Judge(ctx context.Context, cluster client.Reader, ks *v1alpha1.KeyServer, n
 		if !is {
 			continue
 		}
-		l := lacking(g, kind, reach)
+		l := findUncovered(g, kind, reach)
 		switch {
 		case l.none() && (v.Grant == nil || g.Adopt && !v.Grant.Adopt):
 			v.Grant = g
@@ -115,16 +115,16 @@ func resident(ctx context.Context, cluster client.Reader, ks *v1alpha1.KeyServer
 	return selector.Matches(labels.Set(m.Labels)), nil
 }
 
-// lack lists the parts of an object that a grant does not cover.
-type lack struct {
+// uncovered lists the parts of an object that a grant does not cover.
+type uncovered struct {
 	grant      string
 	kind       string
 	names      []string
 	operations []string
 }
 
-func lacking(g *v1alpha1.Grant, kind string, reach Reach) lack {
-	l := lack{grant: g.Name}
+func findUncovered(g *v1alpha1.Grant, kind string, reach Scope) uncovered {
+	l := uncovered{grant: g.Name}
 	if kind != "" && !slices.Contains(g.Kinds, v1alpha1.GrantedKind(kind)) {
 		l.kind = kind
 	}
@@ -143,11 +143,11 @@ func lacking(g *v1alpha1.Grant, kind string, reach Reach) lack {
 	return l
 }
 
-func (l lack) none() bool { return l.kind == "" && len(l.names) == 0 && len(l.operations) == 0 }
+func (l uncovered) none() bool { return l.kind == "" && len(l.names) == 0 && len(l.operations) == 0 }
 
 // less reports whether l misses less than another lack. A
 // missing kind counts most, then the number of names.
-func (l lack) less(than lack) bool {
+func (l uncovered) less(than uncovered) bool {
 	if (l.kind == "") != (than.kind == "") {
 		return l.kind == ""
 	}
@@ -158,7 +158,7 @@ func (l lack) less(than lack) bool {
 }
 
 // String lists the missing parts for messages.
-func (l lack) String() string {
+func (l uncovered) String() string {
 	var parts []string
 	if l.kind != "" {
 		parts = append(parts, "the kind "+l.kind)

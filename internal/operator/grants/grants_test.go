@@ -53,7 +53,7 @@ func TestGrants(t *testing.T) {
 		reason string
 		grants []v1alpha1.Grant
 		kind   string
-		reach  Reach
+		reach  Scope
 		want   string // name of the grant that covers it
 		says   string // part of the refusal otherwise
 	}{
@@ -78,42 +78,42 @@ func TestGrants(t *testing.T) {
 			grants: []v1alpha1.Grant{role("g", "", "x")},
 		},
 		"another name": {
-			reason: "every name has to be covered", kind: "Role", reach: Reach{Names: []Name{{"x"}, {"y"}}},
+			reason: "every name has to be covered", kind: "Role", reach: Scope{Names: []Name{{"x"}, {"y"}}},
 			grants: []v1alpha1.Grant{role("g", "", "x")}, says: `lacks the name "y";`,
 		},
 		"a name by its other spelling": {
-			reason: "one spelling of a name is enough", kind: "Role", reach: Reach{Names: []Name{{"x", "id/1"}}},
+			reason: "one spelling of a name is enough", kind: "Role", reach: Scope{Names: []Name{{"x", "id/1"}}},
 			grants: []v1alpha1.Grant{role("g", "", "id/*")}, want: "g",
 		},
 		"an operation by its name, its id in capitals, its duty": {
-			reason: "a grant may spell operations as a Role does", kind: "Role", reach: Reach{Operations: []Operation{hmac, read}},
+			reason: "a grant may spell operations as a Role does", kind: "Role", reach: Scope{Operations: []Operation{hmac, read}},
 			grants: []v1alpha1.Grant{role("g", "HMAC Data,0000000000000401", "*")}, want: "g",
 		},
 		"a duty": {
-			reason: "a duty is all of its operations and no other", kind: "Role", reach: Reach{Operations: []Operation{hmac, read}},
+			reason: "a duty is all of its operations and no other", kind: "Role", reach: Scope{Operations: []Operation{hmac, read}},
 			grants: []v1alpha1.Grant{role("g", "duty:key use", "*")}, says: `lacks the operation "Read Audit" (duty audit);`,
 		},
 		"an operation without a duty": {
-			reason: "what the key server does not know belongs to no duty", kind: "Role", reach: Reach{Operations: []Operation{strange}},
+			reason: "what the key server does not know belongs to no duty", kind: "Role", reach: Scope{Operations: []Operation{strange}},
 			grants: []v1alpha1.Grant{role("g", "duty:,duty:key use", "*")}, says: `lacks the operation "Fly";`,
 		},
 		"halves": {
-			reason: "grants do not add up", kind: "Role", reach: Reach{Names: []Name{{"x"}}, Operations: []Operation{read}},
+			reason: "grants do not add up", kind: "Role", reach: Scope{Names: []Name{{"x"}}, Operations: []Operation{read}},
 			grants: []v1alpha1.Grant{role("names", "", "x"), role("operations", "duty:audit", "y")}, says: `grant "names", the nearest, lacks the operation "Read Audit"`,
 		},
 		"the nearest is not the first": {
-			reason: "the message names the grant that lacks least", kind: "Role", reach: Reach{Names: []Name{{"x"}}, Operations: []Operation{hmac, read}},
+			reason: "the message names the grant that lacks least", kind: "Role", reach: Scope{Names: []Name{{"x"}}, Operations: []Operation{hmac, read}},
 			grants: []v1alpha1.Grant{role("first", "duty:audit,duty:key use", "y"), role("second", "", "x"), role("third", "duty:audit", "x")},
 			says:   `grant "third", the nearest, lacks the operation "HMAC Data"`,
 		},
 		"one that adopts": {
-			reason: "of two that cover it, the one that adopts counts", kind: "Role", reach: Reach{Names: []Name{{"x"}}},
+			reason: "of two that cover it, the one that adopts counts", kind: "Role", reach: Scope{Names: []Name{{"x"}}},
 			grants: []v1alpha1.Grant{role("plain", "", "*"), adopting(role("adopting", "", "x"))}, want: "adopting",
 		},
 	} {
 		t.Run(scenario, func(t *testing.T) {
 			ks := &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: "ks"}, Spec: v1alpha1.KeyServerSpec{Grants: tc.grants}}
-			v, err := Judge(t.Context(), nil, ks, "a", tc.kind, tc.reach)
+			v, err := Evaluate(t.Context(), nil, ks, "a", tc.kind, tc.reach)
 			if err != nil {
 				t.Fatal(err)
 			}

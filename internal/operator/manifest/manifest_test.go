@@ -407,7 +407,7 @@ func TestMisfit(t *testing.T) {
 		if err := yaml.Unmarshal([]byte(c.secret), &u.Object); err != nil {
 			t.Fatal(err)
 		}
-		said := fmt.Sprint(Misfit(u, &corev1.Secret{}))
+		said := fmt.Sprint(CheckType(u, &corev1.Secret{}))
 		if c.says == "" && said != "<nil>" || !strings.HasPrefix(said, c.says) || strings.Contains(said, "5150") {
 			t.Errorf("%s: got %s, want %q", name, said, c.says)
 		}

@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// Misfit decodes an object into its type. Its error names the
+// CheckType decodes an object into its type. Its error names the
 // field with a wrong type, without the value.
-func Misfit(u *unstructured.Unstructured, into any) error {
+func CheckType(u *unstructured.Unstructured, into any) error {
 	raw, err := json.Marshal(u.Object)
 	if err == nil {
 		err = json.Unmarshal(raw, into)
@@ -38,7 +38,7 @@ func Misfit(u *unstructured.Unstructured, into any) error {
 // metadataMisfit checks only the metadata in the same way.
 func metadataMisfit(u *unstructured.Unstructured) error {
 	metadata := &unstructured.Unstructured{Object: map[string]any{"metadata": u.Object["metadata"]}}
-	return Misfit(metadata, &metav1.PartialObjectMetadata{})
+	return CheckType(metadata, &metav1.PartialObjectMetadata{})
 }
 
 // memberThatIsNoText returns the path of the label, annotation

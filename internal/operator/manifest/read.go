@@ -54,7 +54,7 @@ func Read(ctx context.Context, paths []string, stdin io.Reader) ([]Manifest, err
 			return nil, err
 		}
 		for _, file := range files {
-			content, err := await.Answer(ctx, func() ([]byte, error) { return contentOf(file, stdin) })
+			content, err := await.Result(ctx, func() ([]byte, error) { return contentOf(file, stdin) })
 			switch {
 			case err != nil && ctx.Err() != nil:
 				return nil, interrupted(ctx, file)

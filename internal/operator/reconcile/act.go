@@ -18,11 +18,11 @@ import (
 // result is the outcome of a decision.
 type result struct {
 	Decision
-	outcome Outcome
-	done    bool   // the action took effect and was read back
-	begun   bool   // the creation took effect, but not completely
-	refused bool   // the object has changed in the cluster, or its owner mark has; decide again
-	tried   Action // the action that failed, if the decision reports its failure
+	outcome       Outcome
+	done          bool   // the action took effect and was read back
+	partlyCreated bool   // the creation took effect, but not completely
+	refused       bool   // the object has changed in the cluster, or its owner mark has; decide again
+	tried         Action // the action that failed, if the decision reports its failure
 }
 
 // act carries out a decision.
@@ -43,7 +43,7 @@ func (r *reconciler[T, D]) act(ctx context.Context, p *pass[T, D], d Decision) (
 		return r.write(ctx, p, d, func() (Outcome, error) {
 			out, err := r.adapter.Delete(ctx, conn, p.obj, d.Target)
 			if _, lasts := any(r.adapter).(Lasting); lasts && err == nil {
-				return out, r.disown(ctx, p, d.Target)
+				return out, r.removeMark(ctx, p, d.Target)
 			}
 			if err == nil {
 				r.marks.Of(conn).Drop(d.Target) // deleted with it
@@ -57,25 +57,25 @@ func (r *reconciler[T, D]) act(ctx context.Context, p *pass[T, D], d Decision) (
 		res.done = res.done && d.Action == actAdopt // a claim changes nothing else
 		return res, err
 	case actForget:
-		d.Message += r.letGo(ctx, p, d.Target)
+		d.Message += r.removeMarks(ctx, p, d.Target)
 		return result{Decision: d, done: true}, nil
 	case ActRelease:
 		if !p.facts.KindRemoved { // the marks of a removed kind stay, so that it finds its objects again
-			d.Message += r.letGo(ctx, p, p.leaves()...)
+			d.Message += r.removeMarks(ctx, p, p.leaves()...)
 		}
 		return result{Decision: d, done: true}, nil
 	default:
-		if p.facts.Management == v1alpha1.Observe && p.facts.mine() {
-			d.Message += r.letGo(ctx, p, p.facts.External.ID)
+		if p.facts.Management == v1alpha1.Observe && p.facts.ownedBySelf() {
+			d.Message += r.removeMarks(ctx, p, p.facts.External.ID)
 		}
-		return r.unhold(ctx, p, d)
+		return r.removeFinalizer(ctx, p, d)
 	}
 }
 
 // write sends one verified write. If it fails, the result reports why and when to retry.
 func (r *reconciler[T, D]) write(ctx context.Context, p *pass[T, D], d Decision, send func() (Outcome, error)) (result, error) {
 	if !p.facts.Deleting {
-		held, err := r.hold(ctx, p, d.Action == actCreate)
+		held, err := r.addFinalizer(ctx, p, d.Action == actCreate)
 		if err != nil || !held {
 			return result{Decision: d, refused: !held}, err
 		}
@@ -113,7 +113,7 @@ func (r *reconciler[T, D]) write(ctx context.Context, p *pass[T, D], d Decision,
 	if p.facts.Deleting {
 		d.Message = waits(failed.Message)
 	}
-	d.Again = retryIn
+	d.RequeueAfter = retryIn
 	return result{Decision: d, tried: tried}, nil
 }
 
@@ -127,16 +127,16 @@ func (r *reconciler[T, D]) unfinished(ctx context.Context, p *pass[T, D], d Deci
 	p.log.Info("a creation is incomplete", "cause", out.Unfinished.Error())
 	p.tripIfUnavailable(why)
 	d.Reason, d.Message = why.Reason, "created "+p.facts.External.What+", but not completely: "+why.Message
-	d.Again = r.failures.add(p.obj, p.token, p.drifted(d.Action), r.Clock.Now(), r.timing)
-	return result{Decision: d, outcome: out, begun: true}
+	d.RequeueAfter = r.failures.add(p.obj, p.token, p.drifted(d.Action), r.Clock.Now(), r.timing)
+	return result{Decision: d, outcome: out, partlyCreated: true}
 }
 
-// hold adds the finalizer to the object before anything outside is
+// addFinalizer adds the finalizer to the object before anything outside is
 // created for it. Before a creation it also adds the annotation of the
 // attempt. It returns false if the object has changed in the meantime.
-func (r *reconciler[T, D]) hold(ctx context.Context, p *pass[T, D], creating bool) (bool, error) {
+func (r *reconciler[T, D]) addFinalizer(ctx context.Context, p *pass[T, D], creating bool) (bool, error) {
 	controllerutil.AddFinalizer(p.obj, v1alpha1.FinalizerExternal)
-	if p.facts.Kept { // the owner mark then identifies the creator, without the annotation
+	if p.facts.MarksSupported { // the owner mark then identifies the creator, without the annotation
 		return r.unmark(ctx, p)
 	}
 	if creating {
@@ -150,10 +150,10 @@ func (r *reconciler[T, D]) hold(ctx context.Context, p *pass[T, D], creating boo
 	return r.rewrite(ctx, p)
 }
 
-// unhold removes the finalizer of an attempted creation if the external object belongs to another
+// removeFinalizer removes the finalizer of an attempted creation if the external object belongs to another
 // owner and this object owns nothing else. The attempt followed from an outdated list. Without the
 // finalizer, a deletion does not wait for the key server.
-func (r *reconciler[T, D]) unhold(ctx context.Context, p *pass[T, D], d Decision) (result, error) {
+func (r *reconciler[T, D]) removeFinalizer(ctx context.Context, p *pass[T, D], d Decision) (result, error) {
 	res := result{Decision: d}
 	if !p.facts.ownsNothing() || !controllerutil.ContainsFinalizer(p.obj, v1alpha1.FinalizerExternal) {
 		return res, nil
@@ -166,7 +166,7 @@ func (r *reconciler[T, D]) unhold(ctx context.Context, p *pass[T, D], d Decision
 	if problem, err := connection.AsProblem(ctx, err); problem != nil || err != nil {
 		return res, err
 	}
-	if is.mine() {
+	if is.ownedBySelf() {
 		res.refused = true
 		return res, nil
 	}
@@ -176,10 +176,10 @@ func (r *reconciler[T, D]) unhold(ctx context.Context, p *pass[T, D], d Decision
 	return res, err
 }
 
-// holdAgain restores the finalizer of an object that owns something if another client has
+// restoreFinalizer restores the finalizer of an object that owns something if another client has
 // removed it, for example by replacing the entire object. It returns false if the object has
 // changed in the meantime. Paused objects are included: nothing else would stop a deletion.
-func (r *reconciler[T, D]) holdAgain(ctx context.Context, p *pass[T, D]) (bool, error) {
+func (r *reconciler[T, D]) restoreFinalizer(ctx context.Context, p *pass[T, D]) (bool, error) {
 	if r.Identity.Planned || p.facts.Deleting || p.facts.Provenance == "" || p.facts.Management == v1alpha1.Observe {
 		return true, nil
 	}

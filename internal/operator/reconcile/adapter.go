@@ -35,10 +35,10 @@ type Adapter[T Object, D any] interface {
 	// claim equals another object's claim exactly if both mean the same
 	// external object. want is nil if the declaration was not resolved.
 	Claims(obj T, want *D) []string
-	// Reach returns the scope that the object would touch on the key server. in.Conn and want
+	// Scope returns the scope that the object would touch on the key server. in.Conn and want
 	// are nil until a grant allows requests to the key server; then only the object's own fields
 	// count. For a deleted object, the external object is the one that its status records.
-	Reach(ctx context.Context, in Input, obj T, want *D) (grants.Reach, error)
+	Scope(ctx context.Context, in Input, obj T, want *D) (grants.Scope, error)
 	// Declared resolves what the object declares.
 	Declared(ctx context.Context, in Input, obj T) (D, error)
 	// Observe finds the external object in the connection's listings, read no
@@ -63,16 +63,16 @@ type Rotator[T Object] interface {
 	Superseded(obj T) []SupersededClaim
 	// Supersede adds a replaced external object to the status. It is removed after its overlap.
 	Supersede(obj T, old SupersededClaim, now time.Time)
-	// Struck removes a replaced external object from the status.
-	Struck(obj T, id string)
+	// RemoveSuperseded removes a replaced external object from the status.
+	RemoveSuperseded(obj T, id string)
 }
 
 // Stepwise is implemented by adapters that create an external object
 // in several writes. The first write creates the object itself.
 type Stepwise interface {
-	// Begun reports whether the external object only needs
+	// PartlyCreated reports whether the external object only needs
 	// additions: nothing of it has to be changed or removed.
-	Begun(seen External) bool
+	PartlyCreated(seen External) bool
 }
 
 // Lasting is implemented by adapters whose external objects stay on the key
@@ -152,6 +152,6 @@ type Outcome struct {
 	// Unfinished is the error that interrupted a creation of several
 	// writes. The object has its identity; the rest is drift.
 	Unfinished error
-	// Noted replaces the Noted of the observation before the write, unless it is nil.
-	Noted any
+	// AdapterData replaces the Noted of the observation before the write, unless it is nil.
+	AdapterData any
 }

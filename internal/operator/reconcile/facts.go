@@ -36,28 +36,28 @@ type Facts struct {
 	// Superseded are external objects that a rotation has replaced.
 	Superseded []Superseded
 
-	// Obstacle is the reason why the remaining facts could not be gathered.
-	Obstacle *connection.Problem
+	// Problem is the reason why the remaining facts could not be gathered.
+	Problem *connection.Problem
 
 	// External is the external object on the key server.
 	External External
 	// Begun: the external object only needs additions, as after an interrupted creation.
-	Begun bool
+	PartlyCreated bool
 
 	// Ownership says who owns the external object.
 	Ownership
 
-	// Rival is an older object with the same claim. Heir is an object that
+	// ConflictingOwner is an older object with the same claim. Heir is an object that
 	// continues to claim the external object when this one is deleted.
-	Rival string
-	Heir  string
+	ConflictingOwner string
+	NewOwner         string
 
 	// Failures is the number of writes in a row that failed. The next write is due at RetryAt.
 	Failures int
 	RetryAt  time.Time
 
-	// Said is the message of the Ready condition.
-	Said string
+	// ReadyMessage is the message of the Ready condition.
+	ReadyMessage string
 }
 
 // External is one object on the key server as last read.
@@ -71,19 +71,19 @@ type External struct {
 	Drift []v1alpha1.FieldDrift
 	// Evidence says how the reading was matched with the declaration.
 	Evidence string
-	// News describes an intended change since the status was written.
+	// IntendedChange describes an intended change since the status was written.
 	// It is no drift, but the message of the status is out of date.
-	News string
+	IntendedChange string
 	// Renewed: the declaration has changed since the status was
 	// written, so a difference is not an outside change.
 	Renewed bool
 	// Replaces is the claim on the object that is owned now, if
 	// the declaration has moved on to another one.
 	Replaces string
-	// Hindrances block actions on it, the most important first.
-	Hindrances []Hindrance
-	// Noted has data of the reading that the adapter needs later. Only the adapter uses it.
-	Noted any
+	// Blockers block actions on it, the most important first.
+	Blockers []Blocker
+	// AdapterData has data of the reading that the adapter needs later. Only the adapter uses it.
+	AdapterData any
 }
 
 // Superseded is an external object that a rotation has replaced.
@@ -109,22 +109,22 @@ func (f Facts) removable(p v1alpha1.Provenance) bool {
 
 // ours reports whether the external object belongs to this object.
 func (f Facts) ours() bool {
-	return f.External.ID == f.Owned || f.resumes() || f.mine()
+	return f.External.ID == f.Owned || f.resumes() || f.ownedBySelf()
 }
 
 // resumes reports whether an earlier attempt created the external object, completely or in part.
 func (f Facts) resumes() bool {
-	return f.Attempted && (len(f.External.Drift) == 0 || f.Begun)
+	return f.Attempted && (len(f.External.Drift) == 0 || f.PartlyCreated)
 }
 
 // ownsNothing reports whether the existing external object does not belong
 // to this object, and the object owns nothing else on the key server.
 func (f Facts) ownsNothing() bool {
-	return f.Obstacle == nil && !f.Deleting && f.External.Exists && !f.ours() && f.Owned == "" && !f.Attempted && len(f.Superseded) == 0
+	return f.Problem == nil && !f.Deleting && f.External.Exists && !f.ours() && f.Owned == "" && !f.Attempted && len(f.Superseded) == 0
 }
 
-// comes returns the provenance of the external object after an action.
-func (f Facts) comes(a Action) v1alpha1.Provenance {
+// provenanceAfter returns the provenance of the external object after an action.
+func (f Facts) provenanceAfter(a Action) v1alpha1.Provenance {
 	switch {
 	case a == actCreate:
 		return v1alpha1.Created
@@ -132,7 +132,7 @@ func (f Facts) comes(a Action) v1alpha1.Provenance {
 		return f.Provenance
 	case f.resumes():
 		return v1alpha1.Created
-	case f.mine():
+	case f.ownedBySelf():
 		return f.provenance()
 	}
 	for _, s := range f.Superseded {

@@ -33,14 +33,14 @@ func (r *reconciler[T, D]) gatherDeletion(ctx context.Context, p *pass[T, D]) (e
 // gather runs the steps that need the key server, one after
 // the other. The first obstacle stops it and becomes a fact.
 func (r *reconciler[T, D]) gather(ctx context.Context, p *pass[T, D]) error {
-	for _, step := range []func(context.Context, *pass[T, D]) error{r.connect, r.declare, r.trace, r.observe, r.stay, r.weigh} {
+	for _, step := range []func(context.Context, *pass[T, D]) error{r.connect, r.declare, r.trace, r.observe, r.checkResolvedScope, r.weigh} {
 		obstacle, err := connection.AsProblem(ctx, step(ctx, p))
 		if err != nil {
 			return err
 		}
 		if obstacle != nil {
 			p.tripIfUnavailable(obstacle)
-			p.facts.Obstacle = obstacle
+			p.facts.Problem = obstacle
 			return nil
 		}
 	}
@@ -63,7 +63,7 @@ func (r *reconciler[T, D]) connect(ctx context.Context, p *pass[T, D]) error {
 		return connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "KeyServer %q is being deleted; no new external objects are created on it", name)
 	}
 	p.keyServer = ks
-	if err := r.enter(ctx, p); err != nil {
+	if err := r.checkDeclaredScope(ctx, p); err != nil {
 		return err
 	}
 	conn, shut := r.connections.Get(name)
@@ -107,7 +107,7 @@ func (r *reconciler[T, D]) trace(ctx context.Context, p *pass[T, D]) error {
 		if err != nil {
 			return err
 		}
-		if o.others() {
+		if o.ownedByOther() {
 			p.facts.Superseded[i].ClaimedBy = o.Holder
 		}
 	}
@@ -122,12 +122,12 @@ func (r *reconciler[T, D]) observe(ctx context.Context, p *pass[T, D]) (err erro
 		return err
 	}
 	if by, stepwise := any(r.adapter).(Stepwise); stepwise {
-		p.facts.Begun = by.Begun(p.facts.External)
+		p.facts.PartlyCreated = by.PartlyCreated(p.facts.External)
 	}
 	if p.facts.Ownership, err = r.owns(ctx, p, p.facts.External); err != nil {
 		return err
 	}
-	if p.facts.Kept { // the mark proves the owner; any editor of the object can set the annotation
+	if p.facts.MarksSupported { // the mark proves the owner; any editor of the object can set the annotation
 		p.facts.Attempted = false
 	}
 	if p.facts.Owned == "" {
@@ -146,12 +146,12 @@ func (r *reconciler[T, D]) weigh(ctx context.Context, p *pass[T, D]) error {
 	for _, o := range others {
 		spec, _ := o.object.Managed()
 		// The object with the mark keeps the external object if the other one claims nothing more.
-		keeps := p.facts.mine() && !slices.ContainsFunc(r.adapter.Claims(o.object, nil), func(c string) bool { return !slices.Contains(claims, c) })
-		if p.facts.Rival == "" && !keeps && older(o.object, p.obj) {
-			p.facts.Rival = r.name(o.object)
+		keeps := p.facts.ownedBySelf() && !slices.ContainsFunc(r.adapter.Claims(o.object, nil), func(c string) bool { return !slices.Contains(claims, c) })
+		if p.facts.ConflictingOwner == "" && !keeps && older(o.object, p.obj) {
+			p.facts.ConflictingOwner = r.name(o.object)
 		}
-		if p.facts.Heir == "" && o.object.GetDeletionTimestamp().IsZero() && spec.AdoptionPolicy != v1alpha1.AdoptNever && o.adopts && couldInherit(o.object) {
-			p.facts.Heir = r.name(o.object)
+		if p.facts.NewOwner == "" && o.object.GetDeletionTimestamp().IsZero() && spec.AdoptionPolicy != v1alpha1.AdoptNever && o.adopts && couldInherit(o.object) {
+			p.facts.NewOwner = r.name(o.object)
 		}
 	}
 	return nil

@@ -12,24 +12,24 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/grants"
 )
 
-// reach returns the scope that an object touches. An object
+// scope returns the scope that an object touches. An object
 // that only observes or is being deleted grants no operations.
-func (r *reconciler[T, D]) reach(ctx context.Context, in Input, obj T, want *D) (grants.Reach, error) {
-	reach, err := r.adapter.Reach(ctx, in, obj, want)
+func (r *reconciler[T, D]) scope(ctx context.Context, in Input, obj T, want *D) (grants.Scope, error) {
+	reach, err := r.adapter.Scope(ctx, in, obj, want)
 	if spec, _ := obj.Managed(); spec.ManagementPolicy == v1alpha1.Observe || !obj.GetDeletionTimestamp().IsZero() {
 		reach.Operations = nil
 	}
 	return reach, err
 }
 
-// enter checks, before any request to the key server, whether
+// checkDeclaredScope checks, before any request to the key server, whether
 // a grant covers the scope that the object itself states.
-func (r *reconciler[T, D]) enter(ctx context.Context, p *pass[T, D]) error {
-	reach, err := r.reach(ctx, p.in, p.obj, nil)
+func (r *reconciler[T, D]) checkDeclaredScope(ctx context.Context, p *pass[T, D]) error {
+	reach, err := r.scope(ctx, p.in, p.obj, nil)
 	if err != nil {
 		return err
 	}
-	v, err := grants.Judge(ctx, r.Client, p.keyServer, p.obj.GetNamespace(), r.kind.Name, reach)
+	v, err := grants.Evaluate(ctx, r.Client, p.keyServer, p.obj.GetNamespace(), r.kind.Name, reach)
 	if err != nil || v.Refusal == nil {
 		return err
 	}
@@ -39,15 +39,15 @@ func (r *reconciler[T, D]) enter(ctx context.Context, p *pass[T, D]) error {
 	return v.Refusal
 }
 
-// stay checks, before any write, whether a grant covers the
+// checkResolvedScope checks, before any write, whether a grant covers the
 // resolved scope and the names found on the key server.
-func (r *reconciler[T, D]) stay(ctx context.Context, p *pass[T, D]) error {
-	reach, err := r.reach(ctx, p.in, p.obj, p.want)
+func (r *reconciler[T, D]) checkResolvedScope(ctx context.Context, p *pass[T, D]) error {
+	reach, err := r.scope(ctx, p.in, p.obj, p.want)
 	if err != nil {
 		return err
 	}
 	reach.Names = slices.Concat(reach.Names, p.facts.External.Names)
-	v, err := grants.Judge(ctx, r.Client, p.keyServer, p.obj.GetNamespace(), r.kind.Name, reach)
+	v, err := grants.Evaluate(ctx, r.Client, p.keyServer, p.obj.GetNamespace(), r.kind.Name, reach)
 	if err != nil {
 		return err
 	}
@@ -61,11 +61,11 @@ func (r *reconciler[T, D]) stay(ctx context.Context, p *pass[T, D]) error {
 // withhold blocks the adoption of an external object that this object
 // neither created nor took over, if the grant does not allow adoption.
 func (f *Facts) withhold(g *v1alpha1.Grant) {
-	has := f.External.ID == f.Owned || f.resumes() || f.supersedes(f.External.ID) || f.mine()
+	has := f.External.ID == f.Owned || f.resumes() || f.supersedes(f.External.ID) || f.ownedBySelf()
 	if g.Adopt || has || f.Adoption == v1alpha1.AdoptNever {
 		return
 	}
-	f.External.Hindrances = append(f.External.Hindrances, Hindrance{
+	f.External.Blockers = append(f.External.Blockers, Blocker{
 		Rule: "ungranted", When: Present, Reason: v1alpha1.ReasonAccessDenied,
 		Message: fmt.Sprintf("%s exists already, and grant %q of the KeyServer does not allow adoption; "+
 			"ask an administrator of the KeyServer to set adopt in the grant, or set managementPolicy to Observe", f.External.What, g.Name),
@@ -80,21 +80,21 @@ func (r *reconciler[T, D]) granted(ctx context.Context, obj T) (bool, error) {
 	if err := r.Client.Get(ctx, client.ObjectKey{Name: spec.KeyServerRef.Name}, ks); err != nil {
 		return false, client.IgnoreNotFound(err)
 	}
-	reach, err := r.reach(ctx, Input{Cluster: r.Client, Sources: r.sources, Issuer: r.Issuer, Now: r.Clock.Now()}, obj, nil)
+	reach, err := r.scope(ctx, Input{Cluster: r.Client, Sources: r.sources, Issuer: r.Issuer, Now: r.Clock.Now()}, obj, nil)
 	if err != nil {
 		return true, nil //nolint:nilerr // its scope is unknown: it blocks the deletion
 	}
-	v, err := grants.Judge(ctx, r.Client, ks, obj.GetNamespace(), r.kind.Name, reach)
+	v, err := grants.Evaluate(ctx, r.Client, ks, obj.GetNamespace(), r.kind.Name, reach)
 	return v.Grant != nil, err
 }
 
 // covered reports whether a grant covers another object, as far as that object itself
 // states its scope. adopts says whether it may adopt existing external objects.
 func (r *reconciler[T, D]) covered(ctx context.Context, p *pass[T, D], other T) (is, adopts bool, err error) {
-	reach, err := r.reach(ctx, p.in, other, nil)
+	reach, err := r.scope(ctx, p.in, other, nil)
 	if err != nil {
 		return false, false, err
 	}
-	v, err := grants.Judge(ctx, r.Client, p.keyServer, other.GetNamespace(), r.kind.Name, reach)
+	v, err := grants.Evaluate(ctx, r.Client, p.keyServer, other.GetNamespace(), r.kind.Name, reach)
 	return v.Grant != nil, v.Grant != nil && v.Grant.Adopt, err
 }

@@ -7,9 +7,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 )
 
-// Hindrance is a reason to block actions on an external object, found by an adapter.
+// Blocker is a reason to block actions on an external object, found by an adapter.
 // The status reports it, and the reconciler does not do what it would do otherwise.
-type Hindrance struct {
+type Blocker struct {
 	// Rule names it in logs. If it is empty, logs name the rule that applied it.
 	Rule    string
 	When    When
@@ -38,41 +38,41 @@ const (
 )
 
 // BuiltIn blocks the management of objects that the key server defines itself.
-func BuiltIn(what string) Hindrance {
-	return Hindrance{
+func BuiltIn(what string) Blocker {
+	return Blocker{
 		Rule: "readOnly", When: Present, Reason: v1alpha1.ReasonConflict,
 		Message: fmt.Sprintf("%s is built in and read-only; set managementPolicy to Observe, or declare another name", what),
 	}
 }
 
 // Uncreatable blocks the creation of an object that cannot be created, only found.
-func Uncreatable(why string) Hindrance {
-	return Hindrance{Rule: "uncreatable", When: Absent, Reason: v1alpha1.ReasonInvalidSpec, Message: why}
+func Uncreatable(why string) Blocker {
+	return Blocker{Rule: "uncreatable", When: Absent, Reason: v1alpha1.ReasonInvalidSpec, Message: why}
 }
 
 // Fixed blocks repeated attempts to correct or create an object that cannot be
 // corrected or created. It also blocks a replacement, whose cost no user has accepted.
-func Fixed(why string) Hindrance {
-	return Hindrance{Rule: "fixed", When: Always, Reason: v1alpha1.ReasonConflict, Message: why}
+func Fixed(why string) Blocker {
+	return Blocker{Rule: "fixed", When: Always, Reason: v1alpha1.ReasonConflict, Message: why}
 }
 
 // Dependency blocks writes that the key server would reject until something else exists. when
 // is Absent to block the creation, and Always if a correction needs the same as a creation.
-func Dependency(when When, why string) Hindrance {
-	return Hindrance{Rule: "dependency", When: when, Reason: v1alpha1.ReasonDependencyNotReady, Message: why}
+func Dependency(when When, why string) Blocker {
+	return Blocker{Rule: "dependency", When: when, Reason: v1alpha1.ReasonDependencyNotReady, Message: why}
 }
 
 // Consequence makes the status report what else a deletion removes, before the deletion.
-func Consequence(says string) Hindrance {
-	return Hindrance{When: Removed, Reason: v1alpha1.ReasonProgressing, Message: says}
+func Consequence(says string) Blocker {
+	return Blocker{When: Removed, Reason: v1alpha1.ReasonProgressing, Message: says}
 }
 
-// hindrance returns the first hindrance for one of the occasions.
-func (e External) hindrance(occasions ...When) (Hindrance, bool) {
-	for _, h := range e.Hindrances {
+// blocker returns the first hindrance for one of the occasions.
+func (e External) blocker(occasions ...When) (Blocker, bool) {
+	for _, h := range e.Blockers {
 		if slices.Contains(occasions, h.When) {
 			return h, true
 		}
 	}
-	return Hindrance{}, false
+	return Blocker{}, false
 }

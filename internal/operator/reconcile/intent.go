@@ -107,15 +107,15 @@ func intentOf(kind string, obj client.Object, d Decision, f Facts) *Intent {
 		i.Action = PlanNone
 	case actReport:
 		switch {
-		case d.Foretells: // the consequences are reported before the deletion
+		case d.AnnouncesDeletion: // the consequences are reported before the deletion
 			i.Action = PlanDelete
 		case d.Reason == v1alpha1.ReasonVerified, d.Reason == v1alpha1.ReasonDrifted:
 			i.Action = PlanNone
 		}
 	default: // actWait: the obstacle is temporary
 		i.Reason = v1alpha1.ReasonProgressing
-		if f.Obstacle != nil {
-			i.Message = f.Obstacle.Message
+		if f.Problem != nil {
+			i.Message = f.Problem.Message
 		}
 	}
 	return i

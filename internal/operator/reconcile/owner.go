@@ -75,29 +75,29 @@ func ownerOf(cluster types.UID, kind, namespace, name string) string {
 // Ownership says who owns an external object, according to the mark on the key server.
 type Ownership struct {
 	// Kept: the key server supports owner marks.
-	Kept bool
-	// Me is the owner string of this object. Holder is the owner
+	MarksSupported bool
+	// Self is the owner string of this object. Holder is the owner
 	// of the external object, empty if it has none.
-	Me     string
+	Self   string
 	Holder string
 	// Marked is the present mark if it has to be moved to this object because its owner is gone.
 	Marked string
 }
 
-func (o Ownership) made() bool { return o.Holder == o.Me && o.Me != "" }
-func (o Ownership) mine() bool { return o.made() || o.adopted() }
+func (o Ownership) createdBySelf() bool { return o.Holder == o.Self && o.Self != "" }
+func (o Ownership) ownedBySelf() bool   { return o.createdBySelf() || o.adopted() }
 
-func (o Ownership) adopted() bool { return o.Holder == o.Me+asAdopted && o.Me != "" }
+func (o Ownership) adopted() bool { return o.Holder == o.Self+asAdopted && o.Self != "" }
 
-func (o Ownership) others() bool { return o.Holder != "" && !o.mine() }
+func (o Ownership) ownedByOther() bool { return o.Holder != "" && !o.ownedBySelf() }
 
 // unmarked reports whether the mark has to be set or moved.
-func (o Ownership) unmarked() bool { return o.Kept && (o.Holder == "" || o.Marked != "") }
+func (o Ownership) unmarked() bool { return o.MarksSupported && (o.Holder == "" || o.Marked != "") }
 
 // provenance returns how the external object came to this object, according to its mark.
 func (o Ownership) provenance() v1alpha1.Provenance {
 	switch {
-	case o.made():
+	case o.createdBySelf():
 		return v1alpha1.Created
 	case o.adopted():
 		return v1alpha1.Adopted
@@ -109,9 +109,9 @@ func (o Ownership) provenance() v1alpha1.Provenance {
 // as returns the owner string of this object for the given provenance.
 func (o Ownership) as(p v1alpha1.Provenance) string {
 	if p == v1alpha1.Created {
-		return o.Me
+		return o.Self
 	}
-	return o.Me + asAdopted
+	return o.Self + asAdopted
 }
 
 // owns finds out who owns an external object.
@@ -120,7 +120,7 @@ func (r *reconciler[T, D]) owns(ctx context.Context, p *pass[T, D], seen Externa
 	if err != nil {
 		return Ownership{}, err
 	}
-	o := Ownership{Kept: true, Me: ownerOf(cluster, r.kind.Name, p.obj.GetNamespace(), p.obj.GetName())}
+	o := Ownership{MarksSupported: true, Self: ownerOf(cluster, r.kind.Name, p.obj.GetNamespace(), p.obj.GetName())}
 	mark, marked, err := r.marks.Of(p.in.Conn).Find(ctx, p.in.NotBefore, seen.ID)
 	if connection.IsUnsupported(err) {
 		return Ownership{}, nil
@@ -128,7 +128,7 @@ func (r *reconciler[T, D]) owns(ctx context.Context, p *pass[T, D], seen Externa
 	if err != nil || !marked || !seen.Exists {
 		return o, err
 	}
-	if o.Holder = mark.Owner; o.mine() {
+	if o.Holder = mark.Owner; o.ownedBySelf() {
 		return o, nil
 	}
 	return r.succeed(ctx, p, o, cluster)
@@ -146,7 +146,7 @@ func (r *reconciler[T, D]) succeed(ctx context.Context, p *pass[T, D], o Ownersh
 	namesake, _ := strings.CutSuffix(o.Holder, asAdopted)
 	if cluster == "" || p.succeeds(before) {
 		if namesake == ownerOf(types.UID(before), r.kind.Name, p.obj.GetNamespace(), p.obj.GetName()) {
-			o.Marked, o.Holder = o.Holder, o.Me+strings.TrimPrefix(o.Holder, namesake)
+			o.Marked, o.Holder = o.Holder, o.Self+strings.TrimPrefix(o.Holder, namesake)
 			return o, nil
 		}
 	}
@@ -173,13 +173,13 @@ func (r *reconciler[T, D]) succeed(ctx context.Context, p *pass[T, D], o Ownersh
 // does not name: the manager created them, and could not write their ids. They are deleted like
 // superseded ones. The external object of a Lasting adapter is found by its mark already.
 func (r *reconciler[T, D]) unrecorded(p *pass[T, D]) {
-	if _, lasts := any(r.adapter).(Lasting); lasts || !p.facts.Deleting || !p.facts.Kept {
+	if _, lasts := any(r.adapter).(Lasting); lasts || !p.facts.Deleting || !p.facts.MarksSupported {
 		return
 	}
 	r.marks.Of(p.in.Conn).Each(func(m schema.OwnerMark) {
-		id, o := r.marks.ID(m), Ownership{Me: p.facts.Me, Holder: m.Owner}
-		if o.mine() && id != p.facts.Owned && id != p.facts.External.ID && !p.facts.supersedes(id) {
-			p.facts.Superseded = append(p.facts.Superseded, Superseded{ID: id, Provenance: o.provenance(), ClaimedBy: p.facts.Heir})
+		id, o := r.marks.ID(m), Ownership{Self: p.facts.Self, Holder: m.Owner}
+		if o.ownedBySelf() && id != p.facts.Owned && id != p.facts.External.ID && !p.facts.supersedes(id) {
+			p.facts.Superseded = append(p.facts.Superseded, Superseded{ID: id, Provenance: o.provenance(), ClaimedBy: p.facts.NewOwner})
 		}
 	})
 }
@@ -231,29 +231,29 @@ func (r *reconciler[T, D]) claim(ctx context.Context, p *pass[T, D], d Decision)
 	if !o.unmarked() {
 		return nil
 	}
-	return r.marks.Set(ctx, p.in.Conn, p.facts.External.ID, o.as(p.facts.comes(d.Action)), o.Marked)
+	return r.marks.Set(ctx, p.in.Conn, p.facts.External.ID, o.as(p.facts.provenanceAfter(d.Action)), o.Marked)
 }
 
 // create creates the external object together with its mark.
 func (r *reconciler[T, D]) create(ctx context.Context, p *pass[T, D]) (Outcome, error) {
 	o := p.facts.Ownership
-	if !o.Kept {
+	if !o.MarksSupported {
 		return r.adapter.Create(ctx, p.in.Conn, *p.want)
 	}
-	out, err := r.adapter.Create(connection.OwnedBy(ctx, o.Me), p.in.Conn, *p.want)
+	out, err := r.adapter.Create(connection.OwnedBy(ctx, o.Self), p.in.Conn, *p.want)
 	if err != nil {
 		// The creation may have succeeded despite the error.
 		p.in.Conn.Outdated(connection.MarksFeed(r.kind.Feed))
 		return out, err
 	}
-	r.marks.Made(p.in.Conn, out.ID, o.Me)
+	r.marks.RecordCreated(p.in.Conn, out.ID, o.Self)
 	return out, nil
 }
 
-// disown removes the object's mark from an external object that it gives up. A mark that stays
+// removeMark removes the object's mark from an external object that it gives up. A mark that stays
 // keeps other objects from the external object until this object is created again or an
 // administrator removes the mark.
-func (r *reconciler[T, D]) disown(ctx context.Context, p *pass[T, D], id string) error {
+func (r *reconciler[T, D]) removeMark(ctx context.Context, p *pass[T, D], id string) error {
 	cluster, err := r.Identity.of(ctx, r.Live)
 	if err != nil || id == "" {
 		return err
@@ -264,7 +264,7 @@ func (r *reconciler[T, D]) disown(ctx context.Context, p *pass[T, D], id string)
 			return errors.New("the key server does not respond")
 		}
 	}
-	o := Ownership{Me: ownerOf(cluster, r.kind.Name, p.obj.GetNamespace(), p.obj.GetName())}
+	o := Ownership{Self: ownerOf(cluster, r.kind.Name, p.obj.GetNamespace(), p.obj.GetName())}
 	mark, marked, err := r.marks.Of(conn).Find(ctx, p.in.NotBefore, id)
 	if connection.IsUnsupported(err) {
 		return nil
@@ -272,20 +272,20 @@ func (r *reconciler[T, D]) disown(ctx context.Context, p *pass[T, D], id string)
 	if err != nil || !marked {
 		return err
 	}
-	if o.Holder = mark.Owner; !o.mine() {
+	if o.Holder = mark.Owner; !o.ownedBySelf() {
 		return nil
 	}
 	conn.Write(func() { err = r.marks.Release(ctx, conn, id, mark.Owner) })
 	return err
 }
 
-// letGo removes the object's marks from what it leaves behind. It continues after a failure, and
+// removeMarks removes the object's marks from what it leaves behind. It continues after a failure, and
 // returns a message about the marks that stay.
-func (r *reconciler[T, D]) letGo(ctx context.Context, p *pass[T, D], ids ...string) (remains string) {
+func (r *reconciler[T, D]) removeMarks(ctx context.Context, p *pass[T, D], ids ...string) (remains string) {
 	for _, id := range ids {
-		if err := r.disown(ctx, p, id); err != nil {
+		if err := r.removeMark(ctx, p, id); err != nil {
 			ctrl.LoggerFrom(ctx).Info("an owner mark stays on the key server", "id", id, "cause", err.Error())
-			remains = fmt.Sprintf("; its owner mark stays on the key server (%s) and prevents other objects from adopting it: see docs/resources.md", connection.Plain(err))
+			remains = fmt.Sprintf("; its owner mark stays on the key server (%s) and prevents other objects from adopting it: see docs/resources.md", connection.StableMessage(err))
 		}
 	}
 	return remains

@@ -24,7 +24,7 @@ type Peered[T Object] interface {
 // reports changes of it. A process may restart under another name or port so quickly
 // that no call fails, and a certificate may be renewed while the process runs. So it
 // is read again at intervals, and when a process announces its shutdown.
-var trustInfo = connection.Answers[schema.TrustInfo]{
+var trustInfo = connection.Lookup[schema.TrustInfo]{
 	Name: "trust info",
 	Read: func(ctx context.Context, c *connection.Connection, _ string) (schema.TrustInfo, error) {
 		return c.Officer.GetLocalTrustInfo(ctx)
@@ -71,7 +71,7 @@ func (p Peering) admit(ctx context.Context, namespace, name string) error {
 	if err != nil {
 		return fmt.Errorf("read KeyServer %q: %w", name, err)
 	}
-	v, err := grants.Judge(ctx, p.Client, ks, namespace, "", grants.Reach{})
+	v, err := grants.Evaluate(ctx, p.Client, ks, namespace, "", grants.Scope{})
 	if err != nil || v.Refusal == nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (p Peering) last(name string, why *connection.Problem) (schema.TrustInfo, e
 			return info, nil
 		}
 	}
-	if why.Passing {
+	if why.Transient {
 		return schema.TrustInfo{}, why
 	}
 	return schema.TrustInfo{}, connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "peerRef: the trust info of the peer cannot be read: %s", why.Message)

@@ -89,7 +89,7 @@ func (r *reconciler[T, D]) publish(ctx context.Context, p *pass[T, D], res *resu
 		r.say(p, status.ReasonEvent(problem.Reason, false, problem.Message))
 	}
 	r.population.Move(client.ObjectKeyFromObject(p.obj), string(problem.Reason))
-	res.Reason, res.done, res.Again = problem.Reason, false, retryPublication
+	res.Reason, res.done, res.RequeueAfter = problem.Reason, false, retryPublication
 	return nil
 }
 
@@ -239,7 +239,7 @@ func (r *reconciler[T, D]) thaw(ctx context.Context, ref v1alpha1.PublishedRefer
 	if err := r.Client.Delete(ctx, have, client.Preconditions{ResourceVersion: &version}); client.IgnoreNotFound(err) != nil {
 		return unpublished(ref, err)
 	}
-	return &connection.Problem{Reason: v1alpha1.ReasonProgressing, Again: time.Second, Message: ref.String() + " was immutable and is created again"}
+	return &connection.Problem{Reason: v1alpha1.ReasonProgressing, RequeueAfter: time.Second, Message: ref.String() + " was immutable and is created again"}
 }
 
 // vanished reports whether the publisher of something is an

@@ -81,7 +81,7 @@ func (r *reconciler[T, D]) pass(ctx context.Context, req ctrl.Request) (ctrl.Res
 		return ctrl.Result{}, err
 	}
 	if p.outrun {
-		return SoonUnless(false), nil
+		return RequeueUnless(false), nil
 	}
 	return r.carryOut(ctx, p, d)
 }
@@ -94,7 +94,7 @@ func (r *reconciler[T, D]) consider(ctx context.Context, at types.NamespacedName
 		return nil, Decision{}, err
 	}
 	p := r.begin(ctx, obj)
-	if held, err := r.holdAgain(ctx, p); err != nil || !held {
+	if held, err := r.restoreFinalizer(ctx, p); err != nil || !held {
 		p.outrun = true
 		return p, Decision{}, err
 	}
@@ -120,7 +120,7 @@ func (r *reconciler[T, D]) carryOut(ctx context.Context, p *pass[T, D], d Decisi
 		}
 		if problem != nil {
 			d = report(problem.Reason, "superseded objects are not removed until the publication succeeds: %s", problem.Message)
-			d.Again = retryPublication
+			d.RequeueAfter = retryPublication
 		}
 	}
 	done, err := r.act(ctx, p, d)
@@ -178,7 +178,7 @@ func (r *reconciler[T, D]) begin(ctx context.Context, obj T) *pass[T, D] {
 		p.facts.Owned = r.adapter.Owned(obj)
 	}
 	if ready := meta.FindStatusCondition(p.status.Conditions, v1alpha1.ConditionReady); ready != nil {
-		p.facts.Said = ready.Message
+		p.facts.ReadyMessage = ready.Message
 	}
 	// Before the declaration is resolved, any attempt counts: it
 	// only prevents a release that is too early.
@@ -204,7 +204,7 @@ func (r *reconciler[T, D]) begin(ctx context.Context, obj T) *pass[T, D] {
 // finish writes the changes and returns when to reconcile again.
 func (r *reconciler[T, D]) finish(ctx context.Context, p *pass[T, D], res result) (ctrl.Result, error) {
 	if res.refused {
-		return SoonUnless(false), nil
+		return RequeueUnless(false), nil
 	}
 	if res.done && (res.Action == ActRelease || res.Action == actDelete) {
 		return r.release(ctx, p, res)
@@ -214,13 +214,13 @@ func (r *reconciler[T, D]) finish(ctx context.Context, p *pass[T, D], res result
 		return ctrl.Result{}, fmt.Errorf("write the status: %w", err)
 	}
 	if !written {
-		return SoonUnless(written), nil
+		return RequeueUnless(written), nil
 	}
 	if res.Reason == v1alpha1.ReasonDependencyNotReady && r.beginsToWait(p) {
 		return ctrl.Result{RequeueAfter: lookAgain}, nil
 	}
 	if !res.done {
-		return again(r.soonest(p, res.Again), p.facts.Resync), nil
+		return again(r.soonest(p, res.RequeueAfter), p.facts.Resync), nil
 	}
 	if p.facts.Deleting {
 		return ctrl.Result{RequeueAfter: time.Millisecond}, nil // more to delete
@@ -231,7 +231,7 @@ func (r *reconciler[T, D]) finish(ctx context.Context, p *pass[T, D], res result
 			p.facts.Superseded = append(p.facts.Superseded, s.Superseded)
 		}
 	}
-	return again(r.soonest(p, p.facts.settle(Decision{}).Again), p.facts.Resync), nil
+	return again(r.soonest(p, p.facts.settle(Decision{}).RequeueAfter), p.facts.Resync), nil
 }
 
 // soonest shortens the pause so that an expiry is reported, and a renewal happens, in time.
@@ -264,8 +264,8 @@ func (r *reconciler[T, D]) beginsToWait(p *pass[T, D]) bool {
 	return r.needs != nil && !slices.Equal(r.needs.keys(p.read), r.needs.keys(p.obj))
 }
 
-// SoonUnless requeues after 50 ms if the object had changed in the cluster and was not written.
-func SoonUnless(written bool) ctrl.Result {
+// RequeueUnless requeues after 50 ms if the object had changed in the cluster and was not written.
+func RequeueUnless(written bool) ctrl.Result {
 	if written {
 		return ctrl.Result{}
 	}
@@ -288,7 +288,7 @@ func (r *reconciler[T, D]) release(ctx context.Context, p *pass[T, D], res resul
 		return ctrl.Result{}, fmt.Errorf("remove the finalizer: %w", err)
 	}
 	if !written {
-		return SoonUnless(written), nil
+		return RequeueUnless(written), nil
 	}
 	p.log.Info("released", "rule", res.Rule, "message", res.Message)
 	return ctrl.Result{}, nil

@@ -30,7 +30,7 @@ func (r *reconciler[T, D]) record(p *pass[T, D], res result) {
 	seen := p.facts.External
 	before := meta.FindStatusCondition(p.status.Conditions, v1alpha1.ConditionReady)
 	wasVerified := p.verified(p.status)
-	if res.begun {
+	if res.partlyCreated {
 		seen = r.recordDone(p, res, seen)
 		seen.Drift = []v1alpha1.FieldDrift{{Field: "complete", Declared: "true", Observed: "false"}}
 	}
@@ -40,25 +40,25 @@ func (r *reconciler[T, D]) record(p *pass[T, D], res result) {
 		if p.facts.Deleting { // not Ready: the rest is deleted next
 			res.Reason = v1alpha1.ReasonProgressing
 		}
-		if h, hinders := seen.hindrance(Agreed); hinders {
+		if h, hinders := seen.blocker(Agreed); hinders {
 			res.Reason, res.Message = h.Reason, h.Message
 		}
 	}
-	owner := seen.Exists && (res.done || res.begun || p.facts.Management == v1alpha1.Observe || seen.ID == p.facts.Owned)
+	owner := seen.Exists && (res.done || res.partlyCreated || p.facts.Management == v1alpha1.Observe || seen.ID == p.facts.Owned)
 	if p.facts.Management == v1alpha1.Observe && seen.Exists && seen.ID != p.facts.Owned {
 		p.status.Provenance = "" // it observes another external object than the one it owned
 	}
-	if p.facts.Obstacle == nil {
+	if p.facts.Problem == nil {
 		r.recordSeen(p, res, seen, owner, now)
 	}
 	// The message of the last write stays as long as it is true.
-	if res.Reason == v1alpha1.ReasonVerified && !res.done && wasVerified && p.token == "" && seen.News == "" {
+	if res.Reason == v1alpha1.ReasonVerified && !res.done && wasVerified && p.token == "" && seen.IntendedChange == "" {
 		res.Message = before.Message
 	} else if res.Reason == v1alpha1.ReasonVerified {
 		p.status.LastVerifiedTime = &now
 	}
-	if seen.News != "" && owner {
-		r.say(p, status.RotatedEvent(seen.What, seen.News))
+	if seen.IntendedChange != "" && owner {
+		r.say(p, status.RotatedEvent(seen.What, seen.IntendedChange))
 	}
 	lives := r.expiries(p.obj)
 	if life := r.expiry(p.obj); !life.notAfter.IsZero() {
@@ -102,16 +102,16 @@ func (r *reconciler[T, D]) recordDone(p *pass[T, D], res result, seen External) 
 	}
 	switch res.Action {
 	case actCreate, actAdopt, actUpdate:
-		p.status.Provenance = p.facts.comes(res.Action)
+		p.status.Provenance = p.facts.provenanceAfter(res.Action)
 	default: // Retire, Forget: they concern another external object
 		if rotates {
-			rot.Struck(p.obj, res.Target)
+			rot.RemoveSuperseded(p.obj, res.Target)
 		}
 		return seen
 	}
 	seen.Exists, seen.ID, seen.Drift = true, res.outcome.ID, nil
-	if res.outcome.Noted != nil {
-		seen.Noted = res.outcome.Noted
+	if res.outcome.AdapterData != nil {
+		seen.AdapterData = res.outcome.AdapterData
 	}
 	return seen
 }
@@ -135,7 +135,7 @@ func (r *reconciler[T, D]) announce(p *pass[T, D], res result, before *metav1.Co
 		r.say(p, status.DriftFoundEvent(p.facts.External.What, difference(p.facts.External)))
 	}
 	switch {
-	case (res.done || res.begun) && res.Action == actCreate:
+	case (res.done || res.partlyCreated) && res.Action == actCreate:
 		r.say(p, status.CreatedEvent(p.facts.External.What, res.outcome.Evidence))
 	case res.done && res.Action == actAdopt:
 		r.say(p, status.AdoptedEvent(p.facts.External.What, res.outcome.Evidence))
@@ -145,7 +145,7 @@ func (r *reconciler[T, D]) announce(p *pass[T, D], res result, before *metav1.Co
 		r.say(p, status.RetiredEvent(res.Target, res.outcome.Evidence))
 	case res.done:
 		r.say(p, status.ForgottenEvent(res.Message))
-	case res.Foretells:
+	case res.AnnouncesDeletion:
 		r.say(p, status.RemovingEvent(res.Message))
 	case notable(res.Reason, p.facts.Deleting) && (before == nil || before.Reason != string(res.Reason) ||
 		(p.facts.Deleting && before.Message != res.Message)):

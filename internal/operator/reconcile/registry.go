@@ -96,11 +96,11 @@ func Register[T Object, D any](s *Registry, a Adapter[T, D]) error {
 	if err := join(s, r); err != nil {
 		return err
 	}
-	s.Connections.Spell(k.Feed, k.Spell)
-	s.Connections.Spell(connection.MarksFeed(k.Feed), k.Spell)
+	s.Connections.SetIDFormat(k.Feed, k.Spell)
+	s.Connections.SetIDFormat(connection.MarksFeed(k.Feed), k.Spell)
 	for _, awaited := range slices.Concat(k.Awaits, k.Uses, k.Follows) {
-		if !s.Connections.Spelt(awaited) { // not a kind of the operator, or not registered yet
-			s.Connections.Spell(awaited, schema.HexID.String)
+		if !s.Connections.HasIDFormat(awaited) { // not a kind of the operator, or not registered yet
+			s.Connections.SetIDFormat(awaited, schema.HexID.String)
 		}
 	}
 	s.Controllers = append(s.Controllers, r)
@@ -110,7 +110,7 @@ func Register[T Object, D any](s *Registry, a Adapter[T, D]) error {
 
 // Control implements Controller.
 func (r *reconciler[T, D]) Control(mgr ctrl.Manager) error {
-	r.connections.Listen(r.hear)
+	r.connections.Listen(r.handleNotice)
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named(strings.ToLower(r.kind.Name)).
 		For(r.New(), builder.WithPredicates(r.Concerns())).

@@ -30,14 +30,14 @@ const (
 
 // Decision is the result of a rule.
 type Decision struct {
-	Rule    string // which rule, or which hindrance, for logs and tests
-	Action  Action
-	Reason  v1alpha1.Reason
-	Message string
-	Target  string        // external id, for Retire, Forget and Delete
-	Again   time.Duration // reconcile again after this; 0 if another event triggers that
+	Rule         string // which rule, or which hindrance, for logs and tests
+	Action       Action
+	Reason       v1alpha1.Reason
+	Message      string
+	Target       string        // external id, for Retire, Forget and Delete
+	RequeueAfter time.Duration // reconcile again after this; 0 if another event triggers that
 	// Foretells: the decision only announces a deletion that comes next.
-	Foretells bool
+	AnnouncesDeletion bool
 }
 
 // rule is one reason to act or not to act. ask returns false if the rule does not apply.
@@ -148,15 +148,15 @@ func nothingToDelete(f Facts) (Decision, bool) {
 }
 
 func obstacle(f Facts) (Decision, bool) {
-	if f.Obstacle == nil {
+	if f.Problem == nil {
 		return Decision{}, false
 	}
-	d := report(f.Obstacle.Reason, "%s", f.Obstacle.Message)
-	d.Again = f.Obstacle.Again
-	if d.Again == 0 {
-		d.Again = f.Resync // a fallback: an event normally comes first
+	d := report(f.Problem.Reason, "%s", f.Problem.Message)
+	d.RequeueAfter = f.Problem.RequeueAfter
+	if d.RequeueAfter == 0 {
+		d.RequeueAfter = f.Resync // a fallback: an event normally comes first
 	}
-	if f.Obstacle.Passing {
+	if f.Problem.Transient {
 		d.Action = actWait
 	}
 	if f.Deleting {
@@ -177,7 +177,7 @@ func backoff(f Facts) (Decision, bool) {
 	if f.Failures == 0 || !f.Now.Before(f.RetryAt) {
 		return Decision{}, false
 	}
-	return Decision{Action: actWait, Again: f.RetryAt.Sub(f.Now)}, true
+	return Decision{Action: actWait, RequeueAfter: f.RetryAt.Sub(f.Now)}, true
 }
 
 func deleteSuperseded(f Facts) (Decision, bool) {
@@ -204,28 +204,28 @@ func deletedAlready(f Facts) (Decision, bool) {
 
 // passedOn leaves an external object unchanged if another owner has it now.
 func passedOn(f Facts) (Decision, bool) {
-	if !f.Deleting || !f.others() {
+	if !f.Deleting || !f.ownedByOther() {
 		return Decision{}, false
 	}
 	return release(f.External.What + " is owned by " + f.Holder + " now; it stays on the key server"), true
 }
 
 func inherited(f Facts) (Decision, bool) {
-	if !f.Deleting || f.Heir == "" {
+	if !f.Deleting || f.NewOwner == "" {
 		return Decision{}, false
 	}
-	return release(f.External.What + " stays on the key server: " + f.Heir + " also declares it and takes it over"), true
+	return release(f.External.What + " stays on the key server: " + f.NewOwner + " also declares it and takes it over"), true
 }
 
 // consequence reports what else a deletion removes, before the deletion.
 func consequence(f Facts) (Decision, bool) {
-	h, hinders := f.External.hindrance(Removed)
+	h, hinders := f.External.blocker(Removed)
 	if !f.Deleting || !hinders || (!f.Attempted && !f.removable(f.Provenance)) {
 		return Decision{}, false
 	}
 	d := report(h.Reason, "%s", brief.Clip("removing "+f.External.What+": "+h.Message, status.MaxMessage))
-	d.Foretells, d.Again = true, time.Millisecond
-	return d, f.Said != d.Message
+	d.AnnouncesDeletion, d.RequeueAfter = true, time.Millisecond
+	return d, f.ReadyMessage != d.Message
 }
 
 func deleteExternal(f Facts) (Decision, bool) {
@@ -242,10 +242,10 @@ func deleteExternal(f Facts) (Decision, bool) {
 }
 
 func rival(f Facts) (Decision, bool) {
-	if f.Management == v1alpha1.Observe || f.Rival == "" {
+	if f.Management == v1alpha1.Observe || f.ConflictingOwner == "" {
 		return Decision{}, false
 	}
-	return f.settle(report(v1alpha1.ReasonConflict, "%s is claimed by %s, which is older; delete one of the two", f.External.What, f.Rival)), true
+	return f.settle(report(v1alpha1.ReasonConflict, "%s is claimed by %s, which is older; delete one of the two", f.External.What, f.ConflictingOwner)), true
 }
 
 func observe(f Facts) (Decision, bool) {
@@ -265,12 +265,12 @@ func observe(f Facts) (Decision, bool) {
 // ownedByOther prevents writes to an external object of
 // another owner, which would only overwrite them.
 func ownedByOther(f Facts) (Decision, bool) {
-	if !f.others() {
+	if !f.ownedByOther() {
 		return Decision{}, false
 	}
 	return f.settle(report(v1alpha1.ReasonConflict,
 		"%s is owned by %s, but this object is %s; nothing is written until the owner releases it: "+
-			"delete the owner with deletionPolicy Retain, or set the owner's managementPolicy to Observe", f.External.What, f.Holder, f.Me)), true
+			"delete the owner with deletionPolicy Retain, or set the owner's managementPolicy to Observe", f.External.What, f.Holder, f.Self)), true
 }
 
 // hindered reports what blocks actions on the external object.
@@ -279,7 +279,7 @@ func hindered(f Facts) (Decision, bool) {
 	if f.External.Exists {
 		occasion = Present
 	}
-	h, hinders := f.External.hindrance(Always, occasion)
+	h, hinders := f.External.blocker(Always, occasion)
 	if !hinders {
 		return Decision{}, false
 	}
@@ -301,7 +301,7 @@ func resume(f Facts) (Decision, bool) {
 	if f.External.ID == f.Owned {
 		return Decision{}, false
 	}
-	if !f.resumes() && !f.supersedes(f.External.ID) && !f.mine() {
+	if !f.resumes() && !f.supersedes(f.External.ID) && !f.ownedBySelf() {
 		return Decision{}, false
 	}
 	if len(f.External.Drift) > 0 {
@@ -355,7 +355,7 @@ func retire(f Facts) (Decision, bool) {
 }
 
 func verified(f Facts) (Decision, bool) {
-	if h, hinders := f.External.hindrance(Agreed); hinders {
+	if h, hinders := f.External.blocker(Agreed); hinders {
 		d := f.settle(report(h.Reason, "%s", h.Message))
 		d.Rule = h.Rule
 		return d, true
@@ -403,9 +403,9 @@ func (f Facts) dispose(s Superseded) Decision {
 // settle sets when to reconcile an object again that needs
 // nothing now: at the resync, or earlier if an overlap ends.
 func (f Facts) settle(d Decision) Decision {
-	d.Again = f.Resync
+	d.RequeueAfter = f.Resync
 	for _, s := range f.Superseded {
-		d.Again = min(d.Again, max(s.RemoveAfter.Sub(f.Now), time.Millisecond))
+		d.RequeueAfter = min(d.RequeueAfter, max(s.RemoveAfter.Sub(f.Now), time.Millisecond))
 	}
 	return d
 }

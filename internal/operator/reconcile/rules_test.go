@@ -25,10 +25,10 @@ func settledFacts() Facts {
 
 // held returns the ownership of an external object with this owner.
 func held(by string) Ownership {
-	return Ownership{Kept: true, Me: "here/ns/Thing/a", Holder: by}
+	return Ownership{MarksSupported: true, Self: "here/ns/Thing/a", Holder: by}
 }
 
-func hinder(f *Facts, by ...Hindrance) { f.External.Hindrances = append(f.External.Hindrances, by...) }
+func hinder(f *Facts, by ...Blocker) { f.External.Blockers = append(f.External.Blockers, by...) }
 
 func differing() []v1alpha1.FieldDrift {
 	return []v1alpha1.FieldDrift{{Field: "operations", Declared: "a", Observed: "b"}}
@@ -110,7 +110,7 @@ func TestDecide(t *testing.T) {
 			given: func(f *Facts) {
 				f.External.Drift = differing()
 				hinder(f, Uncreatable("is there"), Consequence("nobody deletes it"),
-					Hindrance{When: Present, Reason: v1alpha1.ReasonInUse, Message: "first"}, Fixed("second"))
+					Blocker{When: Present, Reason: v1alpha1.ReasonInUse, Message: "first"}, Fixed("second"))
 			},
 			want: want{"hindered", actReport, v1alpha1.ReasonInUse, "", 10 * time.Minute},
 			says: "first",
@@ -160,7 +160,7 @@ func TestDecide(t *testing.T) {
 			reason: "what an attempt has begun is brought to its end, whatever the adoption policy",
 			given: func(f *Facts) {
 				f.Owned, f.Provenance, f.Adoption = "", "", v1alpha1.AdoptNever
-				f.Attempted, f.Begun, f.External.Drift = true, true, differing()
+				f.Attempted, f.PartlyCreated, f.External.Drift = true, true, differing()
 			},
 			want: want{"resume", actUpdate, v1alpha1.ReasonProgressing, "", 0},
 		},
@@ -168,7 +168,7 @@ func TestDecide(t *testing.T) {
 			reason: "the same beginning is another's where nothing was attempted",
 			given: func(f *Facts) {
 				f.Owned, f.Provenance = "", ""
-				f.Begun, f.External.Drift = true, differing()
+				f.PartlyCreated, f.External.Drift = true, differing()
 			},
 			want: want{"adoption", actReport, v1alpha1.ReasonConflict, "", 10 * time.Minute},
 		},
@@ -176,7 +176,7 @@ func TestDecide(t *testing.T) {
 			reason: "what an attempt has begun goes with the object",
 			given: func(f *Facts) {
 				f.Deleting, f.Owned, f.Provenance = true, "", ""
-				f.Attempted, f.Begun, f.External.Drift = true, true, differing()
+				f.Attempted, f.PartlyCreated, f.External.Drift = true, true, differing()
 			},
 			want: want{"delete", actDelete, v1alpha1.ReasonProgressing, "id-1", 0},
 		},
@@ -196,7 +196,7 @@ func TestDecide(t *testing.T) {
 		"consequenceWasSaid": {
 			reason: "it is said once",
 			given: func(f *Facts) {
-				f.Deleting, f.Said = true, "removing thing: rows are purged"
+				f.Deleting, f.ReadyMessage = true, "removing thing: rows are purged"
 				hinder(f, Consequence("rows are purged"))
 			},
 			want: want{"delete", actDelete, v1alpha1.ReasonProgressing, "id-1", 0},
@@ -204,7 +204,7 @@ func TestDecide(t *testing.T) {
 		"consequenceHasChanged": {
 			reason: "what has changed since is said, too",
 			given: func(f *Facts) {
-				f.Deleting, f.Said = true, "removing thing: rows are purged"
+				f.Deleting, f.ReadyMessage = true, "removing thing: rows are purged"
 				hinder(f, Consequence("more rows are purged"))
 			},
 			want: want{"consequence", actReport, v1alpha1.ReasonProgressing, "", time.Millisecond},
@@ -233,7 +233,7 @@ func TestDecide(t *testing.T) {
 			reason: "the annotation releases the object although the key server is down",
 			given: func(f *Facts) {
 				f.Deleting, f.Abandoned = true, true
-				f.Obstacle = connection.NewProblem(v1alpha1.ReasonKeyServerUnavailable, "down")
+				f.Problem = connection.NewProblem(v1alpha1.ReasonKeyServerUnavailable, "down")
 			},
 			want: want{"abandoned", ActRelease, v1alpha1.ReasonProgressing, "", 0},
 		},
@@ -260,7 +260,7 @@ func TestDecide(t *testing.T) {
 			reason: "Retain needs no key server",
 			given: func(f *Facts) {
 				f.Deleting, f.Deletion = true, v1alpha1.RetainExternal
-				f.Obstacle = connection.NewProblem(v1alpha1.ReasonKeyServerUnavailable, "down")
+				f.Problem = connection.NewProblem(v1alpha1.ReasonKeyServerUnavailable, "down")
 			},
 			want: want{"nothingToDelete", ActRelease, v1alpha1.ReasonProgressing, "", 0},
 		},
@@ -268,7 +268,7 @@ func TestDecide(t *testing.T) {
 			reason: "DeleteIfCreated leaves what was adopted, and needs no key server for it",
 			given: func(f *Facts) {
 				f.Deleting, f.Provenance = true, v1alpha1.Adopted
-				f.Obstacle = connection.NewProblem(v1alpha1.ReasonKeyServerUnavailable, "down")
+				f.Problem = connection.NewProblem(v1alpha1.ReasonKeyServerUnavailable, "down")
 			},
 			want: want{"nothingToDelete", ActRelease, v1alpha1.ReasonProgressing, "", 0},
 			says: "adopted",
@@ -284,7 +284,7 @@ func TestDecide(t *testing.T) {
 			reason: "a finalizer is not dropped while what it guards may still be there",
 			given: func(f *Facts) {
 				f.Deleting = true
-				f.Obstacle = connection.NewProblem(v1alpha1.ReasonKeyServerUnavailable, "KeyServer \"default\" does not respond")
+				f.Problem = connection.NewProblem(v1alpha1.ReasonKeyServerUnavailable, "KeyServer \"default\" does not respond")
 			},
 			want: want{"obstacle", actReport, v1alpha1.ReasonKeyServerUnavailable, "", 10 * time.Minute},
 			says: "deletion waits: KeyServer \"default\" does not respond; to delete this object and keep the external object, set the annotation " + v1alpha1.AnnotationAbandon,
@@ -319,7 +319,7 @@ func TestDecide(t *testing.T) {
 		},
 		"inherited": {
 			reason: "another object declares the same: taking it away would only open a gap",
-			given:  func(f *Facts) { f.Deleting, f.Heir = true, "Thing default/other" },
+			given:  func(f *Facts) { f.Deleting, f.NewOwner = true, "Thing default/other" },
 			want:   want{"inherited", ActRelease, v1alpha1.ReasonProgressing, "", 0},
 			says:   "Thing default/other",
 		},
@@ -348,7 +348,7 @@ func TestDecide(t *testing.T) {
 		"unavailable": {
 			reason: "while the key server does not answer nothing is known",
 			given: func(f *Facts) {
-				f.Obstacle = connection.NewProblem(v1alpha1.ReasonKeyServerUnavailable, "down")
+				f.Problem = connection.NewProblem(v1alpha1.ReasonKeyServerUnavailable, "down")
 				f.External = External{}
 			},
 			want: want{"obstacle", actReport, v1alpha1.ReasonKeyServerUnavailable, "", 10 * time.Minute},
@@ -356,7 +356,7 @@ func TestDecide(t *testing.T) {
 		"connecting": {
 			reason: "a moment's wait changes no status",
 			given: func(f *Facts) {
-				f.Obstacle = &connection.Problem{Reason: v1alpha1.ReasonProgressing, Passing: true}
+				f.Problem = &connection.Problem{Reason: v1alpha1.ReasonProgressing, Transient: true}
 			},
 			want: want{"obstacle", actWait, v1alpha1.ReasonProgressing, "", 10 * time.Minute},
 		},
@@ -380,13 +380,13 @@ func TestDecide(t *testing.T) {
 		// Conflict.
 		"rival": {
 			reason: "of two claims the older wins; the other names it",
-			given:  func(f *Facts) { f.Rival, f.Owned, f.Provenance = "Thing default/elder", "", "" },
+			given:  func(f *Facts) { f.ConflictingOwner, f.Owned, f.Provenance = "Thing default/elder", "", "" },
 			want:   want{"rival", actReport, v1alpha1.ReasonConflict, "", 10 * time.Minute},
 			says:   "Thing default/elder",
 		},
 		"observersHaveNoRivals": {
 			reason: "who writes nothing is in nobody's way",
-			given:  func(f *Facts) { f.Rival, f.Management = "Thing default/elder", v1alpha1.Observe },
+			given:  func(f *Facts) { f.ConflictingOwner, f.Management = "Thing default/elder", v1alpha1.Observe },
 			want:   want{"observe", actReport, v1alpha1.ReasonVerified, "", 10 * time.Minute},
 		},
 		"readOnly": {
@@ -428,7 +428,7 @@ func TestDecide(t *testing.T) {
 		},
 		"uncreatable": {
 			reason: "an id cannot be made up",
-			given:  func(f *Facts) { f.External = External{Hindrances: []Hindrance{Uncreatable("no role has the id")}} },
+			given:  func(f *Facts) { f.External = External{Blockers: []Blocker{Uncreatable("no role has the id")}} },
 			want:   want{"uncreatable", actReport, v1alpha1.ReasonInvalidSpec, "", 10 * time.Minute},
 		},
 		"adoptIdentical": {
@@ -572,7 +572,7 @@ func TestDecide(t *testing.T) {
 			tc.given(&f)
 			d := both(f)
 			fired[d.Rule] = true
-			got := want{d.Rule, d.Action, d.Reason, d.Target, d.Again}
+			got := want{d.Rule, d.Action, d.Reason, d.Target, d.RequeueAfter}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("%s\n(-want +got)\n%s\nmessage: %s", tc.reason, diff, d.Message)
 			}
@@ -597,10 +597,10 @@ func TestMarksTellHowSomethingCame(t *testing.T) {
 	} {
 		f := settledFacts()
 		f.Owned, f.Provenance, f.Ownership = "", "", held(owner)
-		if got := f.comes(actAdopt); got != want {
+		if got := f.provenanceAfter(actAdopt); got != want {
 			t.Errorf("marked as %q it comes as %q, want %q", owner, got, want)
 		}
-		if again := held(f.as(f.comes(actAdopt))); again.provenance() != want {
+		if again := held(f.as(f.provenanceAfter(actAdopt))); again.provenance() != want {
 			t.Errorf("marked as %q, and again as %q", owner, again.Holder)
 		}
 	}
@@ -648,7 +648,7 @@ func TestNoWriteWithoutPermission(t *testing.T) {
 				f.Owned = ""
 			}
 			if bits&64 != 0 {
-				f.Rival = "other"
+				f.ConflictingOwner = "other"
 			}
 			if bits&128 != 0 {
 				hinder(&f, BuiltIn("thing"))

@@ -147,9 +147,9 @@ func (r *reconciler[T, D]) list(ctx context.Context, by client.ListOption) ([]T,
 	return found, err
 }
 
-// hear wakes the objects that a notice of the connections concerns: the owners of
+// handleNotice wakes the objects that a notice of the connections concerns: the owners of
 // changed objects, and objects that are not ready and may wait for the change.
-func (r *reconciler[T, D]) hear(ctx context.Context, n connection.Notice) {
+func (r *reconciler[T, D]) handleNotice(ctx context.Context, n connection.Notice) {
 	awaited, used, peers := slices.Contains(r.kind.Awaits, n.Kind), slices.Contains(r.kind.Uses, n.Kind), n.Kind == trustInfo.Name
 	own := n.Kind == r.kind.Feed || n.Kind == connection.MarksFeed(r.kind.Feed)
 	followed := slices.Contains(r.kind.Follows, n.Kind)

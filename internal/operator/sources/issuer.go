@@ -43,7 +43,7 @@ func (i *Issuer) URL(ctx context.Context) (string, error) {
 	case ctx.Err() != nil:
 		return "", ctx.Err()
 	case err != nil:
-		return "", &connection.Problem{Reason: v1alpha1.ReasonDependencyNotReady, Again: issuerPause,
+		return "", &connection.Problem{Reason: v1alpha1.ReasonDependencyNotReady, RequeueAfter: issuerPause,
 			Message: "the issuer of service account tokens cannot be read from the API server; " + instead + ": " + err.Error()}
 	}
 	i.url = url

@@ -159,7 +159,7 @@ func (s *Reader) unread(src Ref, err error) error {
 	p := connection.NewProblem(v1alpha1.ReasonDependencyNotReady,
 		"%s cannot be read: the manager has no permission to read Secrets in namespace %q; there, bind the ClusterRole keyserver-manager-namespace "+
 			"to the manager's service account with a RoleBinding (docs/install.md, \"Namespaces\")", src, src.Namespace)
-	p.Again = retryForbidden
+	p.RequeueAfter = retryForbidden
 	return p
 }
 

@@ -30,13 +30,13 @@ type Authority struct {
 	ConfigMaps corev1client.ConfigMapsGetter
 	ConfigMap  types.NamespacedName // must exist: the manager may not create one
 	File       string               // PEM; written by serve --ca-file
-	Each       time.Duration
+	Interval   time.Duration
 	Logger     *slog.Logger
 }
 
 // Start implements manager.Runnable.
 func (a Authority) Start(ctx context.Context) error {
-	loop{what: "publish the key server's CA certificate", each: a.Each, logger: a.Logger, step: a.Publish}.run(ctx)
+	loop{what: "publish the key server's CA certificate", each: a.Interval, logger: a.Logger, step: a.Publish}.run(ctx)
 	return nil
 }
 

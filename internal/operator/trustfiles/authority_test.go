@@ -42,7 +42,7 @@ func TestAuthorityRefuses(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			a := Authority{ConfigMaps: client.CoreV1(), ConfigMap: where, File: file, Each: time.Minute, Logger: slog.New(slog.DiscardHandler)}
+			a := Authority{ConfigMaps: client.CoreV1(), ConfigMap: where, File: file, Interval: time.Minute, Logger: slog.New(slog.DiscardHandler)}
 			if err := a.Publish(t.Context()); err == nil || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("got %v, want an error that says %q", err, c.says)
 			}
@@ -60,7 +60,7 @@ func TestPublishesAll(t *testing.T) {
 	where := types.NamespacedName{Namespace: "keyserver-system", Name: "keyserver-ca"}
 	client := fake.NewClientset(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: where.Namespace, Name: where.Name}})
 	file := filepath.Join(t.TempDir(), "ca.crt")
-	a := Authority{ConfigMaps: client.CoreV1(), ConfigMap: where, File: file, Each: time.Minute, Logger: slog.New(slog.DiscardHandler)}
+	a := Authority{ConfigMaps: client.CoreV1(), ConfigMap: where, File: file, Interval: time.Minute, Logger: slog.New(slog.DiscardHandler)}
 	for _, content := range []string{certificate, certificate + certificate, certificate} {
 		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 			t.Fatal(err)

@@ -36,16 +36,16 @@ func FromCluster(c rest.Interface) Document {
 // IssuerKeys writes to File the public keys with which the cluster signs the tokens of its
 // service accounts, as a JWK set (RFC 7517). A key server reads it as --oidc-jwks-file.
 type IssuerKeys struct {
-	Fetch  Document
-	File   string
-	Issuer string // the issuer that the key server is configured with; empty if unknown
-	Each   time.Duration
-	Logger *slog.Logger
+	Fetch    Document
+	File     string
+	Issuer   string // the issuer that the key server is configured with; empty if unknown
+	Interval time.Duration
+	Logger   *slog.Logger
 }
 
 // Start implements manager.Runnable.
 func (k IssuerKeys) Start(ctx context.Context) error {
-	loop{what: "update the cluster's issuer keys", each: k.Each, logger: k.Logger, step: k.Refresh}.run(ctx)
+	loop{what: "update the cluster's issuer keys", each: k.Interval, logger: k.Logger, step: k.Refresh}.run(ctx)
 	return nil
 }
 

@@ -72,7 +72,7 @@ func TestIssuerKeysRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "jwks.json")
 			good := &cluster{keys: jwks(t, public)}
-			keeper := IssuerKeys{Fetch: good.fetch, File: file, Each: time.Minute, Logger: slog.New(slog.DiscardHandler)}
+			keeper := IssuerKeys{Fetch: good.fetch, File: file, Interval: time.Minute, Logger: slog.New(slog.DiscardHandler)}
 			if err := keeper.Refresh(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -94,7 +94,7 @@ func TestIssuerKeysTakesOverPublicKeys(t *testing.T) {
 	mixed := jwks(t, public, jose.JSONWebKey{Key: newKey(t), KeyID: "private"})
 	file := filepath.Join(t.TempDir(), "jwks.json")
 	from := &cluster{keys: mixed}
-	keeper := IssuerKeys{Fetch: from.fetch, File: file, Each: time.Minute, Logger: slog.New(slog.DiscardHandler)}
+	keeper := IssuerKeys{Fetch: from.fetch, File: file, Interval: time.Minute, Logger: slog.New(slog.DiscardHandler)}
 	if err := keeper.Refresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func TestIssuerKeysTakesOverPublicKeys(t *testing.T) {
 func TestIssuerKeysNamesAWrongIssuer(t *testing.T) {
 	from := &cluster{keys: jwks(t, jose.JSONWebKey{Key: newKey(t).Public(), KeyID: "one"}), issuer: "https://real.example"}
 	file := filepath.Join(t.TempDir(), "jwks.json")
-	keeper := IssuerKeys{Fetch: from.fetch, File: file, Issuer: "https://guessed.example", Each: time.Minute, Logger: slog.New(slog.DiscardHandler)}
+	keeper := IssuerKeys{Fetch: from.fetch, File: file, Issuer: "https://guessed.example", Interval: time.Minute, Logger: slog.New(slog.DiscardHandler)}
 	err := keeper.Refresh(t.Context())
 	if err == nil || !strings.Contains(err.Error(), `"https://real.example"`) || !strings.Contains(err.Error(), "--oidc-issuer") {
 		t.Errorf("got %v", err)

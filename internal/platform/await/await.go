@@ -4,9 +4,9 @@ package await
 
 import "context"
 
-// Answer returns the result of work, or the cause of ctx if ctx ends first. In that case
+// Result returns the result of work, or the cause of ctx if ctx ends first. In that case
 // work continues in its goroutine until it or the process ends.
-func Answer[T any](ctx context.Context, work func() (T, error)) (T, error) {
+func Result[T any](ctx context.Context, work func() (T, error)) (T, error) {
 	type answer struct {
 		value T
 		err   error

@@ -6,43 +6,43 @@ import (
 	"sync"
 )
 
-// Line is a queue in which holders are served in turns: members of one holder are served in the order in
+// FairQueue is a queue in which holders are served in turns: members of one holder are served in the order in
 // which they joined, and after each the next holder is served. The zero value is ready for use. The owner
 // must lock it.
-type Line[K comparable] struct {
-	holders map[K]*lineHolder[K]
-	next    list.List // of *lineHolder[K] that wait
+type FairQueue[K comparable] struct {
+	holders map[K]*queueHolder[K]
+	next    list.List // of *queueHolder[K] that wait
 	waiting int
 }
 
-type lineHolder[K comparable] struct {
+type queueHolder[K comparable] struct {
 	key     K
-	waiting list.List // of *InLine[K]
+	waiting list.List // of *Waiter[K]
 	at      *list.Element
 }
 
-// InLine is a member that waits in a Line.
-type InLine[K comparable] struct {
+// Waiter is a member that waits in a Line.
+type Waiter[K comparable] struct {
 	turn   chan struct{} // closed by Serve
-	holder *lineHolder[K]
+	holder *queueHolder[K]
 	at     *list.Element
 }
 
 // Len returns the number of waiting members.
-func (l *Line[K]) Len() int { return l.waiting }
+func (l *FairQueue[K]) Len() int { return l.waiting }
 
 // Join adds a member of a holder.
-func (l *Line[K]) Join(holder K) *InLine[K] {
+func (l *FairQueue[K]) Join(holder K) *Waiter[K] {
 	if l.holders == nil {
-		l.holders = map[K]*lineHolder[K]{}
+		l.holders = map[K]*queueHolder[K]{}
 	}
 	h := l.holders[holder]
 	if h == nil {
-		h = &lineHolder[K]{key: holder}
+		h = &queueHolder[K]{key: holder}
 		h.at = l.next.PushBack(h)
 		l.holders[holder] = h
 	}
-	w := &InLine[K]{turn: make(chan struct{}), holder: h}
+	w := &Waiter[K]{turn: make(chan struct{}), holder: h}
 	w.at = h.waiting.PushBack(w)
 	l.waiting++
 	return w
@@ -50,7 +50,7 @@ func (l *Line[K]) Join(holder K) *InLine[K] {
 
 // Wait waits for the turn of w. If ctx ends first, Wait takes the owner's lock and fails. If the turn has
 // come at the same time, it returns the turn with giveBack.
-func (l *Line[K]) Wait(ctx context.Context, w *InLine[K], owner sync.Locker, giveBack func()) error {
+func (l *FairQueue[K]) Wait(ctx context.Context, w *Waiter[K], owner sync.Locker, giveBack func()) error {
 	return await(ctx, w.turn, owner, giveBack, func() { l.leave(w) })
 }
 
@@ -73,7 +73,7 @@ func await(ctx context.Context, turn <-chan struct{}, owner sync.Locker, giveBac
 	return ctx.Err()
 }
 
-func (l *Line[K]) leave(w *InLine[K]) {
+func (l *FairQueue[K]) leave(w *Waiter[K]) {
 	w.holder.waiting.Remove(w.at)
 	l.waiting--
 	if w.holder.waiting.Len() == 0 {
@@ -83,9 +83,9 @@ func (l *Line[K]) leave(w *InLine[K]) {
 }
 
 // Serve serves the next member. The line must not be empty.
-func (l *Line[K]) Serve() {
-	h := l.next.Front().Value.(*lineHolder[K]) //nolint:errcheck // the list holds nothing else
-	w := h.waiting.Front().Value.(*InLine[K])  //nolint:errcheck // the list holds nothing else
+func (l *FairQueue[K]) Serve() {
+	h := l.next.Front().Value.(*queueHolder[K]) //nolint:errcheck // the list holds nothing else
+	w := h.waiting.Front().Value.(*Waiter[K])   //nolint:errcheck // the list holds nothing else
 	l.next.MoveToBack(h.at)
 	l.leave(w)
 	close(w.turn)

@@ -31,9 +31,9 @@ type Span struct{ span trace.Span }
 // Carrier transports a span's context: the header of a request, or the metadata of a call.
 type Carrier = propagation.TextMapCarrier
 
-// Arrived starts the span of a received request. It belongs to the sender's trace if the carrier
+// StartServerSpan starts the span of a received request. It belongs to the sender's trace if the carrier
 // names one.
-func (t *Tracer) Arrived(ctx context.Context, name string, from Carrier) (context.Context, Span) {
+func (t *Tracer) StartServerSpan(ctx context.Context, name string, from Carrier) (context.Context, Span) {
 	if t == nil {
 		return ctx, Span{}
 	}
@@ -43,9 +43,9 @@ func (t *Tracer) Arrived(ctx context.Context, name string, from Carrier) (contex
 	return t.begin(ctx, name, trace.SpanKindServer)
 }
 
-// Leaving starts the span of an outgoing call if ctx belongs to a trace, and writes its context
+// StartClientSpan starts the span of an outgoing call if ctx belongs to a trace, and writes its context
 // into the carrier.
-func (t *Tracer) Leaving(ctx context.Context, name string, into Carrier) (context.Context, Span) {
+func (t *Tracer) StartClientSpan(ctx context.Context, name string, into Carrier) (context.Context, Span) {
 	if !t.Traced(ctx) {
 		return ctx, Span{}
 	}

@@ -17,8 +17,8 @@ func TestNoTracerCostsNothing(t *testing.T) {
 	var off *Tracer
 	ctx, header := t.Context(), propagation.HeaderCarrier(http.Header{"Traceparent": {"00-" + strings.Repeat("a", 32) + "-" + strings.Repeat("b", 16) + "-01"}})
 	if n := testing.AllocsPerRun(100, func() {
-		ctx, span := off.Arrived(ctx, "GET /api/ready", header)
-		ctx, call := off.Leaving(ctx, "peer HMAC", header)
+		ctx, span := off.StartServerSpan(ctx, "GET /api/ready", header)
+		ctx, call := off.StartClientSpan(ctx, "peer HMAC", header)
 		_, work := off.Begin(ctx, "reconcile")
 		span.Set(Route, "/api/ready")
 		work.End("")
@@ -57,7 +57,7 @@ func TestStrangersAreBounded(t *testing.T) {
 	tracer, provider := start(Options{}, "test", "test", into)
 	for range 10 * maxAsked {
 		header := propagation.HeaderCarrier(http.Header{"Traceparent": {"00-" + strings.Repeat("a", 32) + "-" + strings.Repeat("b", 16) + "-01"}})
-		_, span := tracer.Arrived(t.Context(), "GET /api/ready", header)
+		_, span := tracer.StartServerSpan(t.Context(), "GET /api/ready", header)
 		span.End("")
 	}
 	if err := provider.ForceFlush(t.Context()); err != nil {
@@ -91,7 +91,7 @@ func BenchmarkSpan(b *testing.B) {
 			header := propagation.HeaderCarrier(http.Header{})
 			b.ReportAllocs()
 			for b.Loop() {
-				_, span := tracer.Arrived(b.Context(), "POST /api/crypto/hmac", header)
+				_, span := tracer.StartServerSpan(b.Context(), "POST /api/crypto/hmac", header)
 				if span.Recorded() {
 					span.Set(Route, "/api/crypto/hmac")
 				}

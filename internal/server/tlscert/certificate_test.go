@@ -111,7 +111,7 @@ func TestTheFilesOfTheCertificateAreTakenOverWhenTheyChange(t *testing.T) {
 	for _, s := range steps {
 		s.change()
 		f.Look()
-		cert, err := f.Show(nil)
+		cert, err := f.GetCertificate(nil)
 		if err != nil || cert.Leaf.Subject.CommonName != s.shown {
 			t.Errorf("%s: shows %v, %v; want %s", s.reason, cert.Leaf.Subject, err, s.shown)
 		}
@@ -140,9 +140,9 @@ func TestTheFilesOfTheCertificateAreTakenOverWhenTheyChange(t *testing.T) {
 // newTestCertificate returns a certificate with one CA. keep returns the server's certificate.
 func newTestCertificate(t *testing.T, authority pki.Identity, keep func() (pki.Identity, error)) *Issued {
 	t.Helper()
-	line := ca.Line{Issuer: authority, Members: []ca.Member{{Authority: keyserver.Authority{State: keyserver.AuthorityActive}, Parsed: authority.Certificate}}}
+	line := ca.Authorities{Issuer: authority, Members: []ca.Member{{Authority: keyserver.Authority{State: keyserver.AuthorityActive}, Parsed: authority.Certificate}}}
 	o, err := Issue(t.Context(), IssuedConfig{
-		Keep:    func(context.Context) (pki.Identity, ca.Line, error) { id, err := keep(); return id, line, err },
+		Ensure:  func(context.Context) (pki.Identity, ca.Authorities, error) { id, err := keep(); return id, line, err },
 		Publish: func([]*x509.Certificate) error { return nil }, Clock: func() time.Time { return authority.Certificate.NotBefore },
 		Logger: slog.New(slog.DiscardHandler),
 	})
@@ -182,7 +182,7 @@ func TestTheOwnCertificateIsRenewedWhileTheServerRuns(t *testing.T) {
 		if err := o.renew(t.Context()); !errors.Is(err, s.err) {
 			t.Errorf("%s: %v", s.reason, err)
 		}
-		cert, err := o.Show(&tls.ClientHelloInfo{})
+		cert, err := o.GetCertificate(&tls.ClientHelloInfo{})
 		if err != nil || !cert.Leaf.Equal(s.want.Certificate) || len(cert.Certificate) != 2 {
 			t.Errorf("%s: shows %v, %v", s.reason, cert.Leaf.SerialNumber, err)
 		}

@@ -70,8 +70,8 @@ func NewClientGate(store *sqlstore.Store, clock func() time.Time, logger *slog.L
 	return g
 }
 
-// Judge implements tls.Config.VerifyConnection. It returns an error if the certificate is refused.
-func (g *ClientGate) Judge(s tls.ConnectionState) error {
+// VerifyConnection implements tls.Config.VerifyConnection. It returns an error if the certificate is refused.
+func (g *ClientGate) VerifyConnection(s tls.ConnectionState) error {
 	if len(s.PeerCertificates) == 0 {
 		return nil
 	}

@@ -52,8 +52,8 @@ func OpenFiles(cert, key string, clock func() time.Time, logger *slog.Logger) (*
 	return f, nil
 }
 
-// Show implements tls.Config.GetCertificate.
-func (f *Files) Show(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+// GetCertificate implements tls.Config.GetCertificate.
+func (f *Files) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return f.current.Load(), nil
 }
 

@@ -44,8 +44,8 @@ type Issued struct {
 
 // IssuedConfig connects the certificate with the database and with clients.
 type IssuedConfig struct {
-	// Keep returns the certificate of the database and the CAs. It issues another certificate if that is due.
-	Keep func(context.Context) (pki.Identity, ca.Line, error)
+	// Ensure returns the certificate of the database and the CAs. It issues another certificate if that is due.
+	Ensure func(context.Context) (pki.Identity, ca.Authorities, error)
 	// Publish gives the trusted CAs to clients. It is called after each Keep.
 	Publish func([]*x509.Certificate) error
 	Clock   func() time.Time
@@ -54,8 +54,8 @@ type IssuedConfig struct {
 
 // shownCertificate is one certificate with its chains.
 type shownCertificate struct {
-	api, peers *tls.Certificate
-	line       ca.Line
+	api, peers  *tls.Certificate
+	authorities ca.Authorities
 }
 
 // Issue calls Keep and Publish once, and returns the certificate. Follow keeps it current.
@@ -68,7 +68,7 @@ func Issue(ctx context.Context, c IssuedConfig) (*Issued, error) {
 	return o, nil
 }
 
-func newShown(id pki.Identity, line ca.Line, now time.Time) *shownCertificate {
+func newShown(id pki.Identity, line ca.Authorities, now time.Time) *shownCertificate {
 	with := func(path []*x509.Certificate) *tls.Certificate {
 		c := &tls.Certificate{Certificate: [][]byte{id.Certificate.Raw}, PrivateKey: id.Key, Leaf: id.Certificate}
 		for _, ca := range path {
@@ -79,8 +79,8 @@ func newShown(id pki.Identity, line ca.Line, now time.Time) *shownCertificate {
 	return &shownCertificate{with(line.Path(now)), with(line.PathForPeers(now)), line}
 }
 
-// Show implements tls.Config.GetCertificate for the API.
-func (o *Issued) Show(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+// GetCertificate implements tls.Config.GetCertificate for the API.
+func (o *Issued) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return o.current.Load().api, nil
 }
 
@@ -145,7 +145,7 @@ func (o *Issued) renew(ctx context.Context) error {
 	defer o.turn.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
 	defer cancel()
-	id, line, err := o.Keep(ctx)
+	id, line, err := o.Ensure(ctx)
 	if err != nil {
 		return err
 	}
@@ -166,14 +166,14 @@ func (o *Issued) renew(ctx context.Context) error {
 // Trouble returns an error if the certificate or the CA that issued it is not valid now.
 func (o *Issued) Trouble() error {
 	held, now := o.current.Load(), o.Clock()
-	if end := held.line.End(); !now.Before(end) {
+	if end := held.authorities.End(); !now.Before(end) {
 		return fault.New(fault.NotReady, "the internal CA expired on %s, so clients reject its certificates; create and distribute another CA: docs/guides/replace-the-ca.md, \"When the CA has expired\"",
 			end.UTC().Format(time.RFC3339))
 	}
 	if end := held.api.Leaf.NotAfter; !now.Before(end) {
 		return fault.New(fault.NotReady, "this server's own certificate expired on %s and could not be renewed; see the log", end.UTC().Format(time.RFC3339))
 	}
-	if begin := held.line.Begin(); now.Before(begin) {
+	if begin := held.authorities.Begin(); now.Before(begin) {
 		return fault.New(fault.NotReady, "the internal CA is not valid before %s by this server's clock, so clients reject its certificates; correct the clock, or if it is right, create and distribute another CA: docs/guides/replace-the-ca.md, \"When the CA has yet to begin\"",
 			begin.UTC().Format(time.RFC3339))
 	}
@@ -201,7 +201,7 @@ func (o *Issued) Describe(to chan<- *prometheus.Desc) {
 func (o *Issued) Collect(to chan<- prometheus.Metric) {
 	held := o.current.Load()
 	ends := map[keyserver.AuthorityState]time.Time{}
-	for _, m := range held.line.Members {
+	for _, m := range held.authorities.Members {
 		if end, ok := ends[m.State]; !ok || m.Parsed.NotAfter.Before(end) {
 			ends[m.State] = m.Parsed.NotAfter
 		}

@@ -12,11 +12,11 @@ import (
 )
 
 // ClaimChain implements audit.Store.
-func (t *Trail) ClaimChain(ctx context.Context) (audit.Chain, error) {
+func (t *AuditLog) ClaimChain(ctx context.Context) (audit.Chain, error) {
 	if t.db.ReadOnly() {
 		return nil, errors.New("the database is open read-only")
 	}
-	if err := t.reads.checkTrail(ctx); err != nil {
+	if err := t.reads.checkAuditTables(ctx); err != nil {
 		return nil, err
 	}
 	return t.kind.claimChain(ctx)
@@ -25,9 +25,9 @@ func (t *Trail) ClaimChain(ctx context.Context) (audit.Chain, error) {
 // maxSeq is far above the number of rows that a database can ever have.
 const maxSeq = 1 << 53
 
-// checkTrail fails if the tables of the audit log contradict each other, so that no
+// checkAuditTables fails if the tables of the audit log contradict each other, so that no
 // process could append rows.
-func (r Reads) checkTrail(ctx context.Context) error {
+func (r Reads) checkAuditTables(ctx context.Context) error {
 	var counter, last, chains, extents int64
 	err := r.sql.Row(ctx, `SELECT coalesce((SELECT value FROM sequences WHERE name = 'audit'), -1), (SELECT coalesce(max(seq), 0) FROM audit),
 		(SELECT count(*) FROM audit_chains), (SELECT count(*) FROM audit_extent WHERE first > 0)`, nil, &counter, &last, &chains, &extents)
@@ -75,7 +75,7 @@ func (r Reads) auditEntries(ctx context.Context, text string, args ...any) ([]ke
 // greatest number of concurrent writers so far.
 const maxChains = 4096
 
-// AuditSnapshot implements audit.Trail. It is one statement, so that the snapshot is
+// AuditSnapshot implements audit.Reader. It is one statement, so that the snapshot is
 // consistent.
 func (r Reads) AuditSnapshot(ctx context.Context) (audit.Snapshot, error) {
 	var snapshot audit.Snapshot
@@ -105,7 +105,7 @@ func (r Reads) AuditSnapshot(ctx context.Context) (audit.Snapshot, error) {
 	return snapshot, err
 }
 
-// AuditRange implements audit.Trail.
+// AuditRange implements audit.Reader.
 func (r Reads) AuditRange(ctx context.Context, after, last int64, limit int) ([]keyserver.AuditEntry, error) {
 	if err := r.isHere(ctx, after+1); err != nil {
 		return nil, err

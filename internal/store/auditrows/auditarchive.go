@@ -18,14 +18,14 @@ func (r Reads) AuditExtent(ctx context.Context) (e audit.Extent, err error) {
 }
 
 // Archived records that the archive has all rows up to last.
-func (t *Trail) Archived(ctx context.Context, last int64) error {
+func (t *AuditLog) Archived(ctx context.Context, last int64) error {
 	_, err := t.db.Alone(ctx, `UPDATE audit_extent SET archived = $1 WHERE archived < $1`, last)
 	return err
 }
 
 // PruneAudit records that the audit log in the database begins after the archived row
 // last, and stores the heads of the chains at that row. SweepAudit removes the rows.
-func (t *Trail) PruneAudit(ctx context.Context, last int64, heads []audit.Head) error {
+func (t *AuditLog) PruneAudit(ctx context.Context, last int64, heads []audit.Head) error {
 	return t.db.WriteAlone(ctx, func(in sqldb.Statements) error {
 		n, err := in.Exec(ctx, `UPDATE audit_extent SET first = $1 WHERE first < $1 AND archived >= $2`, last+1, last)
 		if err != nil || n == 0 { // another replica was first
@@ -44,7 +44,7 @@ func (t *Trail) PruneAudit(ctx context.Context, last int64, heads []audit.Head) 
 
 // SweepAudit removes some of the rows before the first one, and reports whether there
 // are more. On PostgreSQL it also creates partitions in advance.
-func (t *Trail) SweepAudit(ctx context.Context) (more bool, err error) {
+func (t *AuditLog) SweepAudit(ctx context.Context) (more bool, err error) {
 	extent, err := t.reads.AuditExtent(ctx)
 	if err != nil {
 		return false, err

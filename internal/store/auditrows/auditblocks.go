@@ -92,7 +92,7 @@ func (r Reads) auditBlockContent(ctx context.Context, block int64) (blockContent
 // FillAuditBlock stores the content of the oldest full block that is not stored yet, and
 // reports whether there was one. Several processes may call it at the same time. It reads
 // the rows before it locks anything, because they no longer change.
-func (t *Trail) FillAuditBlock(ctx context.Context) (bool, error) {
+func (t *AuditLog) FillAuditBlock(ctx context.Context) (bool, error) {
 	var block, end int64
 	err := t.db.Row(ctx, `SELECT coalesce((SELECT max(block) + 1 FROM audit_blocks WHERE block >= 0), (SELECT first - 1 FROM audit_extent) / $1),
 		(SELECT coalesce(max(seq), 0) FROM audit)`, []any{auditBlock}, &block, &end)
@@ -109,7 +109,7 @@ func (t *Trail) FillAuditBlock(ctx context.Context) (bool, error) {
 
 // noteAlone stores a block, and calls keys in the same transaction. It does nothing if
 // another process has stored the block.
-func (t *Trail) noteAlone(ctx context.Context, block int64, content blockContent, keys func(in sqldb.Statements) error) error {
+func (t *AuditLog) noteAlone(ctx context.Context, block int64, content blockContent, keys func(in sqldb.Statements) error) error {
 	return t.db.WriteAlone(ctx, func(in sqldb.Statements) error {
 		// On PostgreSQL this waits for a process that stores the same block.
 		n, err := in.Exec(t.db.Dialect().StatementContext(ctx), `INSERT INTO audit_blocks (block, earliest, latest) VALUES ($1, $2, $3) ON CONFLICT (block) DO NOTHING`,
@@ -174,7 +174,7 @@ func (k keyInBlock) compare(other keyInBlock) int {
 
 // PruneAuditBlocks removes the oldest block if all its rows are before first, and reports
 // whether there may be more such blocks.
-func (t *Trail) PruneAuditBlocks(ctx context.Context, first int64) (more bool, err error) {
+func (t *AuditLog) PruneAuditBlocks(ctx context.Context, first int64) (more bool, err error) {
 	err = t.db.WriteAlone(ctx, func(in sqldb.Statements) error {
 		ctx := t.db.Dialect().StatementContext(ctx)
 		var block int64

@@ -123,14 +123,14 @@ func (r Reads) auditRows(ctx context.Context, filter keyserver.AuditFilter, budg
 				page.Next = page.Entries[limit-1].Seq
 				return page, nil
 			}
-			left = left.behind(window, q.newest)
+			left = left.rest(window, q.newest)
 			if budget -= window.rows() + statementBudget; budget <= 0 {
 				break
 			}
 		}
 		if budget > 0 {
 			budget -= passed.rows()/auditBlock*blockBudget + statementBudget
-			left = left.behind(passed, q.newest)
+			left = left.rest(passed, q.newest)
 		}
 	}
 	if left.rows() > 0 {
@@ -139,8 +139,8 @@ func (r Reads) auditRows(ctx context.Context, filter keyserver.AuditFilter, budg
 	return page, nil
 }
 
-// behind returns the rest of a span after a part of it was read.
-func (s auditSpan) behind(part auditSpan, newest bool) auditSpan {
+// rest returns the part of a span that remains after another part of it was read.
+func (s auditSpan) rest(part auditSpan, newest bool) auditSpan {
 	if newest {
 		return auditSpan{s.after, min(s.last, part.after)}
 	}

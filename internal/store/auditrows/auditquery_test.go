@@ -317,10 +317,10 @@ func bounded(plan string) bool {
 // TestAuditCursor checks that the next call continues after the windows of one call.
 func TestAuditCursor(t *testing.T) {
 	span := auditSpan{after: 0, last: 100}
-	if up := span.behind(auditSpan{0, 30}, false); up != (auditSpan{30, 100}) || up.cursor(false) != 30 {
+	if up := span.rest(auditSpan{0, 30}, false); up != (auditSpan{30, 100}) || up.cursor(false) != 30 {
 		t.Errorf("upwards %+v is left, from %d on", up, up.cursor(false))
 	}
-	if down := span.behind(auditSpan{70, 100}, true); down != (auditSpan{0, 70}) || down.cursor(true) != 71 {
+	if down := span.rest(auditSpan{70, 100}, true); down != (auditSpan{0, 70}) || down.cursor(true) != 71 {
 		t.Errorf("downwards %+v is left, from %d on", down, down.cursor(true))
 	}
 }

@@ -26,8 +26,8 @@ type Writes struct{ in sqldb.Statements }
 // NewWrites returns the statements, which run on in.
 func NewWrites(in sqldb.Statements) Writes { return Writes{in} }
 
-// Trail is the audit log of an open database. It implements audit.Store and audit.Trail.
-type Trail struct {
+// AuditLog is the audit log of an open database. It implements audit.Store and audit.Reader.
+type AuditLog struct {
 	db    *sqldb.DB
 	reads Reads
 	kind  kind
@@ -69,20 +69,20 @@ type kind interface {
 
 // embedded is the audit log of an SQLite database.
 type embedded struct {
-	*Trail
+	*AuditLog
 	d *sqlite.Database
 }
 
 // shared is the audit log of a PostgreSQL database.
 type shared struct {
-	*Trail
+	*AuditLog
 	d *postgres.Database
 }
 
 // New returns the audit log of a database.
-func New(db *sqldb.DB, o Options) *Trail {
+func New(db *sqldb.DB, o Options) *AuditLog {
 	d := db.Dialect()
-	t := &Trail{
+	t := &AuditLog{
 		db: db, reads: NewReads(db.Statements), opts: o,
 		insertRows:      sqldb.NewInsert(d, `INSERT INTO audit (`+auditColumns+`)`, 22),
 		insertBlockKeys: sqldb.NewInsert(d, `INSERT INTO audit_block_keys (block, kind, key, first_row, last_row)`, 5),
@@ -103,17 +103,17 @@ func New(db *sqldb.DB, o Options) *Trail {
 
 // Recover writes to the tables the rows that a process has left in its journal because it
 // was not stopped properly.
-func (t *Trail) Recover(ctx context.Context) error { return t.kind.recoverRows(ctx) }
+func (t *AuditLog) Recover(ctx context.Context) error { return t.kind.recoverRows(ctx) }
 
 // trouble returns why the tables could not be filled at the last attempt.
-func (t *Trail) trouble() error {
+func (t *AuditLog) trouble() error {
 	if j := t.journal.Load(); j != nil {
 		return j.trouble()
 	}
 	return nil
 }
 
-func (t *Trail) release() error {
+func (t *AuditLog) release() error {
 	if j := t.journal.Load(); j != nil {
 		return j.Release()
 	}

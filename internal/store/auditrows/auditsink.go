@@ -18,7 +18,7 @@ func (r Reads) AuditSinkSent(ctx context.Context, name string) (int64, error) {
 // ClaimAuditSink claims a sink for a holder from now for the duration lasts. It returns the
 // last delivered row, or false if another holder has the sink. A new sink begins with the
 // row first. A claim that ends later than this one would is invalid, and is replaced.
-func (t *Trail) ClaimAuditSink(ctx context.Context, name string, holder []byte, first int64, now time.Time, lasts time.Duration) (sent int64, held bool, err error) {
+func (t *AuditLog) ClaimAuditSink(ctx context.Context, name string, holder []byte, first int64, now time.Time, lasts time.Duration) (sent int64, held bool, err error) {
 	until := now.Add(lasts).UnixMicro()
 	n, err := t.db.Alone(ctx, `INSERT INTO audit_sinks (name, sent, holder, until) VALUES ($1, $2, $3, $4)
 		ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.until
@@ -36,13 +36,13 @@ func (t *Trail) ClaimAuditSink(ctx context.Context, name string, holder []byte, 
 
 // MoveAuditSink records that the rows after from, up to to, were delivered to a sink. It
 // returns false if another holder has the sink, or if its last delivered row is not from.
-func (t *Trail) MoveAuditSink(ctx context.Context, name string, holder []byte, from, to int64) (bool, error) {
+func (t *AuditLog) MoveAuditSink(ctx context.Context, name string, holder []byte, from, to int64) (bool, error) {
 	n, err := t.db.Alone(ctx, `UPDATE audit_sinks SET sent = $1 WHERE name = $2 AND holder = $3 AND sent = $4`, to, name, holder, from)
 	return n == 1, err
 }
 
 // ReleaseAuditSink ends the claim of a holder on a sink.
-func (t *Trail) ReleaseAuditSink(ctx context.Context, name string, holder []byte) error {
+func (t *AuditLog) ReleaseAuditSink(ctx context.Context, name string, holder []byte) error {
 	_, err := t.db.Alone(ctx, `UPDATE audit_sinks SET until = 0 WHERE name = $1 AND holder = $2`, name, holder)
 	return err
 }

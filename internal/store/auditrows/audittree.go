@@ -50,7 +50,7 @@ func (r Reads) AuditEnd(ctx context.Context) (int64, error) {
 // GrowAuditTree stores tiles and a head if the tree still has the given size, and reports
 // whether it did. It calls still (optional) in the transaction. By then, OnChange has
 // reported to this process if the database was replaced by another one.
-func (t *Trail) GrowAuditTree(ctx context.Context, size int64, tiles []audit.Tile, head audit.TreeHead, still func() bool) (done bool, err error) {
+func (t *AuditLog) GrowAuditTree(ctx context.Context, size int64, tiles []audit.Tile, head audit.TreeHead, still func() bool) (done bool, err error) {
 	err = t.db.Transact(ctx, func(in sqldb.Statements) ([]keyserver.Change, error) {
 		now, err := NewReads(in).AuditTree(ctx)
 		if done = err == nil && now.Size == size && (still == nil || still()); !done {
@@ -92,7 +92,7 @@ func (r Reads) CosignedAuditTree(ctx context.Context) (audit.TreeHead, error) {
 // CosignAuditTree adds cosignatures to a head. add gets the stored checkpoint of the same
 // head, or head.Checkpoint if none is stored. It returns that checkpoint with more
 // cosignatures, and whether they are a quorum.
-func (t *Trail) CosignAuditTree(ctx context.Context, head audit.TreeHead, add func(stored []byte) (checkpoint []byte, quorum bool, err error)) error {
+func (t *AuditLog) CosignAuditTree(ctx context.Context, head audit.TreeHead, add func(stored []byte) (checkpoint []byte, quorum bool, err error)) error {
 	return t.db.Transact(ctx, func(in sqldb.Statements) ([]keyserver.Change, error) {
 		var quorum bool
 		for _, name := range []string{newestTree, cosignedTree} {

@@ -23,14 +23,14 @@ const onlyChain = 1
 // filler fills the tables of the audit log from one journal. One transaction changes rows,
 // sequence, head, uses and the position in the journal.
 type filler struct {
-	trail *Trail
+	trail *AuditLog
 	dir   string
 	id    journal.ID
 	args  []any                  // reused
 	uses  map[keyserver.ID]int64 // reused
 }
 
-func newFiller(t *Trail, dir string, id journal.ID) filler {
+func newFiller(t *AuditLog, dir string, id journal.ID) filler {
 	return filler{trail: t, dir: dir, id: id, uses: map[keyserver.ID]int64{}}
 }
 
@@ -174,7 +174,7 @@ func (e embedded) replay(ctx context.Context) error {
 	if err != nil {
 		return sqldb.Refuse(sqldb.ErrUnusable, "%s%s", err, wayOut)
 	}
-	f := newFiller(e.Trail, e.d.Dir, id)
+	f := newFiller(e.AuditLog, e.d.Dir, id)
 	all := 0
 	var rows []keyserver.AuditEntry // reused
 	for len(groups) > 0 {
@@ -235,7 +235,7 @@ func (e embedded) discard(ctx context.Context) error {
 
 // AppendTail appends rows to the tables like the filler of a journal. It fails if they do
 // not follow the last row.
-func (t *Trail) AppendTail(ctx context.Context, in sqldb.Statements, tail []keyserver.AuditEntry) error {
+func (t *AuditLog) AppendTail(ctx context.Context, in sqldb.Statements, tail []keyserver.AuditEntry) error {
 	head := audit.Head{Chain: onlyChain}
 	var seq int64
 	err := in.Row(ctx, `SELECT s.value, c.position, c.head FROM sequences s JOIN audit_chains c ON c.chain = $1 WHERE s.name = 'audit'`, []any{onlyChain},

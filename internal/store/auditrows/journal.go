@@ -27,7 +27,7 @@ const (
 // journaled is the only chain of an embedded database. A row is durable when it is in the
 // journal. A goroutine fills the tables from the journal, and readers wait for it.
 type journaled struct {
-	trail  *Trail
+	trail  *AuditLog
 	log    *journal.Journal
 	closed func() // removes the file of the journal from the checked files
 	fill   filler // belongs to the goroutine
@@ -66,7 +66,7 @@ type group struct {
 
 // openJournal creates a journal and claims the chain. The tables must have all rows of an
 // earlier journal.
-func openJournal(ctx context.Context, t *Trail, dir string, place *datadir.Place) (*journaled, error) {
+func openJournal(ctx context.Context, t *AuditLog, dir string, place *datadir.Place) (*journaled, error) {
 	var id journal.ID
 	_, _ = rand.Read(id[:]) // never fails
 	log, err := journal.Create(dir, id, t.opts.Journal)
@@ -315,7 +315,7 @@ func (e embedded) claimChain(ctx context.Context) (audit.Chain, error) {
 		e.claimed.Store(false)
 		return nil, err
 	}
-	j, err := openJournal(ctx, e.Trail, e.d.Dir, &e.d.Place)
+	j, err := openJournal(ctx, e.AuditLog, e.d.Dir, &e.d.Place)
 	if err != nil {
 		e.claimed.Store(false)
 		return nil, err
@@ -324,13 +324,13 @@ func (e embedded) claimChain(ctx context.Context) (audit.Chain, error) {
 	return j, nil
 }
 
-// behind returns the durable rows after seq, in their order, or false if some of them are
+// rowsAfter returns the durable rows after seq, in their order, or false if some of them are
 // no longer in memory.
-func (j *journaled) behind(seq int64) ([]keyserver.AuditEntry, bool) {
+func (j *journaled) rowsAfter(seq int64) ([]keyserver.AuditEntry, bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.filled.seq > seq {
 		return nil, false
 	}
-	return slices.Clone(rowsBehind(j.pending, seq)), true
+	return slices.Clone(rowsAfter(j.pending, seq)), true
 }

@@ -38,7 +38,7 @@ func (r Reads) KeyUses(ctx context.Context, keys []keyserver.ID) (map[keyserver.
 
 // countUses adds the uses of keys that rows record, once for each key. No other append runs
 // at the same time. It reuses the memory of args and uses, and returns args.
-func (t *Trail) countUses(ctx context.Context, in sqldb.Statements, rows []keyserver.AuditEntry, args []any, uses map[keyserver.ID]int64) ([]any, error) {
+func (t *AuditLog) countUses(ctx context.Context, in sqldb.Statements, rows []keyserver.AuditEntry, args []any, uses map[keyserver.ID]int64) ([]any, error) {
 	tally(uses, rows)
 	for key, n := range uses {
 		args = append(args, key[:], n, rows[len(rows)-1].Time.UnixMicro())

@@ -21,7 +21,7 @@ import (
 // and none if the number was guessed.
 type sharedChain struct {
 	chain   int64
-	trail   *Trail
+	trail   *AuditLog
 	dialect *postgres.Database
 	claim   *postgres.Claim
 	session *sqldb.Session // the session of the claim, unless there is a pooler
@@ -56,7 +56,7 @@ func (p shared) claimChain(ctx context.Context) (audit.Chain, error) {
 		if held == nil {
 			continue
 		}
-		c := &sharedChain{chain: chain, trail: p.Trail, dialect: p.d, claim: held, session: held.Session, uses: map[keyserver.ID]int64{}}
+		c := &sharedChain{chain: chain, trail: p.AuditLog, dialect: p.d, claim: held, session: held.Session, uses: map[keyserver.ID]int64{}}
 		if p.d.Pooled {
 			if c.session, err = sqldb.OpenSession(ctx, p.d, p.db.Pools().Write); err != nil {
 				held.Release()

@@ -19,7 +19,7 @@ type Config struct{ Dir, URL string }
 // Store is an open database with its audit log.
 type Store struct {
 	*sqldb.Handle
-	*Trail
+	*AuditLog
 	db    *sqldb.DB
 	reads Reads
 }
@@ -35,7 +35,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{Handle: db.Handle, Trail: New(db, Options{}), db: db, reads: NewReads(db.Statements)}
+	s := &Store{Handle: db.Handle, AuditLog: New(db, Options{}), db: db, reads: NewReads(db.Statements)}
 	if err := s.Recover(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}

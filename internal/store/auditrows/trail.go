@@ -17,7 +17,7 @@ import (
 // Settled waits until the tables have every row that this process has made durable. The
 // methods of Reads do not wait, because their transaction may hold the connection that
 // fills the tables.
-func (t *Trail) Settled(ctx context.Context) error {
+func (t *AuditLog) Settled(ctx context.Context) error {
 	if j := t.journal.Load(); j != nil {
 		return j.flush(ctx)
 	}
@@ -25,7 +25,7 @@ func (t *Trail) Settled(ctx context.Context) error {
 }
 
 // AuditRows is Reads.AuditRows after Settled.
-func (t *Trail) AuditRows(ctx context.Context, filter keyserver.AuditFilter) (keyserver.AuditPage, error) {
+func (t *AuditLog) AuditRows(ctx context.Context, filter keyserver.AuditFilter) (keyserver.AuditPage, error) {
 	if err := t.Settled(ctx); err != nil {
 		return keyserver.AuditPage{}, err
 	}
@@ -33,17 +33,17 @@ func (t *Trail) AuditRows(ctx context.Context, filter keyserver.AuditFilter) (ke
 }
 
 // KeyUses is Reads.KeyUses after Settled.
-func (t *Trail) KeyUses(ctx context.Context, keys []keyserver.ID) (map[keyserver.ID]KeyUse, error) {
+func (t *AuditLog) KeyUses(ctx context.Context, keys []keyserver.ID) (map[keyserver.ID]KeyUse, error) {
 	if err := t.Settled(ctx); err != nil {
 		return nil, err
 	}
 	return t.reads.KeyUses(ctx, keys)
 }
 
-// AuditSnapshot implements audit.Trail. If the database is read-only, the snapshot includes
+// AuditSnapshot implements audit.Reader. If the database is read-only, the snapshot includes
 // rows that are only in the journal of another process. That process may be running, or was
 // not stopped properly.
-func (t *Trail) AuditSnapshot(ctx context.Context) (audit.Snapshot, error) {
+func (t *AuditLog) AuditSnapshot(ctx context.Context) (audit.Snapshot, error) {
 	if !t.db.ReadOnly() {
 		if err := t.Settled(ctx); err != nil {
 			return audit.Snapshot{}, err
@@ -55,8 +55,8 @@ func (t *Trail) AuditSnapshot(ctx context.Context) (audit.Snapshot, error) {
 	return snapshot, err
 }
 
-// AuditRange implements audit.Trail.
-func (t *Trail) AuditRange(ctx context.Context, after, last int64, limit int) ([]keyserver.AuditEntry, error) {
+// AuditRange implements audit.Reader.
+func (t *AuditLog) AuditRange(ctx context.Context, after, last int64, limit int) ([]keyserver.AuditEntry, error) {
 	if err := t.Settled(ctx); err != nil {
 		return nil, err
 	}
@@ -75,7 +75,7 @@ func (t *Trail) AuditRange(ctx context.Context, after, last int64, limit int) ([
 }
 
 // AuditEnd returns the greatest sequence number among the rows, or 0 if there are none.
-func (t *Trail) AuditEnd(ctx context.Context) (int64, error) {
+func (t *AuditLog) AuditEnd(ctx context.Context) (int64, error) {
 	if err := t.Settled(ctx); err != nil {
 		return 0, err
 	}
@@ -156,26 +156,26 @@ func (e embedded) unfilledRows(ctx context.Context) ([]keyserver.AuditEntry, rea
 	return rows, end, err
 }
 
-// Behind returns the durable rows after seq, in their order, or false if some of them are
+// RowsAfter returns the durable rows after seq, in their order, or false if some of them are
 // no longer in memory.
-func (t *Trail) Behind(seq int64) ([]keyserver.AuditEntry, bool) {
+func (t *AuditLog) RowsAfter(seq int64) ([]keyserver.AuditEntry, bool) {
 	var rows []keyserver.AuditEntry
 	if j := t.journal.Load(); j != nil {
 		var complete bool
-		if rows, complete = j.behind(seq); !complete {
+		if rows, complete = j.rowsAfter(seq); !complete {
 			return nil, false
 		}
 		seq += int64(len(rows))
 	}
 	if t.opts.Copied != nil {
-		if copied := rowsBehind(*t.opts.Copied, seq); copied != nil {
+		if copied := rowsAfter(*t.opts.Copied, seq); copied != nil {
 			rows = copied
 		}
 	}
 	return rows, true
 }
 
-func rowsBehind(rows []keyserver.AuditEntry, seq int64) []keyserver.AuditEntry {
+func rowsAfter(rows []keyserver.AuditEntry, seq int64) []keyserver.AuditEntry {
 	if at := slices.IndexFunc(rows, func(row keyserver.AuditEntry) bool { return row.Seq > seq }); at >= 0 {
 		return rows[at:]
 	}
@@ -188,7 +188,7 @@ const durableTries = 100
 // Durable returns the durable rows that may be in no table, or false if the lock of the
 // journal is held for long. appendAtOnce holds that lock while it waits for the lock of the
 // writer. Therefore Durable does not wait for it.
-func (t *Trail) Durable() ([]keyserver.AuditEntry, bool) {
+func (t *AuditLog) Durable() ([]keyserver.AuditEntry, bool) {
 	j := t.journal.Load()
 	if j == nil {
 		return nil, true

@@ -253,7 +253,7 @@ func TestABackupOfSomebodyElse(t *testing.T) {
 		t.Run(reason, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "new")
 			tc.o.Target = sqlstore.Config{Dir: dir}
-			if _, err := h.restore(t, tc.from, tc.o); !errors.Is(err, backup.ErrStranger) || strings.Contains(err.Error(), "\n") {
+			if _, err := h.restore(t, tc.from, tc.o); !errors.Is(err, backup.ErrOtherServer) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("want one sentence that it is a stranger's, got: %v", err)
 			}
 			if left, _ := os.ReadDir(dir); len(left) > 0 {

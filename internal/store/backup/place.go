@@ -35,8 +35,8 @@ func Name(system keyserver.SystemID, at time.Time) string {
 // KeyName returns the name of the key-encryption key of a backup.
 func KeyName(name string) string { return name + keySuffix }
 
-// Kept is a stored backup.
-type Kept struct {
+// Entry is a stored backup.
+type Entry struct {
 	Name   string
 	System keyserver.SystemID
 	Begun  time.Time
@@ -82,10 +82,10 @@ func OpenPlace(ctx context.Context, text string, create bool) (Place, error) {
 	return Place{s}, nil
 }
 
-// Kept lists the backups of one key server, or of all if system is zero, oldest first. It
+// List lists the backups of one key server, or of all if system is zero, oldest first. It
 // ignores other objects.
-func (p Place) Kept(ctx context.Context, system keyserver.SystemID) ([]Kept, error) {
-	var all []Kept
+func (p Place) List(ctx context.Context, system keyserver.SystemID) ([]Entry, error) {
+	var all []Entry
 	err := p.Each(ctx, func(o blobstore.Object) error {
 		parts := nameForm.FindStringSubmatch(o.Name)
 		if parts == nil {
@@ -96,10 +96,10 @@ func (p Place) Kept(ctx context.Context, system keyserver.SystemID) ([]Kept, err
 		if err != nil || wrong != nil || system != 0 && keyserver.SystemID(n) != system {
 			return nil //nolint:nilerr // not a name of ours
 		}
-		all = append(all, Kept{o.Name, keyserver.SystemID(n), at, o.Size})
+		all = append(all, Entry{o.Name, keyserver.SystemID(n), at, o.Size})
 		return nil
 	})
-	slices.SortFunc(all, func(a, b Kept) int { return a.Begun.Compare(b.Begun) })
+	slices.SortFunc(all, func(a, b Entry) int { return a.Begun.Compare(b.Begun) })
 	return all, err
 }
 
@@ -171,8 +171,8 @@ func (c *counter) Write(p []byte) (int, error) {
 type Found struct {
 	Name string
 	From io.ReadCloser
-	// Passed are empty objects with the name of a backup.
-	Passed []string
+	// Skipped are empty objects with the name of a backup.
+	Skipped []string
 	// Key opens the key-encryption key of the backup; it returns nil if there is none.
 	Key func(ctx context.Context) (io.ReadCloser, error)
 }
@@ -209,7 +209,7 @@ func Find(ctx context.Context, from, name string) (Found, error) {
 	if err != nil {
 		return Found{}, errors.Join(err, place.Close())
 	}
-	return Found{Name: name, From: both{r, place}, Passed: passed, Key: func(ctx context.Context) (io.ReadCloser, error) {
+	return Found{Name: name, From: both{r, place}, Skipped: passed, Key: func(ctx context.Context) (io.ReadCloser, error) {
 		key, _, err := place.Get(ctx, KeyName(name))
 		return key, err
 	}}, nil
@@ -232,9 +232,9 @@ const clockAhead = 5 * time.Minute
 
 // taken returns the backups from which the newest is chosen, and the names of empty ones. With
 // --backup a user can still choose any other.
-func (p Place) taken(ctx context.Context) (all []Kept, passed []string, err error) {
-	all, err = p.Kept(ctx, 0)
-	all = slices.DeleteFunc(all, func(k Kept) bool {
+func (p Place) taken(ctx context.Context) (all []Entry, passed []string, err error) {
+	all, err = p.List(ctx, 0)
+	all = slices.DeleteFunc(all, func(k Entry) bool {
 		if k.Size == 0 {
 			passed = append(passed, k.Name)
 		}

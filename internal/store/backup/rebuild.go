@@ -23,21 +23,21 @@ import (
 // ahead is how many segments are opened before they are read, because a bucket responds slowly.
 const ahead = 16
 
-// Moment is a restore point of a replica in a place.
-type Moment struct {
+// RestorePoint is a restore point of a replica in a place.
+type RestorePoint struct {
 	Name  string // of the last segment of the restore point
 	Until time.Time
-	// Passed are empty objects with the name of a segment.
-	Passed []string
+	// Skipped are empty objects with the name of a segment.
+	Skipped []string
 
 	place    Place
 	segments []keptSegment // the base first
 }
 
-// FindMoment returns the newest restore point in a place that is not after at. If at is zero and no name is given,
+// FindRestorePoint returns the newest restore point in a place that is not after at. If at is zero and no name is given,
 // it returns the newest one by this machine's clock. name is a generation, or empty. It returns nil if there is no
 // replica.
-func FindMoment(ctx context.Context, from, name string, at time.Time) (_ *Moment, err error) {
+func FindRestorePoint(ctx context.Context, from, name string, at time.Time) (_ *RestorePoint, err error) {
 	if !isURL(from) {
 		if info, err := os.Stat(from); err != nil || !info.IsDir() {
 			return nil, err
@@ -47,7 +47,7 @@ func FindMoment(ctx context.Context, from, name string, at time.Time) (_ *Moment
 	if err != nil {
 		return nil, err
 	}
-	m := &Moment{place: place}
+	m := &RestorePoint{place: place}
 	defer func() {
 		if err != nil || len(m.segments) == 0 {
 			err = errors.Join(err, place.Close())
@@ -83,9 +83,9 @@ func FindMoment(ctx context.Context, from, name string, at time.Time) (_ *Moment
 }
 
 // missing returns an error that names the missing segment and an alternative.
-func (m *Moment) missing(before []keptSegment, number int64, generation string) error {
+func (m *RestorePoint) missing(before []keptSegment, number int64, generation string) error {
 	what := "missing"
-	for _, name := range m.Passed {
+	for _, name := range m.Skipped {
 		if k, _ := segmentOf(name); k.generation == generation && k.number == number {
 			what = fmt.Sprintf("missing (%s is empty)", name)
 		}
@@ -105,7 +105,7 @@ func otherwise(before []keptSegment) string {
 const untilFlag = "2006-01-02T15:04:05.000Z07:00"
 
 // lastBefore returns the last segment that is not after a time, or nil if there is none.
-func (m *Moment) lastBefore(ctx context.Context, name string, at time.Time) (*keptSegment, error) {
+func (m *RestorePoint) lastBefore(ctx context.Context, name string, at time.Time) (*keptSegment, error) {
 	var last, bare *keptSegment // the last segment of generations without a base
 	var oldest time.Time
 	systems, bases := map[keyserver.SystemID]string{}, map[string]bool{}
@@ -115,7 +115,7 @@ func (m *Moment) lastBefore(ctx context.Context, name string, at time.Time) (*ke
 			return nil
 		}
 		if k.size == 0 {
-			m.Passed = append(m.Passed, k.object)
+			m.Skipped = append(m.Skipped, k.object)
 			return nil
 		}
 		if k.number == 0 {
@@ -170,11 +170,11 @@ func baseless(bare, last *keptSegment) error {
 func IsGeneration(name string) bool { return generationForm.MatchString(name) }
 
 // Close closes the place.
-func (m *Moment) Close() error { return m.place.Close() }
+func (m *RestorePoint) Close() error { return m.place.Close() }
 
 // Restore makes a database from the replica at the restore point. It temporarily needs room for a second copy: in
 // the same directory, or among temporary files for PostgreSQL.
-func (m *Moment) Restore(ctx context.Context, identity string, o Options) (done Restored, err error) {
+func (m *RestorePoint) Restore(ctx context.Context, identity string, o Options) (done Restored, err error) {
 	identities, err := parseIdentities(strings.NewReader(identity))
 	if err != nil {
 		return done, err
@@ -199,7 +199,7 @@ func (m *Moment) Restore(ctx context.Context, identity string, o Options) (done 
 }
 
 // reload makes a backup of the rebuilt database and restores that. It calls read when all of the copy was read.
-func (m *Moment) reload(ctx context.Context, store *sqlstore.Store, head segment, o Options, read func() error) (done Restored, err error) {
+func (m *RestorePoint) reload(ctx context.Context, store *sqlstore.Store, head segment, o Options, read func() error) (done Restored, err error) {
 	between, err := age.GenerateX25519Identity()
 	if err != nil {
 		return done, err
@@ -247,7 +247,7 @@ func (m *Moment) reload(ctx context.Context, store *sqlstore.Store, head segment
 }
 
 // rebuild writes the database as it was, and returns the rows of the audit log that may be missing in it.
-func (m *Moment) rebuild(ctx context.Context, identities []age.Identity, path string) (head segment, rows []keyserver.AuditEntry, err error) {
+func (m *RestorePoint) rebuild(ctx context.Context, identities []age.Identity, path string) (head segment, rows []keyserver.AuditEntry, err error) {
 	database, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return head, nil, err
@@ -286,7 +286,7 @@ type openedSegment struct {
 }
 
 // open opens segments before the caller reads them.
-func (m *Moment) open(ctx context.Context) <-chan chan openedSegment {
+func (m *RestorePoint) open(ctx context.Context) <-chan chan openedSegment {
 	all := make(chan chan openedSegment, ahead)
 	go func() {
 		defer close(all)

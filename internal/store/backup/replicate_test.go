@@ -103,7 +103,7 @@ func (r *replica) passes(t *testing.T) {
 // restored restores a restore point, and returns how many rows it has.
 func (r *replica) restored(t *testing.T, name string, at time.Time) (int64, error) {
 	t.Helper()
-	m, err := backup.FindMoment(t.Context(), r.place, name, at)
+	m, err := backup.FindRestorePoint(t.Context(), r.place, name, at)
 	if err != nil {
 		return 0, err
 	}
@@ -324,7 +324,7 @@ func TestInABucket(t *testing.T) {
 	r.holds(t)
 	p, err := backup.OpenPlace(t.Context(), place, false)
 	rig.Must(t, err)
-	kept, err := p.Kept(t.Context(), 7)
+	kept, err := p.List(t.Context(), 7)
 	rig.Must(t, errors.Join(err, p.Close()))
 	if len(kept) != 3 {
 		t.Errorf("backups that were kept: %+v", kept)
@@ -496,11 +496,11 @@ func TestEmptySegmentsArePassedOver(t *testing.T) {
 	for _, name := range strange {
 		rig.Must(t, os.WriteFile(filepath.Join(r.place, name), nil, 0o600))
 	}
-	m, err := backup.FindMoment(t.Context(), r.place, "", time.Time{})
+	m, err := backup.FindRestorePoint(t.Context(), r.place, "", time.Time{})
 	rig.Must(t, err)
 	rig.Must(t, m.Close())
-	if len(m.Passed) != len(strange) {
-		t.Errorf("passed over: %q", m.Passed)
+	if len(m.Skipped) != len(strange) {
+		t.Errorf("passed over: %q", m.Skipped)
 	}
 	r.holds(t)
 }

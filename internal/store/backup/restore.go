@@ -61,8 +61,8 @@ func (r Range) String() string {
 // ErrLoss is wrapped if a backup lacks rows of a noted checkpoint.
 var ErrLoss = errors.New("the backup is too old")
 
-// ErrStranger is wrapped if a backup is not of the expected key server.
-var ErrStranger = errors.New("the backup was not made by the expected key server")
+// ErrOtherServer is wrapped if a backup is not of the expected key server.
+var ErrOtherServer = errors.New("the backup was not made by the expected key server")
 
 // Restore makes a database from a backup. It leaves nothing unless everything is as it was
 // written and the audit log in it is intact.
@@ -110,7 +110,7 @@ func object(h Head, lost Range) string {
 func signed(h Head, o Options) error {
 	if o.Key != nil {
 		if _, err := tree.Open([]byte(h.Tree.Checkpoint), o.Key); err != nil {
-			return fmt.Errorf("%w: its checkpoint is not signed by the key %s of --key; use another backup", ErrStranger, o.Key.Name())
+			return fmt.Errorf("%w: its checkpoint is not signed by the key %s of --key; use another backup", ErrOtherServer, o.Key.Name())
 		}
 	}
 	for _, n := range o.Noted {
@@ -119,7 +119,7 @@ func signed(h Head, o Options) error {
 			return fmt.Errorf("the checkpoint in %s belongs to the log %s, but the backup to %q: they are of different key servers", n.Name, theirs, ours)
 		}
 		if theirs, ours := noted.Signer(), h.Tree.Signer(); theirs != ours || ours == "" {
-			return fmt.Errorf("%w: its checkpoint is signed by %q, but the one in %s by %q; use another backup", ErrStranger, ours, n.Name, theirs)
+			return fmt.Errorf("%w: its checkpoint is signed by %q, but the one in %s by %q; use another backup", ErrOtherServer, ours, n.Name, theirs)
 		}
 	}
 	return nil
@@ -214,7 +214,7 @@ func verify(ctx context.Context, h Head, store *sqlstore.Store, o Options) error
 	if err != nil {
 		return err
 	}
-	chains, err := audit.Verify(ctx, v.Along(store))
+	chains, err := audit.Verify(ctx, v.Tee(store))
 	if err != nil {
 		return fmt.Errorf("read the audit log: %w", err)
 	}

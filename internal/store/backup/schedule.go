@@ -178,13 +178,13 @@ func (s *Schedule) due(ctx context.Context) (bool, error) {
 // kept returns the backups of this key server. It ignores empty objects, and backups from
 // the future, which a wrong clock or another writer made: neither counts as the newest
 // backup or as one of those to keep.
-func (s *Schedule) kept(ctx context.Context) ([]Kept, error) {
-	all, err := s.place.Kept(ctx, s.Maker.System)
+func (s *Schedule) kept(ctx context.Context) ([]Entry, error) {
+	all, err := s.place.List(ctx, s.Maker.System)
 	if err != nil {
 		return nil, err
 	}
 	strange := ""
-	all = slices.DeleteFunc(all, func(k Kept) bool {
+	all = slices.DeleteFunc(all, func(k Entry) bool {
 		if k.Size > 0 && k.Begun.Sub(s.Clock()) <= clockAhead {
 			return false
 		}
@@ -198,7 +198,7 @@ func (s *Schedule) kept(ctx context.Context) ([]Kept, error) {
 	return all, nil
 }
 
-func (s *Schedule) note(all []Kept) {
+func (s *Schedule) note(all []Entry) {
 	if len(all) > 0 {
 		newest := all[len(all)-1]
 		s.last.Store(newest.Begun.Unix())

@@ -65,7 +65,7 @@ func (d *diary) passes(t *testing.T, after time.Duration) {
 
 func names(t *testing.T, p backup.Place) []string {
 	t.Helper()
-	all, err := p.Kept(t.Context(), 0)
+	all, err := p.List(t.Context(), 0)
 	rig.Must(t, err)
 	var list []string
 	for _, k := range all {
@@ -124,7 +124,7 @@ func TestEmptyBackupsArePassedOver(t *testing.T) {
 	found, err := backup.Find(t.Context(), dir, "")
 	rig.Must(t, err)
 	rig.Must(t, found.From.Close())
-	if found.Name != "keyserver-7-20260102T000000Z.age" || len(found.Passed) != 2 {
+	if found.Name != "keyserver-7-20260102T000000Z.age" || len(found.Skipped) != 2 {
 		t.Errorf("%+v", found)
 	}
 	if newer, err := backup.NewerThan(t.Context(), dir, time.Date(2026, 1, 2, 1, 0, 0, 0, time.UTC)); err != nil || newer {

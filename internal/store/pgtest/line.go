@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Line is a network path to a server that a test can interrupt.
-type Line struct {
+// Proxy is a network path to a server that a test can interrupt.
+type Proxy struct {
 	listener net.Listener
 	socket   string
 
@@ -22,14 +22,14 @@ type Line struct {
 	ways   sync.WaitGroup
 }
 
-// Line returns a path to the server, and the URL of a database over it.
-func (c *Cluster) Line(t testing.TB, url string) (*Line, string) {
+// Proxy returns a path to the server, and the URL of a database over it.
+func (c *Cluster) Proxy(t testing.TB, url string) (*Proxy, string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &Line{listener: listener, socket: filepath.Join(c.dir, ".s.PGSQL.5432"), open: map[net.Conn]struct{}{}}
+	l := &Proxy{listener: listener, socket: filepath.Join(c.dir, ".s.PGSQL.5432"), open: map[net.Conn]struct{}{}}
 	l.change = sync.NewCond(&l.mu)
 	l.ways.Go(l.accept)
 	t.Cleanup(l.close)
@@ -39,14 +39,14 @@ func (c *Cluster) Line(t testing.TB, url string) (*Line, string) {
 // Hold stops data to the server, data from it, or both: no side learns that a connection
 // has ended, and new ones get no response. After Hold(false, false) the data continues,
 // as TCP retransmits it.
-func (l *Line) Hold(questions, answers bool) {
+func (l *Proxy) Hold(questions, answers bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.holds = [2]bool{questions, answers}
 	l.change.Broadcast()
 }
 
-func (l *Line) close() {
+func (l *Proxy) close() {
 	l.mu.Lock()
 	l.closed = true
 	_ = l.listener.Close()
@@ -58,7 +58,7 @@ func (l *Line) close() {
 	l.ways.Wait()
 }
 
-func (l *Line) accept() {
+func (l *Proxy) accept() {
 	for {
 		near, err := l.listener.Accept()
 		if err != nil {
@@ -69,7 +69,7 @@ func (l *Line) accept() {
 }
 
 // join carries one connection. It connects to the server when data may pass to it.
-func (l *Line) join(near net.Conn) {
+func (l *Proxy) join(near net.Conn) {
 	defer l.forget(near)
 	if !l.keep(near) || !l.passable(0) {
 		return
@@ -88,14 +88,14 @@ func (l *Line) join(near net.Conn) {
 	both.Wait()
 }
 
-func (l *Line) keep(c net.Conn) bool {
+func (l *Proxy) keep(c net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.open[c] = struct{}{}
 	return !l.closed
 }
 
-func (l *Line) forget(c net.Conn) {
+func (l *Proxy) forget(c net.Conn) {
 	_ = c.Close()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -103,7 +103,7 @@ func (l *Line) forget(c net.Conn) {
 }
 
 // carry copies data in one direction, to its end.
-func (l *Line) carry(to, from net.Conn, way int) {
+func (l *Proxy) carry(to, from net.Conn, way int) {
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buffer)
@@ -124,7 +124,7 @@ func (l *Line) carry(to, from net.Conn, way int) {
 }
 
 // passable waits until data may pass, and returns false after close.
-func (l *Line) passable(way int) bool {
+func (l *Proxy) passable(way int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for l.holds[way] && !l.closed {

@@ -54,7 +54,7 @@ type Database struct {
 	incarnation string // the expression for the incarnation (incarnations)
 
 	hosts    hosts
-	lines    lines
+	conns    connTracker
 	sessions sessions
 
 	// Restoring means that the database does not have the name of a complete one yet.
@@ -93,7 +93,7 @@ func (d *Database) Tables(ctx context.Context, db sqldb.Pool, name string) (all,
 
 // RunnerOn returns the place itself: the driver caches statements, and prepares them again after a
 // migration has changed a table.
-func (d *Database) RunnerOn(on stmtcache.Place) sqldb.Runner { return on }
+func (d *Database) RunnerOn(on stmtcache.Preparer) sqldb.Runner { return on }
 
 // Shared implements sqldb.Dialect.
 func (d *Database) Shared() bool { return true }

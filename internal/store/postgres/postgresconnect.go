@@ -62,7 +62,7 @@ func (d *Database) Config() (*pgx.ConnConfig, error) {
 	if cfg.RuntimeParams["application_name"] == "" {
 		cfg.RuntimeParams["application_name"] = "keyserver-operator"
 	}
-	cfg.DialFunc = d.lines.through(cfg.DialFunc)
+	cfg.DialFunc = d.conns.through(cfg.DialFunc)
 	return cfg, nil
 }
 
@@ -122,7 +122,7 @@ func (d *Database) Pool(cfg *pgx.ConnConfig, size int, setting string) sqldb.Poo
 		_, err := conn.Exec(ctx, settings)
 		return err
 	}), stdlib.OptionResetSession(func(_ context.Context, conn *pgx.Conn) error {
-		if d.lines.outdated(conn.PgConn().Conn()) {
+		if d.conns.outdated(conn.PgConn().Conn()) {
 			return driver.ErrBadConn // the pool opens another one
 		}
 		return nil

@@ -23,32 +23,32 @@ func (d *Database) Follow(ctx context.Context, db *sqldb.DB) (*replication.Follo
 	var quiet silence
 	source := replication.Source{
 		State: func(ctx context.Context) (state replication.State, err error) {
-			moment := d.lines.next()
+			moment := d.conns.next()
 			var settings string
 			var refuses bool
 			err = db.Looking().Row(ctx, `SELECT (SELECT value FROM sequences WHERE name = 'changes'), (SELECT value FROM sequences WHERE name = 'audit'), `+
 				d.incarnation+`, `+sessionSettings+`, `+refusesWrites,
 				nil, &state.Changes, &state.Audit, &state.Incarnation, &settings, &refuses)
 			if err == nil {
-				d.answered(db, &quiet)
+				d.recordResponse(db, &quiet)
 			}
 			if refuses {
 				d.sessions.refused.Store(true)
 			}
 			d.renew(settings, err, db.Options().Clock())
-			d.asked(ctx, err, moment, &quiet)
+			d.recordQuery(ctx, err, moment, &quiet)
 			return state, err
 		},
 		Reset: func(was, now replication.State) {
 			// Another host may have taken over between two looks that both succeeded.
 			// Connections to the old host need not be heard again.
-			quiet.goesOn(0, d.lines.next())
+			quiet.extend(0, d.conns.next())
 			d.moved(db, was, now)
 		},
 		Page: func(ctx context.Context, after int64, limit int) (keyserver.ChangePage, error) {
-			moment := d.lines.next()
+			moment := d.conns.next()
 			page, err := sqldb.NewFeed(db.Looking()).Changes(ctx, after, limit)
-			d.asked(ctx, err, moment, &quiet)
+			d.recordQuery(ctx, err, moment, &quiet)
 			return page, err
 		},
 		PageLimit: sqldb.MaxChangePage,
@@ -60,14 +60,14 @@ func (d *Database) Follow(ctx context.Context, db *sqldb.DB) (*replication.Follo
 		}
 		ctx, cancel := context.WithTimeout(ctx, cfg.ConnectTimeout)
 		defer cancel()
-		moment := d.lines.next()
+		moment := d.conns.next()
 		conn, err := d.hosts.connect(ctx, cfg)
 		if err == nil {
 			if _, err = conn.Exec(ctx, "LISTEN "+changeChannel); err != nil {
 				err = errors.Join(err, conn.Close(ctx))
 			}
 		}
-		d.asked(ctx, err, moment, &quiet)
+		d.recordQuery(ctx, err, moment, &quiet)
 		if err != nil {
 			return nil, err
 		}
@@ -76,19 +76,19 @@ func (d *Database) Follow(ctx context.Context, db *sqldb.DB) (*replication.Follo
 	return replication.Start(ctx, source)
 }
 
-// asked records how a query of the follower that began at moment ended. If it timed out,
+// recordQuery records how a query of the follower that began at moment ended. If it timed out,
 // the driver closes its connection, so that the next query uses another one.
-func (d *Database) asked(ctx context.Context, err error, moment int64, quiet *silence) {
+func (d *Database) recordQuery(ctx context.Context, err error, moment int64, quiet *silence) {
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		quiet.goesOn(moment, d.lines.next())
+		quiet.extend(moment, d.conns.next())
 	}
 }
 
-// answered records that the database has responded. A statement that still waits on a
+// recordResponse records that the database has responded. A statement that still waits on a
 // connection from before a silence waits in vain: the host is gone without closing it, or a
 // device between has forgotten it. Such connections are cut.
-func (d *Database) answered(db *sqldb.DB, quiet *silence) {
-	if n := d.lines.cut(quiet.over(db.Options().Clock())); n > 0 {
+func (d *Database) recordResponse(db *sqldb.DB, quiet *silence) {
+	if n := d.conns.closeSilent(quiet.over(db.Options().Clock())); n > 0 {
 		d.dropIdle(db)
 		d.Log.Warn("the database responds again, but not on older connections; they are closed", "connections", n)
 	}
@@ -102,9 +102,9 @@ type silence struct {
 	answered     time.Time // when a query first got a response afterwards
 }
 
-// goesOn records that the database did not respond between two moments; since is 0 if only
+// extend records that the database did not respond between two moments; since is 0 if only
 // the end is known.
-func (q *silence) goesOn(since, until int64) {
+func (q *silence) extend(since, until int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.since == 0 {
@@ -138,7 +138,7 @@ func (q *silence) over(now time.Time) (since int64) {
 // old one are not used again, even if it still responds.
 func (d *Database) moved(db *sqldb.DB, was, now replication.State) {
 	gone := was.Changes > now.Changes || was.Audit > now.Audit
-	db.FoundAnother(gone)
+	db.RecordReplaced(gone)
 	d.dropIdle(db)
 	if !gone {
 		d.Log.Info("the database was restarted, or another one has replaced it; all data is read again", "was", was.Incarnation, "now", now.Incarnation)

@@ -11,20 +11,20 @@ import (
 // TestSilence checks which connections are cut after looks without a response,
 // and when.
 func TestSilence(t *testing.T) {
-	var all lines
-	open := func() *line {
+	var all connTracker
+	open := func() *trackedConn {
 		ours, theirs := net.Pipe()
 		t.Cleanup(func() { _ = ours.Close(); _ = theirs.Close() })
-		c := &line{Conn: ours, of: &all}
+		c := &trackedConn{Conn: ours, of: &all}
 		if all.open == nil {
-			all.open = map[*line]struct{}{}
+			all.open = map[*trackedConn]struct{}{}
 		}
 		all.open[c] = struct{}{}
-		c.heard.Store(all.moment.Load())
+		c.lastRead.Store(all.tick.Load())
 		return c
 	}
-	hear := func(c *line) { c.heard.Store(all.moment.Load()) }
-	isOpen := func(c *line) bool { _, open := all.open[c]; return open }
+	hear := func(c *trackedConn) { c.lastRead.Store(all.tick.Load()) }
+	isOpen := func(c *trackedConn) bool { _, open := all.open[c]; return open }
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	var quiet silence
 
@@ -33,40 +33,40 @@ func TestSilence(t *testing.T) {
 	look := all.next()
 	hear(meanwhile) // and then nothing more: the host falls silent during the look
 	hear(slow)
-	quiet.goesOn(look, all.next())
+	quiet.extend(look, all.next())
 	look = all.next() // a second look without a response
-	quiet.goesOn(look, all.next())
+	quiet.extend(look, all.next())
 
 	all.next() // another host responds
 	fresh := open()
-	if n := all.cut(quiet.over(now)); n != 1 || isOpen(before) || !isOpen(meanwhile) {
+	if n := all.closeSilent(quiet.over(now)); n != 1 || isOpen(before) || !isOpen(meanwhile) {
 		t.Errorf("cut %d at once, want the one that was silent from the beginning", n)
 	}
-	if n := all.cut(quiet.over(now.Add(replication.MaxStaleness / 2))); n != 0 {
+	if n := all.closeSilent(quiet.over(now.Add(replication.MaxStaleness / 2))); n != 0 {
 		t.Errorf("cut %d before they had time to be heard", n)
 	}
 	hear(slow) // a statement that took a while
-	if n := all.cut(quiet.over(now.Add(replication.MaxStaleness))); n != 1 || isOpen(meanwhile) || !isOpen(slow) || !isOpen(fresh) {
+	if n := all.closeSilent(quiet.over(now.Add(replication.MaxStaleness))); n != 1 || isOpen(meanwhile) || !isOpen(slow) || !isOpen(fresh) {
 		t.Errorf("cut %d then, want the one that fell silent meanwhile", n)
 	}
 	all.next()
 	all.next()
-	if n := all.cut(quiet.over(now.Add(time.Hour))); n != 0 {
+	if n := all.closeSilent(quiet.over(now.Add(time.Hour))); n != 0 {
 		t.Errorf("cut %d long after the silence", n)
 	}
 
 	// Two silences with one short response between them count as one.
 	look = all.next()
-	quiet.goesOn(look, all.next())
-	all.cut(quiet.over(now))
+	quiet.extend(look, all.next())
+	all.closeSilent(quiet.over(now))
 	again := open()
 	look = all.next()
 	hear(again)
-	quiet.goesOn(look, all.next())
-	if n := all.cut(quiet.over(now.Add(2 * replication.MaxStaleness))); isOpen(slow) {
+	quiet.extend(look, all.next())
+	if n := all.closeSilent(quiet.over(now.Add(2 * replication.MaxStaleness))); isOpen(slow) {
 		t.Errorf("cut %d, and not what was silent from the beginning", n)
 	}
-	all.cut(quiet.over(now.Add(4 * replication.MaxStaleness)))
+	all.closeSilent(quiet.over(now.Add(4 * replication.MaxStaleness)))
 	if isOpen(again) {
 		t.Error("what fell silent in the second part is open")
 	}
@@ -74,12 +74,12 @@ func TestSilence(t *testing.T) {
 	// Another host has taken over, although every query got a response.
 	all.next()
 	old, busy := open(), open()
-	quiet.goesOn(0, all.next())
-	if n := all.cut(quiet.over(now)); n != 0 {
+	quiet.extend(0, all.next())
+	if n := all.closeSilent(quiet.over(now)); n != 0 {
 		t.Errorf("cut %d as soon as the other host was there, where a statement may be on its way", n)
 	}
 	hear(busy)
-	if n := all.cut(quiet.over(now.Add(replication.MaxStaleness))); n == 0 || isOpen(old) || !isOpen(busy) {
+	if n := all.closeSilent(quiet.over(now.Add(replication.MaxStaleness))); n == 0 || isOpen(old) || !isOpen(busy) {
 		t.Errorf("cut %d, want what was there before the other host", n)
 	}
 }

@@ -161,37 +161,37 @@ func retryHost[T any](ctx context.Context, host int, connect func(context.Contex
 	}
 }
 
-// lines are the network connections to the database. A connection on which nothing will
+// connTracker are the network connections to the database. A connection on which nothing will
 // arrive any more can be cut here, even if a statement waits for it.
-type lines struct {
-	moment atomic.Int64 // counts the looks at the database
-	era    atomic.Int64 // counts how often all connections became outdated (sessionSettings)
-	mu     sync.Mutex
-	open   map[*line]struct{}
+type connTracker struct {
+	tick  atomic.Int64 // counts the looks at the database
+	epoch atomic.Int64 // counts how often all connections became outdated (sessionSettings)
+	mu    sync.Mutex
+	open  map[*trackedConn]struct{}
 }
 
-// line is one connection.
-type line struct {
+// trackedConn is one connection.
+type trackedConn struct {
 	net.Conn
-	of    *lines
-	era   int64        // when it was opened
-	heard atomic.Int64 // the moment when data last arrived
+	of       *connTracker
+	epoch    int64        // when it was opened
+	lastRead atomic.Int64 // the moment when data last arrived
 }
 
 // through wraps a dial function so that lines tracks its connections.
-func (l *lines) through(dial pgconn.DialFunc) pgconn.DialFunc {
+func (l *connTracker) through(dial pgconn.DialFunc) pgconn.DialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		era := l.era.Load() // before the session begins, and with it its settings
+		era := l.epoch.Load() // before the session begins, and with it its settings
 		conn, err := dial(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}
-		c := &line{Conn: conn, of: l, era: era}
-		c.heard.Store(l.moment.Load())
+		c := &trackedConn{Conn: conn, of: l, epoch: era}
+		c.lastRead.Store(l.tick.Load())
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if l.open == nil {
-			l.open = map[*line]struct{}{}
+			l.open = map[*trackedConn]struct{}{}
 		}
 		l.open[c] = struct{}{}
 		return c, nil
@@ -199,16 +199,16 @@ func (l *lines) through(dial pgconn.DialFunc) pgconn.DialFunc {
 }
 
 // Read records that data arrived.
-func (c *line) Read(p []byte) (int, error) {
+func (c *trackedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if n > 0 {
-		c.heard.Store(c.of.moment.Load())
+		c.lastRead.Store(c.of.tick.Load())
 	}
 	return n, err
 }
 
 // Close closes the connection and stops tracking it.
-func (c *line) Close() error {
+func (c *trackedConn) Close() error {
 	c.of.mu.Lock()
 	delete(c.of.open, c)
 	c.of.mu.Unlock()
@@ -216,24 +216,24 @@ func (c *line) Close() error {
 }
 
 // outdated reports whether a connection was opened in an earlier era.
-func (l *lines) outdated(conn net.Conn) bool {
+func (l *connTracker) outdated(conn net.Conn) bool {
 	if secured, ok := conn.(interface{ NetConn() net.Conn }); ok { // TLS
 		conn = secured.NetConn()
 	}
-	c, ok := conn.(*line)
-	return ok && c.era < l.era.Load()
+	c, ok := conn.(*trackedConn)
+	return ok && c.epoch < l.epoch.Load()
 }
 
 // next begins a moment and returns its number.
-func (l *lines) next() int64 { return l.moment.Add(1) }
+func (l *connTracker) next() int64 { return l.tick.Add(1) }
 
-// cut closes the connections on which nothing has arrived since a moment, and returns their
+// closeSilent closes the connections on which nothing has arrived since a moment, and returns their
 // number.
-func (l *lines) cut(moment int64) int {
-	var silent []*line
+func (l *connTracker) closeSilent(moment int64) int {
+	var silent []*trackedConn
 	l.mu.Lock()
 	for c := range l.open {
-		if c.heard.Load() < moment {
+		if c.lastRead.Load() < moment {
 			silent = append(silent, c)
 		}
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
 )
 
-// Raise takes an empty database. A process that starts on it waits until the restore ends.
-func (d *Database) Raise(ctx context.Context) (sqldb.Pools, error) {
+// CreateEmpty takes an empty database. A process that starts on it waits until the restore ends.
+func (d *Database) CreateEmpty(ctx context.Context) (sqldb.Pools, error) {
 	p, err := d.Open(ctx)
 	if err != nil {
 		return sqldb.Pools{}, err
@@ -66,7 +66,7 @@ func (d *Database) sweep(ctx context.Context, db sqldb.Pool) error {
 	for name := range rowmac.Tables {
 		names = append(names, name)
 	}
-	for name := range rowmac.Without {
+	for name := range rowmac.UncoveredTables {
 		if name != sqldb.VersionTable {
 			names = append(names, name)
 		}
@@ -86,7 +86,7 @@ func (d *Database) Finish(ctx context.Context, db *sqldb.DB) error {
 	return errors.Join(sqldb.Translate(d, err), db.Close())
 }
 
-// Raze removes a database whose restore was not completed.
-func (d *Database) Raze(ctx context.Context, db *sqldb.DB) error {
+// Discard removes a database whose restore was not completed.
+func (d *Database) Discard(ctx context.Context, db *sqldb.DB) error {
 	return errors.Join(d.sweep(ctx, db.Pools().Read), db.Close())
 }

@@ -58,13 +58,13 @@ func (d *Database) renew(settings string, err error, now time.Time) {
 	}
 	d.sessions.refused.Store(false)
 	d.sessions.renewed = now
-	d.lines.era.Add(1)
+	d.conns.epoch.Add(1)
 }
 
 // Outdated implements sqldb.Dialect.
 func (d *Database) Outdated(conn *sql.Conn) (is bool) {
 	err := conn.Raw(func(driver any) error {
-		is = d.lines.outdated(driver.(*stdlib.Conn).Conn().PgConn().Conn()) //nolint:errcheck,forcetypeassert // no other driver is behind this dialect
+		is = d.conns.outdated(driver.(*stdlib.Conn).Conn().PgConn().Conn()) //nolint:errcheck,forcetypeassert // no other driver is behind this dialect
 		return nil
 	})
 	return is && err == nil

@@ -70,7 +70,7 @@ func (r Reads) session(ctx context.Context, where string, key []byte) (s Session
 	var mac []byte
 	err = r.sql.Row(ctx, selectSession+`WHERE `+where, []any{key}, s.columns(&mac)...)
 	if err == nil {
-		err = r.sessionAgrees(s, mac)
+		err = r.checkSessionMAC(s, mac)
 	}
 	if err != nil {
 		return SessionRecord{}, err
@@ -92,13 +92,13 @@ func (s *SessionRecord) columns(mac *[]byte) []any {
 	}
 }
 
-// sessionAgrees accepts an ended session without a check. It is unusable and has no
+// checkSessionMAC accepts an ended session without a check. It is unusable and has no
 // MAC, so that no change of its row can reopen it.
-func (r Reads) sessionAgrees(s SessionRecord, mac []byte) error {
+func (r Reads) checkSessionMAC(s SessionRecord, mac []byte) error {
 	if s.Ended {
 		return nil
 	}
-	return r.sql.Agrees(s.row(), mac)
+	return r.sql.CheckMAC(s.row(), mac)
 }
 
 func (s *SessionRecord) row() *rowmac.Row {

@@ -37,7 +37,7 @@ func (r Reads) Sessions(ctx context.Context, f SessionFilter) ([]SessionRecord, 
 		if err := row.Scan(s.columns(&mac)...); err != nil {
 			return err
 		}
-		err := r.sessionAgrees(s, mac)
+		err := r.checkSessionMAC(s, mac)
 		s.Hash = [32]byte{}
 		list = append(list, s)
 		return err

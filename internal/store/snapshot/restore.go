@@ -22,7 +22,7 @@ const changesApart = 1 << 32
 // Restoring is a database that is being made from a Snapshot. It has no name until Finish.
 type Restoring struct {
 	db     *sqldb.DB
-	trail  *auditrows.Trail
+	trail  *auditrows.AuditLog
 	target target
 	tables tables
 	conn   *sql.Conn // loads, within one transaction
@@ -32,17 +32,17 @@ type Restoring struct {
 // target is a kind of database that can be made from a Snapshot.
 type target interface {
 	sqldb.Dialect
-	// Raise creates the empty database and locks it for this process.
-	Raise(ctx context.Context) (sqldb.Pools, error)
+	// CreateEmpty creates the empty database and locks it for this process.
+	CreateEmpty(ctx context.Context) (sqldb.Pools, error)
 	// Finish closes the database and gives it the name of a complete one.
 	Finish(ctx context.Context, db *sqldb.DB) error
-	// Raze closes the database and removes it.
-	Raze(ctx context.Context, db *sqldb.DB) error
+	// Discard closes the database and removes it.
+	Discard(ctx context.Context, db *sqldb.DB) error
 }
 
-// Raise takes a directory or a PostgreSQL database, which has to be empty. It rejects any other (ErrUnusable,
+// CreateEmpty takes a directory or a PostgreSQL database, which has to be empty. It rejects any other (ErrUnusable,
 // ErrInUse), and a version that this program does not know (ErrNewerVersion).
-func Raise(ctx context.Context, d sqldb.Dialect, o sqldb.Options, schema int64) (*sqldb.DB, error) {
+func CreateEmpty(ctx context.Context, d sqldb.Dialect, o sqldb.Options, schema int64) (*sqldb.DB, error) {
 	newest, err := sqldb.LatestSchema(d)
 	if err != nil {
 		return nil, err
@@ -54,7 +54,7 @@ func Raise(ctx context.Context, d sqldb.Dialect, o sqldb.Options, schema int64) 
 	if !ok {
 		return nil, fmt.Errorf("a backup cannot be restored into %T", d)
 	}
-	p, err := to.Raise(ctx)
+	p, err := to.CreateEmpty(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +63,7 @@ func Raise(ctx context.Context, d sqldb.Dialect, o sqldb.Options, schema int64) 
 
 // BeginRestore creates the tables of a version in a database from Raise. The caller has to finish or abandon the
 // restore. If BeginRestore fails, it has removed the database.
-func BeginRestore(ctx context.Context, db *sqldb.DB, trail *auditrows.Trail, schema int64) (_ *Restoring, err error) {
+func BeginRestore(ctx context.Context, db *sqldb.DB, trail *auditrows.AuditLog, schema int64) (_ *Restoring, err error) {
 	d := db.Dialect()
 	r := &Restoring{db: db, trail: trail, target: d.(target), tables: tablesOf(d)} //nolint:errcheck,forcetypeassert // Raise checked
 	defer func() {
@@ -210,7 +210,7 @@ func (r *Restoring) Abandon() error {
 		_, _ = r.conn.ExecContext(ctx, `ROLLBACK`) // there may be no transaction
 		_ = r.conn.Close()
 	}
-	return r.target.Raze(ctx, r.db)
+	return r.target.Discard(ctx, r.db)
 }
 
 // loadRows inserts rows by statements.

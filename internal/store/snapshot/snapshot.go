@@ -107,13 +107,13 @@ func errCopying() error {
 // Source makes snapshots of an open database.
 type Source struct {
 	db      *sqldb.DB
-	trail   *auditrows.Trail
+	trail   *auditrows.AuditLog
 	tables  tables
 	copying atomic.Bool // SQLite: a Snapshot is open
 }
 
 // NewSource returns the source of snapshots of a database with this audit log.
-func NewSource(db *sqldb.DB, trail *auditrows.Trail) *Source {
+func NewSource(db *sqldb.DB, trail *auditrows.AuditLog) *Source {
 	return &Source{db: db, trail: trail, tables: tablesOf(db.Dialect())}
 }
 
@@ -191,7 +191,7 @@ func (s *Source) snapshot(ctx context.Context) (_ *Snapshot, err error) {
 		return nil, err
 	}
 	var complete bool
-	if c.Tail, complete = s.trail.Behind(c.Last); !complete {
+	if c.Tail, complete = s.trail.RowsAfter(c.Last); !complete {
 		return nil, errFilled
 	}
 	c.Last += int64(len(c.Tail))

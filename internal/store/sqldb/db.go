@@ -35,7 +35,7 @@ func Open(ctx context.Context, d Dialect, o Options) (*DB, error) {
 	}
 	db := newDB(d, o, p)
 	db.target = target
-	db.stands(is)
+	db.setNewerWarning(is)
 	db.writer = newWriter(d, p.Write)
 	if err := db.refuseSchema(ctx); err != nil {
 		return nil, errors.Join(err, db.Close())
@@ -56,7 +56,7 @@ func OpenReadOnly(ctx context.Context, d Dialect, o Options) (*DB, error) {
 	}
 	db := newDB(d, o, p)
 	db.target = target
-	db.stands(is)
+	db.setNewerWarning(is)
 	return db, nil
 }
 
@@ -119,9 +119,9 @@ func (db *DB) Lock(ctx context.Context) error { return db.writer.lock(ctx) }
 // Unlock gives back the connection that Lock has taken.
 func (db *DB) Unlock() { db.writer.unlock() }
 
-// FoundAnother records that the database was started again, or that another one has taken
+// RecordReplaced records that the database was started again, or that another one has taken
 // over. gone reports that changes or audit rows are missing there.
-func (db *DB) FoundAnother(gone bool) {
+func (db *DB) RecordReplaced(gone bool) {
 	db.replaced.Store(db.opts.Clock().UnixNano())
 	if gone {
 		db.lost.Add(1)
@@ -168,7 +168,7 @@ func (db *DB) Transact(ctx context.Context, fn func(in Statements) ([]keyserver.
 		switch {
 		case errors.Is(err, errRingMoved):
 			// Outside of the transaction, because it may ask a service far away.
-			err = db.Handle.macs.key.Load().Again(ctx)
+			err = db.Handle.macs.key.Load().Reload(ctx)
 		case errors.Is(err, ErrLockHeld):
 			db.dialect.Evict(ctx, db)
 			err = ctx.Err()
@@ -196,7 +196,7 @@ func (db *DB) transact(ctx context.Context, fn func(in Statements) ([]keyserver.
 		incarnation, err := db.dialect.Serialise(ctx, in)
 		if err == nil && db.follower != nil && !db.follower.Knows(incarnation) {
 			// What led here may have been read from another database.
-			err = db.follower.Moved()
+			err = db.follower.MarkReplaced()
 		}
 		if err != nil {
 			return err

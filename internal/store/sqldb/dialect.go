@@ -36,7 +36,7 @@ type Dialect interface {
 	Tables(ctx context.Context, db Pool, name string) (all, named int, err error)
 
 	// RunnerOn returns a runner for a pool or connection.
-	RunnerOn(on stmtcache.Place) Runner
+	RunnerOn(on stmtcache.Preparer) Runner
 	// Outdated reports whether a connection has to be replaced, because new ones would have
 	// other settings.
 	Outdated(conn *sql.Conn) bool

@@ -23,8 +23,8 @@ var Releases = []Release{{"0.1.0", 11}}
 // with it. No newer program has worked on an older version.
 const floorSince = 34
 
-// Standing is what a database records about its version.
-type Standing struct {
+// VersionInfo is what a database records about its version.
+type VersionInfo struct {
 	Version int64  // of its schema; 0 if there is none yet
 	newest  string // the newest release that opened the database; empty if unknown
 	// floor is the lowest version of the schema that a program has to know to work with
@@ -33,11 +33,11 @@ type Standing struct {
 	oldest string
 }
 
-// ReadStanding reads the standing of a database. It refuses one that has only tables of
+// ReadVersionInfo reads the standing of a database. It refuses one that has only tables of
 // other programs.
-func ReadStanding(ctx context.Context, d Dialect, db Pool) (Standing, error) {
+func ReadVersionInfo(ctx context.Context, d Dialect, db Pool) (VersionInfo, error) {
 	version, err := schemaVersion(ctx, d, db)
-	is := Standing{Version: version}
+	is := VersionInfo{Version: version}
 	if err != nil || version < floorSince {
 		return is, err
 	}
@@ -54,7 +54,7 @@ func ReadStanding(ctx context.Context, d Dialect, db Pool) (Standing, error) {
 
 // Refusal returns why a program that knows schemas up to target cannot work with the
 // database. It returns nil if the program can, possibly after a migration.
-func (s Standing) Refusal(target int64) error {
+func (s VersionInfo) Refusal(target int64) error {
 	switch {
 	case s.floor <= target && (s.Version <= target || s.floor > 0):
 		return nil
@@ -67,9 +67,9 @@ func (s Standing) Refusal(target int64) error {
 	}
 }
 
-// ahead returns a warning if the database is newer than a program that can work with it,
+// newerWarning returns a warning if the database is newer than a program that can work with it,
 // otherwise "".
-func (s Standing) ahead(target int64) string {
+func (s VersionInfo) newerWarning(target int64) string {
 	if s.Version <= target {
 		return ""
 	}
@@ -79,7 +79,7 @@ func (s Standing) ahead(target int64) string {
 
 // sign records that a program of this release opened the database, unless a newer one
 // did.
-func (s Standing) sign(ctx context.Context, d Dialect, db Pool, target int64) error {
+func (s VersionInfo) sign(ctx context.Context, d Dialect, db Pool, target int64) error {
 	if target < floorSince {
 		return nil
 	}
@@ -102,26 +102,26 @@ func firstWith(schema int64) string {
 // Ahead returns a sentence for people if the database is of a newer release than this
 // program, otherwise "".
 func (h *Handle) Ahead() string {
-	if text := h.ahead.Load(); text != nil {
+	if text := h.newerWarning.Load(); text != nil {
 		return *text
 	}
 	return ""
 }
 
-// stands stores the warning of a newer database (ahead).
-func (h *Handle) stands(is Standing) {
-	text := is.ahead(h.target)
-	h.ahead.Store(&text)
+// setNewerWarning stores the warning of a newer database (ahead).
+func (h *Handle) setNewerWarning(is VersionInfo) {
+	text := is.newerWarning(h.target)
+	h.newerWarning.Store(&text)
 }
 
 // look returns why this program has to stop: a newer program has migrated the database
 // and removed something that this one needs.
 func (h *Handle) look(ctx context.Context) error {
-	var is Standing
+	var is VersionInfo
 	err := h.looking.Row(ctx, `SELECT version, release, floor, floor_release FROM schema_floor`, nil, &is.Version, &is.newest, &is.floor, &is.oldest)
 	if err != nil {
 		return err
 	}
-	h.stands(is)
+	h.setNewerWarning(is)
 	return is.Refusal(h.target)
 }

@@ -32,22 +32,22 @@ type Options struct {
 
 // Handle is an open database for callers without SQL. It is safe for concurrent use.
 type Handle struct {
-	opts     Options
-	dialect  Dialect
-	pools    Pools
-	reading  Statements
-	looking  Statements // for reads that must not wait for other reads
-	macs     *macs
-	writer   *writer // nil if the database is read-only
-	follower *replication.Follower
-	inserts  Insert                 // of changes
-	target   int64                  // the version of the schema of this program
-	ahead    atomic.Pointer[string] // the warning that the database is newer; empty if it is not
-	lost     atomic.Int64           // how often changes were found to be missing
-	replaced atomic.Int64           // when another database was last found, in Unix nanoseconds
-	backlog  Backlog
-	closing  sync.Once
-	closed   error
+	opts         Options
+	dialect      Dialect
+	pools        Pools
+	reading      Statements
+	looking      Statements // for reads that must not wait for other reads
+	macs         *macs
+	writer       *writer // nil if the database is read-only
+	follower     *replication.Follower
+	inserts      Insert                 // of changes
+	target       int64                  // the version of the schema of this program
+	newerWarning atomic.Pointer[string] // the warning that the database is newer; empty if it is not
+	lost         atomic.Int64           // how often changes were found to be missing
+	replaced     atomic.Int64           // when another database was last found, in Unix nanoseconds
+	backlog      Backlog
+	closing      sync.Once
+	closed       error
 
 	measure atomic.Pointer[func(took time.Duration, err error)] // of write transactions
 

@@ -55,14 +55,14 @@ func (db *DB) followRing(ctx context.Context, in Statements) error {
 	switch {
 	case errors.Is(err, ErrNotFound): // it was removed; the next start and doctor report that
 		return nil
-	case err == nil && !key.Follows(stored):
+	case err == nil && !key.IsCurrent(stored):
 		return errRingMoved
 	}
 	return err
 }
 
-// Agrees returns a fault if a row does not agree with its MAC.
-func (s Statements) Agrees(row *rowmac.Row, mac []byte) error {
+// CheckMAC returns a fault if a row does not agree with its MAC.
+func (s Statements) CheckMAC(row *rowmac.Row, mac []byte) error {
 	if s.visit != nil {
 		return s.visit(row, mac)
 	}
@@ -70,7 +70,7 @@ func (s Statements) Agrees(row *rowmac.Row, mac []byte) error {
 	if key == nil {
 		return ErrNoRowKey
 	}
-	if err := key.Check(row, mac); !errors.Is(err, rowmac.ErrDisagrees) {
+	if err := key.Check(row, mac); !errors.Is(err, rowmac.ErrMismatch) {
 		return err
 	}
 	finding := FindingOf(row, mac)

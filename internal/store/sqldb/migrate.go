@@ -38,7 +38,7 @@ func MigrationDir(name string) fs.FS {
 // if this program can work with it. Under the migration lock it rejects an unknown database
 // before it changes anything. It returns the standing of the database afterwards, and the
 // version of this program.
-func Migrate(ctx context.Context, d Dialect, db Pool, log *slog.Logger) (is Standing, target int64, err error) {
+func Migrate(ctx context.Context, d Dialect, db Pool, log *slog.Logger) (is VersionInfo, target int64, err error) {
 	unlock, err := d.LockMigrations(ctx, db)
 	if err != nil {
 		return is, 0, fmt.Errorf("lock the database for its migration: %w", Translate(d, err))
@@ -50,13 +50,13 @@ func Migrate(ctx context.Context, d Dialect, db Pool, log *slog.Logger) (is Stan
 		return is, 0, err
 	}
 	target = latest(provider)
-	if is, err = ReadStanding(ctx, d, db); err != nil {
+	if is, err = ReadVersionInfo(ctx, d, db); err != nil {
 		return is, target, err
 	}
 	if err := is.Refusal(target); err != nil {
 		return is, target, err
 	}
-	if text := is.ahead(target); text != "" {
+	if text := is.newerWarning(target); text != "" {
 		log.Warn(text)
 		return is, target, nil
 	}
@@ -65,7 +65,7 @@ func Migrate(ctx context.Context, d Dialect, db Pool, log *slog.Logger) (is Stan
 			return is, target, fmt.Errorf("migrate the database from version %d to %d: %w", from, target, Translate(d, err))
 		}
 		log.Info("database migrated", "from", from, "to", target)
-		if is, err = ReadStanding(ctx, d, db); err != nil {
+		if is, err = ReadVersionInfo(ctx, d, db); err != nil {
 			return is, target, err
 		}
 	}
@@ -102,13 +102,13 @@ func up(ctx context.Context, d Dialect, provider *goose.Provider, log *slog.Logg
 
 // checkVersion accepts the version of this program, and a newer one that it can work
 // with.
-func checkVersion(ctx context.Context, d Dialect, db Pool) (is Standing, target int64, err error) {
+func checkVersion(ctx context.Context, d Dialect, db Pool) (is VersionInfo, target int64, err error) {
 	provider, err := newProvider(d, db)
 	if err != nil {
 		return is, 0, err
 	}
 	target = latest(provider)
-	if is, err = ReadStanding(ctx, d, db); err != nil {
+	if is, err = ReadVersionInfo(ctx, d, db); err != nil {
 		return is, target, err
 	}
 	if is.Version < target {

@@ -207,11 +207,11 @@ func (l *Log) settled(ctx context.Context, after wal.Position) (c Committed, err
 		return c, err
 	}
 	defer l.on.Unlock()
-	return l.moment(after)
+	return l.scanLocked(after)
 }
 
-// moment needs the lock of the writer, without which no row is written to the tables.
-func (l *Log) moment(after wal.Position) (c Committed, err error) {
+// scanLocked needs the lock of the writer, without which no row is written to the tables.
+func (l *Log) scanLocked(after wal.Position) (c Committed, err error) {
 	if !l.Intact() {
 		return c, ErrLogMoved
 	}
@@ -262,7 +262,7 @@ func (l *Log) Fold(ctx context.Context, after wal.Position) (c Committed, done b
 		return c, false, err
 	}
 	defer l.on.Unlock()
-	c, err = l.moment(after)
+	c, err = l.scanLocked(after)
 	if errors.Is(err, errBusy) {
 		return c, false, nil
 	}

@@ -142,7 +142,7 @@ func (d *Database) checkHeader(ctx context.Context) (err error) {
 	}
 	db := d.Pool(immutable, 1)
 	defer func() { err = errors.Join(err, db.Close()) }()
-	is, err := sqldb.ReadStanding(ctx, d, db)
+	is, err := sqldb.ReadVersionInfo(ctx, d, db)
 	if err != nil {
 		return err
 	}
@@ -250,7 +250,7 @@ func (d *Database) Tables(ctx context.Context, db sqldb.Pool, name string) (all,
 }
 
 // RunnerOn returns a statement cache, because the driver has none.
-func (d *Database) RunnerOn(on stmtcache.Place) sqldb.Runner { return stmtcache.On(on) }
+func (d *Database) RunnerOn(on stmtcache.Preparer) sqldb.Runner { return stmtcache.On(on) }
 
 // Shared implements sqldb.Dialect.
 func (d *Database) Shared() bool { return false }

@@ -31,9 +31,9 @@ func (d *Database) interrupted() error {
 	return nil
 }
 
-// Raise starts a database under another name. Nothing has to be durable before it is
+// CreateEmpty starts a database under another name. Nothing has to be durable before it is
 // complete.
-func (d *Database) Raise(ctx context.Context) (sqldb.Pools, error) {
+func (d *Database) CreateEmpty(ctx context.Context) (sqldb.Pools, error) {
 	lock, err := datadir.Lock(d.Dir, d.Log)
 	if err != nil {
 		return sqldb.Pools{}, err
@@ -119,7 +119,7 @@ func (d *Database) Finish(_ context.Context, db *sqldb.DB) error {
 	return datadir.Sync(d.Dir)
 }
 
-// Raze removes a database whose restore was not completed.
-func (d *Database) Raze(_ context.Context, db *sqldb.DB) error {
+// Discard removes a database whose restore was not completed.
+func (d *Database) Discard(_ context.Context, db *sqldb.DB) error {
 	return errors.Join(db.Close(), d.sweep())
 }

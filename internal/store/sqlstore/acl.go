@@ -115,9 +115,9 @@ func usesOf(shared []sharedEntry) (used int64) {
 	return used
 }
 
-// UsesOfLine returns the spent uses of each principal that has an entry with a limit in an
+// UsesOfLineage returns the spent uses of each principal that has an entry with a limit in an
 // ACL of the lineage that begins with a key.
-func (r reads) UsesOfLine(ctx context.Context, first keyserver.ID) (map[keyserver.PrincipalRef]int64, error) {
+func (r reads) UsesOfLineage(ctx context.Context, first keyserver.ID) (map[keyserver.PrincipalRef]int64, error) {
 	spent := map[keyserver.PrincipalRef]int64{}
 	err := r.sql.Each(ctx, `SELECT e.system_id, e.principal_id, MAX(e.used) FROM stored_keys k CROSS JOIN acl_entries e
 		WHERE (k.id = $1 OR k.lineage = $1) AND e.acl_id = k.acl_id AND e.max_usage >= 0 GROUP BY e.system_id, e.principal_id`,

@@ -55,9 +55,9 @@ func (tx *Tx) PurgeACLEntries(ctx context.Context, system keyserver.SystemID) (i
 	return tx.moveACLEntries(ctx, "acl_entries", "purged_acl_entries", system, func(k *storedKey) { k.purged, k.entries = moved(k.purged, k.entries, system) })
 }
 
-// ResurrectACLEntries moves purged entries back and returns how many. An entry
+// RestoreACLEntries moves purged entries back and returns how many. An entry
 // that the principal got since the purge is kept instead.
-func (tx *Tx) ResurrectACLEntries(ctx context.Context, system keyserver.SystemID) (int, error) {
+func (tx *Tx) RestoreACLEntries(ctx context.Context, system keyserver.SystemID) (int, error) {
 	return tx.moveACLEntries(ctx, "purged_acl_entries", "acl_entries", system, func(k *storedKey) { k.entries, k.purged = moved(k.entries, k.purged, system) })
 }
 

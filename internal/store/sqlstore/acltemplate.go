@@ -22,7 +22,7 @@ func (r reads) ACLTemplates(ctx context.Context, q keyserver.ACLTemplateQuery) (
 			return err
 		}
 		list = append(list, t)
-		return r.sql.Agrees(rowmac.ACLTemplate(t), mac)
+		return r.sql.CheckMAC(rowmac.ACLTemplate(t), mac)
 	})
 	if err != nil || !q.Digests {
 		return list, err
@@ -48,7 +48,7 @@ func (r reads) templateMembers(ctx context.Context) (map[keyserver.ID][]*rowmac.
 		}
 		covered := rowmac.TemplateMember(id, m)
 		members[id] = append(members[id], covered)
-		return r.sql.Agrees(covered, mac)
+		return r.sql.CheckMAC(covered, mac)
 	})
 	return members, err
 }
@@ -92,11 +92,11 @@ func (r reads) ACLTemplate(ctx context.Context, id keyserver.ID) (keyserver.ACLT
 		}
 		if part == 0 {
 			t.ID, t.Name = id, name
-			return r.sql.Agrees(rowmac.ACLTemplate(t), mac)
+			return r.sql.CheckMAC(rowmac.ACLTemplate(t), mac)
 		}
 		covered := rowmac.TemplateMember(id, m)
 		t.Members, members = append(t.Members, m), append(members, covered)
-		return r.sql.Agrees(covered, mac)
+		return r.sql.CheckMAC(covered, mac)
 	})
 	if err == nil && t.ID.IsZero() {
 		err = sqldb.ErrNotFound
@@ -120,7 +120,7 @@ func (r reads) ACLTemplateMemberships(ctx context.Context, p keyserver.Principal
 			return err
 		}
 		list[id] = m
-		return r.sql.Agrees(rowmac.TemplateMember(id, m), mac)
+		return r.sql.CheckMAC(rowmac.TemplateMember(id, m), mac)
 	})
 	return list, err
 }

@@ -89,7 +89,7 @@ func (r reads) approvals(ctx context.Context, where string, args ...any) ([]keys
 		return nil
 	})
 	for i := 0; i < len(list) && err == nil; i++ {
-		err = r.sql.Agrees(rowmac.Approval(list[i]), macs[i])
+		err = r.sql.CheckMAC(rowmac.Approval(list[i]), macs[i])
 	}
 	if err != nil {
 		return nil, err

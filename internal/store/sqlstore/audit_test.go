@@ -53,7 +53,7 @@ func writeRows(t testing.TB, w *audit.Writer, rows ...keyserver.AuditEntry) {
 	}
 }
 
-func verify(t testing.TB, s audit.Trail) audit.Report {
+func verify(t testing.TB, s audit.Reader) audit.Report {
 	t.Helper()
 	report, err := audit.Verify(t.Context(), s)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 // principals).
 func (r reads) CredentialsOf(ctx context.Context, ids []keyserver.ID) ([]*rowmac.Row, error) {
 	var rows []*rowmac.Row
-	certificates := r.Seeing()
+	certificates := r.Recording()
 	for ids := keyserver.NormalizeIDs(ids); len(ids) > 0; ids = ids[min(sqldb.LookupSize, len(ids)):] {
 		found, err := r.storedPrincipals(ctx, principalsByID, sqldb.Lookup(ids))
 		if err != nil {

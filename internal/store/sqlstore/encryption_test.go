@@ -75,7 +75,7 @@ func testSuccessors(t *testing.T, make newDatabase) {
 	if !slices.Equal(got, want) {
 		t.Errorf("heard of %v, want %v", got, want)
 	}
-	line, err := s.KeyLine(t.Context(), id(1))
+	line, err := s.KeyLineage(t.Context(), id(1))
 	if err != nil || len(line) != 2 || line[1].ID != id(2) {
 		t.Errorf("the line is %v, %v", line, err)
 	}

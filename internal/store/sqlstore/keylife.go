@@ -25,7 +25,7 @@ type storedLife struct {
 func (l storedLife) of(key keyserver.ID) keyserver.KeyLife {
 	life := keyserver.KeyLife{
 		State: keyserver.KeyState(l.state), Lineage: l.lineage, Generation: l.generation, Exportable: l.exportable != 0,
-		StateAt: keyserver.Moment(l.stateAt), DestroyAt: keyserver.Moment(l.destroyAt),
+		StateAt: keyserver.FromMicros(l.stateAt), DestroyAt: keyserver.FromMicros(l.destroyAt),
 	}
 	if life.Lineage.IsZero() {
 		life.Lineage = key
@@ -44,13 +44,13 @@ func columnsOf(key keyserver.ID, life keyserver.KeyLife) storedLife {
 	return columns
 }
 
-// keysOfLine reads the keys of a lineage.
-var keysOfLine = storedKeyQuery(`(k.id = $1 OR k.lineage = $1)`)
+// keysOfLineage reads the keys of a lineage.
+var keysOfLineage = storedKeyQuery(`(k.id = $1 OR k.lineage = $1)`)
 
-// KeyLine reads the keys of the lineage that begins with a key, oldest first. It
+// KeyLineage reads the keys of the lineage that begins with a key, oldest first. It
 // returns none if the key is not the first of a lineage.
-func (r reads) KeyLine(ctx context.Context, first keyserver.ID) ([]KeyRecord, error) {
-	list, err := r.storedKeys(ctx, keysOfLine, first[:])
+func (r reads) KeyLineage(ctx context.Context, first keyserver.ID) ([]KeyRecord, error) {
+	list, err := r.storedKeys(ctx, keysOfLineage, first[:])
 	if err != nil {
 		return nil, err
 	}
@@ -64,14 +64,14 @@ func (r reads) KeyLine(ctx context.Context, first keyserver.ID) ([]KeyRecord, er
 	return line, nil
 }
 
-// newestOfLine selects the last key of a lineage except the first, whose column
+// newestOfLineage selects the last key of a lineage except the first, whose column
 // lineage is NULL.
-const newestOfLine = `SELECT id FROM stored_keys WHERE lineage = $1 ORDER BY generation DESC LIMIT 1`
+const newestOfLineage = `SELECT id FROM stored_keys WHERE lineage = $1 ORDER BY generation DESC LIMIT 1`
 
-// NewestOfLine returns the newest key of the lineage that begins with a key.
-func (r reads) NewestOfLine(ctx context.Context, first keyserver.ID) (keyserver.ID, error) {
+// NewestOfLineage returns the newest key of the lineage that begins with a key.
+func (r reads) NewestOfLineage(ctx context.Context, first keyserver.ID) (keyserver.ID, error) {
 	newest := first
-	err := r.sql.Row(ctx, newestOfLine, []any{first[:]}, sqldb.IntoID(&newest))
+	err := r.sql.Row(ctx, newestOfLineage, []any{first[:]}, sqldb.IntoID(&newest))
 	if errors.Is(err, sqldb.ErrNotFound) {
 		err = nil
 	}
@@ -145,8 +145,8 @@ func (r reads) KeysWithEntries(ctx context.Context, who []keyserver.PrincipalRef
 	return list, err
 }
 
-// KeysOfLine reads up to limit keys of a lineage after a generation, oldest first.
-func (r reads) KeysOfLine(ctx context.Context, first keyserver.ID, after, limit int) ([]ListedKey, error) {
+// KeysOfLineage reads up to limit keys of a lineage after a generation, oldest first.
+func (r reads) KeysOfLineage(ctx context.Context, first keyserver.ID, after, limit int) ([]ListedKey, error) {
 	ids, err := r.sql.IDs(ctx, `SELECT id FROM stored_keys WHERE lineage = $1 AND generation > $2 ORDER BY generation LIMIT $3`, first[:], after, limit)
 	if err != nil {
 		return nil, err

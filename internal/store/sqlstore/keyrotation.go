@@ -33,9 +33,9 @@ func (r reads) keyRotations(ctx context.Context, query string, args ...any) ([]K
 		if err := row.Scan(sqldb.IntoID(&k.Lineage), &k.Every, &k.VerifyOnly, &k.DestroyAfter, &due, &mac); err != nil {
 			return err
 		}
-		k.DueAt = keyserver.Moment(due)
+		k.DueAt = keyserver.FromMicros(due)
 		list = append(list, k)
-		return r.sql.Agrees(k.row(), mac)
+		return r.sql.CheckMAC(k.row(), mac)
 	})
 	return list, err
 }
@@ -68,8 +68,8 @@ func (r reads) KeyRotations(ctx context.Context, lineages []keyserver.ID) (map[k
 	return found, nil
 }
 
-// LinesDue returns up to limit lineages with a step that is due by a time.
-func (r reads) LinesDue(ctx context.Context, by time.Time, limit int) ([]keyserver.ID, error) {
+// LineagesDue returns up to limit lineages with a step that is due by a time.
+func (r reads) LineagesDue(ctx context.Context, by time.Time, limit int) ([]keyserver.ID, error) {
 	return r.sql.IDs(ctx, `SELECT lineage FROM key_rotations WHERE due_at > 0 AND due_at <= $1 ORDER BY due_at LIMIT $2`, by.UnixMicro(), limit)
 }
 

@@ -28,12 +28,12 @@ func NewRestore(ctx context.Context, cfg Config, schema int64) (*Restore, error)
 	if err != nil {
 		return nil, err
 	}
-	db, err := snapshot.Raise(ctx, dialectOf(cfg), cfg.options(), schema)
+	db, err := snapshot.CreateEmpty(ctx, dialectOf(cfg), cfg.options(), schema)
 	if err != nil {
 		return nil, err
 	}
 	s := newStore(db, cfg)
-	r, err := snapshot.BeginRestore(ctx, db, s.Trail, schema)
+	r, err := snapshot.BeginRestore(ctx, db, s.AuditLog, schema)
 	if err != nil {
 		return nil, err
 	}

@@ -45,7 +45,7 @@ func (r reads) owners(ctx context.Context, query string, args ...any) ([]keyserv
 			return err
 		}
 		list = append(list, m)
-		return r.sql.Agrees(rowmac.Owner(m), mac)
+		return r.sql.CheckMAC(rowmac.Owner(m), mac)
 	})
 	return list, err
 }

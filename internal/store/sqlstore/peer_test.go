@@ -31,7 +31,7 @@ func testPeerCalls(t *testing.T, make newDatabase) {
 	remember := func(n byte, at time.Time) {
 		t.Helper()
 		update(t, s, func(ctx context.Context, tx *sqlstore.Tx) error {
-			return tx.RememberPeerCall(ctx, keyserver.SystemID(7+n%2), keyserver.CallKey{n}, at, at.Add(time.Minute))
+			return tx.RecordPeerCall(ctx, keyserver.SystemID(7+n%2), keyserver.CallKey{n}, at, at.Add(time.Minute))
 		})
 	}
 	known := func(at time.Time) (all []byte) {
@@ -68,7 +68,7 @@ func testPeerCalls(t *testing.T, make newDatabase) {
 		t.Errorf("the calls of a peer that was removed are remembered: %v", got)
 	}
 	err := s.Update(t.Context(), func(tx *sqlstore.Tx) error {
-		return tx.RememberPeerCall(t.Context(), 7, keyserver.CallKey{9}, now, now)
+		return tx.RecordPeerCall(t.Context(), 7, keyserver.CallKey{9}, now, now)
 	})
 	if !errors.Is(err, sqlstore.ErrDuplicate) {
 		t.Errorf("a call was remembered twice: %v", err)
@@ -87,12 +87,12 @@ func testManyPeerCalls(t *testing.T, make newDatabase) {
 	const more, batchLen = 10, 1024
 	other := call(-1)
 	update(t, s, func(ctx context.Context, tx *sqlstore.Tx) error {
-		return tx.RememberPeerCall(ctx, 8, other, now, now.Add(time.Minute))
+		return tx.RecordPeerCall(ctx, 8, other, now, now.Add(time.Minute))
 	})
 	for batch := range slices.Chunk(upTo(trustrows.MaxPeerCalls+more), batchLen) {
 		update(t, s, func(ctx context.Context, tx *sqlstore.Tx) error {
 			for _, n := range batch {
-				if err := tx.RememberPeerCall(ctx, 7, call(n), now, now.Add(time.Minute)); err != nil {
+				if err := tx.RecordPeerCall(ctx, 7, call(n), now, now.Add(time.Minute)); err != nil {
 					return err
 				}
 			}

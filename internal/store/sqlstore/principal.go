@@ -118,7 +118,7 @@ func (r reads) storedPrincipals(ctx context.Context, query string, args []any) (
 		return nil
 	})
 	for i := 0; i < len(list) && err == nil; i++ {
-		err = r.sql.Agrees(list[i].row(), list[i].mac)
+		err = r.sql.CheckMAC(list[i].row(), list[i].mac)
 	}
 	if err != nil {
 		return nil, err

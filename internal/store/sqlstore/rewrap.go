@@ -74,7 +74,7 @@ func (tx *Tx) rewrapKeys(ctx context.Context, keys []keyserver.ID, refused Refus
 	}
 	r := tx.visiting(func(row *rowmac.Row, mac []byte) error {
 		err := key.Check(row, mac)
-		if errors.Is(err, rowmac.ErrDisagrees) {
+		if errors.Is(err, rowmac.ErrMismatch) {
 			refused.add(tx.sql, row, mac)
 			return nil
 		}
@@ -105,16 +105,16 @@ func (r Refused) add(in sqldb.Statements, row *rowmac.Row, mac []byte) {
 	in.Alarm(sqldb.FindingOf(row, mac))
 }
 
-// RowCursor is the progress of RemakeMACs. The zero cursor is before all rows.
+// RowCursor is the progress of RecomputeMACs. The zero cursor is before all rows.
 type RowCursor struct {
 	table int
 	after any
 }
 
-// RemakeMACs checks the next rows, at most 64 keys of a table. It makes new MACs for
+// RecomputeMACs checks the next rows, at most 64 keys of a table. It makes new MACs for
 // rows whose MAC is by an older data key. It returns false at the end. It adds rows
 // that agree with no data key to refused, and writes nothing if all MACs are current.
-func (s *Store) RemakeMACs(ctx context.Context, at *RowCursor, refused Refused) (more bool, err error) {
+func (s *Store) RecomputeMACs(ctx context.Context, at *RowCursor, refused Refused) (more bool, err error) {
 	if at.table >= len(coveredTables) {
 		return false, nil
 	}
@@ -136,14 +136,14 @@ func (s *Store) RemakeMACs(ctx context.Context, at *RowCursor, refused Refused) 
 	}
 	stale := false
 	look := s.visiting(func(row *rowmac.Row, mac []byte) error {
-		stale = stale || !key.Newest(row, mac)
+		stale = stale || !key.MadeByNewest(row, mac)
 		return nil
 	})
 	if err := t.readPage(ctx, look, keys, refused); err != nil {
 		return false, err
 	}
 	if stale {
-		if err := s.Update(ctx, func(tx *Tx) error { return tx.remakeMACs(ctx, t, keys, key, refused) }); err != nil {
+		if err := s.Update(ctx, func(tx *Tx) error { return tx.recomputeMACs(ctx, t, keys, key, refused) }); err != nil {
 			return false, err
 		}
 	}
@@ -151,19 +151,19 @@ func (s *Store) RemakeMACs(ctx context.Context, at *RowCursor, refused Refused) 
 	return true, nil
 }
 
-// remakeMACs makes new MACs for rows that agree with their MAC, but not by the active
+// recomputeMACs makes new MACs for rows that agree with their MAC, but not by the active
 // data key.
-func (tx *Tx) remakeMACs(ctx context.Context, t coveredTable, keys []any, key *rowmac.Key, refused Refused) error {
+func (tx *Tx) recomputeMACs(ctx context.Context, t coveredTable, keys []any, key *rowmac.Key, refused Refused) error {
 	var read []*rowmac.Row
 	r := tx.visiting(func(row *rowmac.Row, mac []byte) error {
-		if key.Newest(row, mac) {
+		if key.MadeByNewest(row, mac) {
 			return nil
 		}
 		err := key.Check(row, mac)
 		switch {
 		case err == nil:
 			read = append(read, row)
-		case errors.Is(err, rowmac.ErrDisagrees):
+		case errors.Is(err, rowmac.ErrMismatch):
 			refused.add(tx.sql, row, mac)
 		default:
 			return err

@@ -63,7 +63,7 @@ func (r reads) roles(ctx context.Context, query string, args ...any) ([]keyserve
 		return nil
 	})
 	for i := 0; i < len(roles) && err == nil; i++ {
-		err = r.sql.Agrees(rowmac.Role(roles[i]), macs[i])
+		err = r.sql.CheckMAC(rowmac.Role(roles[i]), macs[i])
 	}
 	if err != nil {
 		return nil, err

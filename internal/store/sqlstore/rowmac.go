@@ -16,17 +16,17 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Seen are reads that keep the encoding of each row with a MAC.
-type Seen struct {
+// RecordingReads are reads that keep the encoding of each row with a MAC.
+type RecordingReads struct {
 	reads
 	Rows []*rowmac.Row
 }
 
-// Seeing returns the same reads, which keep the rows that they read.
-func (r reads) Seeing() *Seen {
-	seen := &Seen{}
+// Recording returns the same reads, which keep the rows that they read.
+func (r reads) Recording() *RecordingReads {
+	seen := &RecordingReads{}
 	seen.reads = r.visiting(func(row *rowmac.Row, mac []byte) error {
-		if err := r.sql.Agrees(row, mac); err != nil {
+		if err := r.sql.CheckMAC(row, mac); err != nil {
 			return err
 		}
 		seen.Rows = append(seen.Rows, row)
@@ -175,7 +175,7 @@ func (s *Store) CheckRows(ctx context.Context, found func(rowmac.Finding) error)
 	}
 	visit := func(row *rowmac.Row, mac []byte) error {
 		rows++
-		if key.Agrees(row, mac) {
+		if key.Matches(row, mac) {
 			return nil
 		}
 		return found(sqldb.FindingOf(row, mac))

@@ -199,13 +199,13 @@ func testEveryColumn(t *testing.T, _ database, s *sqlstore.Store, o outside) {
 	tables := o.columns(t)
 	for _, name := range slices.Sorted(maps.Keys(tables)) {
 		table, covered := rowmac.Tables[name]
-		if covered == (rowmac.Without[name] != "") {
+		if covered == (rowmac.UncoveredTables[name] != "") {
 			t.Errorf("table %s: it has to be in rowmac.Tables, or in rowmac.Without with the reason why not", name)
 		}
 		if !covered {
 			continue
 		}
-		for column := range table.LeftOut {
+		for column := range table.Uncovered {
 			if !slices.Contains(tables[name], column) {
 				t.Errorf("%s.%s: left out, and not there", name, column)
 			}
@@ -224,7 +224,7 @@ func testEveryColumn(t *testing.T, _ database, s *sqlstore.Store, o outside) {
 			}
 			o.run(t, `UPDATE `+name+` SET `+column+` = $1`+where, other(before, column))
 			found := findings(t, s)
-			if _, leftOut := table.LeftOut[column]; (len(found) == 0) != leftOut {
+			if _, leftOut := table.Uncovered[column]; (len(found) == 0) != leftOut {
 				t.Errorf("%s.%s changed: found %v; it has to be in the MAC, or in LeftOut with the reason", name, column, found)
 			}
 			o.run(t, `UPDATE `+name+` SET `+column+` = $1`+where, before)
@@ -370,7 +370,7 @@ func testNotLaundered(t *testing.T, _ database, s *sqlstore.Store, o outside) {
 		},
 		"Entry": putEntry(30, entry(44, 25)),
 		"Purge": func(ctx context.Context, tx *sqlstore.Tx) error {
-			_, err := tx.ResurrectACLEntries(ctx, 9)
+			_, err := tx.RestoreACLEntries(ctx, 9)
 			return err
 		},
 		"Close": func(ctx context.Context, tx *sqlstore.Tx) error {

@@ -17,7 +17,7 @@ func (r reads) Setting(ctx context.Context, name string) ([]byte, error) {
 	var value, mac []byte
 	err := r.sql.Row(ctx, `SELECT value, mac FROM settings WHERE name = $1`, []any{name}, &value, &mac)
 	if err == nil && name != rowmac.DataKeySetting {
-		err = r.sql.Agrees(rowmac.Setting(name, value), mac)
+		err = r.sql.CheckMAC(rowmac.Setting(name, value), mac)
 	}
 	if err != nil {
 		return nil, err

@@ -81,7 +81,7 @@ func (c Config) complete() (Config, error) {
 type Store struct {
 	reads
 	*sqldb.Handle
-	*auditrows.Trail
+	*auditrows.AuditLog
 	*snapshot.Source
 	sessionrows.Throttle
 	db           *sqldb.DB
@@ -135,7 +135,7 @@ func OpenReadOnly(ctx context.Context, cfg Config) (*Store, error) {
 func newStore(db *sqldb.DB, cfg Config) *Store {
 	trail := auditrows.New(db, auditrows.Options{Journal: cfg.journal, Discard: cfg.discard, Copied: cfg.copied})
 	return &Store{
-		reads: newReads(db.Statements), Handle: db.Handle, Trail: trail, Source: snapshot.NewSource(db, trail), Throttle: sessionrows.NewThrottle(db), db: db,
+		reads: newReads(db.Statements), Handle: db.Handle, AuditLog: trail, Source: snapshot.NewSource(db, trail), Throttle: sessionrows.NewThrottle(db), db: db,
 		insertProofs: sqldb.NewInsert(db.Dialect(), `INSERT INTO used_proofs (digest, expires)`, 2),
 	}
 }

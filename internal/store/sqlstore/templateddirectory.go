@@ -84,7 +84,7 @@ func (r reads) directories(ctx context.Context, query string, args ...any) ([]ke
 		}
 		d.Path = string(path)
 		list = append(list, d)
-		return r.sql.Agrees(rowmac.TemplatedDirectory(d), mac)
+		return r.sql.CheckMAC(rowmac.TemplatedDirectory(d), mac)
 	})
 	return list, err
 }

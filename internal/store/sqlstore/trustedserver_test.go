@@ -218,7 +218,7 @@ func testPurgedEntries(t *testing.T, make newDatabase) {
 		return page.Changes
 	}
 	purge := func(tx *sqlstore.Tx) (int, error) { return tx.PurgeACLEntries(ctx, 7) }
-	resurrect := func(tx *sqlstore.Tx) (int, error) { return tx.ResurrectACLEntries(ctx, 7) }
+	resurrect := func(tx *sqlstore.Tx) (int, error) { return tx.RestoreACLEntries(ctx, 7) }
 	onlyKeyOne := func(changes []keyserver.Change) {
 		t.Helper()
 		if len(changes) != 1 || changes[0].Kind != keyserver.ChangeKey || changes[0].ID != id(1) {

@@ -46,10 +46,10 @@ func (r Reads) authorities(ctx context.Context, query string, args ...any) ([]Au
 			&prepared, &activated, &retiring, &mac); err != nil {
 			return err
 		}
-		a.PreparedAt, a.ActivatedAt, a.RetiringAt = keyserver.Moment(prepared), keyserver.Moment(activated), keyserver.Moment(retiring)
+		a.PreparedAt, a.ActivatedAt, a.RetiringAt = keyserver.FromMicros(prepared), keyserver.FromMicros(activated), keyserver.FromMicros(retiring)
 		a.Links = split(links)
 		list = append(list, a)
-		return r.sql.Agrees(rowmac.Authority(a.Authority, links), mac)
+		return r.sql.CheckMAC(rowmac.Authority(a.Authority, links), mac)
 	})
 	return list, err
 }
@@ -117,7 +117,7 @@ func (r Reads) peerAuthorities(ctx context.Context, query string, args ...any) (
 		}
 		a.Links = split(links)
 		list = append(list, a)
-		return r.sql.Agrees(rowmac.PeerAuthority(a, fingerprint, links), mac)
+		return r.sql.CheckMAC(rowmac.PeerAuthority(a, fingerprint, links), mac)
 	})
 	return list, err
 }

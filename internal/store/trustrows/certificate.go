@@ -90,7 +90,7 @@ func (r Reads) certificates(ctx context.Context, query string, args ...any) ([]k
 			return err
 		}
 		list = append(list, c)
-		return r.sql.Agrees(rowmac.Certificate(c, fingerprint, subjectKey), mac)
+		return r.sql.CheckMAC(rowmac.Certificate(c, fingerprint, subjectKey), mac)
 	})
 	return list, err
 }

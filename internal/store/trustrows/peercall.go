@@ -11,9 +11,9 @@ import (
 
 // Bounds of the stored calls of peers.
 const (
-	// forgottenPerCall is how many of a peer's oldest calls are checked, and deleted if they are stale, for each new
+	// deletedPerCall is how many of a peer's oldest calls are checked, and deleted if they are stale, for each new
 	// one. It is more than one, so that the number of rows follows that of calls that still matter.
-	forgottenPerCall = 8
+	deletedPerCall = 8
 	// MaxPeerCalls is how many calls of one peer are remembered, the latest ones. At a thousand counted uses a second
 	// they cover 16 seconds. A peer repeats a call within the 10 seconds that --peer-timeout allows.
 	MaxPeerCalls = 16384
@@ -24,10 +24,10 @@ func (r Reads) PeerCallKnown(ctx context.Context, key keyserver.CallKey, now tim
 	return r.sql.Found(ctx, `SELECT 1 FROM peer_calls WHERE call_key = $1 AND expires > $2`, key[:], now.UnixMicro())
 }
 
-// RememberPeerCall records, in the transaction of its effect, that a call took effect. It returns ErrDuplicate if the
+// RecordPeerCall records, in the transaction of its effect, that a call took effect. It returns ErrDuplicate if the
 // call is known at now. It deletes the oldest calls of the peer that have expired or exceed MaxPeerCalls. A call that
 // is deleted too early takes effect again if it is repeated, and counts again, so no limit is exceeded.
-func (tx Writes) RememberPeerCall(ctx context.Context, from keyserver.SystemID, key keyserver.CallKey, now, until time.Time) error {
+func (tx Writes) RecordPeerCall(ctx context.Context, from keyserver.SystemID, key keyserver.CallKey, now, until time.Time) error {
 	var seq int64
 	known := true
 	err := tx.sql.Each(ctx, `INSERT INTO peer_calls (call_key, system_id, seq, expires)
@@ -45,6 +45,6 @@ func (tx Writes) RememberPeerCall(ctx context.Context, from keyserver.SystemID, 
 	}
 	_, err = tx.sql.Exec(ctx, `DELETE FROM peer_calls WHERE system_id = $1
 		AND seq < (SELECT min(seq) FROM peer_calls WHERE system_id = $1) + $2 AND (seq <= $3 OR expires <= $4)`,
-		int64(from), forgottenPerCall, seq-MaxPeerCalls, now.UnixMicro())
+		int64(from), deletedPerCall, seq-MaxPeerCalls, now.UnixMicro())
 	return err
 }

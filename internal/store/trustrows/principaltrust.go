@@ -30,7 +30,7 @@ func (r Reads) PrincipalTrusts(ctx context.Context, f keyserver.PrincipalTrustFi
 			return err
 		}
 		list = append(list, t)
-		return r.sql.Agrees(rowmac.PrincipalTrust(t), mac)
+		return r.sql.CheckMAC(rowmac.PrincipalTrust(t), mac)
 	})
 	return list, err
 }

@@ -69,7 +69,7 @@ func (r Reads) scanRevocation(row sqldb.Scanner, whole bool) (digest string, sta
 		state.Policy = keyserver.RevocationPolicy{
 			Mode: keyserver.RevocationMode(mode.String), MaxAge: time.Duration(age.Int64) * time.Second,
 		}
-		if err := r.sql.Agrees(rowmac.RevocationPolicy(digest, state.Policy), policyMAC); err != nil {
+		if err := r.sql.CheckMAC(rowmac.RevocationPolicy(digest, state.Policy), policyMAC); err != nil {
 			return "", RevocationState{}, nil, err
 		}
 	}
@@ -82,7 +82,7 @@ func (r Reads) scanRevocation(row sqldb.Scanner, whole bool) (digest string, sta
 	}
 	err = sqldb.Fixed(state.CRL.Digest[:]).Scan(fingerprint)
 	if err == nil && whole {
-		err = r.sql.Agrees(rowmac.RevocationList(digest, *state.CRL, set), listMAC)
+		err = r.sql.CheckMAC(rowmac.RevocationList(digest, *state.CRL, set), listMAC)
 	}
 	return digest, state, set, err
 }

@@ -39,7 +39,7 @@ func (r Reads) trustedCAs(ctx context.Context, query string, args ...any) ([]key
 			return err
 		}
 		cas = append(cas, c)
-		return r.sql.Agrees(rowmac.TrustedCA(c), mac)
+		return r.sql.CheckMAC(rowmac.TrustedCA(c), mac)
 	})
 	return cas, err
 }

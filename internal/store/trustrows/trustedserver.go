@@ -47,7 +47,7 @@ func (r Reads) trustedServers(ctx context.Context, query string, args ...any) ([
 		s.Witness = witness != 0
 		if n := len(list); n == 0 || list[n-1].System != s.System {
 			list = append(list, s)
-			if err := r.sql.Agrees(rowmac.TrustedServer(s), mac); err != nil {
+			if err := r.sql.CheckMAC(rowmac.TrustedServer(s), mac); err != nil {
 				return err
 			}
 		}
@@ -151,7 +151,7 @@ func (tx Writes) DeleteTrustedServer(ctx context.Context, system keyserver.Syste
 	if err := tx.sql.ExecOne(ctx, `DELETE FROM principals WHERE id = $1`, transport[:]); err != nil {
 		return err
 	}
-	if err := errors.Join(tx.DeletePeerAuthorities(ctx, system), tx.forgetWitnessedLogs(ctx, system)); err != nil {
+	if err := errors.Join(tx.DeletePeerAuthorities(ctx, system), tx.deleteWitnessedLogs(ctx, system)); err != nil {
 		return err
 	}
 	if _, err := tx.sql.Exec(ctx, `DELETE FROM peer_calls WHERE system_id = $1`, int64(system)); err != nil {

@@ -37,7 +37,7 @@ func (r Reads) witnessedLogs(ctx context.Context, query string, args ...any) ([]
 			return err
 		}
 		list = append(list, l)
-		return r.sql.Agrees(rowmac.WitnessedLog(l), mac)
+		return r.sql.CheckMAC(rowmac.WitnessedLog(l), mac)
 	})
 	return list, err
 }
@@ -53,8 +53,8 @@ func (tx Writes) PutWitnessedLog(ctx context.Context, l keyserver.WitnessedLog) 
 	return err
 }
 
-// forgetWitnessedLogs deletes the logs of a peer.
-func (tx Writes) forgetWitnessedLogs(ctx context.Context, system keyserver.SystemID) error {
+// deleteWitnessedLogs deletes the logs of a peer.
+func (tx Writes) deleteWitnessedLogs(ctx context.Context, system keyserver.SystemID) error {
 	_, err := tx.sql.Exec(ctx, `DELETE FROM witnessed_logs WHERE system_id = $1`, int64(system))
 	return err
 }

@@ -121,11 +121,11 @@ func (s *side) keysPage(after keyserver.HiddenLink) error {
 // whoCan reads a page of the principals that may use a key, which every principal may. The keys
 // that were loaded have no bytes that could be unwrapped.
 func (s *side) whoCan(after keyserver.ID) error {
-	page, err := s.WhoCan(ctx, s.auditor, keyserver.Crowd{
+	page, err := s.WhoCan(ctx, s.auditor, keyserver.WhoCanQuery{
 		Operation: keyserver.OpHMAC, Link: s.common, After: after, Limit: 100,
 	})
-	if err == nil && (len(page.Who) != 100 || page.Next.IsZero()) {
-		err = fmt.Errorf("a page of 100 who may came back with %d", len(page.Who))
+	if err == nil && (len(page.Principals) != 100 || page.Next.IsZero()) {
+		err = fmt.Errorf("a page of 100 who may came back with %d", len(page.Principals))
 	}
 	return err
 }

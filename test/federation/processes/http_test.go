@@ -45,7 +45,7 @@ func (p *pending) wait(t testing.TB) rig.Answer {
 // trail formats the audit rows of a request id.
 func (s *site) trail(t testing.TB, requestID string) string {
 	t.Helper()
-	return rig.Trail(s.Rows(t, requestID))
+	return rig.FormatRows(s.Rows(t, requestID))
 }
 
 // unavailable checks that a response says when to retry.

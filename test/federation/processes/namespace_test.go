@@ -27,7 +27,7 @@ func TestPulledCable(t *testing.T) {
 	}
 	n := newNetwork(t)
 	a, b, c := n.site(t, 2), n.site(t, 3), n.site(t, 4)
-	acquaint(t, a, b, c)
+	registerEachOther(t, a, b, c)
 	ab, ba, ac := share(t, a, b, "there", "OWNER"), share(t, b, a, "back", "READ"), share(t, a, c, "beside", "READ")
 	for _, p := range []pair{ab, ba, ac} {
 		p.works(t)

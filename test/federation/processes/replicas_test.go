@@ -44,7 +44,7 @@ func (s *site) replica(t *testing.T) *site {
 func asTwo(t *testing.T) (a, first, second *site) {
 	t.Helper()
 	a, first = open(t, sqlite, 2), open(t, postgreSQL, 3)
-	acquaint(t, a, first)
+	registerEachOther(t, a, first)
 	second = first.replica(t)
 	// A session is valid at both.
 	second.OK(t, first.AsAdmin(t), "GET", "/api/sessions/current", nil)

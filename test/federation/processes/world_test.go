@@ -68,12 +68,12 @@ func newSite(system int, host, external string) *site {
 func three(t *testing.T, on database) (a, b, c *site) {
 	t.Helper()
 	a, b, c = open(t, on, 2), open(t, on, 3), open(t, on, 4)
-	acquaint(t, a, b, c)
+	registerEachOther(t, a, b, c)
 	return a, b, c
 }
 
-// acquaint registers each key server with each other.
-func acquaint(t *testing.T, sites ...*site) {
+// registerEachOther registers each key server with each other.
+func registerEachOther(t *testing.T, sites ...*site) {
 	t.Helper()
 	for _, s := range sites {
 		for _, other := range sites {

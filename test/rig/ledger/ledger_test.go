@@ -89,7 +89,7 @@ func TestRequests(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := NewRequests("test")
-			over := r.Over(roundTripper(func(*http.Request) (*http.Response, error) {
+			over := r.Transport(roundTripper(func(*http.Request) (*http.Response, error) {
 				if tc.status == 0 {
 					return nil, io.ErrUnexpectedEOF
 				}
@@ -116,11 +116,11 @@ func TestRequests(t *testing.T) {
 	})
 	t.Run("a change in effect", func(t *testing.T) {
 		r := NewRequests("test")
-		send(t.Context(), t, r.Over(roundTripper(func(*http.Request) (*http.Response, error) { return nil, io.ErrUnexpectedEOF })), "POST", "/api/roles")
+		send(t.Context(), t, r.Transport(roundTripper(func(*http.Request) (*http.Response, error) { return nil, io.ErrUnexpectedEOF })), "POST", "/api/roles")
 		effects := []Change{{"role", "new", []string{"test-1"}}}
 		expect(t, r.Effects(&AuditLog{entries: map[string][]schema.AuditEntry{"test-1": {created}}}, effects), "")
 		expect(t, r.Effects(&AuditLog{entries: map[string][]schema.AuditEntry{"test-1": {other}}}, effects), "no audit row says so")
-		r.Forget()
+		r.Exclude()
 		expect(t, r.Compare(&AuditLog{}), "")
 	})
 	t.Run("an unknown route", func(t *testing.T) {
@@ -129,7 +129,7 @@ func TestRequests(t *testing.T) {
 				t.Error("a request is left out of the comparison")
 			}
 		}()
-		send(t.Context(), t, NewRequests("test").Over(http.DefaultTransport), "GET", "/api/unknown")
+		send(t.Context(), t, NewRequests("test").Transport(http.DefaultTransport), "GET", "/api/unknown")
 	})
 }
 

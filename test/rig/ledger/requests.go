@@ -35,8 +35,8 @@ func NewRequests(prefix string) *Requests {
 // Answered returns how many requests succeeded.
 func (r *Requests) Answered() int { return int(r.answered.Load()) }
 
-// Over returns a transport that names and records each request.
-func (r *Requests) Over(next http.RoundTripper) http.RoundTripper {
+// Transport returns a transport that names and records each request.
+func (r *Requests) Transport(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
 		id := fmt.Sprintf("%s-%d", r.prefix, r.sent.Add(1))
 		one := &request{}
@@ -206,8 +206,8 @@ func (r *Requests) Missing(log *AuditLog, only ...string) (findings []string) {
 	return findings
 }
 
-// Forget leaves the requests so far out of later comparisons.
-func (r *Requests) Forget() {
+// Exclude leaves the requests so far out of later comparisons.
+func (r *Requests) Exclude() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, one := range r.known {

@@ -24,7 +24,7 @@ func newVerifyReceipt() *cobra.Command {
 		Long: "Check offline, by its receipt, that a row is in the audit log. The row is one entry of\n" +
 			"GET /api/audit, and the receipt is the response of GET /api/audit/{seq}/receipt.",
 		Args: program.NoArgs,
-		RunE: program.Ran(o.run),
+		RunE: program.RunE(o.run),
 	}
 	auditverify.BindKey(cmd.Flags(), &o.key)
 	cmd.Flags().StringVar(&o.row, "row", "", "file with the row")
@@ -33,7 +33,7 @@ func newVerifyReceipt() *cobra.Command {
 }
 
 func (o *receiptOptions) run(cmd *cobra.Command) error {
-	if err := program.Needed(cmd, "key", "row", "receipt"); err != nil {
+	if err := program.RequireFlags(cmd, "key", "row", "receipt"); err != nil {
 		return err
 	}
 	key, err := auditverify.ReadVerifier(o.key)

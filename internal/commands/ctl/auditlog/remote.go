@@ -11,14 +11,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// remoteTrail is the audit log of a key server, read over /api.
-type remoteTrail struct {
+// remoteLog is the audit log of a key server, read over /api.
+type remoteLog struct {
 	client *client.Client
 	size   int64 // of the tree
 }
 
 // first returns the sequence number of the first row that the key server has.
-func (r *remoteTrail) first(ctx context.Context) (int64, error) {
+func (r *remoteLog) first(ctx context.Context) (int64, error) {
 	limit := 1
 	page, err := r.client.ListAuditEntries(ctx, schema.AuditQuery{Limit: &limit})
 	if err != nil || page.ArchivedBefore == nil {
@@ -28,7 +28,7 @@ func (r *remoteTrail) first(ctx context.Context) (int64, error) {
 }
 
 // AuditTree implements tree.Reader.
-func (r *remoteTrail) AuditTree(ctx context.Context) (audit.TreeHead, error) {
+func (r *remoteLog) AuditTree(ctx context.Context) (audit.TreeHead, error) {
 	text, err := r.client.GetAuditCheckpoint(ctx)
 	if err != nil {
 		return audit.TreeHead{}, err
@@ -42,7 +42,7 @@ func (r *remoteTrail) AuditTree(ctx context.Context) (audit.TreeHead, error) {
 }
 
 // AuditTile implements tree.Reader. It requests the width that the tile has in a tree of r.size rows.
-func (r *remoteTrail) AuditTile(ctx context.Context, level int, index int64) ([]byte, error) {
+func (r *remoteLog) AuditTile(ctx context.Context, level int, index int64) ([]byte, error) {
 	width := min(r.size>>(schema.TileHeight*level)-index*schema.TileWidth, schema.TileWidth)
 	hashes, err := r.client.GetAuditHashes(ctx, schema.AuditHashesRequest{
 		Level: schema.TreeLevel(level), Tile: schema.TilePlace{Index: index, Width: int(width)},
@@ -54,7 +54,7 @@ func (r *remoteTrail) AuditTile(ctx context.Context, level int, index int64) ([]
 }
 
 // AuditRange implements tree.Reader.
-func (r *remoteTrail) AuditRange(ctx context.Context, after, last int64, limit int) ([]keyserver.AuditEntry, error) {
+func (r *remoteLog) AuditRange(ctx context.Context, after, last int64, limit int) ([]keyserver.AuditEntry, error) {
 	page, err := r.client.ListAuditEntries(ctx, schema.AuditQuery{Cursor: after, Limit: &limit})
 	if err != nil {
 		return nil, err

@@ -24,7 +24,7 @@ func Commands(flags *login.Flags) map[string]*cobra.Command {
 
 // verifyOptions are the flags of audit verify.
 type verifyOptions struct {
-	login.Once
+	login.OneTimeFlags
 	flags *login.Flags
 	noted auditverify.Noted
 }
@@ -42,7 +42,7 @@ func newVerify(flags *login.Flags) *cobra.Command {
 			"the database since then, also rows that were removed from the end.\n\n" +
 			"keyserver-operator audit verify checks a database or an archive.",
 		Args: program.NoArgs,
-		RunE: program.Ran(o.run),
+		RunE: program.RunE(o.run),
 	}
 	o.BindPassword(cmd.Flags())
 	o.noted.Bind(cmd.Flags())
@@ -57,7 +57,7 @@ func (o *verifyOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	h, err := o.flags.Reach()
+	h, err := o.flags.FindWithoutSession()
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (o *verifyOptions) run(cmd *cobra.Command) error {
 	}
 	defer end()
 	found := auditverify.Report{Remote: true, Options: options}
-	if found.Tree, err = verify(ctx, &remoteTrail{client: c}, &found.Options); err != nil {
+	if found.Tree, err = verify(ctx, &remoteLog{client: c}, &found.Options); err != nil {
 		if client.IsCode(err, "ACCESS_DENIED") {
 			err = fmt.Errorf("%w; log in as a principal that may read the audit log", err)
 		}
@@ -83,7 +83,7 @@ func (o *verifyOptions) run(cmd *cobra.Command) error {
 	return found.Show(cmd.OutOrStdout())
 }
 
-func verify(ctx context.Context, trail *remoteTrail, options *tree.Options) (tree.Report, error) {
+func verify(ctx context.Context, trail *remoteLog, options *tree.Options) (tree.Report, error) {
 	var err error
 	if options.First, err = trail.first(ctx); err != nil {
 		return tree.Report{}, err

@@ -21,7 +21,7 @@ func Commands(flags *login.Flags) []*cobra.Command {
 
 // doctorOptions are the flags of doctor.
 type doctorOptions struct {
-	once  login.Once
+	once  login.OneTimeFlags
 	in    cluster.Options
 	flags *login.Flags
 }
@@ -42,7 +42,7 @@ func newDoctor(flags *login.Flags) *cobra.Command {
 			"It only reads. Exit code 1 means that there are findings. keyserver-operator doctor\n" +
 			"checks a database.",
 		Args: program.NoArgs,
-		RunE: program.Ran(o.run),
+		RunE: program.RunE(o.run),
 	}
 	o.once.BindPassword(cmd.Flags())
 	o.in.Bind(cmd.Flags())
@@ -54,9 +54,9 @@ func (o *doctorOptions) run(cmd *cobra.Command) error {
 		return err
 	}
 	if o.in.Cluster {
-		return o.lookAtCluster(cmd)
+		return o.checkCluster(cmd)
 	}
-	h, err := o.flags.Reach()
+	h, err := o.flags.FindWithoutSession()
 	if err != nil {
 		return err
 	}
@@ -74,8 +74,8 @@ func (o *doctorOptions) run(cmd *cobra.Command) error {
 
 // ask returns a key server with the session that a opens, or with the stored session. Without both, or if the login
 // fails, the result has no session: a failed login is a finding. The caller must call end, unless there is an error.
-func ask(ctx context.Context, h *login.Context, a access.Access, userAgent string) (_ doctor.Asked, end func(), err error) {
-	asked := doctor.Asked{Build: version.String(), Now: time.Now()}
+func ask(ctx context.Context, h *login.Context, a access.Access, userAgent string) (_ doctor.Server, end func(), err error) {
+	asked := doctor.Server{Build: version.String(), Now: time.Now()}
 	if a.Admin != nil || h.LoggedIn() {
 		if asked.Client, end, err = h.Open(ctx, a, userAgent); err == nil {
 			asked.LoggedIn = true
@@ -90,11 +90,11 @@ func ask(ctx context.Context, h *login.Context, a access.Access, userAgent strin
 	return asked, func() {}, err
 }
 
-func (o *doctorOptions) lookAtCluster(cmd *cobra.Command) error {
+func (o *doctorOptions) checkCluster(cmd *cobra.Command) error {
 	if o.flags.Chosen() {
 		return program.Usagef("--cluster: cannot be combined with --server or --context; give one of them")
 	}
-	if err := program.Without(cmd, "does not apply to --cluster; leave one of them out", "ca-file", "external-url", "username", "password-file"); err != nil {
+	if err := program.ForbidFlags(cmd, "does not apply to --cluster; leave one of them out", "ca-file", "external-url", "username", "password-file"); err != nil {
 		return err
 	}
 	if err := cluster.CheckNamespace(o.in.Namespace); err != nil {

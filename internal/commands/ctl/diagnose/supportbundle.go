@@ -26,7 +26,7 @@ import (
 
 // supportBundleOptions are the flags of support-bundle.
 type supportBundleOptions struct {
-	once    login.Once
+	once    login.OneTimeFlags
 	in      cluster.Options
 	flags   *login.Flags
 	metrics []string
@@ -63,7 +63,7 @@ func newSupportBundle(flags *login.Flags) *cobra.Command {
 			"The file gets its name when it is complete. If the command is interrupted, there is no\n" +
 			"file, and the exit code is 1.",
 		Args: program.NoArgs,
-		RunE: program.Ran(o.run),
+		RunE: program.RunE(o.run),
 	}
 	f := cmd.Flags()
 	o.once.BindPassword(f)
@@ -104,7 +104,7 @@ func (o *supportBundleOptions) run(cmd *cobra.Command) (err error) {
 	}
 	var h *login.Context
 	if o.asks() {
-		if h, err = o.flags.Reach(); err != nil {
+		if h, err = o.flags.FindWithoutSession(); err != nil {
 			return err
 		}
 	}
@@ -208,7 +208,7 @@ func (o *supportBundleOptions) fill(cmd *cobra.Command, w *supportbundle.Writer,
 		about["server"] = urltext.Origin(h.Server())
 	}
 	if o.in.Cluster {
-		w.Never(o.in.Secrets()...)
+		w.Redact(o.in.Secrets()...)
 	}
 	if err := w.JSON("about.json", about); err != nil {
 		return err
@@ -237,12 +237,12 @@ func (o *supportBundleOptions) fill(cmd *cobra.Command, w *supportbundle.Writer,
 }
 
 func (o *supportBundleOptions) fillServer(cmd *cobra.Command, w *supportbundle.Writer, h *login.Context) error {
-	w.Never(h.Secret())
+	w.Redact(h.Secret())
 	a, err := o.once.Read(cmd, h)
 	if a.Admin != nil {
-		w.Never(a.Admin.Password)
+		w.Redact(a.Admin.Password)
 	}
-	asked, end := doctor.Asked{}, func() {}
+	asked, end := doctor.Server{}, func() {}
 	if err == nil {
 		asked, end, err = ask(cmd.Context(), h, a, "keyserver-operator-support-bundle")
 	}

@@ -95,9 +95,9 @@ func (f *Flags) Find() (*Context, error) {
 	return h, checkServer(h.place)
 }
 
-// Reach is Find for commands that do not need a session. A Pod has no home directory, and so neither settings nor
+// FindWithoutSession is Find for commands that do not need a session. A Pod has no home directory, and so neither settings nor
 // sessions: there, Reach returns the key server that --server names.
-func (f *Flags) Reach() (*Context, error) {
+func (f *Flags) FindWithoutSession() (*Context, error) {
 	if _, err := newStore(os.Getenv); err == nil {
 		return f.Find()
 	}

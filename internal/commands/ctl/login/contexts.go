@@ -31,7 +31,7 @@ func newContexts() *cobra.Command {
 				} else if held != nil {
 					who = held.Principal + " until " + held.ExpiresAt.UTC().Format(time.RFC3339)
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%s %s  %s  %s\n", mark, name, all.Contexts[name].Server, keyserver.Shown(who))
+				fmt.Fprintf(cmd.OutOrStdout(), "%s %s  %s  %s\n", mark, name, all.Contexts[name].Server, keyserver.Sanitize(who))
 			}
 			return nil
 		},

@@ -143,7 +143,7 @@ func (l *loginOptions) run(cmd *cobra.Command) error {
 		_ = c.Logout(context.WithoutCancel(cmd.Context())) // the session is of no use without its files
 		return err
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "logged in to %s as %s until %s (context %s)\n", h.place.Server, keyserver.Shown(kept.Principal), kept.ExpiresAt.UTC().Format(time.RFC3339), h.name)
+	fmt.Fprintf(cmd.ErrOrStderr(), "logged in to %s as %s until %s (context %s)\n", h.place.Server, keyserver.Sanitize(kept.Principal), kept.ExpiresAt.UTC().Format(time.RFC3339), h.name)
 	return nil
 }
 

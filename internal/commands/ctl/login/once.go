@@ -9,12 +9,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/access"
 )
 
-// Once has the flags of commands that can log in for one run. Pods and scripts use them instead of a session that is
+// OneTimeFlags has the flags of commands that can log in for one run. Pods and scripts use them instead of a session that is
 // kept.
-type Once struct{ access.Options }
+type OneTimeFlags struct{ access.Options }
 
 // Read reads the files that the flags name, for the key server of a context.
-func (o *Once) Read(cmd *cobra.Command, h *Context) (access.Access, error) {
+func (o *OneTimeFlags) Read(cmd *cobra.Command, h *Context) (access.Access, error) {
 	o.Server, o.CAFile, o.ExternalURL = h.place.Server, h.place.CAFile, h.place.ExternalURL
 	return o.Options.Read(cmd)
 }

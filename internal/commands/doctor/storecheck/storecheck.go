@@ -16,7 +16,7 @@ import (
 
 // Volume returns the check of the volume of a data directory.
 func Volume(dir string) doctor.Check {
-	return doctor.Check{Name: "volume", Look: func(context.Context, func(string) error) (string, error) {
+	return doctor.Check{Name: "volume", Run: func(context.Context, func(string) error) (string, error) {
 		v, err := datadir.VolumeOf(dir)
 		if err != nil {
 			return "", err
@@ -29,7 +29,7 @@ func Volume(dir string) doctor.Check {
 func Database(store *sqlstore.Store, kek func() (url string, err error)) []doctor.Check {
 	opened := errors.New("the data key is not open; see the check key")
 	return []doctor.Check{
-		{Name: "schema", Look: func(ctx context.Context, found func(string) error) (string, error) {
+		{Name: "schema", Run: func(ctx context.Context, found func(string) error) (string, error) {
 			holds := "the database has the schema of this version" // OpenReadOnly rejects an older one
 			if newer := store.Ahead(); newer != "" {
 				holds = newer
@@ -42,7 +42,7 @@ func Database(store *sqlstore.Store, kek func() (url string, err error)) []docto
 			}
 			return holds, err
 		}},
-		{Name: "key", Look: func(ctx context.Context, found func(string) error) (string, error) {
+		{Name: "key", Run: func(ctx context.Context, found func(string) error) (string, error) {
 			ring, err := openKey(ctx, store, kek)
 			if err != nil {
 				return "", err
@@ -53,7 +53,7 @@ func Database(store *sqlstore.Store, kek func() (url string, err error)) []docto
 			}
 			return "the key-encryption key opens the data key", err
 		}},
-		{Name: "settings", Look: func(ctx context.Context, found func(string) error) (string, error) {
+		{Name: "settings", Run: func(ctx context.Context, found func(string) error) (string, error) {
 			if opened != nil {
 				return "", opened
 			}
@@ -68,7 +68,7 @@ func Database(store *sqlstore.Store, kek func() (url string, err error)) []docto
 			}
 			return "the settings that a start requires were checked", nil
 		}},
-		{Name: "rows", Look: func(ctx context.Context, found func(string) error) (string, error) {
+		{Name: "rows", Run: func(ctx context.Context, found func(string) error) (string, error) {
 			if opened != nil {
 				return "", opened
 			}

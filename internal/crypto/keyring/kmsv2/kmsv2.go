@@ -57,15 +57,15 @@ func (e *Error) Error() string { return e.Sentence }
 // errNotIts is returned if the plugin says that it did not wrap the bytes.
 var errNotIts = errors.New("the KMS plugin cannot unwrap the data key")
 
-// Keeper is the client of one plugin. It implements the driver of gocloud.dev/secrets.
-type Keeper struct {
+// Client is the client of one plugin. It implements the driver of gocloud.dev/secrets.
+type Client struct {
 	socket string
 	conn   *grpc.ClientConn
 	client api.KeyManagementServiceClient
 }
 
 // Open returns the client of the plugin at a socket. It makes no connection.
-func Open(socket string) (*Keeper, error) {
+func Open(socket string) (*Client, error) {
 	if !path.IsAbs(socket) || path.Clean(socket) != socket || strings.ContainsAny(socket, "?#\x00") {
 		return nil, errors.New("the URL of a KMS plugin must be kmsv2:// and the absolute path of its socket, for example kmsv2:///run/kms/plugin.sock")
 	}
@@ -76,12 +76,12 @@ func Open(socket string) (*Keeper, error) {
 	if err != nil {
 		return nil, fmt.Errorf("prepare the client of the KMS plugin: %w", err)
 	}
-	return &Keeper{socket, conn, api.NewKeyManagementServiceClient(conn)}, nil
+	return &Client{socket, conn, api.NewKeyManagementServiceClient(conn)}, nil
 }
 
 // Encrypt lets the plugin wrap plain, and unwrap it again, so that bytes which cannot be
 // opened are never stored.
-func (k *Keeper) Encrypt(ctx context.Context, plain []byte) ([]byte, error) {
+func (k *Client) Encrypt(ctx context.Context, plain []byte) ([]byte, error) {
 	if err := k.Healthy(ctx); err != nil {
 		return nil, err
 	}
@@ -119,7 +119,7 @@ func (k *Keeper) Encrypt(ctx context.Context, plain []byte) ([]byte, error) {
 }
 
 // Decrypt lets the plugin unwrap ciphertext.
-func (k *Keeper) Decrypt(ctx context.Context, ciphertext []byte) ([]byte, error) {
+func (k *Client) Decrypt(ctx context.Context, ciphertext []byte) ([]byte, error) {
 	text, found := bytes.CutPrefix(ciphertext, []byte(envelope))
 	var w wrapped
 	if !found || json.Unmarshal(text, &w) != nil {
@@ -128,7 +128,7 @@ func (k *Keeper) Decrypt(ctx context.Context, ciphertext []byte) ([]byte, error)
 	return k.decrypt(ctx, w)
 }
 
-func (k *Keeper) decrypt(ctx context.Context, w wrapped) ([]byte, error) {
+func (k *Client) decrypt(ctx context.Context, w wrapped) ([]byte, error) {
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	answer, err := k.client.Decrypt(call, &api.DecryptRequest{Ciphertext: w.Ciphertext, Uid: newUID(), KeyId: w.KeyID, Annotations: w.Annotations})
@@ -146,7 +146,7 @@ func (k *Keeper) decrypt(ctx context.Context, w wrapped) ([]byte, error) {
 }
 
 // Healthy checks the status of the plugin.
-func (k *Keeper) Healthy(ctx context.Context) error {
+func (k *Client) Healthy(ctx context.Context) error {
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	s, err := k.client.Status(call, &api.StatusRequest{})
@@ -169,7 +169,7 @@ var away = map[codes.Code]bool{
 	codes.PermissionDenied: true, codes.Unauthenticated: true, codes.Unimplemented: true,
 }
 
-func (k *Keeper) failed(what string, err error) error {
+func (k *Client) failed(what string, err error) error {
 	switch code := status.Code(err); code {
 	case codes.Unavailable:
 		return k.said("is not running, or has closed the connection")
@@ -182,7 +182,7 @@ func (k *Keeper) failed(what string, err error) error {
 	}
 }
 
-func (k *Keeper) said(format string, args ...any) error {
+func (k *Client) said(format string, args ...any) error {
 	return &Error{"the KMS plugin at " + k.socket + " " + fmt.Sprintf(format, args...)}
 }
 
@@ -194,13 +194,13 @@ func newUID() string {
 }
 
 // Close closes the connection.
-func (k *Keeper) Close() error { return k.conn.Close() }
+func (k *Client) Close() error { return k.conn.Close() }
 
 // ErrorAs implements driver.Keeper of gocloud.dev/secrets.
-func (k *Keeper) ErrorAs(err error, target any) bool { return errors.As(err, target) }
+func (k *Client) ErrorAs(err error, target any) bool { return errors.As(err, target) }
 
 // ErrorCode implements driver.Keeper of gocloud.dev/secrets.
-func (k *Keeper) ErrorCode(err error) gcerrors.ErrorCode {
+func (k *Client) ErrorCode(err error) gcerrors.ErrorCode {
 	var said *Error
 	switch {
 	case errors.As(err, &said):

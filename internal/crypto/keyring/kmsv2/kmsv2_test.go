@@ -83,7 +83,7 @@ func serve(t *testing.T, socket string, p *plugin) (stop func()) {
 	return s.Stop
 }
 
-func open(t *testing.T, socket string) *keyring.Keeper {
+func open(t *testing.T, socket string) *keyring.Provider {
 	t.Helper()
 	k, err := keyring.Open(t.Context(), "kmsv2://"+socket)
 	if err != nil {
@@ -131,7 +131,7 @@ func TestPluginHoldsTheKey(t *testing.T) {
 	if _, err := first.Rotate(t.Context()); err == nil || !strings.Contains(err.Error(), "cannot be used now") {
 		t.Errorf("a new data key without the plugin: %v", err)
 	}
-	if _, err := keyring.New(t.Context(), open(t, filepath.Join(dir, "one")), store); !errors.Is(err, keyring.ErrAway) || !strings.Contains(err.Error(), "is not running") {
+	if _, err := keyring.New(t.Context(), open(t, filepath.Join(dir, "one")), store); !errors.Is(err, keyring.ErrUnavailable) || !strings.Contains(err.Error(), "is not running") {
 		t.Errorf("a start without the plugin: %v", err)
 	}
 	serve(t, filepath.Join(dir, "one"), one)
@@ -184,7 +184,7 @@ func TestAnotherKeyComesBack(t *testing.T) {
 	back := func(p *plugin) error {
 		t.Helper()
 		stop()
-		if _, err := c.Answers(t.Context()); err == nil || !strings.Contains(err.Error(), "is not available") {
+		if _, err := c.CheckKEK(t.Context()); err == nil || !strings.Contains(err.Error(), "is not available") {
 			t.Errorf("without a plugin: %v", err)
 		}
 		if _, err := c.Rotate(t.Context()); err == nil || !c.Doubted() || c.Doubted() {
@@ -192,7 +192,7 @@ func TestAnotherKeyComesBack(t *testing.T) {
 		}
 		stop = serve(t, socket, p)
 		for range 100 {
-			if _, err = c.Answers(t.Context()); err == nil || !strings.Contains(err.Error(), "is not available") {
+			if _, err = c.CheckKEK(t.Context()); err == nil || !strings.Contains(err.Error(), "is not available") {
 				break
 			}
 			time.Sleep(100 * time.Millisecond)
@@ -222,7 +222,7 @@ func TestSettle(t *testing.T) {
 	for name, p := range map[string]*plugin{"old": {key: 1}, "new": {key: 2}, "between": {key: 1, former: 2}} {
 		serve(t, filepath.Join(dir, name), p)
 	}
-	keeper := func(name string) *keyring.Keeper { return open(t, filepath.Join(dir, name)) }
+	keeper := func(name string) *keyring.Provider { return open(t, filepath.Join(dir, name)) }
 	c, err := keyring.Start(t.Context(), keeper("new"), store, keyring.Options{Previous: keeper("old")})
 	if err != nil {
 		t.Fatal(err)
@@ -234,10 +234,10 @@ func TestSettle(t *testing.T) {
 	if _, err := between.Rotate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Again(t.Context()); err != nil || !*c.KEK(t.Context()).PreviousNeeded {
+	if _, err := c.Reload(t.Context()); err != nil || !*c.KEK(t.Context()).PreviousNeeded {
 		t.Errorf("it is said that the previous one is not needed: %v", err)
 	}
-	if err := c.Settle(t.Context()); err != nil || *c.KEK(t.Context()).PreviousNeeded {
+	if err := c.RewrapFromPrevious(t.Context()); err != nil || *c.KEK(t.Context()).PreviousNeeded {
 		t.Errorf("it is said that the previous one is still needed: %v", err)
 	}
 	if _, err := keyring.New(t.Context(), keeper("new"), store); err != nil {
@@ -284,7 +284,7 @@ func TestLyingPlugins(t *testing.T) {
 			serve(t, socket, tc.plugin)
 			began := time.Now()
 			_, err := keyring.New(t.Context(), open(t, socket), store)
-			if err == nil || !errors.Is(err, keyring.ErrAway) || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "secret token") || strings.Contains(err.Error(), "\n") {
+			if err == nil || !errors.Is(err, keyring.ErrUnavailable) || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "secret token") || strings.Contains(err.Error(), "\n") {
 				t.Errorf("got %v", err)
 			}
 			if time.Since(began) > 7*time.Second {

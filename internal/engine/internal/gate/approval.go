@@ -107,9 +107,9 @@ func (g *Gate) Unchanged(by keyserver.Caller) Check {
 	}
 }
 
-// MustAsk returns the rule that requires an approval of the caller for giving a duty, or nil
+// RequiredApproval returns the rule that requires an approval of the caller for giving a duty, or nil
 // if the caller needs none. It reads the policy in the transaction of the write.
-func (g *Gate) MustAsk(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller) (*approval.Rule, error) {
+func (g *Gate) RequiredApproval(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller) (*approval.Rule, error) {
 	policy, err := approval.Read(ctx, tx, g.Deployment)
 	if err != nil || g.breakGlass {
 		return nil, err

@@ -81,12 +81,12 @@ func New(c Config) *Gate {
 	if c.LimitRefusals {
 		g.refusals = newRefusals(c.Clock)
 	}
-	g.remember()
+	g.resetCaches()
 	return g
 }
 
-// remember replaces the caches by empty ones.
-func (g *Gate) remember() {
+// resetCaches replaces the caches by empty ones.
+func (g *Gate) resetCaches() {
 	g.caches = nil
 	g.principals = cache.NewByID[keyserver.Principal](&g.caches, maxCachedPrincipals, keyserver.ChangePrincipal)
 	g.roles = cache.NewByID[keyserver.Role](&g.caches, maxCachedRoles, keyserver.ChangeRole)
@@ -103,7 +103,7 @@ func (g *Gate) remember() {
 // request, because no later change reaches it.
 func (g *Gate) WithEmptyCaches() *Gate {
 	without := *g
-	without.remember()
+	without.resetCaches()
 	return &without
 }
 

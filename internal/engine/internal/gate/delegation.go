@@ -11,10 +11,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// Standing returns the refusal that every operation of the caller would get, independent of
+// CheckCaller returns the refusal that every operation of the caller would get, independent of
 // its roles, or nil. Reasons are a disabled or deleted principal, a certificate that is not
 // in force, and a delegator that no longer permits delegation.
-func (g *Gate) Standing(ctx context.Context, by keyserver.Caller) error {
+func (g *Gate) CheckCaller(ctx context.Context, by keyserver.Caller) error {
 	if err := g.Store.Current(ctx); err != nil {
 		return err
 	}
@@ -51,16 +51,16 @@ func (g *Gate) delegationInForce(ctx context.Context, by keyserver.Caller) error
 	case actor.Flags.Disabled():
 		return fault.New(fault.PrincipalOff, "the delegate %s of the session is disabled", actor.Name).Audited(fault.ReasonPrincipalDisabled)
 	}
-	why, err := g.DelegatorUnfit(ctx, by.Principal.ID, by.Actor.ID)
+	why, err := g.DelegationProblem(ctx, by.Principal.ID, by.Actor.ID)
 	if err != nil || why == "" {
 		return err
 	}
 	return fault.New(fault.DelegatorRefused, "the delegator %s %s; ask an administrator", by.Name, why).Audited(fault.ReasonDelegator)
 }
 
-// DelegatorUnfit returns why a delegate cannot act for a principal, or "" if it can. It fails
+// DelegationProblem returns why a delegate cannot act for a principal, or "" if it can. It fails
 // only if the store fails.
-func (g *Gate) DelegatorUnfit(ctx context.Context, id, actor keyserver.ID) (why string, err error) {
+func (g *Gate) DelegationProblem(ctx context.Context, id, actor keyserver.ID) (why string, err error) {
 	p, err := g.CachedPrincipal(ctx, id)
 	switch {
 	case errors.Is(err, sqlstore.ErrNotFound):

@@ -8,9 +8,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// Foresee fills the caches with some principals and their certificates, which the gate is about to need. It uses one
+// Prefetch fills the caches with some principals and their certificates, which the gate is about to need. It uses one
 // read for all principals and one for all certificates.
-func (g *Gate) Foresee(ctx context.Context, ids []keyserver.ID) error {
+func (g *Gate) Prefetch(ctx context.Context, ids []keyserver.ID) error {
 	err := g.principals.Fill(ids, func(missing []keyserver.ID) (map[keyserver.ID]keyserver.Principal, error) {
 		list, err := g.Store.PrincipalsByID(ctx, missing)
 		found := make(map[keyserver.ID]keyserver.Principal, len(list))

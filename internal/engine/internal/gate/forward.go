@@ -90,7 +90,7 @@ func (g *Gate) sends(by keyserver.Caller, to keyserver.SystemID, absent fault.Co
 		if err := g.Step(keyserver.StepKey, err); err != nil {
 			return err
 		}
-		if err := g.Step(keyserver.StepExposure, g.mayTell(ctx, who, to, "the principal")); err != nil {
+		if err := g.Step(keyserver.StepExposure, g.checkExposed(ctx, who, to, "the principal")); err != nil {
 			return err
 		}
 		if !by.Actor.ID.IsZero() { // the peer also learns the acting principal
@@ -98,7 +98,7 @@ func (g *Gate) sends(by keyserver.Caller, to keyserver.SystemID, absent fault.Co
 			if err != nil {
 				return err
 			}
-			if err := g.Step(keyserver.StepExposure, g.mayTell(ctx, actor, to, "the delegate of the session")); err != nil {
+			if err := g.Step(keyserver.StepExposure, g.checkExposed(ctx, actor, to, "the delegate of the session")); err != nil {
 				return err
 			}
 		}
@@ -108,9 +108,9 @@ func (g *Gate) sends(by keyserver.Caller, to keyserver.SystemID, absent fault.Co
 	}
 }
 
-// mayTell fails unless the peer may learn the subject. role describes the subject in the
+// checkExposed fails unless the peer may learn the subject. role describes the subject in the
 // error message.
-func (g *Gate) mayTell(ctx context.Context, who access.Subject, peer keyserver.SystemID, role string) error {
+func (g *Gate) checkExposed(ctx context.Context, who access.Subject, peer keyserver.SystemID, role string) error {
 	rows, err := g.trustsOf(ctx, who, peer)
 	if err != nil {
 		return err

@@ -150,9 +150,9 @@ func PerformOn[T Target](ctx context.Context, g *Gate, r Request, resolve Resolv
 	return nil
 }
 
-// Unasked writes the row of an operation that no caller requested, and then runs the effect. A failed effect gets a second
+// PerformUnrequested writes the row of an operation that no caller requested, and then runs the effect. A failed effect gets a second
 // audit row.
-func (g *Gate) Unasked(ctx context.Context, r Request, effect func() error) error {
+func (g *Gate) PerformUnrequested(ctx context.Context, r Request, effect func() error) error {
 	if err := g.auditor.Write(ctx, r.row(keyserver.Allowed, "")); err != nil {
 		return err
 	}
@@ -258,7 +258,7 @@ func (g *Gate) admit(ctx context.Context, r Request) (access.Subject, error) {
 	if err != nil || r.Own {
 		return who, err
 	}
-	if err := g.Step(keyserver.StepLent, lent(r)); err != nil {
+	if err := g.Step(keyserver.StepLent, refuseUndelegable(r)); err != nil {
 		return who, err
 	}
 	if refusal := coversOperation(r); refusal != nil {
@@ -273,9 +273,9 @@ func (g *Gate) admit(ctx context.Context, r Request) (access.Subject, error) {
 	return who, g.Step(keyserver.StepApproval, g.guarded(ctx, r))
 }
 
-// lent refuses an operation in a delegated session, unless the operation is a use of a key.
-func lent(r Request) error {
-	if r.By.Actor.ID.IsZero() || r.Op.Lent() {
+// refuseUndelegable refuses an operation in a delegated session, unless the operation is a use of a key.
+func refuseUndelegable(r Request) error {
+	if r.By.Actor.ID.IsZero() || r.Op.Delegable() {
 		return nil
 	}
 	return fault.New(fault.AccessDenied, "operation %q is not allowed in a delegated session, which may only use keys; log in as yourself", r.Op.Name).

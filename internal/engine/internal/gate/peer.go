@@ -89,9 +89,9 @@ func (g *Gate) peerInForce(ctx context.Context, system keyserver.SystemID) (keys
 	return peer, err
 }
 
-// Once runs the effect of a call unless a peer repeats a call that took effect before. It returns the result of the effect,
+// RunOnce runs the effect of a call unless a peer repeats a call that took effect before. It returns the result of the effect,
 // or true for a repeated call. The same transaction has the effect and remembers the call.
-func (g *Gate) Once(ctx context.Context, by keyserver.Caller, tx *sqlstore.Tx, effect func() (bool, error)) (bool, error) {
+func (g *Gate) RunOnce(ctx context.Context, by keyserver.Caller, tx *sqlstore.Tx, effect func() (bool, error)) (bool, error) {
 	if by.Peer == nil {
 		return effect()
 	}
@@ -110,7 +110,7 @@ func (g *Gate) Once(ctx context.Context, by keyserver.Caller, tx *sqlstore.Tx, e
 	if err != nil || !done {
 		return done, err
 	}
-	return true, tx.RememberPeerCall(ctx, by.Peer.System, by.Peer.Key, now, now.Add(callMemory))
+	return true, tx.RecordPeerCall(ctx, by.Peer.System, by.Peer.Key, now, now.Add(callMemory))
 }
 
 // Repeated reports whether a peer repeats a call that took effect before. It may lift only a refusal that the call itself

@@ -11,23 +11,23 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// ErrAsked is the error of every operation behind a gate that only explains. The gate has decided, and the operation
+// ErrExplainOnly is the error of every operation behind a gate that only explains. The gate has decided, and the operation
 // has no effect.
-var ErrAsked = errors.New("the gate only explained the request")
+var ErrExplainOnly = errors.New("the gate only explained the request")
 
-// asked records the decision of the gate, and returns ErrAsked. It fails if the request is for another operation than
+// asked records the decision of the gate, and returns ErrExplainOnly. It fails if the request is for another operation than
 // the question.
 func (v *View) asked(r Request, refusal error) error {
 	if r.Op.ID != v.Question.Operation.ID {
 		return fmt.Errorf("the question is about %s, but the request is for %s", v.Question.Operation.Key, r.Op.Key)
 	}
 	v.Refusal = refusal
-	return ErrAsked
+	return ErrExplainOnly
 }
 
-// Asking returns the gate with a view that records its decision. That gate writes no rows, and no operation has an
+// WithView returns the gate with a view that records its decision. That gate writes no rows, and no operation has an
 // effect.
-func (g *Gate) Asking(q keyserver.Question) (*Gate, *View) {
+func (g *Gate) WithView(q keyserver.Question) (*Gate, *View) {
 	asking := *g
 	asking.view, asking.auditor = &View{behind: g, Question: q}, silent{}
 	return &asking, asking.view

@@ -152,7 +152,7 @@ func (ks *Keys) amend(ctx context.Context, by keyserver.Caller, link keyserver.H
 		if err != nil {
 			return gate.NotFound(err, fault.ACLNotFound, "the key has no ACL")
 		}
-		_, err = ks.Once(ctx, by, tx, func() (bool, error) { return true, change(tx, acl) })
+		_, err = ks.RunOnce(ctx, by, tx, func() (bool, error) { return true, change(tx, acl) })
 		return err
 	}
 	if by.Scope != nil { // the transaction checks the rights that the credential may grant
@@ -184,7 +184,7 @@ func (ks *Keys) ownerOr(want keyserver.Rights, link keyserver.HiddenLink) gate.C
 
 // ownedOr fails unless the subject is an owner of the key or its ACL grants want. Mandatory groups do not bind an owner
 // here, or owners could lock themselves out permanently.
-func (ks *Keys) ownedOr(want keyserver.Rights, key *heldKey, who access.Subject) error {
+func (ks *Keys) ownedOr(want keyserver.Rights, key *cachedKey, who access.Subject) error {
 	if access.Owns(key.acl, who, ks.Clock()) {
 		return ks.Step(keyserver.StepList, nil)
 	}

@@ -26,7 +26,7 @@ var _ lifecycle.Keys = (*Keys)(nil)
 // failed step does not prevent the others.
 func (ks *Keys) Age(ctx context.Context) error {
 	now := ks.now()
-	lines, err := ks.Store.LinesDue(ctx, now, agingBatch)
+	lines, err := ks.Store.LineagesDue(ctx, now, agingBatch)
 	if err != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ func (ks *Keys) Age(ctx context.Context) error {
 func (ks *Keys) ageAll(ctx context.Context, lines, ending []keyserver.ID) error {
 	var errs []error
 	for _, line := range lines {
-		if err := ks.ageLine(ctx, line); err != nil {
+		if err := ks.ageLineage(ctx, line); err != nil {
 			errs = append(errs, fmt.Errorf("rotate or retire keys of the lineage %s: %w", line, err))
 		}
 	}
@@ -59,13 +59,13 @@ func (ks *Keys) ageAll(ctx context.Context, lines, ending []keyserver.ID) error 
 	return errors.Join(errs...)
 }
 
-// ageLine performs the due steps of the rotation of a lineage, and stores the time of the next one.
-func (ks *Keys) ageLine(ctx context.Context, line keyserver.ID) error {
+// ageLineage performs the due steps of the rotation of a lineage, and stores the time of the next one.
+func (ks *Keys) ageLineage(ctx context.Context, line keyserver.ID) error {
 	rotation, err := ks.Store.KeyRotation(ctx, line)
 	if err != nil {
 		return gate.UnlessNotFound(err)
 	}
-	keys, err := ks.Store.KeyLine(ctx, line)
+	keys, err := ks.Store.KeyLineage(ctx, line)
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (ks *Keys) rotateBySelf(ctx context.Context, newest keyserver.ID) error {
 		return err
 	}
 	return ks.bySelf(ctx, keyserver.OpRotateKey, ks.link(newest)+" to "+ks.link(successor), func() error {
-		return ks.succeed(ctx, newest, successor)
+		return ks.mintSuccessor(ctx, newest, successor)
 	})
 }
 
@@ -130,7 +130,7 @@ func (ks *Keys) erase(ctx context.Context) error {
 // bySelf writes an audit row for an operation without a request, and then runs the effect.
 func (ks *Keys) bySelf(ctx context.Context, op keyserver.Operation, object string, effect func() error) error {
 	r := gate.Request{By: keyserver.Caller{Kind: keyserver.InternalSession, Principal: keyserver.PrincipalRef{System: ks.System}}, Op: op, Object: object}
-	return ks.Unasked(ctx, r, effect)
+	return ks.PerformUnrequested(ctx, r, effect)
 }
 
 func (ks *Keys) link(id keyserver.ID) string { return keyserver.NewHiddenLink(ks.System, id).Base64() }

@@ -29,7 +29,7 @@ func (ks *Keys) Encrypt(ctx context.Context, by keyserver.Caller, in keyserver.E
 	if to, ok := ks.Foreign(in.Named()); ok {
 		return ks.forwardEncrypt(ctx, r, to, in)
 	}
-	err = gate.PerformOn(ctx, ks.Gate, r, ks.encrypts(by, in.KeyChoice), func(key *encryptionKey) error {
+	err = gate.PerformOn(ctx, ks.Gate, r, ks.resolveEncryption(by, in.KeyChoice), func(key *encryptionKey) error {
 		sealed = keyserver.Ciphertext{UsedKey: key.used(), Sealed: key.aead.Seal(key.id, in.Plain, in.Associated)}
 		return nil
 	})
@@ -44,8 +44,8 @@ type encryptionKey struct {
 	line    bool // the request names a lineage
 }
 
-// encrypts returns the key to encrypt with. It fails unless the caller may use the key now.
-func (ks *Keys) encrypts(by keyserver.Caller, choice keyserver.KeyChoice) gate.Resolver[*encryptionKey] {
+// resolveEncryption returns the key to encrypt with. It fails unless the caller may use the key now.
+func (ks *Keys) resolveEncryption(by keyserver.Caller, choice keyserver.KeyChoice) gate.Resolver[*encryptionKey] {
 	resolve := ks.resolveKey(by, choice, encryption)
 	return func(ctx context.Context, who access.Subject) (*encryptionKey, error) {
 		use, err := resolve(ctx, who)
@@ -53,7 +53,7 @@ func (ks *Keys) encrypts(by keyserver.Caller, choice keyserver.KeyChoice) gate.R
 			_, err = ks.encryptions.Peek(ctx, use.id)
 			err = ks.Step(keyserver.StepUses, exhausted(err))
 		}
-		return &encryptionKey{target: use, who: who, resolve: resolve, line: choice.Line != ""}, err
+		return &encryptionKey{target: use, who: who, resolve: resolve, line: choice.Lineage != ""}, err
 	}
 }
 
@@ -76,7 +76,7 @@ func (k *encryptionKey) Count(ctx context.Context, by keyserver.Caller) error {
 		return nil
 	}
 	successor, err := k.resolve(ctx, k.who)
-	if successor.heldKey != nil {
+	if successor.cachedKey != nil {
 		k.target = successor
 	}
 	if err != nil {
@@ -123,7 +123,7 @@ func (ks *Keys) Decrypt(ctx context.Context, by keyserver.Caller, in keyserver.D
 	if to, ok := ks.Foreign(in.Named()); ok {
 		return ks.forwardDecrypt(ctx, r, to, in)
 	}
-	err = gate.PerformOn(ctx, ks.Gate, r, ks.opens(by, in), func(key target) (err error) {
+	err = gate.PerformOn(ctx, ks.Gate, r, ks.resolveDecryption(by, in), func(key target) (err error) {
 		plain.UsedKey = key.used()
 		if plain.Plain, err = key.aead.Open(in.Sealed, in.Associated); err != nil {
 			return gate.Invalid("ciphertext: cannot be decrypted; it was changed, or was encrypted with other associatedData")
@@ -133,15 +133,15 @@ func (ks *Keys) Decrypt(ctx context.Context, by keyserver.Caller, in keyserver.D
 	return plain, err
 }
 
-// opens returns the key that the ciphertext names. It fails unless that is the key of the request, or a key of its lineage,
+// resolveDecryption returns the key that the ciphertext names. It fails unless that is the key of the request, or a key of its lineage,
 // and the caller may use it now. A caller that the ACL denies does not learn whether the ciphertext belongs to the lineage.
-func (ks *Keys) opens(by keyserver.Caller, in keyserver.Decryption) gate.Resolver[target] {
+func (ks *Keys) resolveDecryption(by keyserver.Caller, in keyserver.Decryption) gate.Resolver[target] {
 	return func(ctx context.Context, who access.Subject) (target, error) {
 		id, err := ciphertext.KeyOf(in.Sealed)
 		if err != nil {
 			return target{}, gate.Invalid("ciphertext: %s", err)
 		}
-		if in.Line == "" {
+		if in.Lineage == "" {
 			key, err := ks.find(ctx, in.Key, fault.KeyNotFound)
 			if err != nil {
 				return target{}, err
@@ -150,7 +150,7 @@ func (ks *Keys) opens(by keyserver.Caller, in keyserver.Decryption) gate.Resolve
 				return ks.madeByOther(key, who, "was not encrypted with the key of ttag; send the ttag of the key that encrypted it, or the lineage")
 			}
 		} else {
-			ids, err := ks.line(ctx, in.Line)
+			ids, err := ks.lineage(ctx, in.Lineage)
 			if err != nil {
 				return target{}, err
 			}
@@ -168,10 +168,10 @@ func (ks *Keys) opens(by keyserver.Caller, in keyserver.Decryption) gate.Resolve
 }
 
 // madeByOther refuses the ciphertext of another key. If the ACL of the named key denies the caller, it says only that.
-func (ks *Keys) madeByOther(named *heldKey, who access.Subject, problem string) (target, error) {
+func (ks *Keys) madeByOther(named *cachedKey, who access.Subject, problem string) (target, error) {
 	err := ks.checkACL(named, who, keyserver.Read)
 	if err == nil {
 		err = gate.Invalid("ciphertext: %s", problem)
 	}
-	return target{heldKey: named}, err
+	return target{cachedKey: named}, err
 }

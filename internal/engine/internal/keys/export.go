@@ -19,19 +19,19 @@ import (
 func (ks *Keys) ExportKey(ctx context.Context, by keyserver.Caller, x keyserver.KeyExport) (keyserver.ExportedKey, error) {
 	var recipient keyserver.ExportedKey
 	r := gate.Request{By: by, Op: keyserver.OpExportKey, Link: x.Link, Object: x.Link.Base64() + " for " + x.Recipient.String(), Counts: true}
-	err := gate.PerformOn(ctx, ks.Gate, r, ks.exports(by, x.Link), func(key target) error {
+	err := gate.PerformOn(ctx, ks.Gate, r, ks.resolveExport(by, x.Link), func(key target) error {
 		return ks.seal(ctx, key.id, &recipient)
-	}, ks.receives(x.Recipient, &recipient), ks.Unchanged(by))
+	}, ks.checkRecipient(x.Recipient, &recipient), ks.Unchanged(by))
 	if err != nil {
 		return keyserver.ExportedKey{}, err
 	}
 	return recipient, nil
 }
 
-// exports returns the key that the link names. It fails unless the caller may use the key now as an owner, and the key is
+// resolveExport returns the key that the link names. It fails unless the caller may use the key now as an owner, and the key is
 // exportable.
-func (ks *Keys) exports(by keyserver.Caller, link keyserver.HiddenLink) gate.Resolver[target] {
-	uses := ks.uses(by, link, keyserver.Owner)
+func (ks *Keys) resolveExport(by keyserver.Caller, link keyserver.HiddenLink) gate.Resolver[target] {
+	uses := ks.resolveUse(by, link, keyserver.Owner)
 	return func(ctx context.Context, who access.Subject) (target, error) {
 		key, err := uses(ctx, who)
 		if err != nil || key.life.Exportable {
@@ -42,9 +42,9 @@ func (ks *Keys) exports(by keyserver.Caller, link keyserver.HiddenLink) gate.Res
 	}
 }
 
-// receives returns a check that a principal can receive a key, and stores the principal with its certificate in out. It
+// checkRecipient returns a check that a principal can receive a key, and stores the principal with its certificate in out. It
 // refuses a principal unless it is an enabled transport principal of this key server that has a certificate in force.
-func (ks *Keys) receives(to keyserver.PrincipalRef, out *keyserver.ExportedKey) gate.Check {
+func (ks *Keys) checkRecipient(to keyserver.PrincipalRef, out *keyserver.ExportedKey) gate.Check {
 	return func(ctx context.Context, _ access.Subject) error {
 		if ks.Explains() { // a question names no recipient
 			return nil

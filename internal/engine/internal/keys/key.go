@@ -15,8 +15,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// heldKey is a key as the engine keeps it between operations: its ACL, its state and keyed hash states, but not its bytes.
-type heldKey struct {
+// cachedKey is a key as the engine keeps it between operations: its ACL, its state and keyed hash states, but not its bytes.
+type cachedKey struct {
 	id        keyserver.ID
 	algorithm keyserver.Algorithm
 	keyBytes  int
@@ -28,7 +28,7 @@ type heldKey struct {
 
 // target is the key that a check resolved for an operation.
 type target struct {
-	*heldKey
+	*cachedKey
 	keys *Keys
 	// limited are the ACL entries that count the use: one of them has to have a use left. It is empty if an entry without a
 	// limit allows the use, and if the operation is no use.
@@ -37,7 +37,7 @@ type target struct {
 
 // Link implements gate.Target.
 func (t target) Link() keyserver.HiddenLink {
-	if t.heldKey == nil {
+	if t.cachedKey == nil {
 		return ""
 	}
 	return t.acl.Link
@@ -48,7 +48,7 @@ func (t target) Count(ctx context.Context, by keyserver.Caller) error {
 	if len(t.limited) == 0 {
 		return nil
 	}
-	taken, err := t.keys.takeUse(ctx, by, t.limited)
+	taken, err := t.keys.countUse(ctx, by, t.limited)
 	if err == nil && !taken {
 		err = denied("the caller's entry has no uses left")
 	}
@@ -56,7 +56,7 @@ func (t target) Count(ctx context.Context, by keyserver.Caller) error {
 }
 
 // used returns the link and generation that identify the key in responses.
-func (k *heldKey) used() keyserver.UsedKey {
+func (k *cachedKey) used() keyserver.UsedKey {
 	return keyserver.UsedKey{Link: k.acl.Link, Generation: k.life.Generation}
 }
 
@@ -104,7 +104,7 @@ func (ks *Keys) storeKey(ctx context.Context, by keyserver.Caller, id keyserver.
 		ID: id, Algorithm: key.Algorithm, KeyBytes: len(material), ACL: acl, CreatedAt: ks.now(), Life: keyserver.FirstLife(id),
 	}
 	record.Life.Exportable = !key.Sealed
-	meta := ks.told(record)
+	meta := ks.metadataOfRecord(record)
 	err = ks.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 		entries, at, err := ks.firstEntries(ctx, tx, by.Principal, key.Path)
 		if err != nil {
@@ -126,7 +126,7 @@ func (ks *Keys) Key(ctx context.Context, by keyserver.Caller, link keyserver.Hid
 	if to, ok := ks.Foreign(link); ok {
 		return ks.forwardKey(ctx, r, to)
 	}
-	err := ks.AuthorizeAndAudit(ctx, r, ks.transportOnly(by), ks.reads(link))
+	err := ks.AuthorizeAndAudit(ctx, r, ks.transportOnly(by), ks.checkRead(link))
 	if err != nil {
 		return keyserver.KeyMetadata{}, err
 	}
@@ -150,7 +150,7 @@ func (ks *Keys) AuthorizeKey(ctx context.Context, by keyserver.Caller, use keyse
 	if to, ok := ks.Foreign(use.Link); ok {
 		return ks.forwardAuthorize(ctx, r, to, use)
 	}
-	err := gate.PerformOn(ctx, ks.Gate, r, ks.uses(by, use.Link, keyserver.Read), func(target) error { return nil })
+	err := gate.PerformOn(ctx, ks.Gate, r, ks.resolveUse(by, use.Link, keyserver.Read), func(target) error { return nil })
 	if err != nil {
 		return keyserver.Grant{}, err
 	}
@@ -163,14 +163,14 @@ func (ks *Keys) HMAC(ctx context.Context, by keyserver.Caller, in keyserver.HMAC
 	if to, ok := ks.Foreign(in.Link); ok {
 		return ks.forwardHMAC(ctx, r, to, in)
 	}
-	err = gate.PerformOn(ctx, ks.Gate, r, ks.uses(by, in.Link, keyserver.Read), func(key target) error {
+	err = gate.PerformOn(ctx, ks.Gate, r, ks.resolveUse(by, in.Link, keyserver.Read), func(key target) error {
 		return key.mac(in.Message, &mac)
 	})
 	return mac, err
 }
 
-// reads returns a check that the link names a key and that its ACL grants READ to the caller.
-func (ks *Keys) reads(link keyserver.HiddenLink) gate.Check {
+// checkRead returns a check that the link names a key and that its ACL grants READ to the caller.
+func (ks *Keys) checkRead(link keyserver.HiddenLink) gate.Check {
 	return func(ctx context.Context, who access.Subject) error {
 		key, err := ks.find(ctx, link, fault.KeyNotFound)
 		if err != nil {
@@ -181,7 +181,7 @@ func (ks *Keys) reads(link keyserver.HiddenLink) gate.Check {
 }
 
 // checkACL fails unless the key's ACL grants a right to the subject.
-func (ks *Keys) checkACL(key *heldKey, who access.Subject, want keyserver.Rights) error {
+func (ks *Keys) checkACL(key *cachedKey, who access.Subject, want keyserver.Rights) error {
 	verdict := access.Evaluate(key.acl, who, want, ks.Clock())
 	ks.NoteVerdict(key.acl, verdict)
 	if verdict.Allowed {
@@ -190,22 +190,22 @@ func (ks *Keys) checkACL(key *heldKey, who access.Subject, want keyserver.Rights
 	return ks.Step(keyserver.StepList, denied(verdict.Why))
 }
 
-// uses returns the key that the link names. It fails unless the caller may use the key now.
-func (ks *Keys) uses(by keyserver.Caller, link keyserver.HiddenLink, want keyserver.Rights) gate.Resolver[target] {
+// resolveUse returns the key that the link names. It fails unless the caller may use the key now.
+func (ks *Keys) resolveUse(by keyserver.Caller, link keyserver.HiddenLink, want keyserver.Rights) gate.Resolver[target] {
 	return func(ctx context.Context, who access.Subject) (target, error) {
 		key, err := ks.find(ctx, link, fault.KeyNotFound)
 		if err != nil {
 			return target{}, err
 		}
-		return ks.mayUse(ctx, by, who, want, keyserver.KeyState.Makes, key)
+		return ks.authorizeUse(ctx, by, who, want, keyserver.KeyState.Makes, key)
 	}
 }
 
-// mayUse returns the key as the target of a use. It fails unless the ACL and the state of the key allow the caller to use
+// authorizeUse returns the key as the target of a use. It fails unless the ACL and the state of the key allow the caller to use
 // it now. A caller that the ACL denies, also because no uses are left, does not learn the state.
-func (ks *Keys) mayUse(ctx context.Context, by keyserver.Caller, who access.Subject, want keyserver.Rights, permits func(keyserver.KeyState) bool, key *heldKey) (target, error) {
+func (ks *Keys) authorizeUse(ctx context.Context, by keyserver.Caller, who access.Subject, want keyserver.Rights, permits func(keyserver.KeyState) bool, key *cachedKey) (target, error) {
 	verdict := access.Evaluate(key.acl, who, want, ks.Clock())
-	use := target{heldKey: key, keys: ks, limited: verdict.Limited}
+	use := target{cachedKey: key, keys: ks, limited: verdict.Limited}
 	ks.NoteVerdict(key.acl, verdict)
 	if !verdict.Allowed && !verdict.Spent {
 		return use, ks.Step(keyserver.StepList, denied(verdict.Why))
@@ -231,11 +231,11 @@ func denied(why string) error {
 		Audited(fault.ReasonACLDenied)
 }
 
-// takeUse counts one use on the first entry that has a use left. The database decides, so that two replicas cannot count
+// countUse counts one use on the first entry that has a use left. The database decides, so that two replicas cannot count
 // the same use.
-func (ks *Keys) takeUse(ctx context.Context, by keyserver.Caller, entries []keyserver.ACLEntry) (taken bool, err error) {
+func (ks *Keys) countUse(ctx context.Context, by keyserver.Caller, entries []keyserver.ACLEntry) (taken bool, err error) {
 	err = ks.Store.Update(ctx, func(tx *sqlstore.Tx) (err error) {
-		taken, err = ks.Once(ctx, by, tx, func() (bool, error) {
+		taken, err = ks.RunOnce(ctx, by, tx, func() (bool, error) {
 			for _, entry := range entries {
 				if taken, err := tx.UseACLEntry(ctx, entry.ID); err != nil || taken {
 					return taken, err
@@ -249,8 +249,8 @@ func (ks *Keys) takeUse(ctx context.Context, by keyserver.Caller, entries []keys
 }
 
 // find reads the key that a link names, through the cache. absent is the code of the refusal if there is no such key.
-func (ks *Keys) find(ctx context.Context, link keyserver.HiddenLink, absent fault.Code) (*heldKey, error) {
-	var key *heldKey
+func (ks *Keys) find(ctx context.Context, link keyserver.HiddenLink, absent fault.Code) (*cachedKey, error) {
+	var key *cachedKey
 	system, id, ok := link.Split()
 	err := sqlstore.ErrNotFound
 	if ok && system == ks.System {
@@ -273,15 +273,15 @@ func noKey(code fault.Code) error {
 }
 
 // held reads a key through the cache.
-func (ks *Keys) held(ctx context.Context, id keyserver.ID) (*heldKey, error) {
+func (ks *Keys) held(ctx context.Context, id keyserver.ID) (*cachedKey, error) {
 	if ks.behind != nil {
 		return ks.supposed(ctx, id)
 	}
-	return ks.keys.Get(ctx, id, func() (*heldKey, error) { return ks.hold(ctx, id) })
+	return ks.keys.Get(ctx, id, func() (*cachedKey, error) { return ks.hold(ctx, id) })
 }
 
 // hold reads a key and its ACL from the store. It makes keyed hash states unless the state of the key allows no use.
-func (ks *Keys) hold(ctx context.Context, id keyserver.ID) (*heldKey, error) {
+func (ks *Keys) hold(ctx context.Context, id keyserver.ID) (*cachedKey, error) {
 	record, acl, err := ks.Store.KeyWithACL(ctx, id)
 	if err != nil {
 		return nil, err
@@ -290,7 +290,7 @@ func (ks *Keys) hold(ctx context.Context, id keyserver.ID) (*heldKey, error) {
 		return nil, err
 	}
 	acl.Link = keyserver.NewHiddenLink(ks.System, id)
-	held := &heldKey{id: id, algorithm: record.Algorithm, keyBytes: record.KeyBytes, acl: acl, life: record.Life}
+	held := &cachedKey{id: id, algorithm: record.Algorithm, keyBytes: record.KeyBytes, acl: acl, life: record.Life}
 	if !record.Life.State.Checks() {
 		return held, nil
 	}
@@ -315,7 +315,7 @@ func (ks *Keys) withUses(ctx context.Context, line keyserver.ID, entries []keyse
 	if !slices.ContainsFunc(entries, func(entry keyserver.ACLEntry) bool { return entry.MaxUsage > 0 }) {
 		return entries, nil
 	}
-	spent, err := ks.Store.UsesOfLine(ctx, line)
+	spent, err := ks.Store.UsesOfLineage(ctx, line)
 	if err != nil {
 		return nil, err
 	}

@@ -18,18 +18,18 @@ import (
 
 // serves returns a refusal if the state of the key does not permit a use, otherwise nil. permits is KeyState.Makes or
 // KeyState.Checks.
-func (k *heldKey) serves(permits func(keyserver.KeyState) bool) error {
+func (k *cachedKey) serves(permits func(keyserver.KeyState) bool) error {
 	if permits(k.life.State) {
 		return nil
 	}
 	return fault.New(fault.KeyDisabled, "the key is %s; ask a key owner", k.life.State).Audited(fault.ReasonKeyDisabled)
 }
 
-// owns returns a check that the link names a key of this key server and that the caller is an owner of it. Mandatory
+// checkOwner returns a check that the link names a key of this key server and that the caller is an owner of it. Mandatory
 // groups do not bind an owner here, or the key could not be withdrawn.
-func (ks *Keys) owns(link keyserver.HiddenLink) gate.Check {
+func (ks *Keys) checkOwner(link keyserver.HiddenLink) gate.Check {
 	return func(ctx context.Context, who access.Subject) error {
-		if err := ks.Step(keyserver.StepKey, ks.isOurs(ctx, link)); err != nil {
+		if err := ks.Step(keyserver.StepKey, ks.checkLocal(ctx, link)); err != nil {
 			return err
 		}
 		key, err := ks.find(ctx, link, fault.KeyNotFound)
@@ -40,8 +40,8 @@ func (ks *Keys) owns(link keyserver.HiddenLink) gate.Check {
 	}
 }
 
-// isOurs refuses a key of a peer, because only the key server of the key changes its state.
-func (ks *Keys) isOurs(ctx context.Context, link keyserver.HiddenLink) error {
+// checkLocal refuses a key of a peer, because only the key server of the key changes its state.
+func (ks *Keys) checkLocal(ctx context.Context, link keyserver.HiddenLink) error {
 	to, foreign := ks.Foreign(link)
 	if !foreign {
 		return nil
@@ -81,14 +81,14 @@ func (ks *Keys) metadataOf(ctx context.Context, records []sqlstore.KeyRecord) ([
 	}
 	list := make([]keyserver.KeyMetadata, len(records))
 	for i, k := range records {
-		list[i] = ks.told(k)
+		list[i] = ks.metadataOfRecord(k)
 		list[i].Uses, list[i].LastUsedAt, list[i].Rotation = uses[k.ID].Uses, uses[k.ID].LastAt, rotations[k.Life.Lineage]
 	}
 	return list, nil
 }
 
-// told returns the part of the metadata that the record of the key has.
-func (ks *Keys) told(k sqlstore.KeyRecord) keyserver.KeyMetadata {
+// metadataOfRecord returns the part of the metadata that the record of the key has.
+func (ks *Keys) metadataOfRecord(k sqlstore.KeyRecord) keyserver.KeyMetadata {
 	return keyserver.KeyMetadata{
 		Link: keyserver.NewHiddenLink(ks.System, k.ID), Algorithm: k.Algorithm, KeyBytes: k.KeyBytes, Life: k.Life, CreatedAt: k.CreatedAt,
 	}
@@ -100,21 +100,21 @@ func (ks *Keys) KeyState(ctx context.Context, by keyserver.Caller, link keyserve
 	err = ks.Perform(ctx, r, func() (err error) {
 		meta, err = ks.metadata(ctx, idOf(link))
 		return err
-	}, ks.owns(link))
+	}, ks.checkOwner(link))
 	return meta, err
 }
 
 // ChangeKeyState implements keyserver.KeyLives.
 func (ks *Keys) ChangeKeyState(ctx context.Context, by keyserver.Caller, change keyserver.KeyStateChange) error {
-	r := gate.Request{By: by, Op: keyserver.OpChangeKeyState, Link: change.Link, Object: change.Link.Base64() + " " + string(change.Act)}
-	if change.Act == keyserver.DestroyKey {
+	r := gate.Request{By: by, Op: keyserver.OpChangeKeyState, Link: change.Link, Object: change.Link.Base64() + " " + string(change.Action)}
+	if change.Action == keyserver.DestroyKey {
 		r.Effect = approval.DestroyKey
 	}
 	return ks.Perform(ctx, r, func() error {
 		return ks.age(ctx, idOf(change.Link), func(life keyserver.KeyLife) (keyserver.KeyLife, error) {
 			return lifecycle.Change(life, change, ks.now())
 		})
-	}, ks.owns(change.Link))
+	}, ks.checkOwner(change.Link))
 }
 
 // age changes the life of a key. The function to gets the life that the transaction reads, and returns the next one.
@@ -135,10 +135,10 @@ func (ks *Keys) age(ctx context.Context, id keyserver.ID, to func(keyserver.KeyL
 	})
 }
 
-// KeyLine implements keyserver.KeyLives.
-func (ks *Keys) KeyLine(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink) (line keyserver.KeyLine, err error) {
+// KeyLineage implements keyserver.KeyLives.
+func (ks *Keys) KeyLineage(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink) (line keyserver.KeyLineage, err error) {
 	r := gate.Request{By: by, Op: keyserver.OpRotateKey, Link: link, Object: link.Base64()}
-	err = gate.PerformOn(ctx, ks.Gate, r, ks.ownsLine(link), func(newest target) (err error) {
+	err = gate.PerformOn(ctx, ks.Gate, r, ks.resolveOwnedLineage(link), func(newest target) (err error) {
 		line.Newest, err = ks.metadata(ctx, newest.id)
 		line.Rotation = line.Newest.Rotation
 		return err
@@ -154,7 +154,7 @@ func (ks *Keys) RotateKey(ctx context.Context, by keyserver.Caller, link keyserv
 	}
 	successor := keyserver.NewHiddenLink(ks.System, id)
 	r := gate.Request{By: by, Op: keyserver.OpRotateKey, Link: link, Object: link.Base64() + " to " + successor.Base64()}
-	err = gate.PerformOn(ctx, ks.Gate, r, ks.ownsLine(link), func(newest target) error { return ks.succeed(ctx, newest.id, id) })
+	err = gate.PerformOn(ctx, ks.Gate, r, ks.resolveOwnedLineage(link), func(newest target) error { return ks.mintSuccessor(ctx, newest.id, id) })
 	return successor, err
 }
 
@@ -162,7 +162,7 @@ func (ks *Keys) RotateKey(ctx context.Context, by keyserver.Caller, link keyserv
 func (ks *Keys) SetKeyRotation(ctx context.Context, by keyserver.Caller, change keyserver.KeyRotationChange) error {
 	r := gate.Request{By: by, Op: keyserver.OpRotateKey, Link: change.Link, Object: fmt.Sprintf("%s every %d verifyOnly %d destroyAfter %d",
 		change.Link.Base64(), change.Rotation.Every, change.Rotation.VerifyOnly, change.Rotation.DestroyAfter)}
-	return gate.PerformOn(ctx, ks.Gate, r, ks.ownsLine(change.Link), func(newest target) error {
+	return gate.PerformOn(ctx, ks.Gate, r, ks.resolveOwnedLineage(change.Link), func(newest target) error {
 		line := newest.life.Lineage
 		return ks.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 			if change.Rotation.IsZero() {
@@ -172,7 +172,7 @@ func (ks *Keys) SetKeyRotation(ctx context.Context, by keyserver.Caller, change 
 			if err != nil {
 				return err
 			}
-			if _, _, err := lifecycle.Succeed(record.Life, change.Rotation, ks.now()); err != nil {
+			if _, _, err := lifecycle.Rotate(record.Life, change.Rotation, ks.now()); err != nil {
 				return err
 			}
 			if err := tx.PutKeyRotation(ctx, sqlstore.KeyRotation{Lineage: line, KeyRotation: change.Rotation}); err != nil {
@@ -183,44 +183,44 @@ func (ks *Keys) SetKeyRotation(ctx context.Context, by keyserver.Caller, change 
 	})
 }
 
-// ownsLine is owns for the newest key of the lineage of the named key. It returns the newest key, which the operation
+// resolveOwnedLineage is owns for the newest key of the lineage of the named key. It returns the newest key, which the operation
 // changes.
-func (ks *Keys) ownsLine(link keyserver.HiddenLink) gate.Resolver[target] {
+func (ks *Keys) resolveOwnedLineage(link keyserver.HiddenLink) gate.Resolver[target] {
 	return func(ctx context.Context, who access.Subject) (target, error) {
-		if err := ks.Step(keyserver.StepKey, ks.isOurs(ctx, link)); err != nil {
+		if err := ks.Step(keyserver.StepKey, ks.checkLocal(ctx, link)); err != nil {
 			return target{}, err
 		}
 		newest, err := ks.newestOf(ctx, link)
 		if err != nil {
 			return target{}, err
 		}
-		return target{heldKey: newest}, ks.ownedOr(keyserver.Owner, newest, who)
+		return target{cachedKey: newest}, ks.ownedOr(keyserver.Owner, newest, who)
 	}
 }
 
 // newestOf returns the newest key of the lineage of the named key.
-func (ks *Keys) newestOf(ctx context.Context, link keyserver.HiddenLink) (*heldKey, error) {
+func (ks *Keys) newestOf(ctx context.Context, link keyserver.HiddenLink) (*cachedKey, error) {
 	named, err := ks.find(ctx, link, fault.KeyNotFound)
 	if err != nil {
 		return nil, err
 	}
-	id, err := ks.Store.NewestOfLine(ctx, named.life.Lineage)
+	id, err := ks.Store.NewestOfLineage(ctx, named.life.Lineage)
 	if err != nil {
 		return nil, err
 	}
 	return ks.find(ctx, keyserver.NewHiddenLink(ks.System, id), fault.KeyNotFound)
 }
 
-// succeed mints the successor of the newest key of a lineage, with the same ACL, and stores the next life of the former
+// mintSuccessor mints the successor of the newest key of a lineage, with the same ACL, and stores the next life of the former
 // key. The successor keeps the counted uses.
-func (ks *Keys) succeed(ctx context.Context, newest, successor keyserver.ID) error {
+func (ks *Keys) mintSuccessor(ctx context.Context, newest, successor keyserver.ID) error {
 	return ks.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 		former, acl, err := tx.KeyWithACL(ctx, newest)
 		if err != nil {
 			return err
 		}
 		line := former.Life.Lineage
-		last, err := tx.NewestOfLine(ctx, line)
+		last, err := tx.NewestOfLineage(ctx, line)
 		if err != nil {
 			return err
 		}
@@ -231,7 +231,7 @@ func (ks *Keys) succeed(ctx context.Context, newest, successor keyserver.ID) err
 		if err != nil && !errors.Is(err, sqlstore.ErrNotFound) {
 			return err
 		}
-		before, next, err := lifecycle.Succeed(former.Life, rotation.KeyRotation, ks.now())
+		before, next, err := lifecycle.Rotate(former.Life, rotation.KeyRotation, ks.now())
 		if err != nil {
 			return err
 		}
@@ -280,7 +280,7 @@ func (ks *Keys) replan(ctx context.Context, tx *sqlstore.Tx, line keyserver.ID) 
 	if err != nil {
 		return err
 	}
-	keys, err := tx.KeyLine(ctx, line)
+	keys, err := tx.KeyLineage(ctx, line)
 	if err != nil {
 		return err
 	}
@@ -301,7 +301,7 @@ func generations(keys []sqlstore.KeyRecord) []lifecycle.Generation {
 
 // supposed returns a key with the current uses of its ACL, and with the suppositions of the question about its ACL and
 // state.
-func (ks *Keys) supposed(ctx context.Context, id keyserver.ID) (key *heldKey, err error) {
+func (ks *Keys) supposed(ctx context.Context, id keyserver.ID) (key *cachedKey, err error) {
 	if key, err = ks.behind.held(ctx, id); err != nil {
 		return key, err
 	}
@@ -332,14 +332,14 @@ func (ks *Keys) supposed(ctx context.Context, id keyserver.ID) (key *heldKey, er
 	return &is, nil
 }
 
-// AskedACL returns the ACL that decides on an operation with a key. If the operation names a lineage, that is the ACL
+// DecidingACL returns the ACL that decides on an operation with a key. If the operation names a lineage, that is the ACL
 // of the key of the lineage that the operation would use.
-func (ks *Keys) AskedACL(ctx context.Context, c keyserver.Crowd) (keyserver.ACL, error) {
-	var key *heldKey
+func (ks *Keys) DecidingACL(ctx context.Context, c keyserver.WhoCanQuery) (keyserver.ACL, error) {
+	var key *cachedKey
 	var err error
 	switch c.Operation.ID {
 	case keyserver.OpMACData.ID:
-		key, err = ks.choose(ctx, keyserver.KeyChoice{Line: c.Link}, makeMACs)
+		key, err = ks.choose(ctx, keyserver.KeyChoice{Lineage: c.Link}, makeMACs)
 	case keyserver.OpRotateKey.ID:
 		key, err = ks.newestOf(ctx, c.Link)
 	default:

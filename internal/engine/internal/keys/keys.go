@@ -19,11 +19,11 @@ type Keys struct {
 	*gate.Gate
 	keyring  *keyring.Keyring
 	caches   cache.Set
-	keys     *cache.ByID[*heldKey]
-	lines    *cache.ByID[[]keyserver.ID] // the keys of a lineage, oldest first, by the id of the first
+	keys     *cache.ByID[*cachedKey]
+	lineages *cache.ByID[[]keyserver.ID] // the keys of a lineage, oldest first, by the id of the first
 	unerased *atomic.Bool                // the files may still have bytes of destroyed keys
 
-	encryptions *usagequota.Allowances
+	encryptions *usagequota.Quotas
 	// rotate mints the successor of a key with few or no encryptions left, unless it has one
 	// already. It returns nil if the key has a successor.
 	rotate func(ctx context.Context, key keyserver.ID) error
@@ -38,16 +38,16 @@ func New(g *gate.Gate, ring *keyring.Keyring) *Keys {
 	ks := &Keys{Gate: g, keyring: ring, unerased: new(atomic.Bool)}
 	ks.encryptions = usagequota.New(maxCached, ks.reserveEncryptions)
 	ks.rotate = ks.rotateExhausted
-	ks.remember()
+	ks.resetCaches()
 	ks.unerased.Store(true) // an earlier process may have stopped before it erased them
 	return ks
 }
 
-// remember starts new, empty caches.
-func (ks *Keys) remember() {
+// resetCaches starts new, empty caches.
+func (ks *Keys) resetCaches() {
 	ks.caches = nil
-	ks.keys = cache.NewByID[*heldKey](&ks.caches, maxCached, keyserver.ChangeKey)
-	ks.lines = cache.NewByID[[]keyserver.ID](&ks.caches, maxCached, keyserver.ChangeKey)
+	ks.keys = cache.NewByID[*cachedKey](&ks.caches, maxCached, keyserver.ChangeKey)
+	ks.lineages = cache.NewByID[[]keyserver.ID](&ks.caches, maxCached, keyserver.ChangeKey)
 }
 
 // Changed removes cache entries that committed changes made stale, also in the gate.
@@ -60,15 +60,15 @@ func (ks *Keys) Changed(changes []keyserver.Change) {
 func (ks *Keys) WithEmptyCaches() *Keys {
 	without := *ks
 	without.Gate = ks.Gate.WithEmptyCaches()
-	without.remember()
+	without.resetCaches()
 	return &without
 }
 
-// Asking returns the operations behind a gate that only explains, like Gate.Asking.
-func (ks *Keys) Asking(q keyserver.Question) (*Keys, *gate.View) {
+// WithView returns the operations behind a gate that only explains, like Gate.WithView.
+func (ks *Keys) WithView(q keyserver.Question) (*Keys, *gate.View) {
 	asking := *ks
 	var v *gate.View
-	asking.Gate, v = ks.Gate.Asking(q)
+	asking.Gate, v = ks.Gate.WithView(q)
 	asking.behind, asking.question = ks, q
 	return &asking, v
 }

@@ -47,7 +47,7 @@ func TestSpentEntriesLearnNothing(t *testing.T) {
 						return err
 					},
 					"VerifyLine": func(by keyserver.Caller) error {
-						_, err := verifyOf(f, by, keyserver.KeyChoice{Line: hmac}, noMAC(), "m")
+						_, err := verifyOf(f, by, keyserver.KeyChoice{Lineage: hmac}, noMAC(), "m")
 						return err
 					},
 					"VerifyByOtherAlgorithm": func(by keyserver.Caller) error {
@@ -67,7 +67,7 @@ func TestSpentEntriesLearnNothing(t *testing.T) {
 						return err
 					},
 					"DecryptOtherLine": func(by keyserver.Caller) error {
-						_, err := f.Decrypt(ctx, by, keyserver.Decryption{KeyChoice: keyserver.KeyChoice{Line: aes}, Sealed: ciphertextOf(keyserver.IDFromUint64(9))})
+						_, err := f.Decrypt(ctx, by, keyserver.Decryption{KeyChoice: keyserver.KeyChoice{Lineage: aes}, Sealed: ciphertextOf(keyserver.IDFromUint64(9))})
 						return err
 					},
 					"Export": func(by keyserver.Caller) error {
@@ -85,7 +85,7 @@ func TestSpentEntriesLearnNothing(t *testing.T) {
 						}
 					}
 				}
-				answers := enginetest.Must(f.MACBatch(ctx, spent, []keyserver.MACItem{{Line: hmac}}))(t)
+				answers := enginetest.Must(f.MACBatch(ctx, spent, []keyserver.MACItem{{Lineage: hmac}}))(t)
 				if got := fault.CodeOf(answers[0].Err); got != fault.ACLDenied {
 					t.Errorf("an item of a batch: %s", got)
 				}
@@ -198,7 +198,7 @@ func TestALimitIsOfTheLine(t *testing.T) {
 				mu.Unlock()
 				var err error
 				if n%3 == 0 {
-					_, err = e.MAC(ctx, by, keyserver.MACRequest{Line: line, Message: text("m")})
+					_, err = e.MAC(ctx, by, keyserver.MACRequest{Lineage: line, Message: text("m")})
 				} else {
 					_, err = e.HMAC(ctx, by, keyserver.HMACRequest{Link: link, Message: text("m")})
 				}

@@ -26,9 +26,9 @@ var (
 
 // MAC implements keyserver.Keys.
 func (ks *Keys) MAC(ctx context.Context, by keyserver.Caller, in keyserver.MACRequest) (mac keyserver.MAC, err error) {
-	choice := keyserver.KeyChoice{Line: in.Line}
+	choice := keyserver.KeyChoice{Lineage: in.Lineage}
 	r := choosing(by, keyserver.OpMACData, choice)
-	if to, ok := ks.Foreign(in.Line); ok {
+	if to, ok := ks.Foreign(in.Lineage); ok {
 		return ks.forwardMAC(ctx, r, to, in)
 	}
 	err = gate.PerformOn(ctx, ks.Gate, r, ks.resolveKey(by, choice, makeMACs), func(key target) error {
@@ -44,7 +44,7 @@ func choosing(by keyserver.Caller, op keyserver.Operation, choice keyserver.KeyC
 }
 
 // mac computes the HMAC of a message.
-func (k *heldKey) mac(message keyserver.Message, sum *[keyserver.MACSize]byte) error {
+func (k *cachedKey) mac(message keyserver.Message, sum *[keyserver.MACSize]byte) error {
 	state, err := k.macs.take()
 	if err != nil {
 		return err
@@ -64,7 +64,7 @@ func (ks *Keys) VerifyMAC(ctx context.Context, by keyserver.Caller, in keyserver
 		return ks.forwardVerifyMAC(ctx, r, to, in)
 	}
 	err = gate.PerformOn(ctx, ks.Gate, r, ks.withOlderKeys(by, in.KeyChoice), func(keys verification) (err error) {
-		verdict, err = verify(in, keys.heldKey, keys.older)
+		verdict, err = verify(in, keys.cachedKey, keys.older)
 		return err
 	})
 	return verdict, err
@@ -72,8 +72,8 @@ func (ks *Keys) VerifyMAC(ctx context.Context, by keyserver.Caller, in keyserver
 
 // verify compares the MAC of a message with the MAC that each of the keys makes of it. It reads the message once. The time
 // that it takes does not depend on the key that made the MAC.
-func verify(in keyserver.MACCheck, key *heldKey, others []*heldKey) (keyserver.MACVerdict, error) {
-	keys := append([]*heldKey{key}, others...)
+func verify(in keyserver.MACCheck, key *cachedKey, others []*cachedKey) (keyserver.MACVerdict, error) {
+	keys := append([]*cachedKey{key}, others...)
 	states := make(fan, 0, len(keys))
 	defer func() {
 		for i, state := range states {
@@ -124,21 +124,21 @@ func (ks *Keys) resolveKey(by keyserver.Caller, choice keyserver.KeyChoice, what
 			if err = ks.checkACL(key, who, keyserver.Read); err == nil {
 				err = ks.Step(keyserver.StepState, unfit)
 			}
-			return target{heldKey: key}, err
+			return target{cachedKey: key}, err
 		}
-		return ks.mayUse(ctx, by, who, keyserver.Read, what.allows, key)
+		return ks.authorizeUse(ctx, by, who, keyserver.Read, what.allows, key)
 	}
 }
 
 // unfit returns a refusal if the key is not fit for the purpose, otherwise nil.
-func (p purpose) unfit(key *heldKey, choice keyserver.KeyChoice) error {
+func (p purpose) unfit(key *cachedKey, choice keyserver.KeyChoice) error {
 	switch {
 	case key.algorithm != p.algorithm:
 		return fault.New(fault.InvalidArgument, "the key has algorithm %s, but a key that %s must have algorithm %s; mint one", key.algorithm, p.does, p.algorithm).
 			Audited(fault.ReasonInvalidArgument)
 	case p.allows(key.life.State):
 		return nil
-	case choice.Line != "":
+	case choice.Lineage != "":
 		return fault.New(fault.KeyDisabled, "no key of the lineage %s: the newest key, generation %d, is %s", p.does, key.life.Generation, key.life.State).
 			Audited(fault.ReasonKeyDisabled)
 	default:
@@ -148,11 +148,11 @@ func (p purpose) unfit(key *heldKey, choice keyserver.KeyChoice) error {
 
 // choose returns the named key, or the newest key of the lineage whose state allows the purpose. If no state allows it,
 // choose returns the newest key.
-func (ks *Keys) choose(ctx context.Context, choice keyserver.KeyChoice, what purpose) (newest *heldKey, err error) {
-	if choice.Line == "" {
+func (ks *Keys) choose(ctx context.Context, choice keyserver.KeyChoice, what purpose) (newest *cachedKey, err error) {
+	if choice.Lineage == "" {
 		return ks.find(ctx, choice.Key, fault.KeyNotFound)
 	}
-	ids, err := ks.line(ctx, choice.Line)
+	ids, err := ks.lineage(ctx, choice.Lineage)
 	if err != nil {
 		return nil, err
 	}
@@ -171,28 +171,28 @@ func (ks *Keys) choose(ctx context.Context, choice keyserver.KeyChoice, what pur
 	return newest, nil
 }
 
-// line reads the keys of a lineage through the cache, oldest first. The store announces a new key of the lineage as a
+// lineage reads the keys of a lineage through the cache, oldest first. The store announces a new key of the lineage as a
 // change of the first key, too.
-func (ks *Keys) line(ctx context.Context, link keyserver.HiddenLink) ([]keyserver.ID, error) {
+func (ks *Keys) lineage(ctx context.Context, link keyserver.HiddenLink) ([]keyserver.ID, error) {
 	system, first, ok := link.Split()
 	if !ok || system != ks.System {
-		return nil, noLine()
+		return nil, noLineage()
 	}
-	ids, err := ks.lines.Get(ctx, first, func() ([]keyserver.ID, error) {
-		records, err := ks.Store.KeyLine(ctx, first)
+	ids, err := ks.lineages.Get(ctx, first, func() ([]keyserver.ID, error) {
+		records, err := ks.Store.KeyLineage(ctx, first)
 		ids := make([]keyserver.ID, len(records))
 		for i, record := range records {
 			ids[i] = record.ID
 		}
 		if err == nil && len(ids) == 0 {
-			err = noLine()
+			err = noLineage()
 		}
 		return ids, err
 	})
 	return ids, err
 }
 
-func noLine() error {
+func noLineage() error {
 	return fault.New(fault.KeyNotFound, "lineage: not a key lineage of this key server; send the hidden link of the first key of the lineage").
 		Audited(fault.ReasonObjectNotFound)
 }
@@ -200,7 +200,7 @@ func noLine() error {
 // verification is the key of a verification, and the older keys that it also tries.
 type verification struct {
 	target
-	older []*heldKey
+	older []*cachedKey
 }
 
 // withOlderKeys is resolveKey for a verification. It also returns the older keys of the lineage that can verify and whose
@@ -210,14 +210,14 @@ func (ks *Keys) withOlderKeys(by keyserver.Caller, choice keyserver.KeyChoice) g
 	return func(ctx context.Context, who access.Subject) (verification, error) {
 		newest, err := resolve(ctx, who)
 		keys := verification{target: newest}
-		if err != nil || choice.Line == "" {
+		if err != nil || choice.Lineage == "" {
 			return keys, err
 		}
-		ids, err := ks.line(ctx, choice.Line)
+		ids, err := ks.lineage(ctx, choice.Lineage)
 		if err != nil {
 			return keys, err
 		}
-		for i := len(ids) - 1; i >= 0 && len(keys.older)+1 < keyserver.MaxTried; i-- {
+		for i := len(ids) - 1; i >= 0 && len(keys.older)+1 < keyserver.MaxVerificationKeys; i-- {
 			key, err := ks.held(ctx, ids[i])
 			if err != nil {
 				return keys, err

@@ -23,7 +23,7 @@ import (
 )
 
 func macOf(f *enginetest.Fixture, by keyserver.Caller, line keyserver.HiddenLink, message string) (keyserver.MAC, error) {
-	return f.MAC(ctx, by, keyserver.MACRequest{Line: line, Message: text(message)})
+	return f.MAC(ctx, by, keyserver.MACRequest{Lineage: line, Message: text(message)})
 }
 
 func verifyOf(f *enginetest.Fixture, by keyserver.Caller, choice keyserver.KeyChoice, mac [keyserver.MACSize]byte, message string) (keyserver.MACVerdict, error) {
@@ -58,10 +58,10 @@ func TestMACOfALine(t *testing.T) {
 		if same := enginetest.Must(f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: line, Message: text("m")}))(t); same != first.Sum {
 			t.Error("mac and hmac differ")
 		}
-		second := f.Succeed(t, line, keyserver.KeyEnabled)
+		second := f.AddSuccessor(t, line, keyserver.KeyEnabled)
 		f.Refused(t, mac(f.Admin, second), fault.KeyNotFound, fault.ReasonObjectNotFound) // not the first key
 		for _, state := range []keyserver.KeyState{keyserver.KeyVerifyOnly, keyserver.KeyDisabled, keyserver.KeyDestroying, keyserver.KeyDestroyed} {
-			f.Succeed(t, line, state)
+			f.AddSuccessor(t, line, state)
 		}
 		for _, by := range []keyserver.Caller{f.Admin, stranger} {
 			if got := enginetest.Must(macOf(f, by, line, "m"))(t); got.Link != second || got.Generation != 2 || got.Sum == first.Sum {
@@ -93,7 +93,7 @@ func TestALineWithoutAnEnabledKey(t *testing.T) {
 			if entry, _ := enginetest.Must(f.ACL(ctx, f.Admin, line))(t).Entry(limited.Principal); entry.Used != 0 {
 				t.Errorf("%s: a refused use was counted", state)
 			}
-			for _, choice := range []keyserver.KeyChoice{key, {Line: line}} {
+			for _, choice := range []keyserver.KeyChoice{key, {Lineage: line}} {
 				_, err = verifyOf(f, f.Admin, choice, noMAC(), "m")
 				if state == keyserver.KeyVerifyOnly {
 					if err != nil {
@@ -140,11 +140,11 @@ func TestVerifyMAC(t *testing.T) {
 		line := f.Mint(t, f.Admin, nil)
 		made := []keyserver.MAC{enginetest.Must(macOf(f, f.Admin, line, "m"))(t)}
 		for range 2 {
-			f.Succeed(t, line, keyserver.KeyEnabled)
+			f.AddSuccessor(t, line, keyserver.KeyEnabled)
 			made = append(made, enginetest.Must(macOf(f, f.Admin, line, "m"))(t))
 		}
 		newest := made[2].UsedKey
-		byLine := keyserver.KeyChoice{Line: line}
+		byLine := keyserver.KeyChoice{Lineage: line}
 		for _, mac := range made {
 			for _, choice := range []keyserver.KeyChoice{byLine, {Key: mac.Link}} {
 				got := enginetest.Must(verifyOf(f, f.Admin, choice, mac.Sum, "m"))(t)
@@ -173,16 +173,16 @@ func TestVerifyMAC(t *testing.T) {
 		}
 		// Keys that may no longer verify are not tried and do not count for the bound MaxTried.
 		// Older keys than the bound are not tried either.
-		for range keyserver.MaxTried - 3 {
-			f.Succeed(t, line, keyserver.KeyVerifyOnly)
+		for range keyserver.MaxVerificationKeys - 3 {
+			f.AddSuccessor(t, line, keyserver.KeyVerifyOnly)
 		}
-		f.Succeed(t, line, keyserver.KeyDisabled)
+		f.AddSuccessor(t, line, keyserver.KeyDisabled)
 		if !enginetest.Must(verifyOf(f, f.Admin, byLine, made[0].Sum, "m"))(t).Valid {
-			t.Errorf("the oldest of %d is not tried", keyserver.MaxTried)
+			t.Errorf("the oldest of %d is not tried", keyserver.MaxVerificationKeys)
 		}
-		f.Succeed(t, line, keyserver.KeyEnabled)
+		f.AddSuccessor(t, line, keyserver.KeyEnabled)
 		if enginetest.Must(verifyOf(f, f.Admin, byLine, made[0].Sum, "m"))(t).Valid || !enginetest.Must(verifyOf(f, f.Admin, byLine, made[1].Sum, "m"))(t).Valid {
-			t.Errorf("more or less than %d are tried", keyserver.MaxTried)
+			t.Errorf("more or less than %d are tried", keyserver.MaxVerificationKeys)
 		}
 	})
 }
@@ -193,10 +193,10 @@ func TestVerifyMACMindsEachList(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		line := f.Mint(t, f.Admin, nil)
 		old := enginetest.Must(macOf(f, f.Admin, line, "m"))(t)
-		second := f.Succeed(t, line, keyserver.KeyEnabled)
+		second := f.AddSuccessor(t, line, keyserver.KeyEnabled)
 		user := f.Add(t, keyserver.PasswordPrincipal, "user", []keyserver.ID{keyserver.RoleExchanger}, nil)
 		verify := func() (keyserver.MACVerdict, error) {
-			return verifyOf(f, user, keyserver.KeyChoice{Line: line}, old.Sum, "m")
+			return verifyOf(f, user, keyserver.KeyChoice{Lineage: line}, old.Sum, "m")
 		}
 		f.Grant(t, line, user.Principal, keyserver.Read, keyserver.NoUsageLimit)
 		_, err := verify()
@@ -237,7 +237,7 @@ func (c *commits) WriteAll(ctx context.Context, entries []keyserver.AuditEntry) 
 func TestMACBatch(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		line, aes := f.Mint(t, f.Admin, nil), enginetest.Must(f.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: keyserver.AES256}))(t).Link
-		f.Succeed(t, line, keyserver.KeyEnabled)
+		f.AddSuccessor(t, line, keyserver.KeyEnabled)
 		disabled := storeKey(t, f, keyserver.HMACSHA384, keyserver.KeyDisabled)
 		limited := f.Add(t, keyserver.PasswordPrincipal, "limited", []keyserver.ID{keyserver.RoleExchanger}, nil)
 		f.Grant(t, line, limited.Principal, keyserver.Read, keyserver.NoUsageLimit)
@@ -249,7 +249,7 @@ func TestMACBatch(t *testing.T) {
 		f.Grant(t, second, limited.Principal, keyserver.Read, keyserver.NoUsageLimit)
 
 		nobody := f.Add(t, keyserver.PasswordPrincipal, "nobody", nil, nil)
-		_, err := f.MACBatch(ctx, nobody, []keyserver.MACItem{{Line: line}})
+		_, err := f.MACBatch(ctx, nobody, []keyserver.MACItem{{Lineage: line}})
 		f.Refused(t, err, fault.AccessDenied, fault.ReasonRoleDenied)
 
 		foreign := keyserver.NewHiddenLink(9, keyserver.IDFromUint64(1))
@@ -264,7 +264,7 @@ func TestMACBatch(t *testing.T) {
 		}
 		batch := make([]keyserver.MACItem, len(items))
 		for i, item := range items {
-			batch[i] = keyserver.MACItem{Line: item.line, Data: fmt.Appendf(nil, "message %d", i)}
+			batch[i] = keyserver.MACItem{Lineage: item.line, Data: fmt.Appendf(nil, "message %d", i)}
 		}
 		cfg, count := f.Config, &commits{Auditor: f.Config.Auditor}
 		cfg.Auditor = count
@@ -311,7 +311,7 @@ func TestRotationUnderLoad(t *testing.T) {
 					mac, err := macOf(f, f.Admin, line, message)
 					if err == nil {
 						var verdict keyserver.MACVerdict
-						verdict, err = verifyOf(f, f.Admin, keyserver.KeyChoice{Line: line}, mac.Sum, message)
+						verdict, err = verifyOf(f, f.Admin, keyserver.KeyChoice{Lineage: line}, mac.Sum, message)
 						if err == nil && (!verdict.Valid || verdict.UsedKey != mac.UsedKey) {
 							err = fmt.Errorf("a MAC of generation %d is %+v", mac.Generation, verdict)
 						}
@@ -325,13 +325,13 @@ func TestRotationUnderLoad(t *testing.T) {
 			})
 		}
 		var rotated error
-		for range keyserver.MaxTried - 1 {
+		for range keyserver.MaxVerificationKeys - 1 {
 			before := checked.Load()
 			for checked.Load() < before+20 && len(errs) == 0 { // some MACs of each generation
 				_, err := macOf(f, f.Admin, line, "m")
 				rotated = errors.Join(rotated, err)
 			}
-			_, err := f.TrySucceed(line, keyserver.KeyEnabled)
+			_, err := f.TryAddSuccessor(line, keyserver.KeyEnabled)
 			rotated = errors.Join(rotated, err)
 		}
 		newest := enginetest.Must(macOf(f, f.Admin, line, "m"))(t)
@@ -341,7 +341,7 @@ func TestRotationUnderLoad(t *testing.T) {
 		for err := range errs {
 			t.Error(err)
 		}
-		if rotated != nil || newest.Generation != keyserver.MaxTried {
+		if rotated != nil || newest.Generation != keyserver.MaxVerificationKeys {
 			t.Errorf("ends with generation %d, %v", newest.Generation, rotated)
 		}
 	})
@@ -355,11 +355,11 @@ func TestEncryptAndDecrypt(t *testing.T) {
 		}
 		line, other, hmac := newKey(), newKey(), f.Mint(t, f.Admin, nil)
 		stranger := f.Add(t, keyserver.PasswordPrincipal, "stranger", []keyserver.ID{keyserver.RoleExchanger}, nil)
-		byLine, plain, associated := keyserver.KeyChoice{Line: line}, []byte("a text"), []byte("of somebody")
+		byLine, plain, associated := keyserver.KeyChoice{Lineage: line}, []byte("a text"), []byte("of somebody")
 		encrypt := func(by keyserver.Caller, choice keyserver.KeyChoice) (keyserver.Ciphertext, error) {
 			return f.Encrypt(ctx, by, keyserver.Encryption{KeyChoice: choice, Plain: plain, Associated: associated})
 		}
-		for choice, code := range map[keyserver.KeyChoice]fault.Code{{Key: hmac}: fault.InvalidArgument, {Line: hmac}: fault.InvalidArgument, {Key: "odd"}: fault.KeyNotFound} {
+		for choice, code := range map[keyserver.KeyChoice]fault.Code{{Key: hmac}: fault.InvalidArgument, {Lineage: hmac}: fault.InvalidArgument, {Key: "odd"}: fault.KeyNotFound} {
 			if _, err := encrypt(f.Admin, choice); fault.CodeOf(err) != code {
 				t.Errorf("%v: %v, want %s", choice, err, code)
 			}
@@ -368,10 +368,10 @@ func TestEncryptAndDecrypt(t *testing.T) {
 		f.Refused(t, err, fault.ACLDenied, fault.ReasonACLDenied)
 		sealed := []keyserver.Ciphertext{enginetest.Must(encrypt(f.Admin, byLine))(t)}
 		for range 2 {
-			f.Succeed(t, line, keyserver.KeyEnabled)
+			f.AddSuccessor(t, line, keyserver.KeyEnabled)
 			sealed = append(sealed, enginetest.Must(encrypt(f.Admin, byLine))(t))
 		}
-		f.Succeed(t, line, keyserver.KeyVerifyOnly)
+		f.AddSuccessor(t, line, keyserver.KeyVerifyOnly)
 		decrypt := func(by keyserver.Caller, choice keyserver.KeyChoice, sealed, associated []byte) (keyserver.Plaintext, error) {
 			return f.Decrypt(ctx, by, keyserver.Decryption{KeyChoice: choice, Sealed: sealed, Associated: associated})
 		}
@@ -400,7 +400,7 @@ func TestEncryptAndDecrypt(t *testing.T) {
 			"NoAssociated":    {byLine, sealed[0].Sealed, nil},
 			"Short":           {byLine, sealed[0].Sealed[:36], associated},
 			"OtherVersion":    {byLine, append([]byte{2}, sealed[0].Sealed[1:]...), associated},
-			"OtherLine":       {keyserver.KeyChoice{Line: other}, sealed[0].Sealed, associated},
+			"OtherLine":       {keyserver.KeyChoice{Lineage: other}, sealed[0].Sealed, associated},
 			"OtherKey":        {keyserver.KeyChoice{Key: sealed[1].Link}, sealed[0].Sealed, associated},
 		} {
 			_, err := decrypt(f.Admin, tc.choice, tc.sealed, tc.associated)
@@ -444,7 +444,7 @@ func TestKeysAreExhausted(t *testing.T) {
 		encrypt := func(e *engine.Engine, choice keyserver.KeyChoice) (keyserver.Ciphertext, error) {
 			return e.Encrypt(ctx, f.Admin, keyserver.Encryption{KeyChoice: choice, Plain: []byte("t")})
 		}
-		byKey, byLine := keyserver.KeyChoice{Key: key}, keyserver.KeyChoice{Line: key}
+		byKey, byLine := keyserver.KeyChoice{Key: key}, keyserver.KeyChoice{Lineage: key}
 		one, two := engine.New(f.Config), engine.New(f.Config)
 		done := 0
 		for _, e := range []*engine.Engine{one, two, one, engine.New(f.Config)} {
@@ -465,7 +465,7 @@ func TestKeysAreExhausted(t *testing.T) {
 
 		successors := func(n int) {
 			t.Helper()
-			if line := enginetest.Must(f.Store.KeyLine(ctx, id))(t); len(line) != n+1 {
+			if line := enginetest.Must(f.Store.KeyLineage(ctx, id))(t); len(line) != n+1 {
 				t.Errorf("the line has %d keys, want the first and %d successors", len(line), n)
 			}
 		}
@@ -481,7 +481,7 @@ func TestKeysAreExhausted(t *testing.T) {
 		key = enginetest.Must(f.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: keyserver.AES256}))(t).Link
 		_, id, _ = key.Split()
 		spend(keyserver.MaxEncryptions / 32)
-		byLine = keyserver.KeyChoice{Line: key}
+		byLine = keyserver.KeyChoice{Lineage: key}
 		for generation := 1; generation <= 2; generation++ {
 			if got := enginetest.Must(encrypt(one, byLine))(t); got.Generation != generation {
 				t.Errorf("got generation %d, want %d", got.Generation, generation)
@@ -513,7 +513,7 @@ func TestExhaustionSpendsNoUse(t *testing.T) {
 		encrypt := func(by keyserver.Caller, choice keyserver.KeyChoice) (keyserver.Ciphertext, error) {
 			return f.Encrypt(ctx, by, keyserver.Encryption{KeyChoice: choice, Plain: []byte("t")})
 		}
-		byKey, byLine := keyserver.KeyChoice{Key: key}, keyserver.KeyChoice{Line: key}
+		byKey, byLine := keyserver.KeyChoice{Key: key}, keyserver.KeyChoice{Lineage: key}
 		shutOut := func() {
 			t.Helper()
 			for _, by := range []keyserver.Caller{stranger, spent} {

@@ -12,11 +12,11 @@ import (
 
 // MACBatch implements keyserver.Keys. The gate decides on each item. The rows of all decisions are durable before the first
 // MAC is made.
-func (ks *Keys) MACBatch(ctx context.Context, by keyserver.Caller, items []keyserver.MACItem) ([]keyserver.MACAnswer, error) {
+func (ks *Keys) MACBatch(ctx context.Context, by keyserver.Caller, items []keyserver.MACItem) ([]keyserver.MACResult, error) {
 	keys, refusals, err := gate.AuthorizeAll(ctx, ks.Gate, by, keyserver.OpMACData, len(items), func(i int) (gate.Request, gate.Resolver[target]) {
-		choice := keyserver.KeyChoice{Line: items[i].Line}
+		choice := keyserver.KeyChoice{Lineage: items[i].Lineage}
 		r := choosing(by, keyserver.OpMACData, choice)
-		if peer, ok := ks.Foreign(choice.Line); ok {
+		if peer, ok := ks.Foreign(choice.Lineage); ok {
 			return r, notForwarded(peer)
 		}
 		return r, ks.resolveKey(by, choice, makeMACs)
@@ -24,7 +24,7 @@ func (ks *Keys) MACBatch(ctx context.Context, by keyserver.Caller, items []keyse
 	if err != nil {
 		return nil, err
 	}
-	answers := make([]keyserver.MACAnswer, len(items))
+	answers := make([]keyserver.MACResult, len(items))
 	for i := range items {
 		if answers[i].Err = refusals[i]; refusals[i] != nil {
 			continue

@@ -13,7 +13,7 @@ import (
 func TestWhatAChangeMakesStale(t *testing.T) {
 	ks := New(gate.New(gate.Config{}), nil)
 	cachetest.Check(t, reflect.TypeFor[Keys](), ks.Changed, map[string]cachetest.Case{
-		"keys":  {Probe: cachetest.Of(&ks.keys.Cache, cachetest.ID, cachetest.Other), Stale: map[keyserver.ChangeKind]int{keyserver.ChangeKey: cachetest.One}},
-		"lines": {Probe: cachetest.Of(&ks.lines.Cache, cachetest.ID, cachetest.Other), Stale: map[keyserver.ChangeKind]int{keyserver.ChangeKey: cachetest.One}},
+		"keys":     {Probe: cachetest.Of(&ks.keys.Cache, cachetest.ID, cachetest.Other), Stale: map[keyserver.ChangeKind]int{keyserver.ChangeKey: cachetest.One}},
+		"lineages": {Probe: cachetest.Of(&ks.lineages.Cache, cachetest.ID, cachetest.Other), Stale: map[keyserver.ChangeKind]int{keyserver.ChangeKey: cachetest.One}},
 	})
 }

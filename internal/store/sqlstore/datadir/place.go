@@ -29,15 +29,15 @@ func (p *Place) Opened(path string) error {
 	if err != nil {
 		return fmt.Errorf("inspect %s: %w", path, err)
 	}
-	p.remember(path, f)
+	p.record(path, f)
 	return nil
 }
 
 // Needed records a path that must name a file, no matter which one. SQLite makes a new log
 // after the last connection was closed.
-func (p *Place) Needed(path string) { p.remember(path, file{}) }
+func (p *Place) Needed(path string) { p.record(path, file{}) }
 
-func (p *Place) remember(path string, f file) {
+func (p *Place) record(path string, f file) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.files == nil {

@@ -285,9 +285,9 @@ func (f *Follower) Knows(incarnation string) bool {
 	return f.known.Incarnation == incarnation
 }
 
-// Moved is called when a caller finds another incarnation (Knows). This process is then
+// MarkReplaced is called when a caller finds another incarnation (Knows). This process is then
 // not current until the next look. Moved returns the fault for the caller.
-func (f *Follower) Moved() error {
+func (f *Follower) MarkReplaced() error {
 	f.mu.Lock()
 	f.confirmed = time.Time{}
 	f.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 // statements are prepared again for each call.
 const maxPrepared = 256
 
-// Place is a pool or a connection: it prepares and runs statements.
-type Place interface {
+// Preparer is a pool or a connection: it prepares and runs statements.
+type Preparer interface {
 	QueryContext(ctx context.Context, text string, args ...any) (*sql.Rows, error)
 	ExecContext(ctx context.Context, text string, args ...any) (sql.Result, error)
 	PrepareContext(ctx context.Context, text string) (*sql.Stmt, error)
@@ -22,14 +22,14 @@ type Place interface {
 // Statements prepares statements on a pool or a connection, runs them, and
 // caches them.
 type Statements struct {
-	on Place
+	on Preparer
 
 	mu    sync.RWMutex
 	stmts map[string]*sql.Stmt
 }
 
 // On returns a statement cache for a place.
-func On(place Place) *Statements { return &Statements{on: place} }
+func On(place Preparer) *Statements { return &Statements{on: place} }
 
 // QueryContext runs a query.
 func (p *Statements) QueryContext(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
