@@ -116,8 +116,8 @@ func TestConnectionsOfStrangersAreDelayed(t *testing.T) {
 				if c.flood {
 					for range 40 {
 						for range 1000 {
-							f.api.places.floods.Delay(netip.MustParsePrefix("192.0.2.1/32"))
-							f.api.places.floods.Delay(netip.MustParsePrefix("192.0.2.9/32"))
+							f.api.places.floods.Delay(netip.MustParsePrefix("192.0.2.1/32"), time.Second)
+							f.api.places.floods.Delay(netip.MustParsePrefix("192.0.2.9/32"), time.Second)
 						}
 						time.Sleep(50 * time.Millisecond)
 					}

@@ -333,13 +333,16 @@ func (x *exchange) TakePlace() error {
 		"too many requests without a session from this address; try again")
 }
 
+// longestDelay is the longest delay of a read after a request without a session.
+const longestDelay = time.Second
+
 // delayNext delays the next read from the client after a request without a session, if its network has reached the
 // limit of requests per second. The request itself does not wait, because it would hold a place.
 func (x *exchange) delayNext() {
 	if x.api.Delay == nil || x.overProxy() {
 		return
 	}
-	if d := x.api.places.floods.Delay(clientaddr.Site(clientaddr.Network(x.from))); d > 0 {
+	if d := x.api.places.floods.Delay(clientaddr.Site(clientaddr.Network(x.from)), longestDelay); d > 0 {
 		x.api.Delay(x.r.Context(), d)
 	}
 }

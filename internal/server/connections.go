@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"net"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -56,9 +57,10 @@ func (c *Config) fitStrangers() {
 // there is none, it closes the new connection immediately.
 type boundedListener struct {
 	net.Listener
-	held    *quota.Crowd[holder]
-	proxies clientaddr.Proxies
-	closed  *prometheus.CounterVec
+	held       *quota.Crowd[holder]
+	proxies    clientaddr.Proxies
+	closed     *prometheus.CounterVec
+	handshakes *handshakes
 }
 
 func (s *Server) bound(l net.Listener) *boundedListener {
@@ -69,6 +71,7 @@ func (s *Server) bound(l net.Listener) *boundedListener {
 			Name: "keyserver_connections_closed_total",
 			Help: "Connections to the API that were closed: they had no request in a session while too many were open, in total or from one address, or their clients caused too many resets of streams.",
 		}, []string{"bound"}),
+		handshakes: newHandshakes(s.cfg.Clock, quota.Lag(), s.registry),
 	}
 	s.registry.MustRegister(append(b.held.Collectors("connections"), b.closed, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "keyserver_connections", Help: "Connections to the API that are open.",
@@ -83,13 +86,16 @@ func (b *boundedListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		member, verdict := b.held.Join(b.holder(conn), func() {
+		c := newHeldConn(conn, b.holder(conn), b.handshakes)
+		member, verdict := b.held.Join(c.from, func() {
 			b.closed.WithLabelValues(closedIdle).Inc()
+			c.end()
 			_ = conn.Close()
 		})
 		switch verdict {
 		case quota.Taken:
-			return &heldConn{Conn: conn, member: member}, nil
+			c.member = member
+			return c, nil
 		case quota.FullAll:
 			b.closed.WithLabelValues(closedAll).Inc()
 		case quota.FullEach:
@@ -127,8 +133,19 @@ func (h holder) site() holder {
 // heldConn releases its place when it is closed.
 type heldConn struct {
 	net.Conn
-	member *quota.Member[holder]
-	delay  atomic.Int64 // delay of the next read, in nanoseconds
+	from       holder
+	handshakes *handshakes
+	member     *quota.Member[holder]
+	ended      chan struct{} // closed by end
+	end        func()        // ends the delay of the handshake
+	delay      atomic.Int64  // delay of the next read, in nanoseconds
+	accepted   time.Time
+}
+
+func newHeldConn(conn net.Conn, from holder, h *handshakes) *heldConn {
+	c := &heldConn{Conn: conn, from: from, handshakes: h, ended: make(chan struct{}), accepted: h.clock()}
+	c.end = sync.OnceFunc(func() { close(c.ended) })
+	return c
 }
 
 // Read implements net.Conn.
@@ -141,6 +158,7 @@ func (c *heldConn) Read(p []byte) (int, error) {
 
 // Close implements net.Conn.
 func (c *heldConn) Close() error {
+	c.end()
 	c.member.Leave()
 	return c.Conn.Close()
 }
@@ -162,6 +180,7 @@ func protect(ctx context.Context) (release func()) {
 	if !ok {
 		return func() {}
 	}
+	c.handshakes.protect(c)
 	c.member.Keep()
 	return c.member.Expose
 }

@@ -39,15 +39,16 @@ func (c *Config) validateTLS() error {
 
 // apiTLS returns the TLS configuration of the API listener. It requests a client certificate without requiring
 // one, and gate checks it.
-func (s *Server) apiTLS(gate *tlscert.ClientGate) *tls.Config {
+func (s *Server) apiTLS(gate *tlscert.ClientGate, delayed *handshakes) *tls.Config {
 	return &tls.Config{
-		MinVersion:       tlsVersions[s.cfg.TLSMinVersion],
-		CipherSuites:     modernSuites,
-		GetCertificate:   s.leaf.api,
-		ClientAuth:       tls.RequestClientCert,
-		VerifyConnection: gate.VerifyConnection,
-		NextProtos:       []string{"h2", "http/1.1"},
-		Time:             s.cfg.Clock,
+		MinVersion:         tlsVersions[s.cfg.TLSMinVersion],
+		CipherSuites:       modernSuites,
+		GetCertificate:     s.leaf.api,
+		GetConfigForClient: delayed.await,
+		ClientAuth:         tls.RequestClientCert,
+		VerifyConnection:   gate.VerifyConnection,
+		NextProtos:         []string{"h2", "http/1.1"},
+		Time:               s.cfg.Clock,
 		// A ticket would carry the client's identity from one handshake to a later one, without a check that
 		// the client still holds the key.
 		SessionTicketsDisabled: true,
@@ -91,7 +92,7 @@ func (s *Server) serveAPI(bounded *boundedListener, handler http.Handler) error 
 		if err := listener.NewResetGuard(bounded.closed.WithLabelValues(closedResets), s.cfg.Logger).Configure(srv, maxStreams, idleTimeout); err != nil {
 			return err
 		}
-		l = tls.NewListener(l, s.apiTLS(gate))
+		l = tls.NewListener(l, s.apiTLS(gate, bounded.handshakes))
 		s.background(gate.Run)
 	}
 	s.address, s.url = l.Addr().String(), s.cfg.ExternalURL

@@ -1,6 +1,7 @@
 package strangers
 
 import (
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ type sender struct {
 	DataDir, Address            string
 	Method, Path, Session, Body string
 	Status                      int
+	Handshakes                  bool // only open and close TLS connections
 }
 
 // senderVariable is set in a process that runs the sender that it reads from standard input.
@@ -81,8 +83,15 @@ func (s sender) run() error {
 
 // send sends one request and returns the status. It sends the request again if the server closes the
 // connection.
-func (s sender) send(over http.RoundTripper) int {
+func (s sender) send(over *http.Transport) int {
 	for {
+		if s.Handshakes {
+			if conn, err := tls.Dial("tcp", s.Address, over.TLSClientConfig); err == nil {
+				_ = conn.Close()
+				return s.Status
+			}
+			continue
+		}
 		r, err := http.NewRequest(s.Method, program.BaseURL+s.Path, strings.NewReader(s.Body))
 		if err != nil {
 			return 0

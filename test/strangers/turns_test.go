@@ -50,6 +50,7 @@ var shortRequests = []load{
 		func(testing.TB, rig.User) string { return "" }, 0.2},
 	{"the OpenAPI document without a session", sender{Connections: 64, Method: "GET", Path: "/api/openapi.json", Status: http.StatusOK}, keyserver.ID{},
 		func(testing.TB, rig.User) string { return "" }, 0.2},
+	{"TLS handshakes", sender{Connections: 64, Handshakes: true}, keyserver.ID{}, func(testing.TB, rig.User) string { return "" }, 0.2},
 }
 
 func repeated(item string, times int) string {
@@ -92,6 +93,18 @@ func besideLoads(t *testing.T, loads []load) {
 			})
 		})
 	}
+}
+
+// TestHandshakesAreCounted checks that the metric counts the TLS handshakes that wait while another client works.
+func TestHandshakesAreCounted(t *testing.T) {
+	metrics := rig.FreeAddress(t, "127.0.0.1")
+	s := start(t, "--metrics-listen", metrics)
+	stop := sender{Connections: 64, Handshakes: true, DataDir: s.process.DataDir, Address: s.process.Address}.begin(t)
+	defer stop()
+	rig.Soon(t, "handshakes are delayed", func() bool {
+		s.works(t, 100)
+		return gauge(t, metrics, "keyserver_handshakes_delayed_total") > 0
+	})
 }
 
 // TestFewRequests checks that a principal with many requests keeps its rate while another client sends two

@@ -54,8 +54,8 @@ const (
 	leastEach = 50
 	// turn is the time after which serve is called again. A holder may begin the requests of two turns at once.
 	turn = 2 * time.Millisecond
-	// longestDelay is the longest time that Delay returns.
-	longestDelay = time.Second
+	// latestNext is longer than any delay. A next request that is later shows that the clock was set back.
+	latestNext = 10 * time.Second
 
 	// The limit holds for briefly plus crowdedLags times the lag after a holder with few requests came. So a client
 	// with two requests a second reduces the rate of others only briefly. A client that sends the next request after
@@ -93,9 +93,9 @@ func (p *Pace[K]) Wait(ctx context.Context, holder K) (waited bool, err error) {
 	return true, await(ctx, begin, &p.mu, func() {}, func() { p.left(h, at) })
 }
 
-// Delay counts a request of a holder that begins in any case. It returns how much later the client may send its
-// next request.
-func (p *Pace[K]) Delay(holder K) time.Duration {
+// Delay counts a request of a holder that begins in any case. It returns how much later the holder may begin
+// its next request, at most longest.
+func (p *Pace[K]) Delay(holder K, longest time.Duration) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	h, now := p.arrived(holder)
@@ -104,7 +104,7 @@ func (p *Pace[K]) Delay(holder K) time.Duration {
 		return 0
 	}
 	p.book(h, now)
-	if latest := now.Add(longestDelay); h.next.After(latest) {
+	if latest := now.Add(longest); h.next.After(latest) {
 		h.next = latest
 	}
 	return max(0, h.next.Sub(now))
@@ -158,7 +158,7 @@ func (p *Pace[K]) begins(h *paced, now time.Time) bool {
 // book moves the time of the next request of a holder. The caller holds mu.
 func (p *Pace[K]) book(h *paced, now time.Time) {
 	each := p.each()
-	if h.next.Sub(now) > longestDelay { // the clock was set back
+	if h.next.Sub(now) > latestNext { // the clock was set back
 		h.next = now
 	}
 	credit := 2 * turn

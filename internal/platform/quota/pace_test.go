@@ -196,10 +196,10 @@ func TestPaceWithASetClock(t *testing.T) {
 			t.Errorf("%d requests began in 100 ms", n)
 		}
 		stop()
-		p.Delay("stranger")
+		p.Delay("stranger", time.Second)
 		behind = 2 * time.Hour
 		p.Crowd()
-		if d := p.Delay("stranger"); d > 10*time.Millisecond {
+		if d := p.Delay("stranger", time.Second); d > 10*time.Millisecond {
 			t.Errorf("a request after the clock was set back is delayed by %s", d)
 		}
 	})
@@ -307,27 +307,27 @@ func TestPaceDelays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := limited(time.Now)
 		for range 100 {
-			p.Delay("a")
+			p.Delay("a", time.Second)
 		}
-		if d := p.Delay("a"); d < 90*time.Millisecond || d > 101*time.Millisecond {
+		if d := p.Delay("a", time.Second); d < 90*time.Millisecond || d > 101*time.Millisecond {
 			t.Errorf("after 100 requests, the next one is delayed by %s", d)
 		}
 		for range 5000 {
-			p.Delay("a")
+			p.Delay("a", time.Second)
 		}
-		if d := p.Delay("a"); d != longestDelay {
+		if d := p.Delay("a", time.Second); d != time.Second {
 			t.Errorf("after 5000 requests, the next one is delayed by %s", d)
 		}
-		if d := p.Delay("b"); d != 0 {
+		if d := p.Delay("b", time.Second); d != 0 {
 			t.Errorf("a request of another holder is delayed by %s", d)
 		}
 		time.Sleep(longestCrowded + 1)
-		if d := p.Delay("a"); d != 0 {
+		if d := p.Delay("a", time.Second); d != 0 {
 			t.Errorf("without others, a request is delayed by %s", d)
 		}
 		for range 40 {
 			time.Sleep(adjustment)
-			p.Delay("one")
+			p.Delay("one", time.Second)
 		}
 		if n := len(p.holders); n > 1 {
 			t.Errorf("%d holders are remembered", n)
