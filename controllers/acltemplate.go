@@ -187,7 +187,7 @@ func (aclTemplateAdapter) PartlyCreated(seen reconcile.External) bool {
 	return noted.begun
 }
 
-// fixedBy returns a hindrance for the first nonempty reason, or nil.
+// fixedBy returns a blocker for the first nonempty reason, or nil.
 func fixedBy(reasons ...string) []reconcile.Blocker {
 	if why := cmp.Or(reasons...); why != "" {
 		return []reconcile.Blocker{reconcile.Fixed(why)}

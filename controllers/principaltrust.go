@@ -189,7 +189,7 @@ func (principalTrustAdapter) Observe(ctx context.Context, in reconcile.Input, ob
 	return seen, nil
 }
 
-// unregistered returns a hindrance if the peer is not registered.
+// unregistered returns a blocker if the peer is not registered.
 func unregistered(ctx context.Context, in reconcile.Input, system schema.SystemID) ([]reconcile.Blocker, error) {
 	_, ok, err := trustedServers.Of(in.Conn).Find(ctx, in.NotBefore, systemKey(system))
 	if err != nil || ok {

@@ -78,9 +78,9 @@ func (e *Engine) checkPasswordChange(ctx context.Context, tx *sqlstore.Tx, by ke
 	return mayGiveAll(ctx, tx, from, c.Principal)
 }
 
-// DeletePrincipal implements keyserver.Principals. If the new owner (heir) receives many
+// DeletePrincipal implements keyserver.Principals. If the new owner receives many
 // keys, it takes more than one transaction. The last transaction deletes the principal;
-// until then the heir owns keys in addition to the principal.
+// until then the new owner owns keys in addition to the principal.
 func (e *Engine) DeletePrincipal(ctx context.Context, by keyserver.Caller, d keyserver.PrincipalDeletion) (done keyserver.PrincipalDeletionResult, err error) {
 	r := gate.Request{By: by, Op: keyserver.OpDeletePrincipal, Object: d.ID.Hex()}
 	if !d.NewOwner.IsZero() {
@@ -139,7 +139,7 @@ func (e *Engine) deletePrincipal(ctx context.Context, tx *sqlstore.Tx, by keyser
 	return done, over, err
 }
 
-// resolveNewOwner returns the heir, or an error if the caller may not choose it. To choose who
+// resolveNewOwner returns the new owner, or an error if the caller may not choose it. To choose who
 // receives a principal's keys, the caller must be permitted to act as that principal (ADR
 // 36).
 func resolveNewOwner(ctx context.Context, tx *sqlstore.Tx, caller keyserver.Principal, from grantor, d keyserver.PrincipalDeletion) (none keyserver.PrincipalRef, err error) {

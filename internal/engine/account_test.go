@@ -111,7 +111,7 @@ func TestWhoDeletesAPrincipal(t *testing.T) {
 
 // TestWhoDeletesWhomWhereDutiesAreApart checks a split deployment: a caller with one duty
 // takes no other duty away, and a caller that may not act as an officer does not choose
-// the heir of the officer's keys.
+// the new owner of the officer's keys.
 func TestWhoDeletesWhomWhereDutiesAreApart(t *testing.T) {
 	ctx := context.Background()
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
@@ -134,7 +134,7 @@ func TestWhoDeletesWhomWhereDutiesAreApart(t *testing.T) {
 	})
 }
 
-// TestAnEstate checks the result of a deletion. The heir owns only the keys that no other
+// TestAnEstate checks the result of a deletion. The new owner owns only the keys that no other
 // principal owns. Every ACL entry of the principal is expired, but its demands remain. No
 // session and no certificate is left.
 func TestAnEstate(t *testing.T) {
@@ -215,7 +215,7 @@ func TestAnEstate(t *testing.T) {
 	})
 }
 
-// TestALargeEstate checks that an heir receives more keys than one transaction transfers.
+// TestALargeEstate checks that a new owner receives more keys than one transaction transfers.
 func TestALargeEstate(t *testing.T) {
 	ctx := context.Background()
 	const keys = 401

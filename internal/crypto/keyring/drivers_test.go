@@ -13,7 +13,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
 )
 
-// transit fakes the two calls of a Vault transit engine that a keeper uses. It "encrypts"
+// transit fakes the two calls of a Vault transit engine that a provider uses. It "encrypts"
 // by a prefix: the test is about the path of a data key through the service, not about
 // the service.
 func transit(t *testing.T, sealed *atomic.Bool) *httptest.Server {

@@ -82,7 +82,7 @@ type Options struct {
 }
 
 // New opens the data keys of a database; at the first start it creates the first one. It
-// returns ErrWrongKey if the keeper does not belong to the database.
+// returns ErrWrongKey if the provider does not belong to the database.
 func New(ctx context.Context, keeper *Provider, settings Settings) (*Keyring, error) {
 	return Start(ctx, keeper, settings, Options{})
 }

@@ -77,7 +77,7 @@ func openLocal(text string) (*Provider, error) {
 	return &Provider{keeper: localsecrets.NewKeeper(kek), scheme: localsecrets.Scheme, identity: identity[:]}, nil
 }
 
-// Close releases the resources of the keeper.
+// Close releases the resources of the provider.
 func (k *Provider) Close() error { return k.keeper.Close() }
 
 // String hides the key from every formatting verb.

@@ -91,7 +91,7 @@ func (k providers) all(ctx context.Context, r *ring) (previous bool, err error) 
 	return previous, nil
 }
 
-// alone returns the keepers without the previous key-encryption key.
+// alone returns the providers without the previous key-encryption key.
 func (k providers) alone() providers { return providers{current: k.current} }
 
 // NewestError returns the reason why the newest data key of the database cannot be opened here,

@@ -1,5 +1,5 @@
 // Package deletion removes a principal. It gives its keys and templates to a new owner
-// (heir), and ends everything that gave the principal access. Package engine decides who
+// and ends everything that gave the principal access. Package engine decides who
 // may delete it.
 package deletion
 
@@ -12,14 +12,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// keysAtOnce is how many keys one transaction gives to the heir. No other process writes
+// keysAtOnce is how many keys one transaction gives to the new owner. No other process writes
 // during the transaction.
 const keysAtOnce = 200
 
 // Task is the deletion of one principal.
 type Task struct {
 	Principal keyserver.Principal
-	NewOwner  keyserver.PrincipalRef // receives the keys and templates that only the principal owns; zero means no heir
+	NewOwner  keyserver.PrincipalRef // receives the keys and templates that only the principal owns; zero means no new owner
 	At        keyserver.Stamp
 	// Random provides the ids of new ACL entries.
 	Random io.Reader
@@ -28,7 +28,7 @@ type Task struct {
 // Step does one part of the work in a transaction. It reports whether all of it is
 // done; then the principal is deleted. Until then, call Settle again, each time in a new
 // transaction. It returns IN_USE if another object needs the principal, or if an object
-// would have no owner and there is no heir.
+// would have no owner and there is no new owner.
 func (e Task) Step(ctx context.Context, tx *sqlstore.Tx) (done keyserver.PrincipalDeletionResult, over bool, err error) {
 	if err := e.refuseNeeded(ctx, tx); err != nil {
 		return done, false, err
@@ -64,8 +64,8 @@ func (e Task) refuseNeeded(ctx context.Context, tx *sqlstore.Tx) error {
 	return nil
 }
 
-// giveKey makes the heir an owner of a key, without an end and without a usage limit. The
-// heir keeps its other rights.
+// giveKey makes the new owner an owner of a key, without an end and without a usage limit. The
+// new owner keeps its other rights.
 func (e Task) giveKey(ctx context.Context, tx *sqlstore.Tx, key keyserver.ID) error {
 	acl, err := tx.ACL(ctx, key)
 	if err != nil {
@@ -108,7 +108,7 @@ func (e Task) deletePrincipal(ctx context.Context, tx *sqlstore.Tx) (done keyser
 }
 
 // leaveTemplates removes the principal from its templates. If no member could change a
-// template afterwards, the heir becomes its owner.
+// template afterwards, the new owner becomes its owner.
 func (e Task) leaveTemplates(ctx context.Context, tx *sqlstore.Tx) error {
 	memberships, err := tx.ACLTemplateMemberships(ctx, e.Principal.Ref())
 	if err != nil {
@@ -138,7 +138,7 @@ func (e Task) leaveTemplates(ctx context.Context, tx *sqlstore.Tx) error {
 	return nil
 }
 
-// owner returns the heir as a template member with OWNER, in addition to its existing
+// owner returns the new owner as a template member with OWNER, in addition to its existing
 // rights there.
 func (e Task) owner(t keyserver.ACLTemplate) keyserver.TemplateMember {
 	was, _ := t.Member(e.NewOwner)

@@ -22,7 +22,7 @@ func RefuseDeletion(caller, p keyserver.Principal) error {
 	}
 }
 
-// RefuseNewOwner returns an error if the heir cannot receive the principal's keys. The heir
+// RefuseNewOwner returns an error if the new owner cannot receive the principal's keys. The new owner
 // may not be the caller or a group of the caller, so that a deletion does not benefit the
 // caller.
 func RefuseNewOwner(caller, heir keyserver.Principal, of keyserver.ID) error {

@@ -17,7 +17,7 @@ type Blocker struct {
 	Message string
 }
 
-// When says which actions a hindrance blocks. An object that
+// When says which actions a blocker blocks. An object that
 // only observes still reports what it sees.
 type When int
 
@@ -67,7 +67,7 @@ func Consequence(says string) Blocker {
 	return Blocker{When: Removed, Reason: v1alpha1.ReasonProgressing, Message: says}
 }
 
-// blocker returns the first hindrance for one of the occasions.
+// blocker returns the first blocker for one of the occasions.
 func (e External) blocker(occasions ...When) (Blocker, bool) {
 	for _, h := range e.Blockers {
 		if slices.Contains(occasions, h.When) {

@@ -4,7 +4,7 @@
 // One generic reconciler (reconciler.go) serves every kind. It gathers facts (facts.go) and asks
 // the pure rules (rules.go) for one action. It acts through the verified writes of /api and
 // records the outcome with one status patch. An Adapter (adapter.go) has the code that differs
-// between kinds. It also reports what blocks actions on its external objects (hindrance.go).
+// between kinds. It also reports what blocks actions on its external objects (blocker.go).
 //
 // Kinds declare which other kinds they need (dependency.go). A change of a needed
 // object wakes the objects that need it, and a needed object is not deleted. Indexes

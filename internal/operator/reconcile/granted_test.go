@@ -6,7 +6,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 )
 
-// A hindrance keeps an object from an existing external object, unless it is the object's own.
+// A blocker keeps an object from an existing external object, unless it is the object's own.
 func TestWithheld(t *testing.T) {
 	for scenario, tc := range map[string]struct {
 		reason string

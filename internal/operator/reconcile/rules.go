@@ -30,7 +30,7 @@ const (
 
 // Decision is the result of a rule.
 type Decision struct {
-	Rule         string // which rule, or which hindrance, for logs and tests
+	Rule         string // which rule, or which blocker, for logs and tests
 	Action       Action
 	Reason       v1alpha1.Reason
 	Message      string

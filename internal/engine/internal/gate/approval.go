@@ -14,7 +14,7 @@ import (
 
 // guarded fails if a rule of the approval policy guards the operation or its effect, and the
 // caller has no approval for it. With --break-glass it records this instead. Operations that
-// give a duty are checked in giving.go of the engine, which knows the duty.
+// give a duty are checked in escalation.go of the engine, which knows the duty.
 func (g *Gate) guarded(ctx context.Context, r Request) error {
 	policy, err := g.policies.Get(ctx, g.Deployment, func() (approval.Policy, error) { return approval.Read(ctx, g.Store, g.Deployment) })
 	if err != nil {
