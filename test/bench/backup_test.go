@@ -25,6 +25,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlite"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/rawhttp"
 )
 
 // backupRows returns the number of rows of the audit log in the backup.
@@ -317,7 +318,7 @@ func (w writes) Write(p []byte) (int, error) { return w(p) }
 type windows struct {
 	load *load
 	pid  int
-	exchange
+	rawhttp.Exchange
 	rates, cpus []float64 // requests per second, and CPU time of the server per request
 }
 
@@ -335,7 +336,7 @@ func newWindows(b *testing.B, s *service, conns int) *windows {
 	if _, err := l.run(1000, x, nil); err != nil {
 		b.Fatal(err)
 	}
-	return &windows{load: l, pid: s.server.PID(), exchange: x}
+	return &windows{load: l, pid: s.server.PID(), Exchange: x}
 }
 
 // count counts requests during one window.
@@ -350,7 +351,7 @@ func (w *windows) count(b *testing.B) {
 	var elapsed time.Duration
 	var took []time.Duration
 	for ; elapsed < windowTime; elapsed = time.Since(start) {
-		if took, err = w.load.run(step, w.exchange, took[:0]); err != nil {
+		if took, err = w.load.run(step, w.Exchange, took[:0]); err != nil {
 			b.Fatal(err)
 		}
 		n += step

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig/rawhttp"
 )
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -55,7 +57,7 @@ func BenchmarkPlainHMAC(b *testing.B) {
 	s := startService(b, false)
 	p := startPeerFor(b)
 	s.restart(b, "--insecure-http")
-	s.server.Address = plainPrefix + s.server.Address
+	s.server.Address = rawhttp.PlainPrefix + s.server.Address
 	measureAt(b, s, p.plain, p.cmd.Process.Pid, size{"64B plain", 64})
 	var err error
 	if disk, err = measureDisk(b.TempDir()); err != nil {
@@ -94,19 +96,19 @@ func startPeerFor(tb testing.TB) *peer {
 type target struct {
 	load *load
 	pid  int
-	exchange
+	rawhttp.Exchange
 	took    []time.Duration
 	elapsed time.Duration
 	cpu     time.Duration
 }
 
-func newTarget(b *testing.B, address string, pid, conns int, x exchange) *target {
+func newTarget(b *testing.B, address string, pid, conns int, x rawhttp.Exchange) *target {
 	b.Helper()
 	l, err := dial(address, conns)
 	if err != nil {
 		b.Fatal(err)
 	}
-	t := &target{load: l, pid: pid, exchange: x}
+	t := &target{load: l, pid: pid, Exchange: x}
 	if t.took, err = l.run(conns, x, nil); err != nil { // every connection, before anything counts
 		b.Fatal(err)
 	}
@@ -121,7 +123,7 @@ func (t *target) work(b *testing.B, n int) {
 		b.Fatal(err)
 	}
 	start := time.Now()
-	if t.took, err = t.load.run(n, t.exchange, t.took); err != nil {
+	if t.took, err = t.load.run(n, t.Exchange, t.took); err != nil {
 		b.Fatal(err)
 	}
 	t.elapsed += time.Since(start)
@@ -153,9 +155,9 @@ func newMeasurement(b *testing.B, s *service, peer string, pid int, z size, conn
 	body := s.body(z)
 	m := &measurement{size: z, result: result{size: z, conns: conns}}
 	m.server = newTarget(b, s.server.Address, s.server.PID(), conns, x)
-	m.floor = newTarget(b, peer, pid, conns, exchange{request: post("/discard", s.token, body)})
+	m.floor = newTarget(b, peer, pid, conns, rawhttp.Exchange{Request: rawhttp.Post("/discard", s.token, body)})
 	if z.bytes <= maxEcho {
-		m.echo = newTarget(b, peer, pid, conns, exchange{post("/echo", s.token, body), body})
+		m.echo = newTarget(b, peer, pid, conns, rawhttp.Exchange{Request: rawhttp.Post("/echo", s.token, body), Answer: body})
 	}
 	return m
 }
@@ -244,22 +246,22 @@ func BenchmarkMemory(b *testing.B) {
 }
 
 // inFlight sends one request on each connection, in lockstep.
-func inFlight(address string, conns int, x exchange) error {
+func inFlight(address string, conns int, x rawhttp.Exchange) error {
 	l, err := dial(address, conns)
 	if err != nil {
 		return err
 	}
 	errs := make([]error, conns)
-	half := len(x.request) / 2
+	half := len(x.Request) / 2
 	var group, halfway sync.WaitGroup
 	halfway.Add(conns)
 	for i, c := range l.conns {
 		group.Go(func() {
-			_, err := c.net.Write(x.request[:half])
+			_, err := c.Write(x.Request[:half])
 			halfway.Done()
 			halfway.Wait()
 			if err == nil {
-				err = c.do(exchange{x.request[half:], x.answer})
+				_, err = c.Do(rawhttp.Exchange{Request: x.Request[half:], Answer: x.Answer})
 			}
 			errs[i] = err
 		})
@@ -277,8 +279,8 @@ func TestEveryMeasurementIsOfRightAnswers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		floor := exchange{request: post("/discard", "", s.body(z)), answer: fmt.Append(nil, len(s.body(z)))}
-		for address, right := range map[string]exchange{s.server.Address: x, p.address: floor} {
+		floor := rawhttp.Exchange{Request: rawhttp.Post("/discard", "", s.body(z)), Answer: fmt.Append(nil, len(s.body(z)))}
+		for address, right := range map[string]rawhttp.Exchange{s.server.Address: x, p.address: floor} {
 			l, err := dial(address, 2)
 			if err != nil {
 				t.Fatal(err)
@@ -286,7 +288,7 @@ func TestEveryMeasurementIsOfRightAnswers(t *testing.T) {
 			if _, err := l.run(3, right, nil); err != nil {
 				t.Errorf("%s: %v", z.name, err)
 			}
-			if _, err := l.run(1, exchange{right.request, []byte("another answer")}, nil); err == nil {
+			if _, err := l.run(1, rawhttp.Exchange{Request: right.Request, Answer: []byte("another answer")}, nil); err == nil {
 				t.Errorf("%s: a wrong answer is taken for right", z.name)
 			}
 			if err := l.close(); err != nil {
@@ -299,7 +301,7 @@ func TestEveryMeasurementIsOfRightAnswers(t *testing.T) {
 	}
 }
 
-func mustHMAC(t *testing.T, s *service, z size) exchange {
+func mustHMAC(t *testing.T, s *service, z size) rawhttp.Exchange {
 	t.Helper()
 	x, err := s.hmac(z)
 	if err != nil {

@@ -3,6 +3,8 @@ package bench
 import (
 	"fmt"
 	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig/rawhttp"
 )
 
 // BenchmarkExplain compares the CPU time of explaining an operation with that of executing it:
@@ -11,7 +13,7 @@ func BenchmarkExplain(b *testing.B) {
 	s := startService(b, false)
 	var made struct{ Principal struct{ ID string } }
 	s.call(b, "/api/principals/password", map[string]any{"name": "stranger", "password": "a stranger's password", "roleIds": []string{}}, &made)
-	authorize := exchange{request: post("/api/keys/authorize", s.token, fmt.Appendf(nil, `{"ttag":%q}`, s.link))}
+	authorize := rawhttp.Exchange{Request: rawhttp.Post("/api/keys/authorize", s.token, fmt.Appendf(nil, `{"ttag":%q}`, s.link))}
 	own := fmt.Sprintf(`{"operation":"authorizeKey","hiddenLink":%q`, s.link)
 	for _, asked := range []struct{ name, path, body string }{
 		{"Allowed", "/api/explain", own + `}`},
@@ -20,8 +22,8 @@ func BenchmarkExplain(b *testing.B) {
 			made.Principal.ID, s.link)},
 	} {
 		b.Run(asked.name, func(b *testing.B) {
-			of := func(x exchange) *target { return newTarget(b, s.server.Address, s.server.PID(), 1, x) }
-			done, explained := of(authorize), of(exchange{request: post(asked.path, s.token, []byte(asked.body))})
+			of := func(x rawhttp.Exchange) *target { return newTarget(b, s.server.Address, s.server.PID(), 1, x) }
+			done, explained := of(authorize), of(rawhttp.Exchange{Request: rawhttp.Post(asked.path, s.token, []byte(asked.body))})
 			defer func() { _, _ = done.load.close(), explained.load.close() }() // the measurement is done
 			each := max(b.N/parts, 100)
 			for n := 0; n < b.N; n += each {

@@ -11,6 +11,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/rawhttp"
 )
 
 // The aims of a forwarded HMAC, compared with a local one in the same run: the ratio of the median
@@ -85,7 +86,7 @@ func (s *service) admin(tb testing.TB) *client.Client {
 }
 
 // hmacs returns the same request for a local key and for one of the peer.
-func (f *federation) hmacs(z size) (local, remote exchange, err error) {
+func (f *federation) hmacs(z size) (local, remote rawhttp.Exchange, err error) {
 	f.asked.link = f.own
 	if local, err = f.asked.hmac(z); err != nil {
 		return local, remote, err
@@ -120,7 +121,7 @@ func (f *federation) measure(b *testing.B, z size, conns int) forwarded {
 		b.Fatal(err)
 	}
 	var targets []*target
-	for _, x := range []exchange{own, there} {
+	for _, x := range []rawhttp.Exchange{own, there} {
 		t := newTarget(b, f.asked.server.Address, f.asked.server.PID(), conns, x)
 		t.took = t.took[:0]
 		defer func() { _ = t.load.close() }()
@@ -167,14 +168,14 @@ func TestForwardedMeasurementIsOfRightAnswers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if string(local.request) == string(remote.request) {
+		if string(local.Request) == string(remote.Request) {
 			t.Fatal("both requests are for one key")
 		}
 		l, err := dial(f.asked.server.Address, 2)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, x := range []exchange{local, remote} {
+		for _, x := range []rawhttp.Exchange{local, remote} {
 			if _, err := l.run(2, x, nil); err != nil {
 				t.Errorf("%s: %v", z.name, err)
 			}

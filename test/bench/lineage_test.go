@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig/rawhttp"
 )
 
 // BenchmarkLines compares operations on key lineages with hmac in one run, by the CPU time of the
@@ -23,12 +25,12 @@ func BenchmarkLines(b *testing.B) {
 		batch = 100
 		calls = 6000 // of each way
 	)
-	ask := func(path, format string, args ...any) exchange {
-		return exchange{request: post("/api/crypto/"+path, s.token, fmt.Appendf(nil, format, args...))}
+	ask := func(path, format string, args ...any) rawhttp.Exchange {
+		return rawhttp.Exchange{Request: rawhttp.Post("/api/crypto/"+path, s.token, fmt.Appendf(nil, format, args...))}
 	}
 	ways := []struct {
 		name string
-		exchange
+		rawhttp.Exchange
 		each int // the number of operations in one request
 		aim  float64
 	}{
@@ -43,7 +45,7 @@ func BenchmarkLines(b *testing.B) {
 		b.Run(fmt.Sprintf("%s/conns=%d", z.name, conns), func(b *testing.B) {
 			targets := make([]*target, len(ways))
 			for i, way := range ways {
-				targets[i] = newTarget(b, s.server.Address, s.server.PID(), conns, way.exchange)
+				targets[i] = newTarget(b, s.server.Address, s.server.PID(), conns, way.Exchange)
 				defer func() { _ = targets[i].load.close() }() // the measurement is done
 				targets[i].took = targets[i].took[:0]
 			}

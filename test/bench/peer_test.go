@@ -19,6 +19,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/test/rig/rawhttp"
 )
 
 // peerVariable makes this test binary run as the reference server.
@@ -77,7 +79,7 @@ func servePeer() error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /echo", echo)
 	mux.HandleFunc("POST /discard", discard)
-	fmt.Println(l.Addr(), plainPrefix+plain.Addr().String())
+	fmt.Println(l.Addr(), rawhttp.PlainPrefix+plain.Addr().String())
 	failed := make(chan error, 1)
 	for _, l := range []net.Listener{l, plain} {
 		go func() { failed <- (&http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}).Serve(l) }()

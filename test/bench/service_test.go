@@ -14,6 +14,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/rawhttp"
 )
 
 // service is a real "serve" process on an embedded database, with a session and a key.
@@ -112,9 +113,9 @@ func (s *service) body(z size) []byte {
 	return fmt.Appendf(nil, `{"hiddenLink":%q,"data":%q}`, s.link, base64.StdEncoding.EncodeToString(z.message()))
 }
 
-func (s *service) hmac(z size) (exchange, error) {
+func (s *service) hmac(z size) (rawhttp.Exchange, error) {
 	mac := hmac.New(sha512.New384, key)
 	mac.Write(z.message())
 	want, err := json.Marshal(schema.HMACResponse{Algorithm: "HMAC-SHA384", MAC: mac.Sum(nil), MACBytes: 48})
-	return exchange{post("/api/crypto/hmac", s.token, s.body(z)), append(want, '\n')}, err
+	return rawhttp.Exchange{Request: rawhttp.Post("/api/crypto/hmac", s.token, s.body(z)), Answer: append(want, '\n')}, err
 }
