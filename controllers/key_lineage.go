@@ -269,7 +269,7 @@ func ending(k schema.KeyFacts) bool {
 }
 
 func generationOf(k schema.KeyFacts) int32 {
-	return int32(deref(k.Generation)) //nolint:gosec // readLine limits it
+	return int32(deref(k.Generation)) //nolint:gosec // readLineage limits it
 }
 
 func rotationOf(k schema.KeyFacts) schema.KeyRotation { return deref(k.Rotation) }

@@ -225,7 +225,7 @@ func testEveryColumn(t *testing.T, _ database, s *sqlstore.Store, o outside) {
 			o.run(t, `UPDATE `+name+` SET `+column+` = $1`+where, other(before, column))
 			found := findings(t, s)
 			if _, leftOut := table.Uncovered[column]; (len(found) == 0) != leftOut {
-				t.Errorf("%s.%s changed: found %v; it has to be in the MAC, or in LeftOut with the reason", name, column, found)
+				t.Errorf("%s.%s changed: found %v; it has to be in the MAC, or in Uncovered with the reason", name, column, found)
 			}
 			o.run(t, `UPDATE `+name+` SET `+column+` = $1`+where, before)
 			if found := findings(t, s); len(found) > 0 {

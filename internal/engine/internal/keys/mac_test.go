@@ -171,7 +171,7 @@ func TestVerifyMAC(t *testing.T) {
 				t.Errorf("%s: got %+v", name, got)
 			}
 		}
-		// Keys that may no longer verify are not tried and do not count for the bound MaxTried.
+		// Keys that may no longer verify are not tried and do not count for the bound MaxVerificationKeys.
 		// Older keys than the bound are not tried either.
 		for range keyserver.MaxVerificationKeys - 3 {
 			f.AddSuccessor(t, line, keyserver.KeyVerifyOnly)
