@@ -1,6 +1,7 @@
 package strangers
 
 import (
+	"fmt"
 	"net/http"
 	"sync"
 	"testing"
@@ -13,9 +14,9 @@ import (
 )
 
 // replicas starts two processes on one database. Each knows the changes of the other within a second.
-func replicas(t *testing.T) (first, second *site) {
+func replicas(t *testing.T, args ...string) (first, second *site) {
 	t.Helper()
-	args := []string{"--database-url", migrated.Database(t), "--kek", program.KEK}
+	args = append(args, "--database-url", migrated.Database(t), "--kek", program.KEK)
 	first = start(t, args...)
 	second = serve(t, args...)
 	second.Administrator, second.user, second.link = first.Administrator, first.user, first.link
@@ -97,5 +98,74 @@ func TestGuessesAtTwoProcesses(t *testing.T) {
 		if a := s.Send(t, s.user.Session, "GET", "/api/sessions/current", nil); a.Status != http.StatusOK {
 			t.Errorf("who has a session: %s", a.Brief())
 		}
+	}
+}
+
+// TestQuotasOfTwoProcesses checks that two processes on one database together grant exactly a quota if requests arrive
+// at both at the same time.
+func TestQuotasOfTwoProcesses(t *testing.T) {
+	const derived, sessions, uses, callers = 3, 4, 30, 4
+	first, second := replicas(t, "--max-derived-sessions", fmt.Sprint(derived), "--max-sessions-per-principal", fmt.Sprint(sessions))
+	parent := first.User(t, "parent", keyserver.RoleEncryptor)
+	first.User(t, "greedy")
+	limited := first.User(t, "limited", keyserver.RoleEncryptor)
+	entry := limited.Entry(first.link, "READ")
+	entry["maxUsage"] = uses
+	first.OK(t, first.user.Session, "POST", "/api/keys/acl/grant", entry)
+	for name, c := range map[string]struct {
+		request rig.Request
+		granted int
+		refused string
+		between func(t *testing.T, s *site) // runs at both processes at the same time
+	}{
+		"derived sessions": {
+			rig.Request{Session: parent.Session, Method: "POST", Path: "/api/sessions", Body: rig.Object{"method": "scoped", "objects": []string{first.link}}},
+			derived, "SESSION_LIMIT", nil,
+		},
+		"sessions of a principal": { // it has one
+			rig.Request{Method: "POST", Path: "/api/sessions", Body: rig.Object{"method": "password", "name": "greedy", "password": rig.Password}},
+			sessions - 1, "SESSION_LIMIT", nil,
+		},
+		"uses of a key lineage while the key is rotated": {
+			rig.Request{Session: limited.Session, Method: "POST", Path: "/api/crypto/mac", Body: rig.Object{"lineage": first.link, "data": "AAAA"}},
+			uses, "ACL_DENIED", func(t *testing.T, s *site) {
+				for range 3 {
+					a := s.Send(t, s.user.Session, "POST", "/api/keys/rotate", rig.Object{"ttag": s.link})
+					if a.Status >= http.StatusMultipleChoices && a.Code() != "KEY_STATE" { // the other one has rotated it
+						t.Error(a.Brief())
+					}
+				}
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			answers := make(chan rig.Answer, 2*callers*(2+uses/callers))
+			var all sync.WaitGroup
+			for _, s := range []*site{first, second} {
+				if c.between != nil {
+					all.Go(func() { c.between(t, s) })
+				}
+				for range callers {
+					all.Go(func() {
+						for range 2 + c.granted/callers {
+							answers <- s.Do(t, c.request)
+						}
+					})
+				}
+			}
+			all.Wait()
+			close(answers)
+			granted := 0
+			for a := range answers {
+				if a.Status < http.StatusMultipleChoices {
+					granted++
+				} else if a.Code() != c.refused {
+					t.Error(a.Brief())
+				}
+			}
+			if granted != c.granted {
+				t.Errorf("%d requests were granted, want %d", granted, c.granted)
+			}
+		})
 	}
 }
