@@ -44,6 +44,10 @@ if [ "$tier" != system ] && [ -z "${TMPDIR:-}" ] && [ -w "$memory" ] && [ "$(df 
 	rm "$memory/program"
 fi
 
+# A third of the processor time of a test was garbage collection. The limit bounds the memory of each process. System
+# tests run programs as users do.
+if [ "$tier" != system ]; then export GOGC=400 GOMEMLIMIT=2GiB; fi
+
 case $tier in
 check)
 	# Tests wait for a clock or for the disk half of the time. So more packages run at once
