@@ -51,10 +51,10 @@ func init() { adapted(aclTemplateAdapter{}) }
 func (aclTemplateAdapter) Kind() reconcile.Kind {
 	return reconcile.Kind{
 		Name: "ACLTemplate", Feed: aclTemplates.Name,
-		Spell:  schema.HexID.String,
-		Parse:  schema.ParseHexID,
-		Awaits: []string{principals.Feed, trustedServers.Name},
-		Uses:   []string{directories.Name},
+		FormatID: schema.HexID.String,
+		ParseID:  schema.ParseHexID,
+		Awaits:   []string{principals.Feed, trustedServers.Name},
+		Uses:     []string{directories.Name},
 	}
 }
 
@@ -180,9 +180,9 @@ type templateNotes struct {
 	begun bool // members and directories are missing, and nothing else differs
 }
 
-// PartlyCreated implements reconcile.Stepwise: a template is created
+// NeedsOnlyAdditions implements reconcile.Stepwise: a template is created
 // first, then its members and directories.
-func (aclTemplateAdapter) PartlyCreated(seen reconcile.External) bool {
+func (aclTemplateAdapter) NeedsOnlyAdditions(seen reconcile.External) bool {
 	noted, _ := seen.AdapterData.(templateNotes)
 	return noted.begun
 }

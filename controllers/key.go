@@ -39,9 +39,9 @@ func init() { adapted(keyAdapter{}) }
 func (keyAdapter) Kind() reconcile.Kind {
 	return reconcile.Kind{
 		Name: "Key", Feed: lineages.Feed,
-		Spell:  schema.HexID.String,
-		Parse:  schema.ParseHexID,
-		Awaits: []string{principals.Feed, trustedServers.Name, directories.Name},
+		FormatID: schema.HexID.String,
+		ParseID:  schema.ParseHexID,
+		Awaits:   []string{principals.Feed, trustedServers.Name, directories.Name},
 	}
 }
 

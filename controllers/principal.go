@@ -55,10 +55,10 @@ func init() { adapted(principalAdapter{}) }
 func (principalAdapter) Kind() reconcile.Kind {
 	return reconcile.Kind{
 		Name: "Principal", Feed: principals.Feed,
-		Spell:   schema.HexID.String,
-		Parse:   schema.ParseHexID,
-		Awaits:  []string{roles.Name, principals.Feed},
-		Follows: []string{principals.Feed},
+		FormatID: schema.HexID.String,
+		ParseID:  schema.ParseHexID,
+		Awaits:   []string{roles.Name, principals.Feed},
+		Follows:  []string{principals.Feed},
 	}
 }
 
@@ -304,9 +304,9 @@ func (a principalAdapter) compare(ctx context.Context, in reconcile.Input, obj *
 	return begun, nil
 }
 
-// PartlyCreated implements reconcile.Stepwise: a principal is created
+// NeedsOnlyAdditions implements reconcile.Stepwise: a principal is created
 // with its roles; groups and flags follow.
-func (principalAdapter) PartlyCreated(seen reconcile.External) bool {
+func (principalAdapter) NeedsOnlyAdditions(seen reconcile.External) bool {
 	noted, _ := seen.AdapterData.(principalNotes)
 	return noted.begun
 }

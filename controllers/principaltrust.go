@@ -68,9 +68,9 @@ func init() { adapted(principalTrustAdapter{}) }
 func (principalTrustAdapter) Kind() reconcile.Kind {
 	return reconcile.Kind{
 		Name: "PrincipalTrust", Feed: principalTrusts.Name,
-		Spell:  schema.HexID.String,
-		Parse:  schema.ParseHexID,
-		Awaits: []string{trustedServers.Name, principals.Feed},
+		FormatID: schema.HexID.String,
+		ParseID:  schema.ParseHexID,
+		Awaits:   []string{trustedServers.Name, principals.Feed},
 	}
 }
 

@@ -420,8 +420,8 @@ func (trustedCAAdapter) Follows(obj *v1alpha1.TrustedCA) []reconcile.Followed {
 	return ids
 }
 
-// PartlyCreated implements reconcile.Stepwise: a CA is trusted first; its policy and its list follow.
-func (trustedCAAdapter) PartlyCreated(seen reconcile.External) bool {
+// NeedsOnlyAdditions implements reconcile.Stepwise: a CA is trusted first; its policy and its list follow.
+func (trustedCAAdapter) NeedsOnlyAdditions(seen reconcile.External) bool {
 	noted, is := seen.AdapterData.(revocationNotes)
 	return is && noted.issuer.Mode == string(v1alpha1.RevocationOff) && noted.issuer.MaxAgeSeconds == 0 && noted.issuer.CRL == nil && len(noted.superseded) == 0
 }

@@ -55,8 +55,8 @@ func init() { adapted(roleAdapter{}) }
 func (roleAdapter) Kind() reconcile.Kind {
 	return reconcile.Kind{
 		Name: "Role", Feed: roles.Name,
-		Spell: schema.HexID.String,
-		Parse: schema.ParseHexID,
+		FormatID: schema.HexID.String,
+		ParseID:  schema.ParseHexID,
 	}
 }
 

@@ -51,8 +51,8 @@ func init() { adapted(trustedCAAdapter{}) }
 func (trustedCAAdapter) Kind() reconcile.Kind {
 	return reconcile.Kind{
 		Name: "TrustedCA", Feed: trustedCAs.Name,
-		Spell: func(id schema.HexID) string { return schema.Base64ID(id).String() },
-		Parse: func(text string) (schema.HexID, error) {
+		FormatID: func(id schema.HexID) string { return schema.Base64ID(id).String() },
+		ParseID: func(text string) (schema.HexID, error) {
 			id, err := schema.ParseBase64ID(text)
 			return schema.HexID(id), err
 		},

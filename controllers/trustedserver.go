@@ -41,8 +41,8 @@ func init() { adapted(trustedServerAdapter{}) }
 func (trustedServerAdapter) Kind() reconcile.Kind {
 	return reconcile.Kind{
 		Name: "TrustedServer", Feed: trustedServers.Name,
-		Spell: func(id schema.HexID) string { return schema.DecimalID(id).String() },
-		Parse: func(text string) (schema.HexID, error) {
+		FormatID: func(id schema.HexID) string { return schema.DecimalID(id).String() },
+		ParseID: func(text string) (schema.HexID, error) {
 			id, err := schema.ParseDecimalID(text)
 			return schema.HexID(id), err
 		},

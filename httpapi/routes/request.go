@@ -9,7 +9,7 @@ import (
 
 // Decode decodes a request of the route, and refuses it as the service would. It is for
 // callers that make requests from text: segment returns the value of a name in the path,
-// and query is the text after the question mark. Spell ignores the body of a streamed
+// and query is the text after the question mark. Decode ignores the body of a streamed
 // route. The target is the encoded path and query.
 func (r Route) Decode(segment func(name string) string, query string, body []byte) (target string, in any, err error) {
 	table := wire.Of(r.Request)

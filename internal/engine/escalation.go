@@ -18,13 +18,13 @@ type grantor struct {
 	deployment keyserver.Deployment
 	roles      []keyserver.ID // its own and those of its enabled groups
 	operations []keyserver.ID // granted by these roles
-	// requiredApproval is the rule that forbids it to give a duty without an approval, or nil if
+	// dutyApprovalRule is the rule that forbids it to give a duty without an approval, or nil if
 	// there is none.
-	requiredApproval *approval.Rule
+	dutyApprovalRule *approval.Rule
 }
 
-// withholds returns the first of the given operations, by id, that the giver may not give.
-// It has no side effects. Rules (contract 4.9): the giver may give the operations that it
+// withholds returns the first of the given operations, by id, that the grantor may not give.
+// It has no side effects. Rules (contract 4.9): the grantor may give the operations that it
 // holds, and any operation if it holds Grant Any Operation. If duties are separated, the
 // Administrator gives the operations that use keys, although it holds none of them.
 func (g grantor) withholds(gained []keyserver.ID) (keyserver.Operation, bool) {
@@ -41,7 +41,7 @@ func (g grantor) withholds(gained []keyserver.ID) (keyserver.Operation, bool) {
 	return keyserver.Operation{}, false
 }
 
-// refuseUngrantable returns an error if the giver may not give all of the operations.
+// refuseUngrantable returns an error if the grantor may not give all of the operations.
 func (g grantor) refuseUngrantable(gained []keyserver.ID) error {
 	op, withheld := g.withholds(gained)
 	if !withheld {
@@ -52,7 +52,7 @@ func (g grantor) refuseUngrantable(gained []keyserver.ID) error {
 }
 
 // refuseRevocation returns an error if a change would remove operations of another duty. If
-// duties are separated, a giver that is not Administrator may not remove operations
+// duties are separated, a grantor that is not Administrator may not remove operations
 // that it could not give.
 func (g grantor) refuseRevocation(lost []keyserver.ID) error {
 	if g.deployment != keyserver.Split || slices.Contains(g.roles, keyserver.RoleAdministrator) {
@@ -68,12 +68,12 @@ func (g grantor) refuseRevocation(lost []keyserver.ID) error {
 
 // refuseUnapproved returns an error if a duty is given without the required approval.
 func (g grantor) refuseUnapproved(gained []keyserver.ID) error {
-	if g.requiredApproval == nil {
+	if g.dutyApprovalRule == nil {
 		return nil
 	}
 	for _, id := range keyserver.NormalizeIDs(gained) {
 		if op := keyserver.OperationOf(id); op.GivesDuty() {
-			return approval.Required(*g.requiredApproval, fmt.Sprintf("giving %s (duty %s)", op.Name, op.Duty))
+			return approval.Required(*g.dutyApprovalRule, fmt.Sprintf("giving %s (duty %s)", op.Name, op.Duty))
 		}
 	}
 	return nil
@@ -96,21 +96,21 @@ type target struct {
 // separated duties. It reads the caller and the principal, before and after, in the
 // transaction of the write, so that no other change comes between.
 func (e *Engine) withEscalationCheck(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, principal keyserver.ID, write func() error) error {
-	return e.checkEscalation(ctx, tx, by, target{
+	return e.withTargetEscalationCheck(ctx, tx, by, target{
 		operations: func() ([]keyserver.ID, error) { return holds(ctx, tx, principal) },
 		everybody:  func() (sqlstore.Holdings, error) { return tx.HoldingsOfMembers(ctx, principal) },
 	}, write)
 }
 
-// withRoleEscalationCheck is giving for a write that changes the operations of a role.
+// withRoleEscalationCheck is withEscalationCheck for a write that changes the operations of a role.
 func (e *Engine) withRoleEscalationCheck(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, role keyserver.ID, write func() error) error {
-	return e.checkEscalation(ctx, tx, by, target{
+	return e.withTargetEscalationCheck(ctx, tx, by, target{
 		operations: func() ([]keyserver.ID, error) { return tx.Granted(ctx, []keyserver.ID{role}) },
 		everybody:  func() (sqlstore.Holdings, error) { return tx.HoldingsWithRole(ctx, role) },
 	}, write)
 }
 
-func (e *Engine) checkEscalation(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, to target, write func() error) error {
+func (e *Engine) withTargetEscalationCheck(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, to target, write func() error) error {
 	from, err := e.grantor(ctx, tx, by) // before the write, because the caller may also gain by it
 	if err != nil {
 		return err
@@ -142,7 +142,7 @@ func (e *Engine) checkEscalation(ctx context.Context, tx *sqlstore.Tx, by keyser
 	return from.refuseUnapproved(without(after, before))
 }
 
-// mayGiveAll returns an error if the giver may not give everything that a principal holds.
+// mayGiveAll returns an error if the grantor may not give everything that a principal holds.
 // It is for changes that let another party act as that principal.
 func mayGiveAll(ctx context.Context, tx *sqlstore.Tx, from grantor, principal keyserver.ID) error {
 	all, err := holds(ctx, tx, principal)
@@ -261,7 +261,7 @@ func (e *Engine) grantor(ctx context.Context, tx *sqlstore.Tx, by keyserver.Call
 	if g.roles, err = tx.RolesInForce(ctx, p); err != nil {
 		return g, err
 	}
-	if g.requiredApproval, err = e.RequiredApproval(ctx, tx, by); err != nil {
+	if g.dutyApprovalRule, err = e.DutyApprovalRule(ctx, tx, by); err != nil {
 		return g, err
 	}
 	g.operations, err = tx.Granted(ctx, g.roles)

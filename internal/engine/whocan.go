@@ -37,7 +37,7 @@ func (e *Engine) listCapable(ctx context.Context, by keyserver.Caller, c keyserv
 		return page, err
 	}
 	if c.After.IsZero() {
-		page.Foreign = e.elsewhereOf(c, entries)
+		page.Foreign = e.foreignOf(c, entries)
 	}
 	for asked := 0; ; asked++ {
 		id, found, err := candidates.next(ctx)
@@ -88,8 +88,8 @@ func (e *Engine) capable(ctx context.Context, by keyserver.Caller, c keyserver.W
 	return who, true, nil
 }
 
-// elsewhereOf returns the principals of peers that the ACL allows.
-func (e *Engine) elsewhereOf(c keyserver.WhoCanQuery, acl keyserver.ACL) (all []keyserver.Capable) {
+// foreignOf returns the principals of peers that the ACL allows.
+func (e *Engine) foreignOf(c keyserver.WhoCanQuery, acl keyserver.ACL) (all []keyserver.Capable) {
 	if !c.Operation.Forwarded() {
 		return nil
 	}
@@ -107,7 +107,7 @@ func (e *Engine) elsewhereOf(c keyserver.WhoCanQuery, acl keyserver.ACL) (all []
 // candidates returns the principals that may be allowed: those in the key's ACL, or
 // without a key those with a role that grants the operation. It also returns the ACL.
 func (e *Engine) candidates(ctx context.Context, c keyserver.WhoCanQuery) (*merged, keyserver.ACL, error) {
-	m := &merged{last: c.After, foresee: e.Prefetch}
+	m := &merged{last: c.After, prefetch: e.Prefetch}
 	if c.Link == "" {
 		return m, keyserver.ACL{}, e.candidatesByRole(ctx, c.Operation, m)
 	}
@@ -171,9 +171,9 @@ func (e *Engine) candidatesByRole(ctx context.Context, op keyserver.Operation, m
 
 // merged returns the ids of several sources in order, each once, after a given id.
 type merged struct {
-	last    keyserver.ID // the id that was handled last
-	sources []*source
-	foresee func(ctx context.Context, ids []keyserver.ID) error // is called with the ids that come next
+	last     keyserver.ID // the id that was handled last
+	sources  []*source
+	prefetch func(ctx context.Context, ids []keyserver.ID) error // is called with the ids that come next
 }
 
 // source is one source of ids. It reads its first ids when next is called.
@@ -203,7 +203,7 @@ func (m *merged) alone(id keyserver.ID) {
 // next returns the smallest id after m.last.
 func (m *merged) next(ctx context.Context) (least keyserver.ID, found bool, err error) {
 	for _, s := range m.sources {
-		if err := s.fill(ctx, m.last, m.foresee); err != nil {
+		if err := s.fill(ctx, m.last, m.prefetch); err != nil {
 			return least, false, err
 		}
 		if len(s.ahead) > 0 && (!found || slices.Compare(s.ahead[0][:], least[:]) < 0) {

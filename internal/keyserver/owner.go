@@ -74,7 +74,7 @@ func WithOwnerMark(ctx context.Context, m OwnerMark) context.Context {
 	return context.WithValue(ctx, markKey{}, m)
 }
 
-// MarkOf returns the mark that Marking stored in the context.
+// MarkOf returns the mark that WithOwnerMark stored in the context.
 func MarkOf(ctx context.Context) (m OwnerMark, marked bool) {
 	m, marked = ctx.Value(markKey{}).(OwnerMark)
 	return m, marked

@@ -161,7 +161,7 @@ type PrincipalRoles struct {
 	Roles []ID
 }
 
-// PrincipalDeletion is a request to delete a principal. Heir receives OWNER of the keys and
+// PrincipalDeletion is a request to delete a principal. NewOwner receives OWNER of the keys and
 // templates that have no other owner; zero for no new owner.
 type PrincipalDeletion struct {
 	ID       ID

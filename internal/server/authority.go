@@ -38,14 +38,14 @@ func (a authorities) look(ctx context.Context) {
 	defer cancel()
 	step, err := a.manager.Next(ctx)
 	if err == nil && step.Action != "" {
-		err = a.take(ctx, step)
+		err = a.execute(ctx, step)
 	}
 	if err != nil && !errors.Is(err, context.Canceled) {
 		a.logger.Warn("cannot maintain the internal CAs; retrying", "error", err)
 	}
 }
 
-func (a authorities) take(ctx context.Context, step ca.Step) error {
+func (a authorities) execute(ctx context.Context, step ca.Step) error {
 	row := keyserver.AuditEntry{
 		Operation: keyserver.OpChangeAuthority.Key, Outcome: keyserver.Allowed, Kind: keyserver.InternalSession,
 		Principal: keyserver.PrincipalRef{System: a.system}, Object: string(step.Action),

@@ -154,7 +154,7 @@ func (h *health) warnings() []string {
 	if w := h.key.warning(); w != "" {
 		all = append(all, w)
 	}
-	if w := h.store.Ahead(); w != "" {
+	if w := h.store.NewerWarning(); w != "" {
 		all = append(all, w)
 	}
 	if findings := h.differs.Load(); findings != nil && sqldb.Severe(*findings) == "" {

@@ -93,7 +93,7 @@ func (k *keyWatch) use(ctx context.Context) (seen keySeen) {
 
 // trouble returns the error of the key at the last check.
 func (k *keyWatch) trouble() error {
-	if err := k.ring.NewestError(); err != nil {
+	if err := k.ring.NewestKeyError(); err != nil {
 		return err
 	}
 	return k.seen.Load().err

@@ -36,7 +36,7 @@ type cluster struct {
 	config     *rest.Config
 	kubeconfig string
 	kube       kube.Client
-	reader     *client.Client // of the site, bypassing the liar
+	reader     *client.Client // of the site, bypassing the proxy
 	manager    *program.Process
 	n          int // of declarations, so that no content repeats
 	looks      atomic.Int64

@@ -23,7 +23,7 @@ import (
 func agent(t *testing.T, n *node) {
 	replace := strings.NewReplacer("curlimages/curl:8.17.0", "registry.example/workload:1")
 	n.document(t, "workloads.md", replace, "What an administrator gives", "What the workload's team declares", "Without credential code")
-	n.deleteNamespace(t, "payments")
+	n.deleteNamespaceAtEnd(t, "payments")
 	t.Cleanup(func() {
 		if t.Failed() {
 			out, err := n.try("", "kubectl", "-n", "payments", "logs", agentPod, "-c", "agent", "--tail=30")

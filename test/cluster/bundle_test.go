@@ -38,7 +38,7 @@ func trustBundle(t *testing.T, n *node) {
 	n.grant(t, in, "MAC Data", `"*"`)
 	n.kubectl(t, "create", "clusterrolebinding", "keyserver-manager-trust-bundles",
 		"--clusterrole=keyserver-manager-trust-bundles", "--serviceaccount="+namespace+":keyserver-manager")
-	n.deleteNamespace(t, in)
+	n.deleteNamespaceAtEnd(t, in)
 	t.Cleanup(func() { n.kubectl(t, "delete", "clusterrolebinding", "keyserver-manager-trust-bundles") })
 	first, second := rig.NewCA(t, "Sensors"), rig.NewCA(t, "Sensors")
 	declare := func(ca rig.CA) {

@@ -109,7 +109,7 @@ spec:
 func peers(t *testing.T, n *node) {
 	replace := strings.NewReplacer("curlimages/curl:8.17.0", "registry.example/workload:1")
 	n.document(t, "workloads.md", replace, "What an administrator gives", "What the workload's team declares", "The Pod")
-	n.deleteNamespace(t, "payments")
+	n.deleteNamespaceAtEnd(t, "payments")
 	n.kubectl(t, "create", "namespace", partnerNamespace)
 	n.kubectl(t, "-n", partnerNamespace, "create", "rolebinding", "keyserver-manager",
 		"--clusterrole=keyserver-manager-namespace", "--serviceaccount="+namespace+":keyserver-manager")

@@ -149,8 +149,8 @@ func (n *node) apply(t *testing.T, in, text string, flags ...string) {
 	rig.Must(t, err)
 }
 
-// deleteNamespace deletes a namespace at the end of a step, with the objects in it.
-func (n *node) deleteNamespace(t *testing.T, name string) {
+// deleteNamespaceAtEnd deletes a namespace at the end of a step, with the objects in it.
+func (n *node) deleteNamespaceAtEnd(t *testing.T, name string) {
 	t.Helper()
 	t.Cleanup(func() {
 		if t.Failed() {

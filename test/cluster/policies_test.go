@@ -134,7 +134,7 @@ const aName = "kubernetes.default.svc.cluster.local"
 func networkPolicies(t *testing.T, n *node) {
 	replace := strings.NewReplacer("curlimages/curl:8.17.0", "registry.example/workload:1")
 	n.document(t, "workloads.md", replace, "What an administrator gives", "What the workload's team declares", "The Pod")
-	n.deleteNamespace(t, "payments")
+	n.deleteNamespaceAtEnd(t, "payments")
 	n.probe(t, namespace, "stranger", "app: stranger")
 	// These Pods have the labels of the product, and a shell. No Service leads to them.
 	n.probe(t, namespace, "like-keyserver", "app.kubernetes.io/name: keyserver")

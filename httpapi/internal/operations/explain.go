@@ -11,8 +11,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// whoCanPage is the number of entries of a page of who-can if the request has no limit.
-const whoCanPage = 100
+// defaultWhoCanPage is the number of entries of a page of who-can if the request has no limit.
+const defaultWhoCanPage = 100
 
 func getExplanation(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.ExplainRequest) (schema.Explanation, error) {
 	q := keyserver.Question{Operation: operationOf(in.Operation), Principal: (*keyserver.ID)(in.PrincipalID)}
@@ -44,7 +44,7 @@ func getExplanation(ctx context.Context, ops *verified.Service, by keyserver.Cal
 }
 
 func listCapable(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.WhoCanRequest) (schema.WhoCanPage, error) {
-	crowd := keyserver.WhoCanQuery{Operation: operationOf(in.Operation), Limit: whoCanPage}
+	crowd := keyserver.WhoCanQuery{Operation: operationOf(in.Operation), Limit: defaultWhoCanPage}
 	if in.HiddenLink != nil {
 		crowd.Link = keyserver.HiddenLink(*in.HiddenLink)
 	}

@@ -81,7 +81,7 @@ func OneOf[T any](values ...T) *Schema {
 // than in a response.
 type Direction int
 
-// The ways.
+// The directions.
 const (
 	InRequest Direction = iota
 	InResponse

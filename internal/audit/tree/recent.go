@@ -17,10 +17,10 @@ const maxRecent = 1 << 17
 // the tree contains the rows as they were written, even if they were changed in
 // the database since.
 type Recent struct {
-	mu      sync.Mutex
-	leaves  map[int64]tlog.Hash
-	losses  int
-	scratch []byte
+	mu         sync.Mutex
+	leaves     map[int64]tlog.Hash
+	resetCount int
+	scratch    []byte
 }
 
 // NewRecent returns an empty Recent.
@@ -43,15 +43,15 @@ func (r *Recent) Written(rows []keyserver.AuditEntry) {
 func (r *Recent) Reset() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.losses++
+	r.resetCount++
 	clear(r.leaves)
 }
 
-// lost returns how often Lose was called.
-func (r *Recent) lost() int {
+// resetsSoFar returns how often Reset was called.
+func (r *Recent) resetsSoFar() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.losses
+	return r.resetCount
 }
 
 // from returns the leaves of consecutive rows from seq on, up to the number most. They

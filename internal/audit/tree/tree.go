@@ -55,7 +55,7 @@ type Store interface {
 const DefaultInterval = 5 * time.Second
 
 // Config is the configuration of a Tree. All fields are required except
-// Interval, Alone and Pruned.
+// Interval, SoleWriter and Pruned.
 type Config struct {
 	Store    Store
 	Signer   *Signer
@@ -210,7 +210,7 @@ func (t *Tree) grow(ctx context.Context) (more bool, err error) {
 		return false, nil
 	}
 	last := min(end, head.Size+maxStep)
-	lost := t.Recent.lost()
+	lost := t.Recent.resetsSoFar()
 	stored, err := t.addRows(ctx, g, last)
 	if err != nil {
 		return false, err
@@ -223,7 +223,7 @@ func (t *Tree) grow(ctx context.Context) (more bool, err error) {
 	if next.Checkpoint, err = sign(t.Signer, next); err != nil {
 		return false, err
 	}
-	done, err := t.Store.GrowAuditTree(ctx, head.Size, g.tiles(), next, func() bool { return t.Recent.lost() == lost })
+	done, err := t.Store.GrowAuditTree(ctx, head.Size, g.tiles(), next, func() bool { return t.Recent.resetsSoFar() == lost })
 	if err != nil || !done {
 		return true, err // another replica was faster, or the leaves are of rows that are gone
 	}

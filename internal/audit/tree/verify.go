@@ -144,17 +144,17 @@ func (v *Verifier) Read(ctx context.Context) error {
 	return nil
 }
 
-// Tee returns a trail that also passes every row to the verifier. Rows
+// Tee returns a reader that also passes every row to the verifier. Rows
 // must be read in order.
-func (v *Verifier) Tee(trail audit.Reader) audit.Reader { return along{trail, v} }
+func (v *Verifier) Tee(trail audit.Reader) audit.Reader { return teeReader{trail, v} }
 
-type along struct {
+type teeReader struct {
 	audit.Reader
 	v *Verifier
 }
 
 // AuditRange implements audit.Reader.
-func (a along) AuditRange(ctx context.Context, after, last int64, limit int) ([]keyserver.AuditEntry, error) {
+func (a teeReader) AuditRange(ctx context.Context, after, last int64, limit int) ([]keyserver.AuditEntry, error) {
 	rows, err := a.Reader.AuditRange(ctx, after, last, limit)
 	if err == nil {
 		err = a.v.Rows(ctx, rows)

@@ -46,7 +46,7 @@ func (m *Manager) SetPassword(ctx context.Context, by keyserver.Caller, n NewPas
 		return PasswordSaved{}, fault.New(fault.BadRequest, "current: is only for your own account; leave it out to set the password of another account")
 	case own:
 		var err error
-		if change.CurrentHash, err = m.shown(ctx, by, n.Current); err != nil {
+		if change.CurrentHash, err = m.currentHash(ctx, by, n.Current); err != nil {
 			return PasswordSaved{}, err
 		}
 	}
@@ -80,10 +80,10 @@ func (m *Manager) judgePassword(ctx context.Context, id keyserver.ID, written st
 	return r, nil
 }
 
-// shown returns the hash of the caller's password if the caller has sent that password. A
+// currentHash returns the hash of the caller's password if the caller has sent that password. A
 // guess takes the same tokens as a guess at a login, so that the thief of a session id
 // has no advantage.
-func (m *Manager) shown(ctx context.Context, by keyserver.Caller, current string) (string, error) {
+func (m *Manager) currentHash(ctx context.Context, by keyserver.Caller, current string) (string, error) {
 	if by.Type != keyserver.PasswordPrincipal {
 		return "", m.refuseCurrent(ctx, by, keyserver.NoPassword(by.Type))
 	}

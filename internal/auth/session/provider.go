@@ -26,7 +26,7 @@ type TokenVerifier interface {
 }
 
 // Directory checks passwords. It returns ldap.Refused for a wrong password. Every other
-// error means that the password could not be checked. Decoy does as much work without an
+// error means that the password could not be checked. CheckDummy does as much work without an
 // account.
 type Directory interface {
 	Check(ctx context.Context, name, password string) error

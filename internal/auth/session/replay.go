@@ -25,7 +25,7 @@ const (
 )
 
 // proofCache remembers the used proofs that are still valid. It never forgets one of
-// these: a full memory refuses new proofs.
+// these: a full cache refuses new proofs.
 //
 // All are in memory. If replicas share the database, each proof is also in the database,
 // which decides which use was first. If this process is alone, the database gets only
@@ -49,7 +49,7 @@ type proofCache struct {
 	refuses bool                   // set by conclude
 }
 
-// proofShare: one principal may fill 1/proofShare of the memory. So this many principals
+// proofShare: one principal may fill 1/proofShare of the cache. So this many principals
 // are needed to fill it.
 const proofShare = 4
 

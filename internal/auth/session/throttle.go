@@ -19,7 +19,7 @@ type bucketLimit struct {
 	burst    int
 }
 
-// The allowance of a pair of name and address is the smallest. That of a name alone is large, so
+// The limit of a pair of name and address is the smallest. That of a name alone is large, so
 // that it is expensive to lock out a user from many addresses. It still bounds guesses.
 var (
 	pairLimit    = bucketLimit{6 * time.Second, 10}

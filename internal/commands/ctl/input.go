@@ -204,7 +204,7 @@ type request struct {
 func (in *input) request(cmd *cobra.Command, args []string) (*request, error) {
 	r := &request{segments: map[string]string{}}
 	for i, p := range in.verb.path {
-		said, err := p.canonicalText(strings.ToUpper(dashed(p.name)), args[i])
+		said, err := p.convertText(strings.ToUpper(dashed(p.name)), args[i])
 		if err != nil {
 			return nil, err
 		}
@@ -217,7 +217,7 @@ func (in *input) request(cmd *cobra.Command, args []string) (*request, error) {
 			if is.kind == array {
 				is = is.of
 			}
-			said, err := is.canonicalText("--"+f.flag, said)
+			said, err := is.convertText("--"+f.flag, said)
 			if err != nil {
 				return nil, err
 			}
@@ -265,7 +265,7 @@ func (in *input) fill(cmd *cobra.Command, r *request) error {
 			if !there || f.secret {
 				continue
 			}
-			spelled, err := f.canonicalJSON("--file: "+f.name, one)
+			spelled, err := f.convertJSON("--file: "+f.name, one)
 			if err != nil {
 				return err
 			}
@@ -446,7 +446,7 @@ func (v *value) spell(flag, said string) (jsontext.Value, error) {
 		if !text.IsValid() || text.Kind() != '{' {
 			return nil, cmdline.Usagef("%s must be a JSON object, such as %s", flag, v.example())
 		}
-		return v.canonicalJSON(flag, text)
+		return v.convertJSON(flag, text)
 	case either:
 		if _, err := strconv.ParseInt(said, 10, 64); err == nil {
 			return jsontext.Value(said), nil
@@ -454,7 +454,7 @@ func (v *value) spell(flag, said string) (jsontext.Value, error) {
 		return marshal(strings.Split(strings.ToUpper(said), ","))
 	case text, instant, array: // an array is converted one element at a time
 	}
-	said, err := v.canonicalText(flag, said)
+	said, err := v.convertText(flag, said)
 	if err != nil {
 		return nil, err
 	}

@@ -39,10 +39,10 @@ func (v *value) setRefKind(name string) {
 	}
 }
 
-// canonicalText converts a text to the spelling that the route takes: a time in RFC 3339 to a raw time,
+// convertText converts a text to the spelling that the route takes: a time in RFC 3339 to a raw time,
 // the name or key of an operation to its id, and the id of a principal to the other base. It does
 // not change other text, which the decoder of the server may reject.
-func (v *value) canonicalText(flag, said string) (string, error) {
+func (v *value) convertText(flag, said string) (string, error) {
 	switch {
 	case v.name == "Stamp":
 		if at, err := time.Parse(time.RFC3339, said); err == nil {
@@ -107,27 +107,27 @@ func principalAs(want, said string) string {
 	}
 }
 
-// canonicalJSON applies respelled to each string in a JSON value.
-func (v *value) canonicalJSON(flag string, in jsontext.Value) (jsontext.Value, error) {
+// convertJSON applies convertText to each string in a JSON value.
+func (v *value) convertJSON(flag string, in jsontext.Value) (jsontext.Value, error) {
 	switch {
 	case in.Kind() == '"' && v.kind == text:
-		said, err := v.canonicalText(flag, plain(in))
+		said, err := v.convertText(flag, plain(in))
 		if err != nil || said == plain(in) {
 			return in, err
 		}
 		return quote(said)
 	case in.Kind() == '{' && v.kind == object:
-		return v.canonicalObject(flag, in)
+		return v.convertObject(flag, in)
 	case in.Kind() == '[' && v.kind == array:
-		return v.canonicalList(flag, in)
+		return v.convertList(flag, in)
 	default:
 		return in, nil
 	}
 }
 
-// canonicalObject applies respell to the members of an object. It does not change an invalid object,
+// convertObject applies convertJSON to the members of an object. It does not change an invalid object,
 // which the decoder of the server rejects with a reason.
-func (v *value) canonicalObject(flag string, in jsontext.Value) (jsontext.Value, error) {
+func (v *value) convertObject(flag string, in jsontext.Value) (jsontext.Value, error) {
 	var all members[jsontext.Value]
 	if json.Unmarshal(in, &all) == nil {
 		for i := range v.fields {
@@ -136,7 +136,7 @@ func (v *value) canonicalObject(flag string, in jsontext.Value) (jsontext.Value,
 			if !there {
 				continue
 			}
-			spelled, err := f.canonicalJSON(flag+"."+f.name, one)
+			spelled, err := f.convertJSON(flag+"."+f.name, one)
 			if err != nil {
 				return nil, err
 			}
@@ -147,11 +147,11 @@ func (v *value) canonicalObject(flag string, in jsontext.Value) (jsontext.Value,
 	return in, nil
 }
 
-func (v *value) canonicalList(flag string, in jsontext.Value) (jsontext.Value, error) {
+func (v *value) convertList(flag string, in jsontext.Value) (jsontext.Value, error) {
 	var list []jsontext.Value
 	if json.Unmarshal(in, &list) == nil {
 		for i := range list {
-			spelled, err := v.of.canonicalJSON(flag+"["+strconv.Itoa(i)+"]", list[i])
+			spelled, err := v.of.convertJSON(flag+"["+strconv.Itoa(i)+"]", list[i])
 			if err != nil {
 				return nil, err
 			}

@@ -231,7 +231,7 @@ func RunE(run func(cmd *cobra.Command) error) func(*cobra.Command, []string) err
 	}
 }
 
-// RunService is Ran for a command that serves. It also refuses unknown variables, because such a command would ignore them
+// RunService is RunE for a command that serves. It also refuses unknown variables, because such a command would ignore them
 // for a long time.
 func RunService(run func(cmd *cobra.Command) error) func(*cobra.Command, []string) error {
 	return RunE(func(cmd *cobra.Command) error {

@@ -68,10 +68,10 @@ type Keyring struct {
 	clock     func() time.Time
 	rows      *rowmac.Key
 
-	reading     sync.Mutex // serializes reads of the setting
-	ring        atomic.Pointer[ring]
-	newestError atomic.Pointer[fault.Error] // why the newest ring cannot be opened
-	doubted     atomic.Bool                 // the key-encryption key has just failed
+	reading        sync.Mutex // serializes reads of the setting
+	ring           atomic.Pointer[ring]
+	newestKeyError atomic.Pointer[fault.Error] // why the newest ring cannot be opened
+	doubted        atomic.Bool                 // the key-encryption key has just failed
 }
 
 // Options are optional parameters of Start.
@@ -224,7 +224,7 @@ func (c *Keyring) Reload(ctx context.Context) (changed bool, err error) {
 	}
 	held := c.ring.Load()
 	if bytes.Equal(stored, held.stored) {
-		c.newestError.Store(nil)
+		c.newestKeyError.Store(nil)
 		return false, nil
 	}
 	r, err := openRing(ctx, c.providers, stored, held)
@@ -234,11 +234,11 @@ func (c *Keyring) Reload(ctx context.Context) (changed bool, err error) {
 	case err != nil:
 		behind := fault.Temporary(fault.NotCurrent, fault.ScopeProcess, time.Second,
 			"this replica cannot open the newest data key of the database: the key-encryption key is not available, or differs from that of the other replicas").Because(err)
-		c.newestError.Store(behind)
+		c.newestKeyError.Store(behind)
 		c.doubted.Store(true)
 		return false, behind
 	}
-	c.newestError.Store(nil)
+	c.newestKeyError.Store(nil)
 	c.ring.Store(r)
 	c.rows.Use(r.rowKeys()...)
 	return true, nil
@@ -336,7 +336,7 @@ func (c *Keyring) mixed(ctx context.Context, r *ring) (bool, error) {
 }
 
 // Retire marks a data key as retired and erases it. It must run in the transaction that
-// found no keys under it; get and put belong to that transaction. Call Again after the
+// found no keys under it; get and put belong to that transaction. Call Reload after the
 // transaction.
 func (c *Keyring) Retire(ctx context.Context, id keyserver.ID, get func(ctx context.Context, name string) ([]byte, error),
 	put func(ctx context.Context, name string, value []byte) error,

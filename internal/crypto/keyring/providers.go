@@ -94,10 +94,10 @@ func (k providers) all(ctx context.Context, r *ring) (previous bool, err error) 
 // alone returns the providers without the previous key-encryption key.
 func (k providers) alone() providers { return providers{current: k.current} }
 
-// NewestError returns the reason why the newest data key of the database cannot be opened here,
+// NewestKeyError returns the reason why the newest data key of the database cannot be opened here,
 // nil if it can.
-func (c *Keyring) NewestError() error {
-	if f := c.newestError.Load(); f != nil {
+func (c *Keyring) NewestKeyError() error {
+	if f := c.newestKeyError.Load(); f != nil {
 		return f
 	}
 	return nil
@@ -113,12 +113,12 @@ func (c *Keyring) Ping(ctx context.Context) error {
 		return nil
 	}
 	if err := c.providers.current.alive(ctx); err != nil {
-		return away(err)
+		return unavailableFault(err)
 	}
 	return nil
 }
 
-func away(err error) error {
+func unavailableFault(err error) error {
 	return fault.New(fault.NotReady, "the KMS provider of the key-encryption key is not available").Because(err)
 }
 
@@ -137,7 +137,7 @@ func (c *Keyring) CheckKEK(ctx context.Context) (warning string, err error) {
 	case err == nil:
 		return "", nil
 	case !saysNo(err):
-		return "", away(err)
+		return "", unavailableFault(err)
 	case r.own:
 		return "", fault.New(fault.NotReady, anotherKey).Because(err)
 	}

@@ -326,14 +326,14 @@ func TestLeftBehind(t *testing.T) {
 	stored := setting(t, store)
 	_, err = c.Rotate(t.Context())
 	must(t, err)
-	if _, err := alone.Reload(t.Context()); fault.CodeOf(err) != fault.NotCurrent || !errors.Is(alone.NewestError(), err) || !alone.Doubted() {
-		t.Errorf("%v, and it says %v", err, alone.NewestError())
+	if _, err := alone.Reload(t.Context()); fault.CodeOf(err) != fault.NotCurrent || !errors.Is(alone.NewestKeyError(), err) || !alone.Doubted() {
+		t.Errorf("%v, and it says %v", err, alone.NewestKeyError())
 	}
 	putSetting(t, store, stored)
 	_, err = alone.Reload(t.Context())
 	must(t, err)
-	if alone.NewestError() != nil || c.NewestError() != nil || alone.Doubted() {
-		t.Errorf("%v, %v", alone.NewestError(), c.NewestError())
+	if alone.NewestKeyError() != nil || c.NewestKeyError() != nil || alone.Doubted() {
+		t.Errorf("%v, %v", alone.NewestKeyError(), c.NewestKeyError())
 	}
 }
 

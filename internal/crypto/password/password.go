@@ -15,7 +15,7 @@ import (
 	"golang.org/x/crypto/argon2"
 )
 
-// Cost is the work of one hash. The zero Cost means Shipped.
+// Cost is the work of one hash. The zero Cost means DefaultCost.
 type Cost struct {
 	MemoryKiB uint32
 	Passes    uint32

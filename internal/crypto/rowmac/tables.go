@@ -11,7 +11,7 @@ type Table struct {
 }
 
 // Tables are the tables that MACs cover. A test checks the schema: each table is here or
-// in Without, and each column that is not left out changes a MAC.
+// in UncoveredTables, and each column that is not in Uncovered changes a MAC.
 var Tables = map[string]Table{
 	"principals":            {Key: []string{"id"}},
 	"principal_roles":       {In: "principals"},

@@ -58,7 +58,7 @@ func TestWhatCannotBeAskedFor(t *testing.T) {
 			"a wait":             {"admin 1", "GET", "/api/changes?after=0", nil, 400, "BAD_REQUEST", "path"},
 			"an approval":        {"admin 1", "POST", at("0000000000000001", "approve"), object{"digest": strings.Repeat("0", 64)}, 400, "BAD_REQUEST", "path"},
 			"an execution":       {"admin 1", "POST", at("0000000000000001", "execute"), nil, 400, "BAD_REQUEST", "path"},
-			"asking":             {"admin 1", "POST", "/api/approvals", dutyGivingOperations(c.to), 400, "BAD_REQUEST", "path"},
+			"asking":             {"admin 1", "POST", "/api/approvals", administratorRequest(c.to), 400, "BAD_REQUEST", "path"},
 			"a body of another":  {"admin 1", "PUT", roles, object{"roles": []string{}}, 400, "BAD_REQUEST", "body"},
 			"no body":            {"admin 1", "PUT", roles, nil, 400, "BAD_REQUEST", "body"},
 			"a path that is not": {"admin 1", "PUT", "/api/principals/x/roles", body, 400, "BAD_REQUEST", "id"},
@@ -82,7 +82,7 @@ func TestWhatCannotBeAskedFor(t *testing.T) {
 			"a line break": "one\ntwo", "a terminal's color": "\x1b[31mred", "another direction": "for \u202enimda", "no width": "ad\u200bmin", "deleted": "a\u007f", "no character": "a\ufffd",
 			"a filler": "admin\u3164", "a joiner": "ad\u034fmin", "a blank": "\u2800", "a selector": "a\ufe0f", "blanks": "   ", "another line": "a\u2028b",
 		} {
-			asked := dutyGivingOperations(c.to)
+			asked := administratorRequest(c.to)
 			asked["reason"] = reason
 			if a := is(t, w.ask(t, "admin 1", "POST", "/api/approvals", asked), 400, "BAD_REQUEST"); !strings.Contains(a.text("detail"), "reason") {
 				t.Errorf("%s: %s", name, a.raw)
@@ -93,7 +93,7 @@ func TestWhatCannotBeAskedFor(t *testing.T) {
 			t.Errorf("a body that cannot be read: %s", a.raw)
 		}
 		for _, path := range []string{strings.Replace(roles, "/api", "/%61pi", 1), strings.Replace(roles, "-", "%2D", 1) + "?%61=1", "/api/approvals/policy%3f%7e"} {
-			asked := dutyGivingOperations(c.to)
+			asked := administratorRequest(c.to)
 			asked["path"] = path
 			is(t, w.ask(t, "admin 1", "POST", "/api/approvals", asked), 400, "BAD_REQUEST")
 		}
@@ -108,7 +108,7 @@ func TestWhatCannotBeAskedFor(t *testing.T) {
 func TestWhoMayNotApprove(t *testing.T) {
 	onEach(t, func(t *testing.T, w *world) {
 		c := w.cast(t)
-		a := w.ok(t, "admin 1", "POST", "/api/approvals", dutyGivingOperations(c.to))
+		a := w.ok(t, "admin 1", "POST", "/api/approvals", administratorRequest(c.to))
 		id, digest := a.text("approvalId"), a.text("digest")
 		right, wrong := object{"digest": digest}, object{"digest": strings.Repeat("0", 64)}
 		lent, narrow := c.officer, c.officer
@@ -166,7 +166,7 @@ func TestWhoMayNotApprove(t *testing.T) {
 func TestRefusalsHaveOneRow(t *testing.T) {
 	onEach(t, func(t *testing.T, w *world) {
 		c := w.cast(t)
-		a := w.ok(t, "admin 1", "POST", "/api/approvals", dutyGivingOperations(c.to))
+		a := w.ok(t, "admin 1", "POST", "/api/approvals", administratorRequest(c.to))
 		id, right, wrong := a.text("approvalId"), object{"digest": a.text("digest")}, object{"digest": strings.Repeat("0", 64)}
 		roles := "/api/principals/" + c.to.Principal.ID.Hex() + "/roles"
 		for name, x := range map[string]struct {
@@ -215,7 +215,7 @@ func TestRefusalsHaveOneRow(t *testing.T) {
 func TestOnceAndAsApproved(t *testing.T) {
 	onEach(t, func(t *testing.T, w *world) {
 		c := w.cast(t)
-		g := dutyGivingOperations(c.to)
+		g := administratorRequest(c.to)
 		path := g["path"].(string)
 		is(t, w.ask(t, "admin 1", "PUT", path, g["body"]), 403, "APPROVAL_REQUIRED")
 		spelt := `{"reason":"why","path":"` + path + `" , "method":"PUT","body": { "roleIds" : [ "` + keyserver.RoleAdministrator.Hex() + `" ] } }`
@@ -259,7 +259,7 @@ func TestWhatCountsAtTheExecution(t *testing.T) {
 			t.Helper()
 			n++
 			to := w.add(t, fmt.Sprint("target ", n))
-			a := w.ok(t, "admin 1", "POST", "/api/approvals", dutyGivingOperations(to))
+			a := w.ok(t, "admin 1", "POST", "/api/approvals", administratorRequest(to))
 			w.ok(t, by, "POST", at(a.text("approvalId"), "approve"), object{"digest": a.text("digest")})
 			return a.text("approvalId"), to
 		}
@@ -327,7 +327,7 @@ func TestWhatCountsAtTheExecution(t *testing.T) {
 func TestExecutedTwiceAtOnce(t *testing.T) {
 	onEach(t, func(t *testing.T, w *world) {
 		c := w.cast(t)
-		a := w.ok(t, "admin 1", "POST", "/api/approvals", dutyGivingOperations(c.to))
+		a := w.ok(t, "admin 1", "POST", "/api/approvals", administratorRequest(c.to))
 		id := a.text("approvalId")
 		w.ok(t, "officer 1", "POST", at(id, "approve"), object{"digest": a.text("digest")})
 		var mu sync.Mutex
@@ -409,7 +409,7 @@ func TestWhoReads(t *testing.T) {
 		c := w.cast(t)
 		var ids []string
 		for range 3 {
-			ids = append(ids, w.ok(t, "admin 1", "POST", "/api/approvals", dutyGivingOperations(c.to)).text("approvalId"))
+			ids = append(ids, w.ok(t, "admin 1", "POST", "/api/approvals", administratorRequest(c.to)).text("approvalId"))
 		}
 		slices.Sort(ids)
 		own := "/api/approvals?asker="
@@ -454,10 +454,10 @@ func TestHowManyWait(t *testing.T) {
 		c := w.cast(t)
 		w.add(t, "admin 2", keyserver.RoleAdministrator)
 		for range 20 {
-			w.ok(t, "admin 1", "POST", "/api/approvals", dutyGivingOperations(c.to))
+			w.ok(t, "admin 1", "POST", "/api/approvals", administratorRequest(c.to))
 		}
-		is(t, w.ask(t, "admin 1", "POST", "/api/approvals", dutyGivingOperations(c.to)), 409, "APPROVAL_LIMIT")
-		a := w.ok(t, "admin 2", "POST", "/api/approvals", dutyGivingOperations(c.to))
+		is(t, w.ask(t, "admin 1", "POST", "/api/approvals", administratorRequest(c.to)), 409, "APPROVAL_LIMIT")
+		a := w.ok(t, "admin 2", "POST", "/api/approvals", administratorRequest(c.to))
 		w.ok(t, "officer 1", "POST", at(a.text("approvalId"), "reject"), object{"digest": a.text("digest")})
 		ctx, first := context.Background(), c.admin
 		stored := 0
@@ -478,17 +478,17 @@ func TestHowManyWait(t *testing.T) {
 		if a := is(t, w.ask(t, "encryptor", "POST", "/api/approvals", export), 409, "APPROVAL_LIMIT"); !strings.Contains(a.text("detail"), "duty") {
 			t.Errorf("the last places: %s", a.raw)
 		}
-		w.ok(t, "admin 2", "POST", "/api/approvals", dutyGivingOperations(c.to))
+		w.ok(t, "admin 2", "POST", "/api/approvals", administratorRequest(c.to))
 		fill(199)
-		is(t, w.ask(t, "admin 2", "POST", "/api/approvals", dutyGivingOperations(c.to)), 409, "APPROVAL_LIMIT")
+		is(t, w.ask(t, "admin 2", "POST", "/api/approvals", administratorRequest(c.to)), 409, "APPROVAL_LIMIT")
 
 		// An approval that can no longer be executed uses no place.
 		w.enable(t, first, false)
-		w.ok(t, "admin 2", "POST", "/api/approvals", dutyGivingOperations(c.to))
+		w.ok(t, "admin 2", "POST", "/api/approvals", administratorRequest(c.to))
 		w.ok(t, "encryptor", "POST", "/api/approvals", export)
 		w.enable(t, first, true)
 		w.Clock.Advance(31 * 24 * time.Hour)
-		last := w.ok(t, "admin 1", "POST", "/api/approvals", dutyGivingOperations(c.to))
+		last := w.ok(t, "admin 1", "POST", "/api/approvals", administratorRequest(c.to))
 		if list := w.ok(t, "auditor", "GET", "/api/approvals?limit=1000", nil); list.body["count"] == 0.0 || list.body["count"].(float64) > 30 || !strings.Contains(list.raw, last.text("approvalId")) {
 			t.Errorf("%v are left", list.body["count"])
 		}

@@ -87,7 +87,7 @@ func look(ctx context.Context, in looker, names []keyserver.Subject) ([]SubjectS
 	return list, true, nil
 }
 
-// glance reads the object of one name: the rows in Seen, and more rows that Seen does not
+// glance reads the object of one name: the rows in RecordingReads, and more rows that RecordingReads does not
 // record.
 type glance struct {
 	*sqlstore.RecordingReads

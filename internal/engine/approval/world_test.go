@@ -155,9 +155,9 @@ func (w *world) ok(t rapid.TB, who, method, path string, body any) answer {
 
 type object = map[string]any
 
-// dutyGivingOperations returns a request that makes a principal an administrator, which needs an
+// administratorRequest returns a request that makes a principal an administrator, which needs an
 // approval.
-func dutyGivingOperations(to keyserver.Caller) object {
+func administratorRequest(to keyserver.Caller) object {
 	return object{
 		"method": "PUT", "path": "/api/principals/" + to.Principal.ID.Hex() + "/roles",
 		"body": object{"roleIds": []string{keyserver.RoleAdministrator.Hex()}}, "reason": "for the test",

@@ -91,7 +91,7 @@ func MayPrepare(all []Member) error {
 }
 
 // MayActivate returns the CA that may become active. early skips the check that it was
-// prepared for the time Dwell: clients that trust the active CA still reach the new one
+// prepared for MinPreparedTime: clients that trust the active CA still reach the new one
 // by its link.
 func MayActivate(all []Member, early bool, now time.Time) (Member, error) {
 	next, ok := find(all, keyserver.AuthorityPrepared)

@@ -26,7 +26,7 @@ type Task struct {
 }
 
 // Step does one part of the work in a transaction. It reports whether all of it is
-// done; then the principal is deleted. Until then, call Settle again, each time in a new
+// done; then the principal is deleted. Until then, call Step again, each time in a new
 // transaction. It returns IN_USE if another object needs the principal, or if an object
 // would have no owner and there is no new owner.
 func (e Task) Step(ctx context.Context, tx *sqlstore.Tx) (done keyserver.PrincipalDeletionResult, over bool, err error) {

@@ -18,7 +18,7 @@ func (f *Fixture) AddSuccessor(t testing.TB, line keyserver.HiddenLink, state ke
 	return link
 }
 
-// TryAddSuccessor is Succeed for goroutines other than that of the test.
+// TryAddSuccessor is AddSuccessor for goroutines other than that of the test.
 func (f *Fixture) TryAddSuccessor(line keyserver.HiddenLink, state keyserver.KeyState) (keyserver.HiddenLink, error) {
 	ctx := context.Background()
 	_, first, _ := line.Split()

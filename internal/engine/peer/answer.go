@@ -40,7 +40,7 @@ func (l lists) enter(ctx context.Context) error {
 
 func (l lists) leave() { <-l }
 
-// callList is ask for a long response. It holds a place for long responses until take has
+// callList is callUnary for a long response. It holds a place for long responses until take has
 // returned.
 func callList[In, Out any](ctx context.Context, r remote, in *In, call method[In, Out], take func(*Out) error) error {
 	p, err := r.client.enter(ctx, r.peer)

@@ -28,7 +28,7 @@ const (
 	changes               // changed an ACL
 )
 
-// callUnary makes a unary call. If the connection breaks, ask retries with the same call key,
+// callUnary makes a unary call. If the connection breaks, callUnary retries with the same call key,
 // so that the peer executes the call once. It does not retry if the peer is slow.
 func callUnary[In, Out any](ctx context.Context, r remote, kind effect, in *In, call method[In, Out]) (*Out, error) {
 	p, err := r.client.enter(ctx, r.peer)

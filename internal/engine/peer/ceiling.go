@@ -41,7 +41,7 @@ func newCallLimiter() *callLimiter {
 type place struct {
 	limiter *callLimiter
 	peer    keyserver.SystemID
-	holders int // guarded by ceiling.mu
+	holders int // guarded by limiter.mu
 	// requestID is the request id in the call, set once the call is read. It is not
 	// validated.
 	requestID string

@@ -416,9 +416,9 @@ func refused(err error, credential string) error {
 	return &m
 }
 
-// closeOnRefusedLogin shuts the gate if a call could not log in. Each further call would
+// tripOnRefusedLogin shuts the gate if a call could not log in. Each further call would
 // be one more failed login, and a thousand objects would make a thousand.
-func (c *Connection) closeOnRefusedLogin(err error, credential string) {
+func (c *Connection) tripOnRefusedLogin(err error, credential string) {
 	var p *Problem
 	if refusedLogin(err) && errors.As(refused(err, credential), &p) {
 		c.Trip(p)

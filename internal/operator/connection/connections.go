@@ -131,7 +131,7 @@ func (c *Connections) dialObserved(conn *Connection, e Endpoint) (API, error) {
 	count := counting(conn.Name)
 	e.Observe = func(route string, err error) {
 		count(route, err)
-		conn.closeOnRefusedLogin(err, e.Credential)
+		conn.tripOnRefusedLogin(err, e.Credential)
 	}
 	return c.dial(e)
 }

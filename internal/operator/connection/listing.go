@@ -74,13 +74,13 @@ const (
 	deleted = "deleted"
 )
 
-// disputed is how long a notice of the feed counts against the result of a write.
+// disputed is how long a report of the feed counts against the result of a write.
 // It is longer than any write takes. It is not known which of the two is later.
 const disputed = 5 * time.Minute
 
-// maxHeard limits the number of recorded notices and of own writes. Above
+// maxReported limits the number of recorded reports and of own writes. Above
 // it, all rows count as reported, and own writes count as those of others.
-const maxHeard = 10_000
+const maxReported = 10_000
 
 var errListMoved = errors.New("the list changed faster than it could be read")
 
@@ -210,7 +210,7 @@ func (l *Listing[Row]) write(id, action string, apply func()) {
 		l.current = false
 		l.stale++
 	case there == (action == deleted):
-		if l.own == nil || len(l.own) >= maxHeard {
+		if l.own == nil || len(l.own) >= maxReported {
 			l.own = map[string]string{}
 		}
 		l.own[id] = action
@@ -234,7 +234,7 @@ func (l *Listing[Row]) Changed(id, action string) (news bool) {
 	own := noted && l.own[id] == action
 	delete(l.own, id)
 	if !own {
-		l.recordNotice(id)
+		l.recordReport(id)
 	}
 	switch {
 	case !l.current:
@@ -266,8 +266,8 @@ func (l *Listing[Row]) invalidate() {
 	l.own = nil
 }
 
-func (l *Listing[Row]) recordNotice(id string) {
-	if l.reportedAt == nil || len(l.reportedAt) >= maxHeard {
+func (l *Listing[Row]) recordReport(id string) {
+	if l.reportedAt == nil || len(l.reportedAt) >= maxReported {
 		if l.reportedAt != nil {
 			l.reset = l.clock.Now()
 		}

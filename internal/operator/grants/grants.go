@@ -57,7 +57,7 @@ type Verdict struct {
 
 // Evaluate decides whether a grant of a KeyServer covers an object of a kind in a
 // namespace. A single grant must cover all of reach. For an empty kind, any grant for
-// the namespace is enough. Judge reads the labels of namespaces from the cluster.
+// the namespace is enough. Evaluate reads the labels of namespaces from the cluster.
 func Evaluate(ctx context.Context, cluster client.Reader, ks *v1alpha1.KeyServer, namespace, kind string, reach Scope) (Verdict, error) {
 	var v Verdict
 	var nearest *uncovered
@@ -145,7 +145,7 @@ func findUncovered(g *v1alpha1.Grant, kind string, reach Scope) uncovered {
 
 func (l uncovered) none() bool { return l.kind == "" && len(l.names) == 0 && len(l.operations) == 0 }
 
-// less reports whether l misses less than another lack. A
+// less reports whether l misses less than another one. A
 // missing kind counts most, then the number of names.
 func (l uncovered) less(than uncovered) bool {
 	if (l.kind == "") != (than.kind == "") {

@@ -35,8 +35,8 @@ func CheckType(u *unstructured.Unstructured, into any) error {
 	return fmt.Errorf("%s: must be %s", field, wanted(wrong.Type))
 }
 
-// metadataMisfit checks only the metadata in the same way.
-func metadataMisfit(u *unstructured.Unstructured) error {
+// checkMetadataType checks only the metadata in the same way.
+func checkMetadataType(u *unstructured.Unstructured) error {
 	metadata := &unstructured.Unstructured{Object: map[string]any{"metadata": u.Object["metadata"]}}
 	return CheckType(metadata, &metav1.PartialObjectMetadata{})
 }

@@ -115,7 +115,7 @@ func (s *Schemas) Namespaced(kind string) bool {
 // defaults. It drops the status, which the author does not set.
 func (s *Schemas) Complete(u *unstructured.Unstructured) error {
 	k := s.kinds[u.GetKind()]
-	if err := metadataMisfit(u); err != nil {
+	if err := checkMetadataType(u); err != nil {
 		return err // the code below would drop the member and report it as missing, or not report it
 	}
 	unknown := pruning.PruneWithOptions(u.Object, k.structural, true, structuralschema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})

@@ -68,7 +68,7 @@ func (r *reconciler[T, D]) act(ctx context.Context, p *pass[T, D], d Decision) (
 		if p.facts.Management == v1alpha1.Observe && p.facts.ownedBySelf() {
 			d.Message += r.removeMarks(ctx, p, p.facts.External.ID)
 		}
-		return r.removeFinalizer(ctx, p, d)
+		return r.removeUnusedFinalizer(ctx, p, d)
 	}
 }
 
@@ -150,10 +150,10 @@ func (r *reconciler[T, D]) addFinalizer(ctx context.Context, p *pass[T, D], crea
 	return r.rewrite(ctx, p)
 }
 
-// removeFinalizer removes the finalizer of an attempted creation if the external object belongs to another
+// removeUnusedFinalizer removes the finalizer of an attempted creation if the external object belongs to another
 // owner and this object owns nothing else. The attempt followed from an outdated list. Without the
 // finalizer, a deletion does not wait for the key server.
-func (r *reconciler[T, D]) removeFinalizer(ctx context.Context, p *pass[T, D], d Decision) (result, error) {
+func (r *reconciler[T, D]) removeUnusedFinalizer(ctx context.Context, p *pass[T, D], d Decision) (result, error) {
 	res := result{Decision: d}
 	if !p.facts.ownsNothing() || !controllerutil.ContainsFinalizer(p.obj, v1alpha1.FinalizerExternal) {
 		return res, nil

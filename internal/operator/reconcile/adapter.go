@@ -70,9 +70,9 @@ type Rotator[T Object] interface {
 // Stepwise is implemented by adapters that create an external object
 // in several writes. The first write creates the object itself.
 type Stepwise interface {
-	// PartlyCreated reports whether the external object only needs
+	// NeedsOnlyAdditions reports whether the external object only needs
 	// additions: nothing of it has to be changed or removed.
-	PartlyCreated(seen External) bool
+	NeedsOnlyAdditions(seen External) bool
 }
 
 // Lasting is implemented by adapters whose external objects stay on the key
@@ -108,10 +108,10 @@ type SupersededClaim struct {
 type Kind struct {
 	Name string // as in v1alpha1.Kinds: "TrustedCA"
 	Feed string // kind of its changes in the change feed
-	// Spell formats an id of the feed in the way that the status uses.
-	Spell func(schema.HexID) string
-	// Parse is the inverse of Spell.
-	Parse func(string) (schema.HexID, error)
+	// FormatID formats an id of the feed in the way that the status uses.
+	FormatID func(schema.HexID) string
+	// ParseID is the inverse of FormatID.
+	ParseID func(string) (schema.HexID, error)
 	// Awaits are the kinds of the feed that objects may wait for while they
 	// are not ready. A change of a kind in Uses may concern every object.
 	Awaits []string
@@ -152,6 +152,6 @@ type Outcome struct {
 	// Unfinished is the error that interrupted a creation of several
 	// writes. The object has its identity; the rest is drift.
 	Unfinished error
-	// AdapterData replaces the Noted of the observation before the write, unless it is nil.
+	// AdapterData replaces the AdapterData of the observation before the write, unless it is nil.
 	AdapterData any
 }

@@ -41,13 +41,13 @@ type Facts struct {
 
 	// External is the external object on the key server.
 	External External
-	// Begun: the external object only needs additions, as after an interrupted creation.
-	PartlyCreated bool
+	// NeedsOnlyAdditions: the external object only needs additions, as after an interrupted creation.
+	NeedsOnlyAdditions bool
 
 	// Ownership says who owns the external object.
 	Ownership
 
-	// ConflictingOwner is an older object with the same claim. Heir is an object that
+	// ConflictingOwner is an older object with the same claim. NewOwner is an object that
 	// continues to claim the external object when this one is deleted.
 	ConflictingOwner string
 	NewOwner         string
@@ -114,7 +114,7 @@ func (f Facts) ours() bool {
 
 // resumes reports whether an earlier attempt created the external object, completely or in part.
 func (f Facts) resumes() bool {
-	return f.Attempted && (len(f.External.Drift) == 0 || f.PartlyCreated)
+	return f.Attempted && (len(f.External.Drift) == 0 || f.NeedsOnlyAdditions)
 }
 
 // ownsNothing reports whether the existing external object does not belong

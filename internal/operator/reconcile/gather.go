@@ -122,7 +122,7 @@ func (r *reconciler[T, D]) observe(ctx context.Context, p *pass[T, D]) (err erro
 		return err
 	}
 	if by, stepwise := any(r.adapter).(Stepwise); stepwise {
-		p.facts.PartlyCreated = by.PartlyCreated(p.facts.External)
+		p.facts.NeedsOnlyAdditions = by.NeedsOnlyAdditions(p.facts.External)
 	}
 	if p.facts.Ownership, err = r.owns(ctx, p, p.facts.External); err != nil {
 		return err

@@ -74,7 +74,7 @@ func ownerOf(cluster types.UID, kind, namespace, name string) string {
 
 // Ownership says who owns an external object, according to the mark on the key server.
 type Ownership struct {
-	// Kept: the key server supports owner marks.
+	// MarksSupported: the key server supports owner marks.
 	MarksSupported bool
 	// Self is the owner string of this object. Holder is the owner
 	// of the external object, empty if it has none.

@@ -86,7 +86,7 @@ func Register[T Object, D any](s *Registry, a Adapter[T, D]) error {
 		connections: s.Connections, sources: s.Sources, timing: s.timing, dependencies: s.dependencies,
 		population: status.NewPopulation(k.Name), failures: newFailures(),
 		wake:  make(chan event.TypedGenericEvent[Wake]),
-		marks: connection.NewMarks(k.Feed, k.Spell, k.Parse), published: newPublished(),
+		marks: connection.NewMarks(k.Feed, k.FormatID, k.ParseID), published: newPublished(),
 	}
 	for field, index := range r.indexes() {
 		if err := s.indexer.IndexField(context.Background(), api.New(), field, index); err != nil {
@@ -96,8 +96,8 @@ func Register[T Object, D any](s *Registry, a Adapter[T, D]) error {
 	if err := join(s, r); err != nil {
 		return err
 	}
-	s.Connections.SetIDFormat(k.Feed, k.Spell)
-	s.Connections.SetIDFormat(connection.MarksFeed(k.Feed), k.Spell)
+	s.Connections.SetIDFormat(k.Feed, k.FormatID)
+	s.Connections.SetIDFormat(connection.MarksFeed(k.Feed), k.FormatID)
 	for _, awaited := range slices.Concat(k.Awaits, k.Uses, k.Follows) {
 		if !s.Connections.HasIDFormat(awaited) { // not a kind of the operator, or not registered yet
 			s.Connections.SetIDFormat(awaited, schema.HexID.String)

@@ -36,7 +36,7 @@ type Decision struct {
 	Message      string
 	Target       string        // external id, for Retire, Forget and Delete
 	RequeueAfter time.Duration // reconcile again after this; 0 if another event triggers that
-	// Foretells: the decision only announces a deletion that comes next.
+	// AnnouncesDeletion: the decision only announces a deletion that comes next.
 	AnnouncesDeletion bool
 }
 

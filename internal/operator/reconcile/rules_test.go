@@ -104,7 +104,7 @@ func TestDecide(t *testing.T) {
 			want: want{"delete", actDelete, v1alpha1.ReasonProgressing, "id-1", 0},
 		},
 
-		// Hindrances of a kind.
+		// Blockers of a kind.
 		"hindered": {
 			reason: "a kind says why in words of its own, and the first that counts is said",
 			given: func(f *Facts) {
@@ -160,7 +160,7 @@ func TestDecide(t *testing.T) {
 			reason: "what an attempt has begun is brought to its end, whatever the adoption policy",
 			given: func(f *Facts) {
 				f.Owned, f.Provenance, f.Adoption = "", "", v1alpha1.AdoptNever
-				f.Attempted, f.PartlyCreated, f.External.Drift = true, true, differing()
+				f.Attempted, f.NeedsOnlyAdditions, f.External.Drift = true, true, differing()
 			},
 			want: want{"resume", actUpdate, v1alpha1.ReasonProgressing, "", 0},
 		},
@@ -168,7 +168,7 @@ func TestDecide(t *testing.T) {
 			reason: "the same beginning is another's where nothing was attempted",
 			given: func(f *Facts) {
 				f.Owned, f.Provenance = "", ""
-				f.PartlyCreated, f.External.Drift = true, differing()
+				f.NeedsOnlyAdditions, f.External.Drift = true, differing()
 			},
 			want: want{"adoption", actReport, v1alpha1.ReasonConflict, "", 10 * time.Minute},
 		},
@@ -176,7 +176,7 @@ func TestDecide(t *testing.T) {
 			reason: "what an attempt has begun goes with the object",
 			given: func(f *Facts) {
 				f.Deleting, f.Owned, f.Provenance = true, "", ""
-				f.Attempted, f.PartlyCreated, f.External.Drift = true, true, differing()
+				f.Attempted, f.NeedsOnlyAdditions, f.External.Drift = true, true, differing()
 			},
 			want: want{"delete", actDelete, v1alpha1.ReasonProgressing, "id-1", 0},
 		},

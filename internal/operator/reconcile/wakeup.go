@@ -306,14 +306,14 @@ func relabelled() predicate.Predicate {
 	}
 }
 
-// Wake is one object that hear adds to the queue of its kind.
+// Wake is one object that handleNotice adds to the queue of its kind.
 type Wake struct {
 	Object types.NamespacedName
 	// All wakes all objects, whether the notice concerns them or not.
 	All bool
 }
 
-// Enqueue handles the events that hear sends. If all objects are woken,
+// Enqueue handles the events that handleNotice sends. If all objects are woken,
 // for example when a key server is back, they have low priority: new
 // objects and those that a change concerns do not wait for them.
 func Enqueue() handler.TypedFuncs[Wake, ctrl.Request] {

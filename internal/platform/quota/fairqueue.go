@@ -21,7 +21,7 @@ type queueHolder[K comparable] struct {
 	at      *list.Element
 }
 
-// Waiter is a member that waits in a Line.
+// Waiter is a member that waits in a FairQueue.
 type Waiter[K comparable] struct {
 	turn   chan struct{} // closed by Serve
 	holder *queueHolder[K]
@@ -82,7 +82,7 @@ func (l *FairQueue[K]) leave(w *Waiter[K]) {
 	}
 }
 
-// Serve serves the next member. The line must not be empty.
+// Serve serves the next member. The queue must not be empty.
 func (l *FairQueue[K]) Serve() {
 	h := l.next.Front().Value.(*queueHolder[K]) //nolint:errcheck // the list holds nothing else
 	w := h.waiting.Front().Value.(*Waiter[K])   //nolint:errcheck // the list holds nothing else

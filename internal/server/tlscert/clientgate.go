@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	// judgeTimeout bounds the reads that one handshake waits for.
-	judgeTimeout = 5 * time.Second
+	// verifyTimeout bounds the reads that one handshake waits for.
+	verifyTimeout = 5 * time.Second
 	// sweepRetry is the delay before open connections are checked again if the trust list could not be read.
 	sweepRetry = time.Second
 )
@@ -75,7 +75,7 @@ func (g *ClientGate) VerifyConnection(s tls.ConnectionState) error {
 	if len(s.PeerCertificates) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), judgeTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), verifyTimeout)
 	defer cancel()
 	reason, err := g.verdict(ctx, s.PeerCertificates)
 	if err != nil {

@@ -37,7 +37,7 @@ type Issued struct {
 	OnIssuer func()
 
 	turn    sync.Mutex // held during a renewal, so that two renewals do not each issue a certificate
-	current atomic.Pointer[shownCertificate]
+	current atomic.Pointer[servedCertificate]
 	failing atomic.Pointer[string] // error of the last renewal, empty if it succeeded
 	kick    chan struct{}
 }
@@ -46,19 +46,19 @@ type Issued struct {
 type IssuedConfig struct {
 	// Ensure returns the certificate of the database and the CAs. It issues another certificate if that is due.
 	Ensure func(context.Context) (pki.Identity, ca.Authorities, error)
-	// Publish gives the trusted CAs to clients. It is called after each Keep.
+	// Publish gives the trusted CAs to clients. It is called after each Ensure.
 	Publish func([]*x509.Certificate) error
 	Clock   func() time.Time
 	Logger  *slog.Logger
 }
 
-// shownCertificate is one certificate with its chains.
-type shownCertificate struct {
+// servedCertificate is one certificate with its chains.
+type servedCertificate struct {
 	api, peers  *tls.Certificate
 	authorities ca.Authorities
 }
 
-// Issue calls Keep and Publish once, and returns the certificate. Follow keeps it current.
+// Issue calls Ensure and Publish once, and returns the certificate. Follow keeps it current.
 func Issue(ctx context.Context, c IssuedConfig) (*Issued, error) {
 	o := &Issued{IssuedConfig: c, kick: make(chan struct{}, 1)}
 	o.failing.Store(new(string))
@@ -68,7 +68,7 @@ func Issue(ctx context.Context, c IssuedConfig) (*Issued, error) {
 	return o, nil
 }
 
-func newShown(id pki.Identity, line ca.Authorities, now time.Time) *shownCertificate {
+func newServed(id pki.Identity, line ca.Authorities, now time.Time) *servedCertificate {
 	with := func(path []*x509.Certificate) *tls.Certificate {
 		c := &tls.Certificate{Certificate: [][]byte{id.Certificate.Raw}, PrivateKey: id.Key, Leaf: id.Certificate}
 		for _, ca := range path {
@@ -76,7 +76,7 @@ func newShown(id pki.Identity, line ca.Authorities, now time.Time) *shownCertifi
 		}
 		return c
 	}
-	return &shownCertificate{with(line.Path(now)), with(line.PathForPeers(now)), line}
+	return &servedCertificate{with(line.Path(now)), with(line.PathForPeers(now)), line}
 }
 
 // GetCertificate implements tls.Config.GetCertificate for the API.
@@ -139,7 +139,7 @@ func (o *Issued) complain(ctx context.Context, err error) {
 	o.Logger.Warn("cannot renew, load or publish the server certificate; retrying", "error", why, "notAfter", o.current.Load().api.Leaf.NotAfter)
 }
 
-// renew loads the certificate of the database. Keep issues a new one first if that is due.
+// renew loads the certificate of the database. Ensure issues a new one first if that is due.
 func (o *Issued) renew(ctx context.Context) error {
 	o.turn.Lock()
 	defer o.turn.Unlock()
@@ -149,7 +149,7 @@ func (o *Issued) renew(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	held := o.current.Swap(newShown(id, line, o.Clock()))
+	held := o.current.Swap(newServed(id, line, o.Clock()))
 	if held != nil && !held.api.Leaf.Equal(id.Certificate) {
 		o.Logger.Info("the server certificate was renewed", "notAfter", id.Certificate.NotAfter, "issuer", pki.SlashName(id.Certificate.Issuer))
 		if o.OnIssuer != nil && !bytes.Equal(held.api.Leaf.RawIssuer, id.Certificate.RawIssuer) {

@@ -30,7 +30,7 @@ func (d *Database) Follow(ctx context.Context, db *sqldb.DB) (*replication.Follo
 				d.incarnation+`, `+sessionSettings+`, `+refusesWrites,
 				nil, &state.Changes, &state.Audit, &state.Incarnation, &settings, &refuses)
 			if err == nil {
-				d.recordResponse(db, &quiet)
+				d.closeSilentConns(db, &quiet)
 			}
 			if refuses {
 				d.sessions.refused.Store(true)
@@ -76,7 +76,7 @@ func (d *Database) Follow(ctx context.Context, db *sqldb.DB) (*replication.Follo
 	return replication.Start(ctx, source)
 }
 
-// recordQuery records how a query of the follower that began at moment ended. If it timed out,
+// recordQuery records how a query of the follower that began at the tick moment ended. If it timed out,
 // the driver closes its connection, so that the next query uses another one.
 func (d *Database) recordQuery(ctx context.Context, err error, moment int64, quiet *silence) {
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -84,10 +84,10 @@ func (d *Database) recordQuery(ctx context.Context, err error, moment int64, qui
 	}
 }
 
-// recordResponse records that the database has responded. A statement that still waits on a
+// closeSilentConns records that the database has responded, and closes silent connections. A statement that still waits on a
 // connection from before a silence waits in vain: the host is gone without closing it, or a
 // device between has forgotten it. Such connections are cut.
-func (d *Database) recordResponse(db *sqldb.DB, quiet *silence) {
+func (d *Database) closeSilentConns(db *sqldb.DB, quiet *silence) {
 	if n := d.conns.closeSilent(quiet.over(db.Options().Clock())); n > 0 {
 		d.dropIdle(db)
 		d.Log.Warn("the database responds again, but not on older connections; they are closed", "connections", n)

@@ -161,7 +161,7 @@ func retryHost[T any](ctx context.Context, host int, connect func(context.Contex
 	}
 }
 
-// connTracker are the network connections to the database. A connection on which nothing will
+// connTracker tracks the network connections to the database. A connection on which nothing will
 // arrive any more can be cut here, even if a statement waits for it.
 type connTracker struct {
 	tick  atomic.Int64 // counts the looks at the database
@@ -175,10 +175,10 @@ type trackedConn struct {
 	net.Conn
 	of       *connTracker
 	epoch    int64        // when it was opened
-	lastRead atomic.Int64 // the moment when data last arrived
+	lastRead atomic.Int64 // the tick at which data last arrived
 }
 
-// through wraps a dial function so that lines tracks its connections.
+// through wraps a dial function so that l tracks its connections.
 func (l *connTracker) through(dial pgconn.DialFunc) pgconn.DialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		era := l.epoch.Load() // before the session begins, and with it its settings
@@ -215,7 +215,7 @@ func (c *trackedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// outdated reports whether a connection was opened in an earlier era.
+// outdated reports whether a connection was opened in an earlier epoch.
 func (l *connTracker) outdated(conn net.Conn) bool {
 	if secured, ok := conn.(interface{ NetConn() net.Conn }); ok { // TLS
 		conn = secured.NetConn()
@@ -224,7 +224,7 @@ func (l *connTracker) outdated(conn net.Conn) bool {
 	return ok && c.epoch < l.epoch.Load()
 }
 
-// next begins a moment and returns its number.
+// next begins a tick and returns its number.
 func (l *connTracker) next() int64 { return l.tick.Add(1) }
 
 // closeSilent closes the connections on which nothing has arrived since a moment, and returns their

@@ -10,8 +10,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
 )
 
-// CreateEmpty takes an empty database. A process that starts on it waits until the restore ends.
-func (d *Database) CreateEmpty(ctx context.Context) (sqldb.Pools, error) {
+// ClaimEmpty takes an empty database. A process that starts on it waits until the restore ends.
+func (d *Database) ClaimEmpty(ctx context.Context) (sqldb.Pools, error) {
 	p, err := d.Open(ctx)
 	if err != nil {
 		return sqldb.Pools{}, err

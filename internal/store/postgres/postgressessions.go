@@ -39,7 +39,7 @@ type sessions struct {
 	renewed  time.Time
 }
 
-// renew starts a new era of connections if the settings of new sessions changed, or if a
+// renew starts a new epoch of connections if the settings of new sessions changed, or if a
 // session refused a statement. The settings count only if err is nil.
 func (d *Database) renew(settings string, err error, now time.Time) {
 	d.sessions.mu.Lock()

@@ -32,17 +32,17 @@ type Restoring struct {
 // target is a kind of database that can be made from a Snapshot.
 type target interface {
 	sqldb.Dialect
-	// CreateEmpty creates the empty database and locks it for this process.
-	CreateEmpty(ctx context.Context) (sqldb.Pools, error)
+	// ClaimEmpty takes an empty database, or creates one, and locks it for this process.
+	ClaimEmpty(ctx context.Context) (sqldb.Pools, error)
 	// Finish closes the database and gives it the name of a complete one.
 	Finish(ctx context.Context, db *sqldb.DB) error
 	// Discard closes the database and removes it.
 	Discard(ctx context.Context, db *sqldb.DB) error
 }
 
-// CreateEmpty takes a directory or a PostgreSQL database, which has to be empty. It rejects any other (ErrUnusable,
+// ClaimEmpty takes a directory or a PostgreSQL database, which has to be empty. It rejects any other (ErrUnusable,
 // ErrInUse), and a version that this program does not know (ErrNewerVersion).
-func CreateEmpty(ctx context.Context, d sqldb.Dialect, o sqldb.Options, schema int64) (*sqldb.DB, error) {
+func ClaimEmpty(ctx context.Context, d sqldb.Dialect, o sqldb.Options, schema int64) (*sqldb.DB, error) {
 	newest, err := sqldb.LatestSchema(d)
 	if err != nil {
 		return nil, err
@@ -54,18 +54,18 @@ func CreateEmpty(ctx context.Context, d sqldb.Dialect, o sqldb.Options, schema i
 	if !ok {
 		return nil, fmt.Errorf("a backup cannot be restored into %T", d)
 	}
-	p, err := to.CreateEmpty(ctx)
+	p, err := to.ClaimEmpty(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return sqldb.NewRestored(d, o, p), nil
 }
 
-// BeginRestore creates the tables of a version in a database from Raise. The caller has to finish or abandon the
+// BeginRestore creates the tables of a version in a database from ClaimEmpty. The caller has to finish or abandon the
 // restore. If BeginRestore fails, it has removed the database.
 func BeginRestore(ctx context.Context, db *sqldb.DB, trail *auditrows.AuditLog, schema int64) (_ *Restoring, err error) {
 	d := db.Dialect()
-	r := &Restoring{db: db, trail: trail, target: d.(target), tables: tablesOf(d)} //nolint:errcheck,forcetypeassert // Raise checked
+	r := &Restoring{db: db, trail: trail, target: d.(target), tables: tablesOf(d)} //nolint:errcheck,forcetypeassert // ClaimEmpty checked
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, r.Abandon())

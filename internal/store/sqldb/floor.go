@@ -33,7 +33,7 @@ type VersionInfo struct {
 	oldest string
 }
 
-// ReadVersionInfo reads the standing of a database. It refuses one that has only tables of
+// ReadVersionInfo reads the version information of a database. It refuses one that has only tables of
 // other programs.
 func ReadVersionInfo(ctx context.Context, d Dialect, db Pool) (VersionInfo, error) {
 	version, err := schemaVersion(ctx, d, db)
@@ -99,16 +99,16 @@ func firstWith(schema int64) string {
 	return version.String()
 }
 
-// Ahead returns a sentence for people if the database is of a newer release than this
+// NewerWarning returns a sentence for people if the database is of a newer release than this
 // program, otherwise "".
-func (h *Handle) Ahead() string {
+func (h *Handle) NewerWarning() string {
 	if text := h.newerWarning.Load(); text != nil {
 		return *text
 	}
 	return ""
 }
 
-// setNewerWarning stores the warning of a newer database (ahead).
+// setNewerWarning stores the warning that NewerWarning returns.
 func (h *Handle) setNewerWarning(is VersionInfo) {
 	text := is.newerWarning(h.target)
 	h.newerWarning.Store(&text)

@@ -137,7 +137,7 @@ func (h *Handle) CheckSchema(ctx context.Context) ([]SchemaFinding, error) {
 	if err != nil {
 		return nil, err
 	}
-	return compareSchemas(want, is, h.Ahead() != ""), nil
+	return compareSchemas(want, is, h.NewerWarning() != ""), nil
 }
 
 // Severe returns one sentence about the severe findings, or "" if there are none.

@@ -31,9 +31,9 @@ func (d *Database) interrupted() error {
 	return nil
 }
 
-// CreateEmpty starts a database under another name. Nothing has to be durable before it is
+// ClaimEmpty starts a database under another name. Nothing has to be durable before it is
 // complete.
-func (d *Database) CreateEmpty(ctx context.Context) (sqldb.Pools, error) {
+func (d *Database) ClaimEmpty(ctx context.Context) (sqldb.Pools, error) {
 	lock, err := datadir.Lock(d.Dir, d.Log)
 	if err != nil {
 		return sqldb.Pools{}, err

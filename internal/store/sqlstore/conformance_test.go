@@ -498,7 +498,7 @@ func testOtherVersions(t *testing.T, make newDatabase) {
 			}
 			said := fmt.Sprint(err)
 			if err == nil {
-				said = s.Ahead()
+				said = s.NewerWarning()
 				s.UseRowKey(rowKey(t))
 				closeStore(t, s)
 			}
@@ -510,8 +510,8 @@ func testOtherVersions(t *testing.T, make newDatabase) {
 	d := make(t)
 	for range 2 {
 		s := d.open(t)
-		if s.Ahead() != "" {
-			t.Errorf("a database of this version is said to be newer: %s", s.Ahead())
+		if s.NewerWarning() != "" {
+			t.Errorf("a database of this version is said to be newer: %s", s.NewerWarning())
 		}
 		closeStore(t, s)
 	}

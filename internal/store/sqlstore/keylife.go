@@ -145,8 +145,8 @@ func (r reads) KeysWithEntries(ctx context.Context, who []keyserver.PrincipalRef
 	return list, err
 }
 
-// KeysOfLineage reads up to limit keys of a lineage after a generation, oldest first.
-func (r reads) KeysOfLineage(ctx context.Context, first keyserver.ID, after, limit int) ([]ListedKey, error) {
+// LineageKeysAfter reads up to limit keys of a lineage after a generation, oldest first.
+func (r reads) LineageKeysAfter(ctx context.Context, first keyserver.ID, after, limit int) ([]ListedKey, error) {
 	ids, err := r.sql.IDs(ctx, `SELECT id FROM stored_keys WHERE lineage = $1 AND generation > $2 ORDER BY generation LIMIT $3`, first[:], after, limit)
 	if err != nil {
 		return nil, err

@@ -28,7 +28,7 @@ func NewRestore(ctx context.Context, cfg Config, schema int64) (*Restore, error)
 	if err != nil {
 		return nil, err
 	}
-	db, err := snapshot.CreateEmpty(ctx, dialectOf(cfg), cfg.options(), schema)
+	db, err := snapshot.ClaimEmpty(ctx, dialectOf(cfg), cfg.options(), schema)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +51,7 @@ func OpenToMove(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	newer := as.Ahead()
+	newer := as.NewerWarning()
 	if err := as.Close(); err != nil {
 		return nil, err
 	}

@@ -200,7 +200,7 @@ func testEveryColumn(t *testing.T, _ database, s *sqlstore.Store, o outside) {
 	for _, name := range slices.Sorted(maps.Keys(tables)) {
 		table, covered := rowmac.Tables[name]
 		if covered == (rowmac.UncoveredTables[name] != "") {
-			t.Errorf("table %s: it has to be in rowmac.Tables, or in rowmac.Without with the reason why not", name)
+			t.Errorf("table %s: it has to be in rowmac.Tables, or in rowmac.UncoveredTables with the reason", name)
 		}
 		if !covered {
 			continue

@@ -96,7 +96,7 @@ func (f *Flags) Find() (*Context, error) {
 }
 
 // FindWithoutSession is Find for commands that do not need a session. A Pod has no home directory, and so neither settings nor
-// sessions: there, Reach returns the key server that --server names.
+// sessions: there, FindWithoutSession returns the key server that --server names.
 func (f *Flags) FindWithoutSession() (*Context, error) {
 	if _, err := newStore(os.Getenv); err == nil {
 		return f.Find()

@@ -31,7 +31,7 @@ func Database(store *sqlstore.Store, kek func() (url string, err error)) []docto
 	return []doctor.Check{
 		{Name: "schema", Run: func(ctx context.Context, found func(string) error) (string, error) {
 			holds := "the database has the schema of this version" // OpenReadOnly rejects an older one
-			if newer := store.Ahead(); newer != "" {
+			if newer := store.NewerWarning(); newer != "" {
 				holds = newer
 			}
 			differences, err := store.CheckSchema(ctx)

@@ -107,9 +107,9 @@ func (g *Gate) Unchanged(by keyserver.Caller) Check {
 	}
 }
 
-// RequiredApproval returns the rule that requires an approval of the caller for giving a duty, or nil
+// DutyApprovalRule returns the rule that requires an approval of the caller for giving a duty, or nil
 // if the caller needs none. It reads the policy in the transaction of the write.
-func (g *Gate) RequiredApproval(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller) (*approval.Rule, error) {
+func (g *Gate) DutyApprovalRule(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller) (*approval.Rule, error) {
 	policy, err := approval.Read(ctx, tx, g.Deployment)
 	if err != nil || g.breakGlass {
 		return nil, err

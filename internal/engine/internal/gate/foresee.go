@@ -32,10 +32,10 @@ func (g *Gate) Prefetch(ctx context.Context, ids []keyserver.ID) error {
 	if err != nil {
 		return err
 	}
-	return g.foreseeCertificates(ctx, machines)
+	return g.prefetchCertificates(ctx, machines)
 }
 
-func (g *Gate) foreseeCertificates(ctx context.Context, machines []keyserver.ID) error {
+func (g *Gate) prefetchCertificates(ctx context.Context, machines []keyserver.ID) error {
 	keep := g.standings.Reading()
 	return g.enrolled.Fill(machines, func(missing []keyserver.ID) (map[keyserver.ID][]keyserver.Certificate, error) {
 		list, err := g.Store.CertificatesOfThese(ctx, missing)

@@ -21,7 +21,7 @@ func (ks *Keys) ExportKey(ctx context.Context, by keyserver.Caller, x keyserver.
 	r := gate.Request{By: by, Op: keyserver.OpExportKey, Link: x.Link, Object: x.Link.Base64() + " for " + x.Recipient.String(), Counts: true}
 	err := gate.PerformOn(ctx, ks.Gate, r, ks.resolveExport(by, x.Link), func(key target) error {
 		return ks.seal(ctx, key.id, &recipient)
-	}, ks.checkRecipient(x.Recipient, &recipient), ks.Unchanged(by))
+	}, ks.recipientCheck(x.Recipient, &recipient), ks.Unchanged(by))
 	if err != nil {
 		return keyserver.ExportedKey{}, err
 	}
@@ -42,9 +42,9 @@ func (ks *Keys) resolveExport(by keyserver.Caller, link keyserver.HiddenLink) ga
 	}
 }
 
-// checkRecipient returns a check that a principal can receive a key, and stores the principal with its certificate in out. It
+// recipientCheck returns a check that a principal can receive a key, and stores the principal with its certificate in out. It
 // refuses a principal unless it is an enabled transport principal of this key server that has a certificate in force.
-func (ks *Keys) checkRecipient(to keyserver.PrincipalRef, out *keyserver.ExportedKey) gate.Check {
+func (ks *Keys) recipientCheck(to keyserver.PrincipalRef, out *keyserver.ExportedKey) gate.Check {
 	return func(ctx context.Context, _ access.Subject) error {
 		if ks.Explains() { // a question names no recipient
 			return nil

@@ -126,7 +126,7 @@ func (ks *Keys) Key(ctx context.Context, by keyserver.Caller, link keyserver.Hid
 	if to, ok := ks.Foreign(link); ok {
 		return ks.forwardKey(ctx, r, to)
 	}
-	err := ks.AuthorizeAndAudit(ctx, r, ks.transportOnly(by), ks.checkRead(link))
+	err := ks.AuthorizeAndAudit(ctx, r, ks.transportOnly(by), ks.readCheck(link))
 	if err != nil {
 		return keyserver.KeyMetadata{}, err
 	}
@@ -169,8 +169,8 @@ func (ks *Keys) HMAC(ctx context.Context, by keyserver.Caller, in keyserver.HMAC
 	return mac, err
 }
 
-// checkRead returns a check that the link names a key and that its ACL grants READ to the caller.
-func (ks *Keys) checkRead(link keyserver.HiddenLink) gate.Check {
+// readCheck returns a check that the link names a key and that its ACL grants READ to the caller.
+func (ks *Keys) readCheck(link keyserver.HiddenLink) gate.Check {
 	return func(ctx context.Context, who access.Subject) error {
 		key, err := ks.find(ctx, link, fault.KeyNotFound)
 		if err != nil {

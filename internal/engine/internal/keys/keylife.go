@@ -25,9 +25,9 @@ func (k *cachedKey) serves(permits func(keyserver.KeyState) bool) error {
 	return fault.New(fault.KeyDisabled, "the key is %s; ask a key owner", k.life.State).Audited(fault.ReasonKeyDisabled)
 }
 
-// checkOwner returns a check that the link names a key of this key server and that the caller is an owner of it. Mandatory
+// ownerCheck returns a check that the link names a key of this key server and that the caller is an owner of it. Mandatory
 // groups do not bind an owner here, or the key could not be withdrawn.
-func (ks *Keys) checkOwner(link keyserver.HiddenLink) gate.Check {
+func (ks *Keys) ownerCheck(link keyserver.HiddenLink) gate.Check {
 	return func(ctx context.Context, who access.Subject) error {
 		if err := ks.Step(keyserver.StepKey, ks.checkLocal(ctx, link)); err != nil {
 			return err
@@ -100,7 +100,7 @@ func (ks *Keys) KeyState(ctx context.Context, by keyserver.Caller, link keyserve
 	err = ks.Perform(ctx, r, func() (err error) {
 		meta, err = ks.metadata(ctx, idOf(link))
 		return err
-	}, ks.checkOwner(link))
+	}, ks.ownerCheck(link))
 	return meta, err
 }
 
@@ -114,7 +114,7 @@ func (ks *Keys) ChangeKeyState(ctx context.Context, by keyserver.Caller, change 
 		return ks.age(ctx, idOf(change.Link), func(life keyserver.KeyLife) (keyserver.KeyLife, error) {
 			return lifecycle.Change(life, change, ks.now())
 		})
-	}, ks.checkOwner(change.Link))
+	}, ks.ownerCheck(change.Link))
 }
 
 // age changes the life of a key. The function to gets the life that the transaction reads, and returns the next one.
@@ -183,7 +183,7 @@ func (ks *Keys) SetKeyRotation(ctx context.Context, by keyserver.Caller, change 
 	})
 }
 
-// resolveOwnedLineage is owns for the newest key of the lineage of the named key. It returns the newest key, which the operation
+// resolveOwnedLineage is like ownerCheck for the newest key of the lineage of the named key. It returns the newest key, which the operation
 // changes.
 func (ks *Keys) resolveOwnedLineage(link keyserver.HiddenLink) gate.Resolver[target] {
 	return func(ctx context.Context, who access.Subject) (target, error) {

@@ -97,7 +97,7 @@ func (ks *Keys) keyWindow(ctx context.Context, who access.Subject, f keyserver.K
 			return nil, fault.New(fault.InvalidArgument, "lineage: not a lineage of this key server; list a lineage of a peer on that key server").Audited(fault.ReasonInvalidArgument)
 		}
 		return func(limit int) ([]sqlstore.ListedKey, error) {
-			list, err := ks.Store.KeysOfLineage(ctx, first, after.Life.Generation, limit)
+			list, err := ks.Store.LineageKeysAfter(ctx, first, after.Life.Generation, limit)
 			last(list)
 			return list, err
 		}, nil

@@ -286,7 +286,7 @@ func (f *Follower) Knows(incarnation string) bool {
 }
 
 // MarkReplaced is called when a caller finds another incarnation (Knows). This process is then
-// not current until the next look. Moved returns the fault for the caller.
+// not current until the next look. MarkReplaced returns the fault for the caller.
 func (f *Follower) MarkReplaced() error {
 	f.mu.Lock()
 	f.confirmed = time.Time{}
