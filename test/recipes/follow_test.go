@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/tools/txtar"
 
+	_ "github.com/keyserver-operator/keyserver-operator/test/rig/controlplane" // for test/kustomize, which a recipe runs
 	_ "github.com/keyserver-operator/keyserver-operator/test/rig/system"
 )
 
