@@ -27,8 +27,8 @@ type Config struct {
 	Filter           string // for instance (uid=%s)
 }
 
-// placeholder is replaced by the escaped name.
-const placeholder = "%s"
+// nameVerb is replaced by the escaped name.
+const nameVerb = "%s"
 
 // On reports whether a directory is configured.
 func (c Config) On() bool { return c != Config{} }
@@ -59,8 +59,8 @@ func (c Config) Validate() error {
 	case c.BindDN == "" || c.BindPasswordFile == "" || c.BaseDN == "" || c.Filter == "":
 		return errors.New("--ldap-url requires --ldap-user-dn, or all of --ldap-bind-dn, --ldap-bind-password-file, --ldap-base-dn and --ldap-filter")
 	}
-	if _, err := ldap.CompileFilter(c.filter("name")); err != nil || strings.Count(c.Filter, placeholder) != 1 {
-		return fmt.Errorf("--ldap-filter is %q; it must be a filter with one %s for the name, for instance (uid=%s)", c.Filter, placeholder, placeholder)
+	if _, err := ldap.CompileFilter(c.filter("name")); err != nil || strings.Count(c.Filter, nameVerb) != 1 {
+		return fmt.Errorf("--ldap-filter is %q; it must be a filter with one %s for the name, for instance (uid=%s)", c.Filter, nameVerb, nameVerb)
 	}
 	return errors.Join(checkDN("--ldap-bind-dn", c.BindDN, false), checkDN("--ldap-base-dn", c.BaseDN, false))
 }
@@ -70,11 +70,11 @@ func checkDN(flag, dn string, template bool) error {
 	if template {
 		want = 1
 	}
-	if _, err := ldap.ParseDN(strings.Replace(dn, placeholder, "name", 1)); err == nil && strings.Count(dn, placeholder) == want {
+	if _, err := ldap.ParseDN(strings.Replace(dn, nameVerb, "name", 1)); err == nil && strings.Count(dn, nameVerb) == want {
 		return nil
 	}
 	if template {
-		return fmt.Errorf("%s is %q; it must be a distinguished name with one %s for the name, for instance uid=%s,ou=people,dc=example,dc=org", flag, dn, placeholder, placeholder)
+		return fmt.Errorf("%s is %q; it must be a distinguished name with one %s for the name, for instance uid=%s,ou=people,dc=example,dc=org", flag, dn, nameVerb, nameVerb)
 	}
 	return fmt.Errorf("%s is %q; it must be a distinguished name", flag, dn)
 }
@@ -108,10 +108,10 @@ func (c Config) address() (endpoint, error) {
 
 // dn returns the distinguished name for a name, by the template.
 func (c Config) dn(name string) string {
-	return strings.Replace(c.UserDN, placeholder, ldap.EscapeDN(name), 1)
+	return strings.Replace(c.UserDN, nameVerb, ldap.EscapeDN(name), 1)
 }
 
 // filter returns the filter that finds the entry of a name.
 func (c Config) filter(name string) string {
-	return strings.Replace(c.Filter, placeholder, ldap.EscapeFilter(name), 1)
+	return strings.Replace(c.Filter, nameVerb, ldap.EscapeFilter(name), 1)
 }
