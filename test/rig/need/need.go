@@ -21,7 +21,7 @@ func Missing(t testing.TB, what, remedy string) {
 	if os.Getenv(Variable) != "" {
 		t.Fatal(sentence(what, remedy))
 	}
-	t.Skip(sentence(what, remedy))
+	t.Skip(sentence(what, remedy)) // the target of the remedy fails instead
 }
 
 // Server skips the test if -short excludes tests of servers. what names the server, target the make target that
