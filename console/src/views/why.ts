@@ -128,7 +128,7 @@ export const who: View = {
     ];
     return [
       form,
-      table("Principals who can", columns, page.who, "There are no permitted principals on this page."),
+      table("Permitted principals", columns, page.who, "There are no permitted principals on this page."),
       ...(page.elsewhere.length === 0 ? [] : [h("h2", null, "Principals of peers, by the ACL of the key"), table("Principals of peers", columns.slice(0, 3), page.elsewhere, "")]),
       ...[pager(c, "who", page.next)].filter((p) => p !== null),
     ];
