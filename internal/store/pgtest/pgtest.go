@@ -405,7 +405,8 @@ func unprivileged() (*syscall.Credential, error) {
 	if os.Getuid() != 0 {
 		return nil, nil
 	}
-	for _, name := range []string{"postgres", "nobody"} {
+	names := []string{"postgres", "nobody"}
+	for _, name := range names {
 		u, err := user.Lookup(name)
 		if err != nil {
 			continue
@@ -416,7 +417,7 @@ func unprivileged() (*syscall.Credential, error) {
 			return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid), NoSetGroups: false}, nil
 		}
 	}
-	return nil, errors.New("pgtest: PostgreSQL cannot run as root, and neither the user postgres nor the user nobody exists")
+	return nil, fmt.Errorf("pgtest: PostgreSQL cannot run as root, and this machine has none of the users %q", names)
 }
 
 // Log returns the log of the server, for a test that fails.
