@@ -231,8 +231,8 @@ func RunE(run func(cmd *cobra.Command) error) func(*cobra.Command, []string) err
 	}
 }
 
-// RunService is RunE for a command that serves. It also refuses unknown variables, because such a command would ignore them
-// for a long time.
+// RunService is RunE for a command that serves. It also refuses unknown variables, because such a command would ignore
+// them for a long time.
 func RunService(run func(cmd *cobra.Command) error) func(*cobra.Command, []string) error {
 	return RunE(func(cmd *cobra.Command) error {
 		if err := RefuseUnknownVariables(cmd.Root(), os.Environ()); err != nil {
@@ -318,8 +318,8 @@ func RequireFlags(cmd *cobra.Command, flags ...string) error {
 	return nil
 }
 
-// ForbidFlags returns a usage error if one of the flags was given; why says what is wrong with it. It ignores flags that a
-// variable set, because variables are there for all commands that run in the same container.
+// ForbidFlags returns a usage error if one of the flags was given. why follows the name of the flag in the error. Flags that a
+// variable set are ignored, because all commands of a container have the same variables.
 func ForbidFlags(cmd *cobra.Command, why string, flags ...string) error {
 	for _, flag := range flags {
 		if f := cmd.Flags().Lookup(flag); f != nil && f.Changed && f.Annotations[FromVariable] == nil {
