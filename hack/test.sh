@@ -44,7 +44,7 @@ if [ "$tier" != system ] && [ -z "${TMPDIR:-}" ] && [ -w "$memory" ] && [ "$(df 
 	rm "$memory/program"
 fi
 
-# A third of the processor time of a test was garbage collection. The limit bounds the memory of each process. System
+# Garbage collection took up to a third of the processor time of a package. The limit bounds the memory of each process. System
 # tests run programs as users do.
 if [ "$tier" != system ]; then export GOGC=400 GOMEMLIMIT=2GiB; fi
 
