@@ -145,17 +145,17 @@ func (o *backupOptions) fileKEK(ctx context.Context, c *client.Client) (_ []byte
 	if err != nil {
 		return nil, fmt.Errorf("%w; only the file kek in --data-dir can be included", err)
 	}
-	keeper, err := keyring.Open(ctx, url)
+	provider, err := keyring.Open(ctx, url)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, keeper.Close()) }()
+	defer func() { err = errors.Join(err, provider.Close()) }()
 	store, err := sqlstore.OpenReadOnly(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	ring, err := keyring.Existing(ctx, keeper, store.Setting)
+	ring, err := keyring.Existing(ctx, provider, store.Setting)
 	if err != nil {
 		return nil, err
 	}

@@ -58,17 +58,17 @@ func (o *recoveryOptions) run(ctx context.Context, out, notes io.Writer) (err er
 	if err != nil {
 		return err
 	}
-	keeper, err := keyring.Open(ctx, url)
+	provider, err := keyring.Open(ctx, url)
 	if err != nil {
 		return fmt.Errorf("--kek: %w", err)
 	}
-	defer func() { err = errors.Join(err, keeper.Close()) }()
+	defer func() { err = errors.Join(err, provider.Close()) }()
 	store, err := sqlstore.OpenReadOnly(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	ids, err := o.write(ctx, keeper, store, out)
+	ids, err := o.write(ctx, provider, store, out)
 	if err != nil {
 		return err
 	}
@@ -82,15 +82,15 @@ func (o *recoveryOptions) run(ctx context.Context, out, notes io.Writer) (err er
 }
 
 // write writes the recovery file, and returns the ids of the data keys in it.
-func (o *recoveryOptions) write(ctx context.Context, keeper *keyring.Provider, store *sqlstore.Store, out io.Writer) ([]keyserver.ID, error) {
+func (o *recoveryOptions) write(ctx context.Context, provider *keyring.Provider, store *sqlstore.Store, out io.Writer) ([]keyserver.ID, error) {
 	if o.out == program.StandardOutput {
-		return keyring.WriteRecovery(ctx, keeper, store.Setting, o.recipient, out)
+		return keyring.WriteRecovery(ctx, provider, store.Setting, o.recipient, out)
 	}
 	file, err := os.OpenFile(o.out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("--out: %w", err)
 	}
-	ids, err := keyring.WriteRecovery(ctx, keeper, store.Setting, o.recipient, file)
+	ids, err := keyring.WriteRecovery(ctx, provider, store.Setting, o.recipient, file)
 	if err := errors.Join(err, file.Sync(), file.Close()); err != nil {
 		return nil, errors.Join(err, os.Remove(o.out)) // an incomplete file is useless
 	}
@@ -129,11 +129,11 @@ func (o *restoreOptions) run(ctx context.Context, out io.Writer) (err error) {
 	case o.kek == "" || o.recovery == "" || o.identity == "":
 		return program.Usagef("--recovery, --identity or --kek is missing; give all three")
 	}
-	keeper, err := keyring.Open(ctx, o.kek)
+	provider, err := keyring.Open(ctx, o.kek)
 	if err != nil {
 		return fmt.Errorf("--kek: %w", err)
 	}
-	defer func() { err = errors.Join(err, keeper.Close()) }()
+	defer func() { err = errors.Join(err, provider.Close()) }()
 	recovery, err := os.Open(o.recovery)
 	if err != nil {
 		return fmt.Errorf("--recovery: %w", err)
@@ -154,7 +154,7 @@ func (o *restoreOptions) run(ctx context.Context, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	if err := keyring.Recover(ctx, recovery, identity, keeper, store); err != nil {
+	if err := keyring.Recover(ctx, recovery, identity, provider, store); err != nil {
 		return err
 	}
 	fmt.Fprintln(out, "the key-encryption key of --kek opens the database from now on")

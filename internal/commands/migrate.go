@@ -66,12 +66,12 @@ func (o *migrateOptions) run(cmd *cobra.Command) (err error) {
 		return err
 	}
 	ctx := cmd.Context()
-	keeper, err := o.openProvider(ctx, "--kek", o.kek)
+	provider, err := o.openProvider(ctx, "--kek", o.kek)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, keeper.Close()) }()
-	m := migrate.Options{From: from, To: to, Provider: keeper, Clock: time.Now, Logger: slog.New(slog.DiscardHandler)}
+	defer func() { err = errors.Join(err, provider.Close()) }()
+	m := migrate.Options{From: from, To: to, Provider: provider, Clock: time.Now, Logger: slog.New(slog.DiscardHandler)}
 	if o.kekPrevious != "" {
 		if m.Previous, err = o.openProvider(ctx, "--kek-previous", o.kekPrevious); err != nil {
 			return err
@@ -120,9 +120,9 @@ func (o *migrateOptions) openProvider(ctx context.Context, flag, kek string) (*k
 	named.kek = kek
 	url, err := named.keyURL()
 	if err == nil {
-		var keeper *keyring.Provider
-		if keeper, err = keyring.Open(ctx, url); err == nil {
-			return keeper, nil
+		var provider *keyring.Provider
+		if provider, err = keyring.Open(ctx, url); err == nil {
+			return provider, nil
 		}
 	}
 	return nil, fmt.Errorf("%s: %w", flag, err)

@@ -28,11 +28,11 @@ func (c *Config) validateKEK() error {
 		if url == "" || url == fileKey {
 			continue
 		}
-		keeper, err := keyring.Open(context.Background(), url) // it makes no connection yet
+		provider, err := keyring.Open(context.Background(), url) // it makes no connection yet
 		if err != nil {
 			return fmt.Errorf("%s: %w", flag, err)
 		}
-		if err := keeper.Close(); err != nil {
+		if err := provider.Close(); err != nil {
 			return err
 		}
 	}
@@ -58,25 +58,25 @@ func (s *Server) openProvider(ctx context.Context) (*keyring.Provider, error) {
 			return nil, err
 		}
 	}
-	keeper, err := s.keep(ctx, "--kek", url)
+	provider, err := s.keep(ctx, "--kek", url)
 	if err != nil {
 		return nil, err
 	}
-	return keeper, makeDataDir(s.cfg.DataDir)
+	return provider, makeDataDir(s.cfg.DataDir)
 }
 
 func (s *Server) keep(ctx context.Context, flag, url string) (*keyring.Provider, error) {
-	keeper, err := keyring.Open(ctx, url)
+	provider, err := keyring.Open(ctx, url)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", flag, err)
 	}
-	s.onClose(func(context.Context) error { return keeper.Close() })
-	return keeper, nil
+	s.onClose(func(context.Context) error { return provider.Close() })
+	return provider, nil
 }
 
 // openKeyring opens the data keys. If the service of the key-encryption key does not respond, it waits at most
 // keyPatience, so that an administrator can restart all services in any order.
-func (s *Server) openKeyring(ctx context.Context, keeper *keyring.Provider) (*keyring.Keyring, error) {
+func (s *Server) openKeyring(ctx context.Context, provider *keyring.Provider) (*keyring.Keyring, error) {
 	o := keyring.Options{Clock: s.cfg.Clock}
 	if url := s.cfg.KEKPrevious; url != "" {
 		var err error
@@ -92,7 +92,7 @@ func (s *Server) openKeyring(ctx context.Context, keeper *keyring.Provider) (*ke
 	ctx, cancel := context.WithTimeout(ctx, keyPatience)
 	defer cancel()
 	for waiting := false; ; waiting = true {
-		ring, err := keyring.Start(ctx, keeper, s.store, o)
+		ring, err := keyring.Start(ctx, provider, s.store, o)
 		switch {
 		case err == nil:
 			if needed := ring.KEK(ctx).PreviousNeeded; needed != nil && !*needed {

@@ -136,7 +136,7 @@ func (s *Server) readInputs(ctx context.Context) (in inputs, err error) {
 // closes the previous key-encryption key, ends replication, and closes the database and the
 // key-encryption key.
 func (s *Server) openStorage(ctx context.Context) (prepared bootstrap.Prepared, err error) {
-	keeper, err := s.openProvider(ctx)
+	provider, err := s.openProvider(ctx)
 	if err != nil {
 		return prepared, err
 	}
@@ -149,7 +149,7 @@ func (s *Server) openStorage(ctx context.Context) (prepared bootstrap.Prepared, 
 	s.alarm = newTamperAlarm(s.cfg)
 	s.store.OnTampered(s.alarm.raise)
 	s.replication = s.openReplication()
-	if s.ring, err = s.openKeyring(ctx, keeper); err != nil {
+	if s.ring, err = s.openKeyring(ctx, provider); err != nil {
 		return prepared, err
 	}
 	if prepared, err = s.prepare(ctx); err != nil {

@@ -83,17 +83,17 @@ type Options struct {
 
 // New opens the data keys of a database; at the first start it creates the first one. It
 // returns ErrWrongKey if the provider does not belong to the database.
-func New(ctx context.Context, keeper *Provider, settings Settings) (*Keyring, error) {
-	return Start(ctx, keeper, settings, Options{})
+func New(ctx context.Context, provider *Provider, settings Settings) (*Keyring, error) {
+	return Start(ctx, provider, settings, Options{})
 }
 
 // Start is New with options. If the previous key-encryption key opens data keys, they are
 // wrapped by the current one in one step, for all replicas.
-func Start(ctx context.Context, keeper *Provider, settings Settings, o Options) (*Keyring, error) {
+func Start(ctx context.Context, provider *Provider, settings Settings, o Options) (*Keyring, error) {
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
-	c := &Keyring{providers: providers{keeper, o.Previous}, settings: settings, setting: settings.Setting, clock: o.Clock}
+	c := &Keyring{providers: providers{provider, o.Previous}, settings: settings, setting: settings.Setting, clock: o.Clock}
 	stored, err := settings.EnsureSetting(ctx, dataKeySetting, func(ctx context.Context) ([]byte, error) {
 		r, err := newRing(ctx, c.providers, o.Clock())
 		if err != nil {
@@ -126,8 +126,8 @@ func Start(ctx context.Context, keeper *Provider, settings Settings, o Options) 
 }
 
 // Existing opens the data keys of a database, and creates none.
-func Existing(ctx context.Context, keeper *Provider, setting func(ctx context.Context, name string) ([]byte, error)) (*Keyring, error) {
-	c := &Keyring{providers: providers{keeper, nil}, setting: setting}
+func Existing(ctx context.Context, provider *Provider, setting func(ctx context.Context, name string) ([]byte, error)) (*Keyring, error) {
+	c := &Keyring{providers: providers{provider, nil}, setting: setting}
 	stored, err := setting(ctx, dataKeySetting)
 	if err != nil {
 		return nil, fmt.Errorf("read the data key: %w", err)

@@ -31,7 +31,7 @@ type recovery struct {
 // WriteRecovery writes the data keys of a database, encrypted for an age recipient, and
 // returns their ids. The holder of the identity can open the database without the
 // key-encryption key. Data keys of later rotations are not included.
-func WriteRecovery(ctx context.Context, keeper *Provider, setting func(ctx context.Context, name string) ([]byte, error), recipient string, out io.Writer) ([]keyserver.ID, error) {
+func WriteRecovery(ctx context.Context, provider *Provider, setting func(ctx context.Context, name string) ([]byte, error), recipient string, out io.Writer) ([]keyserver.ID, error) {
 	recipients, err := age.ParseRecipients(bytes.NewReader([]byte(recipient)))
 	if err != nil || len(recipients) != 1 {
 		return nil, errors.New("--recipient: not an age recipient; it must begin with age1")
@@ -43,7 +43,7 @@ func WriteRecovery(ctx context.Context, keeper *Provider, setting func(ctx conte
 	if !isRing(stored) {
 		return nil, errors.New("the database has a data key of an older version; start the server of this version once")
 	}
-	k := providers{keeper, nil}
+	k := providers{provider, nil}
 	r, err := openRing(ctx, k, stored, nil)
 	if err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func WriteRecovery(ctx context.Context, keeper *Provider, setting func(ctx conte
 // Recover wraps the data keys of a database by another key-encryption key, with the data
 // keys of a recovery file. If the file lacks one of them or belongs to another database,
 // Recover fails and changes nothing.
-func Recover(ctx context.Context, file, identity io.Reader, keeper *Provider, settings Settings) error {
+func Recover(ctx context.Context, file, identity io.Reader, provider *Provider, settings Settings) error {
 	held, err := readRecovery(file, identity)
 	if err != nil {
 		return err
@@ -114,7 +114,7 @@ func Recover(ctx context.Context, file, identity io.Reader, keeper *Provider, se
 			return err
 		}
 		plain := sealedKey(k.id, k.createdAt, r.label, key)
-		k.wrapped, err = providers{keeper, nil}.wrap(ctx, plain)
+		k.wrapped, err = providers{provider, nil}.wrap(ctx, plain)
 		clear(plain)
 		if err != nil {
 			return err

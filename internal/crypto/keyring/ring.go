@@ -212,9 +212,9 @@ var errNotOurs = errors.New("the data keys in the database were not written by t
 
 // openRing opens the stored data keys. Data keys that are in known are not unwrapped
 // again.
-func openRing(ctx context.Context, keepers providers, stored []byte, known *ring) (*ring, error) {
+func openRing(ctx context.Context, from providers, stored []byte, known *ring) (*ring, error) {
 	if !isRing(stored) {
-		return openAlone(ctx, keepers, stored)
+		return openAlone(ctx, from, stored)
 	}
 	var in storedRing
 	if err := json.Unmarshal(stored, &in); err != nil || in.Version != ringVersion {
@@ -228,7 +228,7 @@ func openRing(ctx context.Context, keepers providers, stored []byte, known *ring
 		r.label = known.label
 	}
 	for _, entry := range in.Keys {
-		k, err := r.openKey(ctx, keepers, entry, known)
+		k, err := r.openKey(ctx, from, entry, known)
 		if err != nil {
 			return nil, err
 		}
@@ -249,7 +249,7 @@ func openRing(ctx context.Context, keepers providers, stored []byte, known *ring
 	return r, nil
 }
 
-func (r *ring) openKey(ctx context.Context, keepers providers, entry storedKey, known *ring) (*dataKey, error) {
+func (r *ring) openKey(ctx context.Context, from providers, entry storedKey, known *ring) (*dataKey, error) {
 	k := &dataKey{createdAt: keyserver.FromMicros(entry.CreatedAt), retiredAt: keyserver.FromMicros(entry.RetiredAt), state: entry.State, wrapped: entry.Wrapped}
 	id, err := hex.DecodeString(entry.ID)
 	if err != nil || copy(k.id[:], id) != len(k.id) {
@@ -269,7 +269,7 @@ func (r *ring) openKey(ctx context.Context, keepers providers, entry storedKey, 
 			return k, nil
 		}
 	}
-	plain, foreign, err := keepers.unwrap(ctx, entry.Wrapped)
+	plain, foreign, err := from.unwrap(ctx, entry.Wrapped)
 	defer clear(plain)
 	if err != nil {
 		return nil, err
@@ -284,8 +284,8 @@ func (r *ring) openKey(ctx context.Context, keepers providers, entry storedKey, 
 
 // openAlone opens the only data key of a database from before there was a ring. Its id is
 // zero, and wrapped keys under it do not contain the id.
-func openAlone(ctx context.Context, keepers providers, stored []byte) (*ring, error) {
-	plain, foreign, err := keepers.unwrap(ctx, stored)
+func openAlone(ctx context.Context, from providers, stored []byte) (*ring, error) {
+	plain, foreign, err := from.unwrap(ctx, stored)
 	defer clear(plain)
 	if err != nil {
 		return nil, err
@@ -303,10 +303,10 @@ func openAlone(ctx context.Context, keepers providers, stored []byte) (*ring, er
 }
 
 // newRing creates the first data key of a database.
-func newRing(ctx context.Context, keepers providers, now time.Time) (*ring, error) {
+func newRing(ctx context.Context, from providers, now time.Time) (*ring, error) {
 	r := &ring{sealed: true} // there is no row yet
 	copy(r.label[:], newKey())
-	k, err := keepers.newDataKey(ctx, r.label, now)
+	k, err := from.newDataKey(ctx, r.label, now)
 	if err != nil {
 		return nil, err
 	}

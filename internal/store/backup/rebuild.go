@@ -34,9 +34,9 @@ type RestorePoint struct {
 	segments []keptSegment // the base first
 }
 
-// FindRestorePoint returns the newest restore point in a place that is not after at. If at is zero and no name is given,
-// it returns the newest one by this machine's clock. name is a generation, or empty. It returns nil if there is no
-// replica.
+// FindRestorePoint returns the newest restore point in a place that is not after at. If at is zero and no name is
+// given, it returns the newest one by this machine's clock. name is a generation, or empty. It returns nil if there is
+// no replica.
 func FindRestorePoint(ctx context.Context, from, name string, at time.Time) (_ *RestorePoint, err error) {
 	if !isURL(from) {
 		if info, err := os.Stat(from); err != nil || !info.IsDir() {

@@ -84,9 +84,9 @@ func (d *Database) recordQuery(ctx context.Context, err error, moment int64, qui
 	}
 }
 
-// closeSilentConns records that the database has responded, and closes silent connections. A statement that still waits on a
-// connection from before a silence waits in vain: the host is gone without closing it, or a
-// device between has forgotten it. Such connections are cut.
+// closeSilentConns records that the database has responded, and closes silent connections. A statement that still waits
+// on a connection from before a silence waits in vain: the host is gone without closing it, or a device between has
+// forgotten it. Such connections are cut.
 func (d *Database) closeSilentConns(db *sqldb.DB, quiet *silence) {
 	if n := d.conns.closeSilent(quiet.over(db.Options().Clock())); n > 0 {
 		d.dropIdle(db)

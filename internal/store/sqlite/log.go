@@ -210,7 +210,8 @@ func (l *Log) settled(ctx context.Context, after wal.Position) (c Committed, err
 	return l.scanLocked(after)
 }
 
-// scanLocked is scan with the audit rows of the same moment. The caller holds the lock of the writer, without which no row is written.
+// scanLocked is scan with the audit rows of the same moment. The caller holds the lock of the writer, without which no
+// row is written.
 func (l *Log) scanLocked(after wal.Position) (c Committed, err error) {
 	if !l.Intact() {
 		return c, ErrLogMoved

@@ -95,8 +95,8 @@ func (f *Flags) Find() (*Context, error) {
 	return h, checkServer(h.place)
 }
 
-// FindWithoutSession is Find for commands that do not need a session. A Pod has no home directory, and so neither settings nor
-// sessions: there, FindWithoutSession returns the key server that --server names.
+// FindWithoutSession is Find for commands that do not need a session. A Pod has no home directory, and so neither
+// settings nor sessions: there, FindWithoutSession returns the key server that --server names.
 func (f *Flags) FindWithoutSession() (*Context, error) {
 	if _, err := newStore(os.Getenv); err == nil {
 		return f.Find()

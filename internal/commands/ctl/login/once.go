@@ -9,8 +9,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/access"
 )
 
-// OneTimeFlags has the flags of commands that can log in for one run. Pods and scripts use them instead of a session that is
-// kept.
+// OneTimeFlags has the flags of commands that can log in for one run. Pods and scripts use them instead of a session
+// that is kept.
 type OneTimeFlags struct{ access.Options }
 
 // Read reads the files that the flags name, for the key server of a context.

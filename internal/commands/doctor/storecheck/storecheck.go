@@ -83,10 +83,10 @@ func openKey(ctx context.Context, store *sqlstore.Store, kek func() (string, err
 	if err != nil {
 		return nil, err
 	}
-	keeper, err := keyring.Open(ctx, url)
+	provider, err := keyring.Open(ctx, url)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, keeper.Close()) }()
-	return keyring.Existing(ctx, keeper, store.Setting)
+	defer func() { err = errors.Join(err, provider.Close()) }()
+	return keyring.Existing(ctx, provider, store.Setting)
 }

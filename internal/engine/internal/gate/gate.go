@@ -150,8 +150,8 @@ func PerformOn[T Target](ctx context.Context, g *Gate, r Request, resolve Resolv
 	return nil
 }
 
-// PerformUnrequested writes the row of an operation that no caller requested, and then runs the effect. A failed effect gets a second
-// audit row.
+// PerformUnrequested writes the row of an operation that no caller requested, and then runs the effect. A failed effect
+// gets a second audit row.
 func (g *Gate) PerformUnrequested(ctx context.Context, r Request, effect func() error) error {
 	if err := g.auditor.Write(ctx, r.row(keyserver.Allowed, "")); err != nil {
 		return err

@@ -89,8 +89,8 @@ func (g *Gate) peerInForce(ctx context.Context, system keyserver.SystemID) (keys
 	return peer, err
 }
 
-// RunOnce runs the effect of a call unless a peer repeats a call that took effect before. It returns the result of the effect,
-// or true for a repeated call. The same transaction has the effect and remembers the call.
+// RunOnce runs the effect of a call unless a peer repeats a call that took effect before. It returns the result of the
+// effect, or true for a repeated call. The same transaction has the effect and remembers the call.
 func (g *Gate) RunOnce(ctx context.Context, by keyserver.Caller, tx *sqlstore.Tx, effect func() (bool, error)) (bool, error) {
 	if by.Peer == nil {
 		return effect()

@@ -11,12 +11,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// ErrExplainOnly is the error of every operation behind a gate that only explains. The gate has decided, and the operation
-// has no effect.
+// ErrExplainOnly is the error of every operation behind a gate that only explains. The gate has decided, and the
+// operation has no effect.
 var ErrExplainOnly = errors.New("the gate only explained the request")
 
-// asked records the decision of the gate, and returns ErrExplainOnly. It fails if the request is for another operation than
-// the question.
+// asked records the decision of the gate, and returns ErrExplainOnly. It fails if the request is for another operation
+// than the question.
 func (v *View) asked(r Request, refusal error) error {
 	if r.Op.ID != v.Question.Operation.ID {
 		return fmt.Errorf("the question is about %s, but the request is for %s", v.Question.Operation.Key, r.Op.Key)

@@ -133,8 +133,9 @@ func (ks *Keys) Decrypt(ctx context.Context, by keyserver.Caller, in keyserver.D
 	return plain, err
 }
 
-// resolveDecryption returns the key that the ciphertext names. It fails unless that is the key of the request, or a key of its lineage,
-// and the caller may use it now. A caller that the ACL denies does not learn whether the ciphertext belongs to the lineage.
+// resolveDecryption returns the key that the ciphertext names. It fails unless that is the key of the request, or a key
+// of its lineage, and the caller may use it now. A caller that the ACL denies does not learn whether the ciphertext
+// belongs to the lineage.
 func (ks *Keys) resolveDecryption(by keyserver.Caller, in keyserver.Decryption) gate.Resolver[target] {
 	return func(ctx context.Context, who access.Subject) (target, error) {
 		id, err := ciphertext.KeyOf(in.Sealed)

@@ -28,8 +28,8 @@ func (ks *Keys) ExportKey(ctx context.Context, by keyserver.Caller, x keyserver.
 	return recipient, nil
 }
 
-// resolveExport returns the key that the link names. It fails unless the caller may use the key now as an owner, and the key is
-// exportable.
+// resolveExport returns the key that the link names. It fails unless the caller may use the key now as an owner, and
+// the key is exportable.
 func (ks *Keys) resolveExport(by keyserver.Caller, link keyserver.HiddenLink) gate.Resolver[target] {
 	uses := ks.resolveUse(by, link, keyserver.Owner)
 	return func(ctx context.Context, who access.Subject) (target, error) {
@@ -42,8 +42,9 @@ func (ks *Keys) resolveExport(by keyserver.Caller, link keyserver.HiddenLink) ga
 	}
 }
 
-// recipientCheck returns a check that a principal can receive a key, and stores the principal with its certificate in out. It
-// refuses a principal unless it is an enabled transport principal of this key server that has a certificate in force.
+// recipientCheck returns a check that a principal can receive a key, and stores the principal with its certificate in
+// out. It refuses a principal unless it is an enabled transport principal of this key server that has a certificate in
+// force.
 func (ks *Keys) recipientCheck(to keyserver.PrincipalRef, out *keyserver.ExportedKey) gate.Check {
 	return func(ctx context.Context, _ access.Subject) error {
 		if ks.Explains() { // a question names no recipient

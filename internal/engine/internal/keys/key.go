@@ -15,7 +15,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// cachedKey is a key as the engine keeps it between operations: its ACL, its state and keyed hash states, but not its bytes.
+// cachedKey is a key as the engine keeps it between operations: its ACL, its state and keyed hash states, but not its
+// bytes.
 type cachedKey struct {
 	id        keyserver.ID
 	algorithm keyserver.Algorithm
@@ -201,8 +202,8 @@ func (ks *Keys) resolveUse(by keyserver.Caller, link keyserver.HiddenLink, want 
 	}
 }
 
-// authorizeUse returns the key as the target of a use. It fails unless the ACL and the state of the key allow the caller to use
-// it now. A caller that the ACL denies, also because no uses are left, does not learn the state.
+// authorizeUse returns the key as the target of a use. It fails unless the ACL and the state of the key allow the
+// caller to use it now. A caller that the ACL denies, also because no uses are left, does not learn the state.
 func (ks *Keys) authorizeUse(ctx context.Context, by keyserver.Caller, who access.Subject, want keyserver.Rights, permits func(keyserver.KeyState) bool, key *cachedKey) (target, error) {
 	verdict := access.Evaluate(key.acl, who, want, ks.Clock())
 	use := target{cachedKey: key, keys: ks, limited: verdict.Limited}
@@ -231,8 +232,8 @@ func denied(why string) error {
 		Audited(fault.ReasonACLDenied)
 }
 
-// countUse counts one use on the first entry that has a use left. The database decides, so that two replicas cannot count
-// the same use.
+// countUse counts one use on the first entry that has a use left. The database decides, so that two replicas cannot
+// count the same use.
 func (ks *Keys) countUse(ctx context.Context, by keyserver.Caller, entries []keyserver.ACLEntry) (taken bool, err error) {
 	err = ks.Store.Update(ctx, func(tx *sqlstore.Tx) (err error) {
 		taken, err = ks.RunOnce(ctx, by, tx, func() (bool, error) {

@@ -25,8 +25,8 @@ func (k *cachedKey) serves(permits func(keyserver.KeyState) bool) error {
 	return fault.New(fault.KeyDisabled, "the key is %s; ask a key owner", k.life.State).Audited(fault.ReasonKeyDisabled)
 }
 
-// ownerCheck returns a check that the link names a key of this key server and that the caller is an owner of it. Mandatory
-// groups do not bind an owner here, or the key could not be withdrawn.
+// ownerCheck returns a check that the link names a key of this key server and that the caller is an owner of it.
+// Mandatory groups do not bind an owner here, or the key could not be withdrawn.
 func (ks *Keys) ownerCheck(link keyserver.HiddenLink) gate.Check {
 	return func(ctx context.Context, who access.Subject) error {
 		if err := ks.Step(keyserver.StepKey, ks.checkLocal(ctx, link)); err != nil {
@@ -183,8 +183,8 @@ func (ks *Keys) SetKeyRotation(ctx context.Context, by keyserver.Caller, change 
 	})
 }
 
-// resolveOwnedLineage is like ownerCheck for the newest key of the lineage of the named key. It returns the newest key, which the operation
-// changes.
+// resolveOwnedLineage is like ownerCheck for the newest key of the lineage of the named key. It returns the newest key,
+// which the operation changes.
 func (ks *Keys) resolveOwnedLineage(link keyserver.HiddenLink) gate.Resolver[target] {
 	return func(ctx context.Context, who access.Subject) (target, error) {
 		if err := ks.Step(keyserver.StepKey, ks.checkLocal(ctx, link)); err != nil {
@@ -211,8 +211,8 @@ func (ks *Keys) newestOf(ctx context.Context, link keyserver.HiddenLink) (*cache
 	return ks.find(ctx, keyserver.NewHiddenLink(ks.System, id), fault.KeyNotFound)
 }
 
-// mintSuccessor mints the successor of the newest key of a lineage, with the same ACL, and stores the next life of the former
-// key. The successor keeps the counted uses.
+// mintSuccessor mints the successor of the newest key of a lineage, with the same ACL, and stores the next life of the
+// former key. The successor keeps the counted uses.
 func (ks *Keys) mintSuccessor(ctx context.Context, newest, successor keyserver.ID) error {
 	return ks.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 		former, acl, err := tx.KeyWithACL(ctx, newest)
@@ -332,8 +332,8 @@ func (ks *Keys) supposed(ctx context.Context, id keyserver.ID) (key *cachedKey, 
 	return &is, nil
 }
 
-// DecidingACL returns the ACL that decides on an operation with a key. If the operation names a lineage, that is the ACL
-// of the key of the lineage that the operation would use.
+// DecidingACL returns the ACL that decides on an operation with a key. If the operation names a lineage, that is the
+// ACL of the key of the lineage that the operation would use.
 func (ks *Keys) DecidingACL(ctx context.Context, c keyserver.WhoCanQuery) (keyserver.ACL, error) {
 	var key *cachedKey
 	var err error

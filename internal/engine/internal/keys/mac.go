@@ -171,8 +171,8 @@ func (ks *Keys) choose(ctx context.Context, choice keyserver.KeyChoice, what pur
 	return newest, nil
 }
 
-// lineage reads the keys of a lineage through the cache, oldest first. The store announces a new key of the lineage as a
-// change of the first key, too.
+// lineage reads the keys of a lineage through the cache, oldest first. The store announces a new key of the lineage as
+// a change of the first key, too.
 func (ks *Keys) lineage(ctx context.Context, link keyserver.HiddenLink) ([]keyserver.ID, error) {
 	system, first, ok := link.Split()
 	if !ok || system != ks.System {
