@@ -354,17 +354,17 @@ func TestTheCommandsOfTheDocument(t *testing.T) {
 		return nil
 	}
 	use(present)
-	if err := errors.Join(run("Before"), run("What to check")); err != nil {
+	if err := errors.Join(run("Prepare the upgrade"), run("Check the result")); err != nil {
 		t.Error(err)
 	}
 	r.run(t, next)
 	use(next)
-	if err := run("What to check"); err != nil {
+	if err := run("Check the result"); err != nil {
 		t.Error(err)
 	}
 	r.run(t, present)
 	use(present)
-	if err := run("What to check"); err == nil || !strings.Contains(err.Error(), "jq") {
+	if err := run("Check the result"); err == nil || !strings.Contains(err.Error(), "jq") {
 		t.Errorf("back on the release before, the check says %v", err)
 	}
 	if ran != 4 {
