@@ -320,7 +320,7 @@ func uninstall(t *testing.T, n *node) {
 	rig.Must(t, err)
 	taken := false
 	for _, b := range markdown.Blocks(string(text)) {
-		if b.Heading == "Take back what the objects have declared" && !taken {
+		if b.Heading == "Uninstall and delete the declared trust" && !taken {
 			taken = true // the other blocks of the section delete keys irrevocably
 			if _, err := n.try("set -euo pipefail\n"+replace.Replace(b.Text), "bash"); err != nil {
 				t.Fatal(err)
@@ -328,7 +328,7 @@ func uninstall(t *testing.T, n *node) {
 		}
 	}
 	if !taken {
-		t.Fatal("docs/uninstall.md does not say how what was declared is taken back")
+		t.Fatal("docs/uninstall.md does not say how to delete the declared trust")
 	}
 	if left := n.kubectl(t, "get", "crds", "-o", "name"); strings.Contains(left, "keyserver.dev") {
 		t.Errorf("definitions are left:\n%s", left)

@@ -271,7 +271,7 @@ func uninstallScaledOut(t *testing.T, n *node) { n.uninstall(t, replicas) }
 // uninstall follows the first way of docs/uninstall.md, for the kustomization in a directory.
 func (n *node) uninstall(t *testing.T, directory string) {
 	t.Helper()
-	n.shell(t, n.blocks(t, "uninstall.md", "Take back what the objects have declared", 3)[0], "config/default", directory)
+	n.shell(t, n.blocks(t, "uninstall.md", "Uninstall and delete the declared trust", 3)[0], "config/default", directory)
 	if left := n.kubectl(t, "get", "crds", "-o", "name"); strings.Contains(left, "keyserver.dev") {
 		t.Errorf("definitions are left:\n%s", left)
 	}

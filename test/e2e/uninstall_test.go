@@ -20,10 +20,10 @@ import (
 
 // Headings of docs/uninstall.md.
 const (
-	takeBack  = "Take back what the objects have declared"
-	leave     = "Leave the objects on the key servers"
-	gone      = "The manager is gone already"
-	left      = "Remains"
+	takeBack  = "Uninstall and delete the declared trust"
+	leave     = "Uninstall and keep the declared trust"
+	gone      = "Uninstall without the manager"
+	left      = "Find the remaining objects"
 	deleteAll = "Delete every key"
 )
 
