@@ -47,7 +47,7 @@ func TestSmoke(t *testing.T) {
 	})
 }
 
-// The imported image has the name that docs/install.md, "The image", gives to the manifests.
+// The imported image has the name that docs/install.md, "Build, sign and name the images", gives to the manifests.
 func imageIsNamed(t *testing.T, n *node) {
 	names := n.run(t, "ctr", "-n", "k8s.io", "images", "ls", "-q")
 	if want := image + ":" + release; !strings.Contains("\n"+names, "\n"+want+"\n") {
@@ -102,7 +102,7 @@ func install(t *testing.T, n *node) {
 	rig.Must(t, err)
 	var commands []string
 	for _, b := range markdown.Blocks(string(text)) {
-		if b.Heading == "One Pod" {
+		if b.Heading == "Install in one Pod" {
 			commands = append(commands, b.Text)
 		}
 	}
@@ -148,7 +148,7 @@ func install(t *testing.T, n *node) {
 			t.Fatal(err)
 		}
 	}
-	n.document(t, "install.md", strings.NewReplacer(), "Watch it")
+	n.document(t, "install.md", strings.NewReplacer(), "Monitor and troubleshoot")
 }
 
 // workload runs the commands of docs/workloads.md, from the grant to the refused requests.

@@ -72,7 +72,7 @@ func (n *node) runs(t *testing.T, version string) {
 func installRelease(t *testing.T, n *node) {
 	n.volumes(t, "helm-1")
 	archive := "keyserver-operator-" + earlier + ".tgz"
-	n.shell(t, n.blocks(t, "install.md", "Helm", 3)[0],
+	n.shell(t, n.blocks(t, "install.md", "Install with Helm", 1)[0],
 		"keyserver config/chart --namespace keyserver-system\n", "keyserver "+archive+" --namespace keyserver-system --values values.yaml\n",
 		"keyserver config/chart --namespace keyserver-system --reuse-values", "keyserver "+archive+" --namespace keyserver-system --reuse-values")
 	n.runs(t, earlier)
@@ -80,7 +80,7 @@ func installRelease(t *testing.T, n *node) {
 
 // testRelease runs "helm test", which fails with a reason if the key server is not ready.
 func testRelease(t *testing.T, n *node) {
-	out := n.shell(t, n.blocks(t, "install.md", "Helm", 3)[2])
+	out := n.shell(t, n.blocks(t, "install.md", "Test the release", 1)[0])
 	if !strings.Contains(out, "Phase:          Succeeded") {
 		t.Errorf("helm test says:\n%s", out)
 	}
@@ -117,7 +117,7 @@ func rollBackRelease(t *testing.T, n *node) {
 	// Without a reachable key server "helm test" fails, and does not wait.
 	n.kubectl(t, "-n", namespace, "scale", "deployment/keyserver", "--replicas=0")
 	n.kubectl(t, "-n", namespace, "wait", "--for=delete", "pod", "--selector=trust.keyserver.dev/api=true", "--timeout=2m")
-	if out, err := n.try("", "bash", "-ec", n.blocks(t, "install.md", "Helm", 3)[2]); err == nil {
+	if out, err := n.try("", "bash", "-ec", n.blocks(t, "install.md", "Test the release", 1)[0]); err == nil {
 		t.Errorf("helm test succeeds without a key server:\n%s", out)
 	}
 	n.kubectl(t, "-n", namespace, "delete", "pod/keyserver-test", "--ignore-not-found")

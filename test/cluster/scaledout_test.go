@@ -102,14 +102,14 @@ func (n *node) nameScaledOut(t *testing.T, tag string) {
 
 // makeSecrets creates the Secrets that an administrator creates first, as docs/install.md says.
 func makeSecrets(t *testing.T, n *node) {
-	n.shell(t, n.blocks(t, "install.md", "Scaled out", 2)[0])
+	n.shell(t, n.blocks(t, "install.md", "Install replicas on PostgreSQL", 2)[0])
 	n.kubectl(t, "-n", namespace, "create", "secret", "generic", "keyserver-database-ca", "--from-file=ca.crt=postgres/ca.crt")
 }
 
 func installScaledOut(t *testing.T, n *node) {
 	makeSecrets(t, n)
 	n.nameScaledOut(t, release)
-	commands := strings.Split(strings.TrimSpace(n.blocks(t, "install.md", "Scaled out", 2)[1]), "\n")
+	commands := strings.Split(strings.TrimSpace(n.blocks(t, "install.md", "Install replicas on PostgreSQL", 2)[1]), "\n")
 	if len(commands) != 3 || !strings.HasPrefix(commands[0], "kubectl apply -k config/overlays/postgres ") {
 		t.Fatalf("docs/install.md installs the scaled-out form by other commands: %q", commands)
 	}

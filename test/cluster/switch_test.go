@@ -91,7 +91,7 @@ func toMany(t *testing.T, n *node) {
 	own := strings.NewReplacer(database, "  - ../config/migrate", "{kind: Deployment, name: keyserver-api}", "{kind: Job, name: keyserver-migrate}").Replace(n.fragment(t, database))
 	n.kustomize(t, "move", own+images+release+"\n")
 	makeSecrets(t, n)
-	blocks := n.blocks(t, "install.md", "From one Pod to many", 3)
+	blocks := n.blocks(t, "install.md", "Move from one Pod to many", 3)
 	begun := time.Now()
 	n.shell(t, blocks[0], "-k config/migrate\n", "-k move\n")
 	out := n.shell(t, blocks[1])
@@ -109,8 +109,8 @@ func toMany(t *testing.T, n *node) {
 
 func toOne(t *testing.T, n *node) {
 	n.kustomize(t, "moveback", "resources: [../config/migrate/back]\n"+images+release+"\n")
-	n.kustomize(t, onePod, strings.ReplaceAll(n.fragmentUnder(t, "From many to one Pod"), "- config/", "- ../config/")+images+release+"\n")
-	blocks := n.blocks(t, "install.md", "From many to one Pod", 3)
+	n.kustomize(t, onePod, strings.ReplaceAll(n.fragmentUnder(t, "Move from many to one Pod"), "- config/", "- ../config/")+images+release+"\n")
+	blocks := n.blocks(t, "install.md", "Move from many to one Pod", 3)
 	n.shell(t, blocks[0])
 	begun := time.Now()
 	out := n.shell(t, blocks[1], "-k config/migrate/back ", "-k moveback ")

@@ -208,7 +208,7 @@ func TestChartIsTheManifests(t *testing.T) {
 // underHelm returns the blocks of a language in the Helm chapter of docs/install.md.
 func underHelm(t *testing.T, language string) []string {
 	t.Helper()
-	return blocksUnder(t, "## Helm", language)
+	return blocksUnder(t, "## Install with Helm", language)
 }
 
 // blocksUnder returns the blocks of a language under a heading of docs/install.md, up to the next

@@ -174,7 +174,7 @@ func TestOneReleaseInACluster(t *testing.T) {
 // The commands of docs/install.md work as they are: for a new installation, and to take over one of kubectl.
 func TestChartAsDocumented(t *testing.T) {
 	blocks := underHelm(t, "sh")
-	if len(blocks) != 3 || !strings.HasPrefix(blocks[2], "helm test ") {
+	if len(blocks) != 3 || !strings.Contains(blocks[1], "--take-ownership") || !strings.HasPrefix(blocks[2], "helm test ") {
 		t.Fatalf("docs/install.md has %d blocks of commands under Helm, and two are run here; \"helm test\" runs a Pod (test/cluster)", len(blocks))
 	}
 	t.Run("installed", func(t *testing.T) {

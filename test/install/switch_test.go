@@ -15,7 +15,7 @@ import (
 // new form exist, and none that only the former one has. No Pods run here, so that commands that
 // wait for a Job, a volume or the manager are left out. test/cluster runs all of them.
 func TestFormsAreSwitchedAsDocumented(t *testing.T) {
-	toMany, toOne := blocksUnder(t, "### From one Pod to many", "sh"), blocksUnder(t, "### From many to one Pod", "sh")
+	toMany, toOne := blocksUnder(t, "### Move from one Pod to many", "sh"), blocksUnder(t, "### Move from many to one Pod", "sh")
 	if len(toMany) != 3 || len(toOne) != 3 {
 		t.Fatalf("docs/install.md has %d and %d blocks of commands, and 3 and 3 are known", len(toMany), len(toOne))
 	}

@@ -307,7 +307,7 @@ func unpublished(ref v1alpha1.PublishedReference, err error) error {
 		return connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "%s is not published: its namespace is being deleted", ref)
 	case apierrors.IsForbidden(err):
 		return connection.NewProblem(v1alpha1.ReasonDependencyNotReady,
-			"%s is not published: the manager's service account has no permission to write it; grant it as in docs/install.md, \"Namespaces\": %s", ref, err)
+			"%s is not published: the manager's service account has no permission to write it; grant it as in docs/install.md, \"Open a namespace to the manager\": %s", ref, err)
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
 		return connection.NewProblem(v1alpha1.ReasonInvalidSpec, "%s is not published: %s", ref, err)
 	case apierrors.IsNotFound(err): // its namespace does not exist

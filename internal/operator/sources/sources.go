@@ -158,7 +158,7 @@ func (s *Reader) unread(src Ref, err error) error {
 	s.forget(src)
 	p := connection.NewProblem(v1alpha1.ReasonDependencyNotReady,
 		"%s cannot be read: the manager has no permission to read Secrets in namespace %q; there, bind the ClusterRole keyserver-manager-namespace "+
-			"to the manager's service account with a RoleBinding (docs/install.md, \"Namespaces\")", src, src.Namespace)
+			"to the manager's service account with a RoleBinding (docs/install.md, \"Open a namespace to the manager\")", src, src.Namespace)
 	p.RequeueAfter = retryForbidden
 	return p
 }
