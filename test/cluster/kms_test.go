@@ -358,7 +358,7 @@ func (e *encryption) serverAway(t *testing.T) {
 }
 
 // coldStart simulates a power cut: only the data of etcd remains. The cluster recovers as
-// docs/kms.md, "Leave it, and recover", says.
+// docs/kms.md, "Start a cluster that contains its key server", says.
 func (e *encryption) coldStart(t *testing.T) {
 	rig.Must(t, e.component("kill", "KILL", "kubelet", "controller-manager", "scheduler", "apiserver"))
 	e.run(t, "bash", "-euo", "pipefail", "-c", `
@@ -391,7 +391,7 @@ func (e *encryption) coldStart(t *testing.T) {
 // startedAt is the start time of the key server's container in the Pod.
 const startedAt = `{.items[0].status.containerStatuses[?(@.name=="api")].state.running.startedAt}`
 
-// leave stops encrypting, as docs/kms.md, "Leave it, and recover", says.
+// leave stops encrypting, as docs/kms.md, "Stop encrypting", says.
 func (e *encryption) leave(t *testing.T) {
 	config := filepath.Join(e.state, "encryption.yaml")
 	text, err := os.ReadFile(config)
