@@ -18,11 +18,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/markdown"
 )
 
-// agent runs the Pod of docs/workloads.md, "Without credential code", and then removes what an
+// agent runs the Pod of docs/workloads.md, "Use an agent instead of credential code", and then removes what an
 // agent has to tolerate losing: the key server, the token and the agent process.
 func agent(t *testing.T, n *node) {
 	replace := strings.NewReplacer("curlimages/curl:8.17.0", "registry.example/workload:1")
-	n.document(t, "workloads.md", replace, "What an administrator gives", "What the workload's team declares", "Without credential code")
+	n.document(t, "workloads.md", replace, "Give the namespace a grant", "Declare role, principal and key", "Use an agent instead of credential code")
 	n.deleteNamespaceAtEnd(t, "payments")
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -57,7 +57,7 @@ func (n *node) shortLived(t *testing.T) {
 	replace := strings.NewReplacer("curlimages/curl:8.17.0", "registry.example/workload:1", agentPod, shortPod,
 		"expirationSeconds: 3600", fmt.Sprintf("expirationSeconds: %.0f", tokenGoodOf.Seconds()))
 	for _, b := range markdown.Blocks(string(page)) {
-		if b.Heading == "Without credential code" && strings.Contains(b.Text, "kind: Pod") {
+		if b.Heading == "Use an agent instead of credential code" && strings.Contains(b.Text, "kind: Pod") {
 			_, err := n.try("set -euo pipefail\n"+replace.Replace(b.Text), "bash")
 			rig.Must(t, err)
 			return

@@ -154,7 +154,7 @@ func install(t *testing.T, n *node) {
 // workload runs the commands of docs/workloads.md, from the grant to the refused requests.
 func workload(t *testing.T, n *node) {
 	replace := strings.NewReplacer("curlimages/curl:8.17.0", "registry.example/workload:1")
-	n.document(t, "workloads.md", replace, "What an administrator gives", "What the workload's team declares", "The Pod", "The calls", "Without credential code", "Refusals")
+	n.document(t, "workloads.md", replace, "Give the namespace a grant", "Declare role, principal and key", "Run the Pod", "Call the key server", "Use an agent instead of credential code", "Find out why a request failed")
 	a := n.ask(t, "quiet")
 	time.Sleep(2 * time.Second) // any duration will do: nothing is broken
 	if s := a.end(t); s.Failed != 0 {

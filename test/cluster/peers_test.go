@@ -108,7 +108,7 @@ spec:
 // over mutual TLS, under the NetworkPolicies.
 func peers(t *testing.T, n *node) {
 	replace := strings.NewReplacer("curlimages/curl:8.17.0", "registry.example/workload:1")
-	n.document(t, "workloads.md", replace, "What an administrator gives", "What the workload's team declares", "The Pod")
+	n.document(t, "workloads.md", replace, "Give the namespace a grant", "Declare role, principal and key", "Run the Pod")
 	n.deleteNamespaceAtEnd(t, "payments")
 	n.kubectl(t, "create", "namespace", partnerNamespace)
 	n.kubectl(t, "-n", partnerNamespace, "create", "rolebinding", "keyserver-manager",

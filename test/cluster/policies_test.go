@@ -133,7 +133,7 @@ const aName = "kubernetes.default.svc.cluster.local"
 // passes, and that the traffic that its policies deny does not.
 func networkPolicies(t *testing.T, n *node) {
 	replace := strings.NewReplacer("curlimages/curl:8.17.0", "registry.example/workload:1")
-	n.document(t, "workloads.md", replace, "What an administrator gives", "What the workload's team declares", "The Pod")
+	n.document(t, "workloads.md", replace, "Give the namespace a grant", "Declare role, principal and key", "Run the Pod")
 	n.deleteNamespaceAtEnd(t, "payments")
 	n.probe(t, namespace, "stranger", "app: stranger")
 	// These Pods have the labels of the product, and a shell. No Service leads to them.
@@ -196,11 +196,11 @@ func networkPolicies(t *testing.T, n *node) {
 	is(false, database)
 
 	// All documented commands work with only the traffic that the policies allow.
-	n.document(t, "workloads.md", replace, "The calls", "Without credential code", "Refusals")
+	n.document(t, "workloads.md", replace, "Call the key server", "Use an agent instead of credential code", "Find out why a request failed")
 	n.kubectl(t, "-n", namespace, "delete", "pod", "-l", "trust.keyserver.dev/manager=true")
 	n.holds(t, namespace, "deployment/keyserver", available, "True")
 	n.holds(t, "default", "keyserver/default", ready, "True")
-	n.document(t, "workloads.md", replace, "The calls")
+	n.document(t, "workloads.md", replace, "Call the key server")
 	n.settled(t) // the previous Pod is gone
 	stop()
 	is(true, to("payments", "signer", addressOfProduct(), "8081"))

@@ -141,7 +141,7 @@ func signer(t *testing.T, n *node) {
 	replace := strings.NewReplacer("curlimages/curl:8.17.0", "registry.example/workload:1",
 		// As the page says for this form.
 		`get configmap keyserver-ca -o go-template='{{index .data "ca.crt"}}'`, `get secret keyserver-tls -o go-template='{{index .data "ca.crt" | base64decode}}'`)
-	n.document(t, "workloads.md", replace, "What an administrator gives", "What the workload's team declares", "The Pod", "The calls", "Refusals")
+	n.document(t, "workloads.md", replace, "Give the namespace a grant", "Declare role, principal and key", "Run the Pod", "Call the key server", "Find out why a request failed")
 }
 
 // ofAPI returns a field of each Pod of the key server.

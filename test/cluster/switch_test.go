@@ -65,7 +65,7 @@ func (n *node) volumes(t *testing.T, names ...string) {
 
 func workloadOfOnePod(t *testing.T, n *node) {
 	replace := strings.NewReplacer("curlimages/curl:8.17.0", "registry.example/workload:1")
-	n.document(t, "workloads.md", replace, "What an administrator gives", "What the workload's team declares", "The Pod", "The calls")
+	n.document(t, "workloads.md", replace, "Give the namespace a grant", "Declare role, principal and key", "Run the Pod", "Call the key server")
 	_, err := n.inPod(computes + ` >/tmp/before`)
 	rig.Must(t, err)
 }

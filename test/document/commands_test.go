@@ -62,12 +62,12 @@ var run = []commands{
 	{"docs/uninstall.md", "", "", "test/e2e TestUninstall"},
 	{"docs/upgrade.md", "Prepare the upgrade", "", "test/upgrade TestTheCommandsOfTheDocument"},
 	{"docs/upgrade.md", "Check the result", "", "test/upgrade TestTheCommandsOfTheDocument"},
-	{"docs/workloads.md", "What an administrator gives", "", "test/cluster TestAnInstallation"},
-	{"docs/workloads.md", "What the workload's team declares", "", "test/cluster TestAnInstallation"},
-	{"docs/workloads.md", "The Pod", "", "test/cluster TestAnInstallation"},
-	{"docs/workloads.md", "The calls", "", "test/cluster TestAnInstallation"},
-	{"docs/workloads.md", "Without credential code", "", "test/cluster TestAnInstallation"},
-	{"docs/workloads.md", "Refusals", "", "test/cluster TestAnInstallation"},
+	{"docs/workloads.md", "Give the namespace a grant", "", "test/cluster TestAnInstallation"},
+	{"docs/workloads.md", "Declare role, principal and key", "", "test/cluster TestAnInstallation"},
+	{"docs/workloads.md", "Run the Pod", "", "test/cluster TestAnInstallation"},
+	{"docs/workloads.md", "Call the key server", "", "test/cluster TestAnInstallation"},
+	{"docs/workloads.md", "Use an agent instead of credential code", "", "test/cluster TestAnInstallation"},
+	{"docs/workloads.md", "Find out why a request failed", "", "test/cluster TestAnInstallation"},
 }
 
 func (c commands) fits(page string, b markdown.Block) bool {
