@@ -21,7 +21,7 @@ var run = []commands{
 	{"README.md", "Install", "", "test/e2e TestUninstall"},
 	{"README.md", "Use it", "", "test/e2e TestUninstall"},
 	{"docs/api.md", "", "", "test/contract TestLoginExample"},
-	{"docs/ctl.md", "With krew", "", "test/krew TestKrew"},
+	{"docs/ctl.md", "Install the plugin with krew", "", "test/krew TestKrew"},
 	{"docs/ctl.md", "", "", "test/e2e TestStartPages"},
 	{"docs/guides/archive-the-audit-log.md", "", "", "test/operations TestOperationsByTheirCommands"},
 	{"docs/guides/back-up.md", "", "", "test/operations TestOperationsByTheirCommands"},

@@ -57,7 +57,7 @@ func (r *reader) types(t *testing.T, page string, headings ...string) string {
 	}
 	var commands strings.Builder
 	for _, b := range markdown.Blocks(string(text)) {
-		if b.Heading == "With krew" {
+		if b.Heading == "Install the plugin with krew" {
 			continue // test/krew runs these; it has krew
 		}
 		if b.NotRun == "" && (len(under) == 0 || under[b.Heading]) {

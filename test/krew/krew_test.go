@@ -98,7 +98,7 @@ func documented(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/ctl.md")
 	rig.Must(t, err)
-	blocks := slices.DeleteFunc(markdown.Blocks(string(text)), func(b markdown.Block) bool { return b.Heading != "With krew" })
+	blocks := slices.DeleteFunc(markdown.Blocks(string(text)), func(b markdown.Block) bool { return b.Heading != "Install the plugin with krew" })
 	if len(blocks) != 1 {
 		t.Fatalf("docs/ctl.md has %d blocks of commands with krew", len(blocks))
 	}
