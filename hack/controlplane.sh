@@ -6,8 +6,8 @@
 #   1. KUBEBUILDER_ASSETS, if it is set;
 #   2. the result of an earlier build;
 #   3. setup-envtest, if it is on PATH and can provide them;
-#   4. a build of the sources pinned in hack/controlplane, from the Go module
-#      proxy: no download of binaries, no Docker.
+#   4. a build of the sources pinned in test/thirdparty/controlplane, from the
+#      Go module proxy: no download of binaries, no Docker.
 . "$(dirname "$0")/lib.sh"
 
 first_missing() { # DIR
@@ -31,7 +31,7 @@ if [ -n "${KUBEBUILDER_ASSETS:-}" ]; then
 fi
 
 need_go
-cd "$root/hack/controlplane"
+cd "$root/test/thirdparty/controlplane"
 pinned() { awk -v module="$1" '$1 == module { print substr($2, 2); exit }' go.mod; }
 kubernetes=$(pinned k8s.io/kubernetes)
 etcd=$(pinned go.etcd.io/etcd/server/v3)

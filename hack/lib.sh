@@ -1,6 +1,6 @@
 # shellcheck shell=dash
-# Shared by the scripts in hack/. The result of a script goes to stdout; messages
-# for people go to stderr.
+# Shared by the scripts in hack/ and test/thirdparty/. The result of a script goes to
+# stdout; messages for people go to stderr.
 #
 # Scripts behind "make build", "make run", "make check" and "make cross" run under sh, and
 # use only options that macOS and BusyBox have. The others run under bash.

@@ -42,33 +42,33 @@ for need in $needs; do
 		;;
 	witness)
 		path=$root/bin/test/c2sp-witness
-		"$root/hack/c2sp-witness/build.sh" "$path"
+		"$root/test/thirdparty/c2sp-witness/build.sh" "$path"
 		tell RIG_C2SP_WITNESS "$path"
 		;;
 	helm)
 		path=$root/bin/test/helm
-		CGO_ENABLED=0 go build -C "$root/hack/helm" -trimpath -buildvcs=false -ldflags "-s -w" -o "$path" helm.sh/helm/v4/cmd/helm >&2 ||
-			fail "could not build the Helm of hack/helm"
+		CGO_ENABLED=0 go build -C "$root/test/thirdparty/helm" -trimpath -buildvcs=false -ldflags "-s -w" -o "$path" helm.sh/helm/v4/cmd/helm >&2 ||
+			fail "could not build the Helm of test/thirdparty/helm"
 		tell RIG_HELM "$path"
 		;;
 	krew)
 		path=$root/bin/test/krew
 		for program in kubectl-krew:krew validate-krew-manifest:validate-krew-manifest; do
-			CGO_ENABLED=0 go build -C "$root/hack/krew" -trimpath -buildvcs=false -ldflags "-s -w" -o "$path/${program%:*}" "sigs.k8s.io/krew/cmd/${program#*:}" >&2 ||
-				fail "could not build the krew of hack/krew"
+			CGO_ENABLED=0 go build -C "$root/test/thirdparty/krew" -trimpath -buildvcs=false -ldflags "-s -w" -o "$path/${program%:*}" "sigs.k8s.io/krew/cmd/${program#*:}" >&2 ||
+				fail "could not build the krew of test/thirdparty/krew"
 		done
 		tell RIG_KREW "$path"
 		;;
 	cosign)
 		path=$root/bin/test/cosign
-		CGO_ENABLED=0 go build -C "$root/hack/cosign" -trimpath -buildvcs=false -ldflags "-s -w" -o "$path" github.com/sigstore/cosign/v3/cmd/cosign >&2 ||
-			fail "could not build the cosign of hack/cosign"
+		CGO_ENABLED=0 go build -C "$root/test/thirdparty/cosign" -trimpath -buildvcs=false -ldflags "-s -w" -o "$path" github.com/sigstore/cosign/v3/cmd/cosign >&2 ||
+			fail "could not build the cosign of test/thirdparty/cosign"
 		tell RIG_COSIGN "$path"
 		;;
 	promtool) # without target discovery, which no test of a rule needs
 		path=$root/bin/test/promtool
-		CGO_ENABLED=0 go build -C "$root/hack/promtool" -tags remove_all_sd -trimpath -buildvcs=false -ldflags "-s -w" -o "$path" github.com/prometheus/prometheus/cmd/promtool >&2 ||
-			fail "could not build the promtool of hack/promtool"
+		CGO_ENABLED=0 go build -C "$root/test/thirdparty/promtool" -tags remove_all_sd -trimpath -buildvcs=false -ldflags "-s -w" -o "$path" github.com/prometheus/prometheus/cmd/promtool >&2 ||
+			fail "could not build the promtool of test/thirdparty/promtool"
 		tell RIG_PROMTOOL "$path"
 		;;
 	prometheus)

@@ -42,8 +42,8 @@ if [[ -z ${SMOKE:-} ]]; then # the smoke test does not need these
 	cp "$prometheus" "$work/prometheus/usr/bin/"
 	"$here/image.sh" registry.example/prometheus:1 "$work/prometheus" '{"Entrypoint":["/usr/bin/prometheus"],"User":"65532:65532"}'
 
-	"$root/hack/flux/build.sh" "$root/bin/test/flux"
-	"$root/hack/argocd/build.sh" "$root/bin/test/argocd"
+	"$root/test/thirdparty/flux/build.sh" "$root/bin/test/flux"
+	"$root/test/thirdparty/argocd/build.sh" "$root/bin/test/argocd"
 fi
 
 # The tests run on the node's network, where Services are reachable.

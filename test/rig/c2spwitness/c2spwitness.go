@@ -1,5 +1,5 @@
-// Package c2spwitness runs the witness of hack/c2sp-witness for tests. Its importers need the program; make
-// finds it by this import (hack/needs.sh).
+// Package c2spwitness runs the witness of test/thirdparty/c2sp-witness for tests. Its importers need the program;
+// make finds it by this import (hack/needs.sh).
 package c2spwitness
 
 import (
@@ -18,7 +18,7 @@ const patience = time.Minute
 // Start runs a witness of a log until the test ends. It returns the value for --witness, URL=VKEY.
 func Start(t testing.TB, log string) string {
 	t.Helper()
-	program := rig.Tool(t, "the witness of hack/c2sp-witness", "RIG_C2SP_WITNESS", "hack/c2sp-witness")
+	program := rig.Tool(t, "the witness of test/thirdparty/c2sp-witness", "RIG_C2SP_WITNESS", "test/thirdparty/c2sp-witness")
 	cmd := exec.Command(program, log)
 	var said, complaint rig.Output
 	cmd.Stdout, cmd.Stderr = &said, &complaint

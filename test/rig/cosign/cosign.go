@@ -11,5 +11,5 @@ import (
 // Program returns the path of cosign.
 func Program(t testing.TB) string {
 	t.Helper()
-	return rig.Tool(t, "cosign", "RIG_COSIGN", "hack/cosign/go.sum")
+	return rig.Tool(t, "cosign", "RIG_COSIGN", "test/thirdparty/cosign/go.sum")
 }

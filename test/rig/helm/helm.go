@@ -13,7 +13,7 @@ import (
 // Program returns the path of Helm. The test also depends on the chart.
 func Program(t testing.TB) string {
 	t.Helper()
-	return rig.Tool(t, "Helm", "RIG_HELM", "hack/helm", "config/chart")
+	return rig.Tool(t, "Helm", "RIG_HELM", "test/thirdparty/helm", "config/chart")
 }
 
 // Run runs Helm without the user's configuration. It returns its two outputs and its error.

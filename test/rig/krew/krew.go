@@ -12,5 +12,5 @@ import (
 // check a plugin. The test also depends on the files from which the plugin's archives are built.
 func Programs(t testing.TB) string {
 	t.Helper()
-	return rig.Tool(t, "krew", "RIG_KREW", "hack/krew/go.sum", "hack/krew.sh", "config/krew/keyserver.yaml", "LICENSE")
+	return rig.Tool(t, "krew", "RIG_KREW", "test/thirdparty/krew/go.sum", "hack/krew.sh", "config/krew/keyserver.yaml", "LICENSE")
 }

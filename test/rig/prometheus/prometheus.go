@@ -25,7 +25,7 @@ type Server struct{ url string }
 // the rules once a second.
 func Start(t testing.TB, rules []byte, jobs map[string]string) *Server {
 	t.Helper()
-	program := rig.Tool(t, "Prometheus", "RIG_PROMETHEUS", "hack/promtool/go.sum", "hack/prometheus.sh")
+	program := rig.Tool(t, "Prometheus", "RIG_PROMETHEUS", "test/thirdparty/promtool/go.sum", "hack/prometheus.sh")
 
 	type object = map[string]any
 	var scraped []object

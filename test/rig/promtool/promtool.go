@@ -13,7 +13,7 @@ import (
 // Program returns the path of promtool.
 func Program(t testing.TB) string {
 	t.Helper()
-	return rig.Tool(t, "promtool", "RIG_PROMTOOL", "hack/promtool/go.sum")
+	return rig.Tool(t, "promtool", "RIG_PROMTOOL", "test/thirdparty/promtool/go.sum")
 }
 
 // Run runs promtool and returns its output and its error.

@@ -1,6 +1,6 @@
 // promtool, for the tests of config/prometheus: "tool" is all that is here. A module of its
 // own, because nothing of it belongs among the libraries of the program.
-module github.com/keyserver-operator/keyserver-operator/hack/promtool
+module github.com/keyserver-operator/keyserver-operator/test/thirdparty/promtool
 
 go 1.26.0
 

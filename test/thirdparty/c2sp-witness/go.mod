@@ -1,4 +1,4 @@
-module github.com/keyserver-operator/keyserver-operator/hack/c2sp-witness
+module github.com/keyserver-operator/keyserver-operator/test/thirdparty/c2sp-witness
 
 go 1.26.0
 

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Usage: hack/c2sp-witness/build.sh PATH
+# Usage: test/thirdparty/c2sp-witness/build.sh PATH
 #
 # Builds the witness into PATH (see go.mod for why it is not go build alone).
-source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../../../hack/lib.sh"
 
 need_go
-cd "$root/hack/c2sp-witness"
+cd "$root/test/thirdparty/c2sp-witness"
 copy=$(mktemp -d)
 trap 'chmod -R u+w "$copy"; rm -rf "$copy"' EXIT
 go mod download github.com/transparency-dev/merkle >&2 ||
-	fail "could not download the modules of hack/c2sp-witness; check the Go module proxy (go env GOPROXY)"
+	fail "could not download the modules of test/thirdparty/c2sp-witness; check the Go module proxy (go env GOPROXY)"
 cp -r "$(go list -m -f '{{.Dir}}' github.com/transparency-dev/merkle)" "$copy/merkle"
 chmod -R u+w "$copy/merkle"
 cat >"$copy/merkle/proof/subtree.go" <<'GO'
@@ -29,4 +29,4 @@ cp go.mod "$copy/witness.mod"
 cp go.sum "$copy/witness.sum"
 go mod edit -replace "github.com/transparency-dev/merkle=$copy/merkle" "$copy/witness.mod"
 CGO_ENABLED=0 go build -modfile "$copy/witness.mod" -trimpath -buildvcs=false -o "$1" . >&2 ||
-	fail "could not build the witness of hack/c2sp-witness"
+	fail "could not build the witness of test/thirdparty/c2sp-witness"

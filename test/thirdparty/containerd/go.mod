@@ -1,5 +1,5 @@
 // What runs the containers of the node of "make cluster": "tool" is all that is here.
-module github.com/keyserver-operator/keyserver-operator/hack/cluster/containerd
+module github.com/keyserver-operator/keyserver-operator/test/thirdparty/containerd
 
 go 1.26.0
 

@@ -1,6 +1,6 @@
 // What runs on a Kubernetes node, and what schedules and controls: "tool" is all that is
-// here. hack/controlplane has kube-apiserver, of the same version.
-module github.com/keyserver-operator/keyserver-operator/hack/cluster/kubernetes
+// here. test/thirdparty/controlplane has kube-apiserver, of the same version.
+module github.com/keyserver-operator/keyserver-operator/test/thirdparty/kubernetes
 
 go 1.26.0
 

@@ -1,5 +1,5 @@
 // Flux's source-controller, for the node of "make test-cluster": "tool" is all that is here.
-module github.com/keyserver-operator/keyserver-operator/hack/flux/source-controller
+module github.com/keyserver-operator/keyserver-operator/test/thirdparty/flux/source-controller
 
 go 1.26.0
 

@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
-# Usage: hack/argocd/build.sh DIRECTORY
+# Usage: test/thirdparty/argocd/build.sh DIRECTORY
 #
 # Builds Argo CD and the kustomize that it runs into DIRECTORY, as pinned by the module next
 # to this file, and puts the definitions of its kinds next to them. Its Redis is Debian's.
-source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../../../hack/lib.sh"
 
 need_go
-(($# == 1)) || fail "usage: hack/argocd/build.sh DIRECTORY"
+(($# == 1)) || fail "usage: test/thirdparty/argocd/build.sh DIRECTORY"
 mkdir -p "$1"
 directory=$(cd "$1" && pwd)
-module=$root/hack/argocd
+module=$root/test/thirdparty/argocd
 
 build() { # NAME PACKAGE
 	progress "building $1 from source" "Argo CD takes about 3 minutes on 2 cores the first time" \
 		env CGO_ENABLED=0 go build -C "$module" -trimpath -buildvcs=false -ldflags "-s -w" -o "$directory/$1" "$2" ||
-		fail "could not build the $1 of hack/argocd"
+		fail "could not build the $1 of test/thirdparty/argocd"
 }
 build argocd github.com/argoproj/argo-cd/v3/cmd
 build kustomize sigs.k8s.io/kustomize/kustomize/v5

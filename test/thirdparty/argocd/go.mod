@@ -1,5 +1,5 @@
 // Argo CD, for the node of "make test-cluster": "tool" is all that is here.
-module github.com/keyserver-operator/keyserver-operator/hack/argocd
+module github.com/keyserver-operator/keyserver-operator/test/thirdparty/argocd
 
 go 1.25.5
 

@@ -1,6 +1,6 @@
 // Flux's helm-controller, for the node of "make test-cluster": "tool" is all that is here. Its
 // own build has Flux's fork of Helm, of the same version as that below, which is Helm's own.
-module github.com/keyserver-operator/keyserver-operator/hack/flux/helm-controller
+module github.com/keyserver-operator/keyserver-operator/test/thirdparty/flux/helm-controller
 
 go 1.26.0
 

@@ -1,6 +1,6 @@
 // Helm, for the tests of config/chart: "tool" is all that is here. A module of its own,
 // because nothing of it belongs among the libraries of the program.
-module github.com/keyserver-operator/keyserver-operator/hack/helm
+module github.com/keyserver-operator/keyserver-operator/test/thirdparty/helm
 
 go 1.26.0
 

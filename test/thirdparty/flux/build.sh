@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# Usage: hack/flux/build.sh DIRECTORY
+# Usage: test/thirdparty/flux/build.sh DIRECTORY
 #
 # Builds the controllers of Flux into DIRECTORY, as pinned by the modules next to this file,
 # and puts the definitions of their kinds next to them, as NAME.yaml.
-source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../../../hack/lib.sh"
 
 need_go
-(($# == 1)) || fail "usage: hack/flux/build.sh DIRECTORY"
+(($# == 1)) || fail "usage: test/thirdparty/flux/build.sh DIRECTORY"
 mkdir -p "$1"
 directory=$(cd "$1" && pwd)
 for controller in source-controller kustomize-controller helm-controller; do
-	module=$root/hack/flux/$controller
+	module=$root/test/thirdparty/flux/$controller
 	progress "building Flux's $controller from source" "about 3 minutes on 2 cores the first time" \
 		env CGO_ENABLED=0 go build -C "$module" -trimpath -buildvcs=false -ldflags "-s -w" -o "$directory/$controller" "github.com/fluxcd/$controller" ||
-		fail "could not build the $controller of hack/flux"
+		fail "could not build the $controller of test/thirdparty/flux"
 	definitions=$(go -C "$module" list -m -f '{{.Dir}}' "github.com/fluxcd/$controller")
 	awk 'FNR == 1 { print "---" } { print }' "$definitions"/config/crd/bases/*.yaml >"$directory/$controller.yaml"
 done

@@ -1,4 +1,4 @@
-module github.com/keyserver-operator/keyserver-operator/hack/controlplane
+module github.com/keyserver-operator/keyserver-operator/test/thirdparty/controlplane
 
 go 1.26.0
 

@@ -1,6 +1,6 @@
 // cosign, for the test of hack/image: "tool" is all that is here. A module of its own,
 // because nothing of it belongs among the libraries of the program.
-module github.com/keyserver-operator/keyserver-operator/hack/cosign
+module github.com/keyserver-operator/keyserver-operator/test/thirdparty/cosign
 
 go 1.26.0
 

@@ -1,5 +1,5 @@
 // What answers names in the cluster of "make cluster": "tool" is all that is here.
-module github.com/keyserver-operator/keyserver-operator/hack/cluster/coredns
+module github.com/keyserver-operator/keyserver-operator/test/thirdparty/coredns
 
 go 1.26.0
 

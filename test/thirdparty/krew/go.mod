@@ -1,6 +1,6 @@
 // krew, for the tests of config/krew: "tool" is all that is here. A module of its own,
 // because nothing of it belongs among the libraries of the program.
-module github.com/keyserver-operator/keyserver-operator/hack/krew
+module github.com/keyserver-operator/keyserver-operator/test/thirdparty/krew
 
 go 1.26.0
 
