@@ -51,7 +51,7 @@ func (*storedRequest) WriteHeader(int)             {}
 // and - . _ ~.
 var needlessEscape = regexp.MustCompile(`(?i)%(2[de]|3[0-9]|4[1-9a-f]|5[0-9af]|6[1-9a-f]|7[0-9ae])`)
 
-var errPath = wire.Refuse("path", "must be the path (with the query, if any) of a route that needs an operation of a role, and neither streams nor waits; see GET /api/openapi.json")
+var errPath = fault.Field("path", "must be the path (with the query, if any) of a route that needs an operation of a role, and neither streams nor waits; see GET /api/openapi.json")
 
 // inner returns an exchange of the same caller for a request that is stored in an approval. It sends no
 // response.
@@ -61,7 +61,7 @@ func (x *exchange) inner(method, path string, body []byte) (*exchange, error) {
 		return nil, errPath
 	}
 	if e := needlessEscape.FindString(path); e != "" {
-		return nil, wire.Refuse("path", "contains the needless escape "+e+"; write the character itself, because approvers read the path as it is sent")
+		return nil, fault.Field("path", "contains the needless escape "+e+"; write the character itself, because approvers read the path as it is sent")
 	}
 	r := (&http.Request{Method: method, URL: u, Host: x.r.Host, Header: http.Header{}, Body: http.NoBody}).WithContext(x.ctx)
 	if body != nil {
@@ -94,7 +94,7 @@ func askApproval(x *exchange) (any, error) {
 		return nil, err
 	}
 	if len(in.Body) > approval.MaxBody {
-		return nil, wire.Refuse("body", "has more than 64 KiB in the form of RFC 8785")
+		return nil, fault.Field("body", "has more than 64 KiB in the form of RFC 8785")
 	}
 	inner, err := x.inner(in.Method, string(in.Path), in.Body)
 	if err != nil {
@@ -109,11 +109,11 @@ func askApproval(x *exchange) (any, error) {
 	}
 	switch _, err := inner.route.run(inner); {
 	case fault.CodeOf(err) == fault.BadRequest:
-		return nil, wire.Refuse("body", "is not valid for "+in.Method+" "+string(in.Path)+": "+fault.As(err).Detail)
+		return nil, fault.Field("body", "is not valid for "+in.Method+" "+string(in.Path)+": "+fault.As(err).Detail)
 	case !errors.Is(err, errRead):
 		return nil, err
 	case len(secrets) > 0:
-		return nil, wire.Refuse("body."+secrets[0], "is secret, but approvers can read the request; request the approval without it")
+		return nil, fault.Field("body."+secrets[0], "is secret, but approvers can read the request; request the approval without it")
 	}
 	view, err := x.api.Approvals.Ask(x.ctx, x.call.by, approval.Request{
 		Method: in.Method, Path: string(in.Path), Body: in.Body, Reason: in.Reason, Operations: inner.route.Operations, Effect: inner.route.Effect, Names: names,

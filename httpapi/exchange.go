@@ -237,11 +237,11 @@ func credential(values []string) (token string, bound bool, err error) {
 func (x *exchange) decode(table *wire.Table, in any) error {
 	if len(table.Path) > 0 {
 		if err := table.DecodePath(x.r.PathValue, in); err != nil {
-			return err
+			return routes.Refused(err)
 		}
 	}
 	if err := table.DecodeQuery(x.r.URL.RawQuery, in); err != nil {
-		return err
+		return routes.Refused(err)
 	}
 	if x.r.Body == http.NoBody && len(table.Body) == 0 {
 		return nil
@@ -255,7 +255,7 @@ func (x *exchange) decode(table *wire.Table, in any) error {
 	if err := x.takeTurn(); err != nil { // parsing a long body as JSON is long work, too
 		return err
 	}
-	return table.DecodeBody(buf.Bytes(), in)
+	return routes.Refused(table.DecodeBody(buf.Bytes(), in))
 }
 
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}

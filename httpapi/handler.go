@@ -74,7 +74,7 @@ func stream[In, Out any](work func(*exchange) (Out, error)) handler {
 	h := handler{request: reflect.TypeFor[In](), response: reflect.TypeFor[Out]()}
 	h.run = func(x *exchange) (any, error) {
 		if err := wire.Of(reflect.TypeFor[nothing]()).DecodeQuery(x.r.URL.RawQuery, &nothing{}); err != nil {
-			return nil, err
+			return nil, routes.Refused(err)
 		}
 		if err := x.enter(); err != nil {
 			return nil, err

@@ -72,7 +72,7 @@ func TestNoFilterIsZero(t *testing.T) {
 			seen++
 			values.Add(f.Name, zero)
 			err := table.DecodeQuery(values.Encode(), reflect.New(table.Type).Interface())
-			if refused := fault.CodeOf(err) == fault.BadRequest && strings.Contains(err.Error(), f.Name); refused == (f.Name == "after") {
+			if refused := fault.CodeOf(routes.Refused(err)) == fault.BadRequest && strings.Contains(err.Error(), f.Name); refused == (f.Name == "after") {
 				t.Errorf("%s %s?%s: got %v", r.Method, r.Path, values.Encode(), err)
 			}
 		}

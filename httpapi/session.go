@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/operations"
-	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/auth/session"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
 // Sessions opens sessions and finds the caller of a request.
@@ -88,9 +88,9 @@ func checkLogin(in schema.LoginRequest) error {
 	} {
 		switch {
 		case !field.set && slices.Contains(method.needs, field.name):
-			return wire.Refuse(field.name, "is missing; the method "+in.Method+" needs it")
+			return fault.Field(field.name, "is missing; the method "+in.Method+" needs it")
 		case field.set && !slices.Contains(method.needs, field.name) && !slices.Contains(method.takes, field.name):
-			return wire.Refuse(field.name, "does not belong to the method "+in.Method+"; leave it out")
+			return fault.Field(field.name, "does not belong to the method "+in.Method+"; leave it out")
 		}
 	}
 	return nil
@@ -115,7 +115,7 @@ func scopeOf(in schema.LoginRequest, l *session.Login) error {
 		return nil
 	}
 	if _, err := base64.RawURLEncoding.Strict().DecodeString(*in.DPoPJKT); err != nil {
-		return wire.Refuse("dpopJkt", "must be an RFC 7638 thumbprint: the SHA-256 of the key in base64url, 43 characters")
+		return fault.Field("dpopJkt", "must be an RFC 7638 thumbprint: the SHA-256 of the key in base64url, 43 characters")
 	}
 	l.BindTo = *in.DPoPJKT
 	return nil

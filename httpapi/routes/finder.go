@@ -103,13 +103,13 @@ func (f *Found) Keys(body []byte) ([]schema.HiddenLink, error) {
 	table := wire.Of(f.Request)
 	in := reflect.New(f.Request).Interface()
 	if err := table.DecodePath(f.request.PathValue, in); err != nil {
-		return nil, err
+		return nil, Refused(err)
 	}
 	if err := table.DecodeQuery(f.request.URL.RawQuery, in); err != nil {
-		return nil, err
+		return nil, Refused(err)
 	}
 	if err := table.DecodeBody(body, in); err != nil {
-		return nil, err
+		return nil, Refused(err)
 	}
 	var keys []schema.HiddenLink
 	for _, n := range table.Names(in) {

@@ -1,11 +1,25 @@
 package routes
 
 import (
+	"errors"
 	"reflect"
 	"slices"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
+
+// Refused returns the fault of a refused field. It does not change other errors.
+func Refused(err error) error {
+	if err == nil {
+		return nil // without an allocation for f
+	}
+	var f *wire.FieldError
+	if errors.As(err, &f) {
+		return fault.Field(f.Field, f.Problem)
+	}
+	return err
+}
 
 // Decode decodes a request of the route, and refuses it as the service would. It is for
 // callers that make requests from text: segment returns the value of a name in the path,
@@ -15,21 +29,21 @@ func (r Route) Decode(segment func(name string) string, query string, body []byt
 	table := wire.Of(r.Request)
 	in = reflect.New(r.Request).Interface()
 	if err := table.DecodePath(segment, in); err != nil {
-		return "", nil, err
+		return "", nil, Refused(err)
 	}
 	if err := table.DecodeQuery(query, in); err != nil {
-		return "", nil, err
+		return "", nil, Refused(err)
 	}
 	if !r.Streamed() && len(table.Body)+len(body) > 0 {
 		if err := table.DecodeBody(body, in); err != nil {
-			return "", nil, err
+			return "", nil, Refused(err)
 		}
 	}
 	target, err = table.EncodePath(r.Path, reflect.ValueOf(in).Elem().Interface())
 	if query != "" {
 		target += "?" + query
 	}
-	return target, in, err
+	return target, in, Refused(err)
 }
 
 // Secret reports whether a member of the body has a value that only the caller and the

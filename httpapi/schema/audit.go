@@ -1,10 +1,7 @@
 package schema
 
 import (
-	"errors"
 	"time"
-
-	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
 // AuditQuery selects audit rows. A field that is left out selects all.
@@ -47,41 +44,6 @@ type AuditEntry struct {
 	Position         int64      `json:"position" doc:"Position of the row in its chain, from 1."`
 	Hash             Base64     `json:"hash" doc:"Hash of the row and of previousHash."`
 	PreviousHash     Base64     `json:"previousHash" doc:"Hash of the previous row in the chain; zero in the first row."`
-}
-
-var (
-	errRow = errors.New("hash and previousHash must have 32 bytes each, and outcome be allowed, refused or failed")
-	// Further digits are in no hash, so a row with added digits would pass verification.
-	errRowTime = errors.New("time must have at most six digits of a second")
-)
-
-// Row returns the row that the entry describes, so that a client can compute its hash.
-func (e *AuditEntry) Row() (keyserver.AuditEntry, error) {
-	row := keyserver.AuditEntry{
-		Seq: e.Seq, Time: e.Time, Operation: e.Operation, Outcome: keyserver.Outcome(e.Outcome), Reason: e.Reason,
-		Principal: keyserver.PrincipalRef{System: keyserver.SystemID(e.SystemID), ID: keyserver.ID(e.PrincipalID)},
-		Object:    e.Object, Kind: keyserver.SessionKind(e.SessionKind), RequestID: e.RequestID, Filename: e.Filename,
-		Address: e.Address, For: e.For, Count: e.Count, Chain: e.Chain, Position: e.Position,
-	}
-	if e.Session != nil {
-		row.Session = keyserver.ID(*e.Session)
-	}
-	if e.Approval != nil {
-		row.Approval = keyserver.ID(*e.Approval)
-	}
-	if e.ActorPrincipalID != nil && e.ActorSystemID != nil {
-		row.Actor = keyserver.PrincipalRef{System: keyserver.SystemID(*e.ActorSystemID), ID: keyserver.ID(*e.ActorPrincipalID)}
-	}
-	known := row.Outcome == keyserver.Allowed || row.Outcome == keyserver.Refused || row.Outcome == keyserver.Failed
-	if !known || len(e.Hash) != len(row.Hash) || len(e.PreviousHash) != len(row.Previous) {
-		return keyserver.AuditEntry{}, errRow
-	}
-	if !row.Time.Equal(row.Time.Truncate(time.Microsecond)) {
-		return keyserver.AuditEntry{}, errRowTime
-	}
-	copy(row.Hash[:], e.Hash)
-	copy(row.Previous[:], e.PreviousHash)
-	return row, nil
 }
 
 // AuditPage is one page of the audit log, in the requested order.

@@ -2,8 +2,7 @@ package schema
 
 import (
 	"errors"
-
-	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"slices"
 )
 
 // OperationName is an operation of the catalogue, by its name in the audit log.
@@ -16,7 +15,7 @@ func (n OperationName) MarshalText() ([]byte, error) { return []byte(n), nil }
 
 // UnmarshalText accepts the name of an existing operation.
 func (n *OperationName) UnmarshalText(text []byte) error {
-	if _, found := keyserver.OperationNamed(string(text)); !found {
+	if _, found := slices.BinarySearch(operationNames, string(text)); !found {
 		return errOperationName
 	}
 	*n = OperationName(text)

@@ -86,7 +86,7 @@ func questionOf(in schema.AccessItem) (q keyserver.Question, err error) {
 	}
 	switch {
 	case in.Refused() != nil:
-		return q, in.Refused()
+		return q, routes.Refused(in.Refused())
 	case in.Subject == nil:
 		return refuse("subject: is missing; send it in the element of evaluations or in the request")
 	case in.Action == nil:

@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
 func getPrincipal(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.ByID) (schema.Principal, error) {
@@ -43,7 +43,7 @@ func createXAuthPrincipal(ctx context.Context, ops *verified.Service, by keyserv
 func updatePrincipalFlags(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.UpdatePrincipalFlagsRequest) (schema.PrincipalFlagsSaved, error) {
 	change, asked := flagChangeOf(in)
 	if len(asked) == 0 {
-		return schema.PrincipalFlagsSaved{}, wire.Refuse("delegation", "is missing, and so is disabled; send at least one of them")
+		return schema.PrincipalFlagsSaved{}, fault.Field("delegation", "is missing, and so is disabled; send at least one of them")
 	}
 	change.ID = keyserver.ID(in.ID)
 	r, err := ops.UpdatePrincipalFlags(ctx, by, change)

@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
 func listPrincipals(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.PrincipalQuery) (schema.PrincipalPage, error) {
@@ -35,7 +35,7 @@ func listPrincipals(ctx context.Context, ops *verified.Service, by keyserver.Cal
 func windowOf(limit, offset *int) (l, o int, err error) {
 	if limit == nil {
 		if offset != nil {
-			err = wire.Refuse("offset", "needs limit; send both, or neither")
+			err = fault.Field("offset", "needs limit; send both, or neither")
 		}
 		return 0, 0, err
 	}

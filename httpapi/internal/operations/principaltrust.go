@@ -3,10 +3,10 @@ package operations
 import (
 	"context"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
 func listPrincipalTrusts(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.PrincipalTrustsQuery) (schema.PrincipalTrustList, error) {
@@ -15,7 +15,7 @@ func listPrincipalTrusts(ctx context.Context, ops *verified.Service, by keyserve
 	}
 	if in.Offset != nil {
 		if in.Limit == nil {
-			return schema.PrincipalTrustList{}, wire.Refuse("offset", "needs limit; send both")
+			return schema.PrincipalTrustList{}, fault.Field("offset", "needs limit; send both")
 		}
 		filter.Offset = *in.Offset
 	}

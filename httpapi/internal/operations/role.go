@@ -3,11 +3,11 @@ package operations
 import (
 	"context"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
 func listRoles(ctx context.Context, ops *verified.Service, by keyserver.Caller, _ routes.Nothing) (schema.RoleList, error) {
@@ -25,7 +25,7 @@ func createRole(ctx context.Context, ops *verified.Service, by keyserver.Caller,
 
 func updateRole(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.UpdateRoleRequest) (schema.RoleSaved, error) {
 	if in.Name == nil && in.Operations == nil {
-		return schema.RoleSaved{}, wire.Refuse("name", "is missing, and so is operations; send at least one of them")
+		return schema.RoleSaved{}, fault.Field("name", "is missing, and so is operations; send at least one of them")
 	}
 	r, err := ops.UpdateRole(ctx, by, keyserver.RoleChange{ID: keyserver.ID(in.ID), Name: in.Name, Operations: idsOf(in.Operations)})
 	return roleSavedOf(r), err

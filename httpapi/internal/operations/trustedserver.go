@@ -3,11 +3,11 @@ package operations
 import (
 	"context"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
 func listTrustedServers(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.TrustedServersQuery) (schema.TrustedServerList, error) {
@@ -35,7 +35,7 @@ func addTrustedServer(ctx context.Context, ops *verified.Service, by keyserver.C
 
 func updateTrustedServer(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.UpdateTrustedServerRequest) (schema.TrustedServerUpdated, error) {
 	if in.FriendlyName == nil && in.Description == nil && in.Witness == nil {
-		return schema.TrustedServerUpdated{}, wire.Refuse("friendlyName", "is missing, and so are description and witness; send at least one of them")
+		return schema.TrustedServerUpdated{}, fault.Field("friendlyName", "is missing, and so are description and witness; send at least one of them")
 	}
 	r, err := ops.UpdateTrustedServer(ctx, by, keyserver.TrustedServerChange{
 		System:       keyserver.SystemID(in.SystemID),

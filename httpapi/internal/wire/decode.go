@@ -32,7 +32,7 @@ func (t *Table) DecodeBody(text []byte, out any) error {
 		if !t.NeedsBody() {
 			return nil
 		}
-		return Refuse(body, "is empty; send a JSON object with "+t.known)
+		return &FieldError{body, "is empty; send a JSON object with " + t.known}
 	}
 	dec := decoders.Get().(*jsontext.Decoder) //nolint:errcheck // the pool holds nothing else
 	defer decoders.Put(dec)
@@ -41,19 +41,19 @@ func (t *Table) DecodeBody(text []byte, out any) error {
 		return notAnObject(dec)
 	}
 	if r := t.decode(dec, reflect.ValueOf(out).Elem()); r != nil {
-		return r.fault()
+		return r.err()
 	}
 	if _, err := dec.ReadToken(); !errors.Is(err, io.EOF) {
-		return Refuse(body, "has data after the JSON object; send only one object")
+		return &FieldError{body, "has data after the JSON object; send only one object"}
 	}
 	return nil
 }
 
 func notAnObject(dec *jsontext.Decoder) error {
 	if _, err := dec.ReadToken(); err != nil {
-		return malformed(err).fault()
+		return malformed(err).err()
 	}
-	return Refuse(body, "must be a JSON object")
+	return &FieldError{body, "must be a JSON object"}
 }
 
 // refuseBody accepts only an empty body or {}, for a route without body.
@@ -65,7 +65,7 @@ func refuseBody(text []byte) error {
 	if text[0] == '{' && text[len(text)-1] == '}' && len(bytes.Trim(text[1:len(text)-1], " \t\r\n")) == 0 {
 		return nil
 	}
-	return Refuse(body, "must be empty or {} on this route")
+	return &FieldError{body, "must be empty or {} on this route"}
 }
 
 // decode decodes one object.
@@ -252,7 +252,7 @@ func (v *Value) decodeApart(dec *jsontext.Decoder, elem reflect.Value) *refusal 
 		if r.path == "" {
 			r.path = "the element"
 		}
-		elem.Addr().Interface().(schema.Apart).Refuse(r.fault()) //nolint:errcheck // the caller has checked the type
+		elem.Addr().Interface().(schema.Apart).Refuse(r.err()) //nolint:errcheck // the caller has checked the type
 	}
 	return nil
 }

@@ -30,12 +30,12 @@ func (t *Table) DecodeQuery(raw string, out any) error {
 			r = t.query(name, value, &seen, reflect.ValueOf(out).Elem())
 		}
 		if r != nil {
-			return r.fault()
+			return r.err()
 		}
 	}
 	for i := range t.Query {
 		if f := &t.Query[i]; f.Required && seen&(1<<i) == 0 {
-			return Refuse(f.Name, "is missing from the query; "+f.Value.ask())
+			return &FieldError{f.Name, "is missing from the query; " + f.Value.ask()}
 		}
 	}
 	return nil
@@ -202,7 +202,7 @@ func (t *Table) DecodePath(segment func(name string) string, out any) error {
 	for i := range t.Path {
 		f := &t.Path[i]
 		if r := f.Value.set(f.target(reflect.ValueOf(out).Elem()), segment(f.Name)); r != nil {
-			return r.in(f.Name).fault()
+			return r.in(f.Name).err()
 		}
 	}
 	return nil

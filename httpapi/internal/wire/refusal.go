@@ -1,24 +1,29 @@
 package wire
 
-import (
-	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
-)
+// FieldError is the refusal of one field of a request. It never quotes the value, which may be a secret.
+type FieldError struct {
+	Field   string
+	Problem string // continues the name, for example "must not be empty"
+}
 
-// refusal is a fault under construction: only the caller of the function that finds a
+// Error implements error with the name of the field and the problem.
+func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }
+
+// refusal is a FieldError under construction: only the caller of the function that finds a
 // problem knows the name of the field. It never quotes the value, which may be a secret.
 type refusal struct {
 	path    string
 	problem string
 }
 
-func (r *refusal) fault() error {
+func (r *refusal) err() error {
 	if r == nil {
 		return nil
 	}
 	if r.path == "" {
 		r.path = body
 	}
-	return Refuse(r.path, r.problem)
+	return &FieldError{r.path, r.problem}
 }
 
 // in adds the member that contains the refused value to the front of the path.
@@ -32,12 +37,6 @@ func (r *refusal) in(name string) *refusal {
 		r.path = name + "." + r.path
 	}
 	return r
-}
-
-// Refuse returns the fault of one field. The problem continues the name, for example
-// "must not be empty".
-func Refuse(field, problem string) error {
-	return fault.New(fault.BadRequest, "%s: %s", field, problem)
 }
 
 // body is the name of the entire request body in refusals.

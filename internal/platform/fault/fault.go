@@ -39,6 +39,10 @@ func New(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Detail: fmt.Sprintf(format, args...)}
 }
 
+// Field returns the refusal of one field of a request. The problem continues the name, for example "must not be
+// empty".
+func Field(name, problem string) *Error { return New(BadRequest, "%s: %s", name, problem) }
+
 // Because returns a copy with a cause for the log. The cause is never sent to a caller.
 func (e *Error) Because(cause error) *Error {
 	c := *e

@@ -48,7 +48,7 @@ func (o *receiptOptions) run(cmd *cobra.Command) error {
 	if err := json.Unmarshal([]byte(text), &entry, json.RejectUnknownMembers(true)); err != nil {
 		return fmt.Errorf("--row: %s is not one entry of GET /api/audit: %w", o.row, err)
 	}
-	row, err := entry.Row()
+	row, err := auditverify.Row(&entry)
 	if err != nil {
 		return fmt.Errorf("--row: %s is not one entry of GET /api/audit: %w", o.row, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/auditverify"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
@@ -61,7 +62,7 @@ func (r *remoteLog) AuditRange(ctx context.Context, after, last int64, limit int
 	}
 	var rows []keyserver.AuditEntry
 	for i := range page.Entries {
-		row, err := page.Entries[i].Row()
+		row, err := auditverify.Row(&page.Entries[i])
 		if err != nil {
 			return nil, fmt.Errorf("the key server's row %d cannot be read: %w", page.Entries[i].Seq, err)
 		}
