@@ -27,6 +27,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/quota"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 func errorOf(t *testing.T, w *httptest.ResponseRecorder) schema.Error {
@@ -713,11 +714,11 @@ func TestDecodedValues(t *testing.T) {
 			`{"ttag":"` + link + `","systemId":0,"principalId":9007199254740992,"rights":31}`,
 			keyserver.ACLChange{
 				Link:      aLink,
-				Principal: keyserver.PrincipalRef{ID: keyserver.IDFromUint64(1 << 53)}, Rights: keyserver.AllRights, MaxUsage: keyserver.NoUsageLimit,
+				Principal: keyserver.PrincipalRef{ID: values.IDFromUint64(1 << 53)}, Rights: keyserver.AllRights, MaxUsage: keyserver.NoUsageLimit,
 			},
 		},
-		"Operations left out stay": {http.MethodPut, "/api/roles/00000000000000FF", `{"name":"x"}`, keyserver.RoleChange{ID: keyserver.IDFromUint64(255), Name: ptr("x")}},
-		"Operations empty remove":  {http.MethodPut, "/api/roles/00000000000000FF", `{"operations":[]}`, keyserver.RoleChange{ID: keyserver.IDFromUint64(255), Operations: []keyserver.ID{}}},
+		"Operations left out stay": {http.MethodPut, "/api/roles/00000000000000FF", `{"name":"x"}`, keyserver.RoleChange{ID: values.IDFromUint64(255), Name: ptr("x")}},
+		"Operations empty remove":  {http.MethodPut, "/api/roles/00000000000000FF", `{"operations":[]}`, keyserver.RoleChange{ID: values.IDFromUint64(255), Operations: []keyserver.ID{}}},
 		"Material imports":         {http.MethodPost, "/api/keys", `{"algorithm":"HMAC-SHA384","material":"AQI="}`, keyserver.NewKey{Algorithm: keyserver.HMACSHA384, Material: []byte{1, 2}}},
 		"No material mints":        {http.MethodPost, "/api/keys", `{"algorithm":"AES-256"}`, keyserver.NewKey{Algorithm: keyserver.AES256}},
 		"Audit defaults":           {http.MethodGet, "/api/audit", "", keyserver.AuditFilter{Limit: 100}},
@@ -731,7 +732,7 @@ func TestDecodedValues(t *testing.T) {
 		"The rows of a tile":   {http.MethodGet, "/api/audit/tile/entries/x001/067.p/1", "", keyserver.AuditTile{Entries: true, Index: 1067, Width: 1}},
 		"Audit newest first": {
 			http.MethodGet, "/api/audit?order=desc&outcome=refused&object=AAAAAQAAAAAAAAAB&session=00000000000003e9&cursor=5", "",
-			keyserver.AuditFilter{Outcome: keyserver.Refused, Object: "AAAAAQAAAAAAAAAB", Session: ptr(keyserver.IDFromUint64(1001)), Newest: true, After: 5, Limit: 100},
+			keyserver.AuditFilter{Outcome: keyserver.Refused, Object: "AAAAAQAAAAAAAAAB", Session: ptr(values.IDFromUint64(1001)), Newest: true, After: 5, Limit: 100},
 		},
 		"Audit oldest first":              {http.MethodGet, "/api/audit?order=asc", "", keyserver.AuditFilter{Limit: 100}},
 		"Changes wait nothing by default": {http.MethodGet, "/api/changes", "", keyserver.ChangeFilter{}},

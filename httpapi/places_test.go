@@ -21,11 +21,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/clientaddr"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/quota"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 func principal(n uint64) keyserver.PrincipalRef {
-	return keyserver.PrincipalRef{System: 1, ID: keyserver.IDFromUint64(n)}
+	return keyserver.PrincipalRef{System: 1, ID: values.IDFromUint64(n)}
 }
 
 // ann is the principal of the fixture's session.

@@ -17,23 +17,24 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver/lifecycle"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 var (
 	epoch    = time.Date(2026, 1, 31, 8, 0, 0, 0, time.UTC)
-	someID   = keyserver.IDFromUint64(1001)
-	thirdID  = keyserver.IDFromUint64(4002) // of the prepared authority
-	newID    = keyserver.IDFromUint64(4001) // of each new object
+	someID   = values.IDFromUint64(1001)
+	thirdID  = values.IDFromUint64(4002) // of the prepared authority
+	newID    = values.IDFromUint64(4001) // of each new object
 	someRef  = keyserver.PrincipalRef{System: 1, ID: someID}
-	otherRef = keyserver.PrincipalRef{ID: keyserver.IDFromUint64(1 << 53)}
-	aLink    = keyserver.NewHiddenLink(1, someID)
+	otherRef = keyserver.PrincipalRef{ID: values.IDFromUint64(1 << 53)}
+	aLink    = values.NewHiddenLink(1, someID)
 	aRole    = keyserver.Role{ID: someID, Name: "Shop", Operations: []keyserver.ID{keyserver.OpReadAudit.ID}}
-	aGroup   = keyserver.Principal{ID: keyserver.IDFromUint64(3001), System: 1, Type: keyserver.GroupPrincipal, Name: "team"}
+	aGroup   = keyserver.Principal{ID: values.IDFromUint64(3001), System: 1, Type: keyserver.GroupPrincipal, Name: "team"}
 	aUser    = keyserver.Principal{
 		ID: someID, System: 1, Type: keyserver.PasswordPrincipal, Name: "ann", Flags: keyserver.FlagEnable,
 		Roles: []keyserver.ID{someID}, Groups: []keyserver.ID{aGroup.ID},
 	}
-	aTransport = keyserver.Principal{ID: keyserver.IDFromUint64(2001), System: 1, Type: keyserver.CertificatePrincipal, Name: "/CN=agent", Flags: keyserver.FlagEnable}
+	aTransport = keyserver.Principal{ID: values.IDFromUint64(2001), System: 1, Type: keyserver.CertificatePrincipal, Name: "/CN=agent", Flags: keyserver.FlagEnable}
 	aWorkload  = keyserver.Principal{
 		ID: someID, System: 1, Type: keyserver.XAuthPrincipal, Name: "web", Flags: keyserver.FlagEnable, Roles: []keyserver.ID{}, Groups: []keyserver.ID{someID},
 		Identity: &keyserver.Identity{Issuer: "https://issuer.example", Subject: "system:serviceaccount:shop:web", Audiences: []string{"keyserver"}},
@@ -54,8 +55,8 @@ var (
 
 // Links of keys whose state has changed since their creation.
 var (
-	doomedLink    = keyserver.NewHiddenLink(1, keyserver.IDFromUint64(1002))
-	withdrawnLink = keyserver.NewHiddenLink(1, keyserver.IDFromUint64(1003))
+	doomedLink    = values.NewHiddenLink(1, values.IDFromUint64(1002))
+	withdrawnLink = values.NewHiddenLink(1, values.IDFromUint64(1003))
 	aged          = map[keyserver.HiddenLink]keyserver.KeyLife{
 		doomedLink:    {State: keyserver.KeyDestroying, DestroyAt: epoch.Add(time.Hour), Generation: 1},
 		withdrawnLink: {State: keyserver.KeyDisabled, Generation: 1},
@@ -152,7 +153,7 @@ func newFakePort() *fakePort {
 	a := authority()
 	return &fakePort{
 		acl:          keyserver.ACL{ID: someID, Link: aLink, Entries: []keyserver.ACLEntry{entry, another}},
-		roles:        []keyserver.Role{aRole, {ID: keyserver.IDFromUint64(255), Name: "other"}, {ID: keyserver.RoleAuditor, Name: "Auditor", BuiltIn: true}},
+		roles:        []keyserver.Role{aRole, {ID: values.IDFromUint64(255), Name: "other"}, {ID: keyserver.RoleAuditor, Name: "Auditor", BuiltIn: true}},
 		cas:          []keyserver.Certificate{aCA, {ID: otherRef.ID}},
 		servers:      []keyserver.TrustedServer{aPeer, here},
 		trusts:       []keyserver.PrincipalTrust{{ID: someID, Principal: someID, Server: 7, Flag: keyserver.Expose}, {ID: otherRef.ID, Server: 7}},
@@ -270,7 +271,7 @@ func (f *fakePort) KeyLineage(ctx context.Context, _ keyserver.Caller, _ keyserv
 }
 
 func (f *fakePort) RotateKey(ctx context.Context, _ keyserver.Caller, l keyserver.HiddenLink) (keyserver.HiddenLink, error) {
-	successor := keyserver.NewHiddenLink(1, newID)
+	successor := values.NewHiddenLink(1, newID)
 	return successor, f.write(ctx, "RotateKey", l, func() {
 		f.key.Link = successor
 		_, f.key.Life, _ = lifecycle.Rotate(f.key.Life, f.key.Rotation, epoch)

@@ -10,13 +10,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 // The objects that requests name, as approvals store them.
 func TestSubjectsOfRequests(t *testing.T) {
-	id := schema.HexID(keyserver.IDFromUint64(5))
-	heir := schema.HexID(keyserver.IDFromUint64(6))
+	id := schema.HexID(values.IDFromUint64(5))
+	heir := schema.HexID(values.IDFromUint64(6))
 	named := map[string]routes.Route{}
 	for _, r := range routes.All() {
 		named[r.Name] = r

@@ -6,8 +6,8 @@ import (
 	"math"
 	"strconv"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/canonical"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 // MaxExactInteger is the largest integer that every JSON reader represents exactly, 2^53.
@@ -16,7 +16,7 @@ const MaxExactInteger = 1 << 53
 
 // HexID is an 8-byte identifier in 16 hexadecimal digits. {id} path segments, roles and
 // operations use this form.
-type HexID keyserver.ID
+type HexID values.ID
 
 var (
 	errHexID     = errors.New("must be 16 hexadecimal digits")
@@ -30,7 +30,7 @@ func (id HexID) MarshalText() ([]byte, error) { return []byte(id.String()), nil 
 
 // UnmarshalText accepts digits of either case.
 func (id *HexID) UnmarshalText(text []byte) error {
-	parsed, err := keyserver.ParseHexID(string(text))
+	parsed, err := values.ParseHexID(string(text))
 	if err != nil {
 		return errHexID
 	}
@@ -46,7 +46,7 @@ func ParseHexID(text string) (id HexID, err error) {
 }
 
 // String returns lower-case digits.
-func (id HexID) String() string { return keyserver.ID(id).Hex() }
+func (id HexID) String() string { return values.ID(id).Hex() }
 
 // ByID is a request that names its object in the path and nothing else.
 type ByID struct {
@@ -56,14 +56,14 @@ type ByID struct {
 // DecimalID is an 8-byte identifier as a decimal number. principalId uses this
 // form. A request may contain an integer up to 2^53 or a string; a response
 // always contains a string.
-type DecimalID keyserver.ID
+type DecimalID values.ID
 
 // MarshalText returns the decimal string.
 func (id DecimalID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
 
 // UnmarshalText decodes the decimal string.
 func (id *DecimalID) UnmarshalText(text []byte) error {
-	parsed, err := keyserver.ParseDecimalID(string(text))
+	parsed, err := values.ParseDecimalID(string(text))
 	if err != nil {
 		return errDecimalID
 	}
@@ -85,7 +85,7 @@ func (id *DecimalID) UnmarshalJSON(value []byte) error {
 	if err != nil {
 		return errDecimalID
 	}
-	*id = DecimalID(keyserver.IDFromUint64(n))
+	*id = DecimalID(values.IDFromUint64(n))
 	return nil
 }
 
@@ -96,18 +96,18 @@ func ParseDecimalID(text string) (id DecimalID, err error) {
 }
 
 // String returns the decimal form.
-func (id DecimalID) String() string { return keyserver.ID(id).Decimal() }
+func (id DecimalID) String() string { return values.ID(id).Decimal() }
 
 // Base64ID is an 8-byte identifier in canonical base64. certificateId and the opaque
 // handles of ACLs use this form.
-type Base64ID keyserver.ID
+type Base64ID values.ID
 
 // MarshalText encodes the id.
 func (id Base64ID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
 
 // UnmarshalText accepts only the canonical spelling.
 func (id *Base64ID) UnmarshalText(text []byte) error {
-	parsed, err := keyserver.ParseBase64ID(string(text))
+	parsed, err := values.ParseBase64ID(string(text))
 	if err != nil {
 		return errBase64ID
 	}
@@ -122,10 +122,10 @@ func ParseBase64ID(text string) (id Base64ID, err error) {
 }
 
 // String returns canonical base64.
-func (id Base64ID) String() string { return keyserver.ID(id).Base64() }
+func (id Base64ID) String() string { return values.ID(id).Base64() }
 
 // SystemID identifies a key server, as a JSON integer.
-type SystemID keyserver.SystemID
+type SystemID values.SystemID
 
 // UnmarshalJSON decodes a non-negative integer of 32 bits.
 func (id *SystemID) UnmarshalJSON(value []byte) error {
@@ -145,7 +145,7 @@ func (id SystemID) MarshalJSON() ([]byte, error) {
 // HiddenLink is the opaque handle of a key: 1 to 64 bytes in canonical base64. An empty
 // one is refused, because it names no key, and a key server could take it for a request
 // to create a key.
-type HiddenLink keyserver.HiddenLink
+type HiddenLink values.HiddenLink
 
 var (
 	errEmptyLink = errors.New("must not be empty; send the canonical base64 of the key's hidden link")
@@ -161,7 +161,7 @@ func (l *HiddenLink) UnmarshalText(text []byte) error {
 		return errEmptyLink
 	}
 	raw, err := canonical.Decode(string(text))
-	if err != nil || len(raw) > keyserver.MaxHiddenLink {
+	if err != nil || len(raw) > values.MaxHiddenLink {
 		return errLink
 	}
 	*l = HiddenLink(raw)
@@ -169,17 +169,17 @@ func (l *HiddenLink) UnmarshalText(text []byte) error {
 }
 
 // String returns canonical base64.
-func (l HiddenLink) String() string { return keyserver.HiddenLink(l).Base64() }
+func (l HiddenLink) String() string { return values.HiddenLink(l).Base64() }
 
 // LinkOf returns the hidden link of a key of a key server.
 func LinkOf(system SystemID, key HexID) HiddenLink {
-	return HiddenLink(keyserver.NewHiddenLink(keyserver.SystemID(system), keyserver.ID(key)))
+	return HiddenLink(values.NewHiddenLink(values.SystemID(system), values.ID(key)))
 }
 
 // Split returns the key server and the id of the key, as in the change feed and owner
 // marks. ok is false if the link has another form.
 func (l HiddenLink) Split() (system SystemID, key HexID, ok bool) {
-	s, id, ok := keyserver.HiddenLink(l).Split()
+	s, id, ok := values.HiddenLink(l).Split()
 	return SystemID(s), HexID(id), ok
 }
 

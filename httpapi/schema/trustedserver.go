@@ -3,13 +3,13 @@ package schema
 import (
 	"slices"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 // TrustBlob registers one key server at another: four fields separated by tabs
 // (system id, server name, external listener port, base64 PKCS#7 chain). It has
 // exactly one valid form.
-type TrustBlob keyserver.TrustBlob
+type TrustBlob values.TrustBlob
 
 // MarshalText encodes the blob.
 func (b TrustBlob) MarshalText() ([]byte, error) { return []byte(b.String()), nil }
@@ -17,7 +17,7 @@ func (b TrustBlob) MarshalText() ([]byte, error) { return []byte(b.String()), ni
 // UnmarshalText accepts only the canonical form. Its error describes the problem and
 // quotes nothing of the text.
 func (b *TrustBlob) UnmarshalText(text []byte) error {
-	parsed, err := keyserver.ParseTrustBlob(string(text))
+	parsed, err := values.ParseTrustBlob(string(text))
 	if err != nil {
 		return err
 	}
@@ -33,7 +33,7 @@ func ParseTrustBlob(text string) (b TrustBlob, err error) {
 }
 
 // String returns the canonical form.
-func (b TrustBlob) String() string { return keyserver.TrustBlob(b).String() }
+func (b TrustBlob) String() string { return values.TrustBlob(b).String() }
 
 // TrustedServer is a registered peer key server.
 type TrustedServer struct {

@@ -8,12 +8,13 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 func sample() keyserver.AuditEntry {
 	return keyserver.AuditEntry{
 		Seq: 3, Time: time.UnixMicro(1_800_000_000_000_001), Operation: "op", Outcome: keyserver.Refused, Reason: "re",
-		Principal: keyserver.PrincipalRef{System: 4, ID: keyserver.IDFromUint64(5)}, Object: "ob", Kind: keyserver.PasswordSession,
+		Principal: keyserver.PrincipalRef{System: 4, ID: values.IDFromUint64(5)}, Object: "ob", Kind: keyserver.PasswordSession,
 		RequestID: "id", Filename: "fi", Chain: 1, Position: 2, Previous: [32]byte{6},
 	}
 }

@@ -9,13 +9,14 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 // drawRow returns a random sealed row of any of the encodings.
 func drawRow(rt *rapid.T) keyserver.AuditEntry {
 	text := rapid.SampledFrom([]string{"", "a", "ü and more"})
 	id := func(label string) keyserver.ID {
-		return keyserver.IDFromUint64(rapid.SampledFrom([]uint64{0, 1, 1 << 63}).Draw(rt, label))
+		return values.IDFromUint64(rapid.SampledFrom([]uint64{0, 1, 1 << 63}).Draw(rt, label))
 	}
 	ref := func(label string) keyserver.PrincipalRef {
 		return keyserver.PrincipalRef{System: keyserver.SystemID(rapid.Uint32().Draw(rt, label)), ID: id(label)}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/pgtest/migrated"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
@@ -58,7 +59,7 @@ func write(b *testing.B, store audit.Store, options audit.Options, callers, rows
 	defer closeIt(b, w)
 	entry := keyserver.AuditEntry{
 		Operation: keyserver.OpHMAC.Key, Outcome: keyserver.Allowed,
-		Principal: keyserver.PrincipalRef{System: 1, ID: keyserver.IDFromUint64(7)},
+		Principal: keyserver.PrincipalRef{System: 1, ID: values.IDFromUint64(7)},
 		Object:    "AAAAAQAAAAAAAAAH", Kind: keyserver.PasswordSession, RequestID: "0123456789abcdef",
 	}
 	var wg sync.WaitGroup

@@ -18,6 +18,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/blobstore"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 // verifyArchive verifies an archive. Of the other flags it requires only --key.
@@ -112,14 +113,14 @@ func (o *showOptions) filter() (f keyserver.AuditFilter, err error) {
 		return f, program.Usagef("--outcome is %q; it must be allowed, refused or failed", o.outcome)
 	}
 	if o.session != "" {
-		id, err := keyserver.ParseHexID(o.session)
+		id, err := values.ParseHexID(o.session)
 		if err != nil {
 			return f, program.Usagef("--session is %q; it must be the public id of a session, 16 hexadecimal digits", o.session)
 		}
 		f.Session = &id
 	}
 	if o.principal != "" {
-		id, err := keyserver.ParseDecimalID(o.principal)
+		id, err := values.ParseDecimalID(o.principal)
 		if err != nil {
 			return f, program.Usagef("--principal-id is %q; it must be a principal's id in decimal", o.principal)
 		}

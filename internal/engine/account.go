@@ -8,6 +8,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -126,7 +127,7 @@ func (e *Engine) deletePrincipal(ctx context.Context, tx *sqlstore.Tx, by keyser
 	if err := from.refuseRevocation(lost); err != nil {
 		return none, false, err
 	}
-	left := deletion.Task{Principal: p, At: keyserver.StampOf(e.Clock()), Random: e.Random}
+	left := deletion.Task{Principal: p, At: values.StampOf(e.Clock()), Random: e.Random}
 	if !d.NewOwner.IsZero() {
 		if left.NewOwner, err = resolveNewOwner(ctx, tx, caller, from, d); err != nil {
 			return none, false, err

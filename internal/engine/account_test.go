@@ -8,6 +8,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sessionrows"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
@@ -74,14 +75,14 @@ func TestWhoDeletesAPrincipal(t *testing.T) {
 			reason   fault.Reason
 		}{
 			"NoRole":        {plain, owner.Principal.ID, none, fault.AccessDenied, fault.ReasonRoleDenied},
-			"Nobody":        {clerk, keyserver.IDFromUint64(99), none, fault.NotFound, fault.ReasonObjectNotFound},
+			"Nobody":        {clerk, values.IDFromUint64(99), none, fault.NotFound, fault.ReasonObjectNotFound},
 			"System":        {f.Admin, system, none, fault.BuiltInPrincipal, fault.ReasonBuiltIn},
 			"Own":           {f.Admin, f.Admin.Principal.ID, none, fault.OwnAccount, fault.ReasonInvalidArgument},
 			"OwnGroup":      {clerk, team, none, fault.OwnAccount, fault.ReasonInvalidArgument},
 			"SoleOwner":     {f.Admin, owner.Principal.ID, none, fault.InUse, fault.ReasonInUse},
 			"SoleWriter":    {f.Admin, writer.Principal.ID, none, fault.InUse, fault.ReasonInUse},
 			"Demanded":      {f.Admin, demanded.Principal.ID, plain.Principal.ID, fault.InUse, fault.ReasonInUse},
-			"NoHeir":        {f.Admin, owner.Principal.ID, keyserver.IDFromUint64(99), fault.InvalidArgument, fault.ReasonObjectNotFound},
+			"NoHeir":        {f.Admin, owner.Principal.ID, values.IDFromUint64(99), fault.InvalidArgument, fault.ReasonObjectNotFound},
 			"HeirOfHimself": {f.Admin, owner.Principal.ID, owner.Principal.ID, fault.InvalidArgument, fault.ReasonInvalidArgument},
 			"HeirOff":       {f.Admin, owner.Principal.ID, off.Principal.ID, fault.InvalidArgument, fault.ReasonInvalidArgument},
 			"HeirSystem":    {f.Admin, owner.Principal.ID, system, fault.InvalidArgument, fault.ReasonInvalidArgument},
@@ -92,7 +93,7 @@ func TestWhoDeletesAPrincipal(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				_, err := f.DeletePrincipal(ctx, c.by, keyserver.PrincipalDeletion{ID: c.id, NewOwner: c.heir})
 				f.Refused(t, err, c.code, c.reason)
-				if c.id == keyserver.IDFromUint64(99) {
+				if c.id == values.IDFromUint64(99) {
 					return
 				}
 				if _, err := f.Store.Principal(ctx, c.id); err != nil {
@@ -149,7 +150,7 @@ func TestAnEstate(t *testing.T) {
 		give(t, f, agent, limited, heir, keyserver.Read, func(c *keyserver.ACLChange) { c.MaxUsage = 3 })
 		give(t, f, agent, shared, other, keyserver.Owner)
 		give(t, f, other, lent, agent, keyserver.Read|keyserver.MandatoryGroup)
-		give(t, f, agent, ending, other, keyserver.Owner, func(c *keyserver.ACLChange) { c.End = keyserver.StampOf(f.Clock.Now().AddDate(1, 0, 0)) })
+		give(t, f, agent, ending, other, keyserver.Owner, func(c *keyserver.ACLChange) { c.End = values.StampOf(f.Clock.Now().AddDate(1, 0, 0)) })
 		own, with := enginetest.Must(f.CreateACLTemplate(ctx, agent, "own"))(t), enginetest.Must(f.CreateACLTemplate(ctx, other, "with"))(t)
 		if err := f.PutACLTemplateMember(ctx, other, keyserver.TemplateMembership{Template: with, Member: keyserver.TemplateMember{
 			Principal: agent.Principal, Rights: keyserver.Owner, MaxUsage: keyserver.NoUsageLimit,
@@ -158,7 +159,7 @@ func TestAnEstate(t *testing.T) {
 		}
 		if err := f.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 			return tx.InsertSession(ctx, sessionrows.SessionRecord{
-				ID: enginetest.Must(keyserver.NewID(rand.Reader))(t), Principal: agent.Principal, Kind: keyserver.CertificateSession,
+				ID: enginetest.Must(values.NewID(rand.Reader))(t), Principal: agent.Principal, Kind: keyserver.CertificateSession,
 				CreatedAt: f.Clock.Now(), ExpiresAt: f.Clock.Now().AddDate(0, 0, 1), LastUsedAt: f.Clock.Now(),
 			})
 		}); err != nil {
@@ -189,7 +190,7 @@ func TestAnEstate(t *testing.T) {
 			if ok != (c.rights != 0) || entry.Rights != c.rights || ok && (entry.MaxUsage != keyserver.NoUsageLimit || !entry.End.IsUnset()) {
 				t.Errorf("%s: the heir's entry is %+v", name, entry)
 			}
-			if was, ok := entryOf(t, f, c.link, agent.Principal); !ok || was.End != keyserver.StampOf(f.Clock.Now()) {
+			if was, ok := entryOf(t, f, c.link, agent.Principal); !ok || was.End != values.StampOf(f.Clock.Now()) {
 				t.Errorf("%s: the entry that was is %+v", name, was)
 			}
 		}
@@ -223,7 +224,7 @@ func TestALargeEstate(t *testing.T) {
 		owner, heir := f.Add(t, keyserver.PasswordPrincipal, "owner", nil, nil), f.Add(t, keyserver.PasswordPrincipal, "heir", nil, nil)
 		if err := f.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 			for i := range keys {
-				id := func(of uint64) keyserver.ID { return keyserver.IDFromUint64(of<<32 + uint64(i)) }
+				id := func(of uint64) keyserver.ID { return values.IDFromUint64(of<<32 + uint64(i)) }
 				entry := keyserver.ACLEntry{ID: id(3), Principal: owner.Principal, Rights: keyserver.Owner.Widen(), MaxUsage: keyserver.NoUsageLimit}
 				key := sqlstore.KeyRecord{ID: id(1), ACL: id(2), Algorithm: keyserver.HMACSHA384, CreatedAt: f.Clock.Now()}
 				if err := tx.InsertKey(ctx, key, entry); err != nil {
@@ -239,7 +240,7 @@ func TestALargeEstate(t *testing.T) {
 		if err != nil || done.Entries != keys {
 			t.Fatalf("got %+v, %v", done, err)
 		}
-		owned := enginetest.Must(f.Store.KeysOwnedAlone(ctx, heir.Principal, keyserver.StampOf(started), keys+1))(t)
+		owned := enginetest.Must(f.Store.KeysOwnedAlone(ctx, heir.Principal, values.StampOf(started), keys+1))(t)
 		if len(owned) != keys {
 			t.Errorf("the heir owns %d keys", len(owned))
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -53,7 +54,7 @@ func (e *Engine) ACLTemplate(ctx context.Context, by keyserver.Caller, id keyser
 
 // CreateACLTemplate implements keyserver.ACLTemplates.
 func (e *Engine) CreateACLTemplate(ctx context.Context, by keyserver.Caller, name string) (keyserver.ID, error) {
-	id, err := keyserver.NewID(e.Random)
+	id, err := values.NewID(e.Random)
 	if err != nil {
 		return keyserver.ID{}, err
 	}

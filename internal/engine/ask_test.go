@@ -16,6 +16,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 // withAllOperations adds a principal with a role of all operations.
@@ -47,7 +48,7 @@ func TestEveryOperationIsAsked(t *testing.T) {
 			if !op.AboutKey() {
 				continue
 			}
-			is = enginetest.Must(f.Explain(ctx, machine, keyserver.Question{Operation: op, Link: keyserver.NewHiddenLink(f.Prepared.System, keyserver.IDFromUint64(5))}))(t)
+			is = enginetest.Must(f.Explain(ctx, machine, keyserver.Question{Operation: op, Link: values.NewHiddenLink(f.Prepared.System, values.IDFromUint64(5))}))(t)
 			if code := fault.CodeOf(is.Refusal); code != fault.KeyNotFound && code != fault.ACLNotFound {
 				t.Errorf("%s of a key that there is not: %v", op.Key, is.Refusal)
 			}

@@ -15,6 +15,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/trust"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -250,7 +251,7 @@ func (e *Engine) transportPrincipal(ctx context.Context, tx *sqlstore.Tx, by key
 	case !errors.Is(err, sqlstore.ErrNotFound):
 		return keyserver.ID{}, false, err
 	}
-	id, err := keyserver.NewID(e.Random)
+	id, err := values.NewID(e.Random)
 	if err != nil {
 		return keyserver.ID{}, false, err
 	}

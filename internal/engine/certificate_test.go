@@ -19,6 +19,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sessionrows"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
@@ -159,7 +160,7 @@ func TestEnrolmentRefusals(t *testing.T) {
 				}
 			})
 		}
-		_, err := f.EnrollCertificates(ctx, f.Admin, keyserver.Enrolment{Certificates: [][]byte{good.Raw}, Roles: []keyserver.ID{keyserver.IDFromUint64(77)}})
+		_, err := f.EnrollCertificates(ctx, f.Admin, keyserver.Enrolment{Certificates: [][]byte{good.Raw}, Roles: []keyserver.ID{values.IDFromUint64(77)}})
 		if fault.CodeOf(err) != fault.InvalidArgument {
 			t.Errorf("a role that does not exist: got %v", err)
 		}
@@ -253,7 +254,7 @@ func TestRenewal(t *testing.T) {
 
 func TestReset(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		for name, id := range map[string]keyserver.ID{"Nobody": keyserver.IDFromUint64(5), "Password": f.Admin.Principal.ID} {
+		for name, id := range map[string]keyserver.ID{"Nobody": values.IDFromUint64(5), "Password": f.Admin.Principal.ID} {
 			if _, err := f.ResetTransportPrincipal(ctx, f.Admin, id); fault.CodeOf(err) != fault.NotFound {
 				t.Errorf("%s: got %v", name, err)
 			}
@@ -268,7 +269,7 @@ func TestReset(t *testing.T) {
 		p, untouched := enrol(t, f, []keyserver.ID{keyserver.RoleAuditor}, agent), enrol(t, f, []keyserver.ID{keyserver.RoleAuditor}, other)
 		caller := session(p, agent)
 		enginetest.Must(f.Roles(ctx, caller))(t)
-		record := sessionrows.SessionRecord{ID: keyserver.IDFromUint64(9), Hash: [32]byte{9}, Principal: p.Ref(), Kind: keyserver.CertificateSession, ExpiresAt: f.Clock.Now().Add(time.Hour)}
+		record := sessionrows.SessionRecord{ID: values.IDFromUint64(9), Hash: [32]byte{9}, Principal: p.Ref(), Kind: keyserver.CertificateSession, ExpiresAt: f.Clock.Now().Add(time.Hour)}
 		if err := f.Store.Update(ctx, func(tx *sqlstore.Tx) error { return tx.InsertSession(ctx, record) }); err != nil {
 			t.Fatal(err)
 		}

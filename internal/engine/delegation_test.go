@@ -10,6 +10,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -53,10 +54,10 @@ func TestDelegatedLoginIsRefused(t *testing.T) {
 			reason    fault.Reason
 		}{
 			"NoRole":        {encryptor, boss.Principal.ID, fault.AccessDenied, fault.ReasonRoleDenied},
-			"NoRoleNobody":  {encryptor, keyserver.IDFromUint64(99), fault.AccessDenied, fault.ReasonRoleDenied},
+			"NoRoleNobody":  {encryptor, values.IDFromUint64(99), fault.AccessDenied, fault.ReasonRoleDenied},
 			"Chained":       {actingFor(f.Admin, chained), boss.Principal.ID, fault.AccessDenied, fault.ReasonChained},
 			"Scoped":        {scoped, boss.Principal.ID, fault.NotInScope, fault.ReasonNotInScope},
-			"Unknown":       {exchanger, keyserver.IDFromUint64(99), fault.DelegatorRefused, fault.ReasonDelegator},
+			"Unknown":       {exchanger, values.IDFromUint64(99), fault.DelegatorRefused, fault.ReasonDelegator},
 			"Zero":          {exchanger, keyserver.ID{}, fault.DelegatorRefused, fault.ReasonDelegator},
 			"WithoutFlag":   {exchanger, plain.Principal.ID, fault.DelegatorRefused, fault.ReasonDelegator},
 			"Disabled":      {exchanger, off.Principal.ID, fault.DelegatorRefused, fault.ReasonDelegator},
@@ -164,7 +165,7 @@ func TestDelegationIsJudgedEachTime(t *testing.T) {
 		err := use(by)
 		f.Refused(t, err, fault.SessionNotFound, fault.ReasonCertificateEnded)
 		ghost := by
-		ghost.Actor.ID = keyserver.IDFromUint64(99)
+		ghost.Actor.ID = values.IDFromUint64(99)
 		err = use(ghost)
 		f.Refused(t, err, fault.SessionNotFound, fault.ReasonPrincipalDisabled)
 		ghost.Actor = keyserver.PrincipalRef{}

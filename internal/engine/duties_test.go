@@ -13,6 +13,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -44,7 +45,7 @@ func apart(t *testing.T, f *enginetest.Fixture) (e *engine.Engine, admin, office
 }
 
 // claimed is the approval that apart creates.
-var claimed = keyserver.IDFromUint64(77)
+var claimed = values.IDFromUint64(77)
 
 // approved returns a caller under an approval to give duties.
 func approved(by keyserver.Caller) keyserver.Caller {
@@ -87,7 +88,7 @@ func TestWhoGivesWhatWhereDutiesAreApart(t *testing.T) {
 					t.Errorf("%s: %v was given after all", name, got)
 				}
 				other := c.by
-				other.Approval, other.Approved = keyserver.IDFromUint64(77), []string{keyserver.OpExportKey.Key} // for another operation
+				other.Approval, other.Approved = values.IDFromUint64(77), []string{keyserver.OpExportKey.Key} // for another operation
 				f.Refused(t, e.SetPrincipalRoles(ctx, other, given), fault.ApprovalRequired, fault.ReasonApprovalRequired)
 				err = e.SetPrincipalRoles(ctx, approved(c.by), given)
 			}

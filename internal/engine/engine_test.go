@@ -17,6 +17,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -46,7 +47,7 @@ func TestKeyUseIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		ghost := stranger
-		ghost.Principal.ID = keyserver.IDFromUint64(99)
+		ghost.Principal.ID = values.IDFromUint64(99)
 		_, id, _ := link.Split()
 		cases := map[string]struct {
 			by     keyserver.Caller
@@ -59,8 +60,8 @@ func TestKeyUseIsRefused(t *testing.T) {
 			"NoEntry":       {stranger, link, fault.ACLDenied, fault.ReasonACLDenied},
 			"Disabled":      {off, link, fault.PrincipalOff, fault.ReasonPrincipalDisabled},
 			"Unknown":       {ghost, link, fault.SessionNotFound, fault.ReasonPrincipalDisabled},
-			"NoSuchKey":     {f.Admin, keyserver.NewHiddenLink(f.Prepared.System, keyserver.IDFromUint64(7)), fault.KeyNotFound, fault.ReasonObjectNotFound},
-			"ForeignSystem": {f.Admin, keyserver.NewHiddenLink(77, id), fault.KeyNotFound, fault.ReasonObjectNotFound},
+			"NoSuchKey":     {f.Admin, values.NewHiddenLink(f.Prepared.System, values.IDFromUint64(7)), fault.KeyNotFound, fault.ReasonObjectNotFound},
+			"ForeignSystem": {f.Admin, values.NewHiddenLink(77, id), fault.KeyNotFound, fault.ReasonObjectNotFound},
 			"ShortLink":     {f.Admin, "\x01", fault.KeyNotFound, fault.ReasonObjectNotFound},
 			"LongLink":      {f.Admin, link + "\x00", fault.KeyNotFound, fault.ReasonObjectNotFound},
 		}
@@ -210,7 +211,7 @@ func TestTimeWindowFollowsTheClock(t *testing.T) {
 		user := f.Add(t, keyserver.PasswordPrincipal, "user", []keyserver.ID{keyserver.RoleExchanger}, nil)
 		change := keyserver.ACLChange{
 			Principal: user.Principal, Rights: keyserver.Read, MaxUsage: keyserver.NoUsageLimit,
-			Start: keyserver.StampOf(f.Clock.Now().Add(time.Hour)), End: keyserver.StampOf(f.Clock.Now().Add(2 * time.Hour)),
+			Start: values.StampOf(f.Clock.Now().Add(time.Hour)), End: values.StampOf(f.Clock.Now().Add(2 * time.Hour)),
 		}
 		if err := f.GrantACL(ctx, f.Admin, forKey(link, change)); err != nil {
 			t.Fatal(err)
@@ -263,7 +264,7 @@ func TestACLBelongsToItsOwner(t *testing.T) {
 		f.Refused(t, err, fault.ACLDenied, fault.ReasonACLDenied)
 		f.Refused(t, f.AmendACL(ctx, f.Admin, forKey(link, change(other.Principal, keyserver.Read))), fault.ACLNotFound, fault.ReasonObjectNotFound)
 		f.Refused(t, f.RevokeACL(ctx, f.Admin, keyserver.ACLRevocation{Link: link, Principal: other.Principal}), fault.ACLNotFound, fault.ReasonObjectNotFound)
-		nobody := keyserver.PrincipalRef{System: 1, ID: keyserver.IDFromUint64(4)}
+		nobody := keyserver.PrincipalRef{System: 1, ID: values.IDFromUint64(4)}
 		f.Refused(t, f.GrantACL(ctx, f.Admin, forKey(link, change(nobody, keyserver.Read))), fault.NotFound, fault.ReasonObjectNotFound)
 		foreign := keyserver.PrincipalRef{System: 9, ID: reader.Principal.ID}
 		f.Refused(t, f.GrantACL(ctx, f.Admin, forKey(link, change(foreign, keyserver.Read))), fault.NotFound, fault.ReasonObjectNotFound)
@@ -335,7 +336,7 @@ func TestBuiltInRolesAreReadOnly(t *testing.T) {
 			f.Refused(t, f.UpdateRole(ctx, f.Admin, keyserver.RoleChange{ID: b.ID, Name: &name}), fault.BuiltIn, fault.ReasonBuiltIn)
 			f.Refused(t, f.DeleteRole(ctx, f.Admin, b.ID), fault.BuiltIn, fault.ReasonBuiltIn)
 		}
-		f.Refused(t, f.DeleteRole(ctx, f.Admin, keyserver.IDFromUint64(1<<40)), fault.NotFound, fault.ReasonObjectNotFound)
+		f.Refused(t, f.DeleteRole(ctx, f.Admin, values.IDFromUint64(1<<40)), fault.NotFound, fault.ReasonObjectNotFound)
 		_, err := f.CreateRole(ctx, f.Admin, keyserver.NewRole{Name: "Auditor"})
 		f.Refused(t, err, fault.AlreadyExists, fault.ReasonInvalidArgument)
 	})

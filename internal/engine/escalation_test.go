@@ -9,13 +9,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
 // role stores a role with the given operations.
 func role(t *testing.T, f *enginetest.Fixture, name string, operations ...keyserver.Operation) keyserver.ID {
 	t.Helper()
-	r := keyserver.Role{ID: enginetest.Must(keyserver.NewID(rand.Reader))(t), Name: name, Operations: keyserver.NormalizeIDs(idsOf(operations))}
+	r := keyserver.Role{ID: enginetest.Must(values.NewID(rand.Reader))(t), Name: name, Operations: keyserver.NormalizeIDs(idsOf(operations))}
 	ctx := context.Background()
 	if err := f.Store.Update(ctx, func(tx *sqlstore.Tx) error { return tx.InsertRole(ctx, r) }); err != nil {
 		t.Fatal(err)

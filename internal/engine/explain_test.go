@@ -14,6 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -286,7 +287,7 @@ func (w *maze) least(q keyserver.Question, was keyserver.Explanation) {
 			}
 		case keyserver.SupposeEntry:
 			had, has := w.has(cmp.Or(s.Link, q.Link), keyserver.PrincipalRef{System: s.System, ID: s.Principal})
-			now := keyserver.StampOf(w.f.Clock.Now())
+			now := values.StampOf(w.f.Clock.Now())
 			begun, ended := had.Start.IsUnset() || had.Start.Millis() <= now.Millis(), !had.End.IsUnset() && had.End.Millis() <= now.Millis()
 			switch {
 			case !has && (s.MaxUsage != keyserver.NoUsageLimit || !s.Start.IsUnset() || !s.End.IsUnset()):

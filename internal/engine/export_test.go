@@ -14,6 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -61,8 +62,8 @@ func TestExport(t *testing.T) {
 		}{
 			"NoRole":      {exchanger, link, to.Ref(), fault.AccessDenied, fault.ReasonRoleDenied},
 			"NoOwner":     {writer, link, to.Ref(), fault.ACLDenied, fault.ReasonACLDenied},
-			"NoKey":       {f.Admin, keyserver.NewHiddenLink(1, keyserver.IDFromUint64(3)), to.Ref(), fault.KeyNotFound, fault.ReasonObjectNotFound},
-			"Nobody":      {f.Admin, link, keyserver.PrincipalRef{System: 1, ID: keyserver.IDFromUint64(3)}, fault.NotFound, fault.ReasonObjectNotFound},
+			"NoKey":       {f.Admin, values.NewHiddenLink(1, values.IDFromUint64(3)), to.Ref(), fault.KeyNotFound, fault.ReasonObjectNotFound},
+			"Nobody":      {f.Admin, link, keyserver.PrincipalRef{System: 1, ID: values.IDFromUint64(3)}, fault.NotFound, fault.ReasonObjectNotFound},
 			"Foreign":     {f.Admin, link, foreign, fault.NotFound, fault.ReasonObjectNotFound},
 			"Password":    {f.Admin, link, writer.Principal, fault.InvalidArgument, fault.ReasonInvalidArgument},
 			"Disabled":    {f.Admin, link, off.Ref(), fault.InvalidArgument, fault.ReasonInvalidArgument},

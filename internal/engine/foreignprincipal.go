@@ -10,6 +10,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -101,7 +102,7 @@ func unlessPeers(err error) error {
 // can undo. It needs no role, because it follows from a lookup that the gate allowed, but
 // it has its own audit row.
 func (e *Engine) closeEntries(ctx context.Context, by keyserver.Caller, p keyserver.PrincipalRef) error {
-	now := keyserver.StampOf(e.Clock())
+	now := values.StampOf(e.Clock())
 	open, err := e.Store.HasOpenACLEntries(ctx, p, now)
 	if err != nil || !open {
 		return err

@@ -14,6 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 // recorder records the order in which rows are written and a peer is called. On demand it
@@ -82,7 +83,7 @@ func TestPrincipalsThatCannotBeShown(t *testing.T) {
 		enginetest.Must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
 		enginetest.Must(f.CreatePrincipalTrust(ctx, f.Admin, keyserver.PrincipalTrust{Principal: f.Admin.Principal.ID, Server: enginetest.PeerSystem, Flag: keyserver.Expose}))(t)
 		ref := func(n uint64) keyserver.PrincipalRef {
-			return keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: keyserver.IDFromUint64(n)}
+			return keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: values.IDFromUint64(n)}
 		}
 		off, odd, gone := ref(70), ref(71), ref(72)
 		link := f.Mint(t, f.Admin, nil)
@@ -138,7 +139,7 @@ func TestRowsOfForwardedCalls(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		enginetest.Must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
 		enginetest.Must(f.CreatePrincipalTrust(ctx, f.Admin, keyserver.PrincipalTrust{Principal: f.Admin.Principal.ID, Server: enginetest.PeerSystem, Flag: keyserver.Expose}))(t)
-		link := keyserver.NewHiddenLink(enginetest.PeerSystem, keyserver.IDFromUint64(1))
+		link := values.NewHiddenLink(enginetest.PeerSystem, values.IDFromUint64(1))
 		for name, tc := range cases {
 			t.Run(name, func(t *testing.T) {
 				at := tc.given

@@ -16,6 +16,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/ciphertext"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -119,7 +120,7 @@ func newMaze(t *testing.T, f *enginetest.Fixture, seed uint64) *maze {
 	}
 	w.people = append(w.people, add(keyserver.CertificatePrincipal, "machine"), w.enrolled())
 	enginetest.Must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
-	w.foreigner = keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: keyserver.IDFromUint64(70)}
+	w.foreigner = keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: values.IDFromUint64(70)}
 	w.called[w.foreigner.ID] = "foreigner"
 	w.called[f.Admin.Principal.ID] = "admin"
 	for _, k := range []keyserver.NewKey{{Algorithm: keyserver.HMACSHA384}, {Algorithm: keyserver.HMACSHA384, Sealed: true}, {Algorithm: keyserver.AES256}} {
@@ -193,11 +194,11 @@ func (w *maze) stranger() keyserver.Caller {
 func (w *maze) key() keyserver.HiddenLink {
 	switch w.dice.IntN(24) {
 	case 0:
-		return keyserver.NewHiddenLink(w.f.Prepared.System, keyserver.IDFromUint64(5))
+		return values.NewHiddenLink(w.f.Prepared.System, values.IDFromUint64(5))
 	case 1, 2, 3:
-		return keyserver.NewHiddenLink(enginetest.PeerSystem, keyserver.IDFromUint64(5))
+		return values.NewHiddenLink(enginetest.PeerSystem, values.IDFromUint64(5))
 	case 4:
-		return keyserver.NewHiddenLink(enginetest.PeerSystem+1, keyserver.IDFromUint64(5))
+		return values.NewHiddenLink(enginetest.PeerSystem+1, values.IDFromUint64(5))
 	default:
 		return pick(w, w.keys)
 	}
@@ -277,7 +278,7 @@ func (w *maze) list(person keyserver.PrincipalRef, holder keyserver.ID) {
 		entry.MaxUsage = int64(w.dice.IntN(3))
 	}
 	at := func() keyserver.Stamp {
-		return keyserver.StampOf(w.f.Clock.Now().Add(time.Duration(w.dice.IntN(3)-1) * time.Hour))
+		return values.StampOf(w.f.Clock.Now().Add(time.Duration(w.dice.IntN(3)-1) * time.Hour))
 	}
 	if w.dice.IntN(4) == 0 {
 		entry.Start = at()
@@ -412,7 +413,7 @@ func (w *maze) expose(who keyserver.ID, flag keyserver.TrustFlag) {
 				return err
 			}
 		}
-		id, err := keyserver.NewID(w.f.Random)
+		id, err := values.NewID(w.f.Random)
 		if err != nil {
 			return err
 		}
@@ -449,7 +450,7 @@ func (w *maze) entry(key keyserver.HiddenLink, entry keyserver.ACLEntry, there b
 			return err
 		}
 		entry.ACL = acl.ID
-		entry.ID, err = keyserver.NewID(w.f.Random)
+		entry.ID, err = values.NewID(w.f.Random)
 		if err != nil {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -19,7 +20,7 @@ import (
 func TestPeersAreRefused(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		link := f.Mint(t, f.Admin, nil)
-		foreign := keyserver.NewHiddenLink(9, keyserver.IDFromUint64(1))
+		foreign := values.NewHiddenLink(9, values.IDFromUint64(1))
 		ask := func(by keyserver.Caller, link keyserver.HiddenLink) func() error {
 			return func() error { _, err := f.AuthorizeKey(ctx, by, keyserver.Use{Link: link}); return err }
 		}
@@ -76,7 +77,7 @@ func TestPeersAreRefused(t *testing.T) {
 			}
 		}
 		// The groups that the peer reports count.
-		f.Grant(t, link, keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: keyserver.IDFromUint64(80)}, keyserver.Read, keyserver.NoUsageLimit)
+		f.Grant(t, link, keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: values.IDFromUint64(80)}, keyserver.Read, keyserver.NoUsageLimit)
 		f.Refused(t, ask(enginetest.CallOf("x", "1", 79), link)(), fault.ACLDenied, fault.ReasonACLDenied)
 		if err := ask(enginetest.CallOf("x", "1", 79, 80), link)(); err != nil {
 			t.Error(err)
@@ -123,7 +124,7 @@ func TestRepeatedCalls(t *testing.T) {
 		// An owner at the peer removes its own entry, and repeats the call.
 		other := f.Mint(t, f.Admin, nil)
 		f.Grant(t, other, who, keyserver.Owner, keyserver.NoUsageLimit)
-		target := keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: keyserver.IDFromUint64(71)}
+		target := keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: values.IDFromUint64(71)}
 		change := keyserver.ACLChange{Principal: target, Rights: keyserver.Read, MaxUsage: 5}
 		for range 2 {
 			if err := f.GrantACL(ctx, enginetest.CallOf("x", "grant"), forKey(other, change)); err != nil {
@@ -154,13 +155,13 @@ func TestRepetitionsAreRefused(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		added := enginetest.Must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
 		who := enginetest.CallOf("x", "").Principal
-		group := keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: keyserver.IDFromUint64(80)}
+		group := keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: values.IDFromUint64(80)}
 		amend := func(link keyserver.HiddenLink, change func(*keyserver.ACLChange)) error {
 			c := keyserver.ACLChange{Principal: who, Rights: keyserver.Read, MaxUsage: 1}
 			change(&c)
 			return f.AmendACL(ctx, f.Admin, forKey(link, c))
 		}
-		now := func() keyserver.Stamp { return keyserver.StampOf(f.Clock.Now()) }
+		now := func() keyserver.Stamp { return values.StampOf(f.Clock.Now()) }
 		switched := func(flags keyserver.Flags) error {
 			return f.UpdatePrincipalFlags(ctx, f.Admin, keyserver.FlagChange{ID: added.Transport, Mask: keyserver.FlagEnable, Value: flags})
 		}
@@ -254,7 +255,7 @@ func TestPeersAreToldLess(t *testing.T) {
 		for p, flag := range map[keyserver.PrincipalRef]keyserver.TrustFlag{shown: keyserver.Expose, hidden: keyserver.Restrict, hiddenOff: keyserver.Restrict} {
 			enginetest.Must(f.CreatePrincipalTrust(ctx, f.Admin, keyserver.PrincipalTrust{Principal: p.ID, Server: enginetest.PeerSystem, Flag: flag}))(t)
 		}
-		gone := keyserver.PrincipalRef{System: f.Prepared.System, ID: keyserver.IDFromUint64(99)}
+		gone := keyserver.PrincipalRef{System: f.Prepared.System, ID: values.IDFromUint64(99)}
 		brief := func(p keyserver.PrincipalRef, name string, flags keyserver.Flags) keyserver.Principal {
 			return keyserver.Principal{
 				ID: p.ID, System: p.System, Type: keyserver.PasswordPrincipal, Name: name, Flags: flags, Roles: []keyserver.ID{}, Groups: []keyserver.ID{},
@@ -292,7 +293,7 @@ func TestActorsAndPeers(t *testing.T) {
 		cfg := f.Config
 		cfg.Peers = &at
 		e := engine.New(cfg)
-		foreign := keyserver.NewHiddenLink(enginetest.PeerSystem, keyserver.IDFromUint64(1))
+		foreign := values.NewHiddenLink(enginetest.PeerSystem, values.IDFromUint64(1))
 		delegated := func() error {
 			_, err := e.HMAC(ctx, actingFor(actor, boss), keyserver.HMACRequest{Link: foreign, Message: text("m")})
 			return err
@@ -315,7 +316,7 @@ func TestActorsAndPeers(t *testing.T) {
 		// The same on the other side: a principal of the peer acts for another one.
 		link := f.Mint(t, f.Admin, nil)
 		by := enginetest.CallOf("x", "a")
-		by.Actor = keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: keyserver.IDFromUint64(72)}
+		by.Actor = keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: values.IDFromUint64(72)}
 		f.Grant(t, link, by.Principal, keyserver.Read, keyserver.NoUsageLimit)
 		f.Grant(t, link, by.Actor, keyserver.Read, keyserver.NoUsageLimit) // so that it is known and can be restricted
 		use := func(by keyserver.Caller) error {
@@ -340,7 +341,7 @@ func TestRepeatedChangesAreRefused(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		enginetest.Must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
 		who := enginetest.CallOf("x", "").Principal
-		target := keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: keyserver.IDFromUint64(71)}
+		target := keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: values.IDFromUint64(71)}
 		link := f.Mint(t, f.Admin, nil)
 		f.Grant(t, link, who, keyserver.Owner, keyserver.NoUsageLimit)
 		change := keyserver.ACLChange{Principal: target, Rights: keyserver.Read, MaxUsage: keyserver.NoUsageLimit}
@@ -387,7 +388,7 @@ func TestACallThatFailedIsNotRemembered(t *testing.T) {
 		by := enginetest.CallOf("x", "a")
 		link := f.Mint(t, f.Admin, nil)
 		f.Grant(t, link, by.Principal, keyserver.Owner, keyserver.NoUsageLimit)
-		missing := keyserver.PrincipalRef{System: 99, ID: keyserver.IDFromUint64(1)}
+		missing := keyserver.PrincipalRef{System: 99, ID: values.IDFromUint64(1)}
 		if err := f.GrantACL(ctx, by, keyserver.ACLChange{Link: link, Principal: missing, Rights: keyserver.Read, MaxUsage: -1}); fault.CodeOf(err) != fault.NotFound {
 			t.Fatalf("got %v", err)
 		}

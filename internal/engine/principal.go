@@ -7,6 +7,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -21,7 +22,7 @@ func (e *Engine) Principal(ctx context.Context, by keyserver.Caller, id keyserve
 
 // CreatePasswordPrincipal implements keyserver.Principals.
 func (e *Engine) CreatePasswordPrincipal(ctx context.Context, by keyserver.Caller, n keyserver.NewPasswordPrincipal) (keyserver.ID, error) {
-	id, err := keyserver.NewID(e.Random)
+	id, err := values.NewID(e.Random)
 	if err != nil {
 		return keyserver.ID{}, err
 	}
@@ -54,7 +55,7 @@ func (e *Engine) hash(ctx context.Context, by keyserver.Caller, text string) (st
 
 // CreatePrincipal implements keyserver.Principals.
 func (e *Engine) CreatePrincipal(ctx context.Context, by keyserver.Caller, n keyserver.NewPrincipal) (keyserver.ID, error) {
-	id, err := keyserver.NewID(e.Random)
+	id, err := values.NewID(e.Random)
 	if err != nil {
 		return keyserver.ID{}, err
 	}

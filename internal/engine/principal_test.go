@@ -11,6 +11,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -30,10 +31,10 @@ func TestPrincipalOperationsAreRefused(t *testing.T) {
 		user := f.Add(t, keyserver.LDAPPrincipal, "user", nil, nil).Principal.ID
 		full := f.Add(t, keyserver.LDAPPrincipal, "full", nil, nil).Principal.ID
 		officer := f.Add(t, keyserver.PasswordPrincipal, "officer", []keyserver.ID{keyserver.RoleSecurityOfficer}, nil)
-		nobody := keyserver.IDFromUint64(404)
+		nobody := values.IDFromUint64(404)
 		if err := f.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 			for i := range uint64(keyserver.MaxGroups) {
-				g := keyserver.Principal{ID: keyserver.IDFromUint64(9000 + i), Type: keyserver.GroupPrincipal, Name: fmt.Sprint(i)}
+				g := keyserver.Principal{ID: values.IDFromUint64(9000 + i), Type: keyserver.GroupPrincipal, Name: fmt.Sprint(i)}
 				if err := tx.InsertPrincipal(ctx, g, ""); err != nil {
 					return err
 				}
@@ -87,7 +88,7 @@ func TestPrincipalOperationsAreRefused(t *testing.T) {
 			"AddToNoGroup":      {add(user, full), fault.NotFound, fault.ReasonObjectNotFound},
 			"AddToNothing":      {add(nobody, user), fault.NotFound, fault.ReasonObjectNotFound},
 			"AddNobody":         {add(team, nobody), fault.NotFound, fault.ReasonObjectNotFound},
-			"AddGroup":          {add(team, keyserver.IDFromUint64(9000)), fault.InvalidArgument, fault.ReasonInvalidArgument},
+			"AddGroup":          {add(team, values.IDFromUint64(9000)), fault.InvalidArgument, fault.ReasonInvalidArgument},
 			"TooManyGroups":     {add(team, full), fault.InvalidArgument, fault.ReasonInvalidArgument},
 			"RemoveNoMember": {func(by keyserver.Caller) error {
 				return f.RemoveGroupMember(ctx, by, keyserver.Membership{Group: team, Member: user})
@@ -192,7 +193,7 @@ func TestMembersComeAndGo(t *testing.T) {
 		add := func(from, to int) {
 			if err := f.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 				for i := from; i < to; i++ {
-					p := keyserver.Principal{ID: keyserver.IDFromUint64(uint64(7000 + i)), Type: keyserver.LDAPPrincipal, Name: fmt.Sprint(i), Groups: []keyserver.ID{team.ID}}
+					p := keyserver.Principal{ID: values.IDFromUint64(uint64(7000 + i)), Type: keyserver.LDAPPrincipal, Name: fmt.Sprint(i), Groups: []keyserver.ID{team.ID}}
 					if err := tx.InsertPrincipal(ctx, p, ""); err != nil {
 						return err
 					}
@@ -224,7 +225,7 @@ func TestLookupIsOfThisKeyServer(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		a, b := f.Add(t, keyserver.LDAPPrincipal, "a", nil, nil).Principal, f.Add(t, keyserver.XAuthPrincipal, "b", nil, nil).Principal
 		foreign := keyserver.PrincipalRef{System: a.System + 1, ID: a.ID}
-		found := enginetest.Must(f.LookupPrincipals(ctx, f.Admin, []keyserver.PrincipalRef{b, foreign, {System: a.System, ID: keyserver.IDFromUint64(404)}, a, b}))(t)
+		found := enginetest.Must(f.LookupPrincipals(ctx, f.Admin, []keyserver.PrincipalRef{b, foreign, {System: a.System, ID: values.IDFromUint64(404)}, a, b}))(t)
 		var got []keyserver.PrincipalRef
 		for _, p := range found {
 			got = append(got, p.Ref())

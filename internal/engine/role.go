@@ -7,6 +7,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -38,7 +39,7 @@ func (e *Engine) FindRoles(ctx context.Context, by keyserver.Caller, f keyserver
 
 // CreateRole implements keyserver.Roles.
 func (e *Engine) CreateRole(ctx context.Context, by keyserver.Caller, n keyserver.NewRole) (keyserver.ID, error) {
-	id, err := keyserver.NewID(e.Random)
+	id, err := values.NewID(e.Random)
 	if err != nil {
 		return keyserver.ID{}, err
 	}

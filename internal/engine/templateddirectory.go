@@ -7,6 +7,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -30,7 +31,7 @@ func (e *Engine) TemplatedDirectoriesAt(ctx context.Context, by keyserver.Caller
 
 // CreateTemplatedDirectory implements keyserver.TemplatedDirectories.
 func (e *Engine) CreateTemplatedDirectory(ctx context.Context, by keyserver.Caller, n keyserver.NewTemplatedDirectory) (keyserver.ID, error) {
-	id, err := keyserver.NewID(e.Random)
+	id, err := values.NewID(e.Random)
 	if err != nil {
 		return keyserver.ID{}, err
 	}

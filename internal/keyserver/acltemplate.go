@@ -1,6 +1,10 @@
 package keyserver
 
-import "time"
+import (
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
+)
 
 // Bounds of ACL templates. The list of templates and the members of each are read
 // completely.
@@ -87,7 +91,7 @@ func (t ACLTemplate) Without(p PrincipalRef) []TemplateMember {
 // Writes reports whether the membership permits changes to the template at a time. The
 // usage limit applies only to keys and is ignored.
 func (m TemplateMember) Writes(now time.Time) bool {
-	at := StampOf(now).Millis()
+	at := values.StampOf(now).Millis()
 	return m.Rights.Widen().Has(Write) && (m.Start.IsUnset() || at >= m.Start.Millis()) && (m.End.IsUnset() || at < m.End.Millis())
 }
 

@@ -4,16 +4,18 @@ import (
 	"reflect"
 	"testing"
 	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 var (
-	ann = PrincipalRef{System: 1, ID: IDFromUint64(1)}
-	ben = PrincipalRef{System: 1, ID: IDFromUint64(2)}
+	ann = PrincipalRef{System: 1, ID: values.IDFromUint64(1)}
+	ben = PrincipalRef{System: 1, ID: values.IDFromUint64(2)}
 )
 
 func TestWhoWritesATemplate(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
-	before, after := StampOf(now.Add(-time.Second)), StampOf(now.Add(time.Second))
+	before, after := values.StampOf(now.Add(-time.Second)), values.StampOf(now.Add(time.Second))
 	cases := map[string]struct {
 		reason string
 		member TemplateMember
@@ -29,7 +31,7 @@ func TestWhoWritesATemplate(t *testing.T) {
 		"NotYet":   {"a start lies ahead, and will be reached", TemplateMember{Rights: Write, Start: after}, false, true},
 		"Ending":   {"a membership that ends keeps nobody", TemplateMember{Rights: Write, End: after}, true, false},
 		"Over":     {"an end lies behind", TemplateMember{Rights: Write, End: before}, false, false},
-		"AtTheEnd": {"the end is exclusive", TemplateMember{Rights: Write, End: StampOf(now)}, false, false},
+		"AtTheEnd": {"the end is exclusive", TemplateMember{Rights: Write, End: values.StampOf(now)}, false, false},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

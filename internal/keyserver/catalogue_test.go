@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -161,7 +163,7 @@ func TestBuiltInRoles(t *testing.T) {
 }
 
 func TestNormalizeIDs(t *testing.T) {
-	a, b := IDFromUint64(1), IDFromUint64(2)
+	a, b := values.IDFromUint64(1), values.IDFromUint64(2)
 	in := []ID{b, a, b}
 	if got := NormalizeIDs(in); !slices.Equal(got, []ID{a, b}) || in[0] != b {
 		t.Errorf("got %v from %v", got, in)

@@ -1,6 +1,10 @@
 package keyserver
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
+)
 
 // Duty is the kind of work that an operation belongs to. Separation of duties gives them to
 // different roles.
@@ -31,7 +35,7 @@ var Operations []Operation
 
 // operation adds an operation to the catalogue.
 func operation(id uint64, key, name string, duty Duty) Operation {
-	op := Operation{ID: IDFromUint64(id), Key: key, Name: name, Duty: duty}
+	op := Operation{ID: values.IDFromUint64(id), Key: key, Name: name, Duty: duty}
 	Operations = append(Operations, op)
 	return op
 }
@@ -233,11 +237,11 @@ const (
 
 // The built-in roles' ids. They are permanent.
 var (
-	RoleAdministrator   = IDFromUint64(0x01)
-	RoleSecurityOfficer = IDFromUint64(0x02)
-	RoleEncryptor       = IDFromUint64(0x03)
-	RoleExchanger       = IDFromUint64(0x04)
-	RoleAuditor         = IDFromUint64(0x05)
+	RoleAdministrator   = values.IDFromUint64(0x01)
+	RoleSecurityOfficer = values.IDFromUint64(0x02)
+	RoleEncryptor       = values.IDFromUint64(0x03)
+	RoleExchanger       = values.IDFromUint64(0x04)
+	RoleAuditor         = values.IDFromUint64(0x05)
 )
 
 // BuiltInRoles returns the built-in roles of a deployment.

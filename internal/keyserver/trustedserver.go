@@ -1,5 +1,7 @@
 package keyserver
 
+import "github.com/keyserver-operator/keyserver-operator/internal/platform/values"
+
 // MaxTrustedServers bounds the list of peers, which is read completely.
 const MaxTrustedServers = 1024
 
@@ -69,5 +71,5 @@ type TrustInfo struct {
 // it: there is no external listener, or the server name is not valid.
 func (t TrustInfo) Blob() (TrustBlob, bool) {
 	b := TrustBlob{System: t.System, ServerName: t.ServerName, Port: t.Port, Chain: t.Chain}
-	return b, t.Port != 0 && ValidServerName(t.ServerName)
+	return b, t.Port != 0 && values.ValidServerName(t.ServerName)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/approval"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -27,12 +28,12 @@ func TestPendingApprovalsAreShown(t *testing.T) {
 	store.UseRowKey(key)
 	now := time.Now()
 	if err := store.Update(t.Context(), func(tx *sqlstore.Tx) error {
-		asker := keyserver.Principal{ID: keyserver.IDFromUint64(9), System: 1, Type: keyserver.PasswordPrincipal, Name: "asker", Flags: keyserver.FlagEnable}
+		asker := keyserver.Principal{ID: values.IDFromUint64(9), System: 1, Type: keyserver.PasswordPrincipal, Name: "asker", Flags: keyserver.FlagEnable}
 		if err := tx.InsertPrincipal(t.Context(), asker, ""); err != nil {
 			return err
 		}
 		for i, ends := range []time.Duration{time.Hour, time.Hour, -time.Hour} { // the last has expired
-			a := keyserver.Approval{ID: keyserver.IDFromUint64(uint64(i + 1)), Asker: asker.Ref(), CreatedAt: now, ExpiresAt: now.Add(ends)}
+			a := keyserver.Approval{ID: values.IDFromUint64(uint64(i + 1)), Asker: asker.Ref(), CreatedAt: now, ExpiresAt: now.Add(ends)}
 			if err := tx.InsertApproval(t.Context(), a); err != nil {
 				return err
 			}

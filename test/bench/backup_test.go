@@ -21,6 +21,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/backup"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlite"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
@@ -448,7 +449,7 @@ func writeRows(ctx context.Context, w *audit.Writer, rows, batch int) error {
 		for i := range entries {
 			entries[i] = keyserver.AuditEntry{
 				Operation: "hmacData", Outcome: keyserver.Allowed, Kind: keyserver.PasswordSession, Object: "AAAAAQAAAAAAAAAB", RequestID: fmt.Sprintf("%016x", left-i),
-				Principal: keyserver.PrincipalRef{System: 1, ID: keyserver.IDFromUint64(uint64(i % 50))}, Address: "192.0.2.1",
+				Principal: keyserver.PrincipalRef{System: 1, ID: values.IDFromUint64(uint64(i % 50))}, Address: "192.0.2.1",
 			}
 		}
 		if err := w.WriteAll(ctx, entries); err != nil {

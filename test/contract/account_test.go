@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
@@ -144,7 +145,7 @@ func TestDeletePrincipal(t *testing.T) {
 			"Own":        {of(s.self(t, admin)), nil, 403, "OWN_ACCOUNT", "your own"},
 			"System":     {of(s.systemDefined(t)), nil, 403, "BUILT_IN_PRINCIPAL", "system"},
 			"SoleOwner":  {of(ann), nil, 409, "IN_USE", "heir"},
-			"Transport":  {of(keyserver.IDFromUint64(number).Hex()), nil, 409, "IN_USE", "/api/trusted-servers/"},
+			"Transport":  {of(values.IDFromUint64(number).Hex()), nil, 409, "IN_USE", "/api/trusted-servers/"},
 			"HeirSelf":   {of(ann) + "?heir=" + s.self(t, admin), nil, 403, "OWN_ACCOUNT", "heir"},
 			"HeirNobody": {of(ann) + "?heir=" + nobody, nil, 400, "INVALID_ARGUMENT", nobody},
 			"HeirItself": {of(ann) + "?heir=" + ann, nil, 400, "BAD_REQUEST", "heir"},

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
@@ -21,7 +22,7 @@ func TestNobodyGivesWhatHeDoesNotHold(t *testing.T) {
 			managing = append(managing, op.ID.Hex())
 		}
 		role := s.OK(t, s.AsAdmin(t), "POST", "/api/roles", rig.Object{"name": s.name("clerk"), "operations": managing}).Text(t, "id")
-		id, err := keyserver.ParseHexID(role)
+		id, err := values.ParseHexID(role)
 		if err != nil {
 			t.Fatal(err)
 		}

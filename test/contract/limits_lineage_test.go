@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
@@ -95,7 +96,7 @@ func TestExplainedUses(t *testing.T) {
 func TestGroupsThatOwnKeys(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin, link := s.AsAdmin(t), s.mint(t, "key")
-		members, err := keyserver.ParseHexID(s.OK(t, admin, "POST", "/api/roles", rig.Object{
+		members, err := values.ParseHexID(s.OK(t, admin, "POST", "/api/roles", rig.Object{
 			"name": "members", "operations": opIDs(keyserver.OpChangeGroupMembers, keyserver.OpListGroupMembers, keyserver.OpReadPrincipal),
 		}).Text(t, "id"))
 		rig.Must(t, err)

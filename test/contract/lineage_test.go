@@ -7,6 +7,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
@@ -52,7 +53,7 @@ func (in intruder) succeed(t *testing.T, s *subject, line string, state keyserve
 	_, acl, err := store.KeyWithACL(ctx, next.ID)
 	rig.Must(t, err)
 	draw := func() keyserver.ID {
-		id, err := keyserver.NewID(rand.Reader)
+		id, err := values.NewID(rand.Reader)
 		rig.Must(t, err)
 		return id
 	}
@@ -66,5 +67,5 @@ func (in intruder) succeed(t *testing.T, s *subject, line string, state keyserve
 	next.Wrapped, err = ring.Wrap(next.ID, system, material)
 	rig.Must(t, err)
 	rig.Must(t, store.Update(ctx, func(tx *sqlstore.Tx) error { return tx.InsertKey(ctx, next, acl.Entries...) }))
-	return keyserver.NewHiddenLink(system, next.ID).Base64()
+	return values.NewHiddenLink(system, next.ID).Base64()
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
@@ -26,7 +27,7 @@ func ownerOf(kind, id string) string { return ownersPath + "/" + kind + "/" + id
 func hexOf(t testing.TB, certificateID any) string {
 	t.Helper()
 	text, _ := certificateID.(string)
-	id, err := keyserver.ParseBase64ID(text)
+	id, err := values.ParseBase64ID(text)
 	rig.Must(t, err)
 	return id.Hex()
 }
@@ -116,7 +117,7 @@ func TestMadeWithAnOwner(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
 		shop := s.role(t, "shop")
-		makes, err := keyserver.ParseHexID(s.OK(t, admin, "POST", "/api/roles", rig.Object{
+		makes, err := values.ParseHexID(s.OK(t, admin, "POST", "/api/roles", rig.Object{
 			"name": s.name("role maker"), "operations": hexes(keyserver.OpListRoles.ID, keyserver.OpCreateRole.ID, keyserver.OpReadOwners.ID, keyserver.OpHMAC.ID),
 		}).Text(t, "id"))
 		rig.Must(t, err)
@@ -266,7 +267,7 @@ func TestOwnersGoWithTheirObjects(t *testing.T) {
 			body                   any
 		}{
 			{"principalTrust", row, "DELETE", "/api/principal-trusts/" + row, nil},
-			{"trustedServer", keyserver.IDFromUint64(uint64(s.peerSystem())).Hex(), "DELETE", peerPath(s.peerSystem()), nil},
+			{"trustedServer", values.IDFromUint64(uint64(s.peerSystem())).Hex(), "DELETE", peerPath(s.peerSystem()), nil},
 			{"templatedDirectory", directory, "DELETE", "/api/templated-directories/" + directory, nil},
 			{"aclTemplate", template, "DELETE", "/api/acl-templates/" + template, nil},
 			{"principal", person, "DELETE", "/api/principals/" + person, nil},
@@ -282,7 +283,7 @@ func TestOwnersGoWithTheirObjects(t *testing.T) {
 			s.Refused(t, admin, "PUT", ownerOf(e.kind, e.id), rig.Object{"owner": firstOwner}, http.StatusNotFound, "NOT_FOUND")
 		}
 		s.registerPeer(t, admin)
-		s.OK(t, admin, "PUT", ownerOf("trustedServer", keyserver.IDFromUint64(uint64(s.peerSystem())).Hex()), rig.Object{"owner": secondOwner})
+		s.OK(t, admin, "PUT", ownerOf("trustedServer", values.IDFromUint64(uint64(s.peerSystem())).Hex()), rig.Object{"owner": secondOwner})
 	})
 }
 

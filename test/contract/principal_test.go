@@ -13,6 +13,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
@@ -56,7 +57,7 @@ func hexes(ids ...keyserver.ID) []string {
 
 func decimal(t testing.TB, hex string) string {
 	t.Helper()
-	id, err := keyserver.ParseHexID(hex)
+	id, err := values.ParseHexID(hex)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,7 +283,7 @@ func TestSpellingsOfPrincipalIDs(t *testing.T) {
 	embedded(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
 		rapid.Check(t, func(r *rapid.T) {
-			id := keyserver.IDFromUint64(rapid.Uint64Min(1).Draw(r, "id"))
+			id := values.IDFromUint64(rapid.Uint64Min(1).Draw(r, "id"))
 			if a := s.Send(t, admin, "GET", "/api/principals/"+id.Hex(), nil); a.Status != http.StatusNotFound {
 				r.Fatalf("hexadecimal: %s", a.Raw)
 			}
@@ -301,7 +302,7 @@ func TestSpellingsOfPrincipalIDs(t *testing.T) {
 				r.Fatalf("decimal pair: %s", a.Raw)
 			}
 			for _, wrong := range []string{id.Hex(), id.Base64()} {
-				if _, err := keyserver.ParseDecimalID(wrong); err == nil {
+				if _, err := values.ParseDecimalID(wrong); err == nil {
 					continue // these digits are also valid in decimal
 				}
 				if a := s.Send(t, admin, "POST", "/api/principals/lookup", pair(wrong)); a.Code() != "BAD_REQUEST" {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
@@ -43,7 +44,7 @@ func TestPrincipalTrusts(t *testing.T) {
 
 		a := s.OK(t, admin, "POST", path, request(self, s.peerSystem(), "expose"))
 		want := rig.Object{
-			"id": a.Text(t, "principalTrust", "id"), "principalId": self, "trustedServerId": keyserver.IDFromUint64(uint64(s.peerSystem())).Hex(),
+			"id": a.Text(t, "principalTrust", "id"), "principalId": self, "trustedServerId": values.IDFromUint64(uint64(s.peerSystem())).Hex(),
 			"trustedServerSystemId": float64(s.peerSystem()), "flag": float64(keyserver.Expose), "flagLabel": "expose",
 		}
 		if got := a.At(t, "principalTrust"); a.Body["saved"] != true || fmt.Sprint(got) != fmt.Sprint(want) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/commands"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
@@ -81,7 +82,7 @@ func (s *subject) alarmed(t *testing.T, object string) {
 
 func bytesOf(t *testing.T, hex string) []byte {
 	t.Helper()
-	id, err := keyserver.ParseHexID(hex)
+	id, err := values.ParseHexID(hex)
 	rig.Must(t, err)
 	return id[:]
 }

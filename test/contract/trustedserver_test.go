@@ -14,6 +14,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
@@ -310,7 +311,7 @@ func TestReplacePeer(t *testing.T) {
 func transportOf(t testing.TB, peer rig.Object) string {
 	t.Helper()
 	text, _ := peer["transportPrincipalId"].(string)
-	id, err := keyserver.ParseDecimalID(text)
+	id, err := values.ParseDecimalID(text)
 	if err != nil {
 		t.Fatalf("transportPrincipalId is %v", peer["transportPrincipalId"])
 	}

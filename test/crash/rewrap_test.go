@@ -13,6 +13,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/ledger"
@@ -30,7 +31,7 @@ func rewrapMaterial(n int) []byte {
 	return bytes.Repeat(id[:], 4)
 }
 
-func rewrapID(n int) keyserver.ID { return keyserver.IDFromUint64(uint64(n) + 1<<50) }
+func rewrapID(n int) keyserver.ID { return values.IDFromUint64(uint64(n) + 1<<50) }
 
 // inside opens the database of a stopped server.
 func (s site) inside(t *testing.T) (*sqlstore.Store, *keyring.Keyring) {
@@ -186,7 +187,7 @@ func useUntil(t *testing.T, admin *client.Client, r *rand.Rand, kill int, end ti
 	t.Helper()
 	for time.Now().Before(end) {
 		i := r.IntN(*rewrapKeys)
-		answer, err := admin.HMAC(t.Context(), schema.HiddenLink(keyserver.NewHiddenLink(rewrapSystem, rewrapID(i))), strings.NewReader("message"))
+		answer, err := admin.HMAC(t.Context(), schema.HiddenLink(values.NewHiddenLink(rewrapSystem, rewrapID(i))), strings.NewReader("message"))
 		if err != nil {
 			t.Fatalf("round %d, key %d: %v", kill, i, err)
 		}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
@@ -91,11 +92,11 @@ func TestForwardedACL(t *testing.T) {
 // linkOf returns the hidden link of a key id.
 func linkOf(t testing.TB, s *site, id string) string {
 	t.Helper()
-	key, err := keyserver.ParseHexID(id)
+	key, err := values.ParseHexID(id)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return keyserver.NewHiddenLink(keyserver.SystemID(s.System), key).Base64()
+	return values.NewHiddenLink(keyserver.SystemID(s.System), key).Base64()
 }
 
 // A usage limit counts uses by peers exactly, like all other uses.

@@ -18,6 +18,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
 	"github.com/keyserver-operator/keyserver-operator/test/federation/impostor"
@@ -125,7 +126,7 @@ func TestEntriesGoByTheOwnersClock(t *testing.T) {
 			{"endTime", -apartBy / 2, false},
 		} {
 			ttag := owner.Mint(t, nil)
-			stamp := keyserver.StampOf(b.clock().Add(tc.from))
+			stamp := values.StampOf(b.clock().Add(tc.from))
 			b.OK(t, owner.Session, "POST", "/api/keys/acl/grant", rig.Object{
 				"ttag": ttag, "systemId": a.System, "principalId": caller.Decimal, "rights": []string{"READ"},
 				tc.field: base64.StdEncoding.EncodeToString(stamp[:]),
@@ -190,7 +191,7 @@ func TestRepetitionsGoByTheOwnersClock(t *testing.T) {
 			owner := b.User(t, "owner", keyserver.RoleEncryptor)
 			ttag := owner.Mint(t, nil)
 			const caller = "00000000000000ca"
-			id, err := keyserver.ParseHexID(caller)
+			id, err := values.ParseHexID(caller)
 			if err != nil {
 				t.Fatal(err)
 			}

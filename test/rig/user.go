@@ -10,6 +10,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 // Password is the password of every user.
@@ -49,7 +50,7 @@ func (s *Site) withoutTrust(t testing.TB, name string, roles []keyserver.ID) []k
 			id := s.Approved(t, s.AsAdmin(t), s.Officer, "POST", "/api/roles", Object{
 				"name": "for " + name, "operations": []string{keyserver.OpReadConfiguration.ID.Hex()},
 			}).Text(t, "id")
-			role, err := keyserver.ParseHexID(id)
+			role, err := values.ParseHexID(id)
 			if err != nil {
 				t.Fatal(err)
 			}

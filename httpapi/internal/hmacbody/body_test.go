@@ -16,6 +16,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 const link = "AAAAAQAAAAAAAAPp"
@@ -76,7 +77,7 @@ func reference(body []byte) (gotLink string, message []byte, err error) {
 		return "", nil, refused
 	}
 	l, m := got["hiddenLink"], got[memberData]
-	if len(l) == 0 || len(l) > keyserver.MaxHiddenLink || m == nil || len(m) > keyserver.MaxMessage {
+	if len(l) == 0 || len(l) > values.MaxHiddenLink || m == nil || len(m) > keyserver.MaxMessage {
 		return "", nil, refused
 	}
 	return base64.StdEncoding.EncodeToString(l), m, nil

@@ -9,6 +9,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 // defaultWhoCanPage is the number of entries of a page of who-can if the request has no limit.
@@ -115,7 +116,7 @@ func suppositionOf(in schema.Supposition) (keyserver.Supposition, error) {
 		{keyserver.SupposesKey, in.HiddenLink != nil, func() { out.Link = keyserver.HiddenLink(*in.HiddenLink) }},
 		{keyserver.SupposesRights, in.Rights != nil, func() {
 			for _, name := range in.Rights {
-				right, _ := keyserver.ParseRight(name)
+				right, _ := values.ParseRight(name)
 				out.Rights |= right
 			}
 		}},

@@ -7,6 +7,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 // defaultKeys is the number of keys of a page if the request has no limit.
@@ -89,7 +90,7 @@ func keyFactsOf(m keyserver.KeyMetadata) schema.KeyFacts {
 		return out
 	}
 	if system, _, ok := m.Link.Split(); ok {
-		lineage := schema.HiddenLink(keyserver.NewHiddenLink(system, m.Life.Lineage))
+		lineage := schema.HiddenLink(values.NewHiddenLink(system, m.Life.Lineage))
 		out.Lineage = &lineage
 	}
 	out.Generation, out.Exportable, out.Uses = &m.Life.Generation, &m.Life.Exportable, &m.Uses

@@ -7,6 +7,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 func listPrincipalTrusts(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.PrincipalTrustsQuery) (schema.PrincipalTrustList, error) {
@@ -56,7 +57,7 @@ func principalTrustSavedOf(r verified.PrincipalTrustSaved) schema.PrincipalTrust
 }
 
 func principalTrustOf(t keyserver.PrincipalTrust) schema.PrincipalTrust {
-	principal, server, system := schema.HexID(t.Principal), schema.HexID(keyserver.IDFromUint64(uint64(t.Server))), schema.SystemID(t.Server)
+	principal, server, system := schema.HexID(t.Principal), schema.HexID(values.IDFromUint64(uint64(t.Server))), schema.SystemID(t.Server)
 	flag := int(t.Flag)
 	return schema.PrincipalTrust{
 		ID: schema.HexID(t.ID), PrincipalID: &principal, TrustedServerID: &server, TrustedServerSystemID: &system,

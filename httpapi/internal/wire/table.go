@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 // Kind is the shape of a value on the wire.
@@ -356,10 +356,10 @@ var scalars = map[reflect.Type]*Scalar{
 	},
 	reflect.TypeFor[schema.Rights](): {
 		Kind: Either, Example: `3`, Bad: []string{`-1`, `32`, `1.0`, `["read"]`, `["READ","ALL"]`, `[1]`, `[null]`},
-		Schema: Schema{Type: "integer", Minimum: new(int64(0)), Maximum: new(int64(keyserver.AllRights)), Description: aboutRights()},
+		Schema: Schema{Type: "integer", Minimum: new(int64(0)), Maximum: new(int64(values.AllRights)), Description: aboutRights()},
 		Asked: &Schema{
 			Description: "Requested rights: the bitmask, or the names of its bits.",
-			OneOf:       []*Schema{Reference("Rights"), {Type: "array", Items: &Schema{Type: "string", Enum: OneOf(keyserver.RightNames()...).Enum}}},
+			OneOf:       []*Schema{Reference("Rights"), {Type: "array", Items: &Schema{Type: "string", Enum: OneOf(values.RightNames()...).Enum}}},
 		},
 	},
 	reflect.TypeFor[schema.Stamp](): {
@@ -379,7 +379,7 @@ var scalars = map[reflect.Type]*Scalar{
 			`"7\tpeer.example.com\t9443\t"`, `"7\tpeer.example.com\t9443\tMAA"`, `"7\tpeer.example.com\t9443\tMAB="`, `"7\tpeer.example.com\t9443\tMA\nA="`,
 		},
 		Schema: Schema{
-			Type: "string", MaxLength: new(int64(keyserver.MaxTrustBlob)), Pattern: `^[0-9]{1,10}\t[0-9A-Za-z_.:-]{1,253}\t[0-9]{1,5}\t[A-Za-z0-9+/]+={0,2}$`,
+			Type: "string", MaxLength: new(int64(values.MaxTrustBlob)), Pattern: `^[0-9]{1,10}\t[0-9A-Za-z_.:-]{1,253}\t[0-9]{1,5}\t[A-Za-z0-9+/]+={0,2}$`,
 			Description: "Data that registers a key server with another: system id, server name, port of the external listener and base64 of the PKCS#7 chain, separated by tabs.",
 		},
 	},
@@ -388,7 +388,7 @@ var scalars = map[reflect.Type]*Scalar{
 // aboutRights describes each bit of Rights.
 func aboutRights() string {
 	var bits []string
-	for r := keyserver.Rights(1); r <= keyserver.AllRights; r <<= 1 {
+	for r := values.Rights(1); r <= values.AllRights; r <<= 1 {
 		bits = append(bits, fmt.Sprintf("%d %s", r, strings.Join(r.Names(), "")))
 	}
 	return "Bitmask of rights over a key: " + strings.Join(bits, ", ") + ". READ allows using the key and reading its ACL, " +

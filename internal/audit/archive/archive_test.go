@@ -26,6 +26,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/blobstore"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/pgtest/migrated"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
@@ -77,7 +78,7 @@ func (h *house) write(t *testing.T, rows int) {
 		for i := range entries {
 			entries[i] = keyserver.AuditEntry{
 				Operation: "hmacData", Outcome: keyserver.Allowed, Kind: keyserver.PasswordSession, Object: fmt.Sprint("key ", rows-i),
-				Principal: keyserver.PrincipalRef{System: 7, ID: keyserver.IDFromUint64(uint64(i % 5))}, Address: "192.0.2.1",
+				Principal: keyserver.PrincipalRef{System: 7, ID: values.IDFromUint64(uint64(i % 5))}, Address: "192.0.2.1",
 			}
 		}
 		if err := w.WriteAll(t.Context(), entries); err != nil {
@@ -239,7 +240,7 @@ func TestAnArchiveThatLies(t *testing.T) {
 func shows(t *testing.T, a *archive.Archive) {
 	t.Helper()
 	var seqs []int64
-	who := keyserver.IDFromUint64(3)
+	who := values.IDFromUint64(3)
 	err := archive.Show(t.Context(), a, keyserver.AuditFilter{Principal: &who}, archive.Rows-10, archive.Rows+10, func(e *keyserver.AuditEntry) error {
 		seqs = append(seqs, e.Seq)
 		if e.Principal.ID != who || e.Address != "192.0.2.1" || e.Count != 1 {

@@ -16,6 +16,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
@@ -78,7 +79,7 @@ func (w *trail) write(t testing.TB, n int) {
 	list := make([]keyserver.AuditEntry, n)
 	for i := range list {
 		list[i] = keyserver.AuditEntry{
-			Operation: "hmacData", Outcome: keyserver.Allowed, Principal: keyserver.PrincipalRef{System: 7, ID: keyserver.IDFromUint64(9)},
+			Operation: "hmacData", Outcome: keyserver.Allowed, Principal: keyserver.PrincipalRef{System: 7, ID: values.IDFromUint64(9)},
 			RequestID: fmt.Sprintf("request-%d", i), Object: "<\"ü\n\x00]\\", Address: "192.0.2.7",
 		}
 	}

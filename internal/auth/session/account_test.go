@@ -9,6 +9,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -17,7 +18,7 @@ const another = "another password than before"
 // heldRole stores a role with some operations, without authorization.
 func heldRole(t *testing.T, f *enginetest.Fixture, n uint64, operations ...keyserver.Operation) keyserver.ID {
 	t.Helper()
-	r := keyserver.Role{ID: keyserver.IDFromUint64(n), Name: fmt.Sprint("role ", n)}
+	r := keyserver.Role{ID: values.IDFromUint64(n), Name: fmt.Sprint("role ", n)}
 	for _, op := range operations {
 		r.Operations = append(r.Operations, op.ID)
 	}
@@ -132,7 +133,7 @@ func TestWhoSetsAPassword(t *testing.T) {
 			code fault.Code
 		}{
 			"NoRole":        {plain, clerk.Principal.ID, fault.AccessDenied},
-			"Nobody":        {clerk, keyserver.IDFromUint64(99), fault.NotFound},
+			"Nobody":        {clerk, values.IDFromUint64(99), fault.NotFound},
 			"Administrator": {clerk, f.Admin.Principal.ID, fault.Escalation},
 			"ByGroup":       {clerk, member.Principal.ID, fault.Escalation},
 			"LDAP":          {clerk, ldap.Principal.ID, fault.NoPassword},

@@ -8,6 +8,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 // gated returns a manager that uses the authorizer of the fixture.
@@ -109,7 +110,7 @@ func TestWhoListsAndEndsSessions(t *testing.T) {
 				"everybody's": second(m.List(ctx, by, session.Filter{})),
 				"another's":   second(m.List(ctx, by, session.Filter{Principal: f.Admin.Principal.ID})),
 				"one":         second(m.EndOne(ctx, by, admin.Info.ID)),
-				"none":        second(m.EndOne(ctx, by, keyserver.IDFromUint64(99))),
+				"none":        second(m.EndOne(ctx, by, values.IDFromUint64(99))),
 				"all":         second(m.EndAll(ctx, by, f.Admin.Principal.ID)),
 			} {
 				refusals := map[string]fault.Code{"plain": fault.AccessDenied, "narrowed": fault.NotInScope, "lent": fault.DelegatorRefused}
@@ -125,9 +126,9 @@ func TestWhoListsAndEndsSessions(t *testing.T) {
 		}
 		caller(t, m, admin) // is still valid
 
-		_, err = m.EndOne(ctx, f.Admin, keyserver.IDFromUint64(99))
+		_, err = m.EndOne(ctx, f.Admin, values.IDFromUint64(99))
 		want(t, err, fault.NotFound)
-		_, err = m.EndAll(ctx, f.Admin, keyserver.IDFromUint64(99))
+		_, err = m.EndAll(ctx, f.Admin, values.IDFromUint64(99))
 		want(t, err, fault.NotFound)
 	})
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sessionrows"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
@@ -123,7 +124,7 @@ func authenticationFailed(reason fault.Reason) error {
 // open audits the login and stores the session.
 func (m *Manager) open(ctx context.Context, l Login, who identity) (Opened, error) {
 	now := m.Clock()
-	id, err := keyserver.NewID(m.Random)
+	id, err := values.NewID(m.Random)
 	if err != nil {
 		return Opened{}, err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/pgtest/migrated"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
@@ -84,7 +85,7 @@ func TestProofsAreRememberedAsLongAsTheyPass(t *testing.T) {
 func TestNoPrincipalFillsTheMemory(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s *sqlstore.Store) {
 		m := newProofCache(s, 8, epoch)
-		flood, honest := keyserver.IDFromUint64(1), keyserver.IDFromUint64(2)
+		flood, honest := values.IDFromUint64(1), values.IDFromUint64(2)
 		m.tryBy(t, flood, "a", epoch, epoch, "")
 		m.tryBy(t, flood, "b", epoch, epoch, "")
 		for i := range 10 {

@@ -13,6 +13,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 // route returns the verb of a request, or nil if this build has none. If several paths match, the
@@ -132,7 +133,7 @@ func meaning(is *value, name string, v jsontext.Value) string {
 		return operationNamed(plain(v))
 	case is.name == "DecimalID":
 		if n, err := strconv.ParseUint(plain(v), 10, 64); err == nil {
-			return keyserver.IDFromUint64(n).Hex() + ", in hexadecimal digits"
+			return values.IDFromUint64(n).Hex() + ", in hexadecimal digits"
 		}
 	}
 	return ""

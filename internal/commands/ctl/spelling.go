@@ -13,6 +13,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/cmdline"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 // refKind is the kind of object that an identifier refers to, if the command line accepts more
@@ -101,7 +102,7 @@ func principalAs(want, said string) string {
 	case err != nil || strings.HasPrefix(number, "+"):
 		return said
 	case want == "HexID":
-		return keyserver.IDFromUint64(n).Hex()
+		return values.IDFromUint64(n).Hex()
 	default:
 		return strconv.FormatUint(n, 10)
 	}

@@ -16,11 +16,12 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
 var (
-	keyID  = keyserver.IDFromUint64(7)
+	keyID  = values.IDFromUint64(7)
 	secret = bytes.Repeat([]byte{0xfb, 0xef, 0xbe}, 11)[:32] // "-" and "_" in base64
 )
 
@@ -151,7 +152,7 @@ func TestUnwrapRefuses(t *testing.T) {
 		refused(fmt.Sprintf("cut at %d", n), keyID, 1, wrapped[:n])
 	}
 	refused("longer", keyID, 1, append(bytes.Clone(wrapped), 0))
-	refused("under another key's id", keyserver.IDFromUint64(8), 1, wrapped)
+	refused("under another key's id", values.IDFromUint64(8), 1, wrapped)
 	refused("under another system's id", keyID, 2, wrapped)
 }
 

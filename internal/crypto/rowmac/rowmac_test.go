@@ -12,6 +12,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 func derive(t testing.TB, secret byte) *rowmac.Key {
@@ -23,7 +24,7 @@ func derive(t testing.TB, secret byte) *rowmac.Key {
 	return key
 }
 
-func id(n uint64) keyserver.ID { return keyserver.IDFromUint64(n) }
+func id(n uint64) keyserver.ID { return values.IDFromUint64(n) }
 
 var (
 	at    = time.UnixMicro(1_800_000_000_000_000)

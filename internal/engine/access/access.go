@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 // Subject is a principal in the evaluation of an ACL.
@@ -103,7 +104,7 @@ func gives(e keyserver.ACLEntry, now time.Time) bool {
 	switch {
 	case e.Rights&(keyserver.MandatoryGroup|keyserver.HostMatrix) != 0: // no time window and no limit ends it
 		return true
-	case !e.End.IsUnset() && keyserver.StampOf(now).Millis() >= e.End.Millis():
+	case !e.End.IsUnset() && values.StampOf(now).Millis() >= e.End.Millis():
 		return false
 	default:
 		return e.Rights.Has(keyserver.Owner) || e.MaxUsage == keyserver.NoUsageLimit || e.Used < e.MaxUsage
@@ -123,13 +124,13 @@ func Amended(entry *keyserver.ACLEntry, right keyserver.Rights, ownerMay bool, n
 	}
 	is := *entry
 	is.Rights |= right
-	at := keyserver.StampOf(now).Millis()
+	at := values.StampOf(now).Millis()
 	if !is.End.IsUnset() && at >= is.End.Millis() {
 		lasted := renewed
 		if ms := is.End.Millis() - is.Start.Millis(); !is.Start.IsUnset() && ms > 0 && ms < 1<<52 { // the end must be after the start
 			lasted = time.Duration(ms) * time.Millisecond
 		}
-		is.End = keyserver.StampOf(now.Add(lasted))
+		is.End = values.StampOf(now.Add(lasted))
 	}
 	if !is.Start.IsUnset() && at < is.Start.Millis() {
 		is.Start = keyserver.Stamp{}
@@ -142,7 +143,7 @@ func Amended(entry *keyserver.ACLEntry, right keyserver.Rights, ownerMay bool, n
 
 // inWindow reports whether now is in [start, end). An unset bound is open.
 func inWindow(e keyserver.ACLEntry, now time.Time) bool {
-	at := keyserver.StampOf(now).Millis()
+	at := values.StampOf(now).Millis()
 	if !e.Start.IsUnset() && at < e.Start.Millis() {
 		return false
 	}
@@ -153,7 +154,7 @@ func inWindow(e keyserver.ACLEntry, now time.Time) bool {
 // to have ended, because then no principal could read the ACL and see that. A window in the
 // future, or a used-up limit, does not count.
 func Expired(acl keyserver.ACL, now time.Time) bool {
-	at := keyserver.StampOf(now).Millis()
+	at := values.StampOf(now).Millis()
 	return slices.ContainsFunc(acl.Entries, func(e keyserver.ACLEntry) bool {
 		return !e.End.IsUnset() && e.End.Millis() <= at
 	})

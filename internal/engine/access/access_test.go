@@ -5,17 +5,18 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 func TestEvaluate(t *testing.T) {
 	var (
 		now   = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-		alice = keyserver.PrincipalRef{System: 1, ID: keyserver.IDFromUint64(10)}
-		bob   = keyserver.PrincipalRef{System: 1, ID: keyserver.IDFromUint64(11)}
-		ops   = keyserver.PrincipalRef{System: 1, ID: keyserver.IDFromUint64(20)}
+		alice = keyserver.PrincipalRef{System: 1, ID: values.IDFromUint64(10)}
+		bob   = keyserver.PrincipalRef{System: 1, ID: values.IDFromUint64(11)}
+		ops   = keyserver.PrincipalRef{System: 1, ID: values.IDFromUint64(20)}
 		twin  = keyserver.PrincipalRef{System: 2, ID: alice.ID}
 		none  = keyserver.NoUsageLimit
-		at    = func(d time.Duration) keyserver.Stamp { return keyserver.StampOf(now.Add(d)) }
+		at    = func(d time.Duration) keyserver.Stamp { return values.StampOf(now.Add(d)) }
 	)
 	type entries []keyserver.ACLEntry
 	cases := map[string]struct {
@@ -146,15 +147,15 @@ func TestEvaluate(t *testing.T) {
 
 func TestOwns(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	alice := keyserver.PrincipalRef{System: 1, ID: keyserver.IDFromUint64(10)}
-	ops := keyserver.PrincipalRef{System: 1, ID: keyserver.IDFromUint64(20)}
+	alice := keyserver.PrincipalRef{System: 1, ID: values.IDFromUint64(10)}
+	ops := keyserver.PrincipalRef{System: 1, ID: values.IDFromUint64(20)}
 	cases := map[string]struct {
 		reason string
 		entry  keyserver.ACLEntry
 		want   bool
 	}{
 		"WriterIsNoOwner": {"WRITE does not own", keyserver.ACLEntry{Principal: alice, Rights: keyserver.Write}, false},
-		"LapsedOwner":     {"ownership ends with its window", keyserver.ACLEntry{Principal: alice, Rights: keyserver.Owner, End: keyserver.StampOf(now)}, false},
+		"LapsedOwner":     {"ownership ends with its window", keyserver.ACLEntry{Principal: alice, Rights: keyserver.Owner, End: values.StampOf(now)}, false},
 		"Owner":           {"OWNER owns", keyserver.ACLEntry{Principal: alice, Rights: keyserver.Owner.Widen()}, true},
 		"SpentOwner":      {"a usage limit is about the key, not its list", keyserver.ACLEntry{Principal: alice, Rights: keyserver.Owner, MaxUsage: 1, Used: 1}, true},
 		"OwningGroup":     {"a group can own", keyserver.ACLEntry{Principal: ops, Rights: keyserver.Owner}, true},
@@ -171,7 +172,7 @@ func TestOwns(t *testing.T) {
 
 func TestExpired(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	at := func(d time.Duration) keyserver.Stamp { return keyserver.StampOf(now.Add(d)) }
+	at := func(d time.Duration) keyserver.Stamp { return values.StampOf(now.Add(d)) }
 	open := keyserver.ACLEntry{Rights: keyserver.Owner, MaxUsage: keyserver.NoUsageLimit}
 	cases := map[string]struct {
 		reason string
@@ -199,7 +200,7 @@ func TestExpired(t *testing.T) {
 
 func TestAmended(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	at := func(d time.Duration) keyserver.Stamp { return keyserver.StampOf(now.Add(d)) }
+	at := func(d time.Duration) keyserver.Stamp { return values.StampOf(now.Add(d)) }
 	none := keyserver.NoUsageLimit
 	cases := map[string]struct {
 		reason   string
@@ -279,10 +280,10 @@ func TestAmended(t *testing.T) {
 func TestMayShare(t *testing.T) {
 	var (
 		now   = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-		clerk = keyserver.PrincipalRef{System: 1, ID: keyserver.IDFromUint64(10)}
-		own   = keyserver.PrincipalRef{System: 1, ID: keyserver.IDFromUint64(11)} // a group of the clerk
-		group = keyserver.PrincipalRef{System: 1, ID: keyserver.IDFromUint64(20)}
-		at    = func(d time.Duration) keyserver.Stamp { return keyserver.StampOf(now.Add(d)) }
+		clerk = keyserver.PrincipalRef{System: 1, ID: values.IDFromUint64(10)}
+		own   = keyserver.PrincipalRef{System: 1, ID: values.IDFromUint64(11)} // a group of the clerk
+		group = keyserver.PrincipalRef{System: 1, ID: values.IDFromUint64(20)}
+		at    = func(d time.Duration) keyserver.Stamp { return values.StampOf(now.Add(d)) }
 	)
 	entry := func(p keyserver.PrincipalRef, rights keyserver.Rights, change ...func(*keyserver.ACLEntry)) keyserver.ACLEntry {
 		e := keyserver.ACLEntry{ID: p.ID, Principal: p, Rights: rights, MaxUsage: keyserver.NoUsageLimit}

@@ -6,16 +6,17 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 func trust(who uint64, peer keyserver.SystemID, flag keyserver.TrustFlag) keyserver.PrincipalTrust {
-	return keyserver.PrincipalTrust{Principal: keyserver.IDFromUint64(who), Server: peer, Flag: flag}
+	return keyserver.PrincipalTrust{Principal: values.IDFromUint64(who), Server: peer, Flag: flag}
 }
 
 func TestExposed(t *testing.T) {
 	const me, team, crew, peer, other = 10, 20, 21, 2, 3
 	ref := func(n uint64) keyserver.PrincipalRef {
-		return keyserver.PrincipalRef{System: 1, ID: keyserver.IDFromUint64(n)}
+		return keyserver.PrincipalRef{System: 1, ID: values.IDFromUint64(n)}
 	}
 	cases := map[string]struct {
 		reason string
@@ -50,7 +51,7 @@ func TestExposed(t *testing.T) {
 }
 
 func TestAdmitted(t *testing.T) {
-	foreign := keyserver.PrincipalRef{System: 2, ID: keyserver.IDFromUint64(50)}
+	foreign := keyserver.PrincipalRef{System: 2, ID: values.IDFromUint64(50)}
 	cases := map[string]struct {
 		reason string
 		rows   []keyserver.PrincipalTrust
@@ -77,9 +78,9 @@ func TestAdmitted(t *testing.T) {
 func TestExposedNeedsARow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.Uint64Range(1, 5)
-		who := Subject{Principal: keyserver.PrincipalRef{ID: keyserver.IDFromUint64(n.Draw(t, "principal"))}}
+		who := Subject{Principal: keyserver.PrincipalRef{ID: values.IDFromUint64(n.Draw(t, "principal"))}}
 		for _, g := range rapid.SliceOfN(n, 0, 3).Draw(t, "groups") {
-			who.Groups = append(who.Groups, keyserver.PrincipalRef{ID: keyserver.IDFromUint64(g)})
+			who.Groups = append(who.Groups, keyserver.PrincipalRef{ID: values.IDFromUint64(g)})
 		}
 		seen := map[keyserver.ID]bool{}
 		var rows []keyserver.PrincipalTrust

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -31,7 +32,7 @@ func (w *world) cast(t testing.TB) cast {
 }
 
 // someLink is a hidden link without a key.
-var someLink = base64.StdEncoding.EncodeToString([]byte(keyserver.NewHiddenLink(1, keyserver.IDFromUint64(7))))
+var someLink = base64.StdEncoding.EncodeToString([]byte(values.NewHiddenLink(1, values.IDFromUint64(7))))
 
 // TestWhatCannotBeAskedFor checks that requests which cannot be approved are refused when
 // approval is requested.
@@ -466,7 +467,7 @@ func TestHowManyWait(t *testing.T) {
 				for range n {
 					now := w.Clock.Now()
 					stored++
-					if err := tx.InsertApproval(ctx, keyserver.Approval{ID: keyserver.IDFromUint64(uint64(stored)), Asker: first.Principal, CreatedAt: now, ExpiresAt: now.Add(time.Hour)}); err != nil {
+					if err := tx.InsertApproval(ctx, keyserver.Approval{ID: values.IDFromUint64(uint64(stored)), Asker: first.Principal, CreatedAt: now, ExpiresAt: now.Add(time.Hour)}); err != nil {
 						return err
 					}
 				}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -94,7 +95,7 @@ func (o *Service) Ask(ctx context.Context, by keyserver.Caller, r Request) (view
 	a := keyserver.Approval{
 		Asker: by.Principal, AskerName: by.Name, Method: r.Method, Path: r.Path, Body: r.Body, Reason: r.Reason,
 	}
-	if a.ID, err = keyserver.NewID(o.Random); err != nil {
+	if a.ID, err = values.NewID(o.Random); err != nil {
 		return View{}, err
 	}
 	if a.Digest, err = Digest(a.Method, a.Path, a.Body); err != nil {

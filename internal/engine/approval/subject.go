@@ -14,6 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/canonical"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -203,7 +204,7 @@ var portraits = map[keyserver.SubjectKind]func(ctx context.Context, g *glance, k
 	},
 	keyserver.OwnerSubject: func(ctx context.Context, g *glance, key string) error {
 		kind, text, _ := strings.Cut(key, " ")
-		id, _ := keyserver.ParseHexID(text)
+		id, _ := values.ParseHexID(text)
 		mark, err := g.Owner(ctx, keyserver.Object{Kind: keyserver.ChangeKind(kind), ID: id})
 		g.name = mark.Owner
 		return err
@@ -280,7 +281,7 @@ func idOf(key string) (id keyserver.ID, system keyserver.SystemID, elsewhere boo
 	if !elsewhere {
 		text = before
 	}
-	id, _ = keyserver.ParseHexID(text)
+	id, _ = values.ParseHexID(text)
 	return id, systemOf(before), elsewhere
 }
 

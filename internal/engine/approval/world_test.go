@@ -25,6 +25,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -182,7 +183,7 @@ func (w *world) rolesOf(t rapid.TB, who keyserver.Caller) string {
 // callerOf returns a caller whose principal does not exist.
 func (w *world) callerOf(t rapid.TB, name string) keyserver.Caller {
 	t.Helper()
-	id, err := keyserver.NewID(rand.Reader)
+	id, err := values.NewID(rand.Reader)
 	fatal(t, err)
 	return keyserver.Caller{Principal: keyserver.PrincipalRef{System: w.System, ID: id}, Name: name, Type: keyserver.PasswordPrincipal}
 }
@@ -190,7 +191,7 @@ func (w *world) callerOf(t rapid.TB, name string) keyserver.Caller {
 // addRole creates a role that any Administrator may give.
 func (w *world) addRole(t rapid.TB, name string) keyserver.ID {
 	t.Helper()
-	id, err := keyserver.NewID(rand.Reader)
+	id, err := values.NewID(rand.Reader)
 	fatal(t, err)
 	ctx := context.Background()
 	fatal(t, w.Store.Update(ctx, func(tx *sqlstore.Tx) error {

@@ -7,6 +7,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/witness"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -19,8 +20,8 @@ const (
 
 // Ids under which these keys are wrapped.
 var (
-	wrapIDAudit   = keyserver.IDFromUint64(3)
-	wrapIDWitness = keyserver.IDFromUint64(4)
+	wrapIDAudit   = values.IDFromUint64(3)
+	wrapIDWitness = values.IDFromUint64(4)
 )
 
 // keepAuditKeys creates the keys of the audit tree and of the witness if they do not

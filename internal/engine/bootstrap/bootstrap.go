@@ -17,6 +17,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -33,7 +34,7 @@ var Settings = []string{settingSystem, settingDeployment, settingServerCert, set
 
 // wrapIDServer is the id under which the server's private key is wrapped. No key has it,
 // because key ids are random.
-var wrapIDServer = keyserver.IDFromUint64(2)
+var wrapIDServer = values.IDFromUint64(2)
 
 // Wrapped has the settings that contain private keys, each with the id under which it is
 // wrapped.
@@ -250,7 +251,7 @@ func (c Config) person(ctx context.Context, name string, secret func() (string, 
 
 func (c Config) putPrincipals(ctx context.Context, tx *sqlstore.Tx, system keyserver.SystemID, people []person) error {
 	for _, p := range people {
-		id, err := keyserver.NewID(c.Random)
+		id, err := values.NewID(c.Random)
 		if err != nil {
 			return err
 		}
@@ -265,7 +266,7 @@ func (c Config) putPrincipals(ctx context.Context, tx *sqlstore.Tx, system keyse
 			return err
 		}
 	}
-	own, err := keyserver.NewID(c.Random)
+	own, err := values.NewID(c.Random)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -51,7 +52,7 @@ func TestTheFormerCAIsMoved(t *testing.T) {
 		ctx := t.Context()
 		plain, err := f.Prepared.CA.MarshalKey()
 		must(t, err)
-		wrapped, err := c.Keyring.Wrap(keyserver.IDFromUint64(1), c.System, plain)
+		wrapped, err := c.Keyring.Wrap(values.IDFromUint64(1), c.System, plain)
 		must(t, err)
 		must(t, f.Store.Update(ctx, func(tx *sqlstore.Tx) error { // as an older version stored it
 			list, err := tx.Authorities(ctx)

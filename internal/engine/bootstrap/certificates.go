@@ -11,6 +11,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/ca"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/trustrows"
 )
@@ -21,7 +22,7 @@ const (
 	formerCAKey  = "caKey"
 )
 
-var formerWrapID = keyserver.IDFromUint64(1)
+var formerWrapID = values.IDFromUint64(1)
 
 func (c Config) authorities(system keyserver.SystemID) ca.Config {
 	return ca.Config{Store: c.Store, Keyring: c.Keyring, System: system, ServerName: c.ServerName, Clock: c.Clock, Random: c.Random}

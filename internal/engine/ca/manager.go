@@ -13,6 +13,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/cache"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/trustrows"
 )
@@ -156,7 +157,7 @@ func (c Config) open(a trustrows.Authority) (pki.Identity, error) {
 // Add stores a CA with its key.
 func (c Config) Add(ctx context.Context, tx *sqlstore.Tx, id pki.Identity, a keyserver.Authority) (keyserver.ID, error) {
 	var err error
-	if a.ID, err = keyserver.NewID(c.Random); err != nil {
+	if a.ID, err = values.NewID(c.Random); err != nil {
 		return a.ID, err
 	}
 	plain, err := id.MarshalKey()

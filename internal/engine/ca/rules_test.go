@@ -9,6 +9,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/ca"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -22,7 +23,7 @@ func member(t *testing.T, id uint64, state keyserver.AuthorityState, made time.T
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := ca.Member{Authority: keyserver.Authority{ID: keyserver.IDFromUint64(id), State: state, PreparedAt: made}, Parsed: authority.Certificate}
+	m := ca.Member{Authority: keyserver.Authority{ID: values.IDFromUint64(id), State: state, PreparedAt: made}, Parsed: authority.Certificate}
 	if state != keyserver.AuthorityPrepared {
 		m.ActivatedAt = made
 	}
@@ -58,10 +59,10 @@ func TestDue(t *testing.T) {
 		"Expired":        {"nobody would know a successor", []ca.Member{active}, 10 * year, ca.Step{}},
 		"Both expired":   {"nobody would know a successor", []ca.Member{active, next}, 16 * year, ca.Step{}},
 		"InUse":          {"what it issued is in force", []ca.Member{retiring(t, 1, start, start.Add(7*year), true), second}, 8 * year, ca.Step{}},
-		"OutOfUse":       {"nothing that it issued is in force", []ca.Member{retiring(t, 1, start, start.Add(7*year), false), second}, 8 * year, ca.Step{Action: ca.Retire, ID: keyserver.IDFromUint64(1)}},
+		"OutOfUse":       {"nothing that it issued is in force", []ca.Member{retiring(t, 1, start, start.Add(7*year), false), second}, 8 * year, ca.Step{Action: ca.Retire, ID: values.IDFromUint64(1)}},
 		"Overlap":        {"others may hold what it issued for a while", []ca.Member{retiring(t, 1, start, start.Add(7*year), false), second}, 7*year + ca.Overlap - time.Hour, ca.Step{}},
-		"ItsEnd":         {"it has expired, and vouches for nothing", []ca.Member{retiring(t, 1, start, start.Add(7*year), true), second}, 10*year + time.Hour, ca.Step{Action: ca.Retire, ID: keyserver.IDFromUint64(1)}},
-		"NeverIssued":    {"the one that was prepared has expired", []ca.Member{member(t, 3, keyserver.AuthorityPrepared, start.Add(-4*year)), second}, 7 * year, ca.Step{Action: ca.Retire, ID: keyserver.IDFromUint64(3)}},
+		"ItsEnd":         {"it has expired, and vouches for nothing", []ca.Member{retiring(t, 1, start, start.Add(7*year), true), second}, 10*year + time.Hour, ca.Step{Action: ca.Retire, ID: values.IDFromUint64(1)}},
+		"NeverIssued":    {"the one that was prepared has expired", []ca.Member{member(t, 3, keyserver.AuthorityPrepared, start.Add(-4*year)), second}, 7 * year, ca.Step{Action: ca.Retire, ID: values.IDFromUint64(3)}},
 		"Nothing at all": {"there is no active one", nil, 0, ca.Step{}},
 	}
 	for name, tc := range cases {
@@ -82,7 +83,7 @@ func TestMayPrepareActivateRetire(t *testing.T) {
 		return err
 	}
 	retire := func(id uint64) error {
-		_, err := ca.MayRetire([]ca.Member{active, next}, keyserver.IDFromUint64(id))
+		_, err := ca.MayRetire([]ca.Member{active, next}, values.IDFromUint64(id))
 		return err
 	}
 	both := []ca.Member{active, next}

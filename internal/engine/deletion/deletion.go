@@ -9,6 +9,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -73,7 +74,7 @@ func (e Task) giveKey(ctx context.Context, tx *sqlstore.Tx, key keyserver.ID) er
 	}
 	entry, ok := acl.Entry(e.NewOwner)
 	if !ok {
-		id, err := keyserver.NewID(e.Random)
+		id, err := values.NewID(e.Random)
 		if err != nil {
 			return err
 		}

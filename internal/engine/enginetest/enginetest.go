@@ -18,6 +18,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/ca"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/rewrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/pgtest/migrated"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
@@ -144,7 +145,7 @@ func (f *Fixture) Caller(t testing.TB, kind keyserver.PrincipalType, name string
 func (f *Fixture) Add(t testing.TB, kind keyserver.PrincipalType, name string, roles, groups []keyserver.ID) keyserver.Caller {
 	t.Helper()
 	ctx := context.Background()
-	id, err := keyserver.NewID(rand.Reader)
+	id, err := values.NewID(rand.Reader)
 	fatal(t, err)
 	fatal(t, f.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 		p := keyserver.Principal{ID: id, System: f.Prepared.System, Type: kind, Name: name, Flags: keyserver.FlagEnable, Roles: roles}

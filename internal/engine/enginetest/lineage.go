@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -35,12 +36,12 @@ func (f *Fixture) TryAddSuccessor(line keyserver.HiddenLink, state keyserver.Key
 	material := make([]byte, keyserver.Algorithms[newest.Algorithm].MintLen)
 	_, _ = rand.Read(material) // never fails
 	for _, id := range []*keyserver.ID{&next.ID, &next.ACL} {
-		if *id, err = keyserver.NewID(rand.Reader); err != nil {
+		if *id, err = values.NewID(rand.Reader); err != nil {
 			return "", err
 		}
 	}
 	for i := range acl.Entries {
-		if acl.Entries[i].ID, err = keyserver.NewID(rand.Reader); err != nil {
+		if acl.Entries[i].ID, err = values.NewID(rand.Reader); err != nil {
 			return "", err
 		}
 	}
@@ -53,5 +54,5 @@ func (f *Fixture) TryAddSuccessor(line keyserver.HiddenLink, state keyserver.Key
 		next.Wrapped = nil
 	}
 	err = f.Store.Update(ctx, func(tx *sqlstore.Tx) error { return tx.InsertKey(ctx, next, acl.Entries...) })
-	return keyserver.NewHiddenLink(f.Prepared.System, next.ID), err
+	return values.NewHiddenLink(f.Prepared.System, next.ID), err
 }

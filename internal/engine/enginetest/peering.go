@@ -14,6 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/trust"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 // The external address of the fixture.
@@ -98,11 +99,11 @@ func (f *Fixture) TrustedPeer(t testing.TB) keyserver.NewTrustedServer {
 // principals.
 func CallOf(name, key string, groups ...uint64) keyserver.Caller {
 	by := keyserver.Caller{
-		Principal: keyserver.PrincipalRef{System: PeerSystem, ID: keyserver.IDFromUint64(70)}, Name: name, Type: keyserver.PasswordPrincipal,
+		Principal: keyserver.PrincipalRef{System: PeerSystem, ID: values.IDFromUint64(70)}, Name: name, Type: keyserver.PasswordPrincipal,
 		Kind: keyserver.PeerSession, RequestID: "from the peer", Peer: &keyserver.PeerCall{System: PeerSystem, Key: sha256.Sum256([]byte(key))},
 	}
 	for _, g := range groups {
-		by.Peer.Groups = append(by.Peer.Groups, keyserver.PrincipalRef{System: PeerSystem, ID: keyserver.IDFromUint64(g)})
+		by.Peer.Groups = append(by.Peer.Groups, keyserver.PrincipalRef{System: PeerSystem, ID: values.IDFromUint64(g)})
 	}
 	return by
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/peer/peerpb"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
@@ -104,7 +105,7 @@ func TestLyingPeers(t *testing.T) {
 		return err
 	}
 	lookup := func() error {
-		_, err := w.ask().LookupPrincipals(t.Context(), caller(t), []keyserver.PrincipalRef{{System: 2, ID: keyserver.IDFromUint64(5)}})
+		_, err := w.ask().LookupPrincipals(t.Context(), caller(t), []keyserver.PrincipalRef{{System: 2, ID: values.IDFromUint64(5)}})
 		return err
 	}
 	cases := map[string]struct {
@@ -223,7 +224,7 @@ func TestLookupAnswers(t *testing.T) {
 	}}
 	var asked, odd []keyserver.PrincipalRef
 	for id := range uint64(10) {
-		ref := keyserver.PrincipalRef{System: 2, ID: keyserver.IDFromUint64(id)}
+		ref := keyserver.PrincipalRef{System: 2, ID: values.IDFromUint64(id)}
 		asked = append(asked, ref)
 		if id >= 2 && id <= 7 {
 			odd = append(odd, ref)
@@ -234,7 +235,7 @@ func TestLookupAnswers(t *testing.T) {
 	if !errors.As(err, &unreadable) || !cmp.Equal(unreadable.Principals, odd) || fault.CodeOf(err) != fault.OpFailed {
 		t.Errorf("unreadable: %+v, %v", unreadable, err)
 	}
-	if len(found) != 2 || found[0].ID != keyserver.IDFromUint64(1) || found[0].Name == "again" || found[1].ID != keyserver.IDFromUint64(8) {
+	if len(found) != 2 || found[0].ID != values.IDFromUint64(1) || found[0].Name == "again" || found[1].ID != values.IDFromUint64(8) {
 		t.Errorf("found %+v", found)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 // TestChangesThatMayHaveBeenMade checks that an error says that nothing changed only if
@@ -47,7 +48,7 @@ func TestChangesThatMayHaveBeenMade(t *testing.T) {
 				}
 			}
 			set()
-			err := w.ask().RevokeACL(t.Context(), caller(t), keyserver.ACLRevocation{Link: link, Principal: keyserver.PrincipalRef{System: 1, ID: keyserver.IDFromUint64(7)}})
+			err := w.ask().RevokeACL(t.Context(), caller(t), keyserver.ACLRevocation{Link: link, Principal: keyserver.PrincipalRef{System: 1, ID: values.IDFromUint64(7)}})
 			if fault.CodeOf(err) != tc.change {
 				t.Errorf("%s: a change is answered %v, want %q", tc.reason, err, tc.change)
 			}

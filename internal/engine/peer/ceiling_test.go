@@ -15,6 +15,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/peer/peerpb"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
@@ -177,10 +178,10 @@ func TestPlaces(t *testing.T) {
 func TestLargestRequests(t *testing.T) {
 	by := caller(t)
 	by.RequestID, by.Name, by.Type = strings.Repeat("r", maxRequestID), strings.Repeat("n", keyserver.MaxPrincipalName), "certificate"
-	by.Principal.ID, by.Actor.ID = keyserver.IDFromUint64(1<<63), keyserver.IDFromUint64(1<<63)
+	by.Principal.ID, by.Actor.ID = values.IDFromUint64(1<<63), values.IDFromUint64(1<<63)
 	by.Principal.System, by.Actor.System = 1<<32-1, 1<<32-1
 	by.Peer.Groups = make([]keyserver.PrincipalRef, keyserver.MaxGroups)
-	handle := make([]byte, keyserver.MaxHiddenLink)
+	handle := make([]byte, values.MaxHiddenLink)
 	stamp := make([]byte, 8)
 	for name, in := range map[string]proto.Message{
 		"Authorize": &peerpb.AuthorizeRequest{Call: callOf(by), Link: handle, Filename: strings.Repeat("f", maxFilename)},

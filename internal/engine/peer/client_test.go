@@ -8,6 +8,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
@@ -111,7 +112,7 @@ func TestCallsThatAreCutOffHere(t *testing.T) {
 	use, change, stream := make(chan error, 1), make(chan error, 1), make(chan error, 1)
 	go func() { _, err := ask.AuthorizeKey(t.Context(), caller(t), keyserver.Use{Link: link}); use <- err }()
 	go func() {
-		change <- ask.GrantACL(t.Context(), caller(t), keyserver.ACLChange{Link: link, Principal: keyserver.PrincipalRef{ID: keyserver.IDFromUint64(1)}, Rights: 1, MaxUsage: -1})
+		change <- ask.GrantACL(t.Context(), caller(t), keyserver.ACLChange{Link: link, Principal: keyserver.PrincipalRef{ID: values.IDFromUint64(1)}, Rights: 1, MaxUsage: -1})
 	}()
 	go func() {
 		_, err := ask.HMAC(t.Context(), caller(t), keyserver.HMACRequest{Link: link, Message: message{text: make([]byte, 3*pieceLen)}})

@@ -8,13 +8,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/peer/peerpb"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 // TestMACsAndTextsArrive checks that a MAC to be verified arrives with the message,
 // whether or not that fits one package, and so does the choice of a key or a lineage.
 func TestMACsAndTextsArrive(t *testing.T) {
 	w := newWorld(t, time.Minute)
-	link := keyserver.NewHiddenLink(2, keyserver.IDFromUint64(5))
+	link := values.NewHiddenLink(2, values.IDFromUint64(5))
 	var mac [keyserver.MACSize]byte
 	mac[0], mac[47] = 1, 2
 	used := keyserver.UsedKey{Link: link, Generation: 3}
@@ -52,11 +53,11 @@ func TestMACsAndTextsArrive(t *testing.T) {
 // used is rejected.
 func TestKeysThatWereNotAskedFor(t *testing.T) {
 	w := newWorld(t, time.Minute)
-	link := keyserver.NewHiddenLink(2, keyserver.IDFromUint64(5))
+	link := values.NewHiddenLink(2, values.IDFromUint64(5))
 	for name, lie := range map[string]func(*keyserver.UsedKey){
 		"NoLink":       func(u *keyserver.UsedKey) { u.Link = "" },
-		"OtherSystem":  func(u *keyserver.UsedKey) { u.Link = keyserver.NewHiddenLink(3, keyserver.IDFromUint64(5)) },
-		"OtherKey":     func(u *keyserver.UsedKey) { u.Link = keyserver.NewHiddenLink(2, keyserver.IDFromUint64(6)) },
+		"OtherSystem":  func(u *keyserver.UsedKey) { u.Link = values.NewHiddenLink(3, values.IDFromUint64(5)) },
+		"OtherKey":     func(u *keyserver.UsedKey) { u.Link = values.NewHiddenLink(2, values.IDFromUint64(6)) },
 		"NoGeneration": func(u *keyserver.UsedKey) { u.Generation = 0 },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -72,7 +73,7 @@ func TestKeysThatWereNotAskedFor(t *testing.T) {
 func TestStreamsWithoutAMAC(t *testing.T) {
 	w := newWorld(t, time.Minute)
 	c := peerpb.NewKeyServerClient(w.raw(t, w.clientID))
-	link := keyserver.NewHiddenLink(2, keyserver.IDFromUint64(5))
+	link := values.NewHiddenLink(2, values.IDFromUint64(5))
 	for _, mac := range [][]byte{nil, make([]byte, 47), make([]byte, 49)} {
 		stream, err := c.VerifyMACStream(t.Context())
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 // TestMayShutOut checks that connections are checked again whenever a CA or a peer may
@@ -43,7 +44,7 @@ func TestMayShutOut(t *testing.T) {
 func TestRegisteredAnewDuringAHandshake(t *testing.T) {
 	for name, change := range map[string]func(*keyserver.TrustedServer){
 		"Unchanged":      func(*keyserver.TrustedServer) {},
-		"OtherTransport": func(s *keyserver.TrustedServer) { s.Transport = keyserver.IDFromUint64(4711) },
+		"OtherTransport": func(s *keyserver.TrustedServer) { s.Transport = values.IDFromUint64(4711) },
 		"OtherSystem":    func(s *keyserver.TrustedServer) { s.System = 9 },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/peer/peerpb"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 // lastMicros is the last time that RFC 3339 can express, the end of 9999, in
@@ -28,7 +29,7 @@ func lifeFrom(in *peerpb.KeyLife, m *keyserver.KeyMetadata) bool {
 		return true
 	}
 	m.Life = keyserver.KeyLife{
-		State: keyserver.KeyState(in.GetState()), Lineage: keyserver.IDFromUint64(in.GetLineage()), Generation: int(in.GetGeneration()),
+		State: keyserver.KeyState(in.GetState()), Lineage: values.IDFromUint64(in.GetLineage()), Generation: int(in.GetGeneration()),
 		Exportable: in.GetExportable(), StateAt: keyserver.FromMicros(in.GetStateAt()), DestroyAt: keyserver.FromMicros(in.GetDestroyAt()),
 	}
 	m.CreatedAt, m.Uses, m.LastUsedAt = keyserver.FromMicros(in.GetCreatedAt()), in.GetUses(), keyserver.FromMicros(in.GetLastUsedAt())

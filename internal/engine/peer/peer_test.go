@@ -21,6 +21,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/peer/peerpb"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 func code(t testing.TB, err error, want fault.Code) fault.Error {
@@ -164,11 +165,11 @@ func TestCaller(t *testing.T) {
 	}
 
 	self := keyserver.Caller{Kind: keyserver.InternalSession, RequestID: "request-2", Peer: &keyserver.PeerCall{System: 1}}
-	if _, err := w.ask().LookupPrincipals(t.Context(), self, []keyserver.PrincipalRef{{System: 2, ID: keyserver.IDFromUint64(5)}}); err != nil {
+	if _, err := w.ask().LookupPrincipals(t.Context(), self, []keyserver.PrincipalRef{{System: 2, ID: values.IDFromUint64(5)}}); err != nil {
 		t.Fatal(err)
 	}
 	got = w.keys.seen()[1]
-	if transport := (keyserver.PrincipalRef{System: 2, ID: keyserver.IDFromUint64(1001)}); got.Principal != transport || got.Kind != keyserver.PeerSession || got.Peer.System != 1 {
+	if transport := (keyserver.PrincipalRef{System: 2, ID: values.IDFromUint64(1001)}); got.Principal != transport || got.Kind != keyserver.PeerSession || got.Peer.System != 1 {
 		t.Errorf("the key server itself calls as %+v", got)
 	}
 }
@@ -211,7 +212,7 @@ func TestMalformedCalls(t *testing.T) {
 		"NoPrincipal": change(func(c *peerpb.ChangeACLRequest) { c.Principal = nil }), "NoRights": change(func(c *peerpb.ChangeACLRequest) { c.Rights = 0 }),
 		"Bits": change(func(c *peerpb.ChangeACLRequest) { c.Rights = 0x40 }), "Usage": change(func(c *peerpb.ChangeACLRequest) { c.MaxUsage = -2 }),
 		"Stamp": change(func(c *peerpb.ChangeACLRequest) { c.Start = []byte{1} }), "LongStamp": change(func(c *peerpb.ChangeACLRequest) { c.End = make([]byte, 9) }),
-		"Link": change(func(c *peerpb.ChangeACLRequest) { c.Link = make([]byte, keyserver.MaxHiddenLink+1) }),
+		"Link": change(func(c *peerpb.ChangeACLRequest) { c.Link = make([]byte, values.MaxHiddenLink+1) }),
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := c.ChangeACL(t.Context(), in)
@@ -282,7 +283,7 @@ func TestRefusals(t *testing.T) {
 // connection breaks after the peer did its work. A change without a response is not
 // reported as failed.
 func TestBrokenConnections(t *testing.T) {
-	change := keyserver.ACLChange{Link: link, Principal: keyserver.PrincipalRef{System: 1, ID: keyserver.IDFromUint64(7)}, Rights: keyserver.Read, MaxUsage: -1}
+	change := keyserver.ACLChange{Link: link, Principal: keyserver.PrincipalRef{System: 1, ID: values.IDFromUint64(7)}, Rights: keyserver.Read, MaxUsage: -1}
 	calls := map[string]struct {
 		call   func(ctx context.Context, at keyserver.Federated, by keyserver.Caller) error
 		broken fault.Code // if no attempt gets a response
@@ -342,7 +343,7 @@ func TestSlowPeer(t *testing.T) {
 			return err
 		}, fault.PeerUnavailable},
 		"Change": {func(ctx context.Context, at keyserver.Federated) error {
-			return at.GrantACL(ctx, caller(t), keyserver.ACLChange{Link: link, Principal: keyserver.PrincipalRef{ID: keyserver.IDFromUint64(1)}, Rights: 1, MaxUsage: -1})
+			return at.GrantACL(ctx, caller(t), keyserver.ACLChange{Link: link, Principal: keyserver.PrincipalRef{ID: values.IDFromUint64(1)}, Rights: 1, MaxUsage: -1})
 		}, fault.PeerNoAnswer},
 		"Stream": {func(ctx context.Context, at keyserver.Federated) error {
 			_, err := at.HMAC(ctx, caller(t), keyserver.HMACRequest{Link: link, Message: message{text: make([]byte, 3*pieceLen)}})
@@ -428,7 +429,7 @@ func TestCallKeys(t *testing.T) {
 		"Authorize": authorize(func(*peerpb.AuthorizeRequest) {}),
 		"OtherFile": authorize(func(in *peerpb.AuthorizeRequest) { in.Filename = "other" }),
 		"OtherKey": authorize(func(in *peerpb.AuthorizeRequest) {
-			in.Link = []byte(keyserver.NewHiddenLink(2, keyserver.IDFromUint64(43)))
+			in.Link = []byte(values.NewHiddenLink(2, values.IDFromUint64(43)))
 		}),
 		"OtherCaller":   authorize(func(in *peerpb.AuthorizeRequest) { in.Call.Principal.Ref.Id++ }),
 		"OtherNonce":    authorize(func(in *peerpb.AuthorizeRequest) { in.Call.Nonce[0]++ }),

@@ -19,6 +19,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/clientaddr"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 // Bounds of the fields that a peer sends.
@@ -289,8 +290,8 @@ func (s *Server) caller(ctx context.Context, in *peerpb.Call, link []byte, metho
 		return by, "", malformed("the request id must be 1 to %d letters, digits, dots, hyphens and underscores", maxRequestID)
 	case len(in.GetNonce()) != nonceLen:
 		return by, "", malformed("the nonce must have %d bytes", nonceLen)
-	case len(link) > keyserver.MaxHiddenLink:
-		return by, "", malformed("the hidden link is longer than %d bytes", keyserver.MaxHiddenLink)
+	case len(link) > values.MaxHiddenLink:
+		return by, "", malformed("the hidden link is longer than %d bytes", values.MaxHiddenLink)
 	case len(in.GetGroups()) > keyserver.MaxGroups:
 		return by, "", malformed("the principal is in more than %d groups", keyserver.MaxGroups)
 	case len(in.GetPrincipal().GetName()) > keyserver.MaxPrincipalName:
@@ -306,7 +307,7 @@ func (s *Server) caller(ctx context.Context, in *peerpb.Call, link []byte, metho
 		by.Peer.Groups = append(by.Peer.Groups, keyserver.PrincipalRef{System: from.System, ID: id})
 	}
 	if in.GetActor() != nil {
-		by.Actor = keyserver.PrincipalRef{System: from.System, ID: keyserver.IDFromUint64(in.GetActor().GetId())}
+		by.Actor = keyserver.PrincipalRef{System: from.System, ID: values.IDFromUint64(in.GetActor().GetId())}
 	}
 	by.Peer.Key = callKey(from.System, in.GetNonce(), append([][]byte{[]byte(method), []byte(by.Principal.String()), link}, terms...))
 	return by, keyserver.HiddenLink(link), nil

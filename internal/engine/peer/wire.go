@@ -5,6 +5,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/peer/peerpb"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 func refTo(r keyserver.PrincipalRef) *peerpb.Ref {
@@ -12,7 +13,7 @@ func refTo(r keyserver.PrincipalRef) *peerpb.Ref {
 }
 
 func refFrom(r *peerpb.Ref) keyserver.PrincipalRef {
-	return keyserver.PrincipalRef{System: keyserver.SystemID(r.GetSystem()), ID: keyserver.IDFromUint64(r.GetId())}
+	return keyserver.PrincipalRef{System: keyserver.SystemID(r.GetSystem()), ID: values.IDFromUint64(r.GetId())}
 }
 
 func idsTo(ids []keyserver.ID) []uint64 {
@@ -26,7 +27,7 @@ func idsTo(ids []keyserver.ID) []uint64 {
 func idsFrom(ids []uint64) []keyserver.ID {
 	out := make([]keyserver.ID, len(ids))
 	for i, id := range ids {
-		out[i] = keyserver.IDFromUint64(id)
+		out[i] = values.IDFromUint64(id)
 	}
 	return out
 }
@@ -59,7 +60,7 @@ func aclTo(a keyserver.ACL) *peerpb.ACLResponse {
 // aclFrom converts an ACL. It reports false if a stamp is invalid.
 func aclFrom(in *peerpb.ACLResponse, link keyserver.HiddenLink) (keyserver.ACL, bool) {
 	acl := keyserver.ACL{
-		ID: keyserver.IDFromUint64(in.GetAcl()), Link: link, Expired: in.GetExpired(), Entries: make([]keyserver.ACLEntry, len(in.GetEntries())),
+		ID: values.IDFromUint64(in.GetAcl()), Link: link, Expired: in.GetExpired(), Entries: make([]keyserver.ACLEntry, len(in.GetEntries())),
 	}
 	for i, e := range in.GetEntries() {
 		start, ok := stampFrom(e.GetStart())
@@ -68,7 +69,7 @@ func aclFrom(in *peerpb.ACLResponse, link keyserver.HiddenLink) (keyserver.ACL, 
 			return keyserver.ACL{}, false
 		}
 		acl.Entries[i] = keyserver.ACLEntry{
-			ID: keyserver.IDFromUint64(e.GetId()), ACL: acl.ID, Principal: refFrom(e.GetPrincipal()), Rights: keyserver.Rights(e.GetRights()),
+			ID: values.IDFromUint64(e.GetId()), ACL: acl.ID, Principal: refFrom(e.GetPrincipal()), Rights: keyserver.Rights(e.GetRights()),
 			MaxUsage: e.GetMaxUsage(), Used: e.GetUsed(), UserRight: e.GetUserRight(), Start: start, End: end,
 		}
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 // patience is far longer than any step of these tests takes.
@@ -103,7 +104,7 @@ func (r *registry) trust(i identity, system keyserver.SystemID, at netip.AddrPor
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := keyserver.TrustedServer{
-		System: system, Name: at.Addr().String(), Port: at.Port(), Transport: keyserver.IDFromUint64(uint64(system) + 1000),
+		System: system, Name: at.Addr().String(), Port: at.Port(), Transport: values.IDFromUint64(uint64(system) + 1000),
 		Certificate: keyserver.Certificate{DER: i.own.Certificate.Raw, Subject: "/CN=key server"},
 	}
 	r.cas = append(r.cas, keyserver.Certificate{DER: i.ca.Certificate.Raw})
@@ -214,15 +215,15 @@ func newEndpointOf(t testing.TB, w *world, as identity) *endpoint {
 	return endpoint
 }
 
-var link = keyserver.NewHiddenLink(2, keyserver.IDFromUint64(42))
+var link = values.NewHiddenLink(2, values.IDFromUint64(42))
 
 // caller returns a principal of the client's key server.
 func caller(t testing.TB) keyserver.Caller {
 	t.Helper()
 	by := keyserver.Caller{
-		Principal: keyserver.PrincipalRef{System: 1, ID: keyserver.IDFromUint64(7)}, Name: "caller", Type: keyserver.CertificatePrincipal,
-		Kind: keyserver.PeerSession, RequestID: "request-1", Actor: keyserver.PrincipalRef{System: 1, ID: keyserver.IDFromUint64(8)},
-		Peer: &keyserver.PeerCall{System: 1, Groups: []keyserver.PrincipalRef{{System: 1, ID: keyserver.IDFromUint64(9)}}},
+		Principal: keyserver.PrincipalRef{System: 1, ID: values.IDFromUint64(7)}, Name: "caller", Type: keyserver.CertificatePrincipal,
+		Kind: keyserver.PeerSession, RequestID: "request-1", Actor: keyserver.PrincipalRef{System: 1, ID: values.IDFromUint64(8)},
+		Peer: &keyserver.PeerCall{System: 1, Groups: []keyserver.PrincipalRef{{System: 1, ID: values.IDFromUint64(9)}}},
 	}
 	if _, err := rand.Read(by.Peer.Key[:]); err != nil {
 		t.Fatal(err)

@@ -21,6 +21,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/rewrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -113,13 +114,13 @@ func (w *world) serve(t testing.TB, store *sqlstore.Store) replica {
 func material(n uint64) []byte { return bytes.Repeat([]byte{byte(n), byte(n >> 8)}, 16) }
 
 func (r replica) mint(ctx context.Context, tx *sqlstore.Tx, n uint64) error {
-	id := keyserver.IDFromUint64(n)
+	id := values.IDFromUint64(n)
 	wrapped, err := r.ring.Wrap(id, r.system, material(n))
 	if err != nil {
 		return err
 	}
-	return tx.InsertKey(ctx, sqlstore.KeyRecord{ID: id, Algorithm: "HMAC-SHA384", KeyBytes: 32, Wrapped: wrapped, ACL: keyserver.IDFromUint64(n + 1<<40), CreatedAt: time.UnixMicro(0)},
-		keyserver.ACLEntry{ID: keyserver.IDFromUint64(n + 1<<41), Principal: keyserver.PrincipalRef{System: 1, ID: id}, Rights: keyserver.AllRights, MaxUsage: keyserver.NoUsageLimit})
+	return tx.InsertKey(ctx, sqlstore.KeyRecord{ID: id, Algorithm: "HMAC-SHA384", KeyBytes: 32, Wrapped: wrapped, ACL: values.IDFromUint64(n + 1<<40), CreatedAt: time.UnixMicro(0)},
+		keyserver.ACLEntry{ID: values.IDFromUint64(n + 1<<41), Principal: keyserver.PrincipalRef{System: 1, ID: id}, Rights: keyserver.AllRights, MaxUsage: keyserver.NoUsageLimit})
 }
 
 func (r replica) worker() *rewrap.Worker {
@@ -157,7 +158,7 @@ func retired(c keyserver.Custody) bool {
 func (r replica) whole(t testing.TB, n int) {
 	t.Helper()
 	for i := range n {
-		id := keyserver.IDFromUint64(uint64(1000 + i))
+		id := values.IDFromUint64(uint64(1000 + i))
 		record, err := r.store.Key(t.Context(), id)
 		must(t, err)
 		plain, err := r.ring.Unwrap(id, r.system, record.Wrapped)
@@ -259,7 +260,7 @@ func TestReplicas(t *testing.T) {
 // the data key that it may need stays until an administrator has checked it.
 func TestTamperedMeanwhile(t *testing.T) {
 	onEach(t, func(t *testing.T, w *world) {
-		tampered := keyserver.IDFromUint64(1007)
+		tampered := values.IDFromUint64(1007)
 		bytesOf := func(column string) (value any) {
 			must(t, w.outside.QueryRowContext(t.Context(), `SELECT `+column+` FROM stored_keys WHERE id = $1`, tampered[:]).Scan(&value))
 			return value

@@ -7,6 +7,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -32,7 +33,7 @@ func (tr *Trust) PrincipalTrusts(ctx context.Context, by keyserver.Caller, f key
 
 // CreatePrincipalTrust implements keyserver.PrincipalTrusts.
 func (tr *Trust) CreatePrincipalTrust(ctx context.Context, by keyserver.Caller, t keyserver.PrincipalTrust) (keyserver.ID, error) {
-	id, err := keyserver.NewID(tr.Random)
+	id, err := values.NewID(tr.Random)
 	if err != nil {
 		return keyserver.ID{}, err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -25,7 +26,7 @@ func (tr *Trust) TrustedCAs(ctx context.Context, by keyserver.Caller) (list []ke
 
 // AddTrustedCA implements keyserver.TrustedCAs.
 func (tr *Trust) AddTrustedCA(ctx context.Context, by keyserver.Caller, der []byte) ([]keyserver.ID, error) {
-	id, err := keyserver.NewID(tr.Random)
+	id, err := values.NewID(tr.Random)
 	if err != nil {
 		return nil, err
 	}

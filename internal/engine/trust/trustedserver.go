@@ -15,6 +15,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -141,11 +142,11 @@ func (tr *Trust) describePeer(n keyserver.NewTrustedServer) (peer keyserver.Trus
 	if err := pki.CheckSubject(pki.SlashName(chain.Leaf.Subject)); err != nil {
 		return peer, chain, invalidPeer("the peer's certificate cannot name its transport principal: %s", err)
 	}
-	transport, err := keyserver.NewID(tr.Random)
+	transport, err := values.NewID(tr.Random)
 	if err != nil {
 		return peer, chain, err
 	}
-	certificate, err := keyserver.NewID(tr.Random)
+	certificate, err := values.NewID(tr.Random)
 	if err != nil {
 		return peer, chain, err
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -106,7 +107,7 @@ func TestReplacedPeerStaysWhoItIs(t *testing.T) {
 		if added.Replaced {
 			t.Error("a peer that was not registered was replaced")
 		}
-		who := keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: keyserver.IDFromUint64(70)}
+		who := keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: values.IDFromUint64(70)}
 		link := f.Mint(t, f.Admin, nil)
 		f.Grant(t, link, who, keyserver.Read, keyserver.NoUsageLimit)
 		before := enginetest.Must(f.ACL(ctx, f.Admin, link))(t)
@@ -275,7 +276,7 @@ func TestResolutionFailsInTheSameWords(t *testing.T) {
 func TestPurgeReachesTheCache(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		link := f.Mint(t, f.Admin, nil)
-		foreign := keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: keyserver.IDFromUint64(50)}
+		foreign := keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: values.IDFromUint64(50)}
 		grant := keyserver.ACLChange{Link: link, Principal: foreign, Rights: keyserver.MandatoryGroup, MaxUsage: keyserver.NoUsageLimit}
 		f.Refused(t, f.GrantACL(ctx, f.Admin, grant), fault.NotFound, fault.ReasonObjectNotFound)
 
@@ -313,14 +314,14 @@ func TestPurgeOfManyKeysReachesTheCache(t *testing.T) {
 	f := enginetest.New(t, enginetest.Databases["SQLite"](t))
 	link := f.Mint(t, f.Admin, nil)
 	enginetest.Must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
-	foreign := keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: keyserver.IDFromUint64(50)}
+	foreign := keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: values.IDFromUint64(50)}
 	err := f.GrantACL(ctx, f.Admin, keyserver.ACLChange{Link: link, Principal: foreign, Rights: keyserver.HostMatrix, MaxUsage: keyserver.NoUsageLimit})
 	if err != nil {
 		t.Fatal(err)
 	}
 	err = f.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 		for n := uint64(1); n <= 1001; n++ {
-			id := keyserver.IDFromUint64(n)
+			id := values.IDFromUint64(n)
 			entry := keyserver.ACLEntry{ID: id, Principal: foreign, Rights: keyserver.Read, MaxUsage: keyserver.NoUsageLimit}
 			if err := tx.InsertKey(ctx, sqlstore.KeyRecord{ID: id, Algorithm: keyserver.HMACSHA384, ACL: id}, entry); err != nil {
 				return err
@@ -345,7 +346,7 @@ func TestOrphansAreBounded(t *testing.T) {
 	const rows = keyserver.MaxUnwindowed + 1
 	err := f.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 		for n := uint64(1); n <= rows; n++ {
-			id := keyserver.IDFromUint64(n)
+			id := values.IDFromUint64(n)
 			if err := tx.InsertPrincipalTrust(ctx, keyserver.PrincipalTrust{ID: id, Principal: id, Server: enginetest.PeerSystem, Flag: keyserver.Expose}); err != nil {
 				return err
 			}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 // shared is the quota from which processes reserve.
@@ -33,7 +34,7 @@ func (s *shared) reserve(_ context.Context, _ keyserver.ID, n int64) (int64, int
 // TestTimesAreSharedOut checks that any number of processes take each use exactly once.
 func TestTimesAreSharedOut(t *testing.T) {
 	const all = 20_000
-	s, key := &shared{left: all}, keyserver.IDFromUint64(1)
+	s, key := &shared{left: all}, values.IDFromUint64(1)
 	var used atomic.Int64
 	var processes sync.WaitGroup
 	for range 3 {
@@ -64,7 +65,7 @@ func TestTimesAreSharedOut(t *testing.T) {
 // TestBlocksGrow checks that blocks grow up to a bound, and that the first use of each is
 // reported.
 func TestBlocksGrow(t *testing.T) {
-	s, key := &shared{left: 1 << 40}, keyserver.IDFromUint64(1)
+	s, key := &shared{left: 1 << 40}, values.IDFromUint64(1)
 	a := New(10, s.reserve)
 	fresh := 0
 	for range 3 * maxBlock {
@@ -87,7 +88,7 @@ func TestBlocksGrow(t *testing.T) {
 // TestFailuresAndForgetting checks that a failure takes no use, and that a dropped key
 // starts with a small block again.
 func TestFailuresAndForgetting(t *testing.T) {
-	s, one, two := &shared{left: 1000, failed: errors.New("away")}, keyserver.IDFromUint64(1), keyserver.IDFromUint64(2)
+	s, one, two := &shared{left: 1000, failed: errors.New("away")}, values.IDFromUint64(1), values.IDFromUint64(2)
 	a := New(1, s.reserve)
 	if _, err := a.Take(t.Context(), one); !errors.Is(err, s.failed) {
 		t.Errorf("got %v", err)
@@ -112,7 +113,7 @@ func TestFailuresAndForgetting(t *testing.T) {
 // TestPeek checks that Peek takes no use, neither from this process nor from the
 // database.
 func TestPeek(t *testing.T) {
-	s, key := &shared{left: firstBlock}, keyserver.IDFromUint64(1)
+	s, key := &shared{left: firstBlock}, values.IDFromUint64(1)
 	a := New(1, s.reserve)
 	for range 3 {
 		if _, err := a.Peek(t.Context(), key); err != nil || s.left != firstBlock {

@@ -12,6 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 // templateLiar is a real key server that lies about templates and directories.
@@ -49,7 +50,7 @@ func (l *templateLiar) ACLTemplate(ctx context.Context, by keyserver.Caller, id 
 
 func (l *templateLiar) CreateACLTemplate(ctx context.Context, by keyserver.Caller, name string) (id keyserver.ID, err error) {
 	l.twist(nil, nil, &name)
-	id = keyserver.IDFromUint64(12345)
+	id = values.IDFromUint64(12345)
 	err = l.send(func() error { id, err = l.Port.CreateACLTemplate(ctx, by, name); return err })
 	return id, err
 }
@@ -88,7 +89,7 @@ func (l *templateLiar) TemplatedDirectoriesAt(ctx context.Context, by keyserver.
 
 func (l *templateLiar) CreateTemplatedDirectory(ctx context.Context, by keyserver.Caller, n keyserver.NewTemplatedDirectory) (id keyserver.ID, err error) {
 	l.twist(nil, &n, nil)
-	id = keyserver.IDFromUint64(12345)
+	id = values.IDFromUint64(12345)
 	err = l.send(func() error { id, err = l.Port.CreateTemplatedDirectory(ctx, by, n); return err })
 	return id, err
 }
@@ -267,7 +268,7 @@ func distortDirectory(how func(*keyserver.NewTemplatedDirectory)) func(l *templa
 
 func TestTemplatesRefusedBeforeSending(t *testing.T) {
 	ended := func(m keyserver.TemplateMember) keyserver.TemplateMember {
-		m.End = keyserver.StampOf(time.Unix(1<<33, 0))
+		m.End = values.StampOf(time.Unix(1<<33, 0))
 		return m
 	}
 	member := func(id keyserver.ID, m keyserver.TemplateMember) func(w *templates) error {
@@ -288,7 +289,7 @@ func TestTemplatesRefusedBeforeSending(t *testing.T) {
 			return err
 		}
 	}
-	some := keyserver.PrincipalRef{System: 1, ID: keyserver.IDFromUint64(5)}
+	some := keyserver.PrincipalRef{System: 1, ID: values.IDFromUint64(5)}
 	cases := map[string]struct {
 		reason string
 		do     func(w *templates) error
@@ -301,7 +302,7 @@ func TestTemplatesRefusedBeforeSending(t *testing.T) {
 			return err
 		}, fault.AlreadyExists},
 		"RenameNone": {"no such template", func(w *templates) error {
-			_, err := w.RenameACLTemplate(ctx, w.admin, keyserver.ACLTemplateChange{ID: keyserver.IDFromUint64(5), Name: "x"})
+			_, err := w.RenameACLTemplate(ctx, w.admin, keyserver.ACLTemplateChange{ID: values.IDFromUint64(5), Name: "x"})
 			return err
 		}, fault.NotFound},
 		"RenameByStranger": {"a role is not a membership", func(w *templates) error {
@@ -309,7 +310,7 @@ func TestTemplatesRefusedBeforeSending(t *testing.T) {
 			return err
 		}, fault.NotWritable},
 		"DeleteNone": {"no such template", func(w *templates) error {
-			_, err := w.DeleteACLTemplate(ctx, w.admin, keyserver.IDFromUint64(5))
+			_, err := w.DeleteACLTemplate(ctx, w.admin, values.IDFromUint64(5))
 			return err
 		}, fault.NotFound},
 		"ZeroTemplate": {"zero names none", func(w *templates) error { _, err := w.ACLTemplate(ctx, w.admin, keyserver.ID{}); return err }, fault.BadRequest},
@@ -317,7 +318,7 @@ func TestTemplatesRefusedBeforeSending(t *testing.T) {
 			_, err := w.PutTemplateMember(ctx, w.stranger, keyserver.TemplateMembership{Template: w.template, Member: aMember(w.stranger, keyserver.Owner)})
 			return err
 		}, fault.NotWritable},
-		"MemberOfNone":  {"no such template", member(keyserver.IDFromUint64(5), keyserver.TemplateMember{Principal: some, Rights: 1, MaxUsage: -1}), fault.NotFound},
+		"MemberOfNone":  {"no such template", member(values.IDFromUint64(5), keyserver.TemplateMember{Principal: some, Rights: 1, MaxUsage: -1}), fault.NotFound},
 		"ZeroPrincipal": {"zero names nobody", member(keyserver.ID{}, keyserver.TemplateMember{Rights: 1, MaxUsage: -1}), fault.BadRequest},
 		"NoRights":      {"a member without rights", member(keyserver.ID{}, keyserver.TemplateMember{Principal: some, MaxUsage: -1}), fault.BadRequest},
 		"UnknownRight":  {"a bit without a name", member(keyserver.ID{}, keyserver.TemplateMember{Principal: some, Rights: 0x20, MaxUsage: -1}), fault.BadRequest},

@@ -17,6 +17,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 // certificateLiar lies about certificates, revocation and exports.
@@ -75,7 +76,7 @@ func (l *certificateLiar) RenewCertificate(ctx context.Context, by keyserver.Cal
 func (l *certificateLiar) EnrollCertificates(ctx context.Context, by keyserver.Caller, n keyserver.Enrolment) (done []keyserver.Enrolled, err error) {
 	err = l.send(func() error { done, err = l.Port.EnrollCertificates(ctx, by, n); return err })
 	if l.swallow {
-		return []keyserver.Enrolled{{Principal: keyserver.IDFromUint64(12345), Created: true}}, nil
+		return []keyserver.Enrolled{{Principal: values.IDFromUint64(12345), Created: true}}, nil
 	}
 	return done, err
 }
@@ -118,7 +119,7 @@ func (l *certificateLiar) ExportKey(ctx context.Context, by keyserver.Caller, x 
 		out.JWE = "the key itself"
 	}
 	if l.other {
-		out.Recipient.ID = keyserver.IDFromUint64(99)
+		out.Recipient.ID = values.IDFromUint64(99)
 	}
 	return out, err
 }
@@ -329,7 +330,7 @@ func TestCertificatesRefusedBeforeSending(t *testing.T) {
 		"EnrolTwice":      {"named twice", enrol(w.fresh.Raw, w.fresh.Raw), fault.BadRequest},
 		"EnrolTooMany":    {"without bound", enrol(make([][]byte, 65)...), fault.BadRequest},
 		"ResetZero":       {"zero names nobody", reset(keyserver.ID{}), fault.BadRequest},
-		"ResetUnknown":    {"nobody", reset(keyserver.IDFromUint64(4)), fault.NotFound},
+		"ResetUnknown":    {"nobody", reset(values.IDFromUint64(4)), fault.NotFound},
 		"ResetPassword":   {"no transport principal", reset(w.admin.Principal.ID), fault.NotFound},
 		"ResetSystem":     {"the key server would skip it and report success", reset(system), fault.BuiltInPrincipal},
 		"EmptySubject":    {"could mean any", find(""), fault.BadRequest},

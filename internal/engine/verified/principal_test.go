@@ -14,6 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 // principalLiar is a real key server that lies about principals.
@@ -37,13 +38,13 @@ func (l *principalLiar) Principal(ctx context.Context, by keyserver.Caller, id k
 }
 
 func (l *principalLiar) CreatePrincipal(ctx context.Context, by keyserver.Caller, p keyserver.NewPrincipal) (id keyserver.ID, err error) {
-	id = keyserver.IDFromUint64(404)
+	id = values.IDFromUint64(404)
 	err = l.send(func() (err error) { id, err = l.Port.CreatePrincipal(ctx, by, p); return err })
 	return id, err
 }
 
 func (l *principalLiar) CreatePasswordPrincipal(ctx context.Context, by keyserver.Caller, p keyserver.NewPasswordPrincipal) (id keyserver.ID, err error) {
-	id = keyserver.IDFromUint64(404)
+	id = values.IDFromUint64(404)
 	err = l.send(func() (err error) { id, err = l.Port.CreatePasswordPrincipal(ctx, by, p); return err })
 	return id, err
 }
@@ -267,7 +268,7 @@ func TestVerdictOnAnyFlagWord(t *testing.T) {
 
 func TestPrincipalsRefusedBeforeSending(t *testing.T) {
 	p := newPeople(t, enginetest.New(t, enginetest.Databases["SQLite"](t)))
-	me, zero, nobody := p.admin.Principal.ID, keyserver.ID{}, keyserver.IDFromUint64(404)
+	me, zero, nobody := p.admin.Principal.ID, keyserver.ID{}, values.IDFromUint64(404)
 	flags := func(id keyserver.ID, c keyserver.FlagChange) error {
 		_, err := p.UpdatePrincipalFlags(ctx, p.admin, forPrincipal(id, c))
 		return err

@@ -6,6 +6,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 // maxName is the longest name of any object, in characters.
@@ -15,11 +16,11 @@ const maxName = 128
 // would mean "mint a new key" or "any". It also rejects a link that is too long to name a
 // key.
 func requireLink(field string, link keyserver.HiddenLink) error {
-	if len(link) < keyserver.MinHiddenLink {
+	if len(link) < values.MinHiddenLink {
 		return fault.New(fault.BadRequest, "%s must not be empty; send the canonical base64 of the key's hidden link", field)
 	}
-	if len(link) > keyserver.MaxHiddenLink {
-		return fault.New(fault.BadRequest, "%s must be at most %d bytes; a longer one identifies no key", field, keyserver.MaxHiddenLink)
+	if len(link) > values.MaxHiddenLink {
+		return fault.New(fault.BadRequest, "%s must be at most %d bytes; a longer one identifies no key", field, values.MaxHiddenLink)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -36,7 +37,7 @@ func withRoles(t testing.TB, f *enginetest.Fixture, n int) {
 	t.Helper()
 	err := f.Store.Update(context.Background(), func(tx *sqlstore.Tx) error {
 		for i := range n {
-			id := keyserver.IDFromUint64(1<<40 + uint64(i))
+			id := values.IDFromUint64(1<<40 + uint64(i))
 			role := keyserver.Role{ID: id, Name: "one of many " + id.Hex(), Operations: []keyserver.ID{keyserver.OpHMAC.ID}}
 			if err := tx.InsertRole(context.Background(), role); err != nil {
 				return err

@@ -13,6 +13,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 var ctx = context.Background()
@@ -126,7 +127,7 @@ func (l *liar) DeletePrincipal(ctx context.Context, by keyserver.Caller, d keyse
 }
 
 func (l *liar) CreatePasswordPrincipal(ctx context.Context, by keyserver.Caller, p keyserver.NewPasswordPrincipal) (keyserver.ID, error) {
-	id := keyserver.IDFromUint64(12345)
+	id := values.IDFromUint64(12345)
 	err := l.send(func() (err error) { id, err = l.Port.CreatePasswordPrincipal(ctx, by, p); return err })
 	return id, err
 }
@@ -484,13 +485,13 @@ func TestRefusedBeforeSending(t *testing.T) {
 		"WindowBackwards": {"an entry that could never be in force", func(w *world) error {
 			_, err := w.AmendACL(ctx, w.admin, keyserver.ACLChange{Link: w.link,
 				Principal: w.other.Principal, Rights: 1, MaxUsage: -1,
-				Start: keyserver.StampOf(time.Unix(2, 0)), End: keyserver.StampOf(time.Unix(1, 0)),
+				Start: values.StampOf(time.Unix(2, 0)), End: values.StampOf(time.Unix(1, 0)),
 			})
 			return err
 		}, fault.BadRequest},
 		"AmendWithoutEntry": {"an amendment amends", func(w *world) error {
 			_, err := w.AmendACL(ctx, w.admin, keyserver.ACLChange{Link: w.link,
-				Principal: keyserver.PrincipalRef{System: 1, ID: keyserver.IDFromUint64(5)}, Rights: 1, MaxUsage: -1,
+				Principal: keyserver.PrincipalRef{System: 1, ID: values.IDFromUint64(5)}, Rights: 1, MaxUsage: -1,
 			})
 			return err
 		}, fault.ACLNotFound},
@@ -511,7 +512,7 @@ func TestRefusedBeforeSending(t *testing.T) {
 			return err
 		}, fault.BadRequest},
 		"UnknownOperation": {"an id that grants nothing today", func(w *world) error {
-			_, err := w.CreateRole(ctx, w.admin, keyserver.NewRole{Name: "x", Operations: []keyserver.ID{keyserver.IDFromUint64(0xffff)}})
+			_, err := w.CreateRole(ctx, w.admin, keyserver.NewRole{Name: "x", Operations: []keyserver.ID{values.IDFromUint64(0xffff)}})
 			return err
 		}, fault.BadRequest},
 		"TakenName": {"one name, one role", func(w *world) error {
@@ -535,7 +536,7 @@ func TestRefusedBeforeSending(t *testing.T) {
 			return err
 		}, fault.BuiltIn},
 		"UnknownRole": {"no such role", func(w *world) error {
-			_, err := w.DeleteRole(ctx, w.admin, keyserver.IDFromUint64(1<<50))
+			_, err := w.DeleteRole(ctx, w.admin, values.IDFromUint64(1<<50))
 			return err
 		}, fault.NotFound},
 		"NoCertificate": {"nothing to trust", func(w *world) error {
@@ -555,7 +556,7 @@ func TestRefusedBeforeSending(t *testing.T) {
 			return err
 		}, fault.AlreadyTrusted},
 		"NotTrusted": {"established by reading", func(w *world) error {
-			_, err := w.RemoveTrustedCA(ctx, w.admin, keyserver.IDFromUint64(3))
+			_, err := w.RemoveTrustedCA(ctx, w.admin, values.IDFromUint64(3))
 			return err
 		}, fault.NotTrusted},
 		"ZeroCertificate": {"zero names none", func(w *world) error {

@@ -9,6 +9,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 // MatchedOnServerName is the field that a search for peers compares.
@@ -225,7 +226,7 @@ func refuseNewPeer(n *keyserver.NewTrustedServer) (leaf []byte, err error) {
 	if err != nil {
 		return nil, fault.New(fault.BadRequest, "trustBlob: %s", err)
 	}
-	if _, err := keyserver.ParseTrustBlob(n.Blob.String()); err != nil {
+	if _, err := values.ParseTrustBlob(n.Blob.String()); err != nil {
 		return nil, fault.New(fault.BadRequest, "trustBlob %s", err)
 	}
 	if n.FriendlyName, err = cleanName("friendlyName", n.FriendlyName); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 const peerSystem = 7
@@ -63,7 +64,7 @@ func (l *trustLiar) CreatePrincipalTrust(ctx context.Context, by keyserver.Calle
 	if l.another {
 		t.Flag = keyserver.Expose
 	}
-	id = keyserver.IDFromUint64(12345)
+	id = values.IDFromUint64(12345)
 	err = l.send(func() error { id, err = l.Port.CreatePrincipalTrust(ctx, by, t); return err })
 	return id, err
 }
@@ -247,7 +248,7 @@ func TestTrustRefusedBeforeSending(t *testing.T) {
 			return err
 		}, fault.BadRequest},
 		"ChangeNoRow": {"established by reading", func() error {
-			_, err := w.UpdatePrincipalTrust(ctx, w.admin, keyserver.PrincipalTrustChange{ID: keyserver.IDFromUint64(3), Flag: keyserver.Expose})
+			_, err := w.UpdatePrincipalTrust(ctx, w.admin, keyserver.PrincipalTrustChange{ID: values.IDFromUint64(3), Flag: keyserver.Expose})
 			return err
 		}, fault.NotFound},
 		"DeleteNoRow":   {"likewise", func() error { _, err := w.DeletePrincipalTrust(ctx, w.admin, keyserver.ID{}); return err }, fault.NotFound},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 // The tests below check for any state read back that a verdict claims success exactly if
@@ -16,7 +17,7 @@ import (
 // agreement is as likely as each kind of disagreement.
 
 func drawID(t *rapid.T, label string) keyserver.ID {
-	return keyserver.IDFromUint64(rapid.Uint64Range(1, 3).Draw(t, label))
+	return values.IDFromUint64(rapid.Uint64Range(1, 3).Draw(t, label))
 }
 
 func drawRights(t *rapid.T, label string) keyserver.Rights {
@@ -77,7 +78,7 @@ func TestVerdictOnAnyRole(t *testing.T) {
 		}
 		var after []keyserver.Role
 		for n := range rapid.Uint64Range(0, 3).Draw(t, "roles") {
-			after = append(after, keyserver.Role{ID: keyserver.IDFromUint64(n + 1), Name: names.Draw(t, "name"), Operations: operations(t, "operations")})
+			after = append(after, keyserver.Role{ID: values.IDFromUint64(n + 1), Name: names.Draw(t, "name"), Operations: operations(t, "operations")})
 		}
 		role, there := findRole(after, id)
 		truth := there && (name == nil || role.Name == *name) && (ops == nil || slices.Equal(role.Operations, ops))
@@ -96,7 +97,7 @@ func TestVerdictOnAnyListOfCAs(t *testing.T) {
 	list := func(t *rapid.T, label string) []keyserver.Certificate {
 		var out []keyserver.Certificate
 		for n := range rapid.Uint64Range(0, 3).Draw(t, label) {
-			out = append(out, keyserver.Certificate{ID: keyserver.IDFromUint64(n + 1), DER: bodies.Draw(t, "body")})
+			out = append(out, keyserver.Certificate{ID: values.IDFromUint64(n + 1), DER: bodies.Draw(t, "body")})
 		}
 		return out
 	}

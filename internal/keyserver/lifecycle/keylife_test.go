@@ -10,13 +10,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver/lifecycle"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 const day = 24 * time.Hour
 
 var (
 	start = time.Date(2026, 1, 31, 8, 0, 0, 0, time.UTC)
-	first = keyserver.IDFromUint64(1)
+	first = values.IDFromUint64(1)
 )
 
 // The resulting state of each act in each state; empty if the act is not allowed.
@@ -112,7 +113,7 @@ func TestSucceed(t *testing.T) {
 
 func TestPlan(t *testing.T) {
 	key := func(n uint64, age time.Duration, state keyserver.KeyState, in time.Duration) lifecycle.Generation {
-		return lifecycle.Generation{ID: keyserver.IDFromUint64(n), CreatedAt: start.Add(-age), Life: keyserver.KeyLife{State: state, StateAt: start.Add(-in)}}
+		return lifecycle.Generation{ID: values.IDFromUint64(n), CreatedAt: start.Add(-age), Life: keyserver.KeyLife{State: state, StateAt: start.Add(-in)}}
 	}
 	always := keyserver.KeyRotation{Every: 90, VerifyOnly: 30, DestroyAfter: 7}
 	for name, tc := range map[string]struct {
@@ -207,7 +208,7 @@ func TestLinesAge(t *testing.T) {
 					t.Fatalf("what is planned cannot be done: %v", err)
 				}
 				line[last].Life = former
-				line = append(line, lifecycle.Generation{ID: keyserver.IDFromUint64(uint64(len(line) + 1)), CreatedAt: now, Life: next})
+				line = append(line, lifecycle.Generation{ID: values.IDFromUint64(uint64(len(line) + 1)), CreatedAt: now, Life: next})
 			}
 			if again := lifecycle.Plan(rotation, line, now); again.Rotate || len(again.Retire) > 0 || !again.Next.IsZero() && !again.Next.After(now) {
 				t.Fatalf("carried out, the plan still wants %+v", again)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/pgtest"
 )
 
@@ -220,7 +221,7 @@ func TestBlocksPruned(t *testing.T) {
 				t.Errorf("pruned before %d: there are %d blocks, and keys of %d others", before, blocks, without)
 			}
 		}
-		late := keyserver.IDFromUint64(2)
+		late := values.IDFromUint64(2)
 		filter := keyserver.AuditFilter{Principal: &late, Limit: 1000}
 		want := plainly(t, s, `principal_id = $1`, filter)
 		if got := seqsOf(t, s.reads, filter, auditBudget); !slices.Equal(want, got) {

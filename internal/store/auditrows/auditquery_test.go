@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 const (
@@ -144,8 +145,8 @@ const anyRows = trailRows * trailRows
 // trailCases returns filters, with the maximum number of rows read in addition to those
 // that are in no block yet.
 func trailCases() map[string]trailCase {
-	early, late, rare, nobody := keyserver.IDFromUint64(1), keyserver.IDFromUint64(2), keyserver.IDFromUint64(3), keyserver.IDFromUint64(4)
-	earlySession, rareSession, noSession := keyserver.IDFromUint64(0x11), keyserver.IDFromUint64(0x13), keyserver.IDFromUint64(0x14)
+	early, late, rare, nobody := values.IDFromUint64(1), values.IDFromUint64(2), values.IDFromUint64(3), values.IDFromUint64(4)
+	earlySession, rareSession, noSession := values.IDFromUint64(0x11), values.IDFromUint64(0x13), values.IDFromUint64(0x14)
 	return map[string]trailCase{
 		"Early principal":    {"frequent, and none in most of the trail", keyserver.AuditFilter{Principal: &early, Limit: 1000}, `principal_id = $1`, anyRows},
 		"Nobody":             {"selects nothing", keyserver.AuditFilter{Principal: &nobody}, ``, 0},

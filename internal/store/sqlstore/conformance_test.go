@@ -19,6 +19,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/version"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/pgtest"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/pgtest/migrated"
@@ -188,7 +189,7 @@ func TestEmptyConformance(t *testing.T) {
 
 // Objects to store.
 
-func id(n uint64) keyserver.ID { return keyserver.IDFromUint64(n) }
+func id(n uint64) keyserver.ID { return values.IDFromUint64(n) }
 
 func ids(numbers ...uint64) []keyserver.ID {
 	list := []keyserver.ID{}

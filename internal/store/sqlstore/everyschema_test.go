@@ -23,6 +23,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -112,7 +113,7 @@ func (f *former) populate(t *testing.T) {
 	fatal(err)
 	plain, err := s.Prepared.CA.MarshalKey()
 	fatal(err)
-	wrapped, err := s.Keyring.Wrap(keyserver.IDFromUint64(1), s.Prepared.System, plain)
+	wrapped, err := s.Keyring.Wrap(values.IDFromUint64(1), s.Prepared.System, plain)
 	fatal(err)
 	fatal(s.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 		if err := tx.PutSetting(ctx, "caCertificate", s.Prepared.CA.Certificate.Raw); err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/trustrows"
 )
@@ -118,9 +119,9 @@ func upTo(n int) []int {
 
 func testClosedEntries(t *testing.T, make newDatabase) {
 	s := openStore(t, make)
-	now := keyserver.StampOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
-	earlier := keyserver.StampOf(time.Date(2026, 2, 1, 12, 0, 0, 0, time.UTC))
-	later := keyserver.StampOf(time.Date(2027, 3, 1, 12, 0, 0, 0, time.UTC))
+	now := values.StampOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+	earlier := values.StampOf(time.Date(2026, 2, 1, 12, 0, 0, 0, time.UTC))
+	later := values.StampOf(time.Date(2027, 3, 1, 12, 0, 0, 0, time.UTC))
 	who := keyserver.PrincipalRef{System: 7, ID: id(70)}
 	ends := []keyserver.Stamp{{}, earlier, later}
 	update(t, s, func(ctx context.Context, tx *sqlstore.Tx) error {

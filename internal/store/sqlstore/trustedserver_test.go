@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -169,7 +170,7 @@ func testReplacedServer(t *testing.T, s *sqlstore.Store, old keyserver.TrustedSe
 	page, err := s.Changes(t.Context(), before, 10)
 	want := []keyserver.Change{
 		{Seq: before + 1, Kind: keyserver.ChangePrincipal, ID: old.Transport, Action: keyserver.Updated},
-		{Seq: before + 2, Kind: keyserver.ChangeTrustedServer, ID: keyserver.IDFromUint64(uint64(old.System)), Action: keyserver.Updated},
+		{Seq: before + 2, Kind: keyserver.ChangeTrustedServer, ID: values.IDFromUint64(uint64(old.System)), Action: keyserver.Updated},
 	}
 	if err != nil || !cmp.Equal(page.Changes, want) {
 		t.Errorf("%v: %s", err, cmp.Diff(want, page.Changes))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 const trustedServerQuery = `SELECT s.system_id, s.name, s.port, s.friendly_name, s.description, s.transport_id, s.chain,
@@ -163,5 +164,5 @@ func (tx Writes) DeleteTrustedServer(ctx context.Context, system keyserver.Syste
 }
 
 func (tx Writes) recordTrustedServer(system keyserver.SystemID, action keyserver.ChangeAction) {
-	tx.changes.Record(keyserver.ChangeTrustedServer, keyserver.IDFromUint64(uint64(system)), action)
+	tx.changes.Record(keyserver.ChangeTrustedServer, values.IDFromUint64(uint64(system)), action)
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
@@ -26,7 +27,7 @@ const (
 )
 
 func spread(kind, n int) keyserver.ID {
-	return keyserver.IDFromUint64(uint64(n)*step + uint64(kind))
+	return values.IDFromUint64(uint64(n)*step + uint64(kind))
 }
 
 // dialect has the SQL that differs between the databases.

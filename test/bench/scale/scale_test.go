@@ -12,6 +12,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
@@ -87,7 +88,7 @@ var work = []struct {
 	// The agent reads every key through its group.
 	{"keys-first-page", true, func(s *side, _ int) error { return s.keysPage("") }},
 	{"keys-page", true, func(s *side, n int) error {
-		return s.keysPage(keyserver.NewHiddenLink(1, spread(keyID, s.keys/2+n)))
+		return s.keysPage(values.NewHiddenLink(1, spread(keyID, s.keys/2+n)))
 	}},
 	{"principals-page", true, func(s *side, n int) error { return s.page("", 500, 0) }},
 	{"principals-by-name", true, func(s *side, n int) error { return s.page("user-0000", 50, n%40) }},

@@ -21,6 +21,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlite"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
@@ -50,7 +51,7 @@ const (
 	rareObject  = "00000000000000ff"
 )
 
-var rareSession = keyserver.IDFromUint64(0xffff)
+var rareSession = values.IDFromUint64(0xffff)
 
 // source makes the rows of one chain, as HMACs of principals would. Each is a hundredth of a second
 // after the previous one, and one in a hundred is refused.
@@ -76,9 +77,9 @@ func (s *source) Next() bool {
 	n := uint64(s.seq)
 	row := keyserver.AuditEntry{
 		Seq: s.seq, Time: s.at.Add(time.Duration(s.seq) * 10 * time.Millisecond), Operation: "hmacData", Outcome: keyserver.Allowed,
-		Principal: keyserver.PrincipalRef{System: 1, ID: keyserver.IDFromUint64(n%of + 10)},
+		Principal: keyserver.PrincipalRef{System: 1, ID: values.IDFromUint64(n%of + 10)},
 		Object:    hexID((n*7%of + 1) * 0x1e3779b97f4a7c15), Kind: keyserver.PasswordSession,
-		RequestID: hexID(n * 0x5851f42d4c957f2d), Address: "192.0.2.17", Session: keyserver.IDFromUint64(n/sessionRows*of + n%of + 1<<20),
+		RequestID: hexID(n * 0x5851f42d4c957f2d), Address: "192.0.2.17", Session: values.IDFromUint64(n/sessionRows*of + n%of + 1<<20),
 		Chain: s.last.Chain, Position: s.last.Position + 1, Previous: s.last.Hash,
 	}
 	switch {

@@ -25,6 +25,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/pgtest"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlite"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
@@ -291,7 +292,7 @@ func (b *bench) pages(s *program.Server) {
 	b.Helper()
 	c := s.Admin(b.T, program.Never)
 	desc, failed := "desc", string(keyserver.Failed)
-	session, none := schema.HexID(rareSession), schema.HexID(keyserver.IDFromUint64(1))
+	session, none := schema.HexID(rareSession), schema.HexID(values.IDFromUint64(1))
 	for _, q := range []struct {
 		what  string
 		query schema.AuditQuery

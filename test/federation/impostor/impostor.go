@@ -17,7 +17,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/peer/peerpb"
-	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 // Host is the address where an impostor can listen. No key server of a test uses it.
@@ -114,7 +114,7 @@ func Question(t testing.TB, system int, principal, ttag string) *peerpb.Authoriz
 	if err != nil {
 		t.Fatal(err)
 	}
-	id, err := keyserver.ParseHexID(principal)
+	id, err := values.ParseHexID(principal)
 	if err != nil {
 		t.Fatal(err)
 	}

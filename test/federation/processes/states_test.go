@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
@@ -166,7 +166,7 @@ func (s *site) knows(t testing.TB, peer *site) bool { return s.record(t, peer) !
 func (s *site) transport(t testing.TB, peer *site) string {
 	t.Helper()
 	decimal, _ := s.record(t, peer)["transportPrincipalId"].(string)
-	id, err := keyserver.ParseDecimalID(decimal)
+	id, err := values.ParseDecimalID(decimal)
 	if err != nil {
 		t.Fatal(err)
 	}

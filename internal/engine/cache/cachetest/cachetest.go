@@ -10,6 +10,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/cache"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 // Numbers of dropped entries, for Case.Stale.
@@ -47,8 +48,8 @@ func Of[K comparable, V any](c *cache.Cache[K, V], first, second K) Probe {
 
 // ID is the id of the entry that changes name, and Other is the id of another entry.
 var (
-	ID    = keyserver.IDFromUint64(1)
-	Other = keyserver.IDFromUint64(2)
+	ID    = values.IDFromUint64(1)
+	Other = values.IDFromUint64(2)
 )
 
 // Check announces changes of each kind and compares which entries they drop. Each cache among the fields of holder

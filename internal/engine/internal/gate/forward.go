@@ -7,6 +7,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/access"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -134,7 +135,7 @@ func (g *Gate) introduce(by keyserver.Caller, who access.Subject) (keyserver.Cal
 
 // CachedPeer reads the record of a registered peer through the cache.
 func (g *Gate) CachedPeer(ctx context.Context, system keyserver.SystemID) (keyserver.TrustedServer, error) {
-	return g.peers.Get(ctx, keyserver.IDFromUint64(uint64(system)), func() (keyserver.TrustedServer, error) { return g.Store.TrustedServer(ctx, system) })
+	return g.peers.Get(ctx, values.IDFromUint64(uint64(system)), func() (keyserver.TrustedServer, error) { return g.Store.TrustedServer(ctx, system) })
 }
 
 // trustKey names a row of the principal trusts.

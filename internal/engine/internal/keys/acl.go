@@ -8,6 +8,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -58,7 +59,7 @@ func (ks *Keys) GrantACL(ctx context.Context, by keyserver.Caller, change keyser
 		}
 		entry, ok := acl.Entry(change.Principal)
 		if !ok {
-			id, err := keyserver.NewID(ks.Random)
+			id, err := values.NewID(ks.Random)
 			if err != nil {
 				return err
 			}

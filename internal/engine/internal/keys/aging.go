@@ -9,6 +9,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver/lifecycle"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -96,7 +97,7 @@ func (ks *Keys) retire(ctx context.Context, former lifecycle.Generation) error {
 // rotateBySelf mints the successor of the newest key of a lineage without a request. The
 // rotation of the lineage is due, or the key has few or no encryptions left.
 func (ks *Keys) rotateBySelf(ctx context.Context, newest keyserver.ID) error {
-	successor, err := keyserver.NewID(ks.Random)
+	successor, err := values.NewID(ks.Random)
 	if err != nil {
 		return err
 	}
@@ -133,7 +134,7 @@ func (ks *Keys) bySelf(ctx context.Context, op keyserver.Operation, object strin
 	return ks.PerformUnrequested(ctx, r, effect)
 }
 
-func (ks *Keys) link(id keyserver.ID) string { return keyserver.NewHiddenLink(ks.System, id).Base64() }
+func (ks *Keys) link(id keyserver.ID) string { return values.NewHiddenLink(ks.System, id).Base64() }
 
 // now returns the time in microseconds, the resolution of the store.
 func (ks *Keys) now() time.Time { return ks.Clock().UTC().Truncate(time.Microsecond) }

@@ -11,6 +11,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/usagequota"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -163,7 +164,7 @@ func (ks *Keys) resolveDecryption(by keyserver.Caller, in keyserver.Decryption) 
 				return ks.madeByOther(key, who, "was not encrypted with a key of this lineage")
 			}
 		}
-		named := keyserver.KeyChoice{Key: keyserver.NewHiddenLink(ks.System, id)}
+		named := keyserver.KeyChoice{Key: values.NewHiddenLink(ks.System, id)}
 		return ks.resolveKey(by, named, decrypts)(ctx, who)
 	}
 }

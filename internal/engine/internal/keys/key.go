@@ -12,6 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -67,11 +68,11 @@ func (ks *Keys) MintKey(ctx context.Context, by keyserver.Caller, key keyserver.
 	if !ok {
 		return keyserver.KeyMetadata{}, fault.New(fault.InvalidArgument, "unknown algorithm")
 	}
-	id, err := keyserver.NewID(ks.Random)
+	id, err := values.NewID(ks.Random)
 	if err != nil {
 		return keyserver.KeyMetadata{}, err
 	}
-	link := keyserver.NewHiddenLink(ks.System, id)
+	link := values.NewHiddenLink(ks.System, id)
 	r := gate.Request{By: by, Op: keyserver.OpCreateKey, Object: link.Base64()}
 	var meta keyserver.KeyMetadata
 	err = ks.Perform(ctx, r, func() (err error) {
@@ -97,7 +98,7 @@ func (ks *Keys) MintKey(ctx context.Context, by keyserver.Caller, key keyserver.
 
 // storeKey wraps the material and stores the key with its ACL. The entries may come from a templated directory.
 func (ks *Keys) storeKey(ctx context.Context, by keyserver.Caller, id keyserver.ID, key keyserver.NewKey, material []byte) (keyserver.KeyMetadata, error) {
-	acl, err := keyserver.NewID(ks.Random)
+	acl, err := values.NewID(ks.Random)
 	if err != nil {
 		return keyserver.KeyMetadata{}, err
 	}
@@ -290,7 +291,7 @@ func (ks *Keys) hold(ctx context.Context, id keyserver.ID) (*cachedKey, error) {
 	if acl.Entries, err = ks.withUses(ctx, record.Life.Lineage, acl.Entries); err != nil {
 		return nil, err
 	}
-	acl.Link = keyserver.NewHiddenLink(ks.System, id)
+	acl.Link = values.NewHiddenLink(ks.System, id)
 	held := &cachedKey{id: id, algorithm: record.Algorithm, keyBytes: record.KeyBytes, acl: acl, life: record.Life}
 	if !record.Life.State.Checks() {
 		return held, nil

@@ -13,6 +13,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver/lifecycle"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -90,7 +91,7 @@ func (ks *Keys) metadataOf(ctx context.Context, records []sqlstore.KeyRecord) ([
 // metadataOfRecord returns the part of the metadata that the record of the key has.
 func (ks *Keys) metadataOfRecord(k sqlstore.KeyRecord) keyserver.KeyMetadata {
 	return keyserver.KeyMetadata{
-		Link: keyserver.NewHiddenLink(ks.System, k.ID), Algorithm: k.Algorithm, KeyBytes: k.KeyBytes, Life: k.Life, CreatedAt: k.CreatedAt,
+		Link: values.NewHiddenLink(ks.System, k.ID), Algorithm: k.Algorithm, KeyBytes: k.KeyBytes, Life: k.Life, CreatedAt: k.CreatedAt,
 	}
 }
 
@@ -148,11 +149,11 @@ func (ks *Keys) KeyLineage(ctx context.Context, by keyserver.Caller, link keyser
 
 // RotateKey implements keyserver.KeyLives.
 func (ks *Keys) RotateKey(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink) (keyserver.HiddenLink, error) {
-	id, err := keyserver.NewID(ks.Random)
+	id, err := values.NewID(ks.Random)
 	if err != nil {
 		return "", err
 	}
-	successor := keyserver.NewHiddenLink(ks.System, id)
+	successor := values.NewHiddenLink(ks.System, id)
 	r := gate.Request{By: by, Op: keyserver.OpRotateKey, Link: link, Object: link.Base64() + " to " + successor.Base64()}
 	err = gate.PerformOn(ctx, ks.Gate, r, ks.resolveOwnedLineage(link), func(newest target) error { return ks.mintSuccessor(ctx, newest.id, id) })
 	return successor, err
@@ -208,7 +209,7 @@ func (ks *Keys) newestOf(ctx context.Context, link keyserver.HiddenLink) (*cache
 	if err != nil {
 		return nil, err
 	}
-	return ks.find(ctx, keyserver.NewHiddenLink(ks.System, id), fault.KeyNotFound)
+	return ks.find(ctx, values.NewHiddenLink(ks.System, id), fault.KeyNotFound)
 }
 
 // mintSuccessor mints the successor of the newest key of a lineage, with the same ACL, and stores the next life of the
@@ -257,12 +258,12 @@ func (ks *Keys) insertSuccessor(ctx context.Context, tx *sqlstore.Tx, former sql
 	if err != nil {
 		return fmt.Errorf("wrap the key: %w", err)
 	}
-	list, err := keyserver.NewID(ks.Random)
+	list, err := values.NewID(ks.Random)
 	if err != nil {
 		return err
 	}
 	for i := range entries {
-		if entries[i].ID, err = keyserver.NewID(ks.Random); err != nil {
+		if entries[i].ID, err = values.NewID(ks.Random); err != nil {
 			return err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/enginetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -63,11 +64,11 @@ func TestSpentEntriesLearnNothing(t *testing.T) {
 						return err
 					},
 					"DecryptOther": func(by keyserver.Caller) error {
-						_, err := f.Decrypt(ctx, by, keyserver.Decryption{KeyChoice: keyserver.KeyChoice{Key: aes}, Sealed: ciphertextOf(keyserver.IDFromUint64(9))})
+						_, err := f.Decrypt(ctx, by, keyserver.Decryption{KeyChoice: keyserver.KeyChoice{Key: aes}, Sealed: ciphertextOf(values.IDFromUint64(9))})
 						return err
 					},
 					"DecryptOtherLine": func(by keyserver.Caller) error {
-						_, err := f.Decrypt(ctx, by, keyserver.Decryption{KeyChoice: keyserver.KeyChoice{Lineage: aes}, Sealed: ciphertextOf(keyserver.IDFromUint64(9))})
+						_, err := f.Decrypt(ctx, by, keyserver.Decryption{KeyChoice: keyserver.KeyChoice{Lineage: aes}, Sealed: ciphertextOf(values.IDFromUint64(9))})
 						return err
 					},
 					"Export": func(by keyserver.Caller) error {

@@ -8,6 +8,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -48,14 +49,14 @@ func (ks *Keys) keysOf(ctx context.Context, who access.Subject, f keyserver.KeyF
 		}
 		page.Next, more = "", len(list) == size
 		if more {
-			page.Next = keyserver.NewHiddenLink(ks.System, list[size-1].ID)
+			page.Next = values.NewHiddenLink(ks.System, list[size-1].ID)
 		}
 		for _, k := range list {
 			if (f.State != "" && f.State != k.Life.State) || !ks.readable(k, who) {
 				continue
 			}
 			if len(found) == f.Limit {
-				page.Next, more = keyserver.NewHiddenLink(ks.System, found[f.Limit-1].ID), false
+				page.Next, more = values.NewHiddenLink(ks.System, found[f.Limit-1].ID), false
 				break
 			}
 			found = append(found, k.KeyRecord)

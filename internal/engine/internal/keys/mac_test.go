@@ -19,6 +19,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -43,7 +44,7 @@ func TestMACOfALine(t *testing.T) {
 			return err
 		}
 
-		f.Refused(t, mac(f.Admin, keyserver.NewHiddenLink(f.Prepared.System, keyserver.IDFromUint64(5))), fault.KeyNotFound, fault.ReasonObjectNotFound)
+		f.Refused(t, mac(f.Admin, values.NewHiddenLink(f.Prepared.System, values.IDFromUint64(5))), fault.KeyNotFound, fault.ReasonObjectNotFound)
 		f.Refused(t, mac(f.Admin, "odd"), fault.KeyNotFound, fault.ReasonObjectNotFound)
 		f.Refused(t, mac(nobody, line), fault.AccessDenied, fault.ReasonRoleDenied)
 		f.Refused(t, mac(stranger, line), fault.ACLDenied, fault.ReasonACLDenied)
@@ -114,12 +115,12 @@ func storeKey(t *testing.T, f *enginetest.Fixture, algorithm keyserver.Algorithm
 	_, id, _ := link.Split()
 	record, acl, err := f.Store.KeyWithACL(ctx, id)
 	enginetest.Must(acl, err)(t)
-	if record.ID, err = keyserver.NewID(f.Random); err != nil {
+	if record.ID, err = values.NewID(f.Random); err != nil {
 		t.Fatal(err)
 	}
-	record.ACL = enginetest.Must(keyserver.NewID(f.Random))(t)
+	record.ACL = enginetest.Must(values.NewID(f.Random))(t)
 	for i := range acl.Entries {
-		acl.Entries[i].ID = enginetest.Must(keyserver.NewID(f.Random))(t)
+		acl.Entries[i].ID = enginetest.Must(values.NewID(f.Random))(t)
 	}
 	record.Life = keyserver.FirstLife(record.ID)
 	record.Life.State = state
@@ -130,7 +131,7 @@ func storeKey(t *testing.T, f *enginetest.Fixture, algorithm keyserver.Algorithm
 	if err := f.Store.Update(ctx, func(tx *sqlstore.Tx) error { return tx.InsertKey(ctx, record, acl.Entries...) }); err != nil {
 		t.Fatal(err)
 	}
-	return keyserver.NewHiddenLink(f.Prepared.System, record.ID)
+	return values.NewHiddenLink(f.Prepared.System, record.ID)
 }
 
 // TestVerifyMAC checks that a verification finds the MAC of each generation that may verify,
@@ -252,7 +253,7 @@ func TestMACBatch(t *testing.T) {
 		_, err := f.MACBatch(ctx, nobody, []keyserver.MACItem{{Lineage: line}})
 		f.Refused(t, err, fault.AccessDenied, fault.ReasonRoleDenied)
 
-		foreign := keyserver.NewHiddenLink(9, keyserver.IDFromUint64(1))
+		foreign := values.NewHiddenLink(9, values.IDFromUint64(1))
 		items := []struct {
 			line   keyserver.HiddenLink
 			code   fault.Code

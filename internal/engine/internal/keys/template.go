@@ -6,6 +6,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
@@ -25,7 +26,7 @@ func (ks *Keys) firstEntries(ctx context.Context, tx *sqlstore.Tx, creator keyse
 	entries := keyserver.EntriesOf(creator, members)
 	for i := range entries {
 		var err error
-		if entries[i].ID, err = keyserver.NewID(ks.Random); err != nil {
+		if entries[i].ID, err = values.NewID(ks.Random); err != nil {
 			return nil, "", err
 		}
 	}

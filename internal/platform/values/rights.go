@@ -1,4 +1,4 @@
-package keyserver
+package values
 
 // Rights is the bitmask of an ACL entry (contract 3.1).
 type Rights uint32

@@ -1,4 +1,4 @@
-package keyserver
+package values
 
 import (
 	"encoding/binary"

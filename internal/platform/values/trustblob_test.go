@@ -1,4 +1,4 @@
-package keyserver_test
+package values_test
 
 import (
 	"errors"
@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 func TestTrustBlobIsRefused(t *testing.T) {
@@ -50,12 +50,12 @@ func TestTrustBlobIsRefused(t *testing.T) {
 		"LineBreak":       {"7\tpeer\t9443\tMA\r\nA=", "base64"},
 		"TrailingNewline": {"7\tpeer\t9443\tMAA=\n", "base64"},
 		"URLAlphabet":     {"7\tpeer\t9443\t____", "base64"},
-		"TooLong":         {"7\tpeer\t9443\t" + strings.Repeat("AAAA", keyserver.MaxTrustBlob/4), "characters"},
+		"TooLong":         {"7\tpeer\t9443\t" + strings.Repeat("AAAA", values.MaxTrustBlob/4), "characters"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			_, err := keyserver.ParseTrustBlob(tc.text)
-			if !errors.Is(err, keyserver.ErrTrustBlob) || !strings.Contains(err.Error(), tc.says) {
+			_, err := values.ParseTrustBlob(tc.text)
+			if !errors.Is(err, values.ErrTrustBlob) || !strings.Contains(err.Error(), tc.says) {
 				t.Errorf("got %v, want a sentence about %q", err, tc.says)
 			}
 		})
@@ -63,14 +63,14 @@ func TestTrustBlobIsRefused(t *testing.T) {
 }
 
 func TestTrustBlob(t *testing.T) {
-	cases := map[string]keyserver.TrustBlob{
+	cases := map[string]values.TrustBlob{
 		"4294967295\tpeer.example.com\t65535\tMAA=": {System: 4294967295, ServerName: "peer.example.com", Port: 65535, Chain: []byte{0x30, 0}},
 		"0\t192.0.2.7\t1\tMAA=":                     {ServerName: "192.0.2.7", Port: 1, Chain: []byte{0x30, 0}},
 		"7\t2001:db8::7\t9443\tMAA=":                {System: 7, ServerName: "2001:db8::7", Port: 9443, Chain: []byte{0x30, 0}},
 		"7\tPeer_1.\t9443\tMAA=":                    {System: 7, ServerName: "Peer_1.", Port: 9443, Chain: []byte{0x30, 0}},
 	}
 	for text, want := range cases {
-		got, err := keyserver.ParseTrustBlob(text)
+		got, err := values.ParseTrustBlob(text)
 		if err != nil || !cmp.Equal(got, want) || got.String() != text {
 			t.Errorf("%q: %v, %v", text, got, err)
 		}
@@ -81,33 +81,20 @@ func TestTrustBlob(t *testing.T) {
 // is accepted.
 func TestTrustBlobHasOneSpelling(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		want := keyserver.TrustBlob{
-			System:     keyserver.SystemID(rapid.Uint32().Draw(t, "system")),
+		want := values.TrustBlob{
+			System:     values.SystemID(rapid.Uint32().Draw(t, "system")),
 			ServerName: rapid.StringMatching(`[a-zA-Z0-9_-]{1,20}(\.[a-zA-Z0-9_-]{1,20}){0,3}`).Draw(t, "name"),
 			Port:       rapid.Uint16Range(1, 65535).Draw(t, "port"),
 			Chain:      rapid.SliceOfN(rapid.Byte(), 1, 100).Draw(t, "chain"),
 		}
-		got, err := keyserver.ParseTrustBlob(want.String())
+		got, err := values.ParseTrustBlob(want.String())
 		if err != nil || !cmp.Equal(got, want) {
 			t.Fatalf("got %+v, %v; want %+v", got, err, want)
 		}
 		edited := []byte(want.String())
 		edited[rapid.IntRange(0, len(edited)-1).Draw(t, "at")] = rapid.Byte().Draw(t, "byte")
-		if got, err := keyserver.ParseTrustBlob(string(edited)); err == nil && got.String() != string(edited) {
+		if got, err := values.ParseTrustBlob(string(edited)); err == nil && got.String() != string(edited) {
 			t.Fatalf("%q is read as %q", edited, got)
 		}
 	})
-}
-
-func TestTrustFlags(t *testing.T) {
-	for _, f := range keyserver.TrustFlags {
-		if got, ok := keyserver.ParseTrustFlag(f.Label()); !ok || got != f {
-			t.Errorf("%q is read as %v", f.Label(), got)
-		}
-	}
-	for _, word := range []string{"", "Restrict", "allow", "1"} {
-		if f, ok := keyserver.ParseTrustFlag(word); ok {
-			t.Errorf("%q is read as %v", word, f)
-		}
-	}
 }
