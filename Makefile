@@ -100,8 +100,8 @@ document = $(plain) go run $(2) > bin/$(notdir $(1)).tmp && mkdir -p $(dir $(1))
 .PHONY: generate
 generate: manifests bin/controller-gen bin/protoc-gen-go bin/protoc-gen-go-grpc ## Regenerate manifests, protobuf code, the clients' methods and documents
 	$(plain) go -C hack/tools run ./protogen -root $(CURDIR) -plugins $(CURDIR)/bin internal/engine/peer/peerpb/peer.proto
-	$(call document,httpapi/schema/zz_generated_operations.go,./hack/client operations)
-	$(call document,httpapi/client/zz_generated_routes.go,./hack/client routes)
+	$(call document,clients/go/schema/zz_generated_operations.go,./hack/client operations)
+	$(call document,clients/go/client/zz_generated_routes.go,./hack/client routes)
 	$(call document,clients/typescript/src/routes.ts,./hack/typescript)
 	$(call document,internal/commands/program/variables.txt,./hack/variables)
 	$(call document,docs/openapi.json,. openapi)

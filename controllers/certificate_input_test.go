@@ -19,7 +19,7 @@ const damagedPEM = "-----BEGIN CERTIFICATE-----\nAAA\n-----END CERTIFICATE-----\
 // certificate that cannot be parsed is rejected with the parser's error.
 func TestDamagedCertificates(t *testing.T) {
 	good := rig.NewCA(t, "good").PEM
-	negative, err := os.ReadFile(filepath.Join("..", "internal", "crypto", "pki", "certtext", "testdata", "negative.crt"))
+	negative, err := os.ReadFile(filepath.Join("..", "clients", "go", "shared", "certtext", "testdata", "negative.crt"))
 	rig.Must(t, err)
 	for name, tc := range map[string]struct{ text, ca, bundle string }{ // empty: it is accepted
 		"Good":         {"# a comment\r\n" + strings.ReplaceAll(good, "\n", "\r\n"), "", ""},

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/platform/brief"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/brief"
 )
 
 // maxShownName is the maximum number of characters that a message shows of an unknown name.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/smallstep/pkcs7"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki/certtext"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/certtext"
 )
 
 // peerChain is the certificate chain of a trust blob.

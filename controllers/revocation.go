@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
-	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki/certtext"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/certtext"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/sources"

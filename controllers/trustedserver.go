@@ -11,13 +11,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
-	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/brief"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/grants"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/sources"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/status"
-	"github.com/keyserver-operator/keyserver-operator/internal/platform/brief"
 )
 
 // trustedServers is the list of registered peers, found by system id.

@@ -51,7 +51,7 @@ say "workflows"
 
 say "linters of the OpenAPI document"
 hack/openapi.sh ||
-	fail "docs/openapi.json: linters found the errors above; correct the routes in httpapi and their types in httpapi/schema, and run 'make generate'"
+	fail "docs/openapi.json: linters found the errors above; correct the routes in httpapi and their types in clients/go/schema, and run 'make generate'"
 
 say "other platforms"
 hack/cross.sh || fail "the code does not compile for another platform; the cause is above"

@@ -3,7 +3,7 @@ package httpapi
 import (
 	"reflect"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/wire"
 )
 
 func openAPI(x *exchange) (any, error) {

@@ -15,13 +15,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/values"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/hmacbody"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/clientaddr"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/quota"
-	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/client"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 )
 
@@ -55,12 +55,12 @@ func TestTheGeneratedFileIsUpToDate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	have, err := os.ReadFile("../../httpapi/client/zz_generated_routes.go")
+	have, err := os.ReadFile("../../clients/go/client/zz_generated_routes.go")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(have, want) {
-		t.Error("httpapi/client/zz_generated_routes.go is not what the routes make; run make generate")
+		t.Error("clients/go/client/zz_generated_routes.go is not what the routes make; run make generate")
 	}
 }
 

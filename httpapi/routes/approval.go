@@ -4,8 +4,8 @@ import (
 	"reflect"
 	"slices"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
-	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/wire"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 

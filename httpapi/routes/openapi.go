@@ -11,8 +11,8 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/wire"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/openapi"
-	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
 )
 
 // documentVersion is the version of the interface, whose paths contain none. It increases

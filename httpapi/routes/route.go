@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/wire"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/hmacbody"
-	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
-	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )

@@ -12,13 +12,13 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/spf13/cobra"
 
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/values"
 	"github.com/keyserver-operator/keyserver-operator/httpapi"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/archive"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/blobstore"
-	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 // verifyArchive verifies an archive. Of the other flags it requires only --key.

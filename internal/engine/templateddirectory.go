@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
-	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 

@@ -3,7 +3,7 @@ package keyserver
 import (
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/values"
 )
 
 // Bounds of ACL templates. The list of templates and the members of each are read

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/values"
 )
 
 var (

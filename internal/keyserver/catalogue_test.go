@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/values"
 
 	"github.com/google/go-cmp/cmp"
 )

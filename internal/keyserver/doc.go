@@ -4,5 +4,5 @@
 //
 //   - lifecycle: the states of a key and the rules of rotation and destruction
 //
-// May import: internal/platform
+// May import: clients, internal/platform
 package keyserver

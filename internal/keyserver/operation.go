@@ -3,7 +3,7 @@ package keyserver
 import (
 	"slices"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/values"
 )
 
 // Duty is the kind of work that an operation belongs to. Separation of duties gives them to

@@ -1,6 +1,6 @@
 package keyserver
 
-import "github.com/keyserver-operator/keyserver-operator/internal/platform/values"
+import "github.com/keyserver-operator/keyserver-operator/clients/go/shared/values"
 
 // MaxTrustedServers bounds the list of peers, which is read completely.
 const MaxTrustedServers = 1024

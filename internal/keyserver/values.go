@@ -1,6 +1,6 @@
 package keyserver
 
-import "github.com/keyserver-operator/keyserver-operator/internal/platform/values"
+import "github.com/keyserver-operator/keyserver-operator/clients/go/shared/values"
 
 // The values that the API and the server share have the same type in both.
 type (

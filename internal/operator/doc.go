@@ -8,5 +8,5 @@
 //
 // The kinds themselves are in the directory controllers.
 //
-// May import: api, config, httpapi, internal/crypto, internal/platform
+// May import: api, clients, config, internal/platform
 package operator

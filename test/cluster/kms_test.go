@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	encrypted "k8s.io/apiserver/pkg/storage/value/encrypt/envelope/kmsv2/v2"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/markdown"
 )

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/client"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 

@@ -48,7 +48,7 @@ func TestNoTestLibraryIsLinked(t *testing.T) {
 func TestTheClientIsLight(t *testing.T) {
 	light := regexp.MustCompile(`^golang\.org/x/mod/sumdb/tlog$|^github\.com/(go-json-experiment/json|segmentio/asm)(/|$)|^golang\.org/x/(sync|sys)/` +
 		`|^github\.com/keyserver-operator/keyserver-operator/(httpapi|internal)/`)
-	linked := dependencies(t, "./httpapi/client")
+	linked := dependencies(t, "./clients/go/client")
 	if !slices.ContainsFunc(linked, light.MatchString) {
 		t.Fatal("these are not the packages of the client")
 	}
@@ -81,7 +81,7 @@ var cloudSDK = regexp.MustCompile(`^github\.com/(aws/|Azure/azure-sdk-for-go/)|^
 func TestProgramsAreLight(t *testing.T) {
 	for _, name := range []string{"./cmd/keyserverctl", "./cmd/keyserver-agent"} {
 		linked := dependencies(t, name)
-		if !slices.Contains(linked, "github.com/keyserver-operator/keyserver-operator/httpapi/client") {
+		if !slices.Contains(linked, "github.com/keyserver-operator/keyserver-operator/clients/go/client") {
 			t.Fatalf("these are not the packages of %s", name)
 		}
 		for _, one := range linked {

@@ -21,7 +21,7 @@ import (
 	api "k8s.io/kms/apis/v2"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
 )

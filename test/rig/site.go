@@ -12,7 +12,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/client"
 )
 
 // Credentials are the name and password of a principal.

@@ -20,10 +20,10 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/wire"
-	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/canonical"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/wire"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/platform/canonical"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 

@@ -14,9 +14,9 @@ import (
 	"testing/iotest"
 	"unicode/utf8"
 
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
-	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 const link = "AAAAAQAAAAAAAAPp"

@@ -5,8 +5,8 @@ import (
 	"io"
 	"os"
 
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/canonical"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/platform/canonical"
 )
 
 var (

@@ -3,11 +3,11 @@ package operations
 import (
 	"context"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
-	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 func listPrincipalTrusts(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.PrincipalTrustsQuery) (schema.PrincipalTrustList, error) {

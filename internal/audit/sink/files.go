@@ -11,7 +11,7 @@ import (
 	"net/textproto"
 	"os"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki/certtext"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/certtext"
 )
 
 const (

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/platform/singleflight"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/singleflight"
 )
 
 // Source reads the keys of an issuer, as a JWK set (RFC 7517).

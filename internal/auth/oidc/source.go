@@ -15,7 +15,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki/certtext"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/certtext"
 )
 
 // maxDocument bounds every document from a source, in bytes.

@@ -4,5 +4,5 @@
 //
 // A password or a token comes from a file. The package stores no session: the command that opens one ends it.
 //
-// It may import httpapi/client, program and pki/certtext.
+// It may import clients/go/client, program and shared/certtext.
 package access

@@ -19,8 +19,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
-	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/agent"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/client"
 )
 
 // Bounds of the pause before another login. A key server that is away may return at any moment. A key server

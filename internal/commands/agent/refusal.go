@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
-	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 

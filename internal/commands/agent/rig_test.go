@@ -22,8 +22,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
-	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/client"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/agent"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"

@@ -10,7 +10,7 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki/certtext"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/certtext"
 )
 
 // Bounds of connections to the key server.

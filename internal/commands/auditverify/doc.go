@@ -2,5 +2,5 @@
 // that flags name, and the report of a verification. keyserver-operator verifies a database. keyserverctl verifies the
 // log of a key server. Each reads the rows itself.
 //
-// It may import httpapi/schema, audit, audit/tree and program, and no store.
+// It may import clients/go/schema, audit, audit/tree, keyserver and program, and no store.
 package auditverify

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/mod/sumdb/note"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 )

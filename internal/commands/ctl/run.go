@@ -20,7 +20,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/client"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/cmdline"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/login"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"

@@ -3,5 +3,5 @@
 //
 // A check reports each finding as a line. It also fails if it cannot do its work.
 //
-// It may import api, httpapi/client, httpapi/schema, commands/cluster, commands/program and platform/fault.
+// It may import api, clients/go/client, clients/go/schema, commands/cluster, commands/program and platform/fault.
 package doctor

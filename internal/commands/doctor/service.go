@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
-	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/client"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 )
 
 // soon is the remaining lifetime below which a certificate is a finding.

@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc/codes"
 	kms "k8s.io/kms/apis/v2"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/platform/singleflight"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/singleflight"
 )
 
 // Values in the status of a KMS v2 plugin.

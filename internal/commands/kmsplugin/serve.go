@@ -17,8 +17,8 @@ import (
 	"google.golang.org/grpc"
 	kms "k8s.io/kms/apis/v2"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
-	"github.com/keyserver-operator/keyserver-operator/internal/platform/brief"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/brief"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/unixsocket"
 	"github.com/keyserver-operator/keyserver-operator/internal/server/listener"
 )

@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/brief"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
-	"github.com/keyserver-operator/keyserver-operator/internal/platform/brief"
 )
 
 // Report is a plan, for people and for programs.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki/certtext"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/certtext"
 )
 
 // extensionNames are the names of RFC 5280 extensions that a CA may have.

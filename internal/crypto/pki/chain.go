@@ -9,7 +9,7 @@ import (
 
 	"github.com/smallstep/pkcs7"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki/certtext"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/certtext"
 )
 
 // maxChain bounds the certificates of a chain.

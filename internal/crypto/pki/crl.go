@@ -9,7 +9,7 @@ import (
 	"math/big"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki/certtext"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/certtext"
 )
 
 // clockSkew is how far the thisUpdate of a list may be in the future.

@@ -11,8 +11,8 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/canonical"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/platform/canonical"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 

@@ -16,6 +16,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/values"
 	"github.com/keyserver-operator/keyserver-operator/httpapi"
 	"github.com/keyserver-operator/keyserver-operator/internal/auth/dpop"
 	"github.com/keyserver-operator/keyserver-operator/internal/auth/session"
@@ -25,7 +26,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
-	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 

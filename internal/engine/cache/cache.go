@@ -8,8 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/singleflight"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/platform/singleflight"
 )
 
 // Set has the caches of one holder. A new cache adds itself, with the kinds of change that

@@ -6,8 +6,8 @@ import (
 	"net"
 	"testing"
 
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 // TestMayShutOut checks that connections are checked again whenever a CA or a peer may

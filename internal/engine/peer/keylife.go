@@ -3,9 +3,9 @@ package peer
 import (
 	"slices"
 
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/peer/peerpb"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 // lastMicros is the last time that RFC 3339 can express, the end of 9999, in

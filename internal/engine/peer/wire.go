@@ -3,9 +3,9 @@ package peer
 import (
 	"math"
 
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/peer/peerpb"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 func refTo(r keyserver.PrincipalRef) *peerpb.Ref {

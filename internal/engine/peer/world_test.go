@@ -17,9 +17,9 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 // patience is far longer than any step of these tests takes.

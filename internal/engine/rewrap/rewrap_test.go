@@ -13,6 +13,7 @@ import (
 
 	"gocloud.dev/secrets/localsecrets"
 
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/password/passwordtest"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
@@ -21,7 +22,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/rewrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
-	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 

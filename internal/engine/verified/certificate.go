@@ -8,8 +8,8 @@ import (
 	"slices"
 	"unicode/utf8"
 
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/certtext"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
-	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki/certtext"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )

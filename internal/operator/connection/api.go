@@ -11,8 +11,8 @@ import (
 
 	"go.opentelemetry.io/otel/propagation"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
-	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/client"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/tracing"
 )
 

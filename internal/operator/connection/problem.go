@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
-	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/client"
 )
 
 // Problem is a failure in the terms of the resources: a reason from the

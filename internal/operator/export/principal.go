@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
-	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 )
 
 func init() { collectors["Principal"] = collector{(*exporter).principals, "principal"} }

@@ -4,5 +4,5 @@
 // The decision needs only the KeyServer, the object's namespace and
 // its labels. The reconciler decides before it sends any request.
 //
-// May import: api, internal/operator/connection, internal/platform/brief
+// May import: api, internal/operator/connection, clients/go/shared/brief
 package grants

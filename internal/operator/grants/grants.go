@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/brief"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
-	"github.com/keyserver-operator/keyserver-operator/internal/platform/brief"
 )
 
 // Scope is the scope that an object would touch on a key

@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/brief"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/grants"
-	"github.com/keyserver-operator/keyserver-operator/internal/platform/brief"
 )
 
 // Facts has everything that a decision depends on. The rules use nothing else, not even the clock.

@@ -9,8 +9,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/brief"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/status"
-	"github.com/keyserver-operator/keyserver-operator/internal/platform/brief"
 )
 
 // maxDrift is the maximum number of differences that the status lists.

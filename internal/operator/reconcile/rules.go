@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/brief"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/status"
-	"github.com/keyserver-operator/keyserver-operator/internal/platform/brief"
 )
 
 // Action is the action of one pass over an object.

@@ -6,5 +6,5 @@
 // are written by patches that are bound to the version that was read. The package
 // also decides by the status whether an update requires a pass (concerns.go).
 //
-// May import: api, internal/platform/brief
+// May import: api, clients/go/shared/brief
 package status

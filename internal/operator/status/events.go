@@ -8,7 +8,7 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
-	"github.com/keyserver-operator/keyserver-operator/internal/platform/brief"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/brief"
 )
 
 // Event is an event before it is recorded.

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
-	"github.com/keyserver-operator/keyserver-operator/internal/platform/brief"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/brief"
 )
 
 // MaxMessage is the maximum length of a condition's message.

@@ -16,7 +16,7 @@ import (
 	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki/certtext"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/certtext"
 )
 
 // AuthorityKey is the key of the ConfigMap that holds the certificate.

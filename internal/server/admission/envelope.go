@@ -14,7 +14,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/platform/canonical"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/canonical"
 )
 
 // PayloadType is the media type of the payload. It is signed with the payload, so that no other document under

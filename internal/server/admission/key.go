@@ -9,7 +9,7 @@ import (
 	"io"
 	"os"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki/certtext"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/certtext"
 )
 
 // PEM types of the two key files.

@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/platform/canonical"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/canonical"
 )
 
 var (

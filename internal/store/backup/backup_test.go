@@ -18,7 +18,7 @@ import (
 	"filippo.io/age"
 	"golang.org/x/mod/sumdb/note"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/doctor"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/doctor/storecheck"

@@ -6,9 +6,9 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
 
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 const trustedServerQuery = `SELECT s.system_id, s.name, s.port, s.friendly_name, s.description, s.transport_id, s.chain,

@@ -15,9 +15,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/peer/peerpb"
-	"github.com/keyserver-operator/keyserver-operator/internal/platform/values"
 )
 
 // Host is the address where an impostor can listen. No key server of a test uses it.

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
-	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/client"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 )
 
 // AuditLog is the part of the audit log that was read last. The zero value is ready for use.

@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
-	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/client"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 )
 
 // MACs records every MAC that the server computed. The MAC of a message under a key never changes. The zero

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/client"
 )
 
 // ErrUnsettled is returned for an object whose last change was not answered. The object is not changed until

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"net/http"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
-	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/client"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 )
 
 // Sessions opens, reads and ends sessions by their ids. It holds the options of its clients, without

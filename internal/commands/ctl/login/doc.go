@@ -5,5 +5,5 @@
 // The settings, sessions and keys are files of the user, or entries of the desktop's keyring; only this package reads
 // and writes them. The verbs of package ctl get a client and the id of the session.
 //
-// The package may import cmdline, httpapi/client, httpapi/schema, keyserver, pki/certtext and version.
+// The package may import cmdline, clients/go/client, clients/go/schema, keyserver, shared/certtext and version.
 package login

@@ -25,8 +25,8 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"github.com/zalando/go-keyring"
 
-	"github.com/keyserver-operator/keyserver-operator/httpapi/client"
-	"github.com/keyserver-operator/keyserver-operator/httpapi/schema"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/client"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/auth/ldap"
 	"github.com/keyserver-operator/keyserver-operator/internal/auth/ldap/ldaptest"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl"

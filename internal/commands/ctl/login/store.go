@@ -18,8 +18,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/zalando/go-keyring"
 
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/certtext"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/cmdline"
-	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki/certtext"
 )
 
 // place is the address of a key server, and how to connect to it.

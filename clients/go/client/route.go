@@ -1,0 +1,61 @@
+package client
+
+import (
+	"context"
+	"reflect"
+	"time"
+
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/wire"
+)
+
+// route describes a route to the client. The routes of generated methods come from the
+// server's table.
+type route struct {
+	name   string // its operationId
+	method string
+	path   string // with the names of its fields in braces
+	open   bool   // needs no session
+	// named: the request names an object. For any other request, NOT_FOUND can only be
+	// about the path.
+	named bool
+	// counts: the call may count a use of a key.
+	counts bool
+	// makes: the call creates an object that can have an owner.
+	makes bool
+}
+
+// ask sends a request of the route; tags decide the place of each field. A request that
+// cannot be encoded is refused before it is sent. in is nil if the route has no fields.
+func ask[Out any](ctx context.Context, c *Client, r route, in any) (Out, error) {
+	k := call{route: r, target: r.path}
+	if in != nil {
+		table := wire.Of(reflect.TypeOf(in))
+		path, err := table.EncodePath(r.path, in)
+		if err != nil {
+			var none Out
+			return none, c.finished(r, &Error{Code: "BAD_REQUEST", Detail: err.Error()})
+		}
+		k.target = path + table.EncodeQuery(in)
+		if len(table.Body) > 0 {
+			k.body = in
+		}
+	}
+	if poll, ok := in.(interface{ LongPoll() time.Duration }); ok {
+		k.wait = poll.LongPoll()
+	}
+	if asked, ok := in.(interface{ Unlike(answer Out) string }); ok {
+		k.mismatch = func(answer any) string {
+			got, _ := answer.(*Out) // send uses this type
+			return asked.Unlike(*got)
+		}
+	}
+	return send[Out](ctx, c, k)
+}
+
+// finished reports the end of a call to the observer, and returns err.
+func (c *Client) finished(r route, err error) error {
+	if c.observe != nil {
+		c.observe(r.name, err)
+	}
+	return err
+}
