@@ -9,6 +9,7 @@ WORKDIR /src
 RUN apt-get update && apt-get install -y --no-install-recommends nodejs npm && rm -rf /var/lib/apt/lists/*
 # The modules first: they change less often than the code.
 COPY go.mod go.sum ./
+COPY clients/go/go.mod clients/go/go.sum clients/go/
 RUN go mod download
 COPY . .
 RUN make build && \

@@ -18,6 +18,9 @@ endif
 # other flags.
 plain = CGO_ENABLED=0 GOFLAGS="$$(go env GOFLAGS) -trimpath"
 
+# All packages: those of this module, and those of the Go client, which is a module of its own.
+packages = ./... github.com/keyserver-operator/keyserver-operator/clients/go/...
+
 ##@ Build and run
 
 .PHONY: help
@@ -131,13 +134,14 @@ cross: ## Check the types of everything and its tests for macOS, and of the comm
 .PHONY: lint
 lint: bin/golangci-lint ## Run the linters; .golangci.yml also checks the direction of imports, hack/vale the text
 	$(plain) bin/golangci-lint run
+	cd clients/go && $(plain) "$(CURDIR)/bin/golangci-lint" run --config "$(CURDIR)/.golangci.yml"
 	@hack/compiler.sh # for cgo
 	cd hack/kms-pkcs11 && CGO_ENABLED=1 "$(CURDIR)/bin/golangci-lint" run --config "$(CURDIR)/.golangci.yml"
 	@hack/prose.sh
 
 .PHONY: vulncheck
 vulncheck: bin/govulncheck ## Look for known vulnerabilities that the code reaches (VULNDB=URL of a mirror, file:// too)
-	bin/govulncheck $(if $(VULNDB),-db '$(VULNDB)') ./...
+	bin/govulncheck $(if $(VULNDB),-db '$(VULNDB)') $(packages)
 
 .PHONY: fmt
 fmt: bin/golangci-lint ## Format the code and sort its imports
@@ -166,7 +170,7 @@ translated = modernc.org/sqlite/lib modernc.org/libc
 race: ## Run the tests of a single process with the race detector, or those of PKG=... (TEST_FLAGS=...)
 	@hack/compiler.sh; \
 	packages="$(PKG)"; \
-	[[ -n $$packages ]] || packages=$$(hack/needs.sh -packages ./... | awk '!/ program/ { print $$1 }'); \
+	[[ -n $$packages ]] || packages=$$(hack/needs.sh -packages $(packages) | awk '!/ program/ { print $$1 }'); \
 	environment=$$(hack/provide.sh $$packages); eval "$$environment"; \
 	set -x; \
 	GORACE="atexit_sleep_ms=0 $${GORACE:-}" CGO_ENABLED=1 \
@@ -196,9 +200,9 @@ smoke-cluster: .go ## Run the shortest part of test-cluster; if no node can be m
 
 .PHONY: bench
 bench: .go ## Run the benchmarks, one package at a time (PKG=./..., BENCH=regexp, BENCH_FLAGS=...)
-	@environment=$$(hack/provide.sh $(or $(PKG),./...)); eval "$$environment"; \
+	@environment=$$(hack/provide.sh $(or $(PKG),$(packages))); eval "$$environment"; \
 	set -x; \
-	$(plain) go test -p 1 -run '^$$' -bench '$(or $(BENCH),.)' -benchmem -timeout 60m $(BENCH_FLAGS) $(or $(PKG),./...)
+	$(plain) go test -p 1 -run '^$$' -bench '$(or $(BENCH),.)' -benchmem -timeout 60m $(BENCH_FLAGS) $(or $(PKG),$(packages))
 
 .PHONY: .go
 .go:

@@ -17,7 +17,7 @@ ranked() {
 		{ rank = n + 1; for (i in name) if ($0 ~ "/" name[i] "$") rank = i; print rank, $0 }' | sort -s -n -k 1,1 | cut -d ' ' -f 2
 }
 packages=$named
-[ -n "$named" ] || packages=$("$root/hack/needs.sh" -tier "$tier" ./... | ranked | tr '\n' ' ')
+[ -n "$named" ] || packages=$("$root/hack/needs.sh" -tier "$tier" ./... "$(go list -m)/clients/go/..." | ranked | tr '\n' ' ')
 [ -n "$packages" ] || fail "no package belongs to the tier $tier"
 
 processors=$(getconf _NPROCESSORS_ONLN)

@@ -126,7 +126,7 @@ func TestContributorPage(t *testing.T) {
 	shell.Need(t)
 	r := &reader{directory: checkout(t), env: program.Environment(), replace: strings.NewReplacer()}
 	said := r.types(t, "docs/start/contributor.md")
-	for _, want := range []string{"make test ", "/clients/go/shared/canonical", "internal/store/sqlstore postgres"} {
+	for _, want := range []string{"make test ", "/internal/platform/quota", "internal/store/sqlstore postgres"} {
 		if !strings.Contains(said, want) {
 			t.Errorf("nobody is shown %q, but\n%s", want, said)
 		}

@@ -1,7 +1,3 @@
-//go:build !windows
-
-// A key server is started here.
-
 package goclient
 
 import (

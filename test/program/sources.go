@@ -11,7 +11,7 @@ import (
 
 // sources are the files and directories from which the program and its image are built. They exclude the
 // directory of the module itself, because it changes with every build.
-var sources = []string{"go.mod", "go.sum", "main.go", "api", "config", "controllers", "httpapi", "internal", ".ko.yaml", "hack/image"}
+var sources = []string{"go.mod", "go.sum", "main.go", "api", "clients/go", "config", "controllers", "httpapi", "internal", ".ko.yaml", "hack/image"}
 
 // DependOnSources makes the result of the running test depend on the sources of the program. "go test" caches a
 // result until the test's own code or a file that it opened changes, and it does not know about a separately

@@ -16,6 +16,8 @@ import (
 	_ "github.com/keyserver-operator/keyserver-operator/test/rig/system"
 )
 
+const module = "github.com/keyserver-operator/keyserver-operator"
+
 // TestAddAKind follows the recipe, and then leaves out two files.
 func TestAddAKind(t *testing.T) {
 	at := follow(t, "kind.txtar", "Add a kind")
@@ -64,7 +66,7 @@ func follow(t *testing.T, additions string, recipes ...string) copied {
 	for _, file := range archive.Files {
 		names = append(names, file.Name)
 		if strings.HasSuffix(file.Name, ".go") {
-			touched = append(touched, "./"+filepath.Dir(file.Name))
+			touched = append(touched, module+"/"+filepath.ToSlash(filepath.Dir(file.Name))) // of either module
 		}
 	}
 	for _, difference := range differences(all, names) {
