@@ -18,7 +18,7 @@ endif
 # other flags.
 plain = CGO_ENABLED=0 GOFLAGS="$$(go env GOFLAGS) -trimpath"
 
-# All packages: those of this module, and those of the Go client, which is a module of its own.
+# All packages: those of this module, and those of the Go client, which is a separate module.
 packages = ./... github.com/keyserver-operator/keyserver-operator/clients/go/...
 
 ##@ Build and run
