@@ -1,7 +1,7 @@
 // Package archive stores the rows of the audit log outside the database: in a directory
 // or a bucket, segment by segment, each with the checkpoint that covers it. The archive
 // and the key of the log are enough to verify it on any machine, without the key server
-// (docs/adr/0045-years-of-the-trail.md).
+// (docs/adr/0045-an-archive-for-the-audit-log.md).
 package archive
 
 import (

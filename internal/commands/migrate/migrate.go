@@ -1,5 +1,5 @@
 // Package migrate copies an embedded database into a PostgreSQL database. It completes the move only if every
-// row arrived unchanged (docs/adr/0065-a-database-that-moves.md).
+// row arrived unchanged (docs/adr/0065-moving-a-database.md).
 package migrate
 
 import (

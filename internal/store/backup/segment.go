@@ -17,7 +17,7 @@ import (
 
 // A replica is a base, which is the file of an embedded database, and segments after it.
 // Each segment has the commits after the one before it
-// (docs/adr/0053-a-log-that-is-shipped.md). Each is an object in the format of a backup.
+// (docs/adr/0053-replicating-the-embedded-database.md). Each is an object in the format of a backup.
 
 // Members and parts of them.
 const (

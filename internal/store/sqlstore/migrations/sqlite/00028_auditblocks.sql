@@ -3,7 +3,7 @@
 PRAGMA user_version = 28;
 
 -- What finds audit rows: a block is 16384 rows by seq, and is here once all are there.
--- docs/adr/0047-what-finds-audit-rows.md says why, and what it costs.
+-- docs/adr/0047-how-audit-rows-are-found.md says why, and what it costs.
 CREATE TABLE audit_blocks (
 	block    INTEGER NOT NULL PRIMARY KEY,
 	earliest INTEGER NOT NULL,
