@@ -2,15 +2,22 @@ package keyserver
 
 import "github.com/keyserver-operator/keyserver-operator/clients/go/shared/values"
 
-// The values that the API and the server share have the same type in both.
+// The API and the server share these types.
 type (
-	ID           = values.ID
-	SystemID     = values.SystemID
+	// ID identifies an object.
+	ID = values.ID
+	// SystemID identifies a key server.
+	SystemID = values.SystemID
+	// PrincipalRef names a principal of any key server.
 	PrincipalRef = values.PrincipalRef
-	HiddenLink   = values.HiddenLink
-	Rights       = values.Rights
-	Stamp        = values.Stamp
-	TrustBlob    = values.TrustBlob
+	// HiddenLink is the opaque handle of a key.
+	HiddenLink = values.HiddenLink
+	// Rights is the bitmask of an ACL entry.
+	Rights = values.Rights
+	// Stamp is a raw 8-byte time.
+	Stamp = values.Stamp
+	// TrustBlob registers a key server at another one.
+	TrustBlob = values.TrustBlob
 )
 
 // The rights bits (contract 3.1).
