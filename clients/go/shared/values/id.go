@@ -1,3 +1,5 @@
+// Package values has the values of the API that have a text format: ids, hidden links, rights, time stamps and trust
+// blobs.
 package values
 
 import (
