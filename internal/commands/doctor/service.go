@@ -97,7 +97,7 @@ func (s Server) authority(ctx context.Context, found func(string) error) (string
 			err = found(fmt.Sprintf("%s expires on %s and was not replaced; see the log of the key server", a.Subject, a.NotAfter.Format(time.DateOnly)))
 		}
 	}
-	return fmt.Sprintf("%d internal CAs", len(list.Authorities)), err
+	return fmt.Sprintf("internal CAs: %d", len(list.Authorities)), err
 }
 
 func (s Server) trusted(ctx context.Context, found func(string) error) (string, error) {
@@ -110,7 +110,7 @@ func (s Server) trusted(ctx context.Context, found func(string) error) (string, 
 			return "", err
 		}
 	}
-	return fmt.Sprintf("%d CAs are trusted", list.Count), nil
+	return fmt.Sprintf("trusted CAs: %d", list.Count), nil
 }
 
 func (s Server) peers(ctx context.Context, found func(string) error) (string, error) {
@@ -126,7 +126,7 @@ func (s Server) peers(ctx context.Context, found func(string) error) (string, er
 			return "", err
 		}
 	}
-	return fmt.Sprintf("%d peers are registered", len(list.TrustedServers)), nil
+	return fmt.Sprintf("registered peers: %d", len(list.TrustedServers)), nil
 }
 
 // ends calls found if the certificate expires in less than soon.
