@@ -106,9 +106,15 @@ func install(t *testing.T, n *node) {
 			commands = append(commands, b.Text)
 		}
 	}
-	first := strings.Split(strings.TrimSpace(commands[0]), "\n")
+	if len(commands) < 2 || !strings.Contains(commands[0], "openid-configuration") {
+		t.Fatalf("docs/install.md begins with other commands: %q", commands)
+	}
+	if _, err := n.try("set -euo pipefail\n"+commands[0], "bash"); err != nil {
+		t.Fatal(err)
+	}
+	first := strings.Split(strings.TrimSpace(commands[1]), "\n")
 	if len(first) != 4 || !strings.HasPrefix(first[1], "kubectl apply -k config/default ") {
-		t.Fatalf("docs/install.md begins with other commands: %q", first)
+		t.Fatalf("docs/install.md installs by other commands: %q", first)
 	}
 	first[1] = "kubectl apply -k ." // "or the directory of your kustomization"
 	begun := time.Now()
@@ -135,7 +141,7 @@ func install(t *testing.T, n *node) {
 	} else {
 		figure(t, "install to Available %s, to KeyServer Ready %s", seconds(after), seconds(readyAfter))
 	}
-	for _, rest := range commands[1:] {
+	for _, rest := range commands[2:] {
 		if strings.Contains(rest, "create token") {
 			token, err := n.try("", "bash", "-ec", rest)
 			rig.Must(t, err)

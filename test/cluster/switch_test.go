@@ -99,7 +99,7 @@ func toMany(t *testing.T, n *node) {
 		t.Errorf("the Job says %q", out)
 	}
 	moved := time.Since(begun)
-	n.shell(t, blocks[2], "-k config/migrate\n", "-k move\n", "-k config/overlays/postgres\n", "-k "+replicas+"\n")
+	n.shell(t, blocks[2], "-k config/migrate &&", "-k move &&", "-k config/overlays/postgres &&", "-k "+replicas+" &&")
 	readyAfter := time.Since(begun)
 	n.whole(t)
 	n.computesTheSame(t)
@@ -109,7 +109,7 @@ func toMany(t *testing.T, n *node) {
 
 func toOne(t *testing.T, n *node) {
 	n.kustomize(t, "moveback", "resources: [../config/migrate/back]\n"+images+release+"\n")
-	n.kustomize(t, onePod, strings.ReplaceAll(n.fragmentUnder(t, "Move from many to one Pod"), "- config/", "- ../config/")+images+release+"\n")
+	n.kustomize(t, onePod, n.fragmentUnder(t, "Move from many to one Pod")+images+release+"\n")
 	blocks := n.blocks(t, "install.md", "Move from many to one Pod", 3)
 	n.shell(t, blocks[0])
 	begun := time.Now()
@@ -118,7 +118,7 @@ func toOne(t *testing.T, n *node) {
 		t.Errorf("the Job says %q", out)
 	}
 	moved := time.Since(begun)
-	n.shell(t, blocks[2], "-k config/migrate/back\n", "-k moveback\n", "-k config/default ", "-k "+onePod+" ")
+	n.shell(t, blocks[2], "-k config/migrate/back &&", "-k moveback &&", "-k config/default ", "-k "+onePod+" ")
 	figure(t, "from many to one Pod: restored after %s, KeyServer Ready after %s", seconds(moved), seconds(time.Since(begun)))
 	n.computesTheSame(t)
 	n.holds(t, "payments", "key.trust.keyserver.dev/receipts", ready, "True")

@@ -26,8 +26,10 @@ func TestFormsAreSwitchedAsDocumented(t *testing.T) {
 	}
 	run := func(r *release, block string) {
 		for _, waits := range []string{
-			"kubectl wait --for=condition=Ready keyserver/default --timeout=5m\n",
-			"kubectl -n keyserver-system wait --for=condition=Complete job/keyserver-back --timeout=30m\n",
+			" &&\n  kubectl wait --for=condition=Ready keyserver/default --timeout=5m",
+			"kubectl -n keyserver-system wait --for=condition=Complete job/keyserver-migrate --timeout=10s &&\n  ",
+			"kubectl -n keyserver-system wait --for=condition=Complete job/keyserver-back --timeout=10s &&\n  ",
+			"kubectl -n keyserver-system wait --for=condition=Complete job/keyserver-back --timeout=30m &&\n  ",
 			"kubectl -n keyserver-system logs job/keyserver-back\n",
 		} {
 			block = strings.ReplaceAll(block, waits, "")
