@@ -241,7 +241,7 @@ func refuseValues(t *testing.T, n *node) {
 // deleteHelmRelease follows docs/uninstall.md, but deletes a HelmRelease instead of calling "helm uninstall".
 func deleteHelmRelease(t *testing.T, n *node) {
 	n.shell(t, n.blocks(t, "uninstall.md", "Uninstall and delete the declared trust", 3)[0],
-		"kubectl delete -k config/default ", "kubectl -n "+ofFlux+" delete helmrelease/keyserver --timeout=5m\nkubectl delete -k config/crd ")
+		"kubectl delete -k config/default ", "kubectl -n "+ofFlux+" delete helmrelease/keyserver --timeout=5m &&\n  kubectl delete -k config/crd ")
 	if left := n.kubectl(t, "-n", namespace, "get", "deployments,services,configmaps", "-l", "app.kubernetes.io/part-of=keyserver-operator", "-o", "name"); left != "" {
 		t.Errorf("the HelmRelease has left:\n%s", left)
 	}

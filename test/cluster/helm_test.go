@@ -128,7 +128,7 @@ func rollBackRelease(t *testing.T, n *node) {
 // uninstallRelease follows docs/uninstall.md, with its changes for a Helm release.
 func uninstallRelease(t *testing.T, n *node) {
 	n.shell(t, n.blocks(t, "uninstall.md", "Uninstall and delete the declared trust", 3)[0],
-		"kubectl delete -k config/default --ignore-not-found --timeout=5m\n", "helm uninstall keyserver --namespace keyserver-system\nkubectl delete -k config/crd\n")
+		"kubectl delete -k config/default --ignore-not-found --timeout=5m\n", "helm uninstall keyserver --namespace keyserver-system &&\n  kubectl delete -k config/crd\n")
 	if left := n.kubectl(t, "get", "crds", "-o", "name"); strings.Contains(left, "keyserver.dev") {
 		t.Errorf("definitions are left:\n%s", left)
 	}
