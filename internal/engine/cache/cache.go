@@ -61,14 +61,23 @@ func New[K comparable, V any](in *Set, max int, kind keyserver.ChangeKind, more 
 type ByID[V any] struct {
 	Cache[keyserver.ID, V]
 	kind keyserver.ChangeKind
+	read func(ctx context.Context, id keyserver.ID) (V, error)
 }
 
-// NewByID returns a cache by id for changes of the kind.
-func NewByID[V any](in *Set, max int, kind keyserver.ChangeKind) *ByID[V] {
-	c := &ByID[V]{kind: kind}
+// NewByID returns a cache by id for changes of the kind. read must respect its context.
+func NewByID[V any](in *Set, max int, kind keyserver.ChangeKind, read func(context.Context, keyserver.ID) (V, error)) *ByID[V] {
+	c := &ByID[V]{kind: kind, read: read}
 	c.max, c.entries = max, map[keyserver.ID]V{}
 	*in = append(*in, c)
 	return c
+}
+
+// Get is Cache.Get with the read of the cache. It allocates nothing if the value is cached.
+func (c *ByID[V]) Get(ctx context.Context, id keyserver.ID) (V, error) {
+	if v, ok := c.held(id); ok {
+		return v, nil
+	}
+	return c.Cache.Get(ctx, id, func() (V, error) { return c.read(ctx, id) })
 }
 
 func (c *ByID[V]) changed(change keyserver.Change) {

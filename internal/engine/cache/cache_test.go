@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -8,6 +9,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
@@ -133,6 +135,30 @@ func TestAChangeDuringAReadIsNotLost(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestByID checks that a cache by id reads an entry once and allocates nothing to return it, until the entry changes.
+func TestByID(t *testing.T) {
+	var all Set
+	reads := 0
+	c := NewByID(&all, 2, keyserver.ChangeRole, func(_ context.Context, id keyserver.ID) (string, error) {
+		reads++
+		return id.Hex(), nil
+	})
+	ctx, id := t.Context(), values.IDFromUint64(1)
+	get := func() {
+		if v, err := c.Get(ctx, id); v != id.Hex() || err != nil {
+			t.Errorf("got %q, %v", v, err)
+		}
+	}
+	get()
+	if n := testing.AllocsPerRun(100, func() { _, _ = c.Get(ctx, id) }); n > 0 || reads != 1 {
+		t.Errorf("%v allocations and %d reads, want none and 1", n, reads)
+	}
+	all.Changed([]keyserver.Change{{Kind: keyserver.ChangeRole, ID: id}})
+	if get(); reads != 2 {
+		t.Errorf("%d reads after a change, want 2", reads)
 	}
 }
 

@@ -88,13 +88,13 @@ func New(c Config) *Gate {
 // resetCaches replaces the caches by empty ones.
 func (g *Gate) resetCaches() {
 	g.caches = nil
-	g.principals = cache.NewByID[keyserver.Principal](&g.caches, maxCachedPrincipals, keyserver.ChangePrincipal)
-	g.roles = cache.NewByID[keyserver.Role](&g.caches, maxCachedRoles, keyserver.ChangeRole)
-	g.standings = cache.NewByID[keyserver.Certificate](&g.caches, maxCachedPrincipals, keyserver.ChangeCertificate)
+	g.principals = cache.NewByID(&g.caches, maxCachedPrincipals, keyserver.ChangePrincipal, g.Store.Principal)
+	g.roles = cache.NewByID(&g.caches, maxCachedRoles, keyserver.ChangeRole, g.Store.Role)
+	g.standings = cache.NewByID(&g.caches, maxCachedPrincipals, keyserver.ChangeCertificate, g.Store.CertificateByID)
 	g.issuers = cache.New[string, Evidence](&g.caches, MaxCachedIssuers, keyserver.ChangeRevocation)
 	g.anchors = cache.New[keyserver.ID, time.Time](&g.caches, maxCachedPrincipals, keyserver.ChangeTrustedCA, keyserver.ChangeAuthority)
 	g.enrolled = cache.New[keyserver.ID, []keyserver.Certificate](&g.caches, maxCachedDelegators, keyserver.ChangeCertificate)
-	g.peers = cache.NewByID[keyserver.TrustedServer](&g.caches, keyserver.MaxTrustedServers, keyserver.ChangeTrustedServer)
+	g.peers = cache.NewByID(&g.caches, keyserver.MaxTrustedServers, keyserver.ChangeTrustedServer, g.readPeer)
 	g.trusts = cache.New[trustKey, []keyserver.PrincipalTrust](&g.caches, maxCachedPrincipals, keyserver.ChangePrincipalTrust)
 	g.policies = cache.New[keyserver.Deployment, approval.Policy](&g.caches, 4, keyserver.ChangeApprovalPolicy)
 }
@@ -115,10 +115,5 @@ func (g *Gate) CachedPrincipal(ctx context.Context, id keyserver.ID) (keyserver.
 	if g.view != nil {
 		return g.view.principal(ctx, id)
 	}
-	return g.principals.Get(ctx, id, func() (keyserver.Principal, error) { return g.Store.Principal(ctx, id) })
-}
-
-// role reads a role through the cache.
-func (g *Gate) role(ctx context.Context, id keyserver.ID) (keyserver.Role, error) {
-	return g.roles.Get(ctx, id, func() (keyserver.Role, error) { return g.Store.Role(ctx, id) })
+	return g.principals.Get(ctx, id)
 }

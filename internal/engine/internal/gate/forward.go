@@ -3,6 +3,7 @@ package gate
 import (
 	"context"
 	"errors"
+	"math"
 
 	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/access"
@@ -135,7 +136,12 @@ func (g *Gate) introduce(by keyserver.Caller, who access.Subject) (keyserver.Cal
 
 // CachedPeer reads the record of a registered peer through the cache.
 func (g *Gate) CachedPeer(ctx context.Context, system keyserver.SystemID) (keyserver.TrustedServer, error) {
-	return g.peers.Get(ctx, values.IDFromUint64(uint64(system)), func() (keyserver.TrustedServer, error) { return g.Store.TrustedServer(ctx, system) })
+	return g.peers.Get(ctx, values.IDFromUint64(uint64(system)))
+}
+
+// readPeer reads the record of a registered peer by its system id.
+func (g *Gate) readPeer(ctx context.Context, system keyserver.ID) (keyserver.TrustedServer, error) {
+	return g.Store.TrustedServer(ctx, keyserver.SystemID(system.Uint64()&math.MaxUint32))
 }
 
 // trustKey names a row of the principal trusts.

@@ -356,7 +356,7 @@ func (g *Gate) subject(ctx context.Context, by keyserver.Caller) (access.Subject
 
 func (g *Gate) grants(ctx context.Context, roles []keyserver.ID, op keyserver.ID) (bool, error) {
 	for _, id := range roles {
-		role, err := g.role(ctx, id)
+		role, err := g.roles.Get(ctx, id)
 		if errors.Is(err, sqlstore.ErrNotFound) {
 			continue
 		}

@@ -6,11 +6,12 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/cache/cachetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
 // TestWhatAChangeMakesStale checks which cache entries of the gate each kind of change makes stale.
 func TestWhatAChangeMakesStale(t *testing.T) {
-	g := New(Config{})
+	g := New(Config{Base: Base{Store: &sqlstore.Store{}}})
 	id, other := cachetest.ID, cachetest.Other
 	const one, all = cachetest.One, cachetest.All
 	cachetest.Check(t, reflect.TypeFor[Gate](), g.Changed, map[string]cachetest.Case{

@@ -95,7 +95,8 @@ func (v *View) elsewhere(to keyserver.SystemID) {
 // by sets the cause of the step that is recorded next.
 func (v *View) by(c keyserver.Cause) {
 	if v != nil {
-		v.cause = &c
+		cause := c // only this copy escapes
+		v.cause = &cause
 	}
 }
 

@@ -279,7 +279,7 @@ func (ks *Keys) held(ctx context.Context, id keyserver.ID) (*cachedKey, error) {
 	if ks.behind != nil {
 		return ks.supposed(ctx, id)
 	}
-	return ks.keys.Get(ctx, id, func() (*cachedKey, error) { return ks.hold(ctx, id) })
+	return ks.keys.Get(ctx, id)
 }
 
 // hold reads a key and its ACL from the store. It makes keyed hash states unless the state of the key allows no use.

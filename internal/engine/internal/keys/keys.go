@@ -46,8 +46,8 @@ func New(g *gate.Gate, ring *keyring.Keyring) *Keys {
 // resetCaches starts new, empty caches.
 func (ks *Keys) resetCaches() {
 	ks.caches = nil
-	ks.keys = cache.NewByID[*cachedKey](&ks.caches, maxCached, keyserver.ChangeKey)
-	ks.lineages = cache.NewByID[[]keyserver.ID](&ks.caches, maxCached, keyserver.ChangeKey)
+	ks.keys = cache.NewByID(&ks.caches, maxCached, keyserver.ChangeKey, ks.hold)
+	ks.lineages = cache.NewByID(&ks.caches, maxCached, keyserver.ChangeKey, ks.readLineage)
 }
 
 // Changed removes cache entries that committed changes made stale, also in the gate.

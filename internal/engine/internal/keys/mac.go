@@ -178,17 +178,19 @@ func (ks *Keys) lineage(ctx context.Context, link keyserver.HiddenLink) ([]keyse
 	if !ok || system != ks.System {
 		return nil, noLineage()
 	}
-	ids, err := ks.lineages.Get(ctx, first, func() ([]keyserver.ID, error) {
-		records, err := ks.Store.KeyLineage(ctx, first)
-		ids := make([]keyserver.ID, len(records))
-		for i, record := range records {
-			ids[i] = record.ID
-		}
-		if err == nil && len(ids) == 0 {
-			err = noLineage()
-		}
-		return ids, err
-	})
+	return ks.lineages.Get(ctx, first)
+}
+
+// readLineage reads the keys of a lineage, oldest first. It fails if there are none.
+func (ks *Keys) readLineage(ctx context.Context, first keyserver.ID) ([]keyserver.ID, error) {
+	records, err := ks.Store.KeyLineage(ctx, first)
+	ids := make([]keyserver.ID, len(records))
+	for i, record := range records {
+		ids[i] = record.ID
+	}
+	if err == nil && len(ids) == 0 {
+		err = noLineage()
+	}
 	return ids, err
 }
 
