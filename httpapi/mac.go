@@ -7,7 +7,7 @@ import (
 )
 
 func mac(x *exchange) (schema.MACResponse, error) {
-	body, err := hmacbody.Read(x.route.Form, x.body(), x.spool(keyserver.OpMACData))
+	body, err := hmacbody.Read(x.route.Form, x.body(), x.spool())
 	if err != nil {
 		return schema.MACResponse{}, err
 	}
@@ -22,7 +22,7 @@ func mac(x *exchange) (schema.MACResponse, error) {
 }
 
 func verifyMAC(x *exchange) (schema.VerifyMACResponse, error) {
-	body, err := hmacbody.Read(x.route.Form, x.body(), x.spool(keyserver.OpVerifyMAC))
+	body, err := hmacbody.Read(x.route.Form, x.body(), x.spool())
 	if err != nil {
 		return schema.VerifyMACResponse{}, err
 	}

@@ -475,7 +475,7 @@ func TestMessagesPutAsideHaveAShare(t *testing.T) {
 	var spools []hmacbody.Spool
 	for i := range quota.Shares + 1 {
 		x := &exchange{api: f.api, call: call{by: keyserver.Caller{Principal: ann, Session: keyserver.ID{byte(i + 1)}}}}
-		spools = append(spools, x.spool(keyserver.OpHMAC))
+		spools = append(spools, x.spool())
 	}
 	const each = DefaultMaxSpoolBytesPerSession
 	for i, s := range spools {

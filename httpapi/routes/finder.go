@@ -133,13 +133,20 @@ var (
 // If a long body has a second name after that, only the service detects and refuses it.
 func (f *Found) StreamedKey(body io.Reader) (key schema.HiddenLink, head []byte, err error) {
 	read := &bounded{}
-	b, err := hmacbody.Read(f.Form, io.TeeReader(body, read), hmacbody.Spool{Begin: func() error { return errKeyBehind }})
+	b, err := hmacbody.Read(f.Form, io.TeeReader(body, read), hmacbody.Spool{Account: noAccount{}})
 	if err != nil {
 		return "", nil, err
 	}
 	defer b.Close()
 	return schema.HiddenLink(b.Link()), read.Bytes(), nil
 }
+
+// noAccount refuses messages before the name of their key.
+type noAccount struct{}
+
+func (noAccount) Take(int64) error { return errKeyBehind }
+func (noAccount) Begin() error     { return nil }
+func (noAccount) Return(int64)     {}
 
 // bounded stores what is written to it, up to maxKeyHead bytes.
 type bounded struct{ bytes.Buffer }

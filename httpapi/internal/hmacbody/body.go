@@ -85,13 +85,19 @@ var (
 
 // Spool stores a message whose key is not known yet.
 type Spool struct {
-	Dir string // empty: the system's directory
-	// Begin is called before the first byte is stored. Its error refuses the
-	// message. It is optional.
-	Begin func() error
-	// Take and Return account for the bytes; either both are nil or none.
-	Take   func(n int64) error
-	Return func(n int64)
+	Dir     string // empty: the system's directory
+	Account        // optional
+}
+
+// Account is charged for stored messages.
+type Account interface {
+	// Take is called before n bytes are stored. Its error refuses the message.
+	Take(n int64) error
+	// Begin is called before the first byte is stored, after Take. Its error refuses the
+	// message.
+	Begin() error
+	// Return returns all bytes of a message.
+	Return(n int64)
 }
 
 type dataState int

@@ -67,14 +67,14 @@ func (b *Body) decode(text []byte) error {
 
 // spill moves the chunk into the temporary file.
 func (b *Body) spill() error {
-	if b.where.Take != nil {
+	if b.where.Account != nil {
 		if err := b.where.Take(int64(b.n)); err != nil {
 			return err
 		}
 		b.spooled += int64(b.n)
 	}
 	if b.spool == nil {
-		if b.where.Begin != nil {
+		if b.where.Account != nil {
 			if err := b.where.Begin(); err != nil {
 				return err
 			}
