@@ -26,30 +26,32 @@ import (
 
 // exchange is the state of one request.
 type exchange struct {
-	api   *API
-	w     http.ResponseWriter
-	r     *http.Request
-	ctx   context.Context //nolint:containedctx // lives exactly as long as the request
-	route *bound
-	call  call
-	start time.Time
+	api    *API
+	w      http.ResponseWriter
+	r      *http.Request
+	ctx    context.Context //nolint:containedctx // lives exactly as long as the request
+	route  *bound
+	call   call
+	start  time.Time
+	random [12]byte // source of the request id; a variable would escape
 
 	stored *storedRequest // the approval that this request is stored in; otherwise nil
 
-	from    netip.Addr // of the client
-	release func()     // of the session
-	place   *quota.Quota[keyserver.PrincipalRef]
-	member  *quota.Member[netip.Prefix] // the place of a request without a session
-	refused bool                        // it got no such place; it holds one of places.refused
-	uncount func()                      // returns a place in places.underWay, if not nil
-	endTurn func()                      // ends its turn, if not nil
+	from     netip.Addr // of the client
+	release  func()     // of the session
+	place    *quota.Quota[keyserver.PrincipalRef]
+	member   *quota.Member[netip.Prefix] // the place of a request without a session
+	refused  bool                        // it got no such place; it holds one of places.refused
+	answered bool
+	expose   func() // ends the protection of its connection; nil if it holds no place in places.underWay
+	endTurn  func() // ends its turn, if not nil
 	// The bytes that it holds of places.bodies and places.unread.
 	bodyBytes, unreadBytes int64
-	bodySeen               int64 // bytes of the body that have arrived
+	bodySeen               int64     // bytes of the body that have arrived
+	limited                io.Reader // the body within the limit of the route, for bodyReader
 
-	span     tracing.Span
-	answered bool
-	code     fault.Code // empty for success
+	span tracing.Span
+	code fault.Code // empty for success
 }
 
 // serve runs one request. The steps that every request needs happen here, in this order: request id,
@@ -57,7 +59,7 @@ type exchange struct {
 func (a *API) serve(w http.ResponseWriter, r *http.Request, route *bound) {
 	x := &exchange{api: a, w: w, r: r, route: route, start: a.Clock()}
 	x.from = a.Proxies.Client(clientaddr.OfRequest(r.RemoteAddr), r.Header["X-Forwarded-For"])
-	x.call.From = session.From{RequestID: a.requestID(r), Address: addressText(x.from), Stranger: x}
+	x.call.From = session.From{RequestID: x.requestID(), Address: addressText(x.from), Stranger: x}
 	x.call.proof, x.call.authorization = a.proof(r), r.Header["Authorization"]
 	if r.TLS != nil {
 		x.call.certificates = r.TLS.PeerCertificates
@@ -279,7 +281,8 @@ func (x *exchange) body() io.Reader {
 	if err := routes.RefuseEncoded(x.r); err != nil {
 		return refusedBody{err}
 	}
-	return bodyReader{x, http.MaxBytesReader(x.w, x.r.Body, x.route.BodyLimit)}
+	x.limited = http.MaxBytesReader(x.w, x.r.Body, x.route.BodyLimit)
+	return bodyReader{x}
 }
 
 // refusedBody is a body whose reads fail.
@@ -325,17 +328,14 @@ func (x *exchange) entitled() error {
 
 // bodyReader counts the bytes of a body and returns errors as faults. It reads a long body at the pace
 // of the principal.
-type bodyReader struct {
-	x *exchange
-	io.Reader
-}
+type bodyReader struct{ x *exchange }
 
 func (b bodyReader) Read(p []byte) (int, error) {
 	x := b.x
 	if x.bodySeen > routes.SmallBody && x.paceBody() {
 		p = p[:min(len(p), readAtATime)]
 	}
-	n, err := b.Reader.Read(p)
+	n, err := x.limited.Read(p)
 	x.bodySeen += int64(n)
 	if places := x.api.places; x.bodySeen > routes.SmallBody && places.turns.Crowded() {
 		places.read.Count(x.payer(), n)

@@ -158,11 +158,10 @@ func (x *exchange) count() error {
 	from := x.api.places.underWay
 	verdict := from.Take(x.payer(), 1)
 	if verdict == quota.Taken {
-		expose := func() {}
+		x.expose = func() {}
 		if x.api.Protect != nil {
-			expose = x.api.Protect(x.r.Context())
+			x.expose = x.api.Protect(x.r.Context())
 		}
-		x.uncount = func() { expose(); from.Return(x.payer(), 1) }
 		return nil
 	}
 	x.w.Header()["Connection"] = []string{"close"}
@@ -411,8 +410,9 @@ func (x *exchange) leave() {
 		x.api.places.refused.Return(clientaddr.Network(x.from), 1)
 		x.delayNext()
 	}
-	if x.uncount != nil {
-		x.uncount()
+	if x.expose != nil {
+		x.expose()
+		x.api.places.underWay.Return(x.payer(), 1)
 	}
 	if x.bodyBytes > 0 {
 		x.api.places.bodies.Return(x.payer(), x.bodyBytes)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/hex"
 	"io"
-	"net/http"
 	"time"
 	"unicode/utf8"
 
@@ -16,15 +15,14 @@ const maxRequestID = 64
 
 // requestID returns the client's request id if it is safe to display anywhere, and a
 // random one otherwise.
-func (a *API) requestID(r *http.Request) string {
-	if v := r.Header["X-Request-Id"]; len(v) == 1 && plainID(v[0]) {
+func (x *exchange) requestID() string {
+	if v := x.r.Header["X-Request-Id"]; len(v) == 1 && plainID(v[0]) {
 		return v[0]
 	}
-	var b [12]byte
-	if _, err := io.ReadFull(a.Random, b[:]); err != nil {
+	if _, err := io.ReadFull(x.api.Random, x.random[:]); err != nil {
 		return "none"
 	}
-	return hex.EncodeToString(b[:])
+	return hex.EncodeToString(x.random[:])
 }
 
 const maxPurpose = 256

@@ -94,7 +94,7 @@ func (b *boundedListener) Accept() (net.Conn, error) {
 		})
 		switch verdict {
 		case quota.Taken:
-			c.member = member
+			c.member, c.expose = member, member.Expose
 			return c, nil
 		case quota.FullAll:
 			b.closed.WithLabelValues(closedAll).Inc()
@@ -136,6 +136,7 @@ type heldConn struct {
 	from       holder
 	handshakes *handshakes
 	member     *quota.Member[holder]
+	expose     func()        // member.Expose, for protect
 	ended      chan struct{} // closed by end
 	end        func()        // ends the delay of the handshake
 	delay      atomic.Int64  // delay of the next read, in nanoseconds
@@ -182,7 +183,7 @@ func protect(ctx context.Context) (release func()) {
 	}
 	c.handshakes.protect(c)
 	c.member.Keep()
-	return c.member.Expose
+	return c.expose
 }
 
 // delay implements httpapi.Config.Delay.

@@ -103,6 +103,7 @@ type held struct {
 	// it was read. Zero for a session that a login opened.
 	aboveUsed atomic.Int64
 	inFlight  atomic.Int64
+	release   func() // ends a request; one function for all requests, so that none allocates it
 }
 
 // NewManager returns a manager and starts its housekeeping.
@@ -206,7 +207,7 @@ func (m *Manager) Authenticate(ctx context.Context, token string, proof Proof, f
 	m.Hashes.Worked()
 	caller := h.caller
 	caller.RequestID, caller.Address, caller.For = from.RequestID, from.Address, from.For
-	return caller, func() { h.inFlight.Add(-1) }, nil
+	return caller, h.release, nil
 }
 
 var errNoSession = fault.New(fault.SessionNotFound, "the session id is unknown or its session has ended; log in with POST /api/sessions")
@@ -372,6 +373,7 @@ func (m *Manager) keep(record sessionrows.SessionRecord, p keyserver.Principal, 
 	h, ok := m.byHash[record.Hash]
 	if !ok {
 		h = &held{hash: record.Hash, record: record, caller: callerOf(record, p)}
+		h.release = func() { h.inFlight.Add(-1) }
 		for _, other := range m.byHash {
 			if len(m.byHash) < maxHeld {
 				break
