@@ -72,9 +72,9 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, route *bound) {
 	if a.Tracer != nil {
 		ctx = x.trace(ctx)
 	}
-	ctx, cancel := context.WithTimeout(ctx, route.Timeout)
-	defer cancel()
-	x.ctx = ctx
+	limited := &lazyDeadline{parent: ctx, at: in(route.Timeout)}
+	defer limited.end()
+	x.ctx = limited
 
 	out, err := x.handle()
 	if err != nil {
@@ -173,7 +173,7 @@ func (x *exchange) setDeadlines() {
 	_ = rc.SetWriteDeadline(in(x.route.Timeout + answerTime))
 }
 
-// in returns a deadline of a connection. The machine enforces it by its own clock.
+// in returns a deadline of a request or its connection. The machine enforces it by its own clock.
 func in(d time.Duration) time.Time {
 	return time.Now().Add(d) //nolint:forbidigo // no decision depends on it but when to hang up
 }
