@@ -149,6 +149,9 @@ func provenanceOf(of platformImage) (*structpb.Struct, error) {
 		{Name: "go", Uri: "pkg:generic/go@" + strings.TrimPrefix(about.GoVersion, "go")},
 	}
 	for _, d := range about.Deps {
+		if d.Replace != nil && strings.HasPrefix(d.Replace.Path, "./") {
+			continue // a directory of the source, such as clients/go
+		}
 		one, err := moduleOf(d)
 		if err != nil {
 			return nil, err
