@@ -64,10 +64,10 @@ func generate(all []routes.Route) ([]byte, error) {
 	return format.Source(b.Bytes())
 }
 
-// operations returns the names in the order of their bytes, for a binary search.
+// operations returns the names of operations and effects in the order of their bytes, for a binary search.
 func operations() ([]byte, error) {
 	var names []string
-	for _, op := range keyserver.Operations {
+	for _, op := range slices.Concat(keyserver.Operations, keyserver.Effects) {
 		names = append(names, op.Key)
 	}
 	slices.Sort(names)

@@ -5,11 +5,14 @@ import (
 	"context"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/keyserver-operator/keyserver-operator/clients/go/client"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
+	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
 // Every route has a method of the client with the route's request and response types, or
@@ -50,17 +53,36 @@ func TestEveryRouteHasAMethod(t *testing.T) {
 }
 
 // The test checks the same as make verify, but faster.
-func TestTheGeneratedFileIsUpToDate(t *testing.T) {
-	want, err := generate(routes.All())
-	if err != nil {
-		t.Fatal(err)
+func TestTheGeneratedFilesAreUpToDate(t *testing.T) {
+	for file, generated := range map[string]func() ([]byte, error){
+		"client/zz_generated_routes.go":     func() ([]byte, error) { return generate(routes.All()) },
+		"schema/zz_generated_operations.go": operations,
+	} {
+		want, err := generated()
+		if err != nil {
+			t.Fatal(err)
+		}
+		have, err := os.ReadFile("../../clients/go/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(have, want) {
+			t.Errorf("clients/go/%s is stale; run make generate", file)
+		}
 	}
-	have, err := os.ReadFile("../../clients/go/client/zz_generated_routes.go")
-	if err != nil {
-		t.Fatal(err)
+}
+
+// The schema accepts the names that the key server knows, and no others.
+func TestOperationNames(t *testing.T) {
+	names := []string{"", "nonsense", "HMAC Data", "hmacData "}
+	for _, op := range slices.Concat(keyserver.Operations, keyserver.Effects) {
+		names = append(names, op.Key)
 	}
-	if !bytes.Equal(have, want) {
-		t.Error("clients/go/client/zz_generated_routes.go is not what the routes make; run make generate")
+	for _, name := range names {
+		_, known := keyserver.OperationNamed(name)
+		if err := new(schema.OperationName).UnmarshalText([]byte(name)); (err == nil) != known {
+			t.Errorf("%q: %v; the key server knows it: %t", name, err, known)
+		}
 	}
 }
 

@@ -25,6 +25,7 @@ var operationNames = []string{
 	"deletePrincipalTrust",
 	"deleteRole",
 	"deleteTemplatedDirectory",
+	"destroyKey",
 	"encryptData",
 	"endSessions",
 	"enrollCertificate",
