@@ -14,7 +14,7 @@ import (
 
 	"go.opentelemetry.io/otel/propagation"
 
-	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/wire"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/wire"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/internal/auth/session"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
@@ -43,7 +43,8 @@ type exchange struct {
 	member   *quota.Member[netip.Prefix] // the place of a request without a session
 	refused  bool                        // it got no such place; it holds one of places.refused
 	answered bool
-	expose   func() // ends the protection of its connection; nil if it holds no place in places.underWay
+	counted  bool   // it holds a place in places.underWay
+	expose   func() // ends the protection of its connection, if not nil
 	endTurn  func() // ends its turn, if not nil
 	// The bytes that it holds of places.bodies and places.unread.
 	bodyBytes, unreadBytes int64

@@ -3,7 +3,7 @@ package httpapi
 import (
 	"reflect"
 
-	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/wire"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/wire"
 )
 
 func openAPI(x *exchange) (any, error) {

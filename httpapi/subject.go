@@ -6,7 +6,7 @@ import (
 	"reflect"
 
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
-	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/wire"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/wire"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/approval"

@@ -9,7 +9,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/values"
-	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/wire"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/wire"
 	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 )
 

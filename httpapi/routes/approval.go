@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
-	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/wire"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/wire"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 

@@ -5,7 +5,7 @@ import (
 	"reflect"
 	"slices"
 
-	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/wire"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/wire"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 

@@ -5,5 +5,5 @@
 //   - tree: the Merkle tree over all rows and its signed checkpoints; journal: rows, before SQLite has them
 //   - witness: cosignatures; archive: full segments; sink: sends rows to other systems
 //
-// May import: clients, internal/keyserver, internal/platform
+// May import: clients/go/shared, internal/keyserver, internal/platform
 package audit

@@ -6,5 +6,5 @@
 //
 // internal/engine decides about the operations of an authenticated principal.
 //
-// May import: clients, internal/crypto, internal/keyserver, internal/platform, internal/store
+// May import: clients/go/shared, internal/crypto, internal/keyserver, internal/platform, internal/store
 package auth

@@ -5,5 +5,5 @@
 //   - pki: certificates, CRLs and chains; jws: signed tokens
 //   - password: password hashes, and the limit of concurrent hashing
 //
-// May import: clients, internal/keyserver, internal/platform
+// May import: clients/go/shared, internal/keyserver, internal/platform
 package crypto

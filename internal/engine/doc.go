@@ -7,5 +7,6 @@
 //   - ca: the CAs of the key server; peer: other key servers; rewrap: rotation of data keys
 //   - bootstrap: the first state; deletion: principal deletion; usagequota: limited uses of a key
 //
-// May import: clients, internal/audit, internal/crypto, internal/keyserver, internal/platform, internal/store
+// May import: clients/go/shared, internal/audit, internal/crypto, internal/keyserver,
+// internal/platform, internal/store
 package engine

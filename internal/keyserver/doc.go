@@ -4,5 +4,5 @@
 //
 //   - lifecycle: the states of a key and the rules of rotation and destruction
 //
-// May import: clients, internal/platform
+// May import: clients/go/shared, internal/platform
 package keyserver

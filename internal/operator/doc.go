@@ -8,5 +8,5 @@
 //
 // The kinds themselves are in the directory controllers.
 //
-// May import: api, clients, config, internal/platform
+// May import: api, clients/go, clients/go/shared, config, internal/platform
 package operator

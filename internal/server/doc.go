@@ -6,6 +6,6 @@
 //   - tlscert: certificates of the listeners and of clients
 //   - testserver: a server for tests
 //
-// May import: clients, httpapi, internal/audit, internal/auth, internal/crypto, internal/engine,
-// internal/keyserver, internal/platform, internal/store
+// May import: clients/go/shared, httpapi, internal/audit, internal/auth,
+// internal/crypto, internal/engine, internal/keyserver, internal/platform, internal/store
 package server

@@ -8,5 +8,5 @@
 //
 // Rules about rights are in internal/engine.
 //
-// May import: clients, internal/audit, internal/crypto, internal/keyserver, internal/platform
+// May import: clients/go/shared, internal/audit, internal/crypto, internal/keyserver, internal/platform
 package store

@@ -94,10 +94,16 @@ func product(t *testing.T) []string {
 // roomOf returns the directory of the picture that a file or package belongs to.
 func roomOf(name string) string {
 	parts := strings.Split(name, "/")
-	if parts[0] == "internal" {
+	switch {
+	case parts[0] == "internal":
 		return path.Join(parts[0], parts[1])
+	case strings.HasPrefix(name, "clients/go/shared/"):
+		return "clients/go/shared"
+	case parts[0] == "clients":
+		return "clients/go"
+	default:
+		return parts[0]
 	}
-	return parts[0]
 }
 
 // imports returns the directories of the picture that a file imports.

@@ -5,7 +5,7 @@ import (
 	"reflect"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/wire"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/wire"
 )
 
 // route describes a route to the client. The routes of generated methods come from the

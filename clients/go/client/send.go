@@ -21,7 +21,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
-	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/wire"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/wire"
 )
 
 // Limits of responses, in bytes.

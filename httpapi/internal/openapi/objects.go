@@ -6,7 +6,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/wire"
+	"github.com/keyserver-operator/keyserver-operator/clients/go/wire"
 )
 
 // Document is an OpenAPI document.
