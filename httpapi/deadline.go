@@ -16,6 +16,7 @@ type lazyDeadline struct {
 	mu    sync.Mutex
 	timed context.Context    //nolint:containedctx // parent with the deadline; nil before the first call of Done
 	stop  context.CancelFunc // of timed
+	ended bool
 }
 
 // Deadline implements context.Context.
@@ -26,15 +27,26 @@ func (l *lazyDeadline) Done() <-chan struct{} { return l.start().Done() }
 
 // Err implements context.Context.
 func (l *lazyDeadline) Err() error {
-	if err := l.current().Err(); err != nil || time.Now().Before(l.at) { //nolint:forbidigo // the clock of the timer
-		return err
+	l.mu.Lock()
+	open := l.timed == nil && !l.ended && time.Now().Before(l.at) //nolint:forbidigo // the clock of the timer
+	l.mu.Unlock()
+	if open {
+		return l.parent.Err()
 	}
 	return l.start().Err() // the result stays the same if parent ends later
 }
 
 // Value implements context.Context. Package context also uses it to find the timed context, to which it attaches
 // children.
-func (l *lazyDeadline) Value(key any) any { return l.current().Value(key) }
+func (l *lazyDeadline) Value(key any) any {
+	l.mu.Lock()
+	timed := l.timed
+	l.mu.Unlock()
+	if timed == nil {
+		return l.parent.Value(key)
+	}
+	return timed.Value(key)
+}
 
 // start returns the context with the deadline.
 func (l *lazyDeadline) start() context.Context {
@@ -43,23 +55,17 @@ func (l *lazyDeadline) start() context.Context {
 	if l.timed == nil {
 		l.timed, l.stop = context.WithDeadline(l.parent, l.at)
 	}
-	return l.timed
-}
-
-// current returns the context with the deadline if it is started, otherwise the parent.
-func (l *lazyDeadline) current() context.Context {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.timed == nil {
-		return l.parent
+	if l.ended {
+		l.stop()
 	}
 	return l.timed
 }
 
-// end stops the timer. Without a timer, the context ends with its parent.
+// end cancels the context.
 func (l *lazyDeadline) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.ended = true
 	if l.stop != nil {
 		l.stop()
 	}

@@ -69,3 +69,21 @@ func TestLazyDeadlineOfAChild(t *testing.T) {
 		})
 	}
 }
+
+// TestLazyDeadlineAfterItsEnd checks that work that outlives the request ends, although nothing called Done before.
+func TestLazyDeadlineAfterItsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limited := &lazyDeadline{parent: t.Context(), at: time.Now().Add(time.Minute)}
+		limited.end()
+		if !errors.Is(limited.Err(), context.Canceled) {
+			t.Errorf("got %v", limited.Err())
+		}
+		child, cancel := context.WithCancel(limited)
+		defer cancel()
+		begun := time.Now()
+		<-child.Done()
+		if took := time.Since(begun); took != 0 {
+			t.Errorf("a child ended after %s", took)
+		}
+	})
+}

@@ -158,7 +158,7 @@ func (x *exchange) count() error {
 	from := x.api.places.underWay
 	verdict := from.Take(x.payer(), 1)
 	if verdict == quota.Taken {
-		x.expose = func() {}
+		x.counted = true
 		if x.api.Protect != nil {
 			x.expose = x.api.Protect(x.r.Context())
 		}
@@ -412,6 +412,8 @@ func (x *exchange) leave() {
 	}
 	if x.expose != nil {
 		x.expose()
+	}
+	if x.counted {
 		x.api.places.underWay.Return(x.payer(), 1)
 	}
 	if x.bodyBytes > 0 {

@@ -35,7 +35,7 @@ type Auditor interface {
 
 // Base is what the gate and the operations behind it use. Peers is nil if no other key server can be reached.
 type Base struct {
-	Store      *sqlstore.Store
+	Store      *sqlstore.Store // never nil: the caches read from it
 	System     keyserver.SystemID
 	Deployment keyserver.Deployment // empty is unified
 	Clock      func() time.Time
