@@ -8,7 +8,7 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 
 # Go stamps the revision into the binary. If git does not return it (a checkout of
 # another owner, no .git directory), Go would refuse to build. Then build without it.
-REVISION := $(shell git describe --tags --always --dirty 2>/dev/null)
+REVISION := $(shell git describe --tags --match 'v[0-9]*' --always --dirty 2>/dev/null)
 ifeq ($(REVISION),)
 export GOFLAGS := $(strip $(shell go env GOFLAGS 2>/dev/null) -buildvcs=false)
 endif

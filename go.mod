@@ -17,7 +17,7 @@ require (
 	github.com/grafana/grafana-foundation-sdk/go v0.0.22
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/johannesboyne/gofakes3 v1.2.0
-	github.com/keyserver-operator/keyserver-operator/clients/go v0.0.0
+	github.com/keyserver-operator/keyserver-operator/clients/go v0.1.0
 	github.com/klauspost/compress v1.20.1
 	github.com/onsi/ginkgo/v2 v2.34.0
 	github.com/onsi/gomega v1.44.0

@@ -16,7 +16,7 @@ mkdir -p "$out"
 out=$(cd "$out" && pwd)
 cd "$root"
 
-revision=$(git describe --tags --always --dirty 2>/dev/null || echo unknown)
+revision=$(git describe --tags --match 'v[0-9]*' --always --dirty 2>/dev/null || echo unknown)
 if [[ -z ${SITE_VERSION:-} ]]; then
 	SITE_VERSION=main
 	[[ ! $revision =~ ^v[0-9]+\.[0-9]+\.[0-9]+$ ]] || SITE_VERSION=$revision

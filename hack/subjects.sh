@@ -10,7 +10,7 @@ if [ $# -eq 0 ]; then
 	added=$(git log --diff-filter=A --format=%H -- hack/subjects.sh 2>/dev/null | tail -n 1)
 	[ -n "$added" ] || { say "there is no history to check"; exit 0; }
 	set -- HEAD "^$added"
-	release=$(git describe --tags --abbrev=0 2>/dev/null) && set -- "$@" "^$release"
+	release=$(git describe --tags --match 'v[0-9]*' --abbrev=0 2>/dev/null) && set -- "$@" "^$release"
 fi
 wrong=$(git log --no-merges --format=%s "$@" | awk '
 	length > 72 { print "longer than 72 characters: " $0; next }

@@ -45,6 +45,13 @@ func TestManifestsRunThisVersion(t *testing.T) {
 	}
 }
 
+// The programs require the Go client of this release. In the checkout, its directory replaces it.
+func TestTheClientHasThisVersion(t *testing.T) {
+	if want := "github.com/keyserver-operator/keyserver-operator/clients/go " + tag + "\n"; !strings.Contains(textOf(t, "go.mod"), want) {
+		t.Errorf("go.mod does not require %s", want)
+	}
+}
+
 // The Helm chart has the version of this release.
 func TestChartIsThisVersion(t *testing.T) {
 	var chart struct{ Version, AppVersion string }
