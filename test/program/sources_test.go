@@ -16,7 +16,7 @@ func TestSourcesAreAll(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{if .Main}}{{$.Dir}}{{end}}{{end}}", ".")
+	list := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{if or .Main .Replace}}{{$.Dir}}{{end}}{{end}}", ".")
 	list.Dir = root
 	out, err := list.Output()
 	if err != nil {
@@ -31,8 +31,8 @@ func TestSourcesAreAll(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		first, _, _ := strings.Cut(filepath.ToSlash(relative), "/")
-		if relative != "." && !slices.Contains(sources, first) {
+		relative = filepath.ToSlash(relative)
+		if relative != "." && !slices.ContainsFunc(sources, func(source string) bool { return relative == source || strings.HasPrefix(relative, source+"/") }) {
 			t.Errorf("%s is part of the program", relative)
 		}
 	}
