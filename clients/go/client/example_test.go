@@ -1,26 +1,41 @@
 package client_test
 
 import (
+	"bytes"
 	"context"
+	"crypto/x509"
 	"fmt"
 	"log"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/keyserver-operator/keyserver-operator/clients/go/client"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 )
 
-// A Pod logs in with its service account token, computes a MAC under a key lineage and verifies it.
+// A Pod logs in with its service account token, computes a MAC under a key lineage and verifies it. The ConfigMap that
+// a Key publishes is mounted at /etc/receipts-key.
 func Example() {
+	published := func(name string) []byte {
+		text, err := os.ReadFile(filepath.Join("/etc/receipts-key", name))
+		if err != nil {
+			log.Fatal(err)
+		}
+		return bytes.TrimSpace(text)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(published("ca.crt"))
 	keys, err := client.New(client.Options{
-		BaseURL:     "https://keyserver.keyserver-operator.svc:8443",
+		BaseURL:     string(published("url")),
+		RootCAs:     roots,
 		Credentials: client.KubernetesCredentials("/var/run/secrets/keyserver/token"),
 	})
 	if err != nil {
 		log.Fatal(err)
 	}
 	var lineage schema.HiddenLink
-	if err := lineage.UnmarshalText([]byte("AAAAAQECAwQFBgcI")); err != nil { // the ConfigMap that the Key publishes has it
+	if err := lineage.UnmarshalText(published("lineage")); err != nil {
 		log.Fatal(err)
 	}
 	ctx := context.Background()
