@@ -3,6 +3,7 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -167,13 +168,14 @@ var _ = Describe("PrincipalTrust", func() {
 		Eventually(readiness(ctx, obj)).Should(beCorrected())
 
 		By("repairing an outside change")
-		_, err := shown.admin().UpdatePrincipalTrust(ctx, schema.UpdatePrincipalTrustRequest{ID: read(schema.ParseHexID, obj.Status.PrincipalTrustID), Flag: "expose"})
-		Expect(err).To(beDone())
+		Eventually(eventsAfter(ctx, obj, func() error {
+			_, err := shown.admin().UpdatePrincipalTrust(ctx, schema.UpdatePrincipalTrustRequest{ID: read(schema.ParseHexID, obj.Status.PrincipalTrustID), Flag: "expose"})
+			return err
+		})).WithPolling(time.Second).Should(ContainElements("DriftFound", "Updated"))
 		Eventually(flag(ctx, p, group.ID)).Should(Equal("restrict"))
-		Eventually(eventsAbout(ctx, obj)).Should(ContainElements("DriftFound", "Updated"))
 
 		By("repairing an outside deletion")
-		_, err = shown.admin().DeletePrincipalTrust(ctx, schema.ByID{ID: read(schema.ParseHexID, obj.Status.PrincipalTrustID)})
+		_, err := shown.admin().DeletePrincipalTrust(ctx, schema.ByID{ID: read(schema.ParseHexID, obj.Status.PrincipalTrustID)})
 		Expect(err).To(beDone())
 		Eventually(flag(ctx, p, group.ID)).Should(Equal("restrict"))
 		Eventually(readiness(ctx, obj)).Should(beReady(""))

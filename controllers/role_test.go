@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"context"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -161,13 +162,14 @@ var _ = Describe("Role", func() {
 		Expect(grants(ctx, "Signer")()).To(BeNil())
 
 		By("repairing an outside change")
-		_, err := shown.admin().UpdateRole(ctx, schema.UpdateRoleRequest{ID: read(schema.ParseHexID, id), Operations: ops(ctx, "HMAC Data", "Create Role")})
-		Expect(err).To(beDone())
+		Eventually(eventsAfter(ctx, obj, func() error {
+			_, err := shown.admin().UpdateRole(ctx, schema.UpdateRoleRequest{ID: read(schema.ParseHexID, id), Operations: ops(ctx, "HMAC Data", "Create Role")})
+			return err
+		})).WithPolling(time.Second).Should(ContainElements("DriftFound", "Updated"))
 		Eventually(grants(ctx, "Senior Signer")).Should(ConsistOf(ops(ctx, "HMAC Data")))
-		Eventually(eventsAbout(ctx, obj)).Should(ContainElements("DriftFound", "Updated"))
 
 		By("repairing an outside deletion")
-		_, err = shown.admin().DeleteRole(ctx, schema.ByID{ID: read(schema.ParseHexID, id)})
+		_, err := shown.admin().DeleteRole(ctx, schema.ByID{ID: read(schema.ParseHexID, id)})
 		Expect(err).To(beDone())
 		Eventually(grants(ctx, "Senior Signer")).Should(ConsistOf(ops(ctx, "HMAC Data")))
 		Eventually(readiness(ctx, obj)).Should(beReady(""))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -174,13 +175,14 @@ var _ = Describe("TrustedServer", func() {
 
 		By("repairing an outside change")
 		name := "Changed outside"
-		_, err := shown.admin().UpdateTrustedServer(ctx, schema.UpdateTrustedServerRequest{SystemID: schema.SystemID(p.system), FriendlyName: &name, Description: &name})
-		Expect(err).To(beDone())
+		Eventually(eventsAfter(ctx, obj, func() error {
+			_, err := shown.admin().UpdateTrustedServer(ctx, schema.UpdateTrustedServerRequest{SystemID: schema.SystemID(p.system), FriendlyName: &name, Description: &name})
+			return err
+		})).WithPolling(time.Second).Should(ContainElements("DriftFound", "Updated"))
 		Eventually(registered(ctx, p)).Should(Equal("Renamed"))
-		Eventually(eventsAbout(ctx, obj)).Should(ContainElements("DriftFound", "Updated"))
 
 		By("repairing an outside removal")
-		_, err = shown.admin().RemoveTrustedServer(ctx, schema.BySystemID{SystemID: schema.SystemID(p.system)})
+		_, err := shown.admin().RemoveTrustedServer(ctx, schema.BySystemID{SystemID: schema.SystemID(p.system)})
 		Expect(err).To(beDone())
 		Eventually(registered(ctx, p)).Should(Equal("Renamed"))
 		Eventually(readiness(ctx, obj)).Should(beReady(""))
