@@ -17,8 +17,8 @@ import (
 )
 
 // API has the calls that the controllers make to one service, as one identity.
-// *client.Client implements it; tests use a service that lies. The response of a
-// write contains its evidence, or the write returns an error (schema's Unproven).
+// Package client implements API; tests use a service that lies. If the response of a
+// write has no evidence of the write, the call returns an error (schema's Unproven).
 type API interface {
 	GetReadiness(ctx context.Context) (schema.Ready, error)
 	GetVersion(ctx context.Context) (schema.Version, error)
@@ -104,8 +104,8 @@ var _ API = (*client.Client)(nil)
 // For returns a context whose calls record their purpose in the key server's audit log.
 func For(ctx context.Context, what string) context.Context { return client.For(ctx, what) }
 
-// OwnedBy returns a context whose calls mark the objects that
-// they create as the owner's, in the same transaction.
+// OwnedBy returns a context whose calls set the mark of the owner on each object that they create, in the same
+// transaction.
 func OwnedBy(ctx context.Context, owner string) context.Context { return client.OwnedBy(ctx, owner) }
 
 // Endpoint says where to log in, and as which identity.
@@ -129,7 +129,7 @@ type Endpoint struct {
 // Dial returns an API for an endpoint. It sends no request.
 type Dial func(Endpoint) (API, error)
 
-// Bounds of one call. The gate retries for longer than the client has to.
+// Bounds of one call. The connection retries for longer than the client has to.
 const (
 	CallTimeout = 15 * time.Second
 	CallRetries = 1
@@ -156,10 +156,10 @@ func DialTraced(tracer *tracing.Tracer) Dial {
 	}
 }
 
-// options returns the URL and credentials of the manager's logins. Its sessions are bound
-// to a key that is generated here and stored nowhere else, so that a stolen session id is
-// useless. Password sessions are not bound if the service's own URL is unknown: proofs
-// for another URL would lock out a manager that could log in without them so far.
+// options returns the URL and credentials of the manager's logins. Its sessions are bound to a key that is generated
+// here and stored nowhere else, so that a stolen session id is useless. Password sessions are not bound if the
+// service's own URL is unknown: the service would refuse proofs for another URL, and lock out a manager that could log
+// in without proofs so far.
 func options(e Endpoint) (client.Options, error) {
 	o := client.Options{BaseURL: e.BaseURL, ProofURL: e.ProofURL, RootCAs: e.RootCAs}
 	if e.TokenFile != "" {

@@ -25,7 +25,7 @@ type Timing struct {
 	LoginMax time.Duration // longest pause while the service rejects the credentials
 	FeedWait time.Duration // one long poll, and the interval of rechecks of data without a feed
 	PollEach time.Duration // pause between probes if there is no feed
-	LookEach time.Duration // pause between readiness checks while the gate is open
+	LookEach time.Duration // pause between readiness checks while the connection is open
 	RetryMin time.Duration // first pause after a failed write of one object
 	RetryMax time.Duration // longest
 }
@@ -43,7 +43,7 @@ var DefaultTiming = Timing{
 	RetryMax: 5 * time.Minute,
 }
 
-// FeedState says how outside changes are noticed.
+// FeedState says how the connection notices changes that the manager did not make.
 type FeedState struct {
 	Following bool
 	Reason    v1alpha1.Reason
@@ -80,8 +80,8 @@ type forgetter interface {
 	recheck(ctx context.Context) (changed bool, err error)
 }
 
-// Connection is shared by all objects of one KeyServer. Its goroutine probes
-// the service, opens and shuts the gate, and follows the change feed.
+// Connection is shared by all objects of one KeyServer. Its goroutine probes the service, opens and closes the
+// connection, and follows the change feed.
 type Connection struct {
 	Name    string
 	version string // of the configuration it was made from
@@ -114,8 +114,8 @@ func (c *Connection) Status() State {
 	return c.state
 }
 
-// Write runs send, a write. The feed waits for its end, so that own changes are
-// already recorded when the feed reports them, and no object is woken for them.
+// Write runs send, which is a write. The feed waits for the end of the write. So the manager's own changes are already
+// recorded when the feed reports them, and they wake no object.
 func (c *Connection) Write(send func()) {
 	done := make(chan struct{})
 	c.mu.Lock()
@@ -155,8 +155,8 @@ func (c *Connection) awaitWrites(ctx context.Context) {
 	}
 }
 
-// Trip shuts the gate because a call got no response, and starts
-// a probe at once. Nothing else is sent until the probe succeeds.
+// Trip closes the connection because a call got no response, and starts a probe at once. Nothing else is sent until the
+// probe succeeds.
 func (c *Connection) Trip(p *Problem) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -236,8 +236,7 @@ func (c *Connection) run(ctx context.Context) {
 	}
 }
 
-// open probes the service and opens the gate if the service
-// responds. The returned context ends when the gate is tripped.
+// open probes the service and opens the connection if the service responds. The returned context ends at the next Trip.
 func (c *Connection) open(ctx context.Context) (context.Context, error) {
 	following, cancel := context.WithCancel(ctx)
 	c.mu.Lock()
@@ -265,8 +264,8 @@ func (c *Connection) open(ctx context.Context) (context.Context, error) {
 	return following, nil
 }
 
-// readinessTimeout is the time limit for a readiness check. A
-// service that is stopped or unreachable does not respond to it.
+// readinessTimeout is the time limit for a readiness check. A service that is stopped or unreachable does not respond
+// to the check.
 const readinessTimeout = 5 * time.Second
 
 // attend follows the changes of the service while it says that it is ready.
@@ -320,8 +319,7 @@ type notReadyError struct{ error }
 
 func (e notReadyError) Unwrap() error { return e.error }
 
-// probe sends the only requests that are allowed while the
-// gate is shut. It returns the version of the service.
+// probe sends the only requests that are allowed while the connection is closed. It returns the version of the service.
 func (c *Connection) probe(ctx context.Context) (string, error) {
 	if err := c.unready(ctx); err != nil {
 		return "", notReadyError{err}
@@ -354,9 +352,9 @@ func (c *Connection) notReady(ctx context.Context, ready schema.Ready, err error
 	return p
 }
 
-// shut closes the gate. It notifies the objects at the second failure
-// in a row: a short restart is not worth a write to each of them. The
-// message of the first failure stays, so that retries cost no writes.
+// shut closes the connection. It notifies the objects only at the second failure in a row, because a notice causes a
+// write to each object, and a short restart is not worth that. The message of the first failure stays, so that retries
+// cause no writes.
 func (c *Connection) shut(ctx context.Context, err error, failures int) {
 	p, other := AsProblem(ctx, refused(err, c.as.administrator))
 	if p == nil {
@@ -393,8 +391,8 @@ func onlyKeyServer(failures int) map[string]bool {
 // credentials has the sources of the identities' credentials.
 type credentials struct{ administrator, officer string }
 
-// refusedLogin reports whether a login was rejected. Retries do not
-// help until a user changes something, and they look like guessing.
+// refusedLogin reports whether a login was rejected. Retries do not help until a user changes something, and to the
+// service they look like guesses at the password.
 func refusedLogin(err error) bool {
 	code := client.CodeOf(err)
 	var p *Problem
@@ -404,8 +402,8 @@ func refusedLogin(err error) bool {
 	return code == "INVALID_CREDENTIALS" || code == "LOGIN_THROTTLED"
 }
 
-// refused adds to a rejected login which credential was used. It returns any
-// other error unchanged, and also an error that names its credential already.
+// refused adds the name of the credential to the error of a rejected login. It does not change other errors, nor an
+// error that already names the credential.
 func refused(err error, credential string) error {
 	var p *Problem
 	if !refusedLogin(err) || errors.As(err, &p) || credential == "" {
@@ -416,8 +414,8 @@ func refused(err error, credential string) error {
 	return &m
 }
 
-// tripOnRefusedLogin shuts the gate if a call could not log in. Each further call would
-// be one more failed login, and a thousand objects would make a thousand.
+// tripOnRefusedLogin closes the connection if a call could not log in. Each further call would be one more failed
+// login, and a thousand objects would make a thousand.
 func (c *Connection) tripOnRefusedLogin(err error, credential string) {
 	var p *Problem
 	if refusedLogin(err) && errors.As(refused(err, credential), &p) {

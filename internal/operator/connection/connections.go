@@ -21,7 +21,7 @@ type Connections struct {
 	log    logr.Logger
 	ids    map[string]func(schema.HexID) string
 
-	ctx  context.Context //nolint:containedctx // the lifetime of the goroutines that this owns, not of a call
+	ctx  context.Context //nolint:containedctx // the lifetime of the goroutines of Connections, not of a call
 	quit context.CancelFunc
 	wg   sync.WaitGroup
 
@@ -126,7 +126,7 @@ func (c *Connections) Ensure(name string, l Login) (*Connection, error) {
 	return conn, nil
 }
 
-// dialObserved dials an API whose calls are counted and whose rejected logins shut the gate.
+// dialObserved dials an API. Its calls are counted, and a rejected login closes the connection.
 func (c *Connections) dialObserved(conn *Connection, e Endpoint) (API, error) {
 	count := counting(conn.Name)
 	e.Observe = func(route string, err error) {
@@ -136,7 +136,7 @@ func (c *Connections) dialObserved(conn *Connection, e Endpoint) (API, error) {
 	return c.dial(e)
 }
 
-// Block ends the KeyServer's connection because it is not possible, and records why.
+// Block ends the connection of a KeyServer to which no connection is possible, and records the reason.
 func (c *Connections) Block(ctx context.Context, name string, p *Problem) {
 	c.mu.Lock()
 	was := c.blocked[name]
@@ -170,15 +170,14 @@ func (c *Connections) end(name string) bool {
 	return ok
 }
 
-// Any returns the connection of a KeyServer whether its gate is open or not,
-// nil if there is none.
+// Any returns the connection of a KeyServer, even if the connection is closed, or nil if there is none.
 func (c *Connections) Any(name string) *Connection {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.byName[name]
 }
 
-// Get returns the connection of a KeyServer if its gate is open. Otherwise it returns the reason.
+// Get returns the connection of a KeyServer if the connection is open. Otherwise it returns the reason.
 func (c *Connections) Get(name string) (*Connection, *Problem) {
 	c.mu.Lock()
 	conn, why := c.byName[name], c.blocked[name]

@@ -48,7 +48,7 @@ func noFeed(err error) (FeedState, bool) {
 	}
 }
 
-// follow reads the change feed until it fails, or until the gate is tripped.
+// follow reads the change feed until it fails, or until Trip closes the connection.
 func (c *Connection) follow(ctx context.Context) error {
 	if !c.Status().Feed.Following {
 		return c.poll(ctx)
@@ -101,10 +101,9 @@ func changesAfter(cursor int64, wait time.Duration) schema.ChangesQuery {
 // AfterDrain is the time that a draining process gets to exit.
 const AfterDrain = time.Second
 
-// recheckDue runs recheck if it is due, and returns when it is due next. A poll
-// that ends early without a change means that the process shuts down. Its successor
-// may start so quickly that no call fails, and may say something else about itself.
-// Until it starts, the pause keeps the old process from being polled in a loop.
+// recheckDue runs recheck if it is due, and returns when it is due next. A poll that ends early without a change means
+// that the process shuts down. The next process may start so quickly that no call fails, and its data may be different.
+// Until the next process starts, the pause prevents polling the old one in a loop.
 func (c *Connection) recheckDue(ctx context.Context, due time.Time, quiet bool) (time.Time, error) {
 	if c.clock.Now().Before(due) {
 		if !quiet {
@@ -115,8 +114,8 @@ func (c *Connection) recheckDue(ctx context.Context, due time.Time, quiet bool) 
 	return c.clock.Now().Add(c.timing.FeedWait), c.recheck(ctx)
 }
 
-// recheck reads the data again whose changes the feed does not report, and notifies the
-// objects that a change may concern. It fails only if the service does not respond.
+// recheck reads again the data whose changes the feed does not report, and notifies the objects that a change may
+// concern. It fails only if the service does not respond.
 func (c *Connection) recheck(ctx context.Context) error {
 	c.mu.Lock()
 	memos := maps.Clone(c.memos)
@@ -133,8 +132,8 @@ func (c *Connection) recheck(ctx context.Context) error {
 	return nil
 }
 
-// poll replaces the feed if there is none. It notices when the service
-// becomes unavailable; the objects' own resyncs notice changes.
+// poll is used if there is no change feed. It only notices when the service becomes unavailable; changes are noticed by
+// the resyncs of the objects.
 func (c *Connection) poll(ctx context.Context) error {
 	for {
 		c.sleep(ctx, c.timing.PollEach)
@@ -188,8 +187,7 @@ func (c *Connection) apply(ctx context.Context, changes []schema.Change) {
 	}
 }
 
-// keyFeed is the kind of changes of keys and their ACLs. The
-// id zero stands for too many of them to list.
+// keyFeed is the kind of changes of keys and their ACLs. The id zero stands for more changes than the feed can list.
 const keyFeed = "key"
 
 func (c *Connection) anyKeyChanged() {

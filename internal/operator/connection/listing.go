@@ -15,8 +15,8 @@ type List[Row any] struct {
 	// Name identifies the list, and is the kind that the change feed uses.
 	Name string
 	Read func(context.Context, *Connection) ([]Row, error)
-	// Keys returns every key of a row, its id first. If two rows
-	// share a key, it finds the first row of the list.
+	// Keys returns every key of a row, its id first. A key that two rows share finds the first of the two rows in the
+	// list.
 	Keys func(Row) []string
 }
 
@@ -74,18 +74,18 @@ const (
 	deleted = "deleted"
 )
 
-// disputed is how long a report of the feed counts against the result of a write.
-// It is longer than any write takes. It is not known which of the two is later.
+// disputed is how long a report of the feed makes the result of a write doubtful, because it is unknown which of the
+// two is later. It is longer than any write takes.
 const disputed = 5 * time.Minute
 
-// maxReported limits the number of recorded reports and of own writes. Above
-// it, all rows count as reported, and own writes count as those of others.
+// maxReported limits the number of recorded reports and of own writes. Above the limit, all rows count as reported, and
+// own writes count as writes of others.
 const maxReported = 10_000
 
 var errListMoved = errors.New("the list changed faster than it could be read")
 
-// Find returns the first row with one of the keys, from a reading that is
-// no older than notBefore. It sends no request if it has such a reading.
+// Find returns the first row with one of the keys, from a reading that is no older than notBefore. If the listing has
+// such a reading, Find sends no request.
 func (l *Listing[Row]) Find(ctx context.Context, notBefore time.Time, keys ...string) (row Row, ok bool, err error) {
 	if err := l.Refresh(ctx, notBefore); err != nil {
 		return row, false, err
@@ -109,8 +109,7 @@ func (l *Listing[Row]) Each(visit func(Row)) {
 	}
 }
 
-// Refresh reads the list unless it has a reading that is
-// recent enough. Concurrent callers share one read.
+// Refresh reads the list, unless the last reading is recent enough. Concurrent callers share one read.
 func (l *Listing[Row]) Refresh(ctx context.Context, notBefore time.Time) error {
 	const attempts = 5
 	for range attempts {
@@ -148,7 +147,7 @@ func (l *Listing[Row]) Refresh(ctx context.Context, notBefore time.Time) error {
 		return l.err
 	}
 	if l.rows != nil && !l.readAt.Before(notBefore) {
-		return nil // read moments ago; the feed will cause another pass
+		return nil // read just now; the feed will wake the object again
 	}
 	return &Problem{Reason: progressing, Message: errListMoved.Error(), RequeueAfter: time.Second, Transient: true}
 }
@@ -170,7 +169,7 @@ func (l *Listing[Row]) fly(ctx context.Context, pause time.Duration, flight chan
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.flight, l.tried = nil, l.clock.Now()
-	if ctx.Err() == nil { // the error of a cancelled reader is not that of the other callers
+	if ctx.Err() == nil { // if the reader was cancelled, the error is not returned to the other callers
 		l.err = err
 	}
 	if err == nil {
@@ -187,8 +186,8 @@ func (l *Listing[Row]) fly(ctx context.Context, pause time.Duration, flight chan
 	close(flight)
 }
 
-// Put records a row that a verified write has read back. If the feed has reported the row
-// in the meantime, the response may be older than a later reading: the list is read again.
+// Put records a row that a verified write has read back. If the feed has reported the row in the meantime, the row of
+// the write may be outdated. The list is then read again.
 func (l *Listing[Row]) Put(row Row) {
 	id := l.keys(row)[0]
 	l.write(id, created, func() {
@@ -223,9 +222,9 @@ func (l *Listing[Row]) write(id, action string, apply func()) {
 	}
 }
 
-// Changed records a change that the feed reports. It returns false if the change was the
-// manager's own. A change that a reading included before the feed reported it is still
-// news: the caller that caused the reading may not be the object that it concerns.
+// Changed records a change that the feed reports. It returns false if the change was the manager's own. A change is
+// still news if a reading included it before the feed reported it: the caller that caused the reading may be another
+// object than the changed one.
 func (l *Listing[Row]) Changed(id, action string) (news bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

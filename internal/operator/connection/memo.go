@@ -20,8 +20,8 @@ type Lookup[V any] struct {
 	Read func(ctx context.Context, c *Connection, key string) (V, error)
 	// ID returns the id of the object that a response describes.
 	ID func(V) string
-	// Parts returns the ids of further objects that the change feed reports as parts of the
-	// object: a change of a part is a change of the object. It is nil if there are none.
+	// Parts returns the ids of further objects that the change feed reports as parts of the object: a change of a part
+	// is a change of the object. Parts is nil if there are none.
 	Parts func(V) []string
 }
 
@@ -51,10 +51,10 @@ type Memo[V any] struct {
 
 	mu    sync.Mutex
 	by    map[string]memoEntry[V]
-	about map[string]map[string]bool // keys of by, by the id of the object that the response describes
-	stale int                        // counts changes: a reading is not kept if one happened during it
-	// whole has the id of each object by those of its parts. Entries stay after their
-	// response is discarded: an object that waits for a part has to be woken then, too.
+	about map[string]map[string]bool // for each object id, the keys in by of the responses that describe the object
+	stale int                        // counts changes: a reading is discarded if a change happened during it
+	// whole maps the id of a part to the id of its object. An entry stays after the response is discarded, because a
+	// change of the part must still wake the objects that wait for it.
 	whole map[string]string
 }
 
@@ -94,8 +94,8 @@ func (m *Memo[V]) learn(value V) {
 	}
 }
 
-// Put records the object that a verified write has read back. made says
-// that the write created it; Changed then returns that creation as no news.
+// Put records the object that a verified write has read back. made says that the write created the object; Changed then
+// does not report the creation as news.
 func (m *Memo[V]) Put(key string, value V, made bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -136,8 +136,8 @@ func (m *Memo[V]) keep(key string, is memoEntry[V], stale int) {
 	}
 }
 
-// recheck reads the responses again whose changes the feed does
-// not report. changed says whether one of them is different.
+// recheck reads again the responses whose changes the feed does not report. changed says whether a response is
+// different.
 func (m *Memo[V]) recheck(ctx context.Context) (changed bool, err error) {
 	if m.feed != "" {
 		return false, nil
@@ -157,8 +157,8 @@ func (m *Memo[V]) recheck(ctx context.Context) (changed bool, err error) {
 	return changed, nil
 }
 
-// Confirm counts the response for a key as read no earlier than readAt,
-// if another response of that time shows that it is still the same.
+// Confirm sets the time of the response for a key to at least readAt, if another response of that time shows that the
+// object is unchanged.
 func (m *Memo[V]) Confirm(key string, readAt time.Time, same func(V) bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -176,9 +176,9 @@ func (m *Memo[V]) Last(key string) (V, bool) {
 	return have.value, ok
 }
 
-// Changed forgets the responses about one object. If it is a part of another object,
-// Changed also forgets the responses about that one and returns its id. news is false if
-// the change is the creation of the object by the manager, which is recorded already.
+// Changed forgets the responses about one object. If the object is a part of another object, Changed also forgets the
+// responses about the other object and returns its id. news is false if the change is a creation that the manager made
+// and has recorded already.
 func (m *Memo[V]) Changed(kind, id, action string) (whole string, news bool) {
 	if kind != m.feed {
 		return "", true

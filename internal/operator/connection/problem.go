@@ -15,7 +15,7 @@ import (
 type Problem struct {
 	Reason  v1alpha1.Reason
 	Message string
-	// RequeueAfter is the pause before the next pass; 0 if another event causes it.
+	// RequeueAfter is the pause before the next reconciliation; 0 if another event causes that.
 	RequeueAfter time.Duration
 	// Transient problems are over in a moment, so the status stays as it is.
 	Transient bool
@@ -88,8 +88,8 @@ var meanings = map[string]Problem{
 	"REVOCATION_EVIDENCE_STALE":     {Reason: v1alpha1.ReasonAccessDenied, RequeueAfter: retryLater},
 }
 
-// AsProblem converts the error of a call. It returns nil for nil. It returns the
-// error itself if the pass was cancelled or the failure comes from the cluster.
+// AsProblem converts the error of a call. It returns nil for nil. It returns the error itself if the reconciliation was
+// cancelled or the failure comes from the cluster.
 func AsProblem(ctx context.Context, err error) (*Problem, error) {
 	if err == nil {
 		return nil, nil
@@ -129,8 +129,8 @@ func isAnswer(err error) bool {
 	return errors.As(err, &e)
 }
 
-// StableMessage returns the text of an error without the request id, which
-// would make every message different and cost a write. The log has it.
+// StableMessage returns the text of an error without the request id. The id would make every message different, and
+// each different message costs a write of the status. The log has the id.
 func StableMessage(err error) string {
 	var e *client.Error
 	if !errors.As(err, &e) {

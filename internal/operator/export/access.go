@@ -110,7 +110,7 @@ func (e *exporter) candidateTemplate(ctx context.Context, t schema.ACLTemplate, 
 	for _, m := range held.Members {
 		self := m.SystemID == own.SystemID && m.PrincipalID == own.PrincipalID
 		if self && (locksOut(m) || len(held.Members) > maxMembers) {
-			continue // the manager rejects this for itself, or does not need it, and leaves it as it is
+			continue // the manager rejects or does not need its own entry, and leaves it as it is
 		}
 		member, cannot := e.member(m)
 		if cannot != "" {
@@ -130,8 +130,7 @@ func (e *exporter) candidateTemplate(ctx context.Context, t schema.ACLTemplate, 
 // full template has one more, the manager's own.
 const maxMembers = 255
 
-// renamed replaces the names of those members by ids that the
-// error is about. It reports whether there were any.
+// renamed replaces names of members by ids if the error is about these members. It reports whether it replaced any.
 func renamed(members []v1alpha1.ACLTemplateMember, byID map[string]string, refusal string) (any bool) {
 	for i := range members {
 		id, named := byID[members[i].Principal]

@@ -1,6 +1,5 @@
-// Package export converts the content of a key server to manifests. Objects
-// applied from them take the content over without a change. Content that no
-// manifest can declare exactly is left out, with the reason.
+// Package export converts the content of a key server to manifests. If the manifests are applied, their objects adopt
+// the content without changing it. Content that no manifest can declare exactly is left out, with the reason.
 package export
 
 import (
@@ -55,8 +54,8 @@ type Options struct {
 	Kinds          []string // of Kinds; none means all
 }
 
-// Kinds are the kinds that can be exported, in the order of their
-// manifests: needed kinds come before those that need them.
+// Kinds are the kinds that can be exported, in the order of their manifests: a needed kind comes before the kinds that
+// need it.
 var Kinds = managedKinds()
 
 func managedKinds() (names []string) {
@@ -149,7 +148,7 @@ type candidate struct {
 	spares []spare
 	// named is called with the name if the manifest is part of the export.
 	named func(name string)
-	// cannot is the reason why no manifest can declare it, or empty.
+	// cannot is the reason why no manifest can declare the candidate, or empty.
 	cannot string
 }
 
@@ -157,8 +156,8 @@ type candidate struct {
 // the schema rejects it, so that the rest can be validated again.
 type spare struct {
 	field string // which the error then names
-	part  string // the lost part, for messages; empty if it is declared otherwise
-	// without removes it, as far as the error requires. It returns false if nothing changes.
+	part  string // the lost part, for messages; empty if the part is declared in another way
+	// without removes the part, as far as the error requires. It returns false if nothing changes.
 	without func(refusal string) bool
 }
 

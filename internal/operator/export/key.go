@@ -16,8 +16,8 @@ func init() { collectors["Key"] = collector{(*exporter).keys, "key"} }
 // keyPage is the number of keys per request.
 const keyPage = 500
 
-// keys exports a Key for each key lineage whose keys the administrator owns.
-// It reads page by page. The place where keys are minted cannot be read.
+// keys exports a Key for each key lineage whose keys the administrator owns. It reads page by page. The path under
+// which a key was minted cannot be read.
 func (e *exporter) keys(ctx context.Context) ([]candidate, error) {
 	session, err := e.Admin.GetCurrentSession(ctx)
 	if err != nil {

@@ -159,9 +159,9 @@ func (r *registry) certificate(ctx context.Context, p schema.Principal, obj *v1a
 	return "", nil
 }
 
-// refer declares groups and delegates by the names of their objects. A
-// principal that refers to one that no manifest can declare cannot be declared
-// either: its lists are complete, and a missing entry would be removed.
+// refer declares groups and delegates by the names of their objects. If no manifest can declare a principal, the
+// principals that refer to it cannot be declared either: the lists in a manifest are complete, so the manager would
+// remove the missing entry.
 func (r *registry) refer(ctx context.Context) error {
 	names := unique("Principal", r.found)
 	for i := range r.found {

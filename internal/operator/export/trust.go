@@ -182,8 +182,8 @@ func (e *exporter) trustRows(ctx context.Context) ([]schema.PrincipalTrust, erro
 	}
 }
 
-// candidateTrust declares the principal by its name if that is
-// known, and the peer by its TrustedServer if that is exported, too.
+// candidateTrust declares the principal by its name, if the name is known. It declares the peer by its TrustedServer,
+// if that object is exported, too.
 func (e *exporter) candidateTrust(t schema.PrincipalTrust) candidate {
 	c := candidate{what: "principal trust " + t.ID.String(), id: t.ID.String(), marked: t.ID}
 	if t.PrincipalID == nil || t.TrustedServerSystemID == nil || t.FlagLabel == nil {

@@ -49,7 +49,8 @@ func (o Operation) String() string {
 
 // Verdict is the decision of a KeyServer's grants about an object.
 type Verdict struct {
-	// Grant covers all of the object. If several do, it is one that lets the object adopt, if there is one. Nil for none.
+	// Grant is a grant that covers all of the object, or nil if there is none. Of several such grants, it is one that
+	// allows adoption, if there is one.
 	Grant *v1alpha1.Grant
 	// Refusal says what is missing, if no grant covers the object.
 	Refusal *connection.Problem
@@ -145,8 +146,8 @@ func findUncovered(g *v1alpha1.Grant, kind string, reach Scope) uncovered {
 
 func (l uncovered) none() bool { return l.kind == "" && len(l.names) == 0 && len(l.operations) == 0 }
 
-// less reports whether l misses less than another one. A
-// missing kind counts most, then the number of names.
+// less reports whether l has fewer missing parts than another list. A missing kind counts most, then the number of
+// names.
 func (l uncovered) less(than uncovered) bool {
 	if (l.kind == "") != (than.kind == "") {
 		return l.kind == ""

@@ -42,10 +42,9 @@ type Manifest struct {
 	Object *unstructured.Unstructured
 }
 
-// Read reads the manifests of files and, recursively, of directories, in the order of
-// the paths and then of the file names. In directories it reads files that end in
-// .yaml, .yml or .json. Its errors name the place and quote nothing: a path may be
-// that of a secret by mistake. It ends when ctx ends, even while it waits for a pipe.
+// Read reads the manifests of files and, recursively, of directories, in the order of the paths and then of the file
+// names. In directories it reads files that end in .yaml, .yml or .json. Its errors name the place and quote nothing,
+// because the path may name a file with a secret by mistake. It ends when ctx ends, even while it waits for a pipe.
 func Read(ctx context.Context, paths []string, stdin io.Reader) ([]Manifest, error) {
 	var all []Manifest
 	for _, path := range paths {

@@ -21,7 +21,7 @@ type result struct {
 	outcome       Outcome
 	done          bool   // the action took effect and was read back
 	partlyCreated bool   // the creation took effect, but not completely
-	refused       bool   // the object has changed in the cluster, or its owner mark has; decide again
+	refused       bool   // the object or its owner mark has changed; decide again
 	tried         Action // the action that failed, if the decision reports its failure
 }
 
@@ -72,7 +72,7 @@ func (r *reconciler[T, D]) act(ctx context.Context, p *pass[T, D], d Decision) (
 	}
 }
 
-// write sends one verified write. If it fails, the result reports why and when to retry.
+// write sends one verified write. If the write fails, the result has the reason and the time of the retry.
 func (r *reconciler[T, D]) write(ctx context.Context, p *pass[T, D], d Decision, send func() (Outcome, error)) (result, error) {
 	if !p.facts.Deleting {
 		held, err := r.addFinalizer(ctx, p, d.Action == actCreate)
@@ -117,8 +117,8 @@ func (r *reconciler[T, D]) write(ctx context.Context, p *pass[T, D], d Decision,
 	return result{Decision: d, tried: tried}, nil
 }
 
-// unfinished handles a creation that took effect only in part.
-// That part must be recorded, whatever the cause.
+// unfinished handles a creation that took effect only in part. The created part must be recorded, for any cause of the
+// interruption.
 func (r *reconciler[T, D]) unfinished(ctx context.Context, p *pass[T, D], d Decision, out Outcome) result {
 	why, other := connection.AsProblem(ctx, out.Unfinished)
 	if other != nil {
@@ -210,9 +210,9 @@ func (r *reconciler[T, D]) rewrite(ctx context.Context, p *pass[T, D]) (bool, er
 	return written, err
 }
 
-// attempt returns the annotation value of an attempted creation. It contains the object,
-// what it owned at the time and what it declared, so that neither a copy of the manifest nor
-// a later declaration inherits it. Without claims it returns the prefix of all such values.
+// attempt returns the annotation value of an attempted creation. The value contains the object, the external object
+// that it owned then, and its claims. So a copy of the manifest, or a later declaration, does not inherit the attempt.
+// Without claims, attempt returns the prefix of all such values.
 func (p *pass[T, D]) attempt(claims []string) string {
 	mark := string(p.obj.GetUID()) + "/" + p.facts.Owned + "/"
 	if claims == nil {

@@ -31,9 +31,8 @@ type Adapter[T Object, D any] interface {
 	Sources(obj T) []sources.Ref
 	// Owned returns the id of the external object that the status records.
 	Owned(obj T) string
-	// Claims returns what the object declares to own, as strings. A
-	// claim equals another object's claim exactly if both mean the same
-	// external object. want is nil if the declaration was not resolved.
+	// Claims returns what the object declares to own, as strings. Claims of two objects are equal exactly if both mean
+	// the same external object. want is nil if the declaration was not resolved.
 	Claims(obj T, want *D) []string
 	// Scope returns the scope that the object would touch on the key server. in.Conn and want
 	// are nil until a grant allows requests to the key server; then only the object's own fields
@@ -58,8 +57,8 @@ type Adapter[T Object, D any] interface {
 // Rotator is implemented by adapters whose objects replace one external
 // object by another and keep both for a while.
 type Rotator[T Object] interface {
-	// Superseded returns the replaced external objects. Each has
-	// the claim that another object must make to keep it.
+	// Superseded returns the replaced external objects, each with its claim. If another object makes the same claim,
+	// the external object is kept for it.
 	Superseded(obj T) []SupersededClaim
 	// Supersede adds a replaced external object to the status. It is removed after its overlap.
 	Supersede(obj T, old SupersededClaim, now time.Time)
@@ -137,10 +136,9 @@ type Input struct {
 	marked func(context.Context) (string, bool, error)
 }
 
-// Marked returns the id of an external object that bears the mark of this object.
-// If external objects of the kind have no name, only the mark can find one whose id
-// was never recorded, or was recorded in a cluster that is lost. If the key server
-// keeps no marks, the error is an unsupported one (connection.IsUnsupported).
+// Marked returns the id of an external object that bears the mark of this object. If external objects of the kind have
+// no name, only the mark finds an external object whose id was never recorded, or was recorded in a cluster that is
+// lost. If the key server keeps no marks, the error is an unsupported one (connection.IsUnsupported).
 func (in Input) Marked(ctx context.Context) (id string, marked bool, err error) {
 	return in.marked(ctx)
 }
@@ -149,8 +147,8 @@ func (in Input) Marked(ctx context.Context) (id string, marked bool, err error) 
 type Outcome struct {
 	ID       string
 	Evidence string
-	// Unfinished is the error that interrupted a creation of several
-	// writes. The object has its identity; the rest is drift.
+	// Unfinished is the error that interrupted a creation of several writes. The external object exists under its id;
+	// the missing parts are drift.
 	Unfinished error
 	// AdapterData replaces the AdapterData of the observation before the write, unless it is nil.
 	AdapterData any

@@ -122,8 +122,8 @@ func join[T Object, D any](s *Registry, r *reconciler[T, D]) error {
 	return nil
 }
 
-// watch makes changes of needed kinds wake the controller of a kind. The controller
-// is also woken when an object that needs this kind is deleted or needs it no longer.
+// watch makes changes of needed kinds wake the controller of a kind. The controller is also woken when an object that
+// needs this kind is deleted, or no longer needs it.
 func (d *dependencies) watch(b *builder.Builder, needs, provides *side) *builder.Builder {
 	if needs != nil {
 		for _, p := range d.providers {
@@ -155,7 +155,7 @@ func sharing(keys func(client.Object) []string, find func(context.Context, strin
 	}
 }
 
-// told selects events that may start or end the waiting of objects that need this one.
+// told selects the events after which objects that need this one may have to wait, or no longer have to wait.
 func (s *side) told() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		return isReady(e.ObjectOld) != isReady(e.ObjectNew) || !slices.Equal(s.keys(e.ObjectOld), s.keys(e.ObjectNew))
@@ -167,7 +167,7 @@ func (s *side) gone() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc:  func(event.CreateEvent) bool { return false },
 		GenericFunc: func(event.GenericEvent) bool { return false },
-		// The old object is mapped, too, so that a provider it no longer needs is woken.
+		// The old object is mapped, too, so that a provider that is no longer needed is woken.
 		UpdateFunc: func(e event.UpdateEvent) bool { return !slices.Equal(s.keys(e.ObjectOld), s.keys(e.ObjectNew)) },
 	}
 }

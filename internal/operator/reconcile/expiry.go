@@ -15,8 +15,8 @@ import (
 
 // Expirer is implemented by adapters of objects that declare a certificate.
 type Expirer[T Object] interface {
-	// Expiry returns when the certificate becomes valid and when it expires, each nil
-	// if that is not known, and how long before its end a warning is given.
+	// Expiry returns the validity period of the certificate, with nil for an unknown time. warn is how long before the
+	// end a warning is given.
 	Expiry(obj T) (notBefore, notAfter *metav1.Time, warn time.Duration)
 }
 
@@ -26,9 +26,8 @@ type Renewer[T Object] interface {
 	RenewAfter(obj T) *metav1.Time
 }
 
-// renewal returns the time until the object's certificate has to be
-// reissued. It is 0 if the certificate is never reissued, or is due
-// already: then Observe and the retries of failed writes handle it.
+// renewal returns the time until the object's certificate has to be reissued. It is 0 if the certificate is never
+// reissued. It is also 0 if the reissue is due already: then Observe and the retries of failed writes handle it.
 func (r *reconciler[T, D]) renewal(obj T, now time.Time) time.Duration {
 	x, ok := any(r.adapter).(Renewer[T])
 	if !ok {
@@ -44,11 +43,11 @@ func (r *reconciler[T, D]) renewal(obj T, now time.Time) time.Duration {
 // Aging is implemented by adapters of objects that are useless without
 // something else that ends, even if the key server holds them unchanged.
 type Aging[T Object] interface {
-	// Terms returns the conditions of use that have to be in force, as the status records them.
+	// Terms returns, from the status, the things that must be in force for the object to be useful.
 	Terms(obj T) []Term
 }
 
-// Term says until when something is in force.
+// Term is something that must be in force for the object to be useful, and the time until which it is in force.
 type Term struct {
 	Until   time.Time // not in force from then on; the zero time is past
 	Warn    time.Duration

@@ -47,8 +47,8 @@ type Facts struct {
 	// Ownership says who owns the external object.
 	Ownership
 
-	// ConflictingOwner is an older object with the same claim. NewOwner is an object that
-	// continues to claim the external object when this one is deleted.
+	// ConflictingOwner is an older object with the same claim. NewOwner is an object that still claims the external
+	// object after this object is deleted.
 	ConflictingOwner string
 	NewOwner         string
 
@@ -71,16 +71,15 @@ type External struct {
 	Drift []v1alpha1.FieldDrift
 	// Evidence says how the reading was matched with the declaration.
 	Evidence string
-	// IntendedChange describes an intended change since the status was written.
-	// It is no drift, but the message of the status is out of date.
+	// IntendedChange describes an intended change that happened after the status was written. The change is no drift,
+	// but the message of the status is out of date.
 	IntendedChange string
 	// Renewed: the declaration has changed since the status was
 	// written, so a difference is not an outside change.
 	Renewed bool
-	// Replaces is the claim on the object that is owned now, if
-	// the declaration has moved on to another one.
+	// Replaces is the claim on the external object that is owned now, if the declaration now means another one.
 	Replaces string
-	// Blockers block actions on it, the most important first.
+	// Blockers block actions on the external object, the most important first.
 	Blockers []Blocker
 	// AdapterData has data of the reading that the adapter needs later. Only the adapter uses it.
 	AdapterData any

@@ -30,8 +30,8 @@ func (r *reconciler[T, D]) gatherDeletion(ctx context.Context, p *pass[T, D]) (e
 	return err
 }
 
-// gather runs the steps that need the key server, one after
-// the other. The first obstacle stops it and becomes a fact.
+// gather runs the steps that need the key server, one after the other. The first problem stops gather and becomes a
+// fact.
 func (r *reconciler[T, D]) gather(ctx context.Context, p *pass[T, D]) error {
 	for _, step := range []func(context.Context, *pass[T, D]) error{r.connect, r.declare, r.trace, r.observe, r.checkResolvedScope, r.weigh} {
 		obstacle, err := connection.AsProblem(ctx, step(ctx, p))
@@ -136,7 +136,7 @@ func (r *reconciler[T, D]) observe(ctx context.Context, p *pass[T, D]) (err erro
 	return nil
 }
 
-// weigh compares the object's claims with those of others.
+// weigh compares the claims of the object with the claims of other objects.
 func (r *reconciler[T, D]) weigh(ctx context.Context, p *pass[T, D]) error {
 	claims := r.adapter.Claims(p.obj, p.want)
 	others, err := r.claimants(ctx, p, claims)
@@ -145,7 +145,7 @@ func (r *reconciler[T, D]) weigh(ctx context.Context, p *pass[T, D]) error {
 	}
 	for _, o := range others {
 		spec, _ := o.object.Managed()
-		// The object with the mark keeps the external object if the other one claims nothing more.
+		// The object with the mark keeps the external object if the other object claims only the same.
 		keeps := p.facts.ownedBySelf() && !slices.ContainsFunc(r.adapter.Claims(o.object, nil), func(c string) bool { return !slices.Contains(claims, c) })
 		if p.facts.ConflictingOwner == "" && !keeps && older(o.object, p.obj) {
 			p.facts.ConflictingOwner = r.name(o.object)
@@ -157,9 +157,8 @@ func (r *reconciler[T, D]) weigh(ctx context.Context, p *pass[T, D]) error {
 	return nil
 }
 
-// couldInherit reports whether only the conflicting owner keeps an
-// object from taking over. An object that is paused, or waits for
-// something else, would leave the external object without an owner.
+// couldInherit reports whether an object would take over the external object if the conflicting owner did not exist. A
+// paused object, or one that waits for something else, would not, and the external object would have no owner.
 func couldInherit(obj Object) bool {
 	_, status := obj.Managed()
 	ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)

@@ -19,7 +19,7 @@ const (
 	PlanAdopt   PlannedAction = "adopt"   // take it over as it is; the key server does not change
 	PlanDelete  PlannedAction = "delete"  // delete it, or one that it has replaced
 	PlanNone    PlannedAction = "none"    // nothing
-	PlanBlocked PlannedAction = "blocked" // something blocks the action; the reason says what
+	PlanBlocked PlannedAction = "blocked" // the action is blocked; the reason says by what
 )
 
 // Writes reports whether the action changes the key server.
@@ -27,7 +27,7 @@ func (a PlannedAction) Writes() bool { return a == PlanCreate || a == PlanUpdate
 
 // Intent is the next action of the manager for one object, with the reason.
 type Intent struct {
-	Object  client.Object // with the status that the manager would write first
+	Object  client.Object // the object with the status that the manager would write first
 	Kind    string
 	Action  PlannedAction
 	Reason  v1alpha1.Reason
@@ -39,8 +39,8 @@ type Intent struct {
 	Drift []v1alpha1.FieldDrift
 	// WaitsFor names the objects of the plan that have to be handled first.
 	WaitsFor []string
-	// Needs are the keys that the object needs. Provides are the keys
-	// that others may need and that exist once the intent is carried out.
+	// Needs are the keys that the object needs. Provides are the keys that others may need, and that exist after the
+	// intent is carried out.
 	Needs    []string
 	Provides []string
 	// Calls are the writes that were refused, by method and path. Only the first
@@ -48,8 +48,8 @@ type Intent struct {
 	Calls []string
 }
 
-// Plan implements Controller. The pass runs to its end, so that the object has the status it
-// would have then. The connections and the cluster of the reconciler have to prevent writes.
+// Plan implements Controller. The pass runs completely, so that the object has the status that a real pass would give
+// it. The connections and the cluster of the reconciler have to prevent writes.
 func (r *reconciler[T, D]) Plan(ctx context.Context, at types.NamespacedName) (*Intent, error) {
 	p, d, err := r.consider(ctx, at)
 	if err != nil || p == nil {
@@ -68,8 +68,8 @@ func (r *reconciler[T, D]) Plan(ctx context.Context, at types.NamespacedName) (*
 	return i, r.succession(ctx, p, i)
 }
 
-// coming returns the keys that the object would provide after the intent is
-// carried out. It returns nil if the intent leaves the external object as it is.
+// coming returns the keys that the object would provide after the intent is carried out. It returns nil if the intent
+// does not change the external object.
 func (r *reconciler[T, D]) coming(p *pass[T, D], i *Intent) []string {
 	prov, is := any(r.adapter).(Provider[T])
 	if !is || i.Action == PlanNone || i.Action == PlanAdopt {
@@ -121,8 +121,8 @@ func intentOf(kind string, obj client.Object, d Decision, f Facts) *Intent {
 	return i
 }
 
-// succession adds to the message what happens to the external object that the
-// action replaces. If it is removed, even an adoption changes the key server.
+// succession adds to the message what happens to the external object that the action replaces. If the replaced object
+// is removed, even an adoption changes the key server.
 func (r *reconciler[T, D]) succession(ctx context.Context, p *pass[T, D], i *Intent) error {
 	claim := p.facts.External.Replaces
 	if claim == "" || (i.Action != PlanCreate && i.Action != PlanAdopt) {

@@ -23,9 +23,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 )
 
-// Identity is the UID of the namespace kube-system, which lives as long as the
-// cluster. Key servers tell clusters apart by it. It is empty if a plan is made
-// without a cluster, or by a user without permission to read the namespace.
+// Identity is the UID of the namespace kube-system, which lives as long as the cluster. Key servers distinguish
+// clusters by this UID. It is empty if a plan is made without a cluster, or by a user without permission to read the
+// namespace.
 type Identity struct {
 	Planned bool
 
@@ -52,8 +52,8 @@ func (i *Identity) of(ctx context.Context, live client.Reader) (types.UID, error
 	return i.uid, nil
 }
 
-// asAdopted is the suffix of an owner that did not create what
-// it owns. No object name contains a slash.
+// asAdopted is the suffix of an owner that adopted the external object instead of creating it. No object name contains
+// a slash.
 const asAdopted = "/Adopted"
 
 // maxOwner is the maximum length of an owner on the key server.
@@ -80,7 +80,7 @@ type Ownership struct {
 	// of the external object, empty if it has none.
 	Self   string
 	Holder string
-	// Marked is the present mark if it has to be moved to this object because its owner is gone.
+	// Marked is the present mark, if its owner is gone and the mark has to be moved to this object.
 	Marked string
 }
 
@@ -169,9 +169,9 @@ func (r *reconciler[T, D]) succeed(ctx context.Context, p *pass[T, D], o Ownersh
 	return o, client.IgnoreNotFound(err)
 }
 
-// unrecorded finds the external objects that bear the mark of a deleted object and that its status
-// does not name: the manager created them, and could not write their ids. They are deleted like
-// superseded ones. The external object of a Lasting adapter is found by its mark already.
+// unrecorded finds the external objects that bear the mark of a deleted object and that its status does not name: the
+// manager created them, and could not write their ids. These external objects are deleted like superseded ones. For a
+// Lasting adapter, Observe already finds the external object by its mark.
 func (r *reconciler[T, D]) unrecorded(p *pass[T, D]) {
 	if _, lasts := any(r.adapter).(Lasting); lasts || !p.facts.Deleting || !p.facts.MarksSupported {
 		return
@@ -224,8 +224,8 @@ func (r *reconciler[T, D]) markedFor(ctx context.Context, p *pass[T, D]) (id str
 	return r.marks.ID(mark), marked, err
 }
 
-// claim marks the external object as this object's before it changes anything
-// about it. If two objects try, the key server rejects the second one.
+// claim sets the mark of this object on the external object before the first change of the external object. If two
+// objects try, the key server rejects the second one.
 func (r *reconciler[T, D]) claim(ctx context.Context, p *pass[T, D], d Decision) error {
 	o := p.facts.Ownership
 	if !o.unmarked() {
@@ -250,9 +250,9 @@ func (r *reconciler[T, D]) create(ctx context.Context, p *pass[T, D]) (Outcome, 
 	return out, nil
 }
 
-// removeMark removes the object's mark from an external object that it gives up. A mark that stays
-// keeps other objects from the external object until this object is created again or an
-// administrator removes the mark.
+// removeMark removes the mark of the object from an external object that the object gives up. As long as the mark
+// stays, other objects cannot take the external object over. Only a new creation of this object, or an administrator,
+// can end that.
 func (r *reconciler[T, D]) removeMark(ctx context.Context, p *pass[T, D], id string) error {
 	cluster, err := r.Identity.of(ctx, r.Live)
 	if err != nil || id == "" {
@@ -279,8 +279,8 @@ func (r *reconciler[T, D]) removeMark(ctx context.Context, p *pass[T, D], id str
 	return err
 }
 
-// removeMarks removes the object's marks from what it leaves behind. It continues after a failure, and
-// returns a message about the marks that stay.
+// removeMarks removes the marks of the object from the external objects that stay. It continues after a failure, and
+// returns a message about the marks that it could not remove.
 func (r *reconciler[T, D]) removeMarks(ctx context.Context, p *pass[T, D], ids ...string) (remains string) {
 	for _, id := range ids {
 		if err := r.removeMark(ctx, p, id); err != nil {
@@ -303,9 +303,8 @@ func (p *pass[T, D]) leaves() []string {
 	return ids
 }
 
-// LeftBehind implements Controller. The mark of an object is deleted with
-// what it owns, or released, before the finalizer is removed. If a mark is
-// left, the deletion bypassed the finalizer, or could not release the mark.
+// LeftBehind implements Controller. Before the finalizer of an object is removed, its mark is deleted with the external
+// object, or released. If a mark is left, the deletion bypassed the finalizer, or could not release the mark.
 func (r *reconciler[T, D]) LeftBehind(ctx context.Context, keyServer string, conn *connection.Connection) ([]string, error) {
 	cluster, err := r.Identity.of(ctx, r.Live)
 	if err != nil || cluster == "" {

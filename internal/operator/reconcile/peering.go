@@ -32,15 +32,14 @@ var trustInfo = connection.Lookup[schema.TrustInfo]{
 	ID: func(schema.TrustInfo) string { return "" },
 }
 
-// Peering reads from KeyServers what other key servers need to know about them.
+// Peering reads the trust info of KeyServers, which other key servers need.
 type Peering struct {
 	Cluster
 	connections *connection.Connections
 }
 
-// Info returns the trust info of a KeyServer, for an object in a
-// namespace. While it does not respond, Info returns its last response:
-// an outage of the peer says nothing about its registration here.
+// Info returns the trust info of a KeyServer, for an object in a namespace. While the KeyServer does not respond, Info
+// returns its last response, because an outage of the peer does not change its registration here.
 func (p Peering) Info(ctx context.Context, in Input, namespace, name string) (schema.TrustInfo, error) {
 	if err := p.admit(ctx, namespace, name); err != nil {
 		return schema.TrustInfo{}, err

@@ -26,8 +26,8 @@ import (
 
 // Publisher is implemented by adapters whose objects publish verified data in the cluster.
 type Publisher[T Object] interface {
-	// Publishes returns the references that the declaration requests, as far as
-	// the object itself names them. A change of one of them wakes the object.
+	// Publishes returns the references that the declaration requests, as far as the object itself names them. A change
+	// of a referenced object wakes the object.
 	Publishes(obj T) []v1alpha1.PublishedReference
 	// Published returns everything that has to be published, from
 	// the status that was just recorded.
@@ -67,8 +67,8 @@ func (p Publication) ref() v1alpha1.PublishedReference {
 	return v1alpha1.PublishedReference{Kind: p.Kind.Kind, APIVersion: p.Kind.GroupVersion().String(), Namespace: p.Namespace, Name: p.Name}
 }
 
-// retryPublication is the pause before a retry if no event will announce the change:
-// a permission that the manager lacks, or another client's object in the way.
+// retryPublication is the pause before a retry if no event will announce the change: the manager lacks a permission, or
+// an object of another client has the same name.
 const retryPublication = 30 * time.Second
 
 // publish creates and corrects what the object publishes, and deletes
@@ -105,7 +105,7 @@ func (r *reconciler[T, D]) republish(ctx context.Context, p *pass[T, D], pub Pub
 	}
 	there := pub.Publications(p.obj)
 	var failed []error
-	for _, w := range wanted { // one that cannot be written does not stop the others
+	for _, w := range wanted { // a publication that cannot be written does not stop the others
 		if err := r.show(ctx, p.obj, w); err != nil {
 			failed = append(failed, err)
 			continue
@@ -140,8 +140,8 @@ func firstOf(failed []error) error {
 	return &more
 }
 
-// republished updates the publications and returns the problem that prevents it.
-// Then nothing is retired, because readers of the publication may still need it.
+// republished updates the publications, or returns the problem that prevents this. After a problem, no replaced
+// external object is removed, because readers of the old publication may still need it.
 func (r *reconciler[T, D]) republished(ctx context.Context, p *pass[T, D]) (*connection.Problem, error) {
 	pub, is := any(r.adapter).(Publisher[T])
 	if !is || r.Identity.Planned {
@@ -165,8 +165,8 @@ func (r *reconciler[T, D]) served(w Publication) (schema.GroupVersionKind, error
 	return mapping.GroupVersionKind, nil
 }
 
-// withdraw deletes what a deleted object has published. If the
-// manager is not allowed to, the object is deleted all the same.
+// withdraw deletes the publications of a deleted object. If the manager is not allowed to delete them, the object is
+// deleted nevertheless.
 func (r *reconciler[T, D]) withdraw(ctx context.Context, p *pass[T, D]) error {
 	pub, is := any(r.adapter).(Publisher[T])
 	if !is || p.facts.KindRemoved || r.Identity.Planned { // the next installation finds its publications again
@@ -275,7 +275,7 @@ func (r *reconciler[T, D]) publisher(obj T) string {
 	return r.kind.Name + "/" + obj.GetNamespace() + "/" + obj.GetName()
 }
 
-// onto replaces the content of an object by that of the publication. The metadata stays.
+// onto replaces the content of an object by the content of the publication. The metadata stays.
 func (p Publication) onto(obj *unstructured.Unstructured, publisher string) {
 	for field := range obj.Object {
 		if _, wanted := p.Content[field]; !wanted && !slices.Contains([]string{"apiVersion", "kind", "metadata"}, field) {

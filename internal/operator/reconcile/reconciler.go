@@ -67,7 +67,7 @@ func (r *reconciler[T, D]) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 	result, err := r.pass(ctx, req)
 	switch {
 	case err != nil:
-		span.End("error") // its message is in the log, and may name the object
+		span.End("error") // the log has the message of the error, which may name the object
 	default:
 		span.End("")
 	}
@@ -251,10 +251,10 @@ func (r *reconciler[T, D]) soonest(p *pass[T, D], after time.Duration) time.Dura
 // lookAgain is the pause before an object that starts to wait checks a second time.
 const lookAgain = 50 * time.Millisecond
 
-// beginsToWait reports whether the status just written is the first to say that the object
-// waits, or for what. Providers find the objects to wake in the cache, which did not have that
-// status before: an object that became ready in between woke nothing. The second check starts
-// from a cache with the status. With an older one it could not write, and would be repeated.
+// beginsToWait reports whether the status just written is the first to say that the object waits, or for what.
+// Providers find the objects to wake in the cache, which did not have that status before. So a provider that became
+// ready in between did not wake the object. The second check starts from a cache with the status. With an older cache
+// it could not write, and would be repeated.
 func (r *reconciler[T, D]) beginsToWait(p *pass[T, D]) bool {
 	_, was := p.read.Managed()
 	before := meta.FindStatusCondition(was.Conditions, v1alpha1.ConditionReady)
@@ -264,7 +264,7 @@ func (r *reconciler[T, D]) beginsToWait(p *pass[T, D]) bool {
 	return r.needs != nil && !slices.Equal(r.needs.keys(p.read), r.needs.keys(p.obj))
 }
 
-// RequeueUnless requeues after 50 ms if the object had changed in the cluster and was not written.
+// RequeueUnless requeues after 50 ms if the object was not written because it had changed in the cluster.
 func RequeueUnless(written bool) ctrl.Result {
 	if written {
 		return ctrl.Result{}
@@ -294,8 +294,8 @@ func (r *reconciler[T, D]) release(ctx context.Context, p *pass[T, D], res resul
 	return ctrl.Result{}, nil
 }
 
-// again requeues after a time. A resync has jitter, so that objects created together
-// do not return together, and low priority, so that it never delays new objects.
+// again requeues after a time. A resync has jitter, so that objects that were created together are not checked
+// together. It has low priority, so that it never delays new objects.
 func again(after, resync time.Duration) ctrl.Result {
 	if after <= 0 {
 		return ctrl.Result{}

@@ -46,7 +46,7 @@ func (r *reconciler[T, D]) record(p *pass[T, D], res result) {
 	}
 	owner := seen.Exists && (res.done || res.partlyCreated || p.facts.Management == v1alpha1.Observe || seen.ID == p.facts.Owned)
 	if p.facts.Management == v1alpha1.Observe && seen.Exists && seen.ID != p.facts.Owned {
-		p.status.Provenance = "" // it observes another external object than the one it owned
+		p.status.Provenance = "" // the object observes another external object than the one that it owned
 	}
 	if p.facts.Problem == nil {
 		r.recordSeen(p, res, seen, owner, now)
@@ -163,8 +163,8 @@ func (r *reconciler[T, D]) announce(p *pass[T, D], res result, before *metav1.Co
 	}
 }
 
-// foundDrift reports whether the pass found an outside change, repaired
-// or not. It is true once per change: afterwards the object is not Ready.
+// foundDrift reports whether the pass found an outside change, repaired or not. It returns true only once per change,
+// because the object is not Ready afterwards.
 func (r *reconciler[T, D]) foundDrift(p *pass[T, D], res result) bool {
 	_, was := p.read.Managed()
 	return p.drifted(res.Action) || p.drifted(res.tried) ||

@@ -54,7 +54,7 @@ type Controller interface {
 	Plan(ctx context.Context, at types.NamespacedName) (*Intent, error)
 }
 
-// Registry has the reconcilers of all kinds and what they share.
+// Registry has the reconcilers of all kinds and their shared parts.
 type Registry struct {
 	Cluster
 	indexer      client.FieldIndexer

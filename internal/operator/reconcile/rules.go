@@ -23,8 +23,8 @@ const (
 	actUpdate  Action = "Update"  // correct it, and take it over if necessary
 	actClaim   Action = "Claim"   // set the mark on an object that is owned already
 	actRetire  Action = "Retire"  // delete one that a rotation has replaced
-	actForget  Action = "Forget"  // remove a replaced one from the status without deleting it
-	actDelete  Action = "Delete"  // delete it, because the object is being deleted
+	actForget  Action = "Forget"  // remove a replaced external object from the status without deleting it
+	actDelete  Action = "Delete"  // delete the external object, because the object is being deleted
 	ActRelease Action = "Release" // remove the finalizer of the object
 )
 
@@ -92,8 +92,8 @@ func decide(rules []rule, f Facts) (Decision, bool) {
 // ByObject decides from the object alone. ok is false if the decision needs the key server.
 func ByObject(f Facts) (d Decision, ok bool) { return decide(objectRules, f) }
 
-// kindRemoved releases objects whose custom resource definition is being removed, which
-// deletes every object of the kind. It must never delete the trust that they declared.
+// kindRemoved releases objects whose custom resource definition is being removed, which deletes every object of the
+// kind. kindRemoved must never delete the trust that these objects declared.
 func kindRemoved(f Facts) (Decision, bool) {
 	if !f.Deleting || !f.KindRemoved {
 		return Decision{}, false
@@ -165,14 +165,14 @@ func obstacle(f Facts) (Decision, bool) {
 	return d, true
 }
 
-// waits returns the message of a delayed deletion: why it waits, and how to end that.
+// waits returns the message of a delayed deletion: why the deletion waits, and how to end the wait.
 func waits(why string) string {
 	return "deletion waits: " + strings.TrimPrefix(why, "deletion waits: ") +
 		"; to delete this object and keep the external object, set the annotation " + v1alpha1.AnnotationAbandon
 }
 
-// backoff limits writes to a key server that does not keep them. However
-// often an object is woken, it writes no earlier than its retry is due.
+// backoff limits writes to a key server that does not keep the written data. However often an object is woken, nothing
+// is written before its retry is due.
 func backoff(f Facts) (Decision, bool) {
 	if f.Failures == 0 || !f.Now.Before(f.RetryAt) {
 		return Decision{}, false
@@ -217,7 +217,7 @@ func inherited(f Facts) (Decision, bool) {
 	return release(f.External.What + " stays on the key server: " + f.NewOwner + " also declares it and takes it over"), true
 }
 
-// consequence reports what else a deletion removes, before the deletion.
+// consequence reports, before a deletion, what else it removes.
 func consequence(f Facts) (Decision, bool) {
 	h, hinders := f.External.blocker(Removed)
 	if !f.Deleting || !hinders || (!f.Attempted && !f.removable(f.Provenance)) {
@@ -262,8 +262,8 @@ func observe(f Facts) (Decision, bool) {
 	}
 }
 
-// ownedByOther prevents writes to an external object of
-// another owner, which would only overwrite them.
+// ownedByOther prevents writes to an external object of another owner, because the other owner would only overwrite
+// them.
 func ownedByOther(f Facts) (Decision, bool) {
 	if !f.ownedByOther() {
 		return Decision{}, false
@@ -295,8 +295,8 @@ func create(f Facts) (Decision, bool) {
 	return Decision{Action: actCreate, Reason: v1alpha1.ReasonProgressing, Message: "creating " + f.External.What}, true
 }
 
-// resume takes over an external object that already belongs to this object: by its mark, by a
-// creation whose outcome was never recorded, or as a certificate that a rotation returns to.
+// resume takes over an external object that already belongs to this object. It belongs to this object if it has its
+// mark, if an interrupted creation made it, or if it was replaced in a rotation and is declared again.
 func resume(f Facts) (Decision, bool) {
 	if f.External.ID == f.Owned {
 		return Decision{}, false

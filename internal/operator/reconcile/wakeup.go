@@ -91,8 +91,8 @@ func (r *reconciler[T, D]) indexes() map[string]client.IndexerFunc {
 	return indexes
 }
 
-// sourceKeys returns the keys of the sources that the object reads and of the objects that it
-// publishes. A change of one of them wakes it.
+// sourceKeys returns the keys of the sources that the object reads and of the objects that it publishes. A change of
+// such a source or object wakes the object.
 func (r *reconciler[T, D]) sourceKeys(obj T) (keys []string) {
 	for _, s := range r.adapter.Sources(obj) {
 		keys = append(keys, s.String())
@@ -206,8 +206,8 @@ func unready[T Object](obj T) bool {
 	return !meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady)
 }
 
-// claimantsOf maps an object to the others with the same
-// claims, so that the next one takes over when it is deleted.
+// claimantsOf maps an object to the other objects with the same claims, so that one of them takes over when the object
+// is deleted.
 func (r *reconciler[T, D]) claimantsOf(ctx context.Context, o client.Object) []ctrl.Request {
 	obj, ok := o.(T)
 	if !ok {
@@ -313,9 +313,8 @@ type Wake struct {
 	All bool
 }
 
-// Enqueue handles the events that handleNotice sends. If all objects are woken,
-// for example when a key server is back, they have low priority: new
-// objects and those that a change concerns do not wait for them.
+// Enqueue handles the events that handleNotice sends. If all objects are woken, for example when a key server is back,
+// they have low priority. So new objects, and objects that a change concerns, are handled first.
 func Enqueue() handler.TypedFuncs[Wake, ctrl.Request] {
 	return handler.TypedFuncs[Wake, ctrl.Request]{
 		GenericFunc: func(_ context.Context, e event.TypedGenericEvent[Wake], q workqueue.TypedRateLimitingInterface[ctrl.Request]) {
@@ -330,9 +329,9 @@ func Enqueue() handler.TypedFuncs[Wake, ctrl.Request] {
 	}
 }
 
-// Concerns implements Controller. While the cache had an object as Ready,
-// notices woke it only by the ids in its indexes. If the object gets more ids,
-// or begins to wait, it needs a pass to catch up on notices that it has missed.
+// Concerns implements Controller. As long as the cache says that an object is Ready, a notice wakes it only if an id in
+// its indexes matches. If the object gets more ids, or begins to wait, it needs a pass, because it may have missed
+// notices.
 func (r *reconciler[T, D]) Concerns() predicate.Predicate {
 	indexes := r.indexes()
 	missed := func(e event.UpdateEvent) bool {

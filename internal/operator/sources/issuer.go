@@ -19,7 +19,7 @@ type Issuer struct {
 	url string
 }
 
-// NewIssuer returns an Issuer that calls ask to read the issuer.
+// NewIssuer returns an Issuer that reads the issuer by calling ask.
 func NewIssuer(ask func(context.Context) (string, error)) *Issuer { return &Issuer{ask: ask} }
 
 // issuerPause is the pause before the issuer is read again

@@ -19,8 +19,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
-// maxSecretNamespaces limits the namespaces in which Secrets are watched. In other
-// namespaces, a changed Secret is noticed in the next pass over its objects.
+// maxSecretNamespaces limits the namespaces in which Secrets are watched. In other namespaces, a changed Secret is
+// noticed at the next reconciliation of its objects.
 const maxSecretNamespaces = 1000
 
 // secretWatch watches the metadata of Secrets in the namespaces in which
@@ -31,7 +31,7 @@ type secretWatch struct {
 	client metadata.Interface
 	log    logr.Logger
 
-	ctx  context.Context //nolint:containedctx // the lifetime of the goroutines that this owns, not of a call
+	ctx  context.Context //nolint:containedctx // the lifetime of the goroutines of secretWatch, not of a call
 	quit context.CancelFunc
 	wg   sync.WaitGroup
 
@@ -54,8 +54,8 @@ type secretSpace struct {
 	end      context.CancelFunc
 
 	mu sync.Mutex
-	// refused: the last attempt to watch was forbidden. refusedAt
-	// is the resource version that had been read by then.
+	// refused: the last attempt to watch was forbidden. refusedAt is the resource version that was read last before
+	// that.
 	refused   bool
 	refusedAt string
 }

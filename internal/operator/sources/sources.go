@@ -82,9 +82,8 @@ func At(secret, configMap *v1alpha1.NamespacedKeyReference) *Key {
 	}
 }
 
-// Reader reads values from Secrets and ConfigMaps. It caches and watches only
-// their metadata, and that of Secrets only in namespaces in which objects
-// refer to Secrets. It reads a value again when the version has changed.
+// Reader reads values from Secrets and ConfigMaps. It caches and watches only their metadata. It watches metadata of
+// Secrets only in namespaces in which objects refer to Secrets. It reads a value again when the version has changed.
 type Reader struct {
 	cached  client.Reader // serves metadata
 	live    client.Reader

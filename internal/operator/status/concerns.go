@@ -13,10 +13,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 )
 
-// Concerns selects the updates that require a pass: changes by users, a lost
-// finalizer, and a status that differs from the last one that this manager
-// recorded. The manager may have written such a status itself, without receiving
-// the response, and may not have seen it when it found nothing to write.
+// Concerns selects the updates that require a reconciliation: changes by users, a lost finalizer, and a status that
+// differs from the last one that this manager recorded. The manager itself may have written such a status without
+// receiving the response. It may then have found nothing to write, because it had not read that status yet.
 func Concerns(p *Population) predicate.Predicate {
 	return predicate.Or(declarationChanged(), predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		if unheld(e.ObjectOld, e.ObjectNew) {
@@ -27,8 +26,8 @@ func Concerns(p *Population) predicate.Predicate {
 	}})
 }
 
-// unheld reports whether a finalizer of the manager was removed from an object that is not
-// being deleted. The manager itself removes one only from an object that owns nothing.
+// unheld reports whether a finalizer of the manager was removed from an object that is not being deleted. The manager
+// itself removes a finalizer only from an object that owns nothing.
 func unheld(old, now client.Object) bool {
 	return now.GetDeletionTimestamp().IsZero() && slices.ContainsFunc([]string{v1alpha1.FinalizerExternal, v1alpha1.FinalizerInUse}, func(f string) bool {
 		return controllerutil.ContainsFinalizer(old, f) && !controllerutil.ContainsFinalizer(now, f)

@@ -47,7 +47,7 @@ func UpdatedEvent(what, fields, evidence string) Event {
 	return Event{Reason: "Updated", Action: "Update", Note: fmt.Sprintf("corrected %s of %s: %s", fields, what, evidence)}
 }
 
-// DriftFoundEvent reports an external object that others changed.
+// DriftFoundEvent reports that another client has changed an external object.
 func DriftFoundEvent(what, found string) Event {
 	return Event{Warning: true, Reason: "DriftFound", Action: "Observe", Note: fmt.Sprintf("%s was changed outside: %s", what, found)}
 }

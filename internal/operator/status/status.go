@@ -76,10 +76,9 @@ func Pause(conditions *[]metav1.Condition, generation int64, now metav1.Time, me
 	SetCondition(conditions, v1alpha1.ConditionPaused, metav1.ConditionTrue, generation, now, c)
 }
 
-// Patch writes the status if it differs from read. The patch is bound to the version
-// that was read: a write based on an older version is rejected, written is false, and
-// the next pass decides again. written is also false if nothing had to be written but
-// the cache has a newer version by now. This manager may have written that version's
+// Patch writes the status if it differs from read. The patch is bound to the version that was read: a write based on an
+// older version is rejected, written is false, and the next reconciliation decides again. written is also false if
+// nothing had to be written but the cache has a newer version by now. This manager may have written that version's
 // status without receiving the response, and nothing would correct it before the resync.
 func Patch(ctx context.Context, c client.Client, read, now client.Object) (written bool, err error) {
 	if equality.Semantic.DeepEqual(read, now) {
@@ -89,9 +88,8 @@ func Patch(ctx context.Context, c client.Client, read, now client.Object) (writt
 	return patch(ctx, c.Status().Patch, read, now)
 }
 
-// outrun reports whether the cache has a newer version of an object than
-// the one that was read. The caller must have recorded its conclusion
-// before, so that Concerns sees any version that is newer still.
+// outrun reports whether the cache has a newer version of an object than the one that was read. The caller must have
+// recorded its conclusion before the call, so that Concerns selects every version that comes later.
 func outrun(ctx context.Context, c client.Client, read client.Object) (bool, error) {
 	have := read.DeepCopyObject().(client.Object) //nolint:errcheck // a copy has the type of the original
 	err := c.Get(ctx, client.ObjectKeyFromObject(read), have)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Pauses after failed steps. They are short at first, because
-// the two containers start together and one waits for the other.
+// Pauses after failed steps. They are short at first, because the two containers start together and one of them waits
+// for the other.
 const (
 	retryFirst   = 250 * time.Millisecond
 	retryLongest = 10 * time.Second
