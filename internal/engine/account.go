@@ -61,9 +61,8 @@ func takesPassword(p keyserver.Principal, id keyserver.ID, err error) error {
 	}
 }
 
-// checkPasswordChange returns an error if the caller may not give everything that the principal
-// holds. For the caller's own account it returns an error if the password has changed
-// since the caller presented the old one.
+// checkPasswordChange returns an error if the caller may not give everything that the principal holds. For the caller's
+// own account it returns an error if the password has changed after the caller sent the old one.
 func (e *Engine) checkPasswordChange(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, c keyserver.PasswordChange) error {
 	if c.Own() {
 		now, err := tx.PasswordHash(ctx, c.Principal)
@@ -79,9 +78,9 @@ func (e *Engine) checkPasswordChange(ctx context.Context, tx *sqlstore.Tx, by ke
 	return mayGiveAll(ctx, tx, from, c.Principal)
 }
 
-// DeletePrincipal implements keyserver.Principals. If the new owner receives many
-// keys, it takes more than one transaction. The last transaction deletes the principal;
-// until then the new owner owns keys in addition to the principal.
+// DeletePrincipal implements keyserver.Principals. If the new owner receives many keys, the deletion takes several
+// transactions. The last transaction deletes the principal. Until then, keys may have both owners: the principal and
+// the new owner.
 func (e *Engine) DeletePrincipal(ctx context.Context, by keyserver.Caller, d keyserver.PrincipalDeletion) (done keyserver.PrincipalDeletionResult, err error) {
 	r := gate.Request{By: by, Op: keyserver.OpDeletePrincipal, Object: d.ID.Hex()}
 	if !d.NewOwner.IsZero() {

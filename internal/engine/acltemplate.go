@@ -86,8 +86,8 @@ func (e *Engine) RenameACLTemplate(ctx context.Context, by keyserver.Caller, cha
 	}, e.writesTemplate(change.ID))
 }
 
-// DeleteACLTemplate implements keyserver.ACLTemplates. It checks only the caller's role,
-// because a template whose members were all deleted could not be removed otherwise.
+// DeleteACLTemplate implements keyserver.ACLTemplates. It checks only the caller's role. Otherwise a template could not
+// be removed after all of its members were deleted.
 func (e *Engine) DeleteACLTemplate(ctx context.Context, by keyserver.Caller, id keyserver.ID) error {
 	return e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpDeleteACLTemplate, Object: id.Hex()}, func() error {
 		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
@@ -131,9 +131,9 @@ func (e *Engine) RemoveACLTemplateMember(ctx context.Context, by keyserver.Calle
 	})
 }
 
-// changeMembers runs a change of a template's members within a transaction, on the
-// members as the transaction reads them. Otherwise two concurrent changes could remove
-// two writers, because each takes the other writer for the one that stays.
+// changeMembers runs a change of a template's members within a transaction, on the members as the transaction reads
+// them. Otherwise two concurrent changes could each remove one of the last two writers, because each change assumes
+// that the other writer stays.
 func (e *Engine) changeMembers(ctx context.Context, by keyserver.Caller, id keyserver.ID, target keyserver.PrincipalRef,
 	change func(*sqlstore.Tx, keyserver.ACLTemplate) error,
 ) error {

@@ -15,8 +15,8 @@ func (e *Engine) withView(q keyserver.Question) (*Engine, *gate.View) {
 	return e.with(ks), v
 }
 
-// explainOperation calls the operation itself, so that all its checks run. The gate checks no
-// arguments that a question does not have, such as a message.
+// explainOperation calls the operation itself, so that all its checks run. Arguments that a question does not have,
+// such as a message, are not checked.
 func (e *Engine) explainOperation(ctx context.Context, by keyserver.Caller, op keyserver.Operation, link keyserver.HiddenLink) (err error) {
 	if link == "" {
 		return e.AuthorizeAndAudit(ctx, gate.Request{By: by, Op: keyserver.OperationOf(op.ID)}, e.keylessChecks(by, op)...)

@@ -195,10 +195,9 @@ func (e *Engine) parseClients(ders [][]byte) ([]*x509.Certificate, error) {
 	return leaves, nil
 }
 
-// enrol assigns one certificate to the transport principal of its subject. It changes
-// nothing if the certificate is already enrolled. The holder of the key of a newly
-// enrolled certificate gains everything that the principal holds, so the caller must be
-// permitted to give all of it.
+// enrol assigns one certificate to the transport principal of its subject. It changes nothing if the certificate is
+// already enrolled. A newly enrolled certificate gives the holder of its key everything that the principal holds, so
+// the caller must be permitted to give all of that.
 func (e *Engine) enrol(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, from grantor,
 	leaf *x509.Certificate, issuers []*x509.Certificate, roles []keyserver.ID,
 ) (keyserver.Enrolled, error) {

@@ -33,9 +33,8 @@ func (e *Engine) AddDelegate(ctx context.Context, by keyserver.Caller, d keyserv
 	})
 }
 
-// RemoveDelegate implements keyserver.Principals. It clears the delegation flag with the
-// last delegate, because without delegates the flag permits any principal to act for this
-// one.
+// RemoveDelegate implements keyserver.Principals. With the last delegate, it also clears the delegation flag, because a
+// set flag without delegates permits any principal to act for this one.
 func (e *Engine) RemoveDelegate(ctx context.Context, by keyserver.Caller, d keyserver.Delegate) error {
 	return e.changeDelegate(ctx, by, d, func(tx *sqlstore.Tx, p keyserver.Principal) error {
 		if !slices.Contains(p.Delegates, d.Delegate) {

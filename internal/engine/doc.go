@@ -1,5 +1,5 @@
-// Package engine is the key server: it implements the port of package keyserver over a store.
-// Every operation passes one gate (internal/gate), which authorizes and audits it before any effect.
+// Package engine is the key server: it implements the port of package keyserver over a store. The gate (internal/gate)
+// authorizes and audits every operation before any effect.
 //
 //   - access: pure functions that evaluate an ACL; explain.go: why a request is allowed or refused
 //   - internal/keys: operations with keys and their ACLs; trust: CAs, peers and revocation

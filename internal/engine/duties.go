@@ -51,8 +51,8 @@ type roleReader interface {
 	Roles(ctx context.Context) ([]keyserver.Role, error)
 }
 
-// operationsOf returns the operations of each principal in the holdings that read
-// returns. Principals with the same roles share one slice.
+// operationsOf returns the operations of each principal for which read returns roles. Principals with the same roles
+// share one slice.
 func operationsOf(ctx context.Context, in roleReader, read func() (sqlstore.Holdings, error)) (map[keyserver.ID][]keyserver.ID, error) {
 	holdings, err := read()
 	if err != nil {
@@ -82,9 +82,9 @@ func operationsOf(ctx context.Context, in roleReader, read func() (sqlstore.Hold
 	return out, nil
 }
 
-// withDutyHolderCheck runs a write that may take a duty away from principals. It returns an error,
-// which undoes the write, if no enabled principal would have the duty any more: then no
-// principal could give it again, or approve requests that need it.
+// withDutyHolderCheck runs a write that may take a duty away from principals. It returns an error, which undoes the
+// write, if no enabled principal would have the duty afterwards. No principal could then give the duty again, or
+// approve requests that need it.
 func (e *Engine) withDutyHolderCheck(ctx context.Context, tx *sqlstore.Tx, write func() error) error {
 	if e.Deployment != keyserver.Split {
 		return write()

@@ -82,13 +82,13 @@ func New(c Config) *Engine {
 	return e
 }
 
-// with returns the engine with all of its operations on the gate of ks.
+// with returns a copy of the engine whose operations all use the gate of ks.
 func (e *Engine) with(ks *keys.Keys) *Engine {
 	return &Engine{Parts: e.Parts, Gate: ks.Gate, Keys: ks, Trust: trust.New(ks.Gate, e.CAManager, e.Self), feed: e.feed}
 }
 
-// withEmptyCaches returns the engine with its own empty caches, so that its results include every change committed until now.
-// Use it for one question only, because later changes do not clear these caches.
+// withEmptyCaches returns a copy of the engine with new, empty caches, so that its results include every change
+// committed until now. Use the copy for one question only, because later changes do not clear its caches.
 func (e *Engine) withEmptyCaches() *Engine { return e.with(e.Keys.WithEmptyCaches()) }
 
 // changed drops the cache entries that a committed change made stale, and wakes the readers of the change feed.

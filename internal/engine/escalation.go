@@ -18,8 +18,8 @@ type grantor struct {
 	deployment keyserver.Deployment
 	roles      []keyserver.ID // its own and those of its enabled groups
 	operations []keyserver.ID // granted by these roles
-	// dutyApprovalRule is the rule that forbids it to give a duty without an approval, or nil if
-	// there is none.
+	// dutyApprovalRule is the rule by which the grantor needs an approval to give a duty, or nil if there is no such
+	// rule.
 	dutyApprovalRule *approval.Rule
 }
 
@@ -79,22 +79,21 @@ func (g grantor) refuseUnapproved(gained []keyserver.ID) error {
 	return nil
 }
 
-// without returns the ids of a set that are not in another.
+// without returns the ids of a set that are not in another set.
 func without(set, other []keyserver.ID) []keyserver.ID {
 	return slices.DeleteFunc(slices.Clone(set), func(id keyserver.ID) bool { return slices.Contains(other, id) })
 }
 
-// target is the principal or role to which a write gives operations. Both functions read
-// in the transaction.
+// target is the principal or role to which a write gives operations. The two functions read in the transaction of the
+// write.
 type target struct {
 	operations func() ([]keyserver.ID, error)    // of the target itself
 	everybody  func() (sqlstore.Holdings, error) // of all principals that gain with it
 }
 
-// withEscalationCheck runs a write that may give operations to a principal. It returns an error, which
-// undoes the write, if the caller may not give one of them, or if a principal would hold
-// separated duties. It reads the caller and the principal, before and after, in the
-// transaction of the write, so that no other change comes between.
+// withEscalationCheck runs a write that may give operations to a principal. It returns an error, which undoes the
+// write, if the caller may not give one of them, or if a principal would hold separated duties. It reads the caller and
+// the principal in the transaction of the write, before and after the write, so that no other change comes between.
 func (e *Engine) withEscalationCheck(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, principal keyserver.ID, write func() error) error {
 	return e.withTargetEscalationCheck(ctx, tx, by, target{
 		operations: func() ([]keyserver.ID, error) { return holds(ctx, tx, principal) },
@@ -111,7 +110,7 @@ func (e *Engine) withRoleEscalationCheck(ctx context.Context, tx *sqlstore.Tx, b
 }
 
 func (e *Engine) withTargetEscalationCheck(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, to target, write func() error) error {
-	from, err := e.grantor(ctx, tx, by) // before the write, because the caller may also gain by it
+	from, err := e.grantor(ctx, tx, by) // before the write, because the write may also change what the caller holds
 	if err != nil {
 		return err
 	}
@@ -169,13 +168,13 @@ func (e *Engine) checkDelegationEscalation(ctx context.Context, tx *sqlstore.Tx,
 	return from.refuseUngrantable(slices.DeleteFunc(lent, func(op keyserver.ID) bool { return !keyserver.OperationOf(op).Delegable() }))
 }
 
-// listsPerRead is how many keys with entries of a group are read at once.
+// listsPerRead is the number of ACLs with entries of a group that are read at once.
 const listsPerRead = 256
 
-// checkKeyEscalation returns an error if a group has ACL entries or template memberships with
-// rights that the caller may not share, because a new member gains them. The caller is
-// checked, not the member. Nothing is checked if the caller has Grant Any Operation or an
-// approval of the request. ACL entries on keys of peers are unknown here.
+// checkKeyEscalation returns an error if a group has ACL entries or template memberships with rights that the caller
+// may not share, because a new member gains them. The rights of the caller count, not those of the member. Nothing is
+// checked if the caller has Grant Any Operation or an approval of the request. ACL entries on keys of peers are unknown
+// here.
 func (e *Engine) checkKeyEscalation(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, group keyserver.ID) error {
 	if slices.Contains(by.Approved, approval.GiveDuties) || slices.Contains(by.Approved, keyserver.OpChangeGroupMembers.Key) {
 		return nil

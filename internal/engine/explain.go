@@ -18,9 +18,9 @@ import (
 // than there are checks that a change could affect.
 const maxRemedies = 8
 
-// Explain implements keyserver.Explanations. A question about the caller itself needs no right,
-// because the caller could try the request. Explain Access is needed for another principal, for
-// supposed changes, and for an answer that must include a given change (q.At).
+// Explain implements keyserver.Explanations. A question about the caller itself needs no right, because the caller
+// could try the request. The operation Explain Access is needed for a question about another principal, with supposed
+// changes, or with a change that the answer must include (q.At).
 func (e *Engine) Explain(ctx context.Context, by keyserver.Caller, q keyserver.Question) (out keyserver.Explanation, err error) {
 	if q.Principal != nil && *q.Principal == by.Principal.ID && by.Actor.ID.IsZero() {
 		q.Principal = nil
@@ -47,7 +47,7 @@ func (e *Engine) Explain(ctx context.Context, by keyserver.Caller, q keyserver.Q
 		told := !own || e.WouldAllow(ctx, by, keyserver.OpExplainAccess)
 		q.Bare = q.Bare || !told
 		if !told {
-			e.CountRefusal(by) // it has a row and needs no right, like a refusal
+			e.CountRefusal(by) // like a refusal, the question has a row and needs no right
 		}
 		if out, err = asked.answered(ctx, by, q); err != nil {
 			return err
@@ -87,9 +87,8 @@ func (e *Engine) answered(ctx context.Context, by keyserver.Caller, q keyserver.
 	return out, nil
 }
 
-// withhold removes the parts of an explanation that its reader could not learn by trying the
-// request: the objects that decided, the remaining uses, and the number of changes on this
-// key server.
+// withhold removes the parts of an explanation that its reader could not learn by trying the request. These are the
+// objects that caused the decision, the remaining uses, and the number of changes on this key server.
 func withhold(out *keyserver.Explanation) {
 	for i := range out.Steps {
 		out.Steps[i].By = nil
@@ -110,8 +109,8 @@ func questionText(by keyserver.Caller, q keyserver.Question) string {
 	return text + " for " + who.Hex()
 }
 
-// asIf returns a caller as if the principal had its own session. For a transport principal
-// the caller has the certificate that it would log in with, in force or not.
+// asIf returns a caller as if the principal had its own session. For a transport principal the caller has the
+// certificate of a login, even if that certificate is not in force.
 func (e *Engine) asIf(ctx context.Context, by keyserver.Caller, id keyserver.ID) (keyserver.Caller, error) {
 	p, err := e.CachedPrincipal(ctx, id)
 	if err != nil {
@@ -155,7 +154,7 @@ func (e *Engine) explained(ctx context.Context, by keyserver.Caller, q keyserver
 	return out, nil
 }
 
-// named sets the names of the principals that decided steps, except those of peers.
+// named sets the names of the principals that caused the results of steps, except principals of peers.
 func (e *Engine) named(ctx context.Context, steps []keyserver.ExplainedStep) error {
 	for _, step := range steps {
 		if step.By == nil || step.By.Kind != keyserver.ChangePrincipal || step.By.System != e.System {
@@ -170,9 +169,9 @@ func (e *Engine) named(ctx context.Context, steps []keyserver.ExplainedStep) err
 	return nil
 }
 
-// turned returns the fewest changes that reverse a decision, or nil if no supposed change
-// can. For a refusal it removes one obstacle after another, each by the smallest change. For
-// an allowed request it returns one thing that the decision depends on.
+// turned returns a smallest list of hypothetical changes that would reverse the decision, or nil if there is none. For
+// a refusal it removes one obstacle after another, each by the smallest change. For an allowed request it returns one
+// change that would lead to a refusal.
 func (e *Engine) turned(ctx context.Context, by keyserver.Caller, q keyserver.Question, is keyserver.Explanation) ([]keyserver.Supposition, error) {
 	if is.Allowed {
 		for _, s := range supports(by, q, is) {
@@ -203,7 +202,8 @@ func (e *Engine) turned(ctx context.Context, by keyserver.Caller, q keyserver.Qu
 	return nil, nil
 }
 
-// supports returns the changes that could turn an allowed request into a refusal, smallest effect first.
+// supports returns the changes that could turn an allowed request into a refusal. The change with the smallest effect
+// comes first.
 func supports(by keyserver.Caller, q keyserver.Question, is keyserver.Explanation) (all []keyserver.Supposition) {
 	for _, step := range slices.Backward(is.Steps) {
 		switch {
@@ -276,7 +276,7 @@ func (e *Engine) remedyOfList(ctx context.Context, by keyserver.Caller, q keyser
 	}, true, nil
 }
 
-// other returns the key whose ACL was checked, or "" if it is the key of the question.
+// other returns the key whose ACL was checked, or "" if that is the key of the question.
 func other(q keyserver.Question, is keyserver.Explanation) keyserver.HiddenLink {
 	if is.Asked == q.Link {
 		return ""

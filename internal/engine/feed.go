@@ -10,8 +10,8 @@ type feed struct {
 
 func newFeed() *feed { return &feed{ch: make(chan struct{})} }
 
-// wait returns a channel that is closed at the next wake. Call it before reading the
-// state, so that no change between the two is missed.
+// wait returns a channel that is closed at the next wake. Call wait before you read the state. Otherwise a change
+// between the read and the call is missed.
 func (f *feed) wait() <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()

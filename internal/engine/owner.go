@@ -59,9 +59,9 @@ func (e *Engine) ReleaseOwner(ctx context.Context, by keyserver.Caller, release 
 	})
 }
 
-// changeOwner decides and writes in one transaction. Transactions do not overlap, so only
-// one of several concurrent requests gets a mark. Each refusal returns the existing mark;
-// a mark with an empty Owner means that there is none.
+// changeOwner decides and writes in one transaction. Transactions do not overlap, so only one of several concurrent
+// requests for a mark succeeds. Each refusal returns the existing mark; a mark with an empty Owner means that there is
+// none.
 func (e *Engine) changeOwner(ctx context.Context, by keyserver.Caller, o keyserver.Object,
 	change func(tx *sqlstore.Tx, held keyserver.OwnerMark) (keyserver.OwnerMark, error),
 ) (mark keyserver.OwnerMark, err error) {

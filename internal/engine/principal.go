@@ -153,9 +153,9 @@ func (e *Engine) SetPrincipalRoles(ctx context.Context, by keyserver.Caller, r k
 	})
 }
 
-// updatePrincipal runs a change of one principal within a transaction, on the principal
-// as the transaction reads it. It skips a system-defined principal and reports success
-// (contract 4.6), so callers have to check for that first.
+// updatePrincipal runs a change of one principal within a transaction, on the principal as the transaction reads it. It
+// does not change a system-defined principal and reports success (contract 4.6), so callers have to check for such a
+// principal first.
 func (e *Engine) updatePrincipal(ctx context.Context, by keyserver.Caller, op keyserver.Operation, id keyserver.ID,
 	change func(*sqlstore.Tx, keyserver.Principal) error,
 ) error {

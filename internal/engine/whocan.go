@@ -213,7 +213,7 @@ func (m *merged) next(ctx context.Context) (least keyserver.ID, found bool, err 
 	return least, found, nil
 }
 
-// fill drops the ids up to after, and reads more if none is left.
+// fill drops the ids up to the given one, and reads more if none is left.
 func (s *source) fill(ctx context.Context, after keyserver.ID, foresee func(context.Context, []keyserver.ID) error) (err error) {
 	for len(s.ahead) > 0 && slices.Compare(s.ahead[0][:], after[:]) <= 0 {
 		s.ahead = s.ahead[1:]

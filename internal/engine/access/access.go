@@ -72,11 +72,10 @@ func Evaluate(acl keyserver.ACL, who Subject, want keyserver.Rights, now time.Ti
 	return verdict
 }
 
-// MayShare reports whether the giver may let others use the ACL entries of a group, which adding
-// a member to the group does. It has no side effects. Rules (contract 4.9): an owner of the key
-// may. Any other giver may share only rights that its own entry gives it now, for at most the
-// same time. Its own entry must have no usage limit, unless it is the same entry. The giver may
-// not bypass a demand that it does not meet.
+// MayShare reports whether the giver may let others use the ACL entries of a group, which adding a member to the group
+// does. It has no side effects. Rules (contract 4.9): an owner of the key may. Any other giver may share only rights
+// that its own entry gives it now, for at most the same time. Its own entry must have no usage limit, unless it is the
+// same entry. A giver that does not meet a demand of the ACL may share nothing.
 func MayShare(acl keyserver.ACL, giver Subject, group keyserver.PrincipalRef, now time.Time) bool {
 	if Owns(acl, giver, now) {
 		return true
@@ -114,10 +113,10 @@ func gives(e keyserver.ACLEntry, now time.Time) bool {
 // renewed is how long an expired entry without a start time is extended.
 const renewed = 24 * time.Hour
 
-// Amended returns the entry that gives a principal a right now; a nil entry means that there is
-// none. It adds the right. It extends an expired window by its former length, and starts a
-// future window now. It removes a used-up limit, unless ownerMay is set and the entry has OWNER,
-// because usage limits do not apply then (see Owns). It changes nothing else.
+// Amended returns a changed entry that gives a principal a right now; a nil entry means that there is none yet. The
+// result has the right. An expired window is extended by its former length, and a future window starts now. A used-up
+// limit is removed. The limit stays if ownerMay is set and the entry has OWNER, because usage limits do not apply then
+// (see Owns). Nothing else changes.
 func Amended(entry *keyserver.ACLEntry, right keyserver.Rights, ownerMay bool, now time.Time) keyserver.ACLEntry {
 	if entry == nil {
 		return keyserver.ACLEntry{Rights: right, MaxUsage: keyserver.NoUsageLimit}
@@ -150,9 +149,8 @@ func inWindow(e keyserver.ACLEntry, now time.Time) bool {
 	return e.End.IsUnset() || at < e.End.Millis()
 }
 
-// Expired reports whether the time window of an entry has ended. It does not require all entries
-// to have ended, because then no principal could read the ACL and see that. A window in the
-// future, or a used-up limit, does not count.
+// Expired reports whether the time window of an entry has ended. One such entry is enough: if all had ended, no
+// principal could read the ACL and see that. A window in the future, or a used-up limit, does not count.
 func Expired(acl keyserver.ACL, now time.Time) bool {
 	at := values.StampOf(now).Millis()
 	return slices.ContainsFunc(acl.Entries, func(e keyserver.ACLEntry) bool {

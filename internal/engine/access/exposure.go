@@ -6,11 +6,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Exposed decides whether a peer may learn about a principal of this key server that
-// sends it a request. It has no side effects. Rules (contract 14.1): the principal, or
-// one of its groups, needs a row that exposes it to that peer. A row of the principal
-// itself takes precedence, so that one member of an exposed group can be restricted.
-// Without a row it is not exposed. A restriction of a group has no effect.
+// Exposed decides whether a peer may learn about a principal of this key server that sends it a request. It has no side
+// effects. Rules (contract 14.1): the principal, or one of its groups, needs a row that exposes it to that peer. A row
+// of the principal itself takes precedence, so that one member of an exposed group can be restricted. Without a row the
+// principal is not exposed. A restriction of a group has no effect.
 func Exposed(rows []keyserver.PrincipalTrust, who Subject, peer keyserver.SystemID) Verdict {
 	if own, ok := trustOf(rows, who.Principal.ID, peer); ok {
 		if own.Flag == keyserver.Expose {
@@ -37,12 +36,10 @@ func Admitted(rows []keyserver.PrincipalTrust, foreign keyserver.PrincipalRef) V
 	return Verdict{Allowed: true}
 }
 
-// Told returns the fields of a local principal that a peer learns when it looks the
-// principal up by id. It has no side effects. The peer always learns that the principal
-// exists, its type, and whether it is disabled (contract 9.5): if the principal were left
-// out, the peer would close its ACL entries there. If a row restricts the principal for
-// that peer, the id replaces the name. Roles, groups, identity and other flags are never
-// sent.
+// Told returns the fields of a local principal that a peer receives when it looks up the principal by id. It has no
+// side effects. The peer always learns that the principal exists, its type, and whether it is disabled (contract 9.5):
+// if the principal were left out, the peer would close its ACL entries there. If a row restricts the principal for that
+// peer, the id replaces the name. Roles, groups, identity and other flags are never sent.
 func Told(rows []keyserver.PrincipalTrust, p keyserver.Principal, peer keyserver.SystemID) keyserver.Principal {
 	out := keyserver.Principal{
 		ID: p.ID, System: p.System, Type: p.Type, Name: p.Name, Flags: p.Flags & keyserver.FlagEnable,

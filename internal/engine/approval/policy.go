@@ -12,8 +12,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// GiveDuties is the rule for every change that gives an operation of a separated duty,
-// with any operation that makes the change.
+// GiveDuties is the rule for every change that gives an operation of a separated duty. It does not matter which
+// operation makes the change.
 const GiveDuties = "giveDuties"
 
 // DestroyKey is the rule for starting the destruction of a key. Disabling, enabling and
@@ -49,9 +49,8 @@ type Rule struct {
 // Policy is a set of rules, at most one for an operation.
 type Policy []Rule
 
-// Default returns the policy until one is set. If duties are separated, the holder of any
-// of these duties can approve for the holder of another, so that the two principals of
-// the first start suffice.
+// Default returns the policy that applies until a policy is set. If duties are separated, the holder of any of these
+// duties can approve for the holder of another, so that the two principals of the first start suffice.
 func Default(d keyserver.Deployment) Policy {
 	if d != keyserver.Split {
 		return Policy{}

@@ -55,8 +55,8 @@ type View struct {
 	keyserver.Approval
 	State   keyserver.ApprovalState
 	Tallies []Tally
-	// Subjects are the objects that its names stand for. They are set if the approval was read alone
-	// and is still open.
+	// Subjects are the objects that the names in the request stand for. They are set if the approval was read alone and
+	// is still open.
 	Subjects []SubjectState
 }
 
@@ -75,8 +75,8 @@ type Execution struct {
 	Approved []string // the rules that it satisfies
 }
 
-// own returns the caller and the guarded request of an action that needs no operation of a role.
-// Delegated and scoped sessions are refused it.
+// own returns the caller and the guarded request of an action that needs no operation of a role. It refuses delegated
+// and scoped sessions.
 func own(by keyserver.Caller, key, name string, id keyserver.ID) (keyserver.Caller, keyserver.Guarded) {
 	by.Approval = id
 	return by, keyserver.Guarded{
@@ -268,8 +268,8 @@ func (o *Service) decide(ctx context.Context, by keyserver.Caller, g keyserver.G
 	return view, err
 }
 
-// Claim marks an approved request as executed, before its asker executes it as read. It stays
-// executed whether or not the execution succeeds, so that it never runs twice.
+// Claim marks an approved request as executed, before its asker executes it as read. The request counts as executed
+// even if the execution fails, so that it never runs twice.
 func (o *Service) Claim(ctx context.Context, by keyserver.Caller, read keyserver.Approval) (x Execution, err error) {
 	runs, err := Digest(read.Method, read.Path, read.Body)
 	if err != nil {
@@ -338,7 +338,7 @@ func (o *Service) Approval(ctx context.Context, by keyserver.Caller, id keyserve
 // Filter selects approvals.
 type Filter struct {
 	Asker keyserver.ID // zero selects those of all askers
-	// Open selects those that can still be approved, rejected or executed.
+	// Open selects the approvals that can still be approved, rejected or executed.
 	Open  bool
 	After keyserver.ID // the last of an earlier page
 	Limit int

@@ -108,7 +108,7 @@ func mayDecide(a keyserver.Approval, rules []Rule, by keyserver.Caller, holds []
 	case digest != a.Digest:
 		return fault.New(fault.DigestMismatch, "digest does not match the request %s; read the approval and its objects again", a.ID.Hex()).
 			Audited(fault.ReasonNotApprovable)
-	case state != keyserver.ApprovalApproved: // without tallies an open approval counts as approved
+	case state != keyserver.ApprovalApproved: // no tallies: an open approval is approved
 		return invalidState("the request is " + string(state))
 	default:
 		return nil
@@ -131,7 +131,7 @@ func mayWithdraw(a keyserver.Approval, by keyserver.Caller, now time.Time) error
 		return fault.New(fault.SessionNotBound, "withdrawing an approval requires a bound session; log in with a DPoP proof or a client certificate").
 			Audited(fault.ReasonNotBound)
 	}
-	if state := State(a, nil, now); state != keyserver.ApprovalApproved { // without tallies an open approval counts as approved
+	if state := State(a, nil, now); state != keyserver.ApprovalApproved { // no tallies: an open approval is approved
 		return invalidState("the request is " + string(state))
 	}
 	return nil

@@ -107,7 +107,7 @@ var portraits = map[keyserver.SubjectKind]func(ctx context.Context, g *glance, k
 	keyserver.AskerSubject: func(ctx context.Context, g *glance, key string) error {
 		id, _, _ := idOf(key)
 		p, err := g.Principal(ctx, id)
-		if g.Rows = nil; err != nil { // its roles are checked when the request is executed
+		if g.Rows = nil; err != nil { // the roles of the principal are checked when the request is executed
 			return err
 		}
 		g.name, g.class = p.Name, p.Type
@@ -122,7 +122,7 @@ var portraits = map[keyserver.SubjectKind]func(ctx context.Context, g *glance, k
 		case err != nil && !errors.Is(err, sqlstore.ErrNotFound), !elsewhere:
 			return err
 		}
-		g.Rows = nil // the principal with this id here is another one
+		g.Rows = nil // on this key server, the id belongs to another principal
 		return g.peer(ctx, system)
 	},
 	keyserver.GroupSubject: func(ctx context.Context, g *glance, key string) error {
@@ -290,10 +290,9 @@ func systemOf(text string) keyserver.SystemID {
 	return keyserver.SystemID(n)
 }
 
-// shown returns the part of a list that the caller may see. A request needs no right on
-// the objects that it names. So a caller that may not read approvals gets back only the
-// names that it sent, and nothing about the objects. The gate is not involved, because
-// nothing is refused.
+// shown returns the part of a list that the caller may see. A request needs no right on the objects that it names. So a
+// caller that may not read approvals gets back only the names that it sent, and nothing about the objects. The
+// authorizer is not called, because nothing is refused.
 func shown(ctx context.Context, in reader, by keyserver.Caller, list []SubjectState) ([]SubjectState, error) {
 	operations, err := operationsOf(ctx, in, by.Principal)
 	if err != nil || slices.Contains(operations, keyserver.OpReadApprovals.ID) {
@@ -305,8 +304,7 @@ func shown(ctx context.Context, in reader, by keyserver.Caller, list []SubjectSt
 	return list, nil
 }
 
-// firstLook reads the asker and the objects that a request names. It returns their
-// digests for storage.
+// firstLook reads the asker and the objects that a request names. It returns the digests of these objects for storage.
 func firstLook(ctx context.Context, in looker, asker keyserver.ID, names []keyserver.Subject) ([]keyserver.ApprovalSubject, []SubjectState, error) {
 	names = append([]keyserver.Subject{ByID(keyserver.AskerSubject, asker)}, names...)
 	for i := 0; i < len(names); i++ {

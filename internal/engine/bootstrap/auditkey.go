@@ -47,8 +47,8 @@ func (c Config) keepAuditKeys(ctx context.Context, system keyserver.SystemID) er
 	)
 }
 
-// beginTree creates the key of the tree, and a checkpoint of zero rows. A database
-// without a checkpoint therefore shows that it was removed.
+// beginTree creates the key of the tree, and a checkpoint of zero rows. So if a database has no checkpoint, the
+// checkpoint was removed.
 func (c Config) beginTree(ctx context.Context, tx *sqlstore.Tx, system keyserver.SystemID) ([]byte, error) {
 	pair, err := tree.NewKey(c.Random, tree.Origin(c.ServerName, system))
 	if err != nil {
@@ -65,8 +65,8 @@ func (c Config) beginTree(ctx context.Context, tx *sqlstore.Tx, system keyserver
 	return pair, tx.BeginAuditTree(ctx, head)
 }
 
-// keepAuditKey creates one key if it does not exist. gone returns an error if the key
-// existed before.
+// keepAuditKey creates one key if it does not exist. gone returns an error if the key has existed before, and is now
+// missing.
 func (c Config) keepAuditKey(ctx context.Context, system keyserver.SystemID, name string,
 	gone func(context.Context, *sqlstore.Tx) error, make func(context.Context, *sqlstore.Tx) ([]byte, error),
 ) error {

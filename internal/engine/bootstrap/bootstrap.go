@@ -32,8 +32,8 @@ const (
 // Settings are the settings that every key server has after its first start.
 var Settings = []string{settingSystem, settingDeployment, settingServerCert, settingServerKey, settingAuditKey}
 
-// wrapIDServer is the id under which the server's private key is wrapped. No key has it,
-// because key ids are random.
+// wrapIDServer is the id under which the server's private key is wrapped. No other key has this id, because key ids are
+// random.
 var wrapIDServer = values.IDFromUint64(2)
 
 // Wrapped has the settings that contain private keys, each with the id under which it is
@@ -60,8 +60,7 @@ var errNotFirst = errors.New("another start created the state")
 type Config struct {
 	Store   *sqlstore.Store
 	Keyring *keyring.Keyring
-	// System is the requested system id. 0 means that of the database, or DefaultSystem
-	// at the first start.
+	// System is the requested system id. 0 means the system id of the database, or DefaultSystem at the first start.
 	System     keyserver.SystemID
 	Deployment keyserver.Deployment
 	ServerName string
@@ -85,8 +84,8 @@ type Prepared struct {
 	CA     pki.Identity // the current issuer
 	Server pki.Identity
 	First  bool // this call created the state
-	// Sealed is the number of rows of a database from a version without MACs that got one
-	// in this start. Their content is assumed to be true.
+	// Sealed is the number of rows, from a version without MACs, that got a MAC in this start. Their content is assumed
+	// to be true.
 	Sealed int
 }
 
@@ -130,9 +129,9 @@ func Run(ctx context.Context, c Config) (Prepared, error) {
 	return p, err
 }
 
-// refuseUnited returns an error if the configuration would join duties that the database
-// separates. A forgotten flag would give the duty trust to the Administrator on every
-// replica, and remove the approvals that it needs.
+// refuseUnited returns an error if the configuration would join duties that the database separates. A forgotten flag
+// would give the duty trust to the Administrator on every replica, and remove the approvals that operations of this
+// duty need.
 func (c Config) refuseUnited(ctx context.Context) error {
 	stored, err := c.Store.Setting(ctx, settingDeployment)
 	switch {
@@ -146,8 +145,8 @@ func (c Config) refuseUnited(ctx context.Context) error {
 	return nil
 }
 
-// openRows enables the check of row MACs in the store. Rows of a database from a version
-// without MACs get them once, and their content is assumed to be true.
+// openRows enables the check of row MACs in the store. Rows from a version without MACs get a MAC once, and their
+// content is assumed to be true.
 func (c Config) openRows(ctx context.Context) (sealed int, err error) {
 	if !c.Keyring.RowsSealed() {
 		sealed, err = c.Store.SealRows(ctx, c.Keyring.RowKey(), func(tx *sqlstore.Tx) (bool, error) {
@@ -155,8 +154,8 @@ func (c Config) openRows(ctx context.Context) (sealed int, err error) {
 			if err != nil || !first {
 				return first, err
 			}
-			// No process of this version serves yet, and rows that an older one writes
-			// from now on would fail the check.
+			// No process of this version serves yet. Rows that a process of an older version writes from now on would
+			// fail the check.
 			others, err := tx.ChainsHeld(ctx)
 			if err == nil && others > 0 {
 				err = fmt.Errorf("%d processes of an older version still use this database, and their rows would be refused; stop them first", others)
@@ -184,7 +183,7 @@ func (c Config) create(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	err = c.Store.Update(ctx, func(tx *sqlstore.Tx) error {
-		// Writes are serial over all replicas, so the second one sees this setting.
+		// Writes are serial over all replicas, so the second replica sees this setting.
 		if _, err := tx.Setting(ctx, settingSystem); !errors.Is(err, sqlstore.ErrNotFound) {
 			return cmp.Or(err, errNotFirst)
 		}
@@ -213,10 +212,9 @@ type person struct {
 	roles      []keyserver.ID
 }
 
-// people returns the first principals of a new key server. In a unified deployment the
-// administrator can do everything that a new user tries. In a split deployment the
-// administrator has only the duty administration, and an officer has the duty trust;
-// neither can create the other.
+// people returns the first principals of a new key server. In a unified deployment the administrator can do everything
+// that a new user tries. In a split deployment the administrator has only the duty administration, and an officer has
+// the duty trust. Neither of the two can create the other.
 func (c Config) people(ctx context.Context) ([]person, error) {
 	administrator := []keyserver.ID{keyserver.RoleAdministrator}
 	if c.Deployment != keyserver.Split {
@@ -285,9 +283,8 @@ func (c Config) putRoles(ctx context.Context, tx *sqlstore.Tx) error {
 	return tx.PutSetting(ctx, settingDeployment, []byte(c.Deployment))
 }
 
-// syncRoles updates the stored built-in roles that differ from those of this version and
-// deployment. A role that was tampered with stays as it is and is refused to its holders;
-// it must not prevent the start for all others.
+// syncRoles updates the stored built-in roles that differ from those of this version and deployment. A role that was
+// tampered with is not changed, and the key server refuses it to its holders. Such a role must not prevent the start.
 func (c Config) syncRoles(ctx context.Context) error {
 	var stale, missing []keyserver.Role
 	for _, b := range keyserver.BuiltInRoles(c.Deployment) {

@@ -103,7 +103,7 @@ func EnsureServerCertificate(ctx context.Context, c Config) (pki.Identity, error
 		return server, err
 	}
 	err = c.Store.Update(ctx, func(tx *sqlstore.Tx) error {
-		// Writes are serial over all replicas, so the second one finds it renewed.
+		// Writes are serial over all replicas, so the second replica finds a renewed certificate.
 		if server, due, err = c.server(ctx, tx, system); err != nil || due == nil {
 			return err
 		}

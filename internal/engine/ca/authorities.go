@@ -34,9 +34,9 @@ func (l Authorities) Begin() time.Time { return l.Issuer.Certificate.NotBefore }
 // End returns the end of the active CA's validity.
 func (l Authorities) End() time.Time { return l.Issuer.Certificate.NotAfter }
 
-// Path returns the certificates that are sent to clients after a certificate of the
-// active CA: its links, for clients that trust an earlier CA, or the CA itself if it has
-// no links. Sending both would confuse libraries that try only one chain.
+// Path returns the certificates that are sent to clients after a certificate of the active CA: its links, for clients
+// that trust an earlier CA, or the CA itself if it has no links. Links and CA are not sent together, because that
+// confuses libraries that try only one chain.
 func (l Authorities) Path(now time.Time) []*x509.Certificate {
 	if active, ok := find(l.Members, keyserver.AuthorityActive); ok {
 		if links := current(active.Linked, now); len(links) > 0 {

@@ -113,7 +113,7 @@ func Issuers(ctx context.Context, in interface {
 	return append(own, trusted...), err
 }
 
-// parsed parses certificates. It drops unreadable ones, because they vouch for nothing.
+// parsed parses certificates. It drops unreadable certificates, because they cannot prove anything.
 func parsed[T any](list []T, der func(T) []byte) []*x509.Certificate {
 	var certs []*x509.Certificate
 	for _, one := range list {
@@ -184,9 +184,8 @@ func (c Config) CreateFirst(ctx context.Context, tx *sqlstore.Tx) (pki.Identity,
 	return id, err
 }
 
-// nextName returns a unique name for each CA, because two CAs with the same name and
-// different keys confuse libraries that find an issuer by its name. It has random digits,
-// because several CAs may be created on one day.
+// nextName returns a unique name for each CA, because two CAs with the same name and different keys confuse libraries
+// that find an issuer by its name. The name has random digits, because several CAs may be created on one day.
 func (c Config) nextName(now time.Time) (string, error) {
 	var digits [4]byte
 	if _, err := io.ReadFull(c.Random, digits[:]); err != nil {

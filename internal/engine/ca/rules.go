@@ -15,10 +15,9 @@ import (
 )
 
 const (
-	// MinPreparedTime is how long a CA is prepared before it issues, unless early activation is
-	// requested. Replicas know the new CA within a second. Peers learn it with their next
-	// connection, which they make every few minutes, and mounted bundles have it within
-	// some minutes.
+	// MinPreparedTime is how long a CA is prepared before it issues, unless early activation is requested. Replicas
+	// know the new CA within a second. Peers learn it at their next connection, and they connect every few minutes.
+	// Mounted bundles have it within some minutes.
 	MinPreparedTime = time.Hour
 	// Overlap is how long a CA stays trusted, at least, after the next one became active,
 	// unless an administrator retires it.
@@ -50,14 +49,12 @@ type Member struct {
 	keyserver.Authority
 	Parsed *x509.Certificate
 	Linked []*x509.Certificate // the parsed links
-	// InForce reports whether unexpired certificates exist that it issued to others than
-	// this key server.
+	// InForce reports whether the CA has issued certificates to others than this key server that have not expired.
 	InForce bool
 }
 
-// Due returns the step that is due automatically at now. It returns none if the active CA
-// has expired: no client would know its successor, so administrators have to distribute
-// it.
+// Due returns the step that is due automatically at now. It returns none if the active CA has expired: no client would
+// know the next CA, so administrators have to distribute that.
 func Due(all []Member, now time.Time) Step {
 	active, ok := find(all, keyserver.AuthorityActive)
 	if !ok || expired(active, now) {
@@ -90,9 +87,8 @@ func MayPrepare(all []Member) error {
 	return nil
 }
 
-// MayActivate returns the CA that may become active. early skips the check that it was
-// prepared for MinPreparedTime: clients that trust the active CA still reach the new one
-// by its link.
+// MayActivate returns the CA that may become active. early skips the check that the CA was prepared for
+// MinPreparedTime. Clients that trust the active CA can still verify the new one by its link.
 func MayActivate(all []Member, early bool, now time.Time) (Member, error) {
 	next, ok := find(all, keyserver.AuthorityPrepared)
 	if !ok {

@@ -33,12 +33,12 @@ func (all Set) Changed(changes []keyserver.Change) {
 	}
 }
 
-// Cache is a bounded cache: beyond max an arbitrary entry makes room. Concurrent misses of
-// the same entry share one read.
+// Cache is a bounded cache: if it has max entries, a new entry replaces an arbitrary one. Concurrent misses of the same
+// entry share one read.
 //
-// A read that began before an announcement may return the state from before it. So Get
-// remembers how many announcements there were when it started. It keeps no value that an
-// announcement overtook, and does not join a read that began with fewer announcements.
+// A read that began before an announcement may return the state from before it. So Get remembers how many announcements
+// there were when it started. It does not keep a value if an announcement came during the read. It does not join a read
+// that began before the last announcement.
 type Cache[K comparable, V any] struct {
 	max   int
 	kinds []keyserver.ChangeKind // that make all entries stale
@@ -56,8 +56,8 @@ func New[K comparable, V any](in *Set, max int, kind keyserver.ChangeKind, more 
 	return c
 }
 
-// ByID is a cache by the id that changes of its kind name. Such a change makes one entry
-// stale, or all entries if it has no id.
+// ByID is a cache by the id that changes of its kind name. Such a change makes one entry stale, or all entries if the
+// change has no id.
 type ByID[V any] struct {
 	Cache[keyserver.ID, V]
 	kind keyserver.ChangeKind
@@ -90,9 +90,9 @@ func (c *ByID[V]) changed(change keyserver.Change) {
 	}
 }
 
-// Get returns the cached value, or reads and keeps it. read must respect ctx. A caller that
-// joins a read gets its result, including a not-found error. Another replica may have
-// changed that within the second by which results may be old.
+// Get returns the cached value, or reads and keeps it. read must respect ctx. A caller that joins a read gets the
+// result of the read, including a not-found error. A result may be up to a second old, so another replica may have
+// changed the value since.
 func (c *Cache[K, V]) Get(ctx context.Context, k K, read func() (V, error)) (V, error) {
 	if v, ok := c.held(k); ok {
 		return v, nil

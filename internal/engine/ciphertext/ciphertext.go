@@ -27,8 +27,8 @@ const (
 // ErrForm means that the bytes are not a ciphertext of a known version.
 var ErrForm = errors.New("it is not a ciphertext of a known version")
 
-// ErrSealed means that a ciphertext cannot be decrypted: the ciphertext, its key or the
-// associated data have changed. Which of them is not known.
+// ErrSealed means that a ciphertext cannot be decrypted: the ciphertext, its key or the associated data have changed.
+// It is unknown which of the three has changed.
 var ErrSealed = errors.New("the ciphertext cannot be decrypted")
 
 // AEAD is AES-256-GCM under one key. It keeps the expanded key in memory.

@@ -1,6 +1,5 @@
-// Package deletion removes a principal. It gives its keys and templates to a new owner
-// and ends everything that gave the principal access. Package engine decides who
-// may delete it.
+// Package deletion removes a principal. It gives the keys and templates of the principal to a new owner, and ends
+// everything that gave the principal access. Package engine decides whether the caller may delete it.
 package deletion
 
 import (
@@ -26,10 +25,9 @@ type Task struct {
 	Random io.Reader
 }
 
-// Step does one part of the work in a transaction. It reports whether all of it is
-// done; then the principal is deleted. Until then, call Step again, each time in a new
-// transaction. It returns IN_USE if another object needs the principal, or if an object
-// would have no owner and there is no new owner.
+// Step does one part of the work in a transaction. It reports whether all work is done; then the principal is deleted.
+// Until then, call Step again, each time in a new transaction. It returns IN_USE if another object needs the principal,
+// or if an object would lose its last owner and there is no new owner.
 func (e Task) Step(ctx context.Context, tx *sqlstore.Tx) (done keyserver.PrincipalDeletionResult, over bool, err error) {
 	if err := e.refuseNeeded(ctx, tx); err != nil {
 		return done, false, err
@@ -86,9 +84,9 @@ func (e Task) giveKey(ctx context.Context, tx *sqlstore.Tx, key keyserver.ID) er
 	return tx.PutACLEntry(ctx, entry)
 }
 
-// deletePrincipal deletes the principal with its sessions, certificates and memberships. Its ACL
-// entries on keys stay, but their time window ends: readers of an ACL still see the
-// entry, and a demand of the entry does not lapse.
+// deletePrincipal deletes the principal with its sessions, certificates and memberships. Its ACL entries on keys stay,
+// but their time window ends: readers of an ACL still see the entry, and a demand of the entry (a mandatory group)
+// stays in force.
 func (e Task) deletePrincipal(ctx context.Context, tx *sqlstore.Tx) (done keyserver.PrincipalDeletionResult, err error) {
 	if err := e.leaveTemplates(ctx, tx); err != nil {
 		return done, err

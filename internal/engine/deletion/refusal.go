@@ -7,9 +7,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// RefuseDeletion returns an error if the principal must not be deleted. It may not be the
-// caller, and not a group of the caller, because that would change the caller's own
-// rights.
+// RefuseDeletion returns an error if the principal must not be deleted. The principal may not be the caller or a group
+// of the caller, because the deletion would change the caller's own rights.
 func RefuseDeletion(caller, p keyserver.Principal) error {
 	switch {
 	case p.Flags.SystemDefined():

@@ -11,8 +11,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/quota"
 )
 
-// Bounds of connections at the external listener. Any client can open a connection and
-// send nothing: it holds the connection before it proves its identity.
+// Bounds of connections at the external listener. Any client can open a connection and send nothing, because it does
+// not have to prove its identity before.
 const (
 	maxPending     = 128 // connections before the end of the handshake
 	maxPendingFrom = 16  // of these, from one address

@@ -24,7 +24,7 @@ type effect int
 
 const (
 	reads   effect = iota // nothing
-	uses                  // counted a use, which errs on the strict side (ADR 0004)
+	uses                  // counted a use: too many uses may be counted, never too few (ADR 0004)
 	changes               // changed an ACL
 )
 
@@ -62,10 +62,9 @@ func attempt[In, Out any](ctx context.Context, r remote, p *pool, kind effect, i
 	}
 }
 
-// mayHaveChanged reports whether an ACL may have changed although the only attempt
-// failed. This is so if no response came, or if the peer may not know because its
-// database failed. A peer that is overloaded, or does not know whether it is current,
-// does not begin a change.
+// mayHaveChanged reports whether an ACL may have changed although the only attempt failed. The ACL may have changed if
+// no response came, or if the database of the peer failed, so that the peer may not know. A peer does not begin a
+// change if it is overloaded, or does not know whether it is current.
 func mayHaveChanged(err error) bool {
 	r := refusalIn(err)
 	if r == nil {
@@ -98,8 +97,8 @@ func pause(ctx context.Context, attempt int) bool {
 	}
 }
 
-// judge returns the outcome of a call for the breaker. If the caller left or its own time
-// ran out, the outcome is unknown.
+// judge returns the outcome of a call for the breaker. If the caller disconnected, or if the time limit of the caller
+// ended, the outcome is unknown.
 func judge(ctx context.Context, err error) outcome {
 	switch {
 	case err == nil, refusalIn(err) != nil:

@@ -9,11 +9,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Bounds of calls in progress. Each call may hold one stream window of memory, even if
-// its message never ends: a peer may send that much before the server reads any of it,
-// and gRPC returns the window of the connection immediately.
+// Bounds of calls in progress. Each call may hold memory for one stream window, even if its message never ends. A peer
+// may send a full stream window before the server reads any of it, and gRPC immediately reopens the window of the
+// connection.
 const (
-	maxPeerCalls = maxInFlight // of one peer: as many as one process of it makes
+	maxPeerCalls = maxInFlight // of one peer: as many as one process of the peer makes
 	maxAllCalls  = 512
 	// maxRefused is the number of refused calls of one peer that gRPC may remember. Each
 	// takes a few hundred bytes until the deadline that the peer sent.
@@ -36,8 +36,8 @@ func newCallLimiter() *callLimiter {
 	return &callLimiter{perPeer: maxPeerCalls, inAll: maxAllCalls, refused: maxRefused, peers: map[keyserver.SystemID]*peerCalls{}}
 }
 
-// place is the slot of one call in progress. It is released when both the stream and the
-// work on the call have ended: the work continues when a peer disconnects.
+// place is the slot of one call in progress. The slot is released when both the stream and the work on the call have
+// ended, because the work continues after a peer disconnects.
 type place struct {
 	limiter *callLimiter
 	peer    keyserver.SystemID
@@ -123,8 +123,8 @@ func (p *place) hold() bool {
 	return true
 }
 
-// leave is called at the end of the stream, and at the end of the work on it. The last
-// call releases the place.
+// leave is called at the end of the stream, and at the end of the work on the call. The second of the two calls
+// releases the place.
 func (p *place) leave() {
 	c := p.limiter
 	c.mu.Lock()
@@ -144,7 +144,7 @@ func withPlace(ctx context.Context, p *place) context.Context {
 	return context.WithValue(ctx, placeKey{}, p)
 }
 
-// placeOf returns the place of a call, or nil if the connection is not one of a peer.
+// placeOf returns the place of a call, or nil if the connection is not from a peer.
 func placeOf(ctx context.Context) *place {
 	p, _ := ctx.Value(placeKey{}).(*place)
 	return p
@@ -154,7 +154,7 @@ func placeOf(ctx context.Context) *place {
 // ended.
 func work(ctx context.Context) (done func(), err error) {
 	switch p := placeOf(ctx); {
-	case p == nil: // the handler refuses the call when it reads the caller
+	case p == nil: // not from a peer: the handler refuses the call
 		return func() {}, nil
 	case !p.hold():
 		return nil, context.Canceled

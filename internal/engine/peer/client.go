@@ -24,7 +24,7 @@ const (
 	connections    = 2   // one for each core of a small machine
 	maxInFlight    = 128 // concurrent calls
 	dialTimeout    = 5 * time.Second
-	retireWithin   = streamTimeout // for the calls over connections of an earlier record
+	retireWithin   = streamTimeout // time that calls over connections of an earlier record have to end
 )
 
 // ClientConfig has the dependencies of a client. Every field except Observer is required.
@@ -99,8 +99,7 @@ func (c *Client) At(peer keyserver.TrustedServer) keyserver.Federated { return r
 
 var errStopping = errors.New("this key server is stopping")
 
-// enter takes a place among the calls to the peer of a record. The caller must leave the
-// returned pool.
+// enter takes a place among the calls to the peer of a record. The caller must call leave of the returned pool.
 func (c *Client) enter(ctx context.Context, peer keyserver.TrustedServer) (*pool, error) {
 	if err := c.endpoint.settle(ctx); err != nil {
 		return nil, err
@@ -116,9 +115,8 @@ func (c *Client) enter(ctx context.Context, peer keyserver.TrustedServer) (*pool
 	return p, nil
 }
 
-// pool returns the connections to the peer of a record, with one more user. If peer
-// differs from the record of the existing connections, either of the two may be the older
-// one, so pool reads the current record.
+// pool returns the connections to the peer of a record, with one more user. If peer differs from the record of the
+// existing connections, it is unknown which of the two records is newer. So pool reads the current record.
 func (c *Client) pool(ctx context.Context, peer keyserver.TrustedServer) (*pool, error) {
 	if p, err := c.held(peer); p != nil || err != nil {
 		return p, err
@@ -220,7 +218,7 @@ func (c *Client) retire(system keyserver.SystemID) {
 	})
 }
 
-// sameRecord reports whether two records lead to the same peer in the same way. The other
+// sameRecord reports whether two records agree in the fields that say how the peer is reached and identified. The other
 // fields of a record may change.
 func sameRecord(a, b keyserver.TrustedServer) bool {
 	return a.Name == b.Name && a.Port == b.Port && bytes.Equal(a.Certificate.DER, b.Certificate.DER)

@@ -34,14 +34,14 @@ const (
 type outbound struct {
 	data mem.Buffer
 	last bool
-	mac  []byte // sent with the last piece if a MAC is to be verified
+	mac  []byte // MAC to verify, sent with the last piece
 }
 
 // inbound is an HMACPiece that is received. Its data is written to the destination while
 // gRPC still holds it.
 type inbound struct {
 	to   io.Writer
-	n    int64 // bytes so far, of all pieces that were read into it
+	n    int64 // bytes so far, of all pieces that were read into this inbound
 	last bool
 	had  bool   // the current piece has had its data
 	mac  []byte // received with a piece

@@ -97,7 +97,7 @@ func longer[In, Out any](call method[In, Out]) method[In, Out] {
 	}
 }
 
-// used returns the key that a response names. It fails if that is not a requested key.
+// used returns the key that a response names. It fails if the request did not name that key.
 func (r remote) used(out interface {
 	GetLink() []byte
 	GetGeneration() uint32
@@ -228,7 +228,7 @@ func choiceFrom(link keyserver.HiddenLink, line bool) keyserver.KeyChoice {
 	return keyserver.KeyChoice{Key: link}
 }
 
-// choiceTerm returns the term that this choice adds to the call key.
+// choiceTerm returns the term that the choice of a key or lineage adds to the call key.
 func choiceTerm(line bool) []byte {
 	if line {
 		return []byte("line")

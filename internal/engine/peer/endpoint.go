@@ -37,9 +37,8 @@ const (
 // alpn is the protocol that gRPC negotiates.
 const alpn = "h2"
 
-// endpoint makes and watches the TLS connections of one side. It checks each handshake
-// against the records and the trust list, and closes the connections that they no longer
-// permit.
+// endpoint makes and watches the TLS connections of one side. It checks each handshake against the records and the
+// trust list. It closes connections that the records or the trust list no longer permit.
 type endpoint struct {
 	registry    Registry
 	certificate func() *tls.Certificate
@@ -51,14 +50,14 @@ type endpoint struct {
 
 	mu   sync.Mutex
 	open map[*conn]struct{}
-	// said is the content of the registry when version had the value of known. Any client
-	// can cause a read, so the registry is read once for each change.
+	// said is the content of the registry at the version in known. The registry is read only once for each change,
+	// because any client can cause a read.
 	reading sync.Mutex
 	known   uint64
 	said    trust
 	version atomic.Uint64 // incremented with each change of the registry, from 1
-	// announced counts the changes of the registry that may exclude a peer. settled is
-	// its value at the last check of the open connections.
+	// announced counts the changes of the registry that may exclude a peer. settled is the value of announced at the
+	// last check of the open connections.
 	announced, settled atomic.Uint64
 	settling           sync.Mutex
 
@@ -125,8 +124,8 @@ func (d *endpoint) trust(ctx context.Context) (trust, error) {
 	return t, nil
 }
 
-// mayShutOut reports whether a peer or a CA may have been removed or revoked. A new peer
-// counts too: it may have the key of another peer, and then that key identifies neither.
+// mayShutOut reports whether a peer or a CA may have been removed or revoked. A new peer counts too: it may have the
+// same key as another peer, and then that key identifies neither of the two.
 func mayShutOut(changes []keyserver.Change) bool {
 	return keyserver.Concerned(changes, func(c keyserver.Change) bool {
 		return c.Kind == keyserver.ChangeTrustedServer || c.Kind == keyserver.ChangeRevocation ||
@@ -147,7 +146,7 @@ func (d *endpoint) watch(ctx context.Context) {
 			continue
 		case <-d.kick:
 		case <-again.C:
-			d.version.Add(1) // read the registry again, whether or not a change was announced
+			d.version.Add(1) // read the registry again, even if no change was announced
 		}
 		again.Reset(recheckEvery)
 		if err := d.recheck(ctx); err != nil && ctx.Err() == nil {
@@ -157,9 +156,8 @@ func (d *endpoint) watch(ctx context.Context) {
 	}
 }
 
-// settle checks the open connections if a change was announced since the last check. Each
-// call does this first, so that no call uses a connection that is not permitted after a
-// change committed before the call.
+// settle checks the open connections if a change was announced since the last check. Each call first calls settle. So
+// if a change was committed before the call, the call does not use a connection that the change has excluded.
 func (d *endpoint) settle(ctx context.Context) error {
 	if d.settled.Load() == d.announced.Load() {
 		return nil
@@ -273,8 +271,8 @@ func (d *endpoint) inForce(ctx context.Context, t trust, chain []*x509.Certifica
 	return who, err
 }
 
-// enter registers a connection. If a change was announced since the handshake read the
-// registry, enter checks the connection again. The watch finds it after later changes.
+// enter registers a connection. If a change was announced since the handshake read the registry, enter checks the
+// connection again. After later changes, the watch checks the connection.
 func (d *endpoint) enter(ctx context.Context, c *conn, before uint64) error {
 	d.mu.Lock()
 	held := 0

@@ -22,8 +22,8 @@ func lifeTo(m keyserver.KeyMetadata) *peerpb.KeyLife {
 	}
 }
 
-// lifeFrom converts a life cycle from a peer into m, and reports whether it is valid. A
-// missing one is valid and changes nothing.
+// lifeFrom converts a life cycle from a peer into m, and reports whether it is valid. A missing life cycle is valid and
+// changes nothing.
 func lifeFrom(in *peerpb.KeyLife, m *keyserver.KeyMetadata) bool {
 	if in == nil {
 		return true

@@ -22,14 +22,14 @@ import (
 
 // Bounds of the work and memory that peers may cause on this key server.
 const (
-	maxStreams = maxPeerCalls // on one connection, because the others may be broken
+	maxStreams = maxPeerCalls // on one connection, because the other connections may be broken
 	// maxPackage fits the largest legal request, including the description of its caller:
 	// a message that needs no stream, or a text with its associated data.
 	maxPackage     = pieceLen + 16<<10
 	maxHeaderBytes = 16 << 10
-	// A stream holds up to one window of a message that the server has not read yet. The
-	// window of a connection bounds nothing: gRPC returns it when data arrives, not when
-	// data is read. The number of calls bounds memory.
+	// A stream holds up to one window of a message that the server has not read yet. The window of a connection does
+	// not bound memory, because gRPC reopens it when data arrives, not when data is read. The number of calls bounds
+	// memory.
 	streamWindow     = 512 << 10
 	connectionWindow = 2 << 20
 	// socketBuffer is the size of one write to the network and of one read from it. With
@@ -72,7 +72,7 @@ func workers() uint32 {
 // gRPC reads the message before it calls any other hook. tap must not block.
 func (s *Server) tap(ctx context.Context, info *tap.Info) (context.Context, error) {
 	conn := connOf(ctx)
-	if conn == nil { // the handler refuses the call when it reads the caller
+	if conn == nil { // not from a peer: the handler refuses the call
 		return ctx, nil
 	}
 	within := s.maxCall

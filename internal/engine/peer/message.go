@@ -52,8 +52,8 @@ func macFrom(r remote, sum []byte) (mac [keyserver.MACSize]byte, err error) {
 type delivery[Out any] struct {
 	// whole is the call for a message that fits one piece.
 	whole func(ctx context.Context, text []byte) (*Out, error)
-	// stream is the call for a longer message, first is its first package, and method is its
-	// name.
+	// stream is the call for a longer message, first is the first package of the message, and method is the name of the
+	// call.
 	method string
 	stream func(peerpb.KeyServerClient, context.Context, ...grpc.CallOption) (grpc.ClientStreamingClient[peerpb.HMACPiece, Out], error)
 	first  *peerpb.HMACPiece
@@ -70,7 +70,7 @@ func deliver[Out any](ctx context.Context, r remote, text keyserver.Message, how
 	defer func() { pieces.Put(w.rest) }()
 	_, err := text.WriteTo(w)
 	if w.err != nil {
-		err = w.err // the message's own error would be about the message
+		err = w.err // w.err has the cause; the message only reports that it could not be written
 	}
 	if err != nil {
 		w.abandon()
@@ -197,8 +197,8 @@ func (w *writer[Out]) push(in any) error {
 	return nil
 }
 
-// watchdog cancels the stream if the peer takes longer than a call may take. The caller stops
-// it while its own message arrives.
+// watchdog cancels the stream if the peer takes longer than a call may take. The caller stops the watchdog while more
+// of the message arrives from the caller's own client.
 func (w *writer[Out]) watchdog() *time.Timer {
 	return time.AfterFunc(w.remote.client.Timeout, w.cancel)
 }

@@ -77,8 +77,8 @@ func (p *pool) close() error {
 	return errors.Join(errs...)
 }
 
-// stub uses the connections alternately. It skips a connection that is not established if
-// another one is ready, because a streamed message is not retried.
+// stub uses the connections alternately. If one connection is ready, it skips connections that are not established,
+// because a streamed message is not retried.
 func (p *pool) stub() peerpb.KeyServerClient {
 	turn := int(p.next.Add(1)) % len(p.conns)
 	chosen := p.conns[turn]

@@ -36,7 +36,7 @@ func statusOf(err error) error {
 	return s.Err()
 }
 
-// refusalIn returns the refusal that a peer sent, or nil if the error is none.
+// refusalIn returns the refusal that a peer sent, or nil if the error is not a refusal.
 func refusalIn(err error) *peerpb.Refusal {
 	for _, d := range status.Convert(err).Details() {
 		if r, ok := d.(*peerpb.Refusal); ok {
@@ -89,7 +89,7 @@ func plainDetail(s string) string {
 	return s
 }
 
-// plainReason reports whether a peer's audit reason has the form of one.
+// plainReason reports whether text from a peer has the form of an audit reason.
 func plainReason(s string) bool {
 	return s != "" && len(s) <= maxReason && strings.IndexFunc(s, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')

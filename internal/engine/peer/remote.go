@@ -79,10 +79,9 @@ func (r remote) change(ctx context.Context, in *peerpb.ChangeACLRequest) error {
 	return err
 }
 
-// LookupPrincipals implements keyserver.Federated. Each pair must belong to the peer.
-// Principals that were not requested are dropped from the response. A principal that
-// cannot be shown unchanged is left out too; an error names it, so that it differs from a
-// deleted one.
+// LookupPrincipals implements keyserver.Federated. Each pair must belong to the peer. Principals that were not
+// requested are dropped from the response. A principal that cannot be shown unchanged is left out, too. An error names
+// that principal, so that the caller does not treat it as deleted.
 func (r remote) LookupPrincipals(ctx context.Context, by keyserver.Caller, pairs []keyserver.PrincipalRef) ([]keyserver.Principal, error) {
 	asked := make(map[keyserver.PrincipalRef]bool, len(pairs))
 	in := &peerpb.LookupRequest{Call: callOf(by)}

@@ -29,8 +29,8 @@ const (
 	nonceLen     = 16
 )
 
-// Server executes the calls of peers. It checks their shape; the implementations of keys
-// and witness authorize them.
+// Server executes the calls of peers. It checks the shape of the calls; the implementations of keys and witness
+// authorize them.
 type Server struct {
 	peerpb.UnimplementedKeyServerServer
 	keys       keyserver.Federated
@@ -273,9 +273,9 @@ func (s *Server) Lookup(ctx context.Context, in *peerpb.LookupRequest) (*peerpb.
 	return out, nil
 }
 
-// caller returns the caller and the hidden link of a call. The system id of the peer
-// comes from the connection alone. The method and its terms, which are all its arguments,
-// become part of the call key, so that a reused nonce does not identify another call.
+// caller returns the caller and the hidden link of a call. The system id of the peer comes from the connection alone.
+// The method and its terms (all of its arguments) become part of the call key. So a reused nonce does not identify
+// another call.
 func (s *Server) caller(ctx context.Context, in *peerpb.Call, link []byte, method string, terms ...[]byte) (keyserver.Caller, keyserver.HiddenLink, error) {
 	from, err := connected(ctx)
 	if err != nil {
@@ -353,8 +353,8 @@ func connOf(ctx context.Context) *conn {
 	return info.conn
 }
 
-// callKey returns the SHA-256 hash that identifies a peer's call. The number and the
-// lengths of the terms precede them, so that terms cannot run into each other.
+// callKey returns the SHA-256 hash that identifies a peer's call. The hash also covers the number and the lengths of
+// the terms, so that different terms never give the same input.
 func callKey(from keyserver.SystemID, nonce []byte, terms [][]byte) (key keyserver.CallKey) {
 	head := binary.BigEndian.AppendUint32(make([]byte, 0, 128), uint32(from))
 	head = append(head, nonce...)

@@ -12,12 +12,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// A peer replaces its certificate authority (CA) before it expires, and announces the
-// next CA itself. With its certificate it shows the next CA and a link, a certificate by
-// which a CA that is trusted here vouches for the next one. A CA that was learned in this
-// way counts for that peer alone, which its key identifies in any case. It counts only
-// while the trusted CA from which it follows is in the trust list: removing that CA
-// excludes its successors too.
+// A peer replaces its certificate authority (CA) before it expires, and announces the next CA itself. With its
+// certificate it shows the next CA and a link, a certificate by which a CA that is trusted here vouches for the next
+// one. A CA that was learned in this way counts only for that peer, and the key of the peer identifies it in any case.
+// A learned CA counts only while the trusted CA that vouches for it is in the trust list. Removing the trusted CA
+// therefore excludes the learned CAs, too.
 
 // maxQueuedChains bounds the number of chains that wait to be checked for new CAs.
 const maxQueuedChains = 16
@@ -55,9 +54,8 @@ func successors(learned []keyserver.PeerAuthority, trusted []*x509.Certificate) 
 	return all
 }
 
-// ways returns the chains from a peer's certificate to a trusted CA, or if there are
-// none, to a successor. A chain to a successor includes its links, so that revocations by
-// the issuers of the links count.
+// ways returns the chains from a peer's certificate to a trusted CA. If there are none, it returns the chains to a
+// learned CA. A chain to a successor includes its links, so that revocations by the issuers of the links count.
 func (t trust) ways(who keyserver.TrustedServer, cert *x509.Certificate, between []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time) ([][]*x509.Certificate, error) {
 	o := x509.VerifyOptions{Roots: t.roots, Intermediates: poolOf(between), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{usage}}
 	ways, err := cert.Verify(o)
@@ -118,8 +116,8 @@ func (t trust) newAuthorities(ctx context.Context, r Registry, who keyserver.Tru
 	return learned, nil
 }
 
-// newAuthority returns a CA with the certificates between its link and the CA that vouches for
-// it. It reports false if none does.
+// newAuthority returns a CA with the certificates between its link and the CA that vouches for it. It returns false if
+// no CA vouches for the new one.
 func (t trust) newAuthority(who keyserver.TrustedServer, ca *x509.Certificate, way []*x509.Certificate) (keyserver.PeerAuthority, bool) {
 	a := keyserver.PeerAuthority{System: who.System, Certificate: ca.Raw}
 	for _, c := range way {

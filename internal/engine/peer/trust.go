@@ -1,9 +1,8 @@
-// Package peer carries operations between key servers: gRPC over mutual TLS on the
-// external listener. A Gate accepts registered peers, a Server executes their calls, and
-// a Client calls peers. Only its certificate identifies the other side: it must hold the
-// private key of the certificate in the record of the trusted server, and its chain must
-// lead to a CA that is trusted at that moment. The implementation of keyserver.Federated
-// authorizes the operations.
+// Package peer carries operations between key servers: gRPC over mutual TLS on the external listener. A Gate accepts
+// registered peers, a Server executes their calls, and a Client calls peers. Only its certificate identifies the other
+// side. The other side must hold the private key of the certificate in the record of the trusted server, and the chain
+// must lead to a CA that is trusted at that moment. The implementation of keyserver.Federated authorizes the
+// operations.
 package peer
 
 import (
@@ -71,11 +70,10 @@ func load(ctx context.Context, r Registry) (trust, error) {
 
 var errNoCertificate = errors.New("the other side sent no certificate")
 
-// identify returns the peer whose certificate is the first of a chain: the one registered
-// peer whose record has the same public key. A key server renews its certificate under
-// the same key, so a later certificate belongs to the peer too. The chain must lead to a
-// trusted CA in any case; ways are the chains that do. A CA that was learned from the
-// peer counts like one in the trust list.
+// identify returns the peer whose certificate is the first of a chain: the one registered peer whose record has the
+// same public key. A key server renews its certificate under the same key, so a later certificate belongs to the peer
+// too. The chain must lead to a trusted CA in any case; the parameter ways has the chains that do. A CA that was
+// learned from the peer counts like one in the trust list.
 func (t trust) identify(chain []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time) (who keyserver.TrustedServer, ways [][]*x509.Certificate, err error) {
 	if len(chain) == 0 {
 		return who, nil, errNoCertificate
@@ -94,7 +92,7 @@ func (t trust) identify(chain []*x509.Certificate, usage x509.ExtKeyUsage, now t
 	return found[0], ways, err
 }
 
-// unreadError means that the registry could not say whether a certificate is revoked.
+// unreadError means that the registry could not be read, so it is unknown whether a certificate is revoked.
 type unreadError struct{ cause error }
 
 func (e *unreadError) Error() string {

@@ -16,7 +16,7 @@ type reader interface {
 	Authorities(ctx context.Context) ([]trustrows.Authority, error)
 }
 
-// wrapped is a value that the data key wraps, with the id that it is bound to.
+// wrapped is a value that the data key wraps, with the id that the value is bound to.
 type wrapped struct {
 	id    keyserver.ID
 	bytes []byte
@@ -31,9 +31,8 @@ type place struct {
 	write func(ctx context.Context, tx *sqlstore.Tx, w wrapped) error
 }
 
-// places has all locations except the stored keys, which are too many for one
-// transaction. Every other location must be listed here, because otherwise the data key
-// of its values is erased.
+// places has all locations except the stored keys, which are too many for one transaction. Every other location must be
+// listed here. Otherwise the data key is erased while values of the location still need it.
 var places = slices.Concat(settings(), []place{authorities})
 
 // settings returns the locations of this server's private keys.

@@ -1,7 +1,6 @@
-// Package rewrap moves all wrapped values and row MACs from one data key to the next while
-// the key server runs. If it is interrupted, the next process continues with the rest: a
-// key says under which data key it is wrapped, and a MAC says under which data key it was
-// made.
+// Package rewrap moves all wrapped values and row MACs from one data key to the next while the key server runs. If the
+// work is interrupted, the next process continues: a stored key names the data key that wraps it, and a MAC names the
+// data key that made it.
 package rewrap
 
 import (
@@ -17,8 +16,8 @@ import (
 )
 
 const (
-	// batch is how many keys are rewrapped in one transaction. All other writes wait for
-	// it, some milliseconds.
+	// batch is the number of keys that are rewrapped in one transaction. All other writes wait some milliseconds for
+	// that transaction.
 	batch = 128
 	// defaultShare is the part of the time that the worker uses. The rest is for requests.
 	defaultShare = 0.05

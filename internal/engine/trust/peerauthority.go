@@ -19,8 +19,8 @@ const (
 	// deleted. A peer has two or three CAs at a time, and one of them is trusted since
 	// its registration.
 	maxPeerAuthorities = 4
-	// learnEvery is the minimum time between two lessons from one peer, because the peer
-	// decides what it shows.
+	// learnEvery is the minimum time between two times that CAs are learned from one peer. It limits the work, because
+	// the peer decides which CAs it shows.
 	learnEvery = time.Minute
 )
 

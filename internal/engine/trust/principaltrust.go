@@ -99,10 +99,9 @@ func insertPrincipalTrust(ctx context.Context, tx *sqlstore.Tx, t keyserver.Prin
 	return err
 }
 
-// isForeign reports whether a row may concern a principal that this key server does not
-// have: a restriction of a principal of the peer. To detect misspelt restrictions, the
-// principal must have an ACL entry here, or its home must know it. A home that cannot be
-// reached must not prevent restrictions of its principals.
+// isForeign reports whether a row may concern a principal that this key server does not have: a restriction of a
+// principal of the peer. To detect misspelt restrictions, the principal must have an ACL entry here, or its own key
+// server must know it. If that key server cannot be reached, its principals can still be restricted.
 func (tr *Trust) isForeign(ctx context.Context, by keyserver.Caller, t keyserver.PrincipalTrust) (bool, error) {
 	_, err := tr.Store.Principal(ctx, t.Principal)
 	if !errors.Is(err, sqlstore.ErrNotFound) || t.Flag != keyserver.Restrict {

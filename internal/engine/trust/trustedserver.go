@@ -181,8 +181,7 @@ func (tr *Trust) refuseOwnAddress(ctx context.Context, name string, port uint16)
 	return nil
 }
 
-// leadsTo reports whether one of the addresses is one of own. The unspecified address
-// always leads to the local machine.
+// leadsTo reports whether one of the addresses is one of own. The unspecified address always reaches the local machine.
 func leadsTo(found, own []netip.Addr) bool {
 	plain := func(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 	return slices.ContainsFunc(found, func(a netip.Addr) bool {
@@ -270,8 +269,8 @@ func (tr *Trust) insertPeer(ctx context.Context, tx *sqlstore.Tx, peer keyserver
 	return added, err
 }
 
-// replacePeer replaces the record of a peer. Its transport principal keeps flags and
-// roles, and the ACL entries of its principals stay, so a disabled peer stays disabled.
+// replacePeer replaces the record of a peer. The transport principal keeps its flags and roles, so a disabled peer
+// stays disabled. The ACL entries of the peer's principals stay, too.
 func replacePeer(ctx context.Context, tx *sqlstore.Tx, old, peer keyserver.TrustedServer) (keyserver.TrustedServerAdded, error) {
 	added := keyserver.TrustedServerAdded{Transport: old.Transport, Replaced: true}
 	if name := peer.Certificate.Subject; name != old.Certificate.Subject {
@@ -290,8 +289,8 @@ func nameTaken(err error, name string) error {
 	return err
 }
 
-// unregister removes a peer with its transport principal and purges the ACL entries of
-// its principals. Principal trusts that name it stay, and are returned.
+// unregister removes a peer with its transport principal and purges the ACL entries of its principals. Principal trusts
+// that name the peer stay, and are returned.
 func unregister(ctx context.Context, tx *sqlstore.Tx, system keyserver.SystemID) (keyserver.TrustedServerRemoved, error) {
 	var removed keyserver.TrustedServerRemoved
 	peer, err := tx.TrustedServer(ctx, system)

@@ -1,6 +1,6 @@
-// Package usagequota limits the number of uses of a key over any number of processes, without a
-// database write for each use. A process reserves blocks of uses in the database and counts within
-// them. The rest of a block is lost when the process ends, which errs on the strict side.
+// Package usagequota limits the number of uses of a key over any number of processes, without a database write for each
+// use. A process reserves blocks of uses in the database and counts within them. When the process ends, the rest of a
+// block is lost, so fewer uses than the limit may be possible, never more.
 package usagequota
 
 import (
@@ -42,8 +42,8 @@ type block struct {
 	left int64 // in the database, at the last reservation
 }
 
-// New returns the quotas of up to maxKeys keys. Beyond that an arbitrary key is dropped, with the
-// rest of its block.
+// New returns the quotas of up to maxKeys keys. If there are more, an arbitrary key is dropped, with the rest of its
+// block.
 func New(maxKeys int, reserve Reserve) *Quotas {
 	return &Quotas{reserve: reserve, max: maxKeys, keys: map[keyserver.ID]*block{}}
 }

@@ -36,9 +36,9 @@ func (s *Service) GrantACL(ctx context.Context, by keyserver.Caller, change keys
 	return s.writeACL(ctx, by, change, "grantACL", nil, s.ks.GrantACL)
 }
 
-// AmendACL sets an existing entry to exactly the requested rights. The key server widens
-// rights, so the verdict tests a mask. Rights beyond that mask must come from widening,
-// because otherwise rights that should be gone would pass.
+// AmendACL sets an existing entry to exactly the requested rights. The key server widens rights, so the verdict tests a
+// mask. Rights beyond that mask must come from widening. Otherwise the check would accept rights that should have been
+// removed.
 func (s *Service) AmendACL(ctx context.Context, by keyserver.Caller, change keyserver.ACLChange) (ACLResult, error) {
 	exists := func(before keyserver.ACL) error {
 		if _, ok := before.Entry(change.Principal); !ok {
@@ -69,9 +69,9 @@ func (s *Service) writeACL(ctx context.Context, by keyserver.Caller, change keys
 	}.do(ctx)
 }
 
-// rereadACL returns the function that reads the ACL after a change of it. The change may
-// have removed the caller's right to read the ACL. Then the function reads only the
-// changed entry, which is that of the caller or of its group, and sets own.
+// rereadACL returns the function that reads the ACL after a change of it. The change may have removed the caller's
+// right to read the ACL. Then the function reads only the changed entry, which belongs to the caller or to its group,
+// and sets own.
 func (s *Service) rereadACL(by keyserver.Caller, link keyserver.HiddenLink, changed keyserver.PrincipalRef, own *bool) func(context.Context) (keyserver.ACL, error) {
 	return func(ctx context.Context) (keyserver.ACL, error) {
 		acl, err := s.ks.ACL(ctx, by, link)

@@ -43,8 +43,7 @@ func (s *Service) ACLTemplates(ctx context.Context, by keyserver.Caller, q keyse
 	return s.ks.ACLTemplates(ctx, by, q)
 }
 
-// aclTemplates returns all templates, which a change of a template is checked and
-// verified against.
+// aclTemplates returns all templates. A change of a template is checked and verified against them.
 func (s *Service) aclTemplates(ctx context.Context, by keyserver.Caller) ([]keyserver.ACLTemplate, error) {
 	return s.ks.ACLTemplates(ctx, by, keyserver.ACLTemplateQuery{})
 }
@@ -57,8 +56,8 @@ func (s *Service) ACLTemplate(ctx context.Context, by keyserver.Caller, id keyse
 	return s.ks.ACLTemplate(ctx, by, id)
 }
 
-// CreateACLTemplate creates a template. It verifies the name, and that the caller can
-// change the template, which only a first member can.
+// CreateACLTemplate creates a template. It verifies the name. It also verifies that the creator is a member with WRITE,
+// because only such a member can change the template.
 func (s *Service) CreateACLTemplate(ctx context.Context, by keyserver.Caller, name string) (ACLTemplateResult, error) {
 	name, err := cleanName("name", name)
 	if err != nil {

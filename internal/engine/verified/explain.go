@@ -31,7 +31,7 @@ func (s *Service) WhoCan(ctx context.Context, by keyserver.Caller, c keyserver.W
 	return s.ks.WhoCan(ctx, by, c)
 }
 
-// refuseKeyless rejects a key in a question about an operation that concerns no key.
+// refuseKeyless rejects a question that names a key for an operation that concerns no key.
 func refuseKeyless(op keyserver.Operation, link keyserver.HiddenLink) error {
 	if link == "" || op.AboutKey() {
 		return nil

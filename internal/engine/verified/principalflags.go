@@ -57,10 +57,9 @@ func (s *Service) UpdatePrincipalFlags(ctx context.Context, by keyserver.Caller,
 	}.do(ctx)
 }
 
-// judgeFlags returns the verdict on a change of flags. Another caller may have changed
-// other settable flags at the same time; the detail reports it. A change of a flag that
-// no caller can set is an error: a key server that assigns the entire word could have
-// caused it.
+// judgeFlags returns the verdict on a change of flags. Another caller may have changed other settable flags at the same
+// time; the detail reports it. A change of a flag that no caller can set is an error: the key server may have assigned
+// the entire flag word.
 func judgeFlags(change keyserver.FlagChange, before, after keyserver.Flags) (FlagsResult, error) {
 	r := FlagsResult{Asked: change, Before: before, After: after}
 	wrong := after ^ change.Apply(before)

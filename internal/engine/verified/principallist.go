@@ -11,9 +11,8 @@ import (
 // maxPage is the largest window of a list that a caller may request (contract 9.1).
 const maxPage = 500
 
-// ListPrincipals reads principals of one type, ordered by name. It rejects a window that
-// is too large. It does not reduce it, because a caller would take the short page for the
-// last one.
+// ListPrincipals reads principals of one type, ordered by name. It rejects a window that is too large. It does not
+// reduce the window, because a caller would take the short page for the last one.
 func (s *Service) ListPrincipals(ctx context.Context, by keyserver.Caller, f keyserver.PrincipalFilter) (keyserver.PrincipalPage, error) {
 	if !slices.Contains(keyserver.PrincipalTypes, f.Type) {
 		return keyserver.PrincipalPage{}, fault.New(fault.BadRequest, "type must be one of %v", keyserver.PrincipalTypes)

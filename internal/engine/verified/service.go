@@ -1,7 +1,6 @@
-// Package verified adds two things to a key server. It rejects requests that the key
-// server would accept with another meaning, and it verifies every write by reading it
-// back. It knows no HTTP and no SQL, only the port in package keyserver. So the same code
-// serves every key server, and tests can use one that lies.
+// Package verified adds two things to a key server. It rejects requests that the key server would accept with another
+// meaning, and it verifies every write by reading it back. It knows no HTTP and no SQL, only the interfaces in package
+// keyserver. So the same code serves every key server, and tests can use a key server that lies.
 //
 // Every method returns a *fault.Error if it rejects a request. If the key server accepted
 // a write but the re-read disagrees, a method returns the result as it was read back

@@ -133,8 +133,8 @@ func judgeAddedCA(der []byte, echoed []keyserver.ID, before, after []keyserver.C
 	return r, nil
 }
 
-// refuseNoCA rejects input that is not one CA certificate. A key server would store a
-// leaf, or the first certificate of a bundle, and trust nothing by it.
+// refuseNoCA rejects input that is not one CA certificate. A key server would store a leaf, or the first certificate of
+// a bundle, although it then trusts nothing more.
 func refuseNoCA(der []byte) error {
 	if len(der) == 0 {
 		return fault.New(fault.BadRequest, "certificate must not be empty; send one DER certificate as base64")

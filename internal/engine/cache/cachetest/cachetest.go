@@ -31,7 +31,7 @@ type Probe struct {
 	count func() int
 }
 
-// Of returns a probe that puts two entries into a cache. Changes name the first of them.
+// Of returns a probe that puts two entries into a cache. Changes name the first of the two entries.
 func Of[K comparable, V any](c *cache.Cache[K, V], first, second K) Probe {
 	return Probe{
 		put: func(t *testing.T) {

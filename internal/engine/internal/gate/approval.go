@@ -12,9 +12,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// guarded fails if a rule of the approval policy guards the operation or its effect, and the
-// caller has no approval for it. With --break-glass it records this instead. Operations that
-// give a duty are checked in escalation.go of the engine, which knows the duty.
+// guarded fails if a rule of the approval policy guards the operation or its effect, and the caller has no approval for
+// it. With --break-glass it records this instead. The approval for giving a duty is checked in escalation.go of the
+// engine, because only that code knows the duty.
 func (g *Gate) guarded(ctx context.Context, r Request) error {
 	policy, err := g.policies.Get(ctx, g.Deployment, func() (approval.Policy, error) { return approval.Read(ctx, g.Store, g.Deployment) })
 	if err != nil {
@@ -58,8 +58,8 @@ func (v *View) effect(r Request) (keyserver.Operation, bool) {
 	return keyserver.Effects[i], true
 }
 
-// mayTake notes, for the step that passes, the rules that guard only some requests of the
-// operation. The question does not say whether it is about one of these.
+// mayTake records, in the detail of a passed step, the rules that guard only some requests of the operation. The
+// question does not say whether its request is one of these.
 func (v *View) mayTake(policy approval.Policy, r Request) {
 	if v == nil || v.approves() {
 		return
@@ -86,8 +86,8 @@ func unapproved(policy approval.Policy, by keyserver.Caller, operation string) (
 	return rule, guards && !slices.Contains(by.Approved, operation)
 }
 
-// brokenGlass logs and audits that --break-glass allows an operation without an approval that
-// it needs, or that may give a duty without an approval.
+// brokenGlass logs and audits that --break-glass allows an operation without an approval: an operation that needs an
+// approval itself, or one that may give a duty.
 func (g *Gate) brokenGlass(ctx context.Context, r Request) error {
 	g.Logger.ErrorContext(ctx, "an operation runs without its required approval because of --break-glass; restart without the flag when the emergency is over",
 		"operation", r.Op.Key, "object", r.Object, "principal", r.By.Principal.String(), "requestId", r.By.RequestID)
@@ -96,8 +96,8 @@ func (g *Gate) brokenGlass(ctx context.Context, r Request) error {
 	return g.auditor.Write(ctx, row)
 }
 
-// Unchanged returns a check that the object of the caller's approval has not changed since
-// the approval was given. It comes after the checks that read the object.
+// Unchanged returns a check that the object of the caller's approval has not changed since the approval was given. This
+// check comes after the checks that read the object.
 func (g *Gate) Unchanged(by keyserver.Caller) Check {
 	return func(ctx context.Context, _ access.Subject) error {
 		if by.Approval.IsZero() {

@@ -41,10 +41,10 @@ func AuthorizeAll[T Target](ctx context.Context, g *Gate, by keyserver.Caller, o
 			rows, refusals[i] = append(rows, r.refusedRow(err)), err
 			g.CountRefusal(by)
 			if g.restrained(by, 1) != nil {
-				g.refusals.Count(partyOf(by), n-i) // the limit counts all items, also those that are not decided
+				g.refusals.Count(partyOf(by), n-i) // the limit counts all items, also items without a decision
 				broken = g.restrained(by, n)
 			}
-		default: // no decision: uses that were counted before keep their rows
+		default: // no decision on this item: uses that were counted before still get their rows
 			rows, broken = append(rows, r.refusedRow(err)), err
 		}
 	}

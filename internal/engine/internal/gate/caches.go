@@ -33,7 +33,8 @@ type Auditor interface {
 	WriteAll(ctx context.Context, entries []keyserver.AuditEntry) error
 }
 
-// Base is what the gate and the operations behind it use. Peers is nil if no other key server can be reached.
+// Base has the dependencies of the gate and of the operations behind it. Peers is nil if no other key server can be
+// reached.
 type Base struct {
 	Store      *sqlstore.Store // never nil: the caches read from it
 	System     keyserver.SystemID
@@ -44,7 +45,7 @@ type Base struct {
 	Peers      Peers
 }
 
-// Config is what a gate needs.
+// Config has the dependencies and settings of a gate.
 type Config struct {
 	Base
 	Auditor Auditor
@@ -99,8 +100,8 @@ func (g *Gate) resetCaches() {
 	g.policies = cache.New[keyserver.Deployment, approval.Policy](&g.caches, 4, keyserver.ChangeApprovalPolicy)
 }
 
-// WithEmptyCaches returns the gate with empty caches. Its decisions know every change that is committed by now. It is for one
-// request, because no later change reaches it.
+// WithEmptyCaches returns the gate with empty caches. Its decisions know every change that is committed by now. Use
+// that gate for one request only, because later changes do not clear its caches.
 func (g *Gate) WithEmptyCaches() *Gate {
 	without := *g
 	without.resetCaches()

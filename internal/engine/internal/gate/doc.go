@@ -2,9 +2,10 @@
 // decided and the audit row of the decision is durable. Only this package writes audit rows of callers.
 //
 //   - gate.go: the decision and its row; batch.go: many decisions with one commit; guard.go: effects of other packages
-//   - delegation.go, evidence.go, issuer.go: may the principal of the caller act; approval.go: is an approval needed
+//   - delegation.go, evidence.go, issuer.go: whether the principal of the caller may act
+//   - approval.go: whether an approval is needed
 //   - peer.go: requests of other key servers; forward.go: requests to them
-//   - view.go: explanations, which ask the gate without an effect
+//   - view.go: explanations, which evaluate a request without an effect
 //
 // May import: internal/crypto, internal/engine (access, approval, ca, cache), internal/keyserver, internal/platform,
 // internal/store

@@ -17,9 +17,9 @@ type Evidence struct {
 	Revoked keyserver.SerialSet
 }
 
-// Judge returns the code of the refusal of a certificate of the issuer at a point in time, or
-// "" if it is accepted. It has no side effects. A revoked certificate is refused however old
-// the CRL is. Missing or stale evidence is a refusal only if the policy requires evidence.
+// Judge returns the code of the refusal of a certificate of the issuer at a point in time, or "" if it is accepted. It
+// has no side effects. A revoked certificate is refused even if the CRL is old. Missing or stale evidence is a refusal
+// only if the policy requires evidence.
 func (v Evidence) Judge(serial []byte, now time.Time) fault.Code {
 	switch v.Policy.Mode {
 	case keyserver.RevocationOff:

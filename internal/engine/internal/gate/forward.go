@@ -110,8 +110,8 @@ func (g *Gate) sends(by keyserver.Caller, to keyserver.SystemID, absent fault.Co
 	}
 }
 
-// checkExposed fails unless the peer may learn the subject. role describes the subject in the
-// error message.
+// checkExposed fails unless the peer may learn the subject. The parameter role describes the subject in the error
+// message.
 func (g *Gate) checkExposed(ctx context.Context, who access.Subject, peer keyserver.SystemID, role string) error {
 	rows, err := g.trustsOf(ctx, who, peer)
 	if err != nil {

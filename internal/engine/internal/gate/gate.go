@@ -22,7 +22,7 @@ type Request struct {
 	Object   string               // the object in the audit row
 	Link     keyserver.HiddenLink // the key of the operation, if it has one
 	Filename string
-	Chosen   bool   // the check chooses the key: the audit row names the key that it returns
+	Chosen   bool   // the check chooses the key: the audit row names the key that the check returns
 	Effect   string // the key of the effect (keyserver.Effects) of the operation, if it has one
 	Counts   bool   // an allowed request is a use of the key
 	Own      bool   // the object belongs to the caller: no role is needed, no check runs, and there is no target
@@ -30,13 +30,13 @@ type Request struct {
 	Tries func(tx *sqlstore.Tx) error
 }
 
-// Check is a further condition, evaluated after the role of the caller. It has no effect. If it refuses, it returns a
-// fault with an audit reason.
+// Check is a further condition, evaluated after the role of the caller. It has no effect. To refuse the operation, it
+// returns a fault with an audit reason.
 type Check func(ctx context.Context, who access.Subject) error
 
-// AuthorizeAndAudit is the gate: it decides whether the caller may do the operation, and then makes the audit row of that
-// decision durable, before any effect. It fails if no row can be written. It returns a refusal only after its row is
-// durable, too.
+// AuthorizeAndAudit decides whether the caller may do the operation, and then makes the audit row of that decision
+// durable, before any effect. It fails if no row can be written. It returns a refusal only after its row is durable,
+// too.
 func (g *Gate) AuthorizeAndAudit(ctx context.Context, r Request, checks ...Check) error {
 	_, _, err := authorizeAndAudit(ctx, g, r, noTarget, checks)
 	return err
@@ -51,8 +51,8 @@ type Target interface {
 	Count(ctx context.Context, by keyserver.Caller) error
 }
 
-// Resolver is a Check that returns the target of the operation. If it refuses a target, it also returns the target, for the
-// audit row. It never returns a nil pointer.
+// Resolver is a Check that returns the target of the operation. It also returns a target that it refuses, for the audit
+// row. The target is never a nil pointer.
 type Resolver[T Target] func(ctx context.Context, who access.Subject) (T, error)
 
 // authorizeAndAudit is AuthorizeAndAudit for an operation with a target. It returns the target, and the request. If r.Chosen
@@ -103,7 +103,7 @@ func (r Request) refusedRow(refusal error) keyserver.AuditEntry {
 	return r.row(keyserver.Failed, fault.ReasonFailed) // not a decision: the store failed, or the caller disconnected
 }
 
-// refusals are the codes of a transaction that refuses the caller. All other codes are failures.
+// refusals are the codes with which a transaction refuses the caller. All other codes are failures.
 var refusals = []fault.Code{
 	fault.Escalation, fault.DutiesConflict, fault.ApprovalRequired, fault.ApprovalState, fault.ApprovalLimit,
 	fault.DigestMismatch, fault.SessionNotBound, fault.AccessDenied, fault.OwnAccount, fault.NotInScope,
@@ -112,15 +112,15 @@ var refusals = []fault.Code{
 func isRefusal(err error) bool { return slices.Contains(refusals, fault.CodeOf(err)) }
 
 // Write is Perform for an effect that is one transaction, if the transaction may refuse the operation. The gate first
-// tries the transaction and rolls it back, so that a refused operation has one row and none that says allowed. Therefore
-// fn runs twice, and must change only tx and its results.
+// tries the transaction and rolls it back, so that a refused operation has one row and none that says allowed.
+// Therefore fn runs twice, and must not change anything except tx and the results of fn.
 func (g *Gate) Write(ctx context.Context, r Request, fn func(tx *sqlstore.Tx) error) error {
 	r.Tries = fn
 	return g.Perform(ctx, r, func() error { return g.Store.Update(ctx, fn) })
 }
 
-// try returns the refusal of the transaction, or the failure of the store. Every other failure
-// is left to the effect, which finds it again.
+// try returns the refusal of the transaction, or the failure of the store. It ignores every other failure, because the
+// effect fails in the same way later.
 func (g *Gate) try(ctx context.Context, r Request) error {
 	if r.Tries == nil || g.view != nil {
 		return nil
@@ -132,7 +132,7 @@ func (g *Gate) try(ctx context.Context, r Request) error {
 	return nil
 }
 
-// Perform passes the gate and then runs the effect. A failed effect gets a second audit row.
+// Perform calls AuthorizeAndAudit and then runs the effect. A failed effect gets a second audit row.
 func (g *Gate) Perform(ctx context.Context, r Request, effect func() error, checks ...Check) error {
 	return PerformOn(ctx, g, r, noTarget, func(nothing) error { return effect() }, checks...)
 }
@@ -243,10 +243,10 @@ func (g *Gate) WouldAllow(ctx context.Context, by keyserver.Caller, op keyserver
 
 // admit decides everything that comes before the checks. It returns the subject of the caller for them.
 //
-// It requires that this process is current, that the principal of the caller is alive and enabled, and that its certificate
-// is in force. A delegated caller also needs a delegator that still permits it. Unless the object belongs to the caller, a
-// role has to grant the operation and the approval policy has to allow it. Every operation reads the rights again, from
-// caches that each committed change clears.
+// It requires that this process is current, that the principal of the caller exists and is enabled, and that the
+// certificate of the session is in force. A delegated caller also needs a delegator that still permits the delegation.
+// Unless the object belongs to the caller, a role has to grant the operation and the approval policy has to allow it.
+// Every operation reads the rights again, from caches that each committed change clears.
 func (g *Gate) admit(ctx context.Context, r Request) (access.Subject, error) {
 	if err := g.Step(keyserver.StepCurrent, g.Store.Current(ctx)); err != nil {
 		return access.Subject{}, err

@@ -13,9 +13,8 @@ func (g *Gate) Guard(ctx context.Context, by keyserver.Caller, do keyserver.Guar
 	return g.Perform(ctx, Request{By: by, Op: do.Operation, Object: do.Object, Own: do.Own}, effect)
 }
 
-// GuardWrite is Guard for an effect that is one transaction, if the transaction may also
-// refuse the operation. A refusal has one row. fn runs twice, and must change only tx and its
-// results.
+// GuardWrite is Guard for an effect that is one transaction, if the transaction may also refuse the operation. A
+// refusal has one row. fn runs twice, and must not change anything except tx and the results of fn.
 func (g *Gate) GuardWrite(ctx context.Context, by keyserver.Caller, do keyserver.Guarded, fn func(tx *sqlstore.Tx) error) error {
 	return g.Write(ctx, Request{By: by, Op: do.Operation, Object: do.Object, Own: do.Own}, fn)
 }

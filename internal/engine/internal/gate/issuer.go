@@ -17,9 +17,8 @@ import (
 // trusted before it becomes valid, so this result changes with time.
 var errNoIssuer = errors.New("no trusted CA issued the certificate")
 
-// issuerTrusted fails if the CA of a certificate is no longer trusted. Removing a CA does not
-// delete its certificates, and they are valid again when the CA is trusted again. Until then
-// no session can use them.
+// issuerTrusted fails if the CA of a certificate is no longer trusted. Removing a CA does not delete the certificates
+// that it issued. They are valid again when the CA is trusted again. Until then no session can use them.
 func (g *Gate) issuerTrusted(ctx context.Context, c keyserver.Certificate) error {
 	until, err := g.anchors.Get(ctx, c.ID, func() (time.Time, error) { return g.trustedUntil(ctx, c) })
 	switch {
@@ -31,8 +30,8 @@ func (g *Gate) issuerTrusted(ctx context.Context, c keyserver.Certificate) error
 	}
 }
 
-// vouched reports whether a certificate would be accepted for a login: it is within its dates,
-// its CA is trusted now, and no evidence refuses it. It returns an error if it cannot decide.
+// vouched reports whether a certificate would be accepted for a login: it is within its dates, its CA is trusted now,
+// and no evidence refuses it. It returns an error if a read fails, so that there is no decision.
 func (g *Gate) vouched(ctx context.Context, c keyserver.Certificate) (bool, error) {
 	if !c.ValidAt(g.Clock()) {
 		return false, nil

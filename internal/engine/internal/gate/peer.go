@@ -90,7 +90,7 @@ func (g *Gate) peerInForce(ctx context.Context, system keyserver.SystemID) (keys
 }
 
 // RunOnce runs the effect of a call unless a peer repeats a call that took effect before. It returns the result of the
-// effect, or true for a repeated call. The same transaction has the effect and remembers the call.
+// effect, or true for a repeated call. One transaction makes the effect and records the call.
 func (g *Gate) RunOnce(ctx context.Context, by keyserver.Caller, tx *sqlstore.Tx, effect func() (bool, error)) (bool, error) {
 	if by.Peer == nil {
 		return effect()
@@ -113,8 +113,9 @@ func (g *Gate) RunOnce(ctx context.Context, by keyserver.Caller, tx *sqlstore.Tx
 	return true, tx.RecordPeerCall(ctx, by.Peer.System, by.Peer.Key, now, now.Add(callMemory))
 }
 
-// Repeated reports whether a peer repeats a call that took effect before. It may lift only a refusal that the call itself
-// may have caused. All other refusals come from later changes, and stay.
+// Repeated reports whether a peer repeats a call that took effect before. A caller may ignore a refusal of a repeated
+// call only if the first call itself may have caused the refusal. All other refusals come from later changes, and
+// remain.
 func (g *Gate) Repeated(ctx context.Context, by keyserver.Caller) (bool, error) {
 	if by.Peer == nil || by.Peer.Single {
 		return false, nil

@@ -19,8 +19,8 @@ const (
 // and questions about its own access.
 type refusedMeter = quota.Meter[refusedParty]
 
-// refusedParty identifies the holder of a limit. The scoped credentials of a principal have a limit
-// of their own, so that a workload with such a credential cannot use up the limit of the principal.
+// refusedParty identifies the holder of a limit. The scoped credentials of a principal have a separate limit, so that a
+// workload with such a credential cannot use up the limit of the principal.
 type refusedParty struct {
 	principal keyserver.PrincipalRef
 	scoped    bool

@@ -51,7 +51,7 @@ type View struct {
 	ACL      keyserver.ACL // the ACL that was evaluated
 	Uses     *int64
 	cause    *keyserver.Cause // of the step that is recorded next
-	detail   string           // of the step that is recorded next, if it passes
+	detail   string           // detail of the step that is recorded next, if the step passes
 }
 
 // Step returns the refusal. For an explanation, it also records the result of the step.

@@ -29,8 +29,8 @@ func (ks *Keys) ACL(ctx context.Context, by keyserver.Caller, link keyserver.Hid
 	return acl, err
 }
 
-// OwnACL implements keyserver.ACLs. The caller learns no more than by a use of the key. It refuses a key of a peer, because
-// no operation of a peer returns one entry.
+// OwnACL implements keyserver.ACLs. The caller learns no more than by a use of the key. OwnACL refuses a key of a peer,
+// because no operation of a peer returns one entry.
 func (ks *Keys) OwnACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, own keyserver.PrincipalRef) (keyserver.ACL, error) {
 	var acl keyserver.ACL
 	r := gate.Request{By: by, Op: keyserver.OpReadACL, Link: link, Object: link.Base64() + " for " + own.String()}
@@ -164,7 +164,8 @@ func (ks *Keys) amend(ctx context.Context, by keyserver.Caller, link keyserver.H
 		if f := fault.As(refusal); f == nil || f.Code != fault.ACLDenied || !who.Is(target) {
 			return refusal
 		}
-		// The change is to an entry of the caller, so an earlier try of this call may have removed its right.
+		// The change may be to an entry of the caller. An earlier try of this call may then have removed the right that
+		// the call needs.
 		if repeated, err := ks.Repeated(ctx, by); err != nil || repeated {
 			return err
 		}
@@ -193,7 +194,7 @@ func (ks *Keys) ownedOr(want keyserver.Rights, key *cachedKey, who access.Subjec
 }
 
 // PrincipalExists refuses a principal that cannot exist. For a principal of a peer, it only requires that the peer is
-// registered: an entry for a principal that does not exist grants nothing.
+// registered, because an entry for a principal that does not exist grants nothing.
 func (ks *Keys) PrincipalExists(ctx context.Context, tx *sqlstore.Tx, p keyserver.PrincipalRef) error {
 	var err error
 	if p.System == ks.System {

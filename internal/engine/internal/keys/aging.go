@@ -21,10 +21,9 @@ const (
 
 var _ lifecycle.Keys = (*Keys)(nil)
 
-// Age performs the due steps of keys that need no request: it rotates lineages, retires former
-// keys, and destroys keys whose destruction time has come. A lease makes one process do it.
-// Each step has its own audit row, and its transaction checks again whether it is due. A
-// failed step does not prevent the others.
+// Age performs the due steps of keys that need no request: it rotates lineages, retires former keys, and destroys keys
+// whose destruction time has come. A lease ensures that only one process does this at a time. Each step has its own
+// audit row, and its transaction checks again whether it is due. A failed step does not prevent the others.
 func (ks *Keys) Age(ctx context.Context) error {
 	now := ks.now()
 	lines, err := ks.Store.LineagesDue(ctx, now, agingBatch)

@@ -20,8 +20,8 @@ var (
 	decrypts   = purpose{algorithm: keyserver.AES256, allows: keyserver.KeyState.Checks, does: "decrypts"}
 )
 
-// few is the number of encryptions left at which a lineage is rotated. It is enough for the replicas until the rotation is
-// done.
+// few is the number of remaining encryptions at which a lineage is rotated. They are enough for all replicas until the
+// rotation is done.
 const few = keyserver.MaxEncryptions / 16
 
 // Encrypt implements keyserver.Keys.
@@ -37,7 +37,7 @@ func (ks *Keys) Encrypt(ctx context.Context, by keyserver.Caller, in keyserver.E
 	return sealed, err
 }
 
-// encryptionKey is the key of an encryption. Count replaces it by its successor if no encryptions are left.
+// encryptionKey is the key of an encryption. If the key has no encryptions left, Count replaces it by its successor.
 type encryptionKey struct {
 	target
 	who     access.Subject
@@ -134,9 +134,9 @@ func (ks *Keys) Decrypt(ctx context.Context, by keyserver.Caller, in keyserver.D
 	return plain, err
 }
 
-// resolveDecryption returns the key that the ciphertext names. It fails unless that is the key of the request, or a key
-// of its lineage, and the caller may use it now. A caller that the ACL denies does not learn whether the ciphertext
-// belongs to the lineage.
+// resolveDecryption returns the key that the ciphertext names. It fails unless that is the key that the request names,
+// or a key of the lineage that the request names. It also fails unless the caller may use the key now. A caller that
+// the ACL denies does not learn whether the ciphertext belongs to the lineage.
 func (ks *Keys) resolveDecryption(by keyserver.Caller, in keyserver.Decryption) gate.Resolver[target] {
 	return func(ctx context.Context, who access.Subject) (target, error) {
 		id, err := ciphertext.KeyOf(in.Sealed)
@@ -169,7 +169,8 @@ func (ks *Keys) resolveDecryption(by keyserver.Caller, in keyserver.Decryption) 
 	}
 }
 
-// madeByOther refuses the ciphertext of another key. If the ACL of the named key denies the caller, it says only that.
+// madeByOther refuses the ciphertext of another key. If the ACL of the named key denies the caller, the refusal says
+// only that.
 func (ks *Keys) madeByOther(named *cachedKey, who access.Subject, problem string) (target, error) {
 	err := ks.checkACL(named, who, keyserver.Read)
 	if err == nil {

@@ -32,8 +32,8 @@ type cachedKey struct {
 type target struct {
 	*cachedKey
 	keys *Keys
-	// limited are the ACL entries that count the use: one of them has to have a use left. It is empty if an entry without a
-	// limit allows the use, and if the operation is no use.
+	// limited are the ACL entries that count the use: one of them has to have a use left. limited is empty if an entry
+	// without a limit allows the use, or if the operation is not a use.
 	limited []keyserver.ACLEntry
 }
 
@@ -204,7 +204,8 @@ func (ks *Keys) resolveUse(by keyserver.Caller, link keyserver.HiddenLink, want 
 }
 
 // authorizeUse returns the key as the target of a use. It fails unless the ACL and the state of the key allow the
-// caller to use it now. A caller that the ACL denies, also because no uses are left, does not learn the state.
+// caller to use it now. A caller that the ACL denies, for example because no uses are left, does not learn the state of
+// the key.
 func (ks *Keys) authorizeUse(ctx context.Context, by keyserver.Caller, who access.Subject, want keyserver.Rights, permits func(keyserver.KeyState) bool, key *cachedKey) (target, error) {
 	verdict := access.Evaluate(key.acl, who, want, ks.Clock())
 	use := target{cachedKey: key, keys: ks, limited: verdict.Limited}

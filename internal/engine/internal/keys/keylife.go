@@ -27,7 +27,7 @@ func (k *cachedKey) serves(permits func(keyserver.KeyState) bool) error {
 }
 
 // ownerCheck returns a check that the link names a key of this key server and that the caller is an owner of it.
-// Mandatory groups do not bind an owner here, or the key could not be withdrawn.
+// Mandatory groups do not restrict an owner here. Otherwise an owner might be unable to disable the key.
 func (ks *Keys) ownerCheck(link keyserver.HiddenLink) gate.Check {
 	return func(ctx context.Context, who access.Subject) error {
 		if err := ks.Step(keyserver.StepKey, ks.checkLocal(ctx, link)); err != nil {
@@ -118,7 +118,8 @@ func (ks *Keys) ChangeKeyState(ctx context.Context, by keyserver.Caller, change 
 	}, ks.ownerCheck(change.Link))
 }
 
-// age changes the life of a key. The function to gets the life that the transaction reads, and returns the next one.
+// age changes the life of a key. The function named to gets the life that the transaction reads, and returns the next
+// life.
 func (ks *Keys) age(ctx context.Context, id keyserver.ID, to func(keyserver.KeyLife) (keyserver.KeyLife, error)) error {
 	return ks.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 		record, err := tx.Key(ctx, id)
@@ -333,8 +334,8 @@ func (ks *Keys) supposed(ctx context.Context, id keyserver.ID) (key *cachedKey, 
 	return &is, nil
 }
 
-// DecidingACL returns the ACL that decides on an operation with a key. If the operation names a lineage, that is the
-// ACL of the key of the lineage that the operation would use.
+// DecidingACL returns the ACL that decides on an operation with a key. If the operation names a lineage, this is the
+// ACL of the key that the operation would use from the lineage.
 func (ks *Keys) DecidingACL(ctx context.Context, c keyserver.WhoCanQuery) (keyserver.ACL, error) {
 	var key *cachedKey
 	var err error

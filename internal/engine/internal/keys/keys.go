@@ -24,11 +24,12 @@ type Keys struct {
 	unerased *atomic.Bool                // the files may still have bytes of destroyed keys
 
 	encryptions *usagequota.Quotas
-	// rotate mints the successor of a key with few or no encryptions left, unless it has one
-	// already. It returns nil if the key has a successor.
+	// rotate mints the successor of a key with few or no encryptions left, unless the key already has a successor.
+	// rotate returns nil if the key has a successor.
 	rotate func(ctx context.Context, key keyserver.ID) error
 
-	// behind has the keys to which supposed applies the question. It is nil unless the gate only explains.
+	// behind has the keys without the suppositions of the question, which supposed applies. It is nil unless the gate
+	// only explains.
 	behind   *Keys
 	question keyserver.Question
 }
@@ -39,7 +40,7 @@ func New(g *gate.Gate, ring *keyring.Keyring) *Keys {
 	ks.encryptions = usagequota.New(maxCached, ks.reserveEncryptions)
 	ks.rotate = ks.rotateExhausted
 	ks.resetCaches()
-	ks.unerased.Store(true) // an earlier process may have stopped before it erased them
+	ks.unerased.Store(true) // an earlier process may have stopped before it erased the bytes
 	return ks
 }
 

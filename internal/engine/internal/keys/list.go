@@ -70,8 +70,8 @@ func (ks *Keys) readable(k sqlstore.ListedKey, who access.Subject) bool {
 	return access.Owns(k.List, who, ks.Clock()) || access.Evaluate(k.List, who, keyserver.Read, ks.Clock()).Allowed
 }
 
-// keyWindow returns a function that reads the next keys that the filter may select. Each call
-// continues after the keys of the call before.
+// keyWindow returns a function that reads the next keys that the filter may select. Each call continues after the keys
+// of the previous call.
 func (ks *Keys) keyWindow(ctx context.Context, who access.Subject, f keyserver.KeyFilter) (func(limit int) ([]sqlstore.ListedKey, error), error) {
 	var after sqlstore.KeyRecord
 	if f.After != "" {

@@ -12,7 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// purpose is a kind of use, and the keys that are fit for it.
+// purpose is a kind of use. It says which keys are fit for that use.
 type purpose struct {
 	algorithm keyserver.Algorithm
 	allows    func(keyserver.KeyState) bool
@@ -38,7 +38,7 @@ func (ks *Keys) MAC(ctx context.Context, by keyserver.Caller, in keyserver.MACRe
 	return mac, err
 }
 
-// choosing returns the request of an operation with a key that a check chooses.
+// choosing returns the request of an operation whose key is chosen by a check.
 func choosing(by keyserver.Caller, op keyserver.Operation, choice keyserver.KeyChoice) gate.Request {
 	return gate.Request{By: by, Op: op, Link: choice.Named(), Chosen: true, Counts: true}
 }
@@ -112,8 +112,8 @@ func (f fan) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// resolveKey returns the named key, or the newest key of the lineage that can be used for what. It fails unless the caller
-// may use the key now. A caller that the ACL denies learns nothing else about the key.
+// resolveKey returns the named key, or the newest key of the lineage that can be used for the purpose. It fails unless
+// the caller may use the key now. A caller that the ACL denies learns nothing else about the key.
 func (ks *Keys) resolveKey(by keyserver.Caller, choice keyserver.KeyChoice, what purpose) gate.Resolver[target] {
 	return func(ctx context.Context, who access.Subject) (target, error) {
 		key, err := ks.choose(ctx, choice, what)
@@ -205,8 +205,9 @@ type verification struct {
 	older []*cachedKey
 }
 
-// withOlderKeys is resolveKey for a verification. It also returns the older keys of the lineage that can verify and whose
-// ACL grants READ to the caller. They refuse nothing and count no use: a verification is one use, of the newest key.
+// withOlderKeys is resolveKey for a verification. It also returns the older keys of the lineage that can verify and
+// whose ACL grants READ to the caller. The older keys never cause a refusal, and their use is not counted: a
+// verification counts as one use of the newest key.
 func (ks *Keys) withOlderKeys(by keyserver.Caller, choice keyserver.KeyChoice) gate.Resolver[verification] {
 	resolve := ks.resolveKey(by, choice, checkMACs)
 	return func(ctx context.Context, who access.Subject) (verification, error) {

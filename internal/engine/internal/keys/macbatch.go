@@ -37,8 +37,8 @@ func (ks *Keys) MACBatch(ctx context.Context, by keyserver.Caller, items []keyse
 	return answers, nil
 }
 
-// notForwarded returns a check that refuses an item with a key of a peer. A batch is not forwarded: the rows of its items
-// are one commit, and it would make a thousand calls to peers.
+// notForwarded returns a check that refuses an item with a key of a peer. A batch is not forwarded, because one commit
+// has the rows of all its items, and a forwarded batch would make a thousand calls to peers.
 func notForwarded(peer keyserver.SystemID) gate.Resolver[target] {
 	return func(context.Context, access.Subject) (target, error) {
 		return target{}, fault.New(fault.InvalidArgument, "the lineage belongs to the system id %d, and items of a batch are not forwarded; send the item to POST /api/crypto/mac", peer).

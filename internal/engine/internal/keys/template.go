@@ -33,8 +33,8 @@ func (ks *Keys) firstEntries(ctx context.Context, tx *sqlstore.Tx, creator keyse
 	return entries, directory, nil
 }
 
-// templateFor returns the template for keys at a path, and its directory. It fails if there is
-// no such directory, so that a key that is meant to be shared does not become private.
+// templateFor returns the template for keys at a path, and its directory. It fails if there is no such directory.
+// Otherwise a key that is meant to be shared would become private.
 func templateFor(ctx context.Context, tx *sqlstore.Tx, path string) (keyserver.ACLTemplate, string, error) {
 	if !keyserver.PlainPath(path) {
 		return keyserver.ACLTemplate{}, "", fault.New(fault.InvalidArgument, "path: has an empty, . or .. segment, or too many segments or bytes").Audited(fault.ReasonInvalidArgument)
