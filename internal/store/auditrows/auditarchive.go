@@ -55,7 +55,7 @@ func (t *AuditLog) SweepAudit(ctx context.Context) (more bool, err error) {
 	return t.PruneAuditBlocks(ctx, extent.First)
 }
 
-// isHere fails if a row is before the first one, even if the row is not removed yet.
+// isHere fails if a row is before the first row of the database, even if the row is not removed yet.
 func (r Reads) isHere(ctx context.Context, seq int64) error {
 	extent, err := r.AuditExtent(ctx)
 	if err == nil && seq < extent.First {
@@ -69,8 +69,8 @@ func archived(seq, first int64) error {
 		seq, first, audit.Segment(seq)).Audited(fault.ReasonObjectNotFound)
 }
 
-// sweepPage is the number of audit rows that one transaction removes. Writers wait some
-// milliseconds for it. SQLite reuses the pages of the rows; the file does not shrink.
+// sweepPage is the number of audit rows that one transaction removes. Writers wait some milliseconds for that
+// transaction. SQLite reuses the pages of the rows; the file does not shrink.
 const sweepPage = 1024
 
 func (e embedded) sweep(ctx context.Context, first int64) (bool, error) {

@@ -89,9 +89,9 @@ func (r Reads) auditBlockContent(ctx context.Context, block int64) (blockContent
 	return content, err
 }
 
-// FillAuditBlock stores the content of the oldest full block that is not stored yet, and
-// reports whether there was one. Several processes may call it at the same time. It reads
-// the rows before it locks anything, because they no longer change.
+// FillAuditBlock stores the content of the oldest full block that is not stored yet, and reports whether there was one.
+// Several processes may call it at the same time. It reads the rows before it takes a lock, because these rows no
+// longer change.
 func (t *AuditLog) FillAuditBlock(ctx context.Context) (bool, error) {
 	var block, end int64
 	err := t.db.Row(ctx, `SELECT coalesce((SELECT max(block) + 1 FROM audit_blocks WHERE block >= 0), (SELECT first - 1 FROM audit_extent) / $1),
@@ -121,15 +121,15 @@ func (t *AuditLog) noteAlone(ctx context.Context, block int64, content blockCont
 	})
 }
 
-// deleteBlockKeys removes the keys of a block that is not stored. They exist if a process
-// stopped before it stored the block, or if the block was deleted.
+// deleteBlockKeys removes the keys of a block that is not stored. Such keys exist if a process stopped before it stored
+// the block, or if the block was deleted.
 const deleteBlockKeys = `DELETE FROM audit_block_keys WHERE block = $1`
 
 // keysAtOnce is the number of keys that one transaction writes in some milliseconds.
 const keysAtOnce = 1024
 
-// noteBlock implements kind. It uses several transactions, so that other writes can come
-// between them. It stores the block after all its keys. No other process stores blocks.
+// noteBlock implements kind. It uses several transactions, so that other writes can come between them. It stores the
+// block after all keys of the block. No other process stores blocks.
 func (e embedded) noteBlock(ctx context.Context, block int64, keys []keyInBlock, content blockContent) error {
 	if _, err := e.db.Alone(ctx, deleteBlockKeys, block); err != nil {
 		return err
@@ -218,7 +218,7 @@ func (r Reads) DisagreeingAuditBlocks(ctx context.Context, limit int) ([]int64, 
 		if err != nil {
 			return nil, err
 		}
-		if next > begin && block > next { // missing between others: queries assume that it is stored
+		if next > begin && block > next { // the block is missing between others: queries assume that it is stored
 			found = append(found, next)
 			continue
 		}

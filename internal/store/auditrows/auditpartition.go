@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// PartitionRows is the number of audit rows of a partition. The first partition of a
-	// database that is older than partitions may have more. Migration 30 also has the number.
+	// PartitionRows is the number of audit rows of a partition. The first partition of a database that is older than
+	// partitions may have more. Migration 30 contains the same number.
 	PartitionRows = 1 << 20
 	// partitionsAhead is the number of partitions that are created before they are needed.
 	// Rows beyond them go to the default partition.
@@ -71,8 +71,7 @@ func (p shared) sweep(ctx context.Context, first int64) (more bool, err error) {
 // Partition returns the name of the partition that ends with the row last.
 func Partition(last int64) string { return fmt.Sprintf("%s%020d", PartitionPrefix, last) }
 
-// alter changes the partitions, and reports whether it succeeded. A lock that it cannot
-// get is not an error.
+// alter changes the partitions, and reports whether it succeeded. It is not an error if alter cannot get a lock.
 func (p shared) alter(ctx context.Context, texts ...string) (bool, error) {
 	err := p.db.WriteAlone(ctx, func(in sqldb.Statements) error {
 		for _, text := range append([]string{`SET LOCAL lock_timeout = '100ms'`}, texts...) {

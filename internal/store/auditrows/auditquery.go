@@ -28,9 +28,9 @@ const (
 	blockPage   = 64
 )
 
-// auditConditions are the conditions of a filter, parameters $4 to $14, with the same text
-// for every filter. The CASE hides them from the planner, so that it finds rows by seq only.
-// The blocks narrow the range of seq.
+// auditConditions are the conditions of a filter, parameters $4 to $14, with the same text for every filter. The CASE
+// hides the conditions from the planner, so that the planner finds rows by seq only. The blocks narrow the range of
+// seq.
 const auditConditions = `CASE WHEN time >= $4 AND time < $5
 	AND ($6 = '' OR reason = $6) AND ($7 = '' OR operation = $7) AND ($8 = '' OR outcome = $8)
 	AND ($9 = '' OR object = $9) AND ($10 = '' OR address = $10)
@@ -84,9 +84,9 @@ func newAuditQuery(f keyserver.AuditFilter) auditQuery {
 	return q
 }
 
-// AuditRows returns a page of the rows that a filter selects. The limit of the filter is
-// 100 by default and 1000 at most. AuditRows reads a bounded number of rows. Therefore a
-// page may be short or empty and still have a Next.
+// AuditRows returns a page of the rows that a filter selects. The page has at most as many rows as the limit of the
+// filter: 100 by default, 1000 at most. AuditRows reads a bounded number of rows. Therefore a page may be short or
+// empty and still have a Next.
 func (r Reads) AuditRows(ctx context.Context, filter keyserver.AuditFilter) (keyserver.AuditPage, error) {
 	return r.auditRows(ctx, filter, auditBudget)
 }
@@ -257,9 +257,9 @@ func (q auditQuery) direction() string {
 	return ""
 }
 
-// blockStatement returns a statement that finds at most $3 of the blocks $1 to $2. Their
-// times overlap $4 to $5, and they have each of the keys, which begin at $6. Each key is a
-// subquery and not a join, so that every planner looks it up block by block.
+// blockStatement returns a statement that finds at most $3 of the blocks $1 to $2. Their times overlap $4 to $5, and
+// they have each of the keys, which begin at $6. Each key is a subquery and not a join, so that every planner looks up
+// the key block by block.
 func (q auditQuery) blockStatement() string {
 	columns, conditions := "block", ""
 	for i, k := range q.keys {

@@ -20,7 +20,7 @@ type Reads struct{ sql sqldb.Statements }
 // NewReads returns the queries, which run on in.
 func NewReads(in sqldb.Statements) Reads { return Reads{in} }
 
-// Writes are the statements of a transaction that write what belongs to the audit log.
+// Writes are the statements of a transaction that write to the tables of the audit log.
 type Writes struct{ in sqldb.Statements }
 
 // NewWrites returns the statements, which run on in.
@@ -43,11 +43,10 @@ type AuditLog struct {
 // Options are the settings of the audit log of an embedded database.
 type Options struct {
 	Journal journal.Options // not the defaults only in tests
-	// Discard is called when a rejected journal is set aside. If it is nil, a rejected
-	// journal keeps the database from being opened.
+	// Discard is called when a rejected journal is discarded. If Discard is nil, the database cannot be opened with a
+	// rejected journal.
 	Discard func()
-	// Copied are the rows in the journal of the database that this one is a copy of, nil
-	// if it is no copy.
+	// Copied is set if this database is a copy. It has the rows that are in the journal of the original.
 	Copied *[]keyserver.AuditEntry
 }
 
@@ -60,8 +59,8 @@ type kind interface {
 	// unfilled reads rows that are in no table yet, for a process that does not write them,
 	// and the end of the tables.
 	unfilled(ctx context.Context) (audit.Snapshot, []keyserver.AuditEntry, error)
-	// sweep removes some of the rows before the first, and reports whether there are more.
-	// It makes room ahead for rows that need it.
+	// sweep removes some of the rows before the row first, and reports whether there are more. It also makes room for
+	// new rows in advance, if the database needs that.
 	sweep(ctx context.Context, first int64) (more bool, err error)
 	// noteBlock stores the keys of a block of rows, all or none of them.
 	noteBlock(ctx context.Context, block int64, keys []keyInBlock, content blockContent) error

@@ -15,9 +15,9 @@ func (r Reads) AuditSinkSent(ctx context.Context, name string) (int64, error) {
 	return sent, err
 }
 
-// ClaimAuditSink claims a sink for a holder from now for the duration lasts. It returns the
-// last delivered row, or false if another holder has the sink. A new sink begins with the
-// row first. A claim that ends later than this one would is invalid, and is replaced.
+// ClaimAuditSink claims a sink for a holder from now for the duration lasts. It returns the last delivered row, or
+// false if another holder has the sink. A new sink begins with the row first. If the present claim ends later than the
+// new one would, it is invalid and is replaced.
 func (t *AuditLog) ClaimAuditSink(ctx context.Context, name string, holder []byte, first int64, now time.Time, lasts time.Duration) (sent int64, held bool, err error) {
 	until := now.Add(lasts).UnixMicro()
 	n, err := t.db.Alone(ctx, `INSERT INTO audit_sinks (name, sent, holder, until) VALUES ($1, $2, $3, $4)
@@ -34,8 +34,8 @@ func (t *AuditLog) ClaimAuditSink(ctx context.Context, name string, holder []byt
 	return sent, err == nil, err
 }
 
-// MoveAuditSink records that the rows after from, up to to, were delivered to a sink. It
-// returns false if another holder has the sink, or if its last delivered row is not from.
+// MoveAuditSink records that the rows after the row from, up to the row to, were delivered to a sink. It returns false
+// if another holder has the sink, or if the last delivered row of the sink is not the row from.
 func (t *AuditLog) MoveAuditSink(ctx context.Context, name string, holder []byte, from, to int64) (bool, error) {
 	n, err := t.db.Alone(ctx, `UPDATE audit_sinks SET sent = $1 WHERE name = $2 AND holder = $3 AND sent = $4`, to, name, holder, from)
 	return n == 1, err

@@ -47,9 +47,9 @@ func (r Reads) AuditEnd(ctx context.Context) (int64, error) {
 	return end, err
 }
 
-// GrowAuditTree stores tiles and a head if the tree still has the given size, and reports
-// whether it did. It calls still (optional) in the transaction. By then, OnChange has
-// reported to this process if the database was replaced by another one.
+// GrowAuditTree stores tiles and a head if the tree still has the given size, and reports whether it did. It calls the
+// function still (optional) in the transaction. If the database was replaced by another one, OnChange has reported that
+// to this process before this call.
 func (t *AuditLog) GrowAuditTree(ctx context.Context, size int64, tiles []audit.Tile, head audit.TreeHead, still func() bool) (done bool, err error) {
 	err = t.db.Transact(ctx, func(in sqldb.Statements) ([]keyserver.Change, error) {
 		now, err := NewReads(in).AuditTree(ctx)
@@ -89,9 +89,8 @@ func (r Reads) CosignedAuditTree(ctx context.Context) (audit.TreeHead, error) {
 	return r.treeHead(ctx, cosignedTree)
 }
 
-// CosignAuditTree adds cosignatures to a head. add gets the stored checkpoint of the same
-// head, or head.Checkpoint if none is stored. It returns that checkpoint with more
-// cosignatures, and whether they are a quorum.
+// CosignAuditTree adds cosignatures to a head. The function add gets the stored checkpoint of the same head, or
+// head.Checkpoint if none is stored. It returns the checkpoint with more cosignatures, and whether these are a quorum.
 func (t *AuditLog) CosignAuditTree(ctx context.Context, head audit.TreeHead, add func(stored []byte) (checkpoint []byte, quorum bool, err error)) error {
 	return t.db.Transact(ctx, func(in sqldb.Statements) ([]keyserver.Change, error) {
 		var quorum bool

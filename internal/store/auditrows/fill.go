@@ -56,8 +56,8 @@ func (f *filler) begin(ctx context.Context) (reached, error) {
 	return end, err
 }
 
-// commit writes rows that follow from and end at to into the tables. It succeeds without a
-// write if an earlier commit of the same rows, whose result was unknown, had succeeded.
+// commit writes rows into the tables: those after the position from, up to the position to. It succeeds without a write
+// if an earlier commit of the same rows, whose result was unknown, had succeeded.
 func (f *filler) commit(ctx context.Context, from, to reached, rows []keyserver.AuditEntry) error {
 	ctx = f.trail.db.Dialect().StatementContext(ctx)
 	return f.trail.db.WriteAlone(ctx, func(in sqldb.Statements) error {
@@ -132,7 +132,7 @@ func follows(rows []keyserver.AuditEntry, end reached, groups []journal.Group) (
 	return rows, end, nil
 }
 
-// wayOut is the end of error messages about an unusable journal: the possible remedies.
+// wayOut is the end of error messages about an unusable journal. It names the possible remedies.
 const wayOut = "; restore the database and its journal from the same copy, or discard the rows that only the journal has: keyserver-operator audit discard-journal"
 
 var errNoJournal = sqldb.Refuse(sqldb.ErrUnusable,

@@ -24,8 +24,8 @@ const (
 	fillEvery = time.Second
 )
 
-// journaled is the only chain of an embedded database. A row is durable when it is in the
-// journal. A goroutine fills the tables from the journal, and readers wait for it.
+// journaled is the only chain of an embedded database. A row is durable when it is in the journal. A goroutine writes
+// the rows from the journal to the tables, and readers wait until it has done so.
 type journaled struct {
 	trail  *AuditLog
 	log    *journal.Journal
@@ -40,7 +40,7 @@ type journaled struct {
 	wanted  int64         // the goroutine fills at least up to this row
 	moved   chan struct{} // closed after each try to fill
 	failing error         // of the last try
-	unsure  error         // of a direct commit; its rows may or may not be in the tables
+	unsure  error         // error of a direct commit, whose rows may or may not be in the tables
 
 	wake    chan struct{}
 	stop    chan struct{}
@@ -136,8 +136,8 @@ func (j *journaled) Append(ctx context.Context, after audit.Head, rows []keyserv
 	return nil
 }
 
-// append makes the record durable in the journal. If the journal is full, it waits until
-// rows are in the tables. It fails if they cannot be written there.
+// append makes the record durable in the journal. If the journal is full, it waits until rows are in the tables. It
+// fails if the rows cannot be written to the tables.
 func (j *journaled) append(ctx context.Context) (journal.Position, error) {
 	for {
 		j.mu.Lock()
@@ -187,7 +187,7 @@ func (j *journaled) flush(ctx context.Context) error {
 	}
 }
 
-// await requests that rows up to seq are filled, and returns the error of the next try.
+// await requests that the rows up to seq are written to the tables, and returns the error of the next attempt.
 func (j *journaled) await(ctx context.Context, moved chan struct{}, seq int64) error {
 	j.mu.Lock()
 	j.want(seq)
@@ -202,7 +202,7 @@ func (j *journaled) await(ctx context.Context, moved chan struct{}, seq int64) e
 	return j.failing
 }
 
-// want requests that rows up to seq are filled. The caller holds the lock.
+// want requests that the rows up to seq are written to the tables. The caller holds the lock.
 func (j *journaled) want(seq int64) {
 	j.wanted = max(j.wanted, seq)
 	select {
@@ -230,7 +230,7 @@ func (j *journaled) run() {
 	}
 }
 
-// fillSome fills some rows and reports whether more are wanted.
+// fillSome writes some rows to the tables, and reports whether more rows are requested.
 func (j *journaled) fillSome() (more bool) {
 	j.mu.Lock()
 	from, to, rows := j.filled, j.filled, 0

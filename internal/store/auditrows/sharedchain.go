@@ -15,10 +15,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// sharedChain is a chain in a PostgreSQL database in which other replicas write their
-// chains. The row of the sequence orders the rows of all chains. It is locked from the
-// assignment of a number to the commit. Therefore only one round trip lies between them,
-// and none if the number was guessed.
+// sharedChain is a chain in a PostgreSQL database in which other replicas write their chains. The row of the sequence
+// orders the rows of all chains. It is locked from the assignment of a number to the commit. To keep this time short,
+// there is only one round trip between the two, and none if the number was guessed.
 type sharedChain struct {
 	chain   int64
 	trail   *AuditLog
@@ -26,8 +25,8 @@ type sharedChain struct {
 	claim   *postgres.Claim
 	session *sqldb.Session // the session of the claim, unless there is a pooler
 
-	// next is the next sequence number if no other replica writes; 0 is unknown. patient
-	// is the number of appends that do not guess, after a wrong guess.
+	// next is the next sequence number if no other replica writes; 0 is unknown. patient is the number of appends that
+	// still do not guess, because a guess was wrong.
 	next    int64
 	patient int
 
@@ -42,11 +41,10 @@ const guessAgain = 64
 // that a database can serve.
 const maxLiveChains = 1024
 
-// claimChain implements kind. It claims a chain by a lock that lives as long as its
-// connection, and writes the chain only on that connection. So a replica without the lock
-// cannot write. Behind a pooler, a connection can change its owner at any time. There the
-// lock only separates replicas while it is held, and a row is written only if the head of
-// the chain has not moved.
+// claimChain implements kind. It claims a chain by a lock that lives as long as its connection, and writes the chain
+// only on that connection. So a replica without the lock cannot write. Behind a pooler, a connection can change its
+// owner at any time. The lock then separates replicas only while it is held. In addition, a row is written only if the
+// head of the chain has not moved.
 func (p shared) claimChain(ctx context.Context) (audit.Chain, error) {
 	for chain := int64(1); chain <= maxLiveChains; chain++ {
 		held, err := p.d.Claim(ctx, p.db.Pools().Write, chain, false)
@@ -185,10 +183,10 @@ func (c *sharedChain) append(ctx context.Context, after audit.Head, rows []keyse
 	return c.trail.db.Fail(ctx, err)
 }
 
-// guess appends rows in one batch, which is one transaction, with guessed sequence numbers.
-// It returns false if it did not guess, or if another replica had taken the numbers.
+// guess appends rows in one batch, which is one transaction, with guessed sequence numbers. It returns false if it did
+// not guess, or if another replica took the numbers first.
 func (c *sharedChain) guess(ctx context.Context, conn *pgx.Conn, after audit.Head, rows []keyserver.AuditEntry, seal func(first int64) audit.Head) (bool, error) {
-	if c.next == 0 || c.patient > 0 || c.dialect.Pooled { // settings need a transaction of several statements there
+	if c.next == 0 || c.patient > 0 || c.dialect.Pooled { // behind a pooler, settings need several statements
 		c.patient = max(c.patient-1, 0)
 		return false, nil
 	}
@@ -206,7 +204,7 @@ func (c *sharedChain) guess(ctx context.Context, conn *pgx.Conn, after audit.Hea
 	return true, err
 }
 
-// ask takes the next sequence numbers, and then appends rows.
+// ask takes the next sequence numbers without a guess, and then appends rows.
 func (c *sharedChain) ask(ctx context.Context, conn *pgx.Conn, after audit.Head, rows []keyserver.AuditEntry, seal func(first int64) audit.Head) error {
 	var last int64
 	var batch pgx.Batch

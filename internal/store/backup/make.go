@@ -33,13 +33,14 @@ type Maker struct {
 	Store      Store
 	System     keyserver.SystemID
 	ServerName string
-	// Key verifies the checkpoints of the key server. It identifies the owner of a place.
+	// Key verifies the checkpoints of the key server. It identifies the key server to which a directory or bucket of
+	// backups belongs.
 	Key     string
 	Version string
 	KEK     func(ctx context.Context) keyserver.KEK
 	Clock   func() time.Time
-	// Rest is the ratio of rest to work. A Maker rests so that the requests that the key
-	// server handles are little delayed. 0: it works without rest.
+	// Rest is the ratio of rest to work. A Maker rests so that it does not delay requests to the key server much. 0:
+	// the Maker does not rest.
 	Rest int
 }
 
@@ -50,7 +51,7 @@ func (m *Maker) Write(ctx context.Context, recipient string, to io.Writer) error
 	return m.write(ctx, recipient, to, func() error { return nil })
 }
 
-// write calls begun when no other backup is being made, before it writes anything.
+// write calls begun before it writes anything, once no other backup is being made.
 func (m *Maker) write(ctx context.Context, recipient string, to io.Writer, begun func() error) (err error) {
 	reader, err := ParseRecipient(recipient)
 	if err != nil {
@@ -88,8 +89,8 @@ func pack(to io.Writer, reader age.Recipient, at time.Time, rest func() error, f
 // maxRest bounds one rest, so that the next piece does not take too long.
 const maxRest = 2 * time.Second
 
-// resting returns a function to call after each member. It rests times as long as the work
-// since the last call took, at most maxRest.
+// resting returns a function to call after each member. That function waits for a multiple of the time of the work
+// since its last call: times is the factor. It waits at most maxRest.
 func resting(ctx context.Context, clock func() time.Time, times int) func() error {
 	since := clock()
 	return func() error {

@@ -59,7 +59,7 @@ func CheckPlace(text string) error {
 
 func isURL(text string) bool { return strings.Contains(text, "://") }
 
-// OpenPlace opens a directory or a bucket. With create, it creates a missing directory.
+// OpenPlace opens a directory or a bucket. If create is set, it creates a missing directory.
 func OpenPlace(ctx context.Context, text string, create bool) (Place, error) {
 	if err := CheckPlace(text); err != nil {
 		return Place{}, err
@@ -109,9 +109,9 @@ func OwnerName(system keyserver.SystemID) string { return fmt.Sprintf("keyserver
 // maxOwner bounds the key in that object, in bytes.
 const maxOwner = 4096
 
-// Claim makes sure that only one key server writes and removes objects here for a system id: the
-// first one, whose checkpoints key verifies. It prevents mistakes, not attacks: any process that
-// can write here can replace the object.
+// Claim makes sure that only one key server writes and removes objects in this place for a system id. That is the first
+// key server that claimed it; key verifies its checkpoints. It prevents mistakes, not attacks: any process that can
+// write here can replace the object.
 func (p Place) Claim(ctx context.Context, system keyserver.SystemID, key string) error {
 	name := OwnerName(system)
 	for range 2 {

@@ -156,7 +156,7 @@ func (m *RestorePoint) lastBefore(ctx context.Context, name string, at time.Time
 	return last, nil
 }
 
-// baseless returns an error, because segments without a base are newer than all that can be restored.
+// baseless returns the error for segments that have no base and are newer than every restore point.
 func baseless(bare, last *keptSegment) error {
 	text := "give --backup with another replica or backup"
 	if last != nil {
@@ -198,7 +198,8 @@ func (m *RestorePoint) Restore(ctx context.Context, identity string, o Options) 
 	return m.reload(ctx, store, head, o, remove)
 }
 
-// reload makes a backup of the rebuilt database and restores that. It calls read when all of the copy was read.
+// reload makes a backup of the rebuilt database and restores the backup. It calls read after it has read all of the
+// rebuilt database.
 func (m *RestorePoint) reload(ctx context.Context, store *sqlstore.Store, head segment, o Options, read func() error) (done Restored, err error) {
 	between, err := age.GenerateX25519Identity()
 	if err != nil {
@@ -219,7 +220,7 @@ func (m *RestorePoint) reload(ctx context.Context, store *sqlstore.Store, head s
 		failed = errors.Join(err, w.CloseWithError(err))
 	}()
 	ended := func() error {
-		_ = r.Close() // ends the writing, whether or not it has failed
+		_ = r.Close() // ends the goroutine that writes, even after a failure
 		<-written
 		if errors.Is(failed, io.ErrClosedPipe) {
 			return nil

@@ -23,16 +23,16 @@ const (
 	shipEvery = time.Second
 	// maxShipBackoff bounds the pause after failures.
 	maxShipBackoff = 15 * time.Second
-	// shipTime bounds the writing of one segment, and lastShipTime that of the last one at a stop.
+	// shipTime bounds the writing of one segment. lastShipTime bounds the writing of the last segment at a stop.
 	shipTime     = 5 * time.Minute
 	lastShipTime = 5 * time.Second
 	// foldBytes is about the size of FoldAt pages in the log.
 	foldBytes = sqlite.FoldAt * 4120
-	// maxLogBytes bounds the log. A larger log is folded without waiting for the place; a new base is
-	// then needed.
+	// maxLogBytes bounds the log. A larger log is folded before the object store has all of it; a new base is then
+	// needed.
 	maxLogBytes = 512 << 20
-	// A new base is made after maxGeneration, or when a restore would read more log after the base
-	// than the base itself has.
+	// A new base is made after maxGeneration. It is also made when the log after the base is larger than the base,
+	// because a restore reads both.
 	maxGeneration  = 24 * time.Hour
 	maxBehindBase  = 1 << 30
 	maxBehindTimes = 2
@@ -147,7 +147,7 @@ func (r *Replicator) end() {
 	}
 }
 
-// pause logs a change between success and failure, and returns the time until the next pass.
+// pause logs a change between success and failure, and returns the time until the next call of Pass.
 func (r *Replicator) pause(ctx context.Context, err error) time.Duration {
 	switch {
 	case ctx.Err() != nil:
@@ -218,7 +218,7 @@ func (r *Replicator) Pass(ctx context.Context) (err error) {
 	return errors.Join(failed, r.follow(ctx))
 }
 
-// claim checks every thereEvery whether the place belongs to this key server.
+// claim checks, once per thereEvery, whether the place belongs to this key server.
 func (r *Replicator) claim(ctx context.Context) error {
 	now := r.Maker.Clock()
 	if since := now.Sub(r.claimed); since >= 0 && since < thereEvery {
@@ -248,7 +248,7 @@ func (r *Replicator) follow(ctx context.Context) error {
 		err = r.fold(ctx)
 	}
 	if errors.Is(err, sqlite.ErrLogMoved) {
-		// For example, Erase has folded it.
+		// For example, Erase has folded the log.
 		r.Logger.Info("the write-ahead log was checkpointed before it was replicated; a new base is needed", "generation", r.current.name)
 		r.forget()
 		return nil
@@ -259,8 +259,8 @@ func (r *Replicator) follow(ctx context.Context) error {
 	return err
 }
 
-// isThere checks every thereEvery whether the base and the last segment still exist: a volume may not
-// be mounted any more, or a rule of a bucket may remove old objects.
+// isThere checks, once per thereEvery, whether the base and the last segment still exist: a volume may not be mounted
+// any more, or a rule of a bucket may remove old objects.
 func (r *Replicator) isThere(ctx context.Context) (bool, error) {
 	now := r.Maker.Clock()
 	if since := now.Sub(r.looked); since >= 0 && since < thereEvery {
@@ -304,7 +304,7 @@ func (r *Replicator) bound(ctx context.Context) error {
 	if err := r.log.Discard(ctx); err != nil {
 		return err
 	}
-	// An open read of an older state keeps the log as large as it is.
+	// As long as a read of an older state is open, the log does not shrink.
 	if size, err = r.log.Size(); err != nil {
 		return err
 	}

@@ -79,7 +79,7 @@ func (p Place) pruneReplicas(ctx context.Context, system keyserver.SystemID, cur
 	if len(old) == 0 {
 		return nil
 	}
-	// The base is removed first: without it the rest is not taken for something to restore.
+	// The base is removed first: segments without a base are not used for a restore.
 	err = p.eachSegment(ctx, func(k keptSegment) error {
 		if !old[k.generation] {
 			return nil

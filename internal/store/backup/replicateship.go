@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// ship writes the commits that are not written yet.
+// ship writes the commits that are not in the object store yet.
 func (r *Replicator) ship(ctx context.Context) error {
 	if r.pending != nil { // an earlier attempt may have succeeded unnoticed
 		if err := r.write(ctx); err != nil {
@@ -23,7 +23,7 @@ func (r *Replicator) ship(ctx context.Context) error {
 	return r.write(ctx)
 }
 
-// fold folds the log. All of it was shipped except the last commits, which fold writes then.
+// fold folds the log. All of the log was shipped except the last commits, which fold ships now.
 func (r *Replicator) fold(ctx context.Context) error {
 	c, done, err := r.log.Fold(ctx, r.current.at)
 	if !done {
@@ -71,7 +71,7 @@ func (r *Replicator) write(ctx context.Context) error {
 			return err
 		})
 	})
-	if err == nil && said == nil { // it exists, from an attempt whose result was lost
+	if err == nil && said == nil { // the object exists, from an attempt whose result was lost
 		size = counter{to: io.Discard}
 		err = pack(&size, reader, head.Until, func() error { return ctx.Err() }, func(w *writer) error {
 			err := w.segment(head, *c)
@@ -115,7 +115,7 @@ func (r *Replicator) written(until time.Time) {
 	r.drop()
 }
 
-// guard cancels the writing of a segment if the log grows too large in that time.
+// guard cancels the write of a segment if the log grows too large during the write.
 func (r *Replicator) guard(ctx context.Context, cancel context.CancelFunc) {
 	look := time.NewTicker(shipEvery)
 	defer look.Stop()

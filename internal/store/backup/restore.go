@@ -25,8 +25,8 @@ type Options struct {
 	Target sqlstore.Config // an empty directory or database
 	// Name of the backup, for people and for the row of the audit log.
 	Name string
-	// Noted are checkpoints that were stored elsewhere. The newest shows how many rows
-	// there were. Without any, missing rows are not detected.
+	// Noted are checkpoints that were stored elsewhere. The newest shows how many rows there were. Without a noted
+	// checkpoint, missing rows are not detected.
 	Noted []tree.Noted
 	// Key must have signed the checkpoint of the backup. nil: the signer is not checked,
 	// and anyone who knows the recipient may have made the backup.
@@ -64,8 +64,8 @@ var ErrLoss = errors.New("the backup is too old")
 // ErrOtherServer is wrapped if a backup is not of the expected key server.
 var ErrOtherServer = errors.New("the backup was not made by the expected key server")
 
-// Restore makes a database from a backup. It leaves nothing unless everything is as it was
-// written and the audit log in it is intact.
+// Restore makes a database from a backup. If the backup differs from what was written, or its audit log is not intact,
+// no database remains.
 func Restore(ctx context.Context, from *Reader, o Options) (done Restored, err error) {
 	done.Head, done.Tables = from.Head, len(from.Head.Tables)
 	if err := signed(from.Head, o); err != nil {
@@ -174,8 +174,8 @@ func load(ctx context.Context, from *Reader, r *sqlstore.Restore) (rows int64, e
 	return rows, r.Loaded(ctx, tail)
 }
 
-// known rejects tables and columns that the schema of the backup's version does not have:
-// no text of a file becomes a name in a statement.
+// known rejects tables and columns that the schema of the backup's version does not have. So no text of a file becomes
+// a name in a statement.
 func known(said []snapshot.Table, tables map[string]snapshot.Table) error {
 	if len(said) != len(tables) {
 		return damaged("it has %d tables, but its version has %d", len(said), len(tables))

@@ -72,8 +72,7 @@ func (s *Schedule) Run(ctx context.Context) {
 	}
 }
 
-// pause logs a change between success and failure, and returns the time until the next
-// pass.
+// pause logs a change between success and failure, and returns the time until the next call of Pass.
 func (s *Schedule) pause(ctx context.Context, err error) time.Duration {
 	every := min(lookEvery, s.Every/10)
 	switch {
@@ -119,7 +118,7 @@ func (s *Schedule) Late() string {
 	return ""
 }
 
-// Pass makes a backup if one is due, and removes those beyond Keep.
+// Pass makes a backup if one is due, and removes the oldest backups if there are more than Keep.
 func (s *Schedule) Pass(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, makeTime)
 	defer cancel()

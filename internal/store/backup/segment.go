@@ -35,11 +35,11 @@ type segment struct {
 	KEK        KEK                `json:"keyEncryptionKey"`
 	Generation string             `json:"generation"`
 	Number     int64              `json:"number"` // 0: the base
-	// Previous is the SHA-256 of the descriptions of the segment before, which have the
-	// SHA-256 of its parts.
+	// Previous is the SHA-256 of the descriptions of the previous segment. The descriptions contain the SHA-256 of the
+	// parts.
 	Previous []byte `json:"previous,omitempty"`
-	// Until is the restore point of a segment: everything that was acknowledged before is
-	// in it or in earlier ones.
+	// Until is the restore point of a segment: all commits that were acknowledged before this time are in this segment
+	// or in earlier ones.
 	Until time.Time `json:"until,omitzero"`
 	// Header, From and To identify the frames of the write-ahead log in a segment. A base
 	// has To, after which the log continues.

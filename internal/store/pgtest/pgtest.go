@@ -39,8 +39,8 @@ const startTimeout = time.Minute
 // superuser owns every test's databases.
 const superuser = "keyserver"
 
-// Settings of servers. Commits wait for the disk only if a test can tell: when a process
-// is killed, the kernel still writes what the process has written.
+// Settings of servers. Commits wait for the disk only if a test can notice the difference: after a process is killed,
+// the kernel still writes the data of the process to the disk.
 var (
 	durable = []string{"fsync=on", "max_connections=200", "shared_buffers=32MB"}
 	fast    = []string{"fsync=off", "full_page_writes=off", "max_connections=1000", "shared_buffers=128MB"}
@@ -160,7 +160,7 @@ func (c *Cluster) Kill(t testing.TB) {
 	if c.postmaster == nil {
 		t.Fatal("pgtest: the server does not run")
 	}
-	// Each backend is in its own process group, and would live until it notices.
+	// Each backend is in its own process group, and would run until it notices the end of the server.
 	postmaster := c.postmaster.Process.Pid
 	victims := append([]int{postmaster}, children(postmaster)...)
 	for _, pid := range victims {
@@ -177,8 +177,7 @@ func (c *Cluster) Kill(t testing.TB) {
 	}
 }
 
-// left lists the processes whose working directory is the server's, as that of all its
-// processes is.
+// left lists the processes whose working directory is the directory of the server. All processes of the server have it.
 func (c *Cluster) left() []int {
 	var pids []int
 	places, _ := filepath.Glob("/proc/[0-9]*/cwd") // only a malformed pattern fails

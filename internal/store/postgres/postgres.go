@@ -91,14 +91,14 @@ func (d *Database) Tables(ctx context.Context, db sqldb.Pool, name string) (all,
 	return all, named, err
 }
 
-// RunnerOn returns the place itself: the driver caches statements, and prepares them again after a
+// RunnerOn returns the pool or connection itself, because the driver caches statements, and prepares them again after a
 // migration has changed a table.
 func (d *Database) RunnerOn(on stmtcache.Preparer) sqldb.Runner { return on }
 
 // Shared implements sqldb.Dialect.
 func (d *Database) Shared() bool { return true }
 
-// Writable implements sqldb.Dialect. A standby refuses writes, and so does a server that is set to.
+// Writable implements sqldb.Dialect. A standby refuses writes. A server may also be configured to refuse writes.
 func (d *Database) Writable(ctx context.Context, db *sqldb.DB) error {
 	var refuses bool
 	err := db.Looking().Row(ctx, `SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean`, nil, &refuses)
@@ -188,8 +188,8 @@ func (d *Database) SetKeyWraps(ctx context.Context, in sqldb.Statements, ids, wr
 	return err
 }
 
-// ClaimRewrap claims by a lock that lives as long as its connection. If that is lost, two processes
-// may work at the same time, which does no harm: each batch is serialised.
+// ClaimRewrap claims by a lock that lives as long as its connection. If the connection is lost, two processes may work
+// at the same time. This does no harm, because each batch is serialised.
 func (d *Database) ClaimRewrap(ctx context.Context, db *sqldb.DB) (func(), error) {
 	c, err := d.Claim(ctx, db.Pools().Write, lockRewrap, false)
 	if err != nil || c == nil {
@@ -252,7 +252,7 @@ func (d *Database) Classify(err error) sqldb.ErrorClass {
 		if errors.Is(err, sql.ErrNoRows) {
 			return sqldb.ClassOther
 		}
-		return sqldb.ClassUnavailable // not reported by the server: the request or the response was lost
+		return sqldb.ClassUnavailable // the error is not from the server: the request or the response was lost
 	}
 	if refusals[e.Code] {
 		d.sessions.refused.Store(true)

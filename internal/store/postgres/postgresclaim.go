@@ -80,10 +80,9 @@ func LockTimedOut(err error) bool { return CodeOf(err) == pgLockNotAvailable }
 // evictTimeout bounds Evict.
 const evictTimeout = 5 * time.Second
 
-// Evict ends the sessions that hold the lock or sequence that orders the replicas. Their
-// client must have sent nothing for idleBound in the middle of a transaction. The server
-// itself ends sessions that are idle between two statements, but not those that stop within
-// a series of statements.
+// Evict ends the sessions that hold the lock or sequence that orders the replicas. It ends a session only if its client
+// has sent nothing for idleBound in the middle of a transaction. The server itself ends sessions that are idle between
+// two statements, but not those that stop within a series of statements.
 func (d *Database) Evict(ctx context.Context, db *sqldb.DB) {
 	ctx, cancel := context.WithTimeout(ctx, evictTimeout)
 	defer cancel()

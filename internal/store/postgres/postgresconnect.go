@@ -101,7 +101,7 @@ func (d *Database) OpenReadOnly(ctx context.Context) (sqldb.Pools, error) {
 	}
 	setting := "SET default_transaction_read_only = on"
 	if d.Pooled {
-		setting = "" // the pooler would keep it for another client's transactions
+		setting = "" // the pooler would keep the setting for transactions of other clients
 	}
 	return sqldb.Pools{Read: d.Pool(cfg, 2, setting)}, nil // one more, for the data keys while rows are read
 }
@@ -151,8 +151,8 @@ func (d *Database) settings(cfg *pgx.ConnConfig, more string) string {
 	return strings.Join(append(all, more), "; ")
 }
 
-// reach connects once, so that a wrong URL is reported in one sentence at start. The
-// driver's errors name host, user and database, never the password.
+// reach connects once, so that the start reports a wrong URL in one sentence. The driver's errors name host, user and
+// database, never the password.
 func (d *Database) reach(ctx context.Context, cfg *pgx.ConnConfig) error {
 	conn, err := d.hosts.connect(ctx, cfg)
 	switch {
@@ -176,7 +176,7 @@ func (d *Database) reach(ctx context.Context, cfg *pgx.ConnConfig) error {
 	if syncs != "on" {
 		d.Log.Warn("PostgreSQL runs with fsync off: acknowledged writes and audit rows may be lost if its machine stops")
 	}
-	// A pooler tells clients other process ids than those of the sessions.
+	// A pooler sends its clients process ids that differ from those of the sessions.
 	if d.Pooled = conn.PgConn().PID() != backend; d.Pooled && commits == "off" {
 		return sqldb.Refuse(sqldb.ErrUnusable, "the database is behind a pooler and synchronous_commit is off, so acknowledged writes could be lost; run ALTER ROLE ... SET synchronous_commit = on")
 	}
@@ -191,10 +191,9 @@ func (d *Database) reach(ctx context.Context, cfg *pgx.ConnConfig) error {
 	return nil
 }
 
-// incarnations are expressions for the incarnation of the database: the number of the
-// cluster, the timeline, which changes at each promotion, and the start time. If the first
-// expression is not permitted, the second is enough: no two servers started in the same
-// microsecond.
+// incarnations are expressions for the incarnation of the database: the number of the cluster, the timeline, which
+// changes at each promotion, and the start time. If the role may not use the first expression, the second is enough,
+// because no two servers start in the same microsecond.
 var incarnations = []string{
 	`(SELECT system_identifier::text FROM pg_control_system()) || ' ' || ` + startedOn,
 	startedOn,

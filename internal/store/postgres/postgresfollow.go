@@ -40,8 +40,8 @@ func (d *Database) Follow(ctx context.Context, db *sqldb.DB) (*replication.Follo
 			return state, err
 		},
 		Reset: func(was, now replication.State) {
-			// Another host may have taken over between two looks that both succeeded.
-			// Connections to the old host need not be heard again.
+			// Another host may have taken over between two looks that both succeeded. Connections to the old host may
+			// receive no more data.
 			quiet.extend(0, d.conns.next())
 			d.moved(db, was, now)
 		},
@@ -84,9 +84,9 @@ func (d *Database) recordQuery(ctx context.Context, err error, moment int64, qui
 	}
 }
 
-// closeSilentConns records that the database has responded, and closes silent connections. A statement that still waits
-// on a connection from before a silence waits in vain: the host is gone without closing it, or a device between has
-// forgotten it. Such connections are cut.
+// closeSilentConns records that the database has responded, and closes silent connections. If a statement still waits
+// on a connection from before a silence, its response will never come: the host is gone without closing the connection,
+// or a device on the path has dropped it.
 func (d *Database) closeSilentConns(db *sqldb.DB, quiet *silence) {
 	if n := d.conns.closeSilent(quiet.over(db.Options().Clock())); n > 0 {
 		d.dropIdle(db)
@@ -102,8 +102,8 @@ type silence struct {
 	answered     time.Time // when a query first got a response afterwards
 }
 
-// extend records that the database did not respond between two moments; since is 0 if only
-// the end is known.
+// extend records that the database did not respond between two moments; the parameter since is 0 if only the end is
+// known.
 func (q *silence) extend(since, until int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -113,10 +113,9 @@ func (q *silence) extend(since, until int64) {
 	q.until, q.answered = until, time.Time{}
 }
 
-// over records that a query got a response. It returns the moment since which each
-// connection must have been heard, or 0 to cut none. A connection that was heard while the
-// silence began may have fallen silent later. It has MaxStaleness to be heard again,
-// because a statement that works may take a while.
+// over records that a query got a response. It returns the moment since which each connection must have received data,
+// or 0 to close none. A connection that received data when the silence began may have failed later. It gets
+// MaxStaleness to receive data again, because a statement that works may take a while.
 func (q *silence) over(now time.Time) (since int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

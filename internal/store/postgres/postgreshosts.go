@@ -178,10 +178,10 @@ type trackedConn struct {
 	lastRead atomic.Int64 // the tick at which data last arrived
 }
 
-// through wraps a dial function so that l tracks its connections.
+// through wraps a dial function, so that the connections that it opens are tracked.
 func (l *connTracker) through(dial pgconn.DialFunc) pgconn.DialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		era := l.epoch.Load() // before the session begins, and with it its settings
+		era := l.epoch.Load() // read before the session begins, because the session gets its settings then
 		conn, err := dial(ctx, network, address)
 		if err != nil {
 			return nil, err

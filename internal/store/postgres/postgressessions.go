@@ -20,8 +20,8 @@ const sessionSettings = `(SELECT coalesce(string_agg(concat_ws(' ', setdatabase,
 // server is no standby.
 const refusesWrites = `NOT pg_is_in_recovery() AND current_setting('transaction_read_only')::boolean`
 
-// refusals are the errors of PostgreSQL that may come from the settings of a session: it is
-// read-only, its statements have little time, or its search path leads elsewhere.
+// refusals are the errors of PostgreSQL that may come from the settings of a session: the session is read-only, its
+// statements have a short time limit, or its search path is wrong.
 var refusals = map[string]bool{pgReadOnly: true, pgCanceled: true, pgUndefinedTable: true}
 
 // renewAgain is the least time between two replacements of all sessions because one of them

@@ -36,8 +36,8 @@ type SessionRecord struct {
 	// BoundCertificate is the SHA-256 of the client certificate that each request must
 	// present, empty if there is none.
 	BoundCertificate []byte
-	Parent           keyserver.ID // the session that it was made from, zero for a login
-	Address          string       // the client address at its creation, empty if unknown
+	Parent           keyserver.ID // the session that this one was made from, zero for a login
+	Address          string       // the client address when the session was created, empty if unknown
 	// Ended: a principal of the session was disabled. The session stays unusable.
 	Ended bool
 }
@@ -172,9 +172,8 @@ func scopeColumn(scope []keyserver.HiddenLink) []byte {
 	return b
 }
 
-// SessionCount counts the sessions that are alive at now: not expired, and last used
-// within idle. The idle time of a scoped session does not count, but that of the
-// sessions that it was made from does.
+// SessionCount counts the sessions that are alive at now: not expired, and last used within idle. For a scoped session,
+// its own idle time does not count, but the idle times of the sessions that it was made from do.
 func (r Reads) SessionCount(ctx context.Context, now time.Time, idle time.Duration) (int, error) {
 	return r.liveSessions(ctx, now, idle, `1 = 1`)
 }
@@ -218,9 +217,9 @@ func (r Reads) liveSessions(ctx context.Context, now time.Time, idle time.Durati
 	return n, err
 }
 
-// alive is the condition that a session has not ended at $1; sessions last used at or
-// before $2 are idle. A session ends when its parent or the parent of that is idle.
-// There are no further ancestors: a session at that depth makes no others.
+// alive is the condition that a session has not ended at $1; sessions last used at or before $2 are idle. A session
+// ends when its parent or its grandparent is idle. There are no further ancestors, because no session can be made from
+// a session that has a grandparent.
 const (
 	alive = `ended = 0 AND expires_at > $1 AND (last_used_at > $2 OR scope IS NOT NULL) AND NOT ` + idleAbove
 
@@ -251,10 +250,9 @@ func (tx Writes) TouchSessions(ctx context.Context, used map[keyserver.ID]time.T
 	return nil
 }
 
-// DeleteExpiredSessions removes up to limit sessions that are no longer alive at now,
-// and returns how many. It records no change, because their end was known from the
-// start. A session that others were made from stays until these have ended, so that
-// they still end with it.
+// DeleteExpiredSessions removes up to limit sessions that are no longer alive at now, and returns how many. It records
+// no change, because the end of these sessions was known from the start. A session from which others were made stays
+// until the others have ended, so that they still end together with it.
 func (tx Writes) DeleteExpiredSessions(ctx context.Context, now time.Time, idle time.Duration, limit int) (int, error) {
 	n, err := tx.sql.Exec(ctx, `DELETE FROM sessions WHERE id IN (
 		SELECT id FROM sessions WHERE (expires_at <= $1 OR last_used_at <= $2 AND scope IS NULL OR `+idleAbove+`)

@@ -19,7 +19,7 @@ type SessionFilter struct {
 	After     keyserver.ID // sessions after this id
 	Limit     int
 	Now       time.Time     // sessions that have ended by then are omitted
-	Idle      time.Duration // sessions that were not used for so long are omitted
+	Idle      time.Duration // sessions that were not used for this time are omitted
 }
 
 // Sessions reads sessions by id, without their hashes.
@@ -49,7 +49,7 @@ func (r Reads) Sessions(ctx context.Context, f SessionFilter) ([]SessionRecord, 
 // directly or indirectly.
 type ending struct {
 	statement string
-	// left counts the sessions of the condition that are still live.
+	// left is a query that counts the sessions of the condition that are still live.
 	left string
 }
 

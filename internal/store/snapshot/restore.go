@@ -40,8 +40,8 @@ type target interface {
 	Discard(ctx context.Context, db *sqldb.DB) error
 }
 
-// ClaimEmpty takes a directory or a PostgreSQL database, which has to be empty. It rejects any other (ErrUnusable,
-// ErrInUse), and a version that this program does not know (ErrNewerVersion).
+// ClaimEmpty takes an empty directory or an empty PostgreSQL database. If it is not empty, ClaimEmpty rejects it
+// (ErrUnusable, ErrInUse). It also rejects a version that this program does not know (ErrNewerVersion).
 func ClaimEmpty(ctx context.Context, d sqldb.Dialect, o sqldb.Options, schema int64) (*sqldb.DB, error) {
 	newest, err := sqldb.LatestSchema(d)
 	if err != nil {
@@ -99,8 +99,8 @@ func (r *Restoring) loading() sqldb.Statements {
 	return sqldb.Statements{Run: r.conn, Dialect: r.target}
 }
 
-// Load reads the rows of a table and replaces the rows that migrations made. It returns the number of rows. last is
-// the last row of the audit log.
+// Load reads the rows of a table and replaces the rows that migrations made. It returns the number of rows. The
+// parameter last is the last row of the audit log.
 func (r *Restoring) Load(ctx context.Context, t Table, from io.Reader, last int64) (int64, error) {
 	in := r.loading()
 	if _, err := in.Exec(ctx, `DELETE FROM `+t.Name); err != nil {
@@ -161,7 +161,7 @@ func (r *Restoring) Finish(ctx context.Context, row keyserver.AuditEntry) error 
 }
 
 // FinishMove is Finish for a database that continues in another place: sessions stay open, and the change feed
-// continues. moved is called when everything but the name is done. From then on the source must not change.
+// continues. It calls moved when everything but the name is done. From then on the source must not change.
 func (r *Restoring) FinishMove(ctx context.Context, row keyserver.AuditEntry, moved func() error) error {
 	if err := r.db.WriteAlone(ctx, func(in sqldb.Statements) error { return freeDuties(ctx, in) }); err != nil {
 		return err
@@ -179,7 +179,7 @@ func freeDuties(ctx context.Context, in sqldb.Statements) error {
 	return nil
 }
 
-// end writes a last row to the audit log, calls complete, and then gives the database its name.
+// end writes a last row to the audit log, calls the function complete, and then gives the database its name.
 func (r *Restoring) end(ctx context.Context, row keyserver.AuditEntry, complete func() error) error {
 	w, err := audit.NewWriter(ctx, r.trail, audit.Options{Clock: r.db.Options().Clock, Logger: r.db.Options().Logger})
 	if err != nil {

@@ -98,8 +98,8 @@ func (r *reading) tables(ctx context.Context) ([]Table, error) {
 // copyPause is the time after which a caller may try again.
 const copyPause = 10 * time.Second
 
-// errCopying returns the refusal of a second copy: each copy keeps the data that it sees
-// from being cleaned up.
+// errCopying returns the refusal of a second copy. As long as a copy runs, the database cannot clean up the data that
+// the copy sees.
 func errCopying() error {
 	return fault.Temporary(fault.Overloaded, fault.ScopeProcess, copyPause, "another backup of this database is being made; try again when it is done")
 }
@@ -146,8 +146,8 @@ const snapshotTries = 50
 // Snapshot begins a copy of the database. Only one exists at a time, over all replicas; a
 // second call returns OVERLOADED. The caller has to close it.
 //
-// It contains everything that was acknowledged before: an effect, and its row of the audit
-// log, which was durable before the effect was.
+// It contains everything that was acknowledged before. Each effect has its row of the audit log, because the row is
+// durable before the effect.
 func (s *Source) Snapshot(ctx context.Context) (*Snapshot, error) {
 	for range snapshotTries {
 		snapshot, err := s.snapshot(ctx)
@@ -202,8 +202,7 @@ func (s *Source) snapshot(ctx context.Context) (_ *Snapshot, err error) {
 	return c, nil
 }
 
-// copyOrder is the order of the rows of large tables, so that a restore writes each row next
-// to the one before.
+// copyOrder is the order of the rows of large tables. In this order a restore writes each row next to the previous one.
 var copyOrder = map[string]string{"audit": "seq", "audit_block_keys": "block, kind, key", "audit_tiles": "level, place", "stored_keys": "id"}
 
 // Copy writes the rows of a table (package pgcopy), and returns how many there are.

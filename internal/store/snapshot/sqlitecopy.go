@@ -37,7 +37,7 @@ func (t sqliteTables) view(ctx context.Context, of *Source) (_ view, err error) 
 	if _, err = v.conn.ExecContext(ctx, `BEGIN`); err != nil {
 		return nil, err
 	}
-	// The moment of the view is that of its first read.
+	// The first read decides which moment the view sees.
 	err = v.conn.QueryRowContext(ctx, `SELECT 1 FROM sqlite_schema LIMIT 1`).Scan(new(int))
 	return v, err
 }

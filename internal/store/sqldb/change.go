@@ -34,9 +34,8 @@ func (r *Recorder) Record(kind keyserver.ChangeKind, id keyserver.ID, action key
 // Changes returns the recorded changes in order.
 func (r *Recorder) Changes() []keyserver.Change { return r.changes }
 
-// storeChanges gives the changes of a transaction their numbers and stores
-// them. The row of the sequence stays locked until the commit, which makes the
-// order of the numbers that of the commits and leaves no gap.
+// storeChanges gives the changes of a transaction their numbers and stores them. The row of the sequence stays locked
+// until the commit. So the numbers have the order of the commits, and no gaps.
 func (db *DB) storeChanges(ctx context.Context, in Statements, changes []keyserver.Change) ([]keyserver.Change, error) {
 	if len(changes) == 0 {
 		return nil, nil

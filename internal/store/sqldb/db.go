@@ -43,8 +43,8 @@ func Open(ctx context.Context, d Dialect, o Options) (*DB, error) {
 	return db, nil
 }
 
-// OpenReadOnly opens a database that another process may be serving from. It migrates
-// nothing. It rejects an older version, and a newer one that this program cannot work with.
+// OpenReadOnly opens a database that another process may be serving from. It migrates nothing. It rejects an older
+// version of the database, and a newer version that this program cannot work with.
 func OpenReadOnly(ctx context.Context, d Dialect, o Options) (*DB, error) {
 	p, err := d.OpenReadOnly(ctx)
 	if err != nil {
@@ -116,11 +116,11 @@ func (db *DB) ReadOnly() bool { return db.writer == nil }
 // Lock takes the connection that writes, until Unlock.
 func (db *DB) Lock(ctx context.Context) error { return db.writer.lock(ctx) }
 
-// Unlock gives back the connection that Lock has taken.
+// Unlock returns the connection that Lock has taken.
 func (db *DB) Unlock() { db.writer.unlock() }
 
-// RecordReplaced records that the database was started again, or that another one has taken
-// over. gone reports that changes or audit rows are missing there.
+// RecordReplaced records that the database was started again, or that another one has taken over. The parameter gone
+// reports that changes or audit rows are missing in that database.
 func (db *DB) RecordReplaced(gone bool) {
 	db.replaced.Store(db.opts.Clock().UnixNano())
 	if gone {
@@ -159,9 +159,9 @@ func (db *DB) WriteAlone(ctx context.Context, fn func(in Statements) error) erro
 	return db.writer.transact(ctx, fn)
 }
 
-// Transact runs fn in a write transaction and commits it with the changes that fn returns.
-// No two transactions overlap, on any replica. It begins under the data keys that the
-// database has. After the commit it calls the hooks (OnChange) with the changes.
+// Transact runs fn in a write transaction and commits it with the changes that fn returns. No two transactions overlap,
+// on any replica. It begins with the data keys that the database has. After the commit it calls the hooks (OnChange)
+// with the changes.
 func (db *DB) Transact(ctx context.Context, fn func(in Statements) ([]keyserver.Change, error)) error {
 	for {
 		err := db.transact(ctx, fn)
@@ -195,7 +195,7 @@ func (db *DB) transact(ctx context.Context, fn func(in Statements) ([]keyserver.
 	err := db.writer.transact(ctx, func(in Statements) error {
 		incarnation, err := db.dialect.Serialise(ctx, in)
 		if err == nil && db.follower != nil && !db.follower.Knows(incarnation) {
-			// What led here may have been read from another database.
+			// The reads before this transaction may be from another database.
 			err = db.follower.MarkReplaced()
 		}
 		if err != nil {

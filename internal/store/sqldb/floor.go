@@ -7,8 +7,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/version"
 )
 
-// Release is a release of this program, and the version of the schema that it ended
-// with.
+// Release is a release of this program, with the newest version of the schema in that release.
 type Release struct {
 	Name   string
 	Schema int64
@@ -33,8 +32,8 @@ type VersionInfo struct {
 	oldest string
 }
 
-// ReadVersionInfo reads the version information of a database. It refuses one that has only tables of
-// other programs.
+// ReadVersionInfo reads the version information of a database. It refuses a database that has only tables of other
+// programs.
 func ReadVersionInfo(ctx context.Context, d Dialect, db Pool) (VersionInfo, error) {
 	version, err := schemaVersion(ctx, d, db)
 	is := VersionInfo{Version: version}
@@ -114,8 +113,8 @@ func (h *Handle) setNewerWarning(is VersionInfo) {
 	h.newerWarning.Store(&text)
 }
 
-// look returns why this program has to stop: a newer program has migrated the database
-// and removed something that this one needs.
+// look returns why this program has to stop: a newer program has migrated the database, and the migration removed
+// something that this program needs.
 func (h *Handle) look(ctx context.Context) error {
 	var is VersionInfo
 	err := h.looking.Row(ctx, `SELECT version, release, floor, floor_release FROM schema_floor`, nil, &is.Version, &is.newest, &is.floor, &is.oldest)

@@ -102,10 +102,9 @@ func (h *Handle) Writable(ctx context.Context) error {
 	return h.look(ctx)
 }
 
-// Current returns nil if this process knows the database as it was at most MaxStaleness
-// ago: all hooks have had every change up to then. Otherwise it looks once, and returns
-// NOT_CURRENT if that fails. A process with a SQLite directory is the only one, and always
-// current.
+// Current returns nil if this process knows the database as it was at most MaxStaleness ago: all hooks have had every
+// change up to then. Otherwise it reads the changes once, and returns NOT_CURRENT if that fails. A process with a
+// SQLite directory is the only one, and always current.
 func (h *Handle) Current(ctx context.Context) error {
 	if h.follower == nil {
 		return nil
@@ -159,14 +158,13 @@ func (h *Handle) OnTransaction(measure func(took time.Duration, err error)) {
 // or audit rows that it had seen were missing.
 func (h *Handle) Lost() int64 { return h.lost.Load() }
 
-// Replaced returns when this process last found that the database was restarted or replaced.
-// Failures from before say nothing about the new one.
+// Replaced returns when this process last found that the database was restarted or replaced. Failures before that time
+// say nothing about the new database.
 func (h *Handle) Replaced() time.Time { return time.Unix(0, h.replaced.Load()) }
 
-// OnChange registers a hook that gets the changes of each commit: of this process before
-// Transact returns, of others as soon as they are seen. A nil slice means that changes
-// were missed and anything may be different. A change may be delivered twice. Hooks run
-// one at a time and must neither block nor call Transact or Current.
+// OnChange registers a hook that gets the changes of each commit: of this process before Transact returns, of others as
+// soon as they are seen. A nil slice means that changes were missed, so all cached data may be outdated. A change may
+// be delivered twice. Hooks run one at a time and must neither block nor call Transact or Current.
 func (h *Handle) OnChange(hook func([]keyserver.Change)) {
 	h.hookMu.Lock()
 	defer h.hookMu.Unlock()
@@ -177,7 +175,7 @@ func (h *Handle) OnChange(hook func([]keyserver.Change)) {
 // them.
 type Pools struct {
 	Write, Read Pool
-	Look        Pool // to see whether this process is current; nil if no other process writes
+	Look        Pool // for checks whether this process is current; nil if no other process writes
 	Held        []io.Closer
 }
 

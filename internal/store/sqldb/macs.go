@@ -14,7 +14,7 @@ import (
 // key is open.
 var ErrNoRowKey = errors.New("the rows cannot be verified yet: their key is loaded with the data key")
 
-// macs has what checks the rows of a store.
+// macs has the key and the alarm for the MACs of the rows of a store.
 type macs struct {
 	key   atomic.Pointer[rowmac.Key]
 	alarm atomic.Pointer[func(rowmac.Finding)]
@@ -38,13 +38,11 @@ func (s Statements) Alarm(finding rowmac.Finding) {
 	}
 }
 
-// errRingMoved ends a transaction that began under data keys that the database no
-// longer has.
+// errRingMoved ends a transaction that began with data keys that the database no longer has.
 var errRingMoved = errors.New("the data keys have changed")
 
-// followRing refuses a write if the data keys of this process are not those of the
-// database. Otherwise keys could be wrapped, or MACs made, under a data key that is
-// gone.
+// followRing refuses a write if the data keys of this process are not those of the database. Otherwise keys could be
+// wrapped, or MACs made, under a data key that no longer exists.
 func (db *DB) followRing(ctx context.Context, in Statements) error {
 	key := db.Handle.macs.key.Load()
 	if key == nil {
@@ -53,7 +51,7 @@ func (db *DB) followRing(ctx context.Context, in Statements) error {
 	var stored []byte
 	err := in.Row(ctx, `SELECT value FROM settings WHERE name = $1`, []any{rowmac.DataKeySetting}, &stored)
 	switch {
-	case errors.Is(err, ErrNotFound): // it was removed; the next start and doctor report that
+	case errors.Is(err, ErrNotFound): // the setting was removed; the next start and doctor report that
 		return nil
 	case err == nil && !key.IsCurrent(stored):
 		return errRingMoved

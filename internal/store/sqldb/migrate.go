@@ -13,13 +13,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/migrations"
 )
 
-// VersionTable is where goose records the applied migrations. The name differs from goose's
-// default, so that another program's goose in the same database is not taken for ours.
+// VersionTable is where goose records the applied migrations. The name differs from goose's default, because another
+// program in the same database may also use goose.
 const VersionTable = "keyserver_schema"
 
-// RestoringSuffix ends the name of a database that is not complete yet: the file of an
-// embedded database, or the version table of PostgreSQL. No program takes a database with this
-// suffix for a database of a key server.
+// RestoringSuffix ends the name of a database that is not complete yet: the file of an embedded database, or the
+// version table of PostgreSQL. With this suffix, no program accepts it as a database of a key server.
 const RestoringSuffix = "restoring"
 
 // RestoringTable is the name of VersionTable in a database that is not complete yet.
@@ -34,10 +33,9 @@ func MigrationDir(name string) fs.FS {
 	return dir
 }
 
-// Migrate brings the database to the version of this program. It leaves a newer one as it is,
-// if this program can work with it. Under the migration lock it rejects an unknown database
-// before it changes anything. It returns the standing of the database afterwards, and the
-// version of this program.
+// Migrate brings the database to the version of this program. It does not change a newer database that this program can
+// work with. Under the migration lock it rejects an unknown database before it changes anything. It returns the
+// standing of the database afterwards, and the version of this program.
 func Migrate(ctx context.Context, d Dialect, db Pool, log *slog.Logger) (is VersionInfo, target int64, err error) {
 	unlock, err := d.LockMigrations(ctx, db)
 	if err != nil {
@@ -100,8 +98,7 @@ func up(ctx context.Context, d Dialect, provider *goose.Provider, log *slog.Logg
 	}
 }
 
-// checkVersion accepts the version of this program, and a newer one that it can work
-// with.
+// checkVersion accepts the version of this program, and a newer version that this program can work with.
 func checkVersion(ctx context.Context, d Dialect, db Pool) (is VersionInfo, target int64, err error) {
 	provider, err := newProvider(d, db)
 	if err != nil {
@@ -150,8 +147,7 @@ func LatestFile(migrations fs.FS) (int64, error) {
 	return latest, nil
 }
 
-// schemaVersion returns 0 for an empty database. It rejects one that has only tables of other
-// programs.
+// schemaVersion returns 0 for an empty database. It rejects a database that has only tables of other programs.
 func schemaVersion(ctx context.Context, d Dialect, db Pool) (int64, error) {
 	all, named, err := d.Tables(ctx, db, VersionTable)
 	switch {

@@ -33,8 +33,8 @@ var intrusive = map[schemaKind]bool{
 	kindTrigger: true, kindRule: true, kindPolicy: true, kindChild: true, kindShadow: true, kindFunction: true, kindPath: true,
 }
 
-// relied are the kinds whose absence or change alters the results of statements. A difference in
-// any other kind, such as an index, alters their speed or which writes they reject.
+// relied are the kinds of objects that the results of statements depend on. A difference in any other kind, such as an
+// index, only changes the speed of statements, or which writes fail.
 var relied = map[schemaKind]bool{kindTable: true, kindColumn: true, KindReference: true}
 
 // SchemaObject is one object in a schema that concerns our tables.
@@ -69,8 +69,8 @@ func (o SchemaObject) String() string {
 // migrations make.
 type SchemaFinding struct {
 	Text string // for people
-	// Severe: it can hide or change the data that the key server reads and writes, so no server
-	// works on the database.
+	// Severe: the difference can hide or change the data that the key server reads and writes, so no server works on
+	// the database.
 	Severe bool
 }
 
@@ -183,7 +183,7 @@ func ScanSchema(ctx context.Context, in Statements, text string, args ...any) (l
 		var o SchemaObject
 		err := row.Scan(&o.Kind, &o.Table, &o.Name, &o.definition)
 		o.definition = strings.Join(strings.Fields(o.definition), " ")
-		if o.Table == VersionTable { // a restored database keeps the names from before it was complete
+		if o.Table == VersionTable { // a restored database still has names from the time before the restore was complete
 			o.Name = strings.ReplaceAll(o.Name, "_"+RestoringSuffix, "")
 			o.definition = strings.ReplaceAll(o.definition, "_"+RestoringSuffix, "")
 		}

@@ -39,8 +39,8 @@ func (w *writer) lock(ctx context.Context) error {
 
 func (w *writer) unlock() { <-w.turn }
 
-// transact runs a transaction; the caller has the lock. A kept connection may be dead by
-// now, so transact retries on a new one if the transaction had not begun.
+// transact runs a transaction; the caller has the lock. The connection from earlier transactions may be dead by now. So
+// transact retries on a new connection if the transaction had not begun.
 func (w *writer) transact(ctx context.Context, fn func(in Statements) error) error {
 	kept := w.session != nil
 	err := w.attempt(ctx, fn)
@@ -150,8 +150,8 @@ func (s *Session) Rollback(ctx context.Context) {
 	}
 }
 
-// Close returns the connection to its pool. Statements that stay open on it would keep it
-// alive when the pool closes, and SQLite would not fold its log.
+// Close returns the connection to its pool. Statements that stay open would keep the connection alive when the pool
+// closes, and SQLite would not fold its log.
 func (s *Session) Close() error {
 	return errors.Join(s.closeStatements(), s.Conn.Close())
 }

@@ -28,9 +28,9 @@ var ErrLogMoved = errors.New("the write-ahead log of the database was checkpoint
 // errBusy means that the caller has to try again.
 var errBusy = errors.New("audit rows are being written")
 
-// Log is the write-ahead log of an embedded database whose log is copied elsewhere. It is
-// read while others write, and only Log folds it into the database (Database.Shipped). Its
-// methods must be called by one goroutine.
+// Log is the write-ahead log of an embedded database whose log is copied elsewhere. The log is read while other
+// connections write, and only Log folds it into the database (Database.Shipped). Its methods must be called by one
+// goroutine.
 type Log struct {
 	on      *sqldb.DB
 	dialect *Database
@@ -71,9 +71,9 @@ func (c Committed) Close() error {
 	return c.file.Close()
 }
 
-// NewLog returns the log of a database that was opened to be shipped. It has to be closed
-// before the database is. durable returns the rows of the audit log that are durable and may
-// be in no table yet, or false while they are being written.
+// NewLog returns the log of a database that was opened to be shipped. It has to be closed before the database is
+// closed. durable returns the rows of the audit log that are durable and may be in no table yet, or false while they
+// are being written.
 func NewLog(db *sqldb.DB, durable func() ([]keyserver.AuditEntry, bool)) (*Log, error) {
 	d, ok := db.Dialect().(*Database)
 	if !ok || !d.Shipped {
@@ -101,8 +101,8 @@ func (l *Log) open() (*os.File, wal.Header, error) {
 	return f, h, nil
 }
 
-// Base begins a base. Until the caller has read it, it may call neither Fold nor Discard. At
-// the end it has to check Intact.
+// Base begins a base. Until the caller has read the base, it must not call Fold or Discard. After reading, it has to
+// check Intact.
 func (l *Log) Base(ctx context.Context) (b Base, err error) {
 	if err := l.on.Lock(ctx); err != nil {
 		return b, err
@@ -133,8 +133,8 @@ func (l *Log) Base(ctx context.Context) (b Base, err error) {
 		return b, nil
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	// Either the log continues the file, or all of it is read. Pages that the
-	// file has already are then written again.
+	// If the log does not continue the file, all of the log is read. Pages that the file already has are then written
+	// again.
 	b.At = h.Start
 	if l.folded != nil {
 		_, there, err := h.Scan(f, *l.folded)
@@ -159,7 +159,7 @@ const tries = 100
 func (l *Log) Read(ctx context.Context, after wal.Position) (Committed, error) {
 	from := after
 	for range tries {
-		// Most of it is read while others write.
+		// Most of the log is read while other goroutines write.
 		c, err := l.scan(from)
 		if err != nil {
 			return Committed{}, err
@@ -254,10 +254,9 @@ func (l *Log) scan(after wal.Position) (c Committed, err error) {
 	return Committed{Header: h, From: after, To: end, file: f}, nil
 }
 
-// Fold folds the log into the database. It returns the commits after a position, which the
-// caller can then no longer read. It does nothing and returns false if they have more than
-// maxRest bytes, if there is no log, or while the audit log is being written. An open read
-// of an older state keeps Fold from folding all of the log.
+// Fold folds the log into the database. It returns the commits after a position, which the caller can then no longer
+// read. It does nothing and returns false if these commits have more than maxRest bytes, if there is no log, or while
+// the audit log is being written. An open read of an older state keeps Fold from folding all of the log.
 func (l *Log) Fold(ctx context.Context, after wal.Position) (c Committed, done bool, err error) {
 	if err := l.on.Lock(ctx); err != nil {
 		return c, false, err

@@ -14,12 +14,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/datadir"
 )
 
-// MovedFile is in the directory of an embedded database that was moved, and names its new place.
-// While the file exists, no process changes the database: two databases that continue from one
-// state are not a key server any more.
+// MovedFile is in the directory of an embedded database that was moved, and names its new place. While the file exists,
+// no process changes the database: after a move, only one of the two databases may be used as the key server.
 const MovedFile = DatabaseFile + ".moved"
 
-// maxMoved bounds the bytes that are read of it.
+// maxMoved bounds the bytes that are read of MovedFile.
 const maxMoved = 4096
 
 // Moved returns where an embedded database was moved to, or "" if it was not moved.

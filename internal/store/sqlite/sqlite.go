@@ -44,7 +44,7 @@ type Database struct {
 	away  atomic.Bool   // the files are known not to be in their place
 	// Restoring means that the database does not have the name of a complete one yet.
 	Restoring bool
-	Moving    bool   // opens a database that was moved elsewhere, too
+	Moving    bool   // also opens a database that was moved elsewhere
 	Beside    string // the name of a file that the caller keeps in the directory of a restore
 
 	// Shipped means that a Log reads the log before it folds it into the database.
@@ -76,7 +76,7 @@ func (d *Database) Open(ctx context.Context) (sqldb.Pools, error) {
 	}
 	d.Place.Needed(d.Path() + "-wal")
 	if d.Shipped {
-		// It stays open while SQLite has the file open: closing it would release SQLite's locks.
+		// This file stays open while SQLite has the database open: closing it would release SQLite's locks.
 		if d.file, err = os.Open(d.Path()); err != nil {
 			return sqldb.Pools{}, errors.Join(err, p.Close())
 		}
@@ -150,9 +150,9 @@ func (d *Database) checkHeader(ctx context.Context) (err error) {
 	return is.Refusal(target)
 }
 
-// create makes the database under another name, complete and folded into one file, and then renames it. If
-// the process dies, there is either no database or a complete one. Therefore checkHeader can treat any
-// other file as foreign.
+// create makes the database under another name, complete and folded into one file, and then renames it. If the process
+// dies, there is either no database or a complete one. Therefore checkHeader can treat any file that is not a complete
+// database as the file of another program.
 func (d *Database) create(ctx context.Context) error {
 	temporary := &Database{Dir: d.Dir, Log: d.Log}
 	name := d.Path() + ".new"
@@ -185,7 +185,7 @@ func (d *Database) Pool(mode string, size int) sqldb.Pool {
 	return openSQLite(d.Path(), mode, size, FoldAt)
 }
 
-// openSQLite opens a file. Its log is folded into it at foldAt pages; 0: never.
+// openSQLite opens a file. SQLite folds the log into the file at foldAt pages; 0: never.
 func openSQLite(path, mode string, size, foldAt int) sqldb.Pool {
 	settings := url.Values{
 		"mode": {mode}, // never creates
@@ -336,8 +336,8 @@ func (d *Database) SetKeyWraps(ctx context.Context, in sqldb.Statements, ids, wr
 // ClaimRewrap implements sqldb.Dialect. No other process has the database.
 func (d *Database) ClaimRewrap(context.Context, *sqldb.DB) (func(), error) { return func() {}, nil }
 
-// vacuumedSize is the largest database, in bytes, that is rewritten to erase. It takes about a second, in
-// memory, and all writes wait.
+// vacuumedSize is the size limit in bytes up to which Erase rewrites the database with VACUUM. For this size VACUUM
+// takes about a second, in memory, and blocks all writes.
 const vacuumedSize = 64 << 20
 
 // Erase rewrites a database of up to vacuumedSize and empties the log. secure_delete has overwritten

@@ -46,8 +46,8 @@ func (d *Database) ClaimEmpty(ctx context.Context) (sqldb.Pools, error) {
 	return p, nil
 }
 
-// clear replaces the files of an interrupted restore by an empty file. At each moment
-// a file marks the others as incomplete.
+// clear replaces the files of an interrupted restore by an empty file. At each moment there is a file that marks the
+// other files as incomplete.
 func (d *Database) clear() error {
 	if err := d.vacant(); err != nil {
 		return err

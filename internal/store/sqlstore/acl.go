@@ -16,8 +16,8 @@ func (r reads) ACL(ctx context.Context, key keyserver.ID) (keyserver.ACL, error)
 	return acl, err
 }
 
-// PutACLEntry stores an entry in the ACL that e.ACL names. If the principal has an entry,
-// all of it but the id is replaced. It returns ErrNotFound if the ACL does not exist.
+// PutACLEntry stores an entry in the ACL that e.ACL names. If the principal has an entry, everything in that entry
+// except the id is replaced. It returns ErrNotFound if the ACL does not exist.
 func (tx *Tx) PutACLEntry(ctx context.Context, e keyserver.ACLEntry) error {
 	key, err := tx.keyOfACL(ctx, e.ACL)
 	if err != nil {
@@ -83,11 +83,10 @@ func (e sharedEntry) limited() bool { return e.maxUsage >= 0 }
 
 func (e sharedEntry) spent(used int64) bool { return e.limited() && used >= e.maxUsage }
 
-// UseACLEntry counts one use and returns whether the entry still allowed it. An entry
-// without a limit always allows it and is not counted. A limit applies to the key lineage:
-// each entry of the principal in an ACL of the lineage counts the use. A change is recorded
-// only for a key whose entry this use exhausts; until then the ACL reads the same for every
-// caller.
+// UseACLEntry counts one use and returns whether the entry still allowed the use. An entry without a limit allows every
+// use, and its uses are not counted. A limit applies to the key lineage: each entry of the principal in an ACL of the
+// lineage counts the use. A change is recorded only for a key whose entry this use exhausts; until then the ACL reads
+// the same for every caller.
 func (tx *Tx) UseACLEntry(ctx context.Context, entry keyserver.ID) (bool, error) {
 	shared, err := tx.sharedEntries(ctx, entry)
 	if err != nil {
@@ -104,8 +103,8 @@ func (tx *Tx) UseACLEntry(ctx context.Context, entry keyserver.ID) (bool, error)
 	return true, tx.setUses(ctx, entry, shared, used+1)
 }
 
-// usesOf returns the number of spent uses: the highest count. Counts can differ in entries
-// that were counted separately, before they shared their uses.
+// usesOf returns the number of spent uses: the highest count. The counts of entries can differ if they were counted
+// separately, before the entries shared their uses.
 func usesOf(shared []sharedEntry) (used int64) {
 	for _, e := range shared {
 		if e.limited() {

@@ -8,14 +8,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// maxKeyChanges is how many keys the purge or the resurrection of a peer's ACL
-// entries names in the change feed. If there are more, one change with the zero
-// id stands for all of them: a reader that far behind reads everything anyway,
-// and a million keys would push all other changes out of the feed.
+// maxKeyChanges is how many keys the purge or the resurrection of a peer's ACL entries names in the change feed. If
+// there are more, one change with the zero id stands for all of them. A reader that misses so many changes reads
+// everything anyway, and a million keys would push all other changes out of the feed.
 const maxKeyChanges = 1000
 
-// openEntries selects the entries of a principal that have not ended at $3.
-// Stamps are big-endian, so the order of their bytes is that of the times.
+// openEntries selects the entries of a principal that have not ended at $3. Stamps are big-endian, so comparing their
+// bytes compares the times.
 const openEntries = ` FROM acl_entries e WHERE e.system_id = $1 AND e.principal_id = $2 AND (e.end_stamp = $4 OR e.end_stamp > $3)`
 
 // HasOpenACLEntries reports whether a principal has entries that have not

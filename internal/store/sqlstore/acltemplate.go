@@ -53,13 +53,12 @@ func (r reads) templateMembers(ctx context.Context) (map[keyserver.ID][]*rowmac.
 	return members, err
 }
 
-// membersDigest uses the key of the rows, so that no reader can find members by
-// guessing. It changes when the data key is replaced; clients that compare digests then
-// read the members once more.
+// membersDigest uses the key of the rows, so that no reader can find members by guessing. The digest changes when the
+// data key is replaced. Clients that compare digests then read the members again.
 func (r reads) membersDigest(template keyserver.ID, members []*rowmac.Row) []byte {
 	key := r.sql.Key()
 	if key == nil {
-		return nil // reads that visit rows to find faults have no key
+		return nil // reads that only look for faulty rows have no key
 	}
 	return key.Sum(rowmac.TemplateMembers(template, members))
 }

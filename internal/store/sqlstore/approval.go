@@ -21,8 +21,8 @@ func (r reads) ApprovalPolicy(ctx context.Context) ([]byte, error) {
 	return r.Setting(ctx, settingApprovalPolicy)
 }
 
-// SetApprovalPolicy stores the policy. A running process reads it again, unlike other
-// settings, so the change is recorded.
+// SetApprovalPolicy stores the policy. Unlike other settings, a running process reads the policy again, so the change
+// is recorded.
 func (tx *Tx) SetApprovalPolicy(ctx context.Context, policy []byte) error {
 	tx.changes.Record(keyserver.ChangeApprovalPolicy, keyserver.ID{}, keyserver.Updated)
 	return tx.PutSetting(ctx, settingApprovalPolicy, policy)
@@ -138,11 +138,11 @@ func subjectsText(list []keyserver.ApprovalSubject) string {
 	return string(text)
 }
 
-// subjectsIn is the inverse. A text that this program cannot have written becomes a
-// subject that no MAC agrees with.
+// subjectsIn is the inverse of subjectsText. A text that this program cannot have written becomes a subject that no MAC
+// agrees with.
 func subjectsIn(text string) []keyserver.ApprovalSubject {
 	var stored []storedSubject
-	_ = json.Unmarshal([]byte(text), &stored) // an unreadable text is not encoded the same again
+	_ = json.Unmarshal([]byte(text), &stored) // an unreadable text is encoded differently, and no MAC agrees with that
 	var list []keyserver.ApprovalSubject
 	for _, s := range stored {
 		subject := keyserver.ApprovalSubject{Subject: keyserver.Subject{Kind: s.Kind, Key: s.Key}}

@@ -13,9 +13,9 @@ func (r reads) EncryptionsLeft(ctx context.Context, key keyserver.ID, limit int6
 	return max(limit-reserved, 0), err
 }
 
-// ReserveEncryptions reserves up to n of the encryptions that a key has left of
-// limit. It returns how many it reserved, and how many are left then. Reserved
-// encryptions belong to one replica, used or not.
+// ReserveEncryptions reserves up to n of the encryptions that a key has left of limit. It returns the number of
+// reserved encryptions, and the number that is left after that. Reserved encryptions belong to one replica, even if it
+// does not use them.
 func (tx *Tx) ReserveEncryptions(ctx context.Context, key keyserver.ID, n, limit int64) (got, left int64, err error) {
 	_, err = tx.sql.Exec(ctx, `INSERT INTO key_encryptions (key_id, reserved) VALUES ($1, 0) ON CONFLICT (key_id) DO NOTHING`, key[:])
 	if err != nil {

@@ -61,7 +61,7 @@ func (k *storedKey) row() *rowmac.Row {
 
 func (k *storedKey) acl() keyserver.ACL { return keyserver.ACL{ID: k.ACL, Entries: k.entries} }
 
-// put adds an entry. If the principal has one, put replaces all of it but the id.
+// put adds an entry. If the principal has an entry, put replaces everything in that entry except the id.
 func (k *storedKey) put(e keyserver.ACLEntry) {
 	i := slices.IndexFunc(k.entries, func(other keyserver.ACLEntry) bool { return other.Principal == e.Principal })
 	if i < 0 {
@@ -177,7 +177,7 @@ func (tx *Tx) InsertKey(ctx context.Context, key KeyRecord, entries ...keyserver
 		}
 	}
 	tx.changes.Record(keyserver.ChangeKey, key.ID, keyserver.Created)
-	if key.Life.Lineage != key.ID { // the metadata of a lineage is that of its first key
+	if key.Life.Lineage != key.ID { // the first key has the metadata of the lineage
 		tx.changes.Record(keyserver.ChangeKey, key.Life.Lineage, keyserver.Updated)
 	}
 	return nil

@@ -64,7 +64,7 @@ func (r reads) KeyLineage(ctx context.Context, first keyserver.ID) ([]KeyRecord,
 	return line, nil
 }
 
-// newestOfLineage selects the last key of a lineage except the first, whose column
+// newestOfLineage selects the newest successor of a key. It never finds the first key of the lineage, whose column
 // lineage is NULL.
 const newestOfLineage = `SELECT id FROM stored_keys WHERE lineage = $1 ORDER BY generation DESC LIMIT 1`
 

@@ -100,9 +100,8 @@ func (tx *Tx) DeleteKeyRotation(ctx context.Context, lineage keyserver.ID) error
 // LeaseKeyLife is the lease of the scheduled work on keys.
 const LeaseKeyLife = "keyLife"
 
-// Lease takes a lease, which one process has at a time, until now plus lasts. It
-// returns false if another process has it. A lease with a later end than that
-// counts as free.
+// Lease takes a lease, which one process has at a time, until now plus lasts. It returns false if another process has
+// it. A lease that ends later than now plus lasts is invalid, and counts as free.
 func (s *Store) Lease(ctx context.Context, name string, now time.Time, lasts time.Duration) (bool, error) {
 	until := now.Add(lasts).UnixMicro()
 	n, err := s.db.Alone(ctx, `UPDATE leases SET until = $1 WHERE name = $2 AND (until <= $3 OR until > $1)`, until, name, now.UnixMicro())

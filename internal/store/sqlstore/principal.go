@@ -11,10 +11,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// principalsQuery reads principals with everything that belongs to them in one
-// statement, so that all of it is from one moment. from selects the principals.
-// order is "name, id" or "id, name"; the second column sorts what belongs to one
-// principal.
+// principalsQuery reads principals with everything that belongs to them in one statement, so that all of it is from one
+// moment. The parameter from selects the principals. order is "name, id" or "id, name"; the second column sorts the
+// rows of one principal.
 func principalsQuery(from, order string) string {
 	return `WITH page AS MATERIALIZED (SELECT p.id, p.system_id, p.type, p.name, p.flags, p.password_hash, p.mac FROM ` + from + `)
 		SELECT 0 AS part, id AS owner, id, system_id, type, name, flags, password_hash, mac FROM page
@@ -38,12 +37,12 @@ func (r reads) Principal(ctx context.Context, id keyserver.ID) (keyserver.Princi
 	return r.principal(ctx, principalByID, id[:])
 }
 
-// PrincipalByName reads the principal of that type and name.
+// PrincipalByName reads the principal with a type and a name.
 func (r reads) PrincipalByName(ctx context.Context, t keyserver.PrincipalType, name string) (keyserver.Principal, error) {
 	return r.principal(ctx, principalByName, string(t), name)
 }
 
-// PrincipalByIdentity reads the xauth principal of that issuer and subject.
+// PrincipalByIdentity reads the xauth principal with an issuer and a subject.
 func (r reads) PrincipalByIdentity(ctx context.Context, issuer, subject string) (keyserver.Principal, error) {
 	return r.principal(ctx, principalByIdentity, issuer, subject)
 }
@@ -110,7 +109,7 @@ func (r reads) storedPrincipals(ctx context.Context, query string, args []any) (
 		case 5:
 			p.Delegates = append(p.Delegates, id)
 		default:
-			if p.Identity == nil { // its row was deleted outside of the service; the MAC shows it
+			if p.Identity == nil { // the row of the identity was deleted outside of the service; the MAC shows that
 				p.Identity = &keyserver.Identity{}
 			}
 			p.Identity.Audiences = append(p.Identity.Audiences, second)

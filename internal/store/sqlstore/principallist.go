@@ -48,8 +48,7 @@ func prefixEnd(prefix string) (string, bool) {
 	return "", false
 }
 
-// PrincipalsByID reads those of the principals that exist. The order is not
-// that of ids.
+// PrincipalsByID reads the principals with the given ids that exist. They are not in the order of ids.
 func (r reads) PrincipalsByID(ctx context.Context, ids []keyserver.ID) ([]keyserver.Principal, error) {
 	list := []keyserver.Principal{}
 	for ids := keyserver.NormalizeIDs(ids); len(ids) > 0; ids = ids[min(sqldb.LookupSize, len(ids)):] {

@@ -12,7 +12,7 @@ import (
 // UsedProof is the use of a DPoP proof.
 type UsedProof struct {
 	Digest [32]byte  // of the proof's key and jti
-	Until  time.Time // after which it need not be remembered, to the microsecond
+	Until  time.Time // end of the time in which the use has to be remembered, to the microsecond
 }
 
 // proofsOpen is a setting. A process that remembers proofs which are not in the database
@@ -28,9 +28,9 @@ func (s *Store) UseProof(ctx context.Context, p UsedProof) (bool, error) {
 	return n == 1, err
 }
 
-// ResumeProofs returns the recorded uses that expire after now, and whether these are
-// all uses of proofs that are not older than since. They are not all if a process ended
-// without ConcludeProofs; this process must call it, too.
+// ResumeProofs returns the recorded uses that expire after now, and whether these are all uses of proofs that are not
+// older than since. Some uses are missing if a process ended without ConcludeProofs. This process must call
+// ConcludeProofs, too.
 func (s *Store) ResumeProofs(ctx context.Context, now time.Time) (used []UsedProof, since time.Time, all bool, err error) {
 	err = s.Update(ctx, func(tx *Tx) error {
 		left, err := tx.Setting(ctx, proofsOpen)
@@ -61,8 +61,8 @@ func (r reads) usedProofs(ctx context.Context, now time.Time) ([]UsedProof, erro
 	return used, err
 }
 
-// ConcludeProofs stores all uses for the next process. They are all uses of proofs that
-// are not older than since; zero if all uses are known.
+// ConcludeProofs stores all uses for the next process. The stored uses are all uses of proofs that are not older than
+// since. A zero since means that all uses are known.
 func (s *Store) ConcludeProofs(ctx context.Context, used []UsedProof, since time.Time) error {
 	args := make([]any, 0, 2*len(used))
 	for _, p := range used {

@@ -29,7 +29,7 @@ func (r reads) CountWrapped(ctx context.Context, prefix []byte) (n int64, err er
 	return n, err
 }
 
-// after returns the least bytes after all that begin with a prefix.
+// after returns the lowest value that comes after all values with a prefix.
 func after(prefix []byte) []byte {
 	end := slices.Clone(prefix)
 	for i := len(end) - 1; i >= 0; i-- {
@@ -40,8 +40,8 @@ func after(prefix []byte) []byte {
 	return end
 }
 
-// Refused are rows that do not agree with their MACs, by table and key. They are left
-// as they are and not tried again.
+// Refused are rows that do not agree with their MACs, by table and key. These rows are not changed, and not tried
+// again.
 type Refused map[string]bool
 
 // RewrapKeys rewraps up to limit keys whose wrapped bytes begin with a prefix, and

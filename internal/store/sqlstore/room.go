@@ -11,8 +11,8 @@ import (
 // from their journal to the tables, and SQLite keeps them in its log for a while.
 const startRoom = 32 << 20
 
-// Explain adds to a failure of an embedded database that its volume has no room, if that is
-// the cause. The database itself only knows that it could not write.
+// Explain adds a note to a failure of an embedded database if the cause is that its volume has no room. The database
+// itself only knows that it could not write.
 func Explain(err error, c Config) error {
 	if code := fault.CodeOf(err); c.Dir == "" || code != fault.StoreUnavailable && code != fault.AuditUnavailable {
 		return err

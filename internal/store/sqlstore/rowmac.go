@@ -190,9 +190,9 @@ func (s *Store) CheckRows(ctx context.Context, found func(rowmac.Finding) error)
 	return rows, err
 }
 
-// SealRows makes the MAC of every row, in one transaction with mark, which records that it is
-// done. It runs once, on a database from before there were MACs, and trusts its content. mark
-// returns false if it was done already.
+// SealRows makes the MAC of every row. The same transaction calls mark, which records that this was done. SealRows runs
+// once, on a database of a version without MACs, and trusts the content of that database. mark returns false if
+// SealRows has already run.
 func (s *Store) SealRows(ctx context.Context, key *rowmac.Key, mark func(tx *Tx) (bool, error)) (rows int, err error) {
 	err = s.Update(ctx, func(tx *Tx) error {
 		first, err := mark(tx)

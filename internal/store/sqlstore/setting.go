@@ -52,7 +52,7 @@ func (s *Store) EnsureSetting(ctx context.Context, name string, make func(ctx co
 	if !errors.Is(err, sqldb.ErrNotFound) {
 		return value, err
 	}
-	// Outside of the transaction, because it may ask a service far away.
+	// make runs outside of the transaction, because it may call a remote service.
 	made, err := make(ctx)
 	if err != nil {
 		return nil, err
@@ -74,8 +74,8 @@ func (s *Store) EnsureSetting(ctx context.Context, name string, make func(ctx co
 	return value, nil
 }
 
-// ReplaceSetting replaces the value of a setting if it still is was, and returns
-// whether it did. Other replicas are notified if it is the data keys.
+// ReplaceSetting replaces the value of a setting if the value is still that of the parameter was, and returns whether
+// it did. Other replicas are notified if the setting is the data keys.
 func (s *Store) ReplaceSetting(ctx context.Context, name string, was, value []byte) (replaced bool, err error) {
 	err = s.Update(ctx, func(tx *Tx) error {
 		now, err := tx.Setting(ctx, name)
@@ -87,8 +87,8 @@ func (s *Store) ReplaceSetting(ctx context.Context, name string, was, value []by
 	return replaced && err == nil, err
 }
 
-// refuseNewKey refuses a new data key if the database has rows. They were made under
-// another data key, and a new one would hide that it is gone.
+// refuseNewKey refuses a new data key if the database has rows. The rows were made with another data key. A new data
+// key would hide that the old one is missing.
 func (tx *Tx) refuseNewKey(ctx context.Context, name string) error {
 	if name != rowmac.DataKeySetting {
 		return nil

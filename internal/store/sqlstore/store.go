@@ -49,7 +49,7 @@ type Config struct {
 
 	journal journal.Options         // SQLite: other than the defaults only in tests
 	discard func()                  // SQLite: called when an unusable journal is discarded; nil refuses it
-	moving  bool                    // SQLite: opens a database that was moved elsewhere, too
+	moving  bool                    // SQLite: also opens a database that was moved elsewhere
 	restore bool                    // the database has the name of an incomplete one
 	copied  *[]keyserver.AuditEntry // SQLite: the database is a copy, whose journal had these rows
 }
@@ -88,11 +88,10 @@ type Store struct {
 	insertProofs sqldb.Insert
 }
 
-// Open opens the database for this process. It creates a missing database and migrates an older
-// one. It leaves a newer one as it is, if this program can work with it (Ahead). It rejects a
-// database of another program (ErrForeign), and one of a version that is too new
-// (ErrNewerVersion). It rejects a directory that another process uses (ErrInUse) or that cannot
-// be used (ErrUnusable). Such an error is one sentence, and nothing was changed.
+// Open opens the database for this process. It creates a missing database and migrates an older one. It does not change
+// a newer database that this program can work with (Ahead). It rejects a database of another program (ErrForeign), and
+// a database of a version that is too new (ErrNewerVersion). It rejects a directory that another process uses
+// (ErrInUse) or that cannot be used (ErrUnusable). Such an error is one sentence, and nothing was changed.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	cfg, err := cfg.complete()
 	if err != nil {

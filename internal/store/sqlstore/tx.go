@@ -22,13 +22,11 @@ type Tx struct {
 	changes *sqldb.Recorder
 }
 
-// Update runs fn in a write transaction and commits it if fn returns nil. No two
-// transactions overlap, on any replica. After the commit, Update passes the changes to
-// the hooks and returns. fn must use only the Tx: an audit row or a second Update
-// would wait for this one to end.
+// Update runs fn in a write transaction and commits it if fn returns nil. No two transactions overlap, on any replica.
+// After the commit, Update passes the changes to the hooks and returns. fn must use only the Tx: an audit row or a
+// second Update would wait for the end of this transaction.
 //
-// The transaction begins under the data keys of the database: fn wraps keys and makes
-// MACs by the active one.
+// The transaction begins with the data keys of the database: fn wraps keys and makes MACs with the active data key.
 //
 // After STORE_UNAVAILABLE from the commit itself the effect is unknown.
 func (s *Store) Update(ctx context.Context, fn func(tx *Tx) error) error {

@@ -152,8 +152,8 @@ func (tx Writes) DeletePeerAuthorities(ctx context.Context, system keyserver.Sys
 	return err
 }
 
-// split separates concatenated DER structures. It stops at bytes that are none; the
-// result then agrees with no MAC.
+// split separates concatenated DER structures. It stops at bytes that are not a DER structure; no MAC then agrees with
+// the result.
 func split(all []byte) (list [][]byte) {
 	for len(all) > 0 {
 		var one asn1.RawValue

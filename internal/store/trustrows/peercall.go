@@ -11,8 +11,8 @@ import (
 
 // Bounds of the stored calls of peers.
 const (
-	// deletedPerCall is how many of a peer's oldest calls are checked, and deleted if they are stale, for each new
-	// one. It is more than one, so that the number of rows follows that of calls that still matter.
+	// deletedPerCall is how many of a peer's oldest calls are checked, and deleted if they are stale, for each new one.
+	// It is more than one, so that the number of rows shrinks when the number of recent calls shrinks.
 	deletedPerCall = 8
 	// MaxPeerCalls is how many calls of one peer are remembered, the latest ones. At a thousand counted uses a second
 	// they cover 16 seconds. A peer repeats a call within the 10 seconds that --peer-timeout allows.

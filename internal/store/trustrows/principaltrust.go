@@ -44,8 +44,7 @@ func (r Reads) PrincipalTrustCount(ctx context.Context, f keyserver.PrincipalTru
 	return n, err
 }
 
-// principalTrustWhere returns a different text for each set of conditions, so
-// that each can use its index.
+// principalTrustWhere returns a different text for each set of conditions, so that each text can use its own index.
 func principalTrustWhere(f keyserver.PrincipalTrustFilter) (string, []any) {
 	var conditions []string
 	var args []any

@@ -55,8 +55,8 @@ func revocationQuery(serials, where string) string {
 		LEFT JOIN revocation_lists l ON l.issuer_digest = d.issuer_digest ` + where
 }
 
-// scanRevocation checks the MAC of the CRL only if whole is set. Without its serial
-// numbers the CRL is only displayed; decisions use all of it.
+// scanRevocation checks the MAC of the CRL only if the parameter whole is set. A CRL without its serial numbers is only
+// displayed; decisions use the complete CRL.
 func (r Reads) scanRevocation(row sqldb.Scanner, whole bool) (digest string, state RevocationState, serials keyserver.SerialSet, err error) {
 	var mode sql.NullString
 	var age, this, next, imported, revoked sql.NullInt64

@@ -6,8 +6,8 @@ import (
 	"syscall"
 )
 
-// A volume is full for the service before it is full for the system: an audit row that
-// cannot be written stops everything.
+// The service treats a volume as full before the system does, because an audit row that cannot be written stops
+// everything.
 const (
 	freeShare = 10      // one in freeShare bytes has to be free,
 	freeMost  = 5 << 30 // but no more than this, on a large volume

@@ -1,7 +1,6 @@
 // Package pgcopy encodes rows of tables in the binary format of PostgreSQL's COPY
-// (https://www.postgresql.org/docs/current/sql-copy.html), with three types only: int8, text
-// and bytea. PostgreSQL itself writes and reads this format. Any other database can be given
-// the rows one by one.
+// (https://www.postgresql.org/docs/current/sql-copy.html), with three types only: int8, text and bytea. PostgreSQL
+// itself writes and reads this format. For any other database, the rows can be inserted one by one.
 package pgcopy
 
 import (
@@ -183,8 +182,8 @@ func (r *Reader) take(n int) ([]byte, error) {
 	return b, err
 }
 
-// firstRead bounds the memory that is allocated before as much has been read, so that a length
-// alone takes no memory.
+// firstRead bounds the memory that is allocated for a field before data of that size was read, so that a false length
+// takes no memory.
 const firstRead = 1 << 20
 
 func (r *Reader) read(n int) ([]byte, error) {

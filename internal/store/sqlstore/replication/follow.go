@@ -24,9 +24,9 @@ const (
 	poll         = MaxStaleness / 4
 	pageTimeout  = 2 * time.Second
 	stateTimeout = MaxStaleness // an older state would be useless
-	// While the database is away, one connection at a time tries to reach it, after a
-	// pause of again to twice that. The pause does not grow: the end of a long outage has
-	// to be noticed as fast as that of a short one, and a refused attempt costs nothing.
+	// While the database does not respond, one connection at a time tries to reach it. The pause before each attempt is
+	// between again and twice again. The pause does not grow, because the end of a long outage has to be noticed as
+	// fast as the end of a short one. A refused attempt costs nothing.
 	again = 100 * time.Millisecond
 )
 
@@ -42,7 +42,7 @@ type State struct {
 	Audit       int64 // number of the last audit row
 }
 
-// isBehind reports whether changes or audit rows of was are missing.
+// isBehind reports whether changes or audit rows of the earlier state are missing.
 func (s State) isBehind(was State) bool { return s.Changes < was.Changes || s.Audit < was.Audit }
 
 // Source is the followed database, and the functions that get its changes.
@@ -153,8 +153,8 @@ func (f *Follower) listenOnce(ctx context.Context, succeeded func()) error {
 	}
 }
 
-// Current returns nil if the hooks have had every change up to MaxStaleness ago. Otherwise
-// it looks once, and returns NOT_CURRENT if that fails.
+// Current returns nil if the hooks have had every change up to MaxStaleness ago. Otherwise it calls look once, and
+// returns NOT_CURRENT if that fails.
 func (f *Follower) Current(ctx context.Context) error {
 	if f.isCurrent() {
 		return nil
@@ -185,8 +185,8 @@ func (f *Follower) Confirmed() time.Time {
 	return f.confirmed
 }
 
-// look delivers all changes after the cursor. This process is then as current as the
-// database was when the look began. Concurrent callers share one look.
+// look reads and delivers all changes after the cursor. This process is then as current as the database was when look
+// began. Concurrent callers share one call of look.
 func (f *Follower) look(ctx context.Context) error {
 	arrived := f.source.Clock()
 	select {

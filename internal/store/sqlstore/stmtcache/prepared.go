@@ -28,7 +28,7 @@ type Statements struct {
 	stmts map[string]*sql.Stmt
 }
 
-// On returns a statement cache for a place.
+// On returns a statement cache for a pool or a connection.
 func On(place Preparer) *Statements { return &Statements{on: place} }
 
 // QueryContext runs a query.

@@ -28,7 +28,7 @@ const (
 	leastPage, mostPage = 512, 1 << 16
 )
 
-// ErrDamaged means that bytes are not those of a log.
+// ErrDamaged means that bytes are not part of a valid log.
 var ErrDamaged = errors.New("the write-ahead log is damaged")
 
 // Sum is the checksum over a log up to a place in it.
