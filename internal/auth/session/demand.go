@@ -24,8 +24,8 @@ var Demands = []Demand{DemandNone, DemandPeople, DemandAll}
 // ofPeople are the login methods with a password. Programs with a password use them too.
 var ofPeople = []keyserver.SessionKind{keyserver.PasswordSession, keyserver.LDAPSession}
 
-// unmet reports whether a login must bind its session and does not. A derived session has
-// the binding of its parent, or its own.
+// unmet reports whether a login must bind its session and does not. A derived session has the binding of its parent, or
+// another one.
 func (d Demand) unmet(l Login) bool {
 	bound := l.Method == keyserver.CertificateSession || l.proof != nil || l.BindTo != "" ||
 		l.parent != nil && (l.parent.BoundKey != "" || len(l.parent.BoundCertificate) > 0)

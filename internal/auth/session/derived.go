@@ -27,8 +27,9 @@ type Authorizer interface {
 
 // descend prepares a login that is made from another session.
 //
-// If that session is bound to a key, the request's proof has authenticated the caller and is used up: it cannot bind
-// the new session. Otherwise a proof is by the key to which the new session is to be bound.
+// If the other session is bound to a key, the proof of the request has authenticated the caller and is used up, so it
+// cannot bind the new session. If the other session is not bound, the proof is by the key to which the new session will
+// be bound.
 func (m *Manager) descend(ctx context.Context, l *Login) error {
 	parent, err := m.Store.SessionByID(ctx, l.By.Session)
 	if errors.Is(err, sqlstore.ErrNotFound) || err == nil && parent.Ended {
@@ -44,8 +45,8 @@ func (m *Manager) descend(ctx context.Context, l *Login) error {
 	return nil
 }
 
-// inherit returns the identity of a session that is made from another. It has the same bindings and does not outlive
-// the other's absolute end.
+// inherit returns the identity of a session that is made from another. The new session has the same bindings, and ends
+// at the latest at the absolute end of the other one.
 func (m *Manager) inherit(l Login, lifetime time.Duration) identity {
 	who := identity{
 		actor: l.parent.Actor, certificate: l.parent.Certificate, boundKey: l.parent.BoundKey, shown: l.parent.BoundCertificate, parent: l.parent.ID,

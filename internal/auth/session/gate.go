@@ -12,17 +12,17 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/quota"
 )
 
-// Number of logins that may wait for each concurrent password hash. One network, or one name that
-// has logged in before, has a share of them. If the queue is full, a new login evicts a login of the
-// network or name that has most. The last login in the queue must be served within the time limit
-// of a request. Logins of unknown names have half as many places, because they take twice as long.
+// Number of logins that may wait for each concurrent password hash. One network, or one name that has logged in before,
+// may use a share of them. If the queue is full, a new login evicts a login of the network or name that has most. The
+// last login in the queue must be served within the time limit of a request. Logins of unknown names have half as many
+// places, because one such login takes twice as long.
 const (
 	knownPerPlace     = 128
 	strangersPerPlace = 64
 )
 
-// loginGate bounds the logins that wait for the password gate. Logins from known addresses have a
-// separate queue, which strangers cannot fill.
+// loginGate bounds the logins that wait for a password hash. Logins from known addresses have a separate queue, which
+// strangers cannot fill.
 type loginGate struct {
 	hashes           *password.Gate
 	strangers, known *quota.Crowd[string]
@@ -63,8 +63,8 @@ func (g *loginGate) enter(ctx context.Context, l Login) (leave func(), err error
 	return leave, err
 }
 
-// inPlace runs hash in a place of the gate, after it takes the tokens of the login. It returns
-// OVERLOADED, LOGIN_THROTTLED, or the error of hash.
+// inPlace takes the tokens of the login, and then runs the function hash in one of the places. It returns OVERLOADED,
+// LOGIN_THROTTLED, or the error of hash.
 func (m *Manager) inPlace(ctx context.Context, l Login, hash func() error) error {
 	leave, err := m.gate.enter(ctx, l)
 	if err != nil {

@@ -37,9 +37,8 @@ func (m *Manager) byKubernetes(ctx context.Context, l Login) (identity, error) {
 	return identity{principal: p, expiresAt: end}, nil
 }
 
-// nameOf returns the name under which failures of a login are counted and audited. For a
-// token this is the claimed, unverified subject. Without it, one Pod with a wrong token
-// would throttle all clients at its address.
+// nameOf returns the name under which failures of a login are counted and audited. For a token this is the claimed,
+// unverified subject. Without that name, one Pod with a wrong token would throttle all clients at its address.
 func nameOf(l Login) string {
 	if l.Method != keyserver.KubernetesSession {
 		return l.Name

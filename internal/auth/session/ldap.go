@@ -7,9 +7,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// byLDAP identifies an ldap principal by its password in the directory. For unknown names
-// it makes the same exchange with a decoy name. Otherwise strangers could guess passwords
-// of every account of the directory, and lock the accounts.
+// byLDAP identifies an ldap principal by its password in the directory. For a name that is unknown here, it makes the
+// same exchange with a decoy name. Otherwise strangers could guess passwords of every account of the directory, and
+// lock the accounts.
 func (m *Manager) byLDAP(ctx context.Context, l Login) (identity, error) {
 	if m.Directory == nil {
 		return identity{}, notConfigured(l.Method)

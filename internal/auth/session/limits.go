@@ -15,7 +15,7 @@ import (
 // Limits are the limits of sessions. Zero limits have default values.
 type Limits struct {
 	MaxSessions             int // sessions in the store, of all replicas
-	MaxSessionsPerPrincipal int // of those, sessions in which one principal acts
+	MaxSessionsPerPrincipal int // sessions in which one principal acts, as a part of MaxSessions
 	MaxDerivedSessions      int // sessions that are made from one session
 	MaxInFlight             int // concurrent requests of one session
 	MaxProofs               int // used proofs in the memory of this process
@@ -68,9 +68,8 @@ func (m *Manager) room(ctx context.Context, in sessionCounts, record sessionrows
 	return m.MaxSessions - live, m.ownRoom(ctx, in, record)
 }
 
-// ownRoom refuses a session over a limit of its principal. A derived session counts for
-// the principal that logged in, up to its share, but not as a login. So the holder of one
-// session cannot prevent logins of the principal.
+// ownRoom refuses a session over a limit of its principal. A derived session counts for the principal that logged in,
+// up to a share of the limit, but not as a login. So the holder of one session cannot prevent logins of the principal.
 func (m *Manager) ownRoom(ctx context.Context, in sessionCounts, record sessionrows.SessionRecord) error {
 	now, acts, share := record.CreatedAt, record.Principal, quota.Share(m.MaxSessions)
 	if !record.Actor.ID.IsZero() {
@@ -100,7 +99,7 @@ func (m *Manager) ownRoom(ctx context.Context, in sessionCounts, record sessionr
 	return err
 }
 
-// takeRoom is room in the transaction that stores the session; left is the earlier result
+// takeRoom does the same as room, in the transaction that stores the session. The parameter left is the earlier result
 // of room. These transactions do not overlap, so that no limit is exceeded.
 func (m *Manager) takeRoom(ctx context.Context, tx *sqlstore.Tx, record sessionrows.SessionRecord, left int) error {
 	if left > fewPlaces {

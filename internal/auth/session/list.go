@@ -40,7 +40,7 @@ type Listed struct {
 	BoundCertificate []byte
 	Address          string // of the login, empty if unknown
 	CreatedAt        time.Time
-	LastUsedAt       time.Time // as known to this process; another replica may know a later one
+	LastUsedAt       time.Time // as known to this process; another replica may know a later time
 	Expiry
 	MadeFrom keyserver.ID // zero if a login opened the session
 }
@@ -59,8 +59,8 @@ func (m *Manager) expiry(record sessionrows.SessionRecord, lastUsed time.Time) E
 	return e
 }
 
-// List returns live sessions. A session that another replica has used since its last
-// write may have an old time, and is still listed.
+// List returns live sessions. If another replica has used a session and not yet written that, the time of the session
+// is old, but the session is still listed.
 func (m *Manager) List(ctx context.Context, by keyserver.Caller, f Filter) (page Page, err error) {
 	g := keyserver.Guarded{Operation: keyserver.OpListSessions, Own: isOwn(by, f.Principal)}
 	if !f.Principal.IsZero() {

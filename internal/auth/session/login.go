@@ -27,7 +27,7 @@ type identity struct {
 	mayGrant    keyserver.Rights // of a scoped credential that changes ACLs
 	boundKey    string           // if the login has no proof
 	password    string           // hash of the password that was sent, if any
-	renewed     string           // hash of that password at the configured cost, if the cost of password differs
+	renewed     string           // hash of the same password at the configured cost, if the stored hash has another cost
 	shown       []byte           // SHA-256 of the client certificate that the session is bound to
 	expiresAt   time.Time        // zero: the manager's lifetime applies
 	parent      keyserver.ID
@@ -91,7 +91,7 @@ func (m *Manager) try(ctx context.Context, l Login, recognise method) (Opened, e
 	if l.proof, err = m.loginProof(l.Proof); err != nil {
 		return Opened{}, err
 	}
-	if m.RequireProof.unmet(l) { // checked before the credentials, so the refusal reveals nothing about them
+	if m.RequireProof.unmet(l) { // before the credentials, so that the refusal reveals nothing about these
 		return Opened{}, m.refuse(ctx, l, identity{}, errUnbound)
 	}
 	who, err := recognise(m, ctx, l)
@@ -180,9 +180,9 @@ func (m *Manager) open(ctx context.Context, l Login, who identity) (Opened, erro
 	return Opened{Token: token, Info: info}, err
 }
 
-// refuse makes the audit row of a refused login durable before it returns the refusal. It writes no row
-// if an equal one was written just now, or if the error has no reason because it is no decision about
-// the login.
+// refuse makes the audit row of a refused login durable before it returns the refusal. It writes no row if an equal row
+// was written just now. It also writes no row for an error without a reason, because such an error is not a decision
+// about the login.
 func (m *Manager) refuse(ctx context.Context, l Login, who identity, answer error) error {
 	f := fault.As(answer)
 	if f == nil || f.Reason == "" {

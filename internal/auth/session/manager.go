@@ -99,8 +99,8 @@ type held struct {
 	caller   keyserver.Caller
 	lastUsed atomic.Int64 // Unix nanoseconds
 	written  atomic.Int64 // last use as stored
-	// aboveUsed is the earliest last use of the sessions that this one was made from, as known when
-	// it was read. Zero for a session that a login opened.
+	// aboveUsed is the earliest last use of the sessions that this one was made from, as known when this session was
+	// read. It is zero for a session that a login opened.
 	aboveUsed atomic.Int64
 	inFlight  atomic.Int64
 	release   func() // ends a request; one function for all requests, so that none allocates it
@@ -149,9 +149,8 @@ func (m *Manager) Close() {
 	}
 }
 
-// changed drops sessions from memory that another request or replica ended. An empty list means that
-// some changes are no longer known, so any session may have ended. Requests in flight keep the
-// counter of their session.
+// changed drops sessions from memory that another request or replica ended. An empty list means that some changes were
+// missed, so any session may have ended. Requests in flight keep the counter of their session.
 func (m *Manager) changed(changes []keyserver.Change) {
 	if len(changes) == 0 {
 		m.announced.Add(1)
@@ -277,8 +276,8 @@ func (m *Manager) inMemory(hash [32]byte) *held {
 	return m.byHash[hash]
 }
 
-// recall reads a session that is not in memory, or is expired there. It waits for its turn first,
-// because most such tokens may be invented.
+// recall reads a session that is not in memory, or is expired there. It first waits in the queue of reads, because most
+// such tokens may be invented.
 func (m *Manager) recall(ctx context.Context, hash [32]byte, from From) (h *held, err error) {
 	if from.Stranger != nil {
 		if err := from.Stranger.TakePlace(); err != nil {
@@ -291,7 +290,7 @@ func (m *Manager) recall(ctx context.Context, hash [32]byte, from From) (h *held
 	}
 	defer func() { leave(err == nil) }()
 	if h = m.inMemory(hash); h != nil && !m.expired(h, m.Clock()) {
-		return h, nil // another request has read it while this one waited
+		return h, nil // another request has read the session while this one waited
 	}
 	if h, err = m.load(ctx, hash); err != nil {
 		return nil, m.whyEnded(ctx, err, from)
@@ -360,9 +359,8 @@ func (m *Manager) usedAbove(ctx context.Context, record sessionrows.SessionRecor
 	return earliest, nil
 }
 
-// keep stores a session in memory, unless a notification arrived during the read. If the session is
-// already there, it stays, so that there is one counter of requests in flight; only its last uses
-// are updated.
+// keep stores a session in memory, unless a notification arrived during the read. If the session is already in memory,
+// that entry stays, so that there is one counter of requests in flight. Only the last uses are updated.
 func (m *Manager) keep(record sessionrows.SessionRecord, p keyserver.Principal, above time.Time, before uint64) (*held, bool) {
 	used := record.LastUsedAt.UnixNano()
 	if record.Kind == keyserver.ScopedSession && record.Scope == nil {

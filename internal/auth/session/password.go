@@ -29,7 +29,7 @@ func (m *Manager) byPassword(ctx context.Context, l Login) (identity, error) {
 	err = m.inPlace(ctx, l, func() (err error) {
 		ok, err = m.PasswordCost.Check(ctx, given, hash)
 		if ok && err == nil && !p.Flags.Disabled() {
-			renewed = m.renew(ctx, p, given, hash) // in the same place, so that the limit of concurrent hashes holds
+			renewed = m.renew(ctx, p, given, hash) // in the same place of the gate, so that the limit of concurrent hashes holds
 		}
 		return err
 	})
@@ -41,7 +41,7 @@ func (m *Manager) byPassword(ctx context.Context, l Login) (identity, error) {
 	case p.Flags.Disabled():
 		return identity{principal: p}, authenticationFailed(fault.ReasonPrincipalDisabled)
 	}
-	m.throttle.giveBack(ctx, l.attempt) // before the session is stored, which may take long
+	m.throttle.giveBack(ctx, l.attempt) // before the session is stored, because that may take long
 	return identity{principal: p, password: hash, renewed: renewed}, nil
 }
 
@@ -59,8 +59,8 @@ func (m *Manager) renew(ctx context.Context, p keyserver.Principal, given, hash 
 	return renewed
 }
 
-// storeRenewed replaces the outdated hash after a login. Sessions stay. If another
-// request has changed the stored hash since it was read, that hash stays.
+// storeRenewed replaces the outdated hash after a login. Sessions stay. If another request has changed the stored hash
+// since then, the changed hash stays.
 func (m *Manager) storeRenewed(ctx context.Context, who identity) {
 	err := m.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 		return tx.RenewPasswordHash(ctx, who.principal.ID, who.password, who.renewed)
@@ -74,8 +74,8 @@ func (m *Manager) notRenewed(ctx context.Context, p keyserver.Principal, err err
 	m.Logger.WarnContext(ctx, "cannot renew a password hash with an outdated cost; the next login tries again", "principal", p.ID.Hex(), "error", err)
 }
 
-// stillPassword refuses a session if the password was changed after it was checked. The
-// change has ended all sessions of the old password.
+// stillPassword refuses a session if the password was changed after the check of the password. The change has ended all
+// sessions of the old password.
 func stillPassword(ctx context.Context, tx *sqlstore.Tx, who identity) error {
 	if who.password == "" {
 		return nil

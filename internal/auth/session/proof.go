@@ -22,8 +22,8 @@ type Proof struct {
 	Method string
 	Site   Site
 	Path   string // as requested by the client
-	// ForNew: the proof is by the key to which a new session is to be bound. It may
-	// instead be by the key of the session that the new one is made from.
+	// ForNew: the proof is by the key to which a new session will be bound, or by the key of the session that the new
+	// one is made from.
 	ForNew bool
 	// Claimed: the client claims that the session is bound, by the scheme of its
 	// Authorization header (RFC 9449 section 7.1).
@@ -40,8 +40,7 @@ func (p Proof) GoString() string { return p.String() }
 
 // checkProof checks the proof of a request against the key to which its session is bound.
 //
-// It refuses a proof for a session without a key: the sender wrongly believes that a
-// stolen session id would be useless.
+// It refuses a proof for a session without a key, because the sender wrongly believes that the session is bound.
 func (m *Manager) checkProof(ctx context.Context, h *held, token string, p Proof) error {
 	if h.record.BoundKey == "" {
 		if len(p.Sent) > 0 && !p.ForNew || p.Claimed {
@@ -112,9 +111,8 @@ func (m *Manager) verifyProof(p Proof, token, key string) (dpop.Proof, error) {
 	return dpop.Verify(p.Sent[0], dpop.Request{Method: p.Method, Site: p.Site, Path: p.Path, Token: token, Key: key, Now: m.Clock()})
 }
 
-// refuseProof makes the audit row of a refused proof durable before it returns the
-// refusal, because the session id may be stolen. Errors without a reason are no decision
-// about the proof and get no row.
+// refuseProof makes the audit row of a refused proof durable before it returns the refusal, because the session id may
+// be stolen. Errors without a reason are not decisions about the proof and get no row.
 func (m *Manager) refuseProof(ctx context.Context, h *held, from From, refusal error) error {
 	f := fault.As(refusal)
 	if f == nil || f.Reason == "" {

@@ -10,13 +10,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/quota"
 )
 
-// missPause is how long a read that found no session keeps its place. It limits the rate of invented
-// tokens, which need more processor time than their reads.
+// missPause is how long a read that found no session keeps its place. It limits the rate of invented tokens, because a
+// token costs more processor time than its read.
 const missPause = 5 * time.Millisecond
 
-// readGate bounds the reads of sessions that are not in memory. Waiting networks are served in turns;
-// the networks of one IPv6 site share a turn. The places of strangers bound the number of waiting
-// requests.
+// readGate bounds the reads of sessions that are not in memory. Waiting networks are served alternately; the networks
+// of one IPv6 site count as one. The places of strangers bound the number of waiting requests.
 type readGate struct {
 	mu      sync.Mutex
 	free    int // places

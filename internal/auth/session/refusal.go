@@ -16,9 +16,8 @@ const (
 	maxTallies = 4096
 )
 
-// tallies bounds the audit rows of refused logins. The first refusal of a kind is a row
-// immediately. The following ones within a minute are one further row with their count.
-// Otherwise strangers could fill the volume.
+// tallies bounds the audit rows of refused logins. The first refusal of a kind is a row immediately. Further refusals
+// of that kind within a minute become one more row, with their number. Otherwise strangers could fill the volume.
 type tallies struct {
 	mu  sync.Mutex
 	all map[tallied]*tally

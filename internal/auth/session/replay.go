@@ -24,14 +24,13 @@ const (
 	concludeDeadline = 10 * time.Second
 )
 
-// proofCache remembers the used proofs that are still valid. It never forgets one of
-// these: a full cache refuses new proofs.
+// proofCache remembers the used proofs that are still valid. It never forgets a valid proof: a full cache refuses new
+// proofs.
 //
-// All are in memory. If replicas share the database, each proof is also in the database,
-// which decides which use was first. If this process is alone, the database gets only
-// proofs with a future time, by the local clock. After a crash, every other used proof is
-// older than the new process, and the new process refuses such proofs. A process that
-// ends in order stores everything in the database.
+// All are in memory. If replicas share the database, each proof is also in the database, and the database decides which
+// use was first. If this process is alone, the database gets only proofs with a future time, by the local clock. After
+// a crash, every other used proof is older than the new process, and the new process refuses such proofs. A process
+// that ends in order stores everything in the database.
 type proofCache struct {
 	store *sqlstore.Store
 	most  int
@@ -39,7 +38,7 @@ type proofCache struct {
 
 	resuming sync.Mutex
 	resumed  bool
-	floor    time.Time // proofs with an earlier time may have been used
+	floor    time.Time // a proof with an earlier time may have been used already
 
 	mu      sync.Mutex
 	used    map[[32]byte]struct{}
@@ -49,8 +48,8 @@ type proofCache struct {
 	refuses bool                   // set by conclude
 }
 
-// proofShare: one principal may fill 1/proofShare of the cache. So this many principals
-// are needed to fill it.
+// proofShare: one principal may fill 1/proofShare of the cache. So it takes at least proofShare principals to fill the
+// cache.
 const proofShare = 4
 
 // ownedProof is a used proof with its principal, zero if unknown.

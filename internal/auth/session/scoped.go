@@ -38,7 +38,7 @@ func (m *Manager) byScope(ctx context.Context, l Login) (identity, error) {
 		who.boundKey = l.BindTo
 	}
 	if l.BindTo != "" || l.proof != nil {
-		who.shown = nil // the recipient has its own key and no certificate
+		who.shown = nil // the recipient of the credential has its own key and no certificate
 	}
 	if l.By.Scope != nil {
 		return who, fault.New(fault.NotInScope, "a scoped credential cannot open another session; log in with other credentials").
@@ -61,8 +61,8 @@ func operationsOf(l Login) []keyserver.ID {
 	return ids
 }
 
-// checkOperations returns an error if a credential cannot have the operations or rights.
-// No credential has OWNER, because its holder could grant everything, also to itself.
+// checkOperations returns an error if a credential cannot have the operations or rights. No credential has OWNER,
+// because the holder of that right could grant everything, also to itself.
 func checkOperations(l Login) error {
 	amends := slices.Contains(l.Operations, keyserver.OpAmendACL.Key)
 	for i, name := range l.Operations {

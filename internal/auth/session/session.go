@@ -47,8 +47,7 @@ type From struct {
 	RequestID string
 	Address   string // of the client, without port; empty if unknown
 	For       string // the purpose that the request states
-	// Stranger bounds requests without a session. It is nil if the request already has a
-	// place.
+	// Stranger bounds requests without a session. Stranger is nil if the request already has a place.
 	Stranger Stranger
 }
 

@@ -19,8 +19,8 @@ type bucketLimit struct {
 	burst    int
 }
 
-// The limit of a pair of name and address is the smallest. That of a name alone is large, so
-// that it is expensive to lock out a user from many addresses. It still bounds guesses.
+// The limit of a pair of name and address is the smallest. The limit of a name alone is large, so that it is expensive
+// to lock out a user from many addresses, but it still bounds guesses.
 var (
 	pairLimit    = bucketLimit{6 * time.Second, 10}
 	nameLimit    = bucketLimit{time.Second, 60}
@@ -28,8 +28,8 @@ var (
 )
 
 const (
-	// knownFor is how long an address is known from which a name has logged in. knownAgain is the
-	// age after which a login writes that again.
+	// After a login, the address is known for the name for the time knownFor. knownAgain is the age after which a login
+	// writes that again.
 	knownFor   = 30 * 24 * time.Hour
 	knownAgain = 24 * time.Hour
 	// maxBuckets bounds the memory of one process.
@@ -55,9 +55,8 @@ type attempt struct {
 	empty   string   // the bucket that had no token
 }
 
-// throttle limits guesses per name, per address and per pair of both. A successful login gets its
-// tokens back. So a user who knows the password is slowed down only by guesses from the user's own
-// address.
+// throttle limits guesses per name, per address and per pair of both. A successful login gets its tokens back. So if a
+// user knows the password, only guesses from the user's own address delay the login.
 type throttle struct {
 	clock func() time.Time
 	store *sqlstore.Store
@@ -68,8 +67,8 @@ func newThrottle(clock func() time.Time, store *sqlstore.Store) *throttle {
 	return &throttle{clock: clock, store: store, local: buckets{full: map[[32]byte]time.Time{}}}
 }
 
-// look returns the attempt of a login. It returns LOGIN_THROTTLED if one of its buckets is empty in
-// this process. It checks the pair first, because that needs no read from the store.
+// look prepares the attempt for a login. It returns LOGIN_THROTTLED if one of the buckets of the attempt is empty in
+// this process. It checks the bucket of name and address together first, because that needs no read from the store.
 func (t *throttle) look(ctx context.Context, l Login) (*attempt, error) {
 	now, name, from := t.clock(), cut(l.Name), network(l.Address)
 	a := &attempt{guess: guesses(l)}
@@ -96,7 +95,7 @@ func (t *throttle) look(ctx context.Context, l Login) (*attempt, error) {
 	return a, t.add(a, now, more...)
 }
 
-// add adds buckets to the attempt. It fails and adds none if one is empty.
+// add adds buckets to the attempt. If a bucket is empty, it fails and adds none.
 func (t *throttle) add(a *attempt, now time.Time, more ...bucket) error {
 	for _, b := range more {
 		if wait := t.local.wait(b, now); wait > 0 {
@@ -132,8 +131,8 @@ func (a *attempt) throttled(by bucket, wait time.Duration) error {
 	return f.Audited(fault.ReasonThrottled)
 }
 
-// one takes a token in this process. If other processes share the database, it also takes one there,
-// except for logins without a password, which need no limit of guesses.
+// one takes a token from a bucket of this process, and from the shared database if there is one. Logins without a
+// password cannot be guessed, so they take none from the database.
 func (t *throttle) one(ctx context.Context, b bucket, guess bool) (time.Duration, error) {
 	now := t.clock()
 	if wait := t.local.take(b, now); wait > 0 || !guess || !t.store.Shared() {
@@ -166,7 +165,7 @@ func guesses(l Login) bool {
 // network returns the key under which attempts of an address are counted.
 func network(address string) string { return prefix(address, clientaddr.Network) }
 
-// site returns the key under which attempts of an address wait.
+// site returns the key under which attempts of an address share a queue.
 func site(address string) string {
 	return prefix(address, func(at netip.Addr) netip.Prefix { return clientaddr.Site(clientaddr.Network(at)) })
 }
