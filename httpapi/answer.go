@@ -43,9 +43,9 @@ func (x *exchange) fail(out any, err error) {
 // refusedTime is how long the rest of a body may take to arrive after the request was refused.
 const refusedTime = time.Second
 
-// hurryBody shortens the read deadline of HTTP/1. Before net/http sends a refusal, it reads the
-// rest of the body to reuse the connection, so the caller would get the refusal only after the
-// timeout of the route. HTTP/2 does not wait.
+// hurryBody shortens the read deadline of HTTP/1. Before net/http sends a refusal, it reads the rest of the body to
+// reuse the connection. Without a shorter deadline, the caller would get the refusal only after the timeout of the
+// route. HTTP/2 does not wait.
 func (x *exchange) hurryBody() {
 	if x.r.ProtoMajor == 1 && x.r.Body != http.NoBody {
 		_ = http.NewResponseController(x.w).SetReadDeadline(in(refusedTime))
@@ -145,8 +145,8 @@ func (x *exchange) write(status int, out any) {
 func (x *exchange) send(status int, body []byte) {
 	x.answered = true
 	if x.api.draining.Err() != nil {
-		// Shutdown may miss a connection that was opened when it began. Ask the client to send no
-		// other request over this one (HTTP/2: GOAWAY).
+		// Shutdown may miss a connection that was opened when Shutdown began. Ask the client to send no other request
+		// over this one (HTTP/2: GOAWAY).
 		x.w.Header()["Connection"] = []string{"close"}
 	}
 	x.leavePlace()

@@ -64,7 +64,7 @@ type Config struct {
 	// It is optional.
 	Restrain func(by keyserver.Caller) error
 
-	MaxConnections int // one principal may keep a quarter of them busy; default 4096
+	MaxConnections int // one principal may use a quarter of them; default 4096
 	// Protect prevents the eviction of the connection of a request until release is called. ctx is
 	// that of the request. It is optional.
 	Protect func(ctx context.Context) (release func())
@@ -188,8 +188,8 @@ var unlisted = map[string]func(*exchange) (any, error){
 // ServeHTTP implements http.Handler.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.mux.ServeHTTP(w, r) }
 
-// ServeHTTP serves a request of the route. If w is an storedRequest, it only stores the route and the
-// request there.
+// ServeHTTP serves a request of the route. If w is a storedRequest, ServeHTTP only stores the route and the request
+// there.
 func (b *bound) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if asked, ok := w.(*storedRequest); ok {
 		asked.route, asked.request = b, r

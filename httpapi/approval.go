@@ -33,8 +33,7 @@ type Approvals interface {
 	Claim(ctx context.Context, by keyserver.Caller, read keyserver.Approval) (approval.Execution, error)
 }
 
-// storedRequest is a request that is stored in an approval. It has the route of the request, and the function
-// to call after the request was decoded.
+// storedRequest is a request that is stored in an approval. It has the route, and the function to call after decoding.
 type storedRequest struct {
 	route   *bound
 	request *http.Request

@@ -33,7 +33,7 @@ func (l *lazyDeadline) Err() error {
 	if open {
 		return l.parent.Err()
 	}
-	return l.start().Err() // the result stays the same if parent ends later
+	return l.start().Err() // the error stays the same even if parent ends later
 }
 
 // Value implements context.Context. Package context also uses it to find the timed context, to which it attaches

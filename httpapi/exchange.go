@@ -41,7 +41,7 @@ type exchange struct {
 	release  func()     // of the session
 	place    *quota.Quota[keyserver.PrincipalRef]
 	member   *quota.Member[netip.Prefix] // the place of a request without a session
-	refused  bool                        // it got no such place; it holds one of places.refused
+	refused  bool                        // the request got no place of a stranger; it holds one of places.refused
 	answered bool
 	counted  bool   // it holds a place in places.underWay
 	expose   func() // ends the protection of its connection, if not nil
@@ -100,10 +100,10 @@ func (x *exchange) trace(ctx context.Context) context.Context {
 	return ctx
 }
 
-// handle checks admission and headers, and authenticates the request before it runs the handler. A
-// request in a session takes a place of that session. Requests without a session only take places from
-// each other; while the database is read for an unknown session id, the request counts as one of them.
-// A build that is not admitted responds the same to both.
+// handle checks admission and headers, and authenticates the request before it runs the handler. A request in a session
+// takes a place of that session. Requests without a session only take places from each other. A request with an unknown
+// session id counts as one of them while the session is read from the database. A build that is not admitted gives the
+// same response to both kinds of requests.
 func (x *exchange) handle() (any, error) {
 	refused := x.admit()
 	if refused == nil {
@@ -174,7 +174,7 @@ func (x *exchange) setDeadlines() {
 	_ = rc.SetWriteDeadline(in(x.route.Timeout + answerTime))
 }
 
-// in returns a deadline of a request or its connection. The machine enforces it by its own clock.
+// in returns a deadline of a request or its connection. The machine enforces the deadline by its own clock.
 func in(d time.Duration) time.Time {
 	return time.Now().Add(d) //nolint:forbidigo // no decision depends on it but when to hang up
 }
@@ -183,8 +183,8 @@ func (x *exchange) awaitsSmallBody() bool {
 	return x.route.BodyLimit <= routes.SmallBody && x.r.Body != http.NoBody
 }
 
-// bodyArrived extends the read deadline to the timeout of the route. With HTTP/1, a read deadline that
-// passes ends the request even if it does not read.
+// bodyArrived extends the read deadline to the timeout of the route. With HTTP/1, a read deadline that passes ends the
+// request, even if no read is in progress.
 func (x *exchange) bodyArrived() {
 	if x.awaitsSmallBody() {
 		_ = http.NewResponseController(x.w).SetReadDeadline(in(x.route.Timeout - x.api.Clock().Sub(x.start)))

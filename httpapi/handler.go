@@ -68,7 +68,7 @@ func decoded(request, response reflect.Type, work func(x *exchange, in any) (any
 	}}
 }
 
-// stream returns a handler whose work reads the body itself. In only documents the body; query parameters are
+// stream returns a handler whose work reads the body itself. The type In only documents the body; query parameters are
 // refused.
 func stream[In, Out any](work func(*exchange) (Out, error)) handler {
 	h := handler{request: reflect.TypeFor[In](), response: reflect.TypeFor[Out]()}
@@ -88,8 +88,8 @@ func stream[In, Out any](work func(*exchange) (Out, error)) handler {
 	return h
 }
 
-// begin runs between decoding a request and executing it. A request that is stored in an approval uses the place of
-// the request that reads the approval.
+// begin runs between decoding a request and executing it. A request that is stored in an approval takes no place: the
+// outer request, which requests, approves or executes, already has one.
 func (x *exchange) begin(in any) error {
 	if x.stored != nil {
 		return x.stored.read(in)

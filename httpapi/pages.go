@@ -10,8 +10,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Pages are files for people, which are served below /console/. A request for one counts
-// as a request without a session.
+// Pages are files for people, which are served below /console/. A request for a page counts as a request without a
+// session.
 type Pages interface {
 	// Page returns the file with the name; "" is the first page. All callers share it.
 	Page(name string) (Page, bool)

@@ -35,11 +35,12 @@ const (
 	maxBodyBytes   = 256 << 20
 	maxUnreadBytes = 256 << 20
 
-	// readPerCore is how many bytes of long bodies a principal may send per second and core, if others are at
-	// work. Reading and parsing them takes about a quarter of the cores.
+	// readPerCore is how many bytes of long bodies a principal may send per second and core while other principals are
+	// active. Reading and parsing them takes about a quarter of the cores.
 	readPerCore = 16 << 20
-	// readAtATime is how many bytes of a long body are read at once if others are at work. Waiting requests of a
-	// principal continue at the same time. All of them together may then read the bytes of a quarter of a second.
+	// readAtATime is how many bytes of a long body are read at once while other principals are active. All waiting
+	// requests of a principal continue at the same time. Together they may then read the bytes of a quarter of a
+	// second.
 	readAtATime = 16 << 10
 
 	// leastPerCore is the lowest limit of requests of a principal per second and core, if the cores are busy.
@@ -53,9 +54,9 @@ const (
 )
 
 // places are slots that requests hold while they are in progress. A request with a session holds a place of that
-// session (--max-requests-per-session). It also takes one of the process before it starts its work, and returns
-// that before its response is written. While its body arrives, it holds none of these. Every other request holds a
-// place for requests without a session, which the code calls strangers.
+// session (--max-requests-per-session). Before it starts its work, it also takes a place of the process, and returns
+// that place before its response is written. While its body arrives, it holds no place of the process. Every other
+// request holds a place for requests without a session, which the code calls strangers.
 //
 // A principal may hold a quarter of each limit, so it cannot keep the others out. Requests in sessions that it has
 // created for others count for it, too.
@@ -74,8 +75,8 @@ type places struct {
 	// uncounted are requests for routes that must always respond, such as health. They evict each
 	// other like strangers do, but strangers never evict them.
 	uncounted *quota.Crowd[netip.Prefix]
-	// refused are refusals of requests without a session, because there are too many of them. There are as many of
-	// these places. Further requests are dropped without a response.
+	// refused are refusals of requests without a session, because there are too many of them. They have as many places
+	// as strangers. Further requests are dropped without a response.
 	refused *quota.Quota[netip.Prefix]
 	dropped *rate.Limiter // the rate of dropped requests from which on their clients are slowed
 
@@ -87,10 +88,11 @@ type places struct {
 	// turns lets requests that use a core for long run alternately, and await is the queue for them.
 	turns *quota.Turns[keyserver.PrincipalRef]
 	await *quota.Crowd[keyserver.PrincipalRef]
-	// pace limits how fast requests in sessions begin while the cores are busy, and floods how fast others do.
+	// While the cores are busy, pace limits how fast requests in sessions begin, and floods limits how fast other
+	// requests begin.
 	pace   *quota.Pace[keyserver.PrincipalRef]
 	floods *quota.Pace[netip.Prefix]
-	// read counts the bytes of long bodies that are read while several principals are at work.
+	// read counts the bytes of long bodies that are read while several principals are active.
 	read *quota.Meter[keyserver.PrincipalRef]
 }
 
@@ -171,9 +173,9 @@ func (x *exchange) count() error {
 // restraint is the longest time for which restrain delays a request. It is shorter than bodyTime.
 const restraint = 2 * time.Second
 
-// restrain delays a request if its principal was refused too many operations, and rejects it if the principal is
-// still over the limit afterwards. While it waits, the request holds no place of work, and none of its body is
-// read, so a client that retries at once gains nothing.
+// restrain delays a request if its principal was refused too many operations, and rejects it if the principal is still
+// over the limit afterwards. While it waits, the request holds no place of the process, and none of its body is read,
+// so a client that retries at once gains nothing.
 func (x *exchange) restrain() error {
 	if x.api.Restrain == nil {
 		return nil
@@ -206,7 +208,8 @@ func (x *exchange) yield() error {
 	return err
 }
 
-// takeTurn waits for the turn of a long request, unless it has one. A request that waits holds no place of work.
+// takeTurn waits for the turn of a long request, unless the request already has a turn. A request that waits holds no
+// place of work.
 func (x *exchange) takeTurn() error {
 	if x.endTurn != nil || x.stored != nil || x.isStranger() {
 		return nil
@@ -224,9 +227,8 @@ func (x *exchange) takeTurn() error {
 	})
 }
 
-// paceBody delays the reading of a long body if the principal has sent more of them than its share. It
-// cannot hold a turn instead, because a slow client would keep that from others. It reports whether
-// others are at work.
+// paceBody delays reading a long body if the principal has sent more long bodies than its share. A turn is not used for
+// this, because a slow client would block the turns of others. paceBody reports whether other principals are active.
 func (x *exchange) paceBody() bool {
 	p := x.api.places
 	if p.turns.Worked(x.payer()); !p.turns.Crowded() {
@@ -282,8 +284,8 @@ func (x *exchange) take(from *quota.Quota[keyserver.PrincipalRef], most int, wha
 	return noRoom(verdict, from, quota.Share(most), most, what)
 }
 
-// noRoom returns OVERLOADED, with scope session if the principal has its share and others could
-// still get a place.
+// noRoom returns OVERLOADED. The scope is session if the principal has used its share, so that others could still get a
+// place.
 func noRoom(verdict quota.Verdict, from *quota.Quota[keyserver.PrincipalRef], share, most int, what string) error {
 	if verdict == quota.FullEach && from.Held() < int64(most) {
 		return fault.Temporary(fault.Overloaded, fault.ScopeSession, time.Second,
@@ -304,10 +306,10 @@ const (
 	dropsPerSecond = 1000
 )
 
-// TakePlace takes a place among the requests without a session, unless the request has one or was
-// refused one. If the network has no place left, the request is refused after a pause. There are as
-// many places for refusals, because a refusal takes memory until it is read. If those are taken as
-// well, TakePlace drops the request. It implements session.Stranger.
+// TakePlace takes a place among the requests without a session, unless the request has one or was refused one. If the
+// network has no place left, the request is refused after a pause. A refusal takes memory until it is read, so there
+// are only as many places for refusals as for such requests. If these are taken as well, TakePlace drops the request.
+// It implements session.Stranger.
 func (x *exchange) TakePlace() error {
 	if x.member != nil || x.refused {
 		return nil
@@ -346,7 +348,7 @@ func (x *exchange) delayNext() {
 	}
 }
 
-// overProxy reports whether the connection is that of a proxy, which has requests of other clients.
+// overProxy reports whether the connection comes from a proxy, so that it also carries requests of other clients.
 func (x *exchange) overProxy() bool {
 	return x.api.Proxies.Trusts(clientaddr.OfRequest(x.r.RemoteAddr))
 }
@@ -365,7 +367,7 @@ func (x *exchange) slow() {
 	}
 }
 
-// pause waits. It returns false if the request or the service ends before.
+// pause waits. It returns false if the request or the service ends first.
 func (x *exchange) pause(d time.Duration) bool {
 	held := time.NewTimer(d)
 	defer held.Stop()
@@ -378,7 +380,7 @@ func (x *exchange) pause(d time.Duration) bool {
 	return false
 }
 
-// hangUp ends reading and writing of a request whose place a newcomer takes.
+// hangUp ends reading and writing for a request that was evicted from its place.
 func (x *exchange) hangUp() {
 	rc := http.NewResponseController(x.w)
 	_ = rc.SetReadDeadline(longAgo)
@@ -387,7 +389,8 @@ func (x *exchange) hangUp() {
 
 var longAgo = time.Unix(1, 0)
 
-// leavePlace ends the turn and returns the place of work. The rest is held until the response is written.
+// leavePlace ends the turn and returns the place of the process. The request holds its other places until the response
+// is written.
 func (x *exchange) leavePlace() {
 	if x.endTurn != nil {
 		x.endTurn()

@@ -73,8 +73,8 @@ func login(a *API, ctx context.Context, c call, in schema.LoginRequest) (schema.
 	return schema.LoginResponse{SessionID: schema.Secret(opened.Token), Session: sessionOf(opened.Info)}, nil
 }
 
-// checkLogin refuses a field that the method does not use, and a request without a field
-// that it needs. An ignored field would be a wish without effect.
+// checkLogin refuses a field that the method does not use, and a request without a field that it needs. An ignored
+// field would have no effect without a notice to the caller.
 func checkLogin(in schema.LoginRequest) error {
 	method := loginFields[in.Method]
 	for _, field := range []struct {

@@ -113,14 +113,13 @@ func (r Route) failures() []failure {
 	return out
 }
 
-// failure returns a reference to the response that all routes with the same
-// codes share. If some codes come with the filled response of the route, the
-// route has its own response.
+// failure returns a reference to the response that all routes with the same codes share. If some of the codes are part
+// of the filled response of the route, the route has its own response.
 func (d *documenter) failure(r Route, f failure) *openapi.Response {
 	if verdicts := slices.DeleteFunc(slices.Clone(f.codes), func(c fault.Code) bool { return !r.judges(c) }); len(verdicts) > 0 {
 		return d.verdict(r, f, verdicts)
 	}
-	if r.Executes { // no other route has the same codes, and the name would list all of them
+	if r.Executes { // no other route has the same codes, and a name made of all codes would be too long
 		return &openapi.Response{Description: meanings(f.codes), Headers: headers(f.status), Content: content(d.errorOf(f.codes))}
 	}
 	name := f.name()

@@ -130,7 +130,8 @@ var (
 )
 
 // StreamedKey reads a streamed body until it finds the name of its key. It also returns the bytes that it has read.
-// If a long body has a second name after that, only the service detects and refuses it.
+// StreamedKey does not look further. If the body names a second key later, the key server refuses the request, not
+// StreamedKey.
 func (f *Found) StreamedKey(body io.Reader) (key schema.HiddenLink, head []byte, err error) {
 	read := &bounded{}
 	b, err := hmacbody.Read(f.Form, io.TeeReader(body, read), hmacbody.Spool{Account: noAccount{}})

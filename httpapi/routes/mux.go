@@ -51,7 +51,7 @@ func NewMux(all []Route, handler func(r Route, allow string) http.Handler) (*Mux
 		if rest := methods[0].Rest(); rest != "" {
 			stem := strings.TrimSuffix(pattern, "/{"+rest+"}")
 			pattern = stem + "/{" + rest + "...}"
-			m.mux.Handle(stem, m.none) // otherwise ServeMux redirects it to the stem and a slash
+			m.mux.Handle(stem, m.none) // otherwise ServeMux redirects the stem to the stem with a slash
 		}
 		m.add(pattern, word, methods)
 	}
@@ -72,7 +72,7 @@ func (m *Mux) add(pattern, word string, methods []Route) {
 	m.mux.Handle(pattern, one)
 }
 
-// refusal is the route of a request that is refused because of its path or method.
+// refusal is the route that is used for a request with an unknown path or method.
 func refusal(path string) Route {
 	return Route{Path: path, Timeout: ShortTimeout, Uncounted: true, Unconditional: true}
 }

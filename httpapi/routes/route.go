@@ -23,7 +23,7 @@ type Route struct {
 	Method    string
 	Path      string
 	Summary   string
-	Extension bool // not in the contract, or named there without being shown
+	Extension bool // not in the contract, or the contract only names it
 	// Session says that a valid session is required. Otherwise any client may send the request.
 	Session bool
 	// Operations of the key server that the route needs; a role must grant each.
@@ -41,7 +41,7 @@ type Route struct {
 	Faults []fault.Code
 	// Waits says that the route may hold a connection open without working.
 	Waits bool
-	// Counts says that the route may count a use of a key, so that a repeated request may count two.
+	// Counts says that the route may count a use of a key, so that a repeated request may count two uses.
 	Counts bool
 	// Many marks a route with many objects in one request, if Long cannot tell that from its name
 	// and its body.

@@ -102,8 +102,8 @@ var faultResponses = map[fault.Code]FaultResponse{
 	fault.RequestTimeout:         {Status: http.StatusGatewayTimeout},
 }
 
-// Verdicts are the codes of a verified write whose re-read disagreed. Their response is
-// the filled one, with status 409.
+// Verdicts are the codes of a verified write whose re-read disagreed. They come with the filled response and status
+// 409.
 var Verdicts = []fault.Code{fault.NotSaved, fault.NotRemoved, fault.NotPersisted, fault.NotVerified}
 
 // ResponseTo returns the response to a code. Its status is 0 if the code is unknown.

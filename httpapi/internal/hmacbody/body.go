@@ -59,7 +59,7 @@ type Body struct {
 	data   dataState
 
 	form    *Form
-	named   string // the member that names the key; empty until it is read
+	named   string // the member that names the key; empty until that member is read
 	link    schema.HiddenLink
 	hasMAC  bool
 	mac     [keyserver.MACSize]byte
@@ -68,7 +68,7 @@ type Body struct {
 	spent   bool
 }
 
-// Form lists the members of a body in addition to data.
+// Form lists the members that a body has in addition to data.
 type Form struct {
 	all   string   // all members, for errors
 	names []string // exactly one of them is sent; it names the key

@@ -10,8 +10,8 @@ import (
 // LineWidth is the maximum length of a line of the document, if the line can be broken.
 const LineWidth = 140
 
-// layOut breaks JSON into lines that are indented by spaces. A value that fits into one
-// line is not broken, because a document of one word per line is hard to read.
+// layOut breaks JSON into lines that are indented by spaces. A value that fits into one line stays on one line, because
+// a document with one word per line is hard to read.
 func layOut(compact []byte) ([]byte, error) {
 	var b bytes.Buffer
 	if err := layOutValue(&b, compact, "", 0); err != nil {

@@ -54,8 +54,7 @@ func ofTheQuestion(f *fault.Error) bool {
 	return f.Code == fault.BadRequest || f.Code == fault.InvalidArgument || f.Code == fault.AccessDenied
 }
 
-// decide asks the gate for a decision. If the subject or the resource does not exist, the
-// decision is no.
+// decide asks the authorizer for a decision. If the subject or the resource does not exist, the decision is no.
 func decide(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.AccessItem) (schema.AccessDecision, error) {
 	q, err := questionOf(in)
 	if err != nil {
