@@ -41,8 +41,8 @@ func (s *Server) warnOfBreakGlass(ctx context.Context) {
 	}
 }
 
-// recordStart writes the audit row of the start. At the first start of a key server it first writes the row
-// that the key server was created. If a row cannot be written, the process does not start.
+// recordStart writes the audit row of the start. At the first start of a key server it first writes a row about the
+// creation of the key server. If a row cannot be written, the process does not start.
 func (s *Server) recordStart(ctx context.Context, prepared bootstrap.Prepared) error {
 	if prepared.First {
 		if err := s.record(ctx, keyserver.AuditMade); err != nil {

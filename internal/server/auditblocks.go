@@ -8,7 +8,7 @@ import (
 const (
 	// blockPasses is how often the process checks whether a block of the audit log is full.
 	blockPasses = 2 * time.Second
-	// blockPause is the pause between two blocks if several are full, so that other writers get a turn.
+	// blockPause is the pause between two blocks if several are full, so that other writers can write.
 	blockPause = 100 * time.Millisecond
 )
 

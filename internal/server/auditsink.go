@@ -13,8 +13,8 @@ func (s *Server) auditSinks() {
 	if len(s.cfg.sinks) == 0 {
 		return
 	}
-	// An embedded database has one process only, so a lease of an earlier process belongs to this one: all use
-	// the zero holder.
+	// An embedded database has only one process. So all of its processes use the zero holder, and this process can
+	// continue the lease of an earlier one.
 	holder := make([]byte, 16)
 	if s.cfg.DatabaseURL != "" {
 		_, _ = rand.Read(holder) // it never fails

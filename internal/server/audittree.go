@@ -12,8 +12,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// openTree starts the tree over the audit log, before there are rows to write: it
-// stops after the last one. It returns the tree's memory of new rows, which the writer fills.
+// openTree starts the tree over the audit log before any row is written. The tree stops after the last row is written.
+// It returns the tree's memory of new rows, which the writer fills.
 func (s *Server) openTree(ctx context.Context) (*tree.Recent, error) {
 	signer, err := bootstrap.AuditSigner(ctx, s.bootstrap())
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 // leastBackupEvery is the shortest interval between backups. Each backup reads the entire database.
 const leastBackupEvery = time.Minute
 
-// backupRest limits a backup to a tenth of one core. Concurrent requests must keep nine tenths of their rate,
+// backupRest limits a backup to a tenth of one core. During a backup, requests must keep nine tenths of their rate,
 // even on two cores that are fully used.
 const backupRest = 9
 
@@ -81,7 +81,7 @@ func (s *Server) newBackupMaker() *backup.Maker {
 	}
 }
 
-// scheduleBackups starts periodic backups. It returns a function that returns a warning about them, empty if
+// scheduleBackups starts periodic backups. It returns a function that returns a warning about the backups, or "" if
 // there is none.
 func (s *Server) scheduleBackups() func() string {
 	if s.cfg.BackupEvery == 0 {
@@ -99,7 +99,7 @@ func (s *Server) scheduleBackups() func() string {
 	return schedule.Late
 }
 
-// copied returns the audit row for a copy of all data that was made for a recipient.
+// copied returns the audit row for a copy of all data. The copy was made for a recipient.
 func (s *Server) copied(outcome keyserver.Outcome, recipient, name string) keyserver.AuditEntry {
 	return keyserver.AuditEntry{
 		Operation: keyserver.OpMakeBackup.Key, Outcome: outcome, Kind: keyserver.InternalSession,

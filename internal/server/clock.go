@@ -16,7 +16,7 @@ import (
 // maxUnreported bounds the clock steps that wait for their audit rows.
 const maxUnreported = 100
 
-// clockWatch reports steps of the machine's clock, which the process does not follow.
+// clockWatch reports steps of the machine's clock. The clock of the process does not follow these steps.
 type clockWatch struct {
 	clock      *monotonic.Clock
 	store      *sqlstore.Store
@@ -86,8 +86,8 @@ func (w *clockWatch) writeAll(ctx context.Context) {
 	}
 }
 
-// agrees reports whether the clock of a shared database agrees with the machine's clock. It returns false for
-// an embedded database, which has no clock to compare with.
+// agrees reports whether the clock of a shared database agrees with the machine's clock. It returns false for an
+// embedded database, because that has no clock to compare with.
 func (w *clockWatch) agrees(ctx context.Context) bool {
 	if !w.store.Shared() {
 		return false

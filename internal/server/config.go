@@ -59,8 +59,8 @@ type Config struct {
 	Replication
 	Deployment            string
 	BootstrapPasswordFile string
-	// BootstrapServiceAccount, NAMESPACE:NAME, is the first administrator, which needs no password. With it,
-	// the user admin is created only if a password file is given.
+	// BootstrapServiceAccount, NAMESPACE:NAME, is the first administrator, which needs no password. If it is set, the
+	// user admin is created only if a password file is given.
 	BootstrapServiceAccount string
 	// BootstrapOfficerPasswordFile holds the password of the officer of a split deployment.
 	BootstrapOfficerPasswordFile string
@@ -77,7 +77,7 @@ type Config struct {
 
 	SessionIdle     time.Duration
 	SessionLifetime time.Duration
-	ScopedLifetime  time.Duration // of a scoped credential if the request names no lifetime
+	ScopedLifetime  time.Duration // lifetime of a scoped credential if the request names none
 	RequireProof    string        // a session.Demand; empty: none
 	Limits
 
@@ -218,7 +218,7 @@ func isHostPort(address string) bool {
 func (c *Config) validateURLs() error {
 	if c.ExternalURL != "" {
 		u, err := url.Parse(c.ExternalURL)
-		// The URL is printed, so it must not hold secrets.
+		// The URL is printed, so it must not contain secrets.
 		if err != nil || u.Hostname() == "" || (u.Scheme != "https" && u.Scheme != "http") ||
 			strings.TrimSuffix(u.Path, "/") != "" || strings.ContainsAny(c.ExternalURL, "@?#") {
 			return errors.New("--external-url must be a URL with only scheme, host and port, for instance https://keys.example.com")

@@ -19,7 +19,7 @@ import (
 // Reasons for closing a connection: the values of the metric's label.
 const (
 	closedAll     = "all"     // the process has reached --max-connections
-	closedAddress = "address" // one address has reached --max-connections-per-address
+	closedAddress = "address" // an address has reached --max-connections-per-address
 	closedIdle    = "idle"    // a new connection replaced one without a request in a session
 	closedResets  = "resets"  // its client made the server reset too many streams
 )
@@ -52,9 +52,9 @@ func (c *Config) fitStrangers() {
 	c.MaxStrangersPerAddress = min(c.MaxStrangersPerAddress, c.MaxStrangers)
 }
 
-// boundedListener bounds the connections of the API: in total and per address. At the limit, a new connection
-// replaces a connection without a request in a session: the oldest one of the address that has the most. If
-// there is none, it closes the new connection immediately.
+// boundedListener bounds the connections of the API: in total and per address. At the limit, a new connection replaces
+// a connection without a request in a session: the oldest such connection of the address that has the most. If there is
+// none, the listener closes the new connection immediately.
 type boundedListener struct {
 	net.Listener
 	held       *quota.Crowd[holder]

@@ -130,7 +130,7 @@ func (c *Config) keyInFile() bool { return c.KEK == "" || c.KEK == fileKey }
 
 func (c *Config) keyNextToDatabase() bool { return c.keyInFile() && c.DatabaseURL == "" }
 
-// observeKey registers a metric with the same warning.
+// observeKey registers a metric that reports the same problem as the warning.
 func (s *Server) observeKey() {
 	gauge := prometheus.NewGauge(prometheus.GaugeOpts{Name: "keyserver_kek_beside_database", Help: "1 if the key-encryption key and the database are in one directory."})
 	s.registry.MustRegister(gauge)

@@ -34,7 +34,7 @@ type firstPassword struct {
 	generated string // path of the generated file, set by read
 }
 
-// firstPasswords returns those of admin and of the officer.
+// firstPasswords returns the first passwords of admin and of the officer.
 func (c *Config) firstPasswords() (admin, officer firstPassword) {
 	return firstPassword{flag: "--bootstrap-password-file", given: c.BootstrapPasswordFile, dir: c.DataDir, file: passwordFile, random: rand.Reader},
 		firstPassword{flag: "--bootstrap-officer-password-file", given: c.BootstrapOfficerPasswordFile, dir: c.DataDir, file: officerPasswordFile, random: rand.Reader}

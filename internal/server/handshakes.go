@@ -16,9 +16,9 @@ const (
 	handshakesPerCore = 25
 	// longestHandshakeDelay is shorter than the timeout of a kubelet's probe, which may come from the same address.
 	longestHandshakeDelay = 3 * time.Second
-	// established is the age from which on a connection with requests in a session is protected from handshakes of
-	// others. A client that opens a connection for each request and has no other connection thus does not delay
-	// its own handshakes.
+	// established is the age at which a connection with requests in a session becomes protected from handshakes of
+	// others. So a client that opens a new connection for each request, and has no other connection, does not delay its
+	// own handshakes.
 	established = time.Second
 )
 
@@ -50,8 +50,8 @@ func (h *handshakes) protect(c *heldConn) {
 	}
 }
 
-// await returns when a handshake may continue. It fails if the server closes the connection before. The server has
-// read the ClientHello and has computed nothing yet, so a silent connection uses nothing of the limit. await implements
+// await returns when a handshake may continue. It fails if the server closes the connection first. At this point the
+// server has read the ClientHello and has computed nothing yet, so a silent connection does not count. await implements
 // tls.Config.GetConfigForClient.
 func (h *handshakes) await(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 	c, ok := hello.Conn.(*heldConn)

@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// lookEvery is the interval of the checks. Requests get the last result, because strangers may send them
-	// and they must cost nothing.
+	// lookEvery is the interval of the checks. Requests get the last result, because strangers may send such requests,
+	// so these must be cheap.
 	lookEvery   = time.Second
 	lookTimeout = 5 * time.Second
 	// lookSoon is the interval while writes to PostgreSQL fail, so that the process becomes ready soon after
@@ -37,7 +37,7 @@ type health struct {
 	store *sqlstore.Store
 	rows  *audit.Writer
 	key   *keyWatch
-	own   func() error // error of the process's own certificate and its CA
+	own   func() error // own returns the error of the process's own certificate and its CA
 	// backups returns the problem of the backups, empty if there is none.
 	backups func() string
 	// replica returns the problem of the replication, empty if there is none.
@@ -122,8 +122,8 @@ func (h *health) report(name string, err error) {
 	h.failing[name] = err != nil
 }
 
-// audit returns an error if the last commit of audit rows failed. The error ends after doubt, because without
-// requests there are no commits. It also ends when the database was restarted or replaced since.
+// audit returns an error if the last commit of audit rows failed. The error ends after doubt, because without requests
+// there are no commits. It also ends if the database was restarted or replaced after the failure.
 func (h *health) audit() error {
 	if at, failing := h.rows.Failing(); failing && h.cfg.Clock().Sub(at) < doubt && !h.store.Replaced().After(at) {
 		return fault.New(fault.NotReady, "the last audit rows could not be written, so operations are refused; see the log of the service")

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// inventoryEvery is the shortest pause between two counts. A pause is also inventoryShare times as long as
-	// the count before it, so a large database is counted less often.
+	// inventoryEvery is the shortest pause between two counts. A pause is also at least inventoryShare times as long as
+	// the previous count, so a large database is counted less often.
 	inventoryEvery = 15 * time.Second
 	inventoryShare = 500
 	// inventoryTimeout bounds one count.

@@ -64,7 +64,7 @@ func (k *keyWatch) look(ctx context.Context) {
 		is = k.use(ctx)
 	}
 	if ctx.Err() != nil {
-		return // the end of the process is no failure of the key
+		return // if the process ends, that is not a failure of the key
 	}
 	k.seen.Store(&is)
 	if (was.err == nil) != (is.err == nil) {

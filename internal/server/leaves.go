@@ -29,7 +29,7 @@ type shown func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 type leaves struct {
 	issued *tlscert.Issued // issued by a CA of this key server
 	files  *tlscert.Files  // of --tls-cert; nil without the flag
-	api    shown           // from files, or else issued; nil for plain HTTP
+	api    shown           // from files, or issued by the active CA; nil for plain HTTP
 }
 
 // openLeaves issues or loads the certificates. They are current until Shutdown once follow runs.

@@ -15,7 +15,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/postgres"
 )
 
-// Limits are the ceilings of one process. A request beyond one gets a 503 with the scope and the time to retry.
+// Limits are the ceilings of one process. A request beyond a ceiling gets a 503 with the scope and the time to retry.
 type Limits struct {
 	session.Limits
 	MaxRequests int // requests at work in the process

@@ -71,7 +71,8 @@ func (s *Server) openReplication() *replicating {
 	return r
 }
 
-// start starts the replication. It returns a function that returns a warning about it, empty if there is none.
+// start starts the replication. It returns a function that returns a warning about the replication, or "" if there is
+// none.
 func (r *replicating) start() func() string {
 	s := r.server
 	if s.cfg.ReplicateTo == "" {

@@ -37,8 +37,8 @@ func (c *Config) validateTLS() error {
 	return nil
 }
 
-// apiTLS returns the TLS configuration of the API listener. It requests a client certificate without requiring
-// one, and gate checks it.
+// apiTLS returns the TLS configuration of the API listener. It requests a client certificate without requiring one. The
+// parameter gate checks the certificate.
 func (s *Server) apiTLS(gate *tlscert.ClientGate, delayed *handshakes) *tls.Config {
 	return &tls.Config{
 		MinVersion:         tlsVersions[s.cfg.TLSMinVersion],

@@ -126,8 +126,8 @@ func (i *introductions) run(ctx context.Context) {
 	}
 }
 
-// ask queries all witnesses concurrently, because an unreachable one takes long. known has the peers whose keys
-// are stored. A peer that was registered again since the last query is not in it.
+// ask queries all witnesses concurrently, because an unreachable one takes long. known has the peers whose keys are
+// stored. A peer that was registered again after the last query is not in known.
 func (i *introductions) ask(ctx context.Context, list []keyserver.TrustedServer, known map[keyserver.SystemID]bool) {
 	var all errgroup.Group
 	all.SetLimit(witness.MaxWitnesses)

@@ -20,7 +20,7 @@ const (
 	sayEvery = time.Minute
 	// mostProbes bounds the connections of a listener for probes or metrics.
 	mostProbes = 64
-	// share is the part of all files that such a listener may take at most.
+	// share is a divisor: a listener for probes or metrics may use at most 1/share of all files.
 	share = 8
 )
 
@@ -34,8 +34,8 @@ func Files() int {
 	return int(limit.Cur)
 }
 
-// Fit returns the number of connections that the limit of open files allows, after others files are reserved.
-// If that is less than wanted, it logs a warning. by names the setting of the number.
+// Fit returns the number of connections that the limit of open files allows, after others files are reserved. If that
+// is less than wanted, it logs a warning. The parameter by names the setting of the number.
 func Fit(logger *slog.Logger, by string, wanted, others int) int {
 	files := Files()
 	return fit(logger, by, wanted, max(files-others, files/4, 1), files)

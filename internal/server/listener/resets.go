@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// resetsPerSecond and resetsAtOnce bound the streams of one HTTP/2 connection that the server
-	// resets because the client broke the protocol. A client that keeps to it causes none.
+	// resetsPerSecond and resetsAtOnce bound the streams of one HTTP/2 connection that the server resets because the
+	// client broke the protocol. A client that follows the protocol causes no such resets.
 	resetsPerSecond = 10
 	resetsAtOnce    = 100
 	// stallTime is how long a client may read nothing while the server has frames to send. Then
@@ -44,12 +44,12 @@ func NewResetGuard(closed prometheus.Counter, logger *slog.Logger) *ResetGuard {
 	return &ResetGuard{perSecond: resetsPerSecond, atOnce: resetsAtOnce, stall: stallTime, closed: closed, logger: logger, say: rate.Sometimes{First: 1, Interval: sayEvery}}
 }
 
-// Configure makes srv serve HTTP/2 over guarded TLS connections, each with at most streams concurrent streams.
-// It uses the HTTP/2 server of golang.org/x/net, because that of net/http requires a *tls.Conn. The ConnState
-// of srv gets guarded connections: see Unguarded.
+// Configure makes srv serve HTTP/2 over guarded TLS connections, each with at most streams concurrent streams. It uses
+// the HTTP/2 server of golang.org/x/net, because the server of net/http requires a *tls.Conn. The ConnState of srv gets
+// guarded connections: see Unguarded.
 func (g *ResetGuard) Configure(srv *http.Server, streams int, idle time.Duration) error {
 	srv.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: streams}
-	h2 := &http2.Server{IdleTimeout: idle, WriteByteTimeout: g.stall} //nolint:staticcheck // deprecated for that of net/http, which accepts no such connection
+	h2 := &http2.Server{IdleTimeout: idle, WriteByteTimeout: g.stall} //nolint:staticcheck // deprecated in favor of net/http, which does not accept guarded connections
 	if err := http2.ConfigureServer(srv, h2); err != nil {            //nolint:staticcheck // as above
 		return err
 	}

@@ -30,7 +30,7 @@ const (
 
 // Reasons for refusing a client's certificate: the values of the metric's label.
 const (
-	refusedUntrusted   = "untrusted"   // its chain does not end in a CA that is trusted now
+	refusedUntrusted   = "untrusted"   // the chain does not end in a CA that is trusted now
 	refusedDisabled    = "disabled"    // its transport principal is disabled
 	refusedUnavailable = "unavailable" // the trusted CAs could not be read
 )
@@ -95,7 +95,7 @@ func (g *ClientGate) verdict(ctx context.Context, chain []*x509.Certificate) (re
 	stored, err := g.store.Certificate(ctx, keyserver.DigestOf(chain[0].Raw))
 	switch {
 	case errors.Is(err, sqlstore.ErrNotFound), err == nil && stored.Principal.IsZero():
-		return "", nil // it has no principal: it opens no session, and does no harm to other logins
+		return "", nil // without a principal, the certificate opens no session, and does no harm to other logins
 	case err != nil:
 		return refusedUnavailable, err
 	}
@@ -142,9 +142,9 @@ func (g *ClientGate) Track(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// arrived checks a connection at its first request. If a change was announced during the handshake, arrived
-// notices it. Later changes are left to sweep. Each side writes its own mark before it reads the mark of the
-// other, so no change is missed.
+// arrived checks a connection at its first request. If a change was announced during the handshake, arrived notices
+// that. sweep handles later changes. Both arrived and the announcement first write their own mark and then read the
+// mark of the other, so no change is missed.
 func (g *ClientGate) arrived(conn net.Conn) {
 	held, ok := g.open.Load(conn)
 	if !ok {

@@ -27,7 +27,7 @@ type Files struct {
 	logger    *slog.Logger
 
 	current atomic.Pointer[tls.Certificate]
-	// broken is the reason why the current files are not shown, empty if they are.
+	// broken is the reason why the certificate in the current files is not used, or empty if it is used.
 	broken atomic.Pointer[string]
 	judged [sha256.Size]byte // hash of the last checked content; only Look uses it
 }
@@ -76,8 +76,8 @@ func (f *Files) Look() {
 	f.logger.Info("the certificate of the API was replaced", "subject", pki.SlashName(pair.Leaf.Subject), "notAfter", pair.Leaf.NotAfter)
 }
 
-// valid rejects a pair that no client would accept now. The next looks try it again, so
-// that a certificate that becomes valid later is taken over then.
+// valid rejects a pair that no client would accept now. The next calls of Look try the pair again, so that a
+// certificate that becomes valid later is used then.
 func (f *Files) valid(pair *tls.Certificate) error {
 	if err := pki.CheckValidity(pair.Leaf, f.clock()); err != nil {
 		return fmt.Errorf("the certificate cannot be used: %w", err)
@@ -96,8 +96,8 @@ func (f *Files) refuse(err error) {
 		"error", why, "notAfter", f.current.Load().Leaf.NotAfter)
 }
 
-// read reads both files. If they do not match, it reads them once more, because they are replaced one after the
-// other.
+// read reads both files. If certificate and key do not match, it reads both once more, because files are replaced one
+// after the other.
 func (f *Files) read() (pair *tls.Certificate, digest [sha256.Size]byte, err error) {
 	for range 2 {
 		if pair, digest, err = f.readOnce(); err == nil {
