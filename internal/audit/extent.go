@@ -8,8 +8,8 @@ type Extent struct {
 	Archived int64 // the last row in the archive
 }
 
-// SegmentRows is the number of rows of a segment of the archive. That is a tile of level
-// 1 of the tree, whose 256 hashes stand for tiles of level 0.
+// SegmentRows is the number of rows of a segment of the archive. A segment is a tile of level 1 of the tree: each of
+// its 256 hashes is the root of a tile of level 0.
 const SegmentRows = 1 << 16
 
 // Segment returns the name of the segment that has, or will have, a row. Names

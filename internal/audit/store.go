@@ -24,10 +24,10 @@ type Store interface {
 type Chain interface {
 	// Head reads the end of the chain. It fails if the claim is lost.
 	Head(ctx context.Context) (Head, error)
-	// Append commits rows after the head "after", all or none, and returns when they are
-	// durable. It calls seal with the sequence number of the first row; seal numbers and
-	// chains the rows and returns the new head. Append fails if the chain does not end at
-	// "after". If it returns an error, the rows may still have been committed.
+	// Append commits rows after the head "after", all or none, and returns when they are durable. It calls the function
+	// seal with the sequence number of the first row. seal numbers and chains the rows, and returns the new head.
+	// Append fails if the chain does not end at "after". If it returns an error, the rows may still have been
+	// committed.
 	Append(ctx context.Context, after Head, rows []keyserver.AuditEntry, seal func(first int64) Head) error
 	// Release ends the claim.
 	Release() error

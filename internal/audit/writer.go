@@ -25,9 +25,8 @@ const (
 	// commitTimeout is the time limit of a batch, so that a database that hangs causes
 	// refusals instead of endless waits.
 	commitTimeout = 10 * time.Second
-	// unheard is how long a chain counts as held without checking. Its connection may have
-	// ended in the meantime, for example in a failover, and only a check finds that without
-	// refusing an operation.
+	// unheard is how long a chain counts as held without checking. The connection of the chain may have ended in the
+	// meantime, for example in a failover. Without a check, the next operation would be refused.
 	unheard    = time.Second
 	retryAfter = time.Second
 	// maxField is the maximum length of each text of a row in bytes. Callers record much
@@ -37,7 +36,7 @@ const (
 
 // Options are the limits of a Writer. Zero fields have defaults.
 type Options struct {
-	Queue  int // rows that wait for a commit, without those in one; default 4096
+	Queue  int // rows that wait for a commit, without those of the current commit; default 4096
 	Batch  int // rows in one commit; default 512
 	Clock  func() time.Time
 	Logger *slog.Logger
@@ -130,11 +129,10 @@ func NewWriter(ctx context.Context, store Store, options Options) (*Writer, erro
 	return w, nil
 }
 
-// Write returns nil once the row is durable. It sets the row's time, sequence number and
-// position in the chain. If it returns an error, the recorded operation must not be
-// executed. The error is OVERLOADED if too many rows wait, AUDIT_UNAVAILABLE if the commit
-// failed, or the error of ctx. After the last two, the row may still be in the audit log. A
-// caller that commits for others ignores ctx while it does so.
+// Write returns nil once the row is durable. It sets the row's time, sequence number and position in the chain. If it
+// returns an error, the recorded operation must not be executed. The error is OVERLOADED if too many rows wait,
+// AUDIT_UNAVAILABLE if the commit failed, or the error of ctx. After the last two, the row may still be in the audit
+// log. While a caller commits for others, it ignores ctx.
 func (w *Writer) Write(ctx context.Context, entry keyserver.AuditEntry) error {
 	wait, err := w.begin(ctx, entry)
 	if err != nil {

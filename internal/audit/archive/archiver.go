@@ -22,8 +22,8 @@ const (
 	// lookEvery is the interval of checks whether the archive still has the
 	// last archived segment.
 	lookEvery = time.Hour
-	// segmentTime is the time limit of the work on one segment. During leaseTime after its start,
-	// no other replica takes it over. Two replicas that work on the same segment do no harm.
+	// segmentTime is the time limit of the work on one segment. For the time leaseTime after the start of that work, no
+	// other replica takes the segment over. It does no harm if two replicas work on the same segment.
 	segmentTime = 10 * time.Minute
 	leaseTime   = 2 * time.Minute
 	// readPage is the number of rows in one read.
@@ -62,8 +62,7 @@ type Config struct {
 	Key       note.Verifier // of the log
 	Clock     func() time.Time
 	Logger    *slog.Logger
-	// MayPrune reports whether the rows up to last may be removed, because
-	// other systems have them.
+	// MayPrune reports whether the rows up to last may be removed. They may be removed when other systems have them.
 	MayPrune func(ctx context.Context, last int64) (bool, error)
 	// Record writes the audit row that names the removed rows.
 	Record func(ctx context.Context, rows string) error
@@ -104,7 +103,7 @@ func (a *Archiver) Run(ctx context.Context) {
 	}
 }
 
-// pause logs the first failure and the recovery, and returns the pause before the next pass.
+// pause logs the first failure and the recovery, and returns the time until the next segment is processed.
 func (a *Archiver) pause(ctx context.Context, more bool, err error) time.Duration {
 	switch {
 	case ctx.Err() != nil:
@@ -223,7 +222,7 @@ func (a *Archiver) seal(ctx context.Context) (more bool, err error) {
 	if err != nil || head.Size < first+Rows-1 {
 		return false, err
 	}
-	// This reports another archive URL before that archive gets a gap.
+	// If the URL now names another archive, this fails before that archive gets a gap.
 	if err := a.has(ctx, extent.Archived); err != nil {
 		return false, err
 	}

@@ -59,7 +59,7 @@ func (a *Archive) write(ctx context.Context, store tree.Store, key note.Verifier
 		if err != nil || there == nil {
 			return fmt.Errorf("read %s again: %w", m.Checkpoint, err)
 		}
-		if there.Size > head.Size { // another replica has written it since, or the checkpoint is not from this log
+		if there.Size > head.Size { // another replica has written the segment since, or the checkpoint is not from this log
 			if head, err = store.AuditTree(ctx); err != nil {
 				return err
 			}

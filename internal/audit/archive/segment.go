@@ -168,8 +168,7 @@ func decode(from io.Reader, m *Manifest, rows *subtree, row func(*keyserver.Audi
 	return nil
 }
 
-// window is the history size of the compression. A larger one does not
-// make such rows smaller.
+// window is the history size of the compression. A larger window does not compress such rows better.
 const window = 1 << 20
 
 // encode writes rows, one page at a time, and returns their subtree.

@@ -7,8 +7,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Show reads the rows from..to that match a filter, oldest first; to is 0 for all. It
-// does not verify the archive; Verify does.
+// Show reads the rows from..to that match a filter, oldest first. If to is 0, it reads to the end. It does not verify
+// the archive; Verify does.
 func Show(ctx context.Context, a *Archive, filter keyserver.AuditFilter, from, to int64, row func(*keyserver.AuditEntry) error) error {
 	found := false
 	err := a.each(ctx, func(first int64) error {

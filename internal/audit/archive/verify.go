@@ -22,10 +22,9 @@ type Verified struct {
 	Newest   audit.TreeHead // of the checkpoint of the last segment
 }
 
-// Verify reads every segment and verifies three things. Its rows are those that the log
-// with the key has signed. The segments are complete from the first row on. The rows also
-// lead to each noted checkpoint that they cover. The error names the first wrong segment
-// and, if known, the row.
+// Verify reads every segment and verifies three things. The log with the key has signed exactly these rows. The
+// segments are complete from the first row on. The rows lead to each noted checkpoint that they cover. The error names
+// the first wrong segment and, if known, the row.
 func Verify(ctx context.Context, a *Archive, key note.Verifier, noted ...tree.Noted) (Verified, error) {
 	v := verifier{archive: a, key: key, noted: noted, chains: map[int64]audit.Head{}}
 	next := int64(1)

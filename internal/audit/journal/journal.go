@@ -2,11 +2,11 @@
 // space is reused. The package knows neither rows nor SQL. The caller reports by Filled which groups are stored
 // elsewhere, and reads the others back after a crash.
 //
-// The file is a header and two segments. Writing fills a segment from its beginning; each pass is called a life. Life 1
-// is in the first segment, life 2 in the second, life 3 in the first again, over life 1. Everything is in blocks of 512
-// bytes, which a disk writes completely or not at all. Each block has its place, life, group and part of the group,
-// under a CRC that begins with the id of the file; an unused block has them, too. After a crash, each block is either
-// as before the last write or as after it. Any other block was damaged.
+// The file is a header and two segments. Writing fills a segment from its beginning. Each time that a segment is filled
+// is called a life. Life 1 is in the first segment, life 2 in the second, life 3 in the first again, over life 1.
+// Everything is in blocks of 512 bytes, which a disk writes completely or not at all. Each block has its place, life,
+// group and part of the group, under a CRC that begins with the id of the file. This is also true for unused blocks.
+// After a crash, each block is either as before the last write or as after it. Any other block was damaged.
 package journal
 
 import (
@@ -68,7 +68,7 @@ type Journal struct {
 	group   uint32 // the number of the last group
 	attempt uint32 // the last number that was used
 	failed  uint32 // number of failed writes
-	turned  bool   // something was written to the next life, so this one is complete
+	turned  bool   // something was written to the next life, so this life is complete
 	filled  Position
 	buffer  []byte
 }
@@ -138,8 +138,8 @@ func (j *Journal) fill(id ID) error {
 	return j.file.Sync()
 }
 
-// Append makes a group durable and returns its end. After an error, the group may or may not be present after a crash,
-// and the next group takes its place.
+// Append makes a group durable and returns its end. After an error, it is unknown whether the group is present after a
+// crash. The next group is written in the same blocks.
 func (j *Journal) Append(group []byte) (Position, error) {
 	parts := partsOf(len(group))
 	if parts > min(j.layout.blocks, maxParts) {
@@ -147,7 +147,7 @@ func (j *Journal) Append(group []byte) (Position, error) {
 	}
 	at, number := j.end, j.attempt+1
 	if j.turned || at.Block+parts > j.layout.blocks {
-		// The position of Filled is where reading continues, so its life must stay.
+		// Reading continues at the position of Filled, so the life of that position must not be overwritten.
 		if j.filled.Life < at.Life {
 			return Position{}, ErrFull
 		}

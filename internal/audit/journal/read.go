@@ -48,9 +48,9 @@ type Content struct {
 	seed   uint32
 }
 
-// Groups returns the groups after a position of the journal with an id. A crash may have
-// cut off the last group. Its caller then got no confirmation that it is durable, so
-// Groups omits it. Any other difference from what was written is an error.
+// Groups returns the groups after a position of the journal with an id. A crash may have cut off the last group. The
+// caller that appended this group got no confirmation that it is durable, so Groups omits it. Any other difference from
+// the written bytes is an error.
 func (c *Content) Groups(id ID, from Position) ([]Group, error) {
 	if c.ID != id {
 		return nil, c.refuse(ErrOther, "belongs to another database")
@@ -105,8 +105,7 @@ func Load(dir string) (*Content, error) {
 	return c, nil
 }
 
-// at returns the header of a block, or an error if the block is damaged or
-// in the wrong place.
+// The method at returns the header of a block, or an error if the block is damaged or in the wrong place.
 func (c *Content) at(number int64) (block, error) {
 	k, ok := parseBlock(c.raw[number*blockSize:][:blockSize], c.seed)
 	switch {

@@ -60,9 +60,8 @@ func (r *Runner) collect(ctx context.Context, head audit.TreeHead) (*batch, erro
 	return b, b.VerifyLeaves(leaves, r.Key)
 }
 
-// begin returns the row before the next batch. Rows that only the archive has are
-// skipped, which the range of the batch shows. Rows that are missing for any other reason
-// are not skipped.
+// begin returns the row before the next batch. Rows that only the archive has are skipped, and the range of the batch
+// shows the gap. Rows that are missing for any other reason are not skipped.
 func (r *Runner) begin(ctx context.Context) (int64, error) {
 	extent, err := r.Store.AuditExtent(ctx)
 	if err != nil || extent.First <= r.sent+1 {

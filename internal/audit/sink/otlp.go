@@ -23,8 +23,8 @@ import (
 
 const exportLogs = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
 
-// otlp exports batches as log records of OpenTelemetry. A response that rejects no record
-// acknowledges the batch. If it rejects some, nothing is acknowledged.
+// otlp exports batches as log records of OpenTelemetry. A response that rejects no record acknowledges the batch. If
+// the response rejects some records, nothing is acknowledged.
 type otlp struct {
 	conn    *grpc.ClientConn
 	headers metadata.MD

@@ -26,8 +26,8 @@ const (
 	// holdTime is how long a process that was killed still holds a sink.
 	sendTime = 20 * time.Second
 	holdTime = 30 * time.Second
-	// lookEvery is the interval of checks for new rows, and claimEvery that of checks which
-	// process holds the sink.
+	// lookEvery is the interval of checks for new rows. claimEvery is the interval of checks which process holds the
+	// sink.
 	lookEvery  = 250 * time.Millisecond
 	claimEvery = 5 * time.Second
 	// A failed delivery is retried after firstPause, and then after pauses that
@@ -253,8 +253,8 @@ func (r *Runner) fail(err error) time.Duration {
 	return r.pause/2 + rand.N(r.pause/2) //nolint:gosec // so that processes do not retry at the same time
 }
 
-// shrink splits a batch that was too large or too slow. It keeps the size that the receiver
-// refuses, so that not every full batch fails first.
+// shrink splits a batch that was too large or too slow. It remembers the refused size, so that later batches are
+// smaller from the start.
 func (r *Runner) shrink(err error) {
 	if r.tried == 0 {
 		return

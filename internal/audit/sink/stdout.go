@@ -6,8 +6,8 @@ import (
 	"io"
 )
 
-// Stdout writes a line of JSON for each event. A written line counts as acknowledged,
-// because nothing is known about the process that reads it.
+// Stdout writes a line of JSON for each event. A written line counts as acknowledged, because the process that reads
+// the line sends no acknowledgement.
 type Stdout struct {
 	out     io.Writer
 	writing chan error // receives the result of the pending write

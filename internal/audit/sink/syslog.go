@@ -14,12 +14,11 @@ import (
 
 // syslog sends messages of RFC 5424 over TLS (RFC 5425), each with an event as JSON.
 //
-// Syslog does not acknowledge messages. But a receiver responds to the end of a
-// connection (close_notify, RFC 5425 section 4.4) only after it has read everything
-// before. So each batch has its own connection, and that response acknowledges the batch;
-// an attacker on the network cannot forge it. A receiver that closes a connection on its
-// own, without processing the last bytes that it has read, would acknowledge them, too.
-// The next seal shows it that rows are missing.
+// Syslog does not acknowledge messages. But a receiver responds to the end of a connection (close_notify, RFC 5425
+// section 4.4) only after it has read everything before. So each batch has its own connection, and that response
+// acknowledges the batch; an attacker on the network cannot forge it. If a receiver itself closes a connection without
+// processing the last bytes that it has read, these bytes count as acknowledged, too. The next seal then shows the
+// receiver that rows are missing.
 type syslog struct {
 	address string
 	host    string // the host name of this server in messages

@@ -99,8 +99,8 @@ func (g *growth) root(ctx context.Context, store Store) (tlog.Hash, error) {
 	return tlog.TreeHash(g.size, hashes(ctx, store, fresh))
 }
 
-// edge returns the root of the current tree. It is computed from the tiles that are not
-// full, which have the hash of each full one.
+// edge returns the root of the current tree. It computes the root from the tiles that are not full, because these
+// contain the hash of each full tile.
 func (g *growth) edge() (tlog.Hash, error) {
 	fresh := make(map[place][]byte)
 	for _, t := range g.open {

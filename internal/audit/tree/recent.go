@@ -38,8 +38,8 @@ func (r *Recent) Written(rows []keyserver.AuditEntry) {
 	}
 }
 
-// Reset forgets all leaves, because the database was reset to an earlier state. Its later
-// rows may be gone, and their numbers given to others.
+// Reset forgets all leaves, because the database was reset to an earlier state. The rows after that state may be gone,
+// and other rows may have their numbers.
 func (r *Recent) Reset() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -24,8 +24,7 @@ type scrub struct {
 	sizes [2]int64 // sizes of the tree at the last check and the one before
 }
 
-// look checks rows that the tree has: the newest ones, which are those of the last two
-// intervals, and the next of the older ones.
+// look checks rows that the tree has: the rows of the last two intervals, and the next of the older rows.
 func (t *Tree) look(ctx context.Context) {
 	t.mu.Lock()
 	head := t.last

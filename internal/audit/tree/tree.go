@@ -70,8 +70,8 @@ type Config struct {
 	RowAlarm func(seq int64, problem string)
 	// SoleWriter means that no other process writes rows.
 	SoleWriter bool
-	// Pruned returns the last row that may be missing in the database, because it was
-	// removed; nil: none is missing.
+	// Pruned returns the last row that may be missing in the database because rows were removed. nil: no row may be
+	// missing.
 	Pruned func(ctx context.Context) (int64, error)
 }
 
@@ -225,7 +225,7 @@ func (t *Tree) grow(ctx context.Context) (more bool, err error) {
 	}
 	done, err := t.Store.GrowAuditTree(ctx, head.Size, g.tiles(), next, func() bool { return t.Recent.resetsSoFar() == lost })
 	if err != nil || !done {
-		return true, err // another replica was faster, or the leaves are of rows that are gone
+		return true, err // another replica was faster, or the rows of the leaves are gone
 	}
 	t.settle(next)
 	return last < end, nil
@@ -256,8 +256,8 @@ func (t *Tree) settle(head audit.TreeHead) {
 	}
 }
 
-// check fails if this key server has not signed the head, if the tiles do not lead to it,
-// or if it does not continue the last head of this process.
+// check fails if this key server has not signed the head, if the tiles do not lead to the head, or if the head does not
+// continue the last head of this process.
 func (t *Tree) check(ctx context.Context, head audit.TreeHead, g *growth) error {
 	t.mu.Lock()
 	last := t.last

@@ -65,7 +65,7 @@ type Verifier struct {
 	stored *growth // the tree of the leaves in the tiles; nil as long as both are the same
 	tile   []byte  // the tile of level 0 with the next leaf
 	bare   bool    // the tile is empty
-	ended  bool    // neither a row nor its hash exists, so the tree cannot be followed
+	ended  bool    // a row and its hash are both missing, so later rows cannot be compared with the tree
 	// Differences between rows and tiles. The root decides which of the two is wrong.
 	differ      []int64 // the first rows that differ
 	differences int
@@ -191,8 +191,8 @@ func (v *Verifier) Rows(ctx context.Context, rows []keyserver.AuditEntry) error 
 	return nil
 }
 
-// prunes reports whether a row records that the rows before the first one were removed,
-// of which it names the last segment.
+// prunes reports whether a row records that the rows before the first one were removed. Such a row names the last
+// removed segment.
 func (v *Verifier) prunes(row *keyserver.AuditEntry) bool {
 	last := v.o.First - 1
 	return row.Operation == keyserver.AuditPruned && row.Outcome == keyserver.Allowed && row.Kind == keyserver.InternalSession &&

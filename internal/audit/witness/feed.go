@@ -20,8 +20,8 @@ import (
 type FeedStore interface {
 	AuditTree(ctx context.Context) (audit.TreeHead, error)
 	CosignedAuditTree(ctx context.Context) (audit.TreeHead, error)
-	// CosignAuditTree adds cosignatures to a head. add gets the stored checkpoint. It
-	// returns one with all cosignatures, and whether they are a quorum.
+	// CosignAuditTree adds cosignatures to a head. The function add gets the stored checkpoint. It returns a checkpoint
+	// with all cosignatures, and whether these are a quorum.
 	CosignAuditTree(ctx context.Context, head audit.TreeHead, add func(stored []byte) (checkpoint []byte, quorum bool, err error)) error
 }
 
@@ -198,7 +198,7 @@ func (f *Feed) one(ctx context.Context, to Remote, known int64) (int64, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	if !signedBy(head.Checkpoint, f.Key) { // the tree raises the alarm here, and the witness does at its side
+	if !signedBy(head.Checkpoint, f.Key) { // the tree raises the alarm here, and the witness raises its own alarm
 		to.ReportConflict(ctx, Request{Old: known, Checkpoint: head.Checkpoint})
 		return known, errors.New("the newest checkpoint in the database was not signed by this key server")
 	}
@@ -206,7 +206,7 @@ func (f *Feed) one(ctx context.Context, to Remote, known int64) (int64, error) {
 		var lines []byte
 		if known > head.Size {
 			if err := f.behind(ctx, to, known); err != nil {
-				return 0, err // ask again for its size: the peer may be registered again in the meantime
+				return 0, err // ask for the size again: the peer may have been registered again in the meantime
 			}
 			return known, nil
 		}

@@ -47,8 +47,7 @@ func (w *Witness) Learn(ctx context.Context, peer keyserver.SystemID, keys keyse
 // maxKey is the maximum length of the keys of peers, and thus of the names of their logs.
 const maxKey = 1024
 
-// plausible refuses keys that cannot be those of the peer, especially
-// those of another one.
+// plausible refuses keys that cannot be those of the peer, especially keys of another peer.
 func plausible(peer keyserver.SystemID, keys keyserver.AuditKeys) error {
 	bad := func(what string) error {
 		return fmt.Errorf("peer %d presents %s", peer, what)

@@ -1,9 +1,9 @@
 // Package witness verifies that logs only grow, and sends the audit tree of this key
 // server to other witnesses.
 //
-// As a witness (C2SP tlog-witness) it cosigns a checkpoint of a log that continues the
-// one that it cosigned last. It stores the checkpoint before it returns the cosignature.
-// As a log it sends each new checkpoint to its witnesses and stores their cosignatures.
+// As a witness (C2SP tlog-witness) it cosigns a checkpoint of a log if the checkpoint continues the last one that it
+// cosigned. It stores the checkpoint before it returns the cosignature. As a log it sends each new checkpoint to its
+// witnesses and stores their cosignatures.
 package witness
 
 import (
@@ -40,8 +40,7 @@ type Config struct {
 	// Clients are the keys of logs that do not belong to peers.
 	Clients []string
 	Clock   func() time.Time
-	// Alarm is called for each attempt that shows a conflict. It must
-	// limit its own effort.
+	// Alarm is called for each attempt that shows a conflict. Alarm itself must limit how often it acts.
 	Alarm func(keyserver.WitnessedLog)
 }
 
