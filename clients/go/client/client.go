@@ -69,8 +69,8 @@ const (
 	defaultRetries = 3
 	defaultTimeout = 30 * time.Second
 	idleConns      = 32
-	// dialTimeout gives TCP time for two retransmissions. After that, the client dials
-	// again, and may reach another address.
+	// dialTimeout gives TCP time for two retransmissions. After dialTimeout, the client dials again, and may reach
+	// another address.
 	dialTimeout = 4 * time.Second
 	// If a connection receives nothing for the time silence, the client sends a ping. It
 	// closes the connection if nothing arrives for answerTime. Otherwise, calls would wait

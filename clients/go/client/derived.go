@@ -16,10 +16,9 @@ import (
 // another client uses them.
 var errNotByItself = errors.New("only the derived client itself can use these credentials")
 
-// ActingFor returns a client that acts with the rights of another principal, its
-// delegator, named by 16 hexadecimal digits. Its sessions are made from this client's
-// sessions, under the same proof key, and end with them. If one ends early, the next
-// call opens another.
+// ActingFor returns a client that acts with the rights of another principal, its delegator, named by 16 hexadecimal
+// digits. The sessions of that client are made from this client's sessions, with the same proof key, and end with them.
+// If such a session ends early, the next call opens another.
 func (c *Client) ActingFor(delegator string) (*Client, error) {
 	var id schema.HexID
 	if err := id.UnmarshalText([]byte(delegator)); err != nil {
@@ -28,9 +27,9 @@ func (c *Client) ActingFor(delegator string) (*Client, error) {
 	return c.derive(schema.LoginRequest{Method: schema.MethodDelegated, PrincipalID: &id}), nil
 }
 
-// Scoped returns a client that can use only the named keys. Each key must be named once.
-// Its credentials are made from this client's session, under the same proof key. They
-// have the service's default lifetime and are replaced before they expire.
+// Scoped returns a client that can use only the named keys. Each key must be named once. The credentials of that client
+// are made from this client's session, with the same proof key. They have the service's default lifetime and are
+// replaced before they expire.
 func (c *Client) Scoped(objects ...schema.HiddenLink) *Client {
 	return c.derive(schema.LoginRequest{Method: schema.MethodScoped, Objects: slices.Clone(objects)})
 }
@@ -50,8 +49,8 @@ type ScopedCredential struct {
 	Thumbprint string
 }
 
-// NewScopedCredential creates a credential for another program, such as a browser. Its id
-// is a secret: only SessionID of the response contains it.
+// NewScopedCredential creates a credential for another program, such as a browser. The id of the credential is a
+// secret: only SessionID of the response contains it.
 func (c *Client) NewScopedCredential(ctx context.Context, want ScopedCredential) (schema.LoginResponse, error) {
 	in := schema.LoginRequest{Method: schema.MethodScoped, Objects: want.Objects, Operations: want.Operations}
 	if want.MayGrant != 0 {

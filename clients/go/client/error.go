@@ -73,8 +73,8 @@ func CodeOf(err error) string {
 // IsCode reports whether err has that code.
 func IsCode(err error, code string) bool { return err != nil && CodeOf(err) == code }
 
-// IsUnsupported reports whether the service does not have the call, as
-// opposed to the object.
+// IsUnsupported reports whether the error means that the service does not have the call. It returns false if only the
+// object is missing.
 func IsUnsupported(err error) bool {
 	e := asError(err)
 	return e != nil && e.unsupported

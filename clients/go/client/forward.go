@@ -16,12 +16,11 @@ type Forwarded struct {
 	Route  string // its operationId
 	Method string
 	Target string // path and query, unchanged
-	// Header is sent in addition to the headers of the client, which it cannot replace.
+	// Header is sent in addition to the headers of the client. It cannot replace these.
 	Header http.Header
-	// Body is the body, or its beginning. If Rest is not nil, it continues the body, and
-	// Length is the length of both, or negative if unknown. Rest is read once, so the
-	// request is retried only as long as none of Rest was read. The request therefore
-	// asks the service to accept the header before Rest is sent.
+	// Body is the body, or its beginning. If Rest is not nil, Rest continues the body. Length is then the length of
+	// both together, or negative if unknown. Rest is read once, so the request is retried only as long as none of Rest
+	// was read. The request therefore asks the service to accept the header before Rest is sent.
 	Body   []byte
 	Rest   io.Reader
 	Length int64
@@ -32,14 +31,14 @@ type Forwarded struct {
 	Counts bool
 	// Timeout is the time limit of each attempt, including the response.
 	Timeout time.Duration
-	// Patience is the longest Retry-After for which the client waits. A refusal with a
-	// longer one is the result.
+	// Patience is the longest Retry-After for which the client waits. If Retry-After is longer, the refusal is the
+	// result.
 	Patience time.Duration
 }
 
-// Forward sends a request of another program and calls answer with the response. If
-// all attempts fail, answer gets the last refusal and the failure that explains it.
-// The body of the response is open until answer returns. Forward returns a
+// Forward sends a request of another program and calls the function answer with the response. If all attempts fail,
+// answer gets the last refusal and the error that describes it. The body of the response is open until answer returns.
+// Forward returns a
 // *LoginError if it has no session, a *NetworkError if there was no response, and
 // otherwise the error of answer.
 func (c *Client) Forward(ctx context.Context, f Forwarded, answer func(resp *http.Response, failure *Error) error) error {
@@ -95,8 +94,7 @@ func (f *forwarding) dress(req *http.Request) {
 	}
 }
 
-// handOver passes a success to answer, and stores a refusal for the case that
-// it is the last one.
+// handOver passes a success to the function answer. It stores a refusal, because that may be the last response.
 func (c *Client) handOver(k call, resp *http.Response) error {
 	if resp.StatusCode == http.StatusOK { // docs/contract.md 1.7: no other status is a success
 		return k.forward.answer(resp, nil)

@@ -10,13 +10,12 @@ import (
 // errSpent ends a call whose message was already read and cannot be read again.
 var errSpent = errors.New("the message cannot be sent again, because its reader cannot seek")
 
-// handed passes a reader from one attempt to the next. The transport may still read for an
-// attempt that got an early response or that it has given up. Such reads fail, so that the
-// next attempt gets the rest.
+// handed passes a reader from one attempt to the next. The transport may still read for an attempt that is over: it got
+// an early response, or the transport has given up. Such reads fail, so that the next attempt gets the remaining bytes.
 type handed struct {
 	from io.Reader
-	// rewind returns from to its beginning. If it is nil, there is another attempt only as
-	// long as nothing was read.
+	// rewind moves the reader back to its beginning. Without rewind, there is another attempt only if nothing was read
+	// yet.
 	rewind func() error
 
 	begun   atomic.Bool

@@ -51,8 +51,8 @@ func (heldSession) Login(context.Context) (schema.LoginRequest, error) {
 // Format does not print the session id.
 func (heldSession) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "held session") }
 
-// heldFor is how long a held session counts as valid without a check. Only the service
-// knows when it ends.
+// heldFor is how long a held session counts as valid without a check, because only the service knows when the session
+// ends.
 const heldFor = 24 * time.Hour
 
 func (h heldSession) ticket(c *Client) (ticket, error) {

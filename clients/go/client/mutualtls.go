@@ -13,11 +13,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 )
 
-// CertificateCredentials logs in as the transport principal that the client certificate
-// is enrolled for. A session is bound to its certificate, so each session has its own
-// connections. The function is called for each connection. If it returns another
-// certificate, the next call that needs a connection logs in with that one. No proxy
-// between client and service may terminate the TLS connection.
+// CertificateCredentials logs in as the transport principal that the client certificate is enrolled for. A session is
+// bound to its certificate, so each session has its own connections. The function is called for each connection. If it
+// returns another certificate, the next call that needs a connection logs in with the new certificate. No proxy between
+// client and service may terminate the TLS connection.
 func CertificateCredentials(certificate func() (*tls.Certificate, error)) Credentials {
 	return certificateCredentials{certificate}
 }
@@ -34,8 +33,7 @@ func (certificateCredentials) Login(context.Context) (schema.LoginRequest, error
 // bound to. Nothing was sent.
 var errRenewed = errors.New("the client certificate was replaced")
 
-// over returns the HTTP client of one session. All its connections use the
-// current certificate.
+// over returns an HTTP client for one session. All connections of that client use the current certificate.
 func (c certificateCredentials) over(base http.Client) (*http.Client, error) {
 	first, err := c.read()
 	if err != nil {

@@ -144,23 +144,22 @@ func (p *prover) sign(message []byte) ([]byte, error) {
 	return append(pair.R.FillBytes(make([]byte, p.size)), pair.S.FillBytes(make([]byte, p.size))...), nil
 }
 
-// retryable reports whether a new proof may succeed after this one was refused, and after how
-// long. That is so if the proof was stale, because the client has learned the service's
-// clock by then, or if the transport itself repeated a read.
+// retryable reports whether a new proof may succeed after this one was refused, and after how long. A new proof may
+// succeed if the old one was stale, because the client now knows the service's clock. It may also succeed if the
+// transport itself repeated a read.
 func (p *prover) retryable(k call, err error) (time.Duration, bool) {
 	switch {
 	case p == nil:
 		return 0, false
 	case IsCode(err, "PROOF_STALE"):
-		return time.Second, true // a service that restarted after a crash accepts no proof of the second before
+		return time.Second, true // a service that restarted after a crash refuses proofs of the second before the restart
 	default:
 		return 0, IsCode(err, "PROOF_REPLAYED") && k.method == http.MethodGet
 	}
 }
 
-// learn stores the difference to the service's clock, which can be minutes. The Date
-// header has no fraction of a second, so it stands for the entire second. A difference
-// within that second counts as none.
+// learn stores the difference to the service's clock. The difference can be minutes. The Date header has no fraction of
+// a second, so it stands for the entire second. A difference within that second counts as none.
 func (p *prover) learn(resp *http.Response, code string, now time.Time) {
 	if p == nil || code != "PROOF_STALE" {
 		return

@@ -24,8 +24,8 @@ type route struct {
 	makes bool
 }
 
-// ask sends a request of the route; tags decide the place of each field. A request that
-// cannot be encoded is refused before it is sent. in is nil if the route has no fields.
+// ask sends a request of the route. The tags of a field decide whether it is in the path, the query or the body. A
+// request that cannot be encoded is refused before it is sent. in is nil if the route has no fields.
 func ask[Out any](ctx context.Context, c *Client, r route, in any) (Out, error) {
 	k := call{route: r, target: r.path}
 	if in != nil {

@@ -41,7 +41,7 @@ const (
 // key did not respond.
 const peerUnavailable = "PEER_UNAVAILABLE"
 
-// NOT_READY is a final result of the readiness route, not a reason to retry.
+// NOT_READY is a final result of the readiness route, so the call is not retried.
 const (
 	readinessRoute = "getReadiness"
 	notReady       = "NOT_READY"
@@ -52,13 +52,12 @@ type call struct {
 	route
 	target string // path and query of the request
 	body   any    // encoded as JSON; nil sends no body
-	// stream returns the body of each attempt; if nil, body is sent. errSpent means that
-	// it cannot be sent again.
+	// stream returns the body of each attempt; if nil, body is sent. errSpent means that the body cannot be sent again.
 	stream func(context.Context) (io.Reader, error)
 	// mismatch describes why a response does not belong to this request; nil if
 	// that cannot be decided.
 	mismatch func(answer any) string
-	bind     bool          // opens a session, which a proof binds to its key
+	bind     bool          // opens a session; a proof binds the session to its key
 	token    string        // sent instead of the session's token, with open
 	over     *http.Client  // with open: the HTTP client of the session; nil: the client's own
 	wait     time.Duration // added to the time of an attempt
@@ -124,7 +123,7 @@ func (c *Client) authorize(ctx context.Context, k call) (ticket, error) {
 	return c.session.use(ctx)
 }
 
-// again reports whether to retry the call, and after how long.
+// again reports whether to retry the call, and after which pause.
 func (c *Client) again(k call, err error, attempt int) (time.Duration, bool) {
 	if err == nil || attempt >= c.maxRetries {
 		return 0, false
@@ -141,17 +140,16 @@ func (c *Client) again(k call, err error, attempt int) (time.Duration, bool) {
 		// too. Only the caller knows whether a retry is worth that.
 		return 0, false
 	case e != nil && e.Retryable:
-		// If a limit lasts longer than this, the caller has to wait for it.
+		// If a limit lasts longer than this, the caller itself has to wait.
 		return max(pause, e.RetryAfter), e.RetryAfter <= cmp.Or(k.patience, maxBackoff)
 	default:
 		return 0, false
 	}
 }
 
-// unconnected reports whether no connection was made in time; the net package returns
-// that as a deadline, too. Nothing responds at an address that is no longer in use, such
-// as that of a Pod that was replaced. The pause before the next attempt ends if the
-// caller no longer waits.
+// unconnected reports whether no connection was made in time. The net package returns a deadline error for that, too.
+// Nothing responds at an address that is no longer in use, such as that of a Pod that was replaced. The pause before
+// the next attempt ends if the caller no longer waits.
 func unconnected(err error) bool {
 	var dial *net.OpError
 	return errors.As(err, &dial) && dial.Op == "dial" && dial.Timeout()
@@ -250,10 +248,9 @@ func (c *Client) request(ctx context.Context, k call, token string) (*http.Reque
 	return req, nil
 }
 
-// content returns the body of one attempt, or nil if there is none. If the body is
-// streamed, again creates it again for the transport. The transport calls again
-// only if the server did not process the request, because the connection was about
-// to end (RFC 9113 6.8).
+// content returns the body of one attempt, or nil if there is none. If the body is streamed, the function again creates
+// it once more for the transport. The transport calls it only if the server did not process the request, because the
+// connection was about to end (RFC 9113 6.8).
 func (k call) content(ctx context.Context) (body io.Reader, again func() (io.ReadCloser, error), err error) {
 	stream := k.stream
 	switch {
@@ -344,7 +341,7 @@ func unproven(resp *http.Response, k call, out any) error {
 	return nil
 }
 
-// failure decodes an error response. If the response is also a verdict, it fills out.
+// failure decodes an error response. If the response is also a verdict, failure decodes it into out.
 func (c *Client) failure(k call, resp *http.Response, body []byte, out any) *Error {
 	e := &Error{Status: resp.StatusCode, RequestID: requestID(resp), RetryAfter: c.retryAfter(resp)}
 	var said schema.Error

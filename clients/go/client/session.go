@@ -15,9 +15,8 @@ import (
 // has no credentials.
 var ErrNoCredentials = errors.New("the call needs a session, but the client has no credentials; set Options.Credentials")
 
-// session keeps one session id and opens a new session before it ends. Concurrent callers
-// without a session share one login: a hundred reconcilers that start together must not
-// cause a hundred logins.
+// session keeps one session id and opens a new session before the old one ends. Concurrent callers without a session
+// share one login: a hundred reconcilers that start together must not cause a hundred logins.
 type session struct {
 	credentials Credentials
 	now         func() time.Time
@@ -34,7 +33,7 @@ type ticket struct {
 	until time.Time     // end of the absolute lifetime, minus a margin
 	idle  time.Duration // maximum time without use, minus a margin
 	used  time.Time
-	over  *http.Client // sends the certificate that the session is bound to; nil: it is not bound to one
+	over  *http.Client // sends the certificate that the session is bound to; nil: the session has no certificate
 }
 
 func (t ticket) good(now time.Time) bool {
@@ -68,7 +67,7 @@ func (s *session) take() (ticket, bool) {
 	return s.held, true
 }
 
-// login opens a session, unless a login that has just ended did.
+// login opens a session, unless another login has just opened one.
 func (s *session) login(ctx context.Context) error {
 	if _, ok := s.take(); ok {
 		return nil
@@ -87,8 +86,8 @@ func (s *session) login(ctx context.Context) error {
 	return nil
 }
 
-// carrier returns the HTTP client with the certificate that the session is bound to.
-// Sessions made from it are bound to the same certificate.
+// carrier returns the HTTP client with the certificate that the session is bound to. Sessions that are made from this
+// session are bound to the same certificate.
 func (s *session) carrier() *http.Client {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -35,8 +35,8 @@ type ACLEntry struct {
 	EndTimeUnset   bool      `json:"endTimeUnset" doc:"True if endTime is all zero."`
 }
 
-// ACLLink is the hidden link as the ACL stores it. Clients must not depend on its form,
-// and use the ttag that they sent.
+// ACLLink is the hidden link as the ACL stores it. Clients must not depend on the form of the link. They use the ttag
+// that they sent.
 type ACLLink struct {
 	SystemID SystemID   `json:"systemId" doc:"System id of the key server that owns the key."`
 	TTag     HiddenLink `json:"ttag" doc:"Hidden link of the key on that key server."`

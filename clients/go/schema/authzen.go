@@ -35,8 +35,7 @@ type AccessRequest struct {
 	Context  JSON           `json:"context,omitzero" doc:"Accepted and ignored."`
 }
 
-// AccessItem is one of several questions. The request has defaults for the
-// fields that it omits.
+// AccessItem is one of several questions. The request has defaults for the fields that the item omits.
 type AccessItem struct {
 	Subject  *AccessSubject  `json:"subject,omitzero" doc:"Principal."`
 	Action   *AccessAction   `json:"action,omitzero" doc:"Operation."`

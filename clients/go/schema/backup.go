@@ -16,8 +16,8 @@ var errRecipient = errors.New("must be a recipient of age: it begins with age1, 
 // MarshalText encodes the recipient.
 func (r Recipient) MarshalText() ([]byte, error) { return []byte(r), nil }
 
-// UnmarshalText accepts text in the form of a recipient. Whether it is valid shows only
-// when data is encrypted for it.
+// UnmarshalText accepts text in the form of a recipient. An invalid recipient is found only when data is encrypted for
+// it.
 func (r *Recipient) UnmarshalText(text []byte) error {
 	s := string(text)
 	if len(s) > maxRecipient || len(s) < 10 || !strings.HasPrefix(s, "age1") || strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789") != "" {

@@ -22,10 +22,9 @@ type Verdict struct {
 // Judge records that the re-read disagreed. The other fields of the response stay.
 func (v *Verdict) Judge(code, detail string) { v.Code, v.Detail = code, detail }
 
-// The response of a verified write has a method Unproven. It returns "" if the response
-// shows that the write was read back, and otherwise a sentence for people about what is
-// missing. A service that responds with 200 has read back what it wrote, so a response
-// that cannot show this is not trusted.
+// The response of a verified write has a method Unproven. It returns "" if the response shows that the write was read
+// back, and otherwise a sentence for people that names the missing part. A service that responds with 200 has read back
+// what it wrote. So the client does not trust a response that does not show this.
 
 // unshown returns the sentence for a response that does not show the object, or "".
 func unshown(shown bool, object string) string {

@@ -22,7 +22,7 @@ func (n *OperationName) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// ExplainRequest asks for a decision of the gate and its reasons.
+// ExplainRequest asks for a decision of the authorizer and its reasons.
 type ExplainRequest struct {
 	Operation   OperationName `json:"operation" doc:"Operation to decide on."`
 	HiddenLink  *HiddenLink   `json:"hiddenLink,omitzero" names:"-" doc:"Key that the operation concerns. If omitted, no ACL is checked."`
@@ -47,7 +47,7 @@ type Supposition struct {
 	EndTime     *Stamp      `json:"endTime,omitzero" doc:"For setEntry: as in POST /api/keys/acl/grant."`
 }
 
-// Explanation is a decision of the gate with its reasons.
+// Explanation is a decision of the authorizer with its reasons.
 type Explanation struct {
 	Allowed     bool          `json:"allowed" doc:"True if the authorizer would allow the operation. Checks that the operation itself makes later are not included."`
 	Code        string        `json:"code" doc:"Code with which the operation would be refused; empty if it is allowed."`
@@ -62,7 +62,7 @@ type Explanation struct {
 	Roles       []GateBy      `json:"roles" doc:"If change grants a role: all sufficient roles, at most 16. The first one has the fewest operations and is the role in change. Otherwise empty."`
 }
 
-// GateStep is one check of the gate.
+// GateStep is one check of the authorizer.
 type GateStep struct {
 	Step    string  `json:"step" enum:"current,delegation,principal,certificate,lent,role,scope,approval,transport,key,exposure,list,state,uses,owner" doc:"Check of the authorizer."`
 	Outcome string  `json:"outcome" enum:"passed,refused,notAsked" doc:"notAsked: another key server decides."`

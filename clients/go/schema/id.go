@@ -142,9 +142,8 @@ func (id SystemID) MarshalJSON() ([]byte, error) {
 	return strconv.AppendUint(nil, uint64(id), 10), nil
 }
 
-// HiddenLink is the opaque handle of a key: 1 to 64 bytes in canonical base64. An empty
-// one is refused, because it names no key, and a key server could take it for a request
-// to create a key.
+// HiddenLink is the opaque handle of a key: 1 to 64 bytes in canonical base64. An empty link is refused, because it
+// names no key, and a key server could take it for a request to create a key.
 type HiddenLink values.HiddenLink
 
 var (

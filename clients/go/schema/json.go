@@ -15,8 +15,7 @@ type JSON []byte
 // MarshalJSON returns the object unchanged.
 func (j JSON) MarshalJSON() ([]byte, error) { return j, nil }
 
-// UnmarshalJSON converts the object into the canonical form. It refuses an
-// object without one.
+// UnmarshalJSON converts the object into the canonical form. It refuses an object that has no canonical form.
 func (j *JSON) UnmarshalJSON(text []byte) error {
 	form, err := canonical.JSON(text)
 	if err != nil {

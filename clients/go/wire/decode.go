@@ -18,7 +18,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 )
 
-// decoders are reused because each has a buffer of the size of its last body.
+// decoders are reused, because each of them keeps a buffer of the size of its last body.
 var decoders = sync.Pool{New: func() any { return new(jsontext.Decoder) }}
 
 // DecodeBody decodes a body into the fields of out, a pointer to the table's type.
@@ -345,7 +345,7 @@ func (v *Value) setText(out reflect.Value, text string) *refusal {
 		text = strings.TrimSpace(text)
 	}
 	if len(v.Enum) == 0 && v.Scalar == nil && strings.ContainsFunc(text, control) {
-		// A database, a log and a terminal could interpret them in different ways.
+		// Databases, logs and terminals interpret control characters in different ways.
 		return &refusal{problem: "must not contain control characters"}
 	}
 	if r := v.enumerated(text); r != nil {

@@ -82,8 +82,7 @@ func present(v reflect.Value) []reflect.Value {
 	}
 }
 
-// Unmarked returns the names of fields that have one of the types, but whose tag names
-// has none of the kinds.
+// Unmarked returns the names of fields that have one of the types, but no kind of object in their tag "names".
 func (t *Table) Unmarked(types []reflect.Type, kinds []string) []string {
 	var names []string
 	for _, fields := range [][]Field{t.Path, t.Query, t.Body} {

@@ -81,11 +81,11 @@ func (t *Table) query(name, value string, seen *uint64, out reflect.Value) *refu
 	return &refusal{Quote(name), "is not a query parameter of this route" + t.parameters()}
 }
 
-// cursor is the parameter after which a page begins. Zero is before all ids.
+// cursor is the name of the parameter with the id after which a page begins. Zero is before all ids.
 const cursor = "after"
 
-// isZeroID reports whether the value that was just read is the id zero. A filter with it
-// would count as no filter and select everything.
+// isZeroID reports whether the value that was just read is the id zero. A filter with the id zero would count as no
+// filter and select everything.
 func (v *Value) isZeroID(read reflect.Value) bool {
 	if v.Kind == Array {
 		return v.Elem.isZeroID(read.Index(read.Len() - 1))
@@ -185,8 +185,8 @@ func (t *Table) EncodePath(path string, in any) (string, error) {
 	return path, nil
 }
 
-// segment refuses a text that cannot be a path segment: a server takes an empty one, or
-// dots, as a step to another path.
+// segment refuses a text that cannot be a path segment: for a server, an empty segment or a segment of dots means
+// another path.
 func (v *Value) segment(text string) *refusal {
 	switch text {
 	case "":

@@ -98,8 +98,7 @@ func Of(t reflect.Type) *Table {
 	return table
 }
 
-// NeedsBody reports whether a request must have a body. An empty body is the same as one
-// without members.
+// NeedsBody reports whether a request must have a body. An empty body means the same as a body without members.
 func (t *Table) NeedsBody() bool {
 	return slices.ContainsFunc(t.Body, func(f Field) bool { return f.Required })
 }

@@ -167,8 +167,8 @@ func passes(kind string, passing []string) bool {
 	return false
 }
 
-// KeyPair returns a certificate with its chain and its key, each from a PEM text. One
-// file may contain both: it skips keys in cert, and certificates in key.
+// KeyPair returns a certificate with its chain and its key, each from a PEM text. Both texts may come from one file:
+// KeyPair ignores keys in cert and certificates in key.
 func KeyPair(cert, key []byte) (tls.Certificate, error) {
 	certs, err := certificates(cert, append([]string{keyType}, parameters...)...)
 	if err != nil {

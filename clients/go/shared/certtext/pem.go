@@ -15,8 +15,8 @@ type Block struct {
 	Line int // of the BEGIN line, from 1
 }
 
-// unexpected returns the error for a block of another type. It quotes the type only if
-// that looks like one, because the text is untrusted.
+// unexpected returns the error for a block of another type. It quotes the type only if it looks like a block type,
+// because the text is untrusted.
 func (b Block) unexpected(want string) error {
 	if !plainLabel.MatchString(b.Type) {
 		return fmt.Errorf("line %d: the type of the block is not %s", b.Line, want)

@@ -19,8 +19,7 @@ type Group[T any] struct{ group singleflight.Group }
 type landing[T any] struct {
 	value T
 	err   error
-	// abandoned: it failed after the context of its caller ended, so the error does not
-	// apply to other callers.
+	// abandoned: the run failed after the context of its caller ended, so the error does not apply to other callers.
 	abandoned bool
 	panicked  *panicked
 	// exited: work ended its goroutine (runtime.Goexit), like a failed test does.
@@ -42,14 +41,13 @@ func (p *panicked) Unwrap() error {
 	return err
 }
 
-// Do returns the result of work. Callers with the same key that arrive while it runs wait
-// for it instead of running it again.
+// Do returns the result of work. Callers with the same key that arrive while work runs wait for its result instead of
+// running it again.
 //
-// work runs for the first caller, which waits for its end even if ctx ends before. So
-// work that obeys ctx ends soon, and never runs without a caller. If work fails because
-// of that, the next caller runs its own work. All other callers wait at most until their
-// own context ends. A panic or runtime.Goexit of work is repeated in the goroutine of
-// each waiting caller.
+// work runs for the first caller. This caller waits for the end of work even if ctx ends first. So work that obeys ctx
+// ends soon, and never runs without a caller. If work fails because ctx ended, the next caller runs its own work. All
+// other callers wait at most until their own context ends. A panic or runtime.Goexit of work is repeated in the
+// goroutine of each waiting caller.
 func (g *Group[T]) Do(ctx context.Context, key string, work func() (T, error)) (T, error) {
 	for {
 		begun := make(chan struct{})
@@ -71,7 +69,7 @@ func (g *Group[T]) Do(ctx context.Context, key string, work func() (T, error)) (
 			select {
 			case <-begun: // this call runs the work
 				result = <-landed
-			default: // another call runs it; or this one does, and then the run sees the ended context first
+			default: // another call runs work; or this call runs it, and the run sees the ended context first
 				var none T
 				return none, ctx.Err()
 			}
