@@ -128,8 +128,8 @@ const (
 	clockSkew = 5 * time.Minute
 )
 
-// parseCRL reads exactly one complete list, in PEM or DER. Its errors continue
-// a sentence that begins with the source of the text, and quote nothing of it.
+// parseCRL reads exactly one complete list, in PEM or DER. Its errors have no subject ("is longer than 4 MiB"); the
+// caller puts the source before them. They never quote the text.
 func parseCRL(text []byte) (*x509.RevocationList, error) {
 	if len(text) > maxCRL {
 		return nil, errors.New("is longer than 4 MiB")
