@@ -29,8 +29,7 @@ func main() {
 	}
 }
 
-// check returns the errors of a platform's compiler for packages of the module in a
-// directory, one error a line.
+// check checks the types of packages in dir for a platform (GOOS/GOARCH), and returns the errors, one per line.
 func check(dir, platform string, patterns ...string) error {
 	system, processor, ok := strings.Cut(platform, "/")
 	if !ok {
