@@ -389,8 +389,8 @@ func (x *exchange) hangUp() {
 
 var longAgo = time.Unix(1, 0)
 
-// leavePlace ends the turn and returns the place of the process. The request holds its other places until the response
-// is written.
+// leavePlace ends the turn of the request, and returns its place among the requests at work. The request holds its other
+// places until the response is written.
 func (x *exchange) leavePlace() {
 	if x.endTurn != nil {
 		x.endTurn()

@@ -397,8 +397,8 @@ func backupRoutes() []Route {
 // maxWait is the longest wait of a read of the change feed. The limit of its query parameter is the same.
 const maxWait = 60 * time.Second
 
-// AddCheckpoint is not in the table: its request and response are those of C2SP tlog-witness, and JSON only if it
-// fails.
+// AddCheckpoint is not in the table, because its request and response have the text format of C2SP tlog-witness. Only
+// its errors are JSON.
 var AddCheckpoint = Route{
 	Name: "addCheckpoint", Method: http.MethodPost, Path: "/api/witness/add-checkpoint", Extension: true,
 	BodyLimit: 16 << 10, Timeout: ShortTimeout,

@@ -144,8 +144,8 @@ type TrustedCAs interface {
 	RemoveTrustedCA(ctx context.Context, by Caller, id ID) ([]ID, error)
 }
 
-// TrustedServers are the operations on peer key servers. Each that names a peer returns
-// NOT_FOUND if no peer has the system id.
+// TrustedServers are the operations on peer key servers. Operations with a system id return NOT_FOUND if no peer has
+// that id.
 type TrustedServers interface {
 	TrustedServers(ctx context.Context, by Caller) ([]TrustedServer, error)
 	// AddTrustedServer registers a peer, creates its transport principal and restores the

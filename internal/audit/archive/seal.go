@@ -94,8 +94,8 @@ func (m *Manifest) prove(ctx context.Context, store tree.Store, head audit.TreeH
 	return err
 }
 
-// writeRows writes the rows, if they are those of the tree. It sets the fields of the
-// manifest about the object.
+// writeRows writes the rows as an object. It fails if their hashes differ from those in the tree. It sets the fields of
+// the manifest that describe the object.
 func (a *Archive) writeRows(ctx context.Context, store tree.Store, m *Manifest, head *audit.TreeHead) error {
 	out := &measured{sum: sha256.New()}
 	fill := func(to io.Writer) error {

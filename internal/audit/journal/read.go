@@ -212,8 +212,8 @@ func (c *Content) group(behind cursor, at Position) (group []byte, next cursor, 
 	return raw[groupHeader:][:length], next, before, true
 }
 
-// nothingBehind fails unless the blocks after the last complete group are old, or part of
-// one group that would have been next.
+// nothingBehind checks the blocks after the last complete group. They may be left from earlier use of the file, or be
+// part of one group whose write did not finish. Any other block means that a complete group was lost.
 func (c *Content) nothingBehind(at cursor) error {
 	end := at.end
 	for number := range segments * c.layout.blocks {

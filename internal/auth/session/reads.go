@@ -10,8 +10,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/quota"
 )
 
-// missPause is how long a read that found no session keeps its place. It limits the rate of invented tokens, because a
-// token costs more processor time than its read.
+// missPause is how long a read that found no session keeps its place. It limits the rate of requests with invented
+// tokens: such a request costs more processor time than its read, so the limit of concurrent reads does not suffice.
 const missPause = 5 * time.Millisecond
 
 // readGate bounds the reads of sessions that are not in memory. Waiting networks are served alternately; the networks

@@ -23,8 +23,8 @@ type Login struct {
 	Token     string                // kubernetes
 	Delegator keyserver.ID          // delegated: the principal whose rights the session gets
 	Objects   []keyserver.HiddenLink
-	// Operations (by their keys) and MayGrant belong to a scoped login; no operations means
-	// the default ones.
+	// Operations (by their names in the audit log) and MayGrant belong to a scoped login. Without Operations, the
+	// session gets the default ones.
 	Operations []string
 	MayGrant   keyserver.Rights
 	Lifetime   time.Duration // scoped; 0 is the default

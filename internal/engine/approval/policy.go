@@ -49,8 +49,9 @@ type Rule struct {
 // Policy is a set of rules, at most one for an operation.
 type Policy []Rule
 
-// Default returns the policy that applies until a policy is set. If duties are separated, the holder of any of these
-// duties can approve for the holder of another, so that the two principals of the first start suffice.
+// Default returns the policy that applies until a policy is set. If duties are separated, one approver suffices: a holder
+// of any duty for GiveDuties, and a holder of the duty trust for the other rules. So the two principals that a first
+// start creates are enough.
 func Default(d keyserver.Deployment) Policy {
 	if d != keyserver.Split {
 		return Policy{}

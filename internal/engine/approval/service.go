@@ -347,8 +347,9 @@ type Filter struct {
 const (
 	// defaultPage is the number of approvals in a page if the filter has no limit.
 	defaultPage = 100
-	// pageBytes bounds the bodies and names in a page, except those of its last approval. chunk is
-	// how many approvals are read at once: a body has up to MaxBody bytes.
+	// pageBytes is the size of bodies and names after which a page ends; the last approval may exceed it. subjectBytes
+	// is the assumed size of a name. chunk is the number of approvals that one query reads, because a body has up to
+	// MaxBody bytes.
 	pageBytes    = 1 << 20
 	subjectBytes = 128
 	chunk        = 16

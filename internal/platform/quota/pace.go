@@ -247,7 +247,7 @@ func (p *Pace[K]) measure(now time.Time) {
 }
 
 // adjust sets the limit after the given lag. fastest is the rate of the fastest holder. busy is the number of holders
-// that do not have few requests. The caller holds mu.
+// with many requests. The caller holds mu.
 func (p *Pace[K]) adjust(lag time.Duration, fastest float64, busy int) {
 	least := max(leastEach, p.least/float64(max(1, busy)))
 	switch {

@@ -31,8 +31,8 @@ const (
 	// maxLogBytes bounds the log. A larger log is folded before the object store has all of it; a new base is then
 	// needed.
 	maxLogBytes = 512 << 20
-	// A new base is made after maxGeneration. It is also made when the log after the base is larger than the base,
-	// because a restore reads both.
+	// A new base is made if the current one is older than maxGeneration, or if the log after it is larger than
+	// maxBehindBase bytes and than maxBehindTimes the base: a restore reads base and log.
 	maxGeneration  = 24 * time.Hour
 	maxBehindBase  = 1 << 30
 	maxBehindTimes = 2

@@ -1,4 +1,4 @@
-// Package slash formats distinguished names as the key server shows them and names
+// Package slash formats distinguished names. The key server shows them in this format, and uses it for the names of
 // transport principals. Clients with a certificate use the same format.
 package slash
 
