@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
@@ -220,9 +221,11 @@ func answerLost(t *testing.T, on database) {
 		_, cursor := b.Changes(t, b.AsAdmin(t), "0")
 		over.hold(false, true)
 		p := a.begin(t, ab.caller.Session, "/api/keys/acl/grant", of.Entry(ab.ttag, "READ"))
+		var pulsed time.Time // the peer gets time to execute the write, so that no pulse passes the response to the write
 		rig.Soon(t, "the peer makes the change", func() bool {
-			if !heard("amendACL")(p.id) {
+			if time.Since(pulsed) > 300*time.Millisecond && !heard("amendACL")(p.id) {
 				over.pulse()
+				pulsed = time.Now()
 			}
 			return keyChanges(t, b, cursor) > 0
 		})
