@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"io"
 	"net/http"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -100,19 +99,12 @@ func namesKeys(t *wire.Table) bool {
 // Keys returns the keys, and the first keys of key lineages, that the request names. It decodes the request and
 // refuses it as the service would.
 func (f *Found) Keys(body []byte) ([]schema.HiddenLink, error) {
-	table := wire.Of(f.Request)
-	in := reflect.New(f.Request).Interface()
-	if err := table.DecodePath(f.request.PathValue, in); err != nil {
-		return nil, Refused(err)
-	}
-	if err := table.DecodeQuery(f.request.URL.RawQuery, in); err != nil {
-		return nil, Refused(err)
-	}
-	if err := table.DecodeBody(body, in); err != nil {
-		return nil, Refused(err)
+	in, err := f.decode(f.request.PathValue, f.request.URL.RawQuery, body)
+	if err != nil {
+		return nil, err
 	}
 	var keys []schema.HiddenLink
-	for _, n := range table.Names(in) {
+	for _, n := range wire.Of(f.Request).Names(in) {
 		if link, ok := n.Value.(schema.HiddenLink); ok && n.Kind == string(keyserver.KeySubject) {
 			keys = append(keys, link)
 		}

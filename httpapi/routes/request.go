@@ -26,24 +26,27 @@ func Refused(err error) error {
 // and query is the text after the question mark. Decode ignores the body of a streamed
 // route. The target is the encoded path and query.
 func (r Route) Decode(segment func(name string) string, query string, body []byte) (target string, in any, err error) {
-	table := wire.Of(r.Request)
-	in = reflect.New(r.Request).Interface()
-	if err := table.DecodePath(segment, in); err != nil {
-		return "", nil, Refused(err)
+	if in, err = r.decode(segment, query, body); err != nil {
+		return "", nil, err
 	}
-	if err := table.DecodeQuery(query, in); err != nil {
-		return "", nil, Refused(err)
-	}
-	if !r.Streamed() && len(table.Body)+len(body) > 0 {
-		if err := table.DecodeBody(body, in); err != nil {
-			return "", nil, Refused(err)
-		}
-	}
-	target, err = table.EncodePath(r.Path, reflect.ValueOf(in).Elem().Interface())
+	target, err = wire.Of(r.Request).EncodePath(r.Path, reflect.ValueOf(in).Elem().Interface())
 	if query != "" {
 		target += "?" + query
 	}
 	return target, in, Refused(err)
+}
+
+// decode is Decode without the target.
+func (r Route) decode(segment func(name string) string, query string, body []byte) (any, error) {
+	table, in := wire.Of(r.Request), reflect.New(r.Request).Interface()
+	err := table.DecodePath(segment, in)
+	if err == nil {
+		err = table.DecodeQuery(query, in)
+	}
+	if err == nil && !r.Streamed() {
+		err = table.DecodeBody(body, in)
+	}
+	return in, Refused(err)
 }
 
 // Secret reports whether a member of the body has a value that only the caller and the
