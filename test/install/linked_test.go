@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/mod/modfile"
+
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 )
 
@@ -71,19 +73,30 @@ func TestTheClientIsLight(t *testing.T) {
 		t.Errorf("the graph of the client's module has %d others; fewer than 15 are allowed:\n%s", len(lines), modules)
 	}
 	// The tests run with the versions of the main module.
-	required, err := os.ReadFile("../../go.mod")
-	if err != nil {
-		t.Fatal(err)
-	}
-	own, err := os.ReadFile("../../clients/go/go.mod")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, m := range regexp.MustCompile(`(?m)^(?:require )?\s*(\S+\.\S+ v\S+)`).FindAllStringSubmatch(string(own), -1) {
-		if !strings.Contains(string(required), m[1]) {
-			t.Errorf("go.mod does not require %s, as clients/go/go.mod does; run go get in both directories", m[1])
+	all := required(t, "../../go.mod")
+	for path, version := range required(t, "../../clients/go/go.mod") {
+		if all[path] != version {
+			t.Errorf("go.mod requires %s %q, and clients/go/go.mod %s; run go get in both directories", path, all[path], version)
 		}
 	}
+}
+
+// required returns the versions of the modules that a go.mod requires.
+func required(t *testing.T, file string) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := modfile.ParseLax(file, text, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	versions := map[string]string{}
+	for _, r := range parsed.Require {
+		versions[r.Mod.Path] = r.Mod.Version
+	}
+	return versions
 }
 
 // heavy must not be linked into the programs for laptops and Pods.
