@@ -578,7 +578,6 @@ func gone(ctx context.Context, obj client.Object) func() bool {
 	}
 }
 
-// eventsAbout returns the reasons of the events about an object.
 // eventsAfter makes an outside change before each look at the events. A change right after an update of the object can
 // precede the status in the manager's cache. The manager then repairs it as a part of the update.
 func eventsAfter(ctx context.Context, obj client.Object, change func() error) func() []string {
@@ -588,6 +587,7 @@ func eventsAfter(ctx context.Context, obj client.Object, change func() error) fu
 	}
 }
 
+// eventsAbout returns the reasons of the events about an object.
 func eventsAbout(ctx context.Context, obj client.Object) func() []string {
 	return func() []string {
 		all := &eventsv1.EventList{}
