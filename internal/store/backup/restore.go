@@ -64,7 +64,7 @@ var ErrLoss = errors.New("the backup is too old")
 // ErrOtherServer is wrapped if a backup is not of the expected key server.
 var ErrOtherServer = errors.New("the backup was not made by the expected key server")
 
-// Restore makes a database from a backup. If the backup differs from what was written, or its audit log is not intact,
+// Restore creates a database from a backup. If the backup was changed, or its audit log is not intact,
 // no database remains.
 func Restore(ctx context.Context, from *Reader, o Options) (done Restored, err error) {
 	done.Head, done.Tables = from.Head, len(from.Head.Tables)
