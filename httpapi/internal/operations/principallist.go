@@ -35,7 +35,7 @@ func listPrincipals(ctx context.Context, ops *verified.Service, by keyserver.Cal
 func windowOf(limit, offset *int) (l, o int, err error) {
 	if limit == nil {
 		if offset != nil {
-			err = fault.Field("offset", "needs limit; send both, or neither")
+			err = fault.Field("offset", "needs limit; send both, or leave offset out")
 		}
 		return 0, 0, err
 	}

@@ -7,21 +7,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/verified"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
-	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
 func listPrincipalTrusts(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.PrincipalTrustsQuery) (schema.PrincipalTrustList, error) {
+	limit, offset, err := windowOf(in.Limit, in.Offset)
+	if err != nil {
+		return schema.PrincipalTrustList{}, err
+	}
 	filter := keyserver.PrincipalTrustFilter{
-		Principal: (*keyserver.ID)(in.PrincipalID), Server: (*keyserver.SystemID)(in.TrustedServerSystemID),
-	}
-	if in.Offset != nil {
-		if in.Limit == nil {
-			return schema.PrincipalTrustList{}, fault.Field("offset", "needs limit; send both")
-		}
-		filter.Offset = *in.Offset
-	}
-	if in.Limit != nil {
-		filter.Limit = *in.Limit
+		Principal: (*keyserver.ID)(in.PrincipalID), Server: (*keyserver.SystemID)(in.TrustedServerSystemID), Limit: limit, Offset: offset,
 	}
 	list, err := ops.PrincipalTrusts(ctx, by, filter)
 	return schema.PrincipalTrustList{Count: len(list), PrincipalTrusts: Convert(list, principalTrustOf)}, err
