@@ -12,12 +12,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// SetPassword sets a principal's password and ends all of its sessions. It returns the
-// number of ended sessions. A caller that sets the password of another principal can log
-// in as that principal, so it must be permitted to give everything that the principal
-// holds.
+// SetPassword sets a principal's password and ends all of its sessions. It returns the number of ended sessions. A
+// caller that sets the password of another principal can log in as that principal. Therefore the caller must be
+// permitted to give all operations of that principal.
 func (e *Engine) SetPassword(ctx context.Context, by keyserver.Caller, c keyserver.PasswordChange) (ended int, err error) {
-	hash := "" // empty while the write is only tried
+	hash := "" // empty while the gate only tries the transaction
 	set := func(tx *sqlstore.Tx) (err error) {
 		ended, err = e.setPassword(ctx, tx, by, c, hash)
 		return err
@@ -28,7 +27,7 @@ func (e *Engine) SetPassword(ctx context.Context, by keyserver.Caller, c keyserv
 		if err := takesPassword(p, c.Principal, err); err != nil {
 			return err
 		}
-		if hash, err = c.Hash(); err != nil { // before the transaction, because it takes time
+		if hash, err = c.Hash(); err != nil { // before the transaction, because hashing is slow
 			return err
 		}
 		return e.Store.Update(ctx, set)
@@ -61,8 +60,8 @@ func takesPassword(p keyserver.Principal, id keyserver.ID, err error) error {
 	}
 }
 
-// checkPasswordChange returns an error if the caller may not give everything that the principal holds. For the caller's
-// own account it returns an error if the password has changed after the caller sent the old one.
+// checkPasswordChange returns an error if the caller may not give all operations of the principal. For the caller's own
+// account it returns an error if the password has changed since the caller proved the old one.
 func (e *Engine) checkPasswordChange(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, c keyserver.PasswordChange) error {
 	if c.Own() {
 		now, err := tx.PasswordHash(ctx, c.Principal)
@@ -139,9 +138,8 @@ func (e *Engine) deletePrincipal(ctx context.Context, tx *sqlstore.Tx, by keyser
 	return done, over, err
 }
 
-// resolveNewOwner returns the new owner, or an error if the caller may not choose it. To choose who
-// receives a principal's keys, the caller must be permitted to act as that principal (ADR
-// 36).
+// resolveNewOwner returns the new owner of a deleted principal's keys. It returns an error unless the caller may give
+// all operations of the deleted principal (ADR 36).
 func resolveNewOwner(ctx context.Context, tx *sqlstore.Tx, caller keyserver.Principal, from grantor, d keyserver.PrincipalDeletion) (none keyserver.PrincipalRef, err error) {
 	heir, err := tx.Principal(ctx, d.NewOwner)
 	if err != nil {

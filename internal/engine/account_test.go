@@ -39,8 +39,8 @@ func give(t *testing.T, f *enginetest.Fixture, by keyserver.Caller, link keyserv
 	}
 }
 
-// TestWhoDeletesAPrincipal checks which callers may delete which principals, and which
-// principals may be heirs. A refusal does not change the principal.
+// TestWhoDeletesAPrincipal checks which callers may delete which principals, and which principals may be the new owner.
+// A refusal does not change the principal.
 func TestWhoDeletesAPrincipal(t *testing.T) {
 	ctx := context.Background()
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
@@ -110,9 +110,8 @@ func TestWhoDeletesAPrincipal(t *testing.T) {
 	})
 }
 
-// TestWhoDeletesWhomWhereDutiesAreApart checks a split deployment: a caller with one duty
-// takes no other duty away, and a caller that may not act as an officer does not choose
-// the new owner of the officer's keys.
+// TestWhoDeletesWhomWhereDutiesAreApart checks deletions if duties are separated: a caller with one duty cannot remove
+// the other duty. A caller that may not act as an officer cannot choose the new owner of the officer's keys.
 func TestWhoDeletesWhomWhereDutiesAreApart(t *testing.T) {
 	ctx := context.Background()
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
@@ -135,9 +134,9 @@ func TestWhoDeletesWhomWhereDutiesAreApart(t *testing.T) {
 	})
 }
 
-// TestAnEstate checks the result of a deletion. The new owner owns only the keys that no other
-// principal owns. Every ACL entry of the principal is expired, but its demands remain. No
-// session and no certificate is left.
+// TestAnEstate checks the result of a deletion. The new owner owns only the keys that no other principal owns. Every
+// ACL entry of the principal is expired, but a mandatory group stays mandatory. The principal has no session and no
+// certificate.
 func TestAnEstate(t *testing.T) {
 	ctx := context.Background()
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
@@ -165,7 +164,7 @@ func TestAnEstate(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := f.Key(ctx, agent, alone); err != nil { // so that the key is in the caches
+		if _, err := f.Key(ctx, agent, alone); err != nil { // puts the key into the caches
 			t.Fatal(err)
 		}
 
@@ -216,7 +215,7 @@ func TestAnEstate(t *testing.T) {
 	})
 }
 
-// TestALargeEstate checks that a new owner receives more keys than one transaction transfers.
+// TestALargeEstate checks that a new owner gets more keys than one transaction transfers.
 func TestALargeEstate(t *testing.T) {
 	ctx := context.Background()
 	const keys = 401

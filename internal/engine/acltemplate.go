@@ -86,8 +86,8 @@ func (e *Engine) RenameACLTemplate(ctx context.Context, by keyserver.Caller, cha
 	}, e.writesTemplate(change.ID))
 }
 
-// DeleteACLTemplate implements keyserver.ACLTemplates. It checks only the caller's role. Otherwise a template could not
-// be removed after all of its members were deleted.
+// DeleteACLTemplate implements keyserver.ACLTemplates. It checks the caller's role, but not its rights on the template.
+// Otherwise a template could never be deleted after all of its members were deleted.
 func (e *Engine) DeleteACLTemplate(ctx context.Context, by keyserver.Caller, id keyserver.ID) error {
 	return e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpDeleteACLTemplate, Object: id.Hex()}, func() error {
 		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
@@ -131,9 +131,8 @@ func (e *Engine) RemoveACLTemplateMember(ctx context.Context, by keyserver.Calle
 	})
 }
 
-// changeMembers runs a change of a template's members within a transaction, on the members as the transaction reads
-// them. Otherwise two concurrent changes could each remove one of the last two writers, because each change assumes
-// that the other writer stays.
+// changeMembers runs a change of a template's members within a transaction. The change gets the members that the
+// transaction reads. Otherwise two concurrent changes could each remove one of the last two members with WRITE.
 func (e *Engine) changeMembers(ctx context.Context, by keyserver.Caller, id keyserver.ID, target keyserver.PrincipalRef,
 	change func(*sqlstore.Tx, keyserver.ACLTemplate) error,
 ) error {
@@ -149,7 +148,7 @@ func (e *Engine) changeMembers(ctx context.Context, by keyserver.Caller, id keys
 	}, e.writesTemplate(id))
 }
 
-// writesTemplate returns the check that the caller is a member with WRITE.
+// writesTemplate returns a check that the caller is a member of the template with WRITE.
 func (e *Engine) writesTemplate(id keyserver.ID) gate.Check {
 	return func(ctx context.Context, who access.Subject) error {
 		t, err := e.Store.ACLTemplate(ctx, id)
@@ -173,8 +172,8 @@ func (e *Engine) mayWrite(who access.Subject, t keyserver.ACLTemplate) bool {
 	return false
 }
 
-// captureSubject returns a check that refuses no request and stores the subject of the call for
-// the effect.
+// captureSubject returns a check that always passes. It stores the subject of the request in into, for use in the
+// effect.
 func captureSubject(into *access.Subject) gate.Check {
 	return func(_ context.Context, who access.Subject) error {
 		*into = who
@@ -191,7 +190,7 @@ func lastWriter() error {
 		Audited(fault.ReasonInvalidArgument)
 }
 
-// full returns the fault for an object beyond the limit of a list.
+// full returns the error for a list that has reached its limit.
 func full(what string, limit int) error {
 	return fault.New(fault.InvalidArgument, "limit reached: at most %d %s; remove one first", limit, what).Audited(fault.ReasonInvalidArgument)
 }

@@ -23,9 +23,8 @@ func setPolicy(t *testing.T, f *enginetest.Fixture, policy string) {
 	}
 }
 
-// TestWhatARuleGuards checks that a guarded operation is refused to every caller from the
-// next request on, and allowed under an approval that satisfies the rule. Its audit rows
-// have the approval.
+// TestWhatARuleGuards checks that a new rule guards the next request of every caller. With a sufficient approval, the
+// operation is allowed, and its audit rows name the approval.
 func TestWhatARuleGuards(t *testing.T) {
 	ctx := context.Background()
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
@@ -45,8 +44,7 @@ func TestWhatARuleGuards(t *testing.T) {
 		if row := f.LastRow(t); row.Operation != "listRoles" || row.Outcome != keyserver.Allowed || row.Approval != other.Approval {
 			t.Errorf("the row of it is %+v", row)
 		}
-		// A caller without the right gets the ACCESS_DENIED of its role, without
-		// information about rules.
+		// A caller without a role for the operation gets ACCESS_DENIED. It learns nothing about rules.
 		nobody := f.Add(t, keyserver.PasswordPrincipal, "nobody", nil, nil)
 		_, err = f.Roles(ctx, nobody)
 		f.Refused(t, err, fault.AccessDenied, fault.ReasonRoleDenied)
@@ -57,8 +55,8 @@ func TestWhatARuleGuards(t *testing.T) {
 	})
 }
 
-// TestBreakGlass checks that a process with --break-glass needs no approvals, and that each
-// use of that is in the log and, before it takes effect, in the audit log.
+// TestBreakGlass checks that operations need no approval with --break-glass. Each such operation is logged, and is in
+// the audit log before its effect.
 func TestBreakGlass(t *testing.T) {
 	ctx := context.Background()
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
@@ -75,7 +73,7 @@ func TestBreakGlass(t *testing.T) {
 		if err := e.SetPrincipalRoles(ctx, admin, keyserver.PrincipalRoles{ID: to, Roles: []keyserver.ID{keyserver.RoleAdministrator}}); err != nil {
 			t.Error(err)
 		}
-		if _, err := e.Principal(ctx, admin, to); err != nil { // no rule guards it
+		if _, err := e.Principal(ctx, admin, to); err != nil { // no rule guards this operation
 			t.Error(err)
 		}
 		// Rights are still checked.
@@ -98,8 +96,8 @@ func TestBreakGlass(t *testing.T) {
 	})
 }
 
-// TestDestroyingAKey checks that in a split deployment no principal destroys a key alone.
-// Reversible changes and rotations need no approval. A policy that was set keeps its rules.
+// TestDestroyingAKey checks that with separated duties no principal destroys a key alone. Reversible changes and
+// rotations need no approval. A stored policy keeps its rules.
 func TestDestroyingAKey(t *testing.T) {
 	ctx := context.Background()
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
@@ -154,9 +152,8 @@ func TestDestroyingAKey(t *testing.T) {
 	})
 }
 
-// TestBecomingSomebodyWithADuty checks that enrolling a certificate for a principal with a
-// duty needs an approval, because the holder of the certificate can log in as that
-// principal.
+// TestBecomingSomebodyWithADuty checks that enrolling a certificate for a principal with a duty needs an approval: the
+// holder of the certificate can log in as that principal.
 func TestBecomingSomebodyWithADuty(t *testing.T) {
 	ctx := context.Background()
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
@@ -181,8 +178,8 @@ func TestBecomingSomebodyWithADuty(t *testing.T) {
 	})
 }
 
-// TestWhatChangedSinceTheClaim checks that the objects of an approval are compared again in
-// the transaction that gives a duty, and when a recipient's certificate is read.
+// TestWhatChangedSinceTheClaim checks that the objects of an approval are compared again, in the transaction that gives
+// a duty and when a recipient's certificate is read.
 func TestWhatChangedSinceTheClaim(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		setPolicy(t, f, `[{"operation":"giveDuties","approvers":1,"duty":"any"},{"operation":"exportKey","approvers":1,"duty":"any"}]`)

@@ -9,14 +9,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// withView returns the engine with a view that records the decision of the gate.
+// withView returns the engine with a gate that only explains, and the view that records the gate's decision.
 func (e *Engine) withView(q keyserver.Question) (*Engine, *gate.View) {
 	ks, v := e.Keys.WithView(q)
 	return e.with(ks), v
 }
 
-// explainOperation calls the operation itself, so that all its checks run. Arguments that a question does not have,
-// such as a message, are not checked.
+// explainOperation calls the method of the operation, so that all checks of the method run. It does not check arguments
+// that a question does not have, such as a message.
 func (e *Engine) explainOperation(ctx context.Context, by keyserver.Caller, op keyserver.Operation, link keyserver.HiddenLink) (err error) {
 	if link == "" {
 		return e.AuthorizeAndAudit(ctx, gate.Request{By: by, Op: keyserver.OperationOf(op.ID)}, e.keylessChecks(by, op)...)

@@ -19,7 +19,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// withAllOperations adds a principal with a role of all operations.
+// withAllOperations adds a principal with a role that grants all operations.
 func withAllOperations(t *testing.T, f *enginetest.Fixture) keyserver.Caller {
 	t.Helper()
 	all := make([]keyserver.ID, len(keyserver.Operations))
@@ -30,9 +30,8 @@ func withAllOperations(t *testing.T, f *enginetest.Fixture) keyserver.Caller {
 	return f.Add(t, keyserver.CertificatePrincipal, "machine", []keyserver.ID{role}, nil)
 }
 
-// TestEveryOperationIsAsked checks that each operation can be explained, without a key and, if
-// it concerns one, with a key. Each of these refuses a missing key, so none of them checks the
-// role alone.
+// TestEveryOperationIsAsked checks that each operation can be explained, without a key and, if it concerns a key, with
+// a key. A missing key is refused, so the explanation does not check only the role.
 func TestEveryOperationIsAsked(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		machine := withAllOperations(t, f)
@@ -57,22 +56,22 @@ func TestEveryOperationIsAsked(t *testing.T) {
 	})
 }
 
-// TestQuestionsOfTheirOwn checks that an explanation calls every function with its own checks
-// at the gate (ask.go). Otherwise the explanation would not know these checks.
+// TestQuestionsOfTheirOwn checks that an explanation calls every function that passes its own checks to the gate
+// (ask.go). Otherwise explanations would omit these checks.
 func TestQuestionsOfTheirOwn(t *testing.T) {
 	called := []string{ // by Engine.explainOperation
 		"ACL", "AuthorizeKey", "Decrypt", "DelegateLogin", "Encrypt", "ExportKey", "HMAC", "Key", "KeyLineage", "KeyState", "MAC", "VerifyMAC", "amend",
 	}
-	alike := []string{ // have the same checks as one of these
-		"ChangeKeyState", "RotateKey", "SetKeyRotation", // KeyState, KeyLineage
-		"forwardKey", // Key
+	alike := []string{ // have the same checks as a function in called
+		"ChangeKeyState", "RotateKey", "SetKeyRotation", // like KeyState, KeyLineage
+		"forwardKey", // like Key
 	}
 	others := []string{
-		"ACLTemplate", "ACLTemplates", "ListKeys", // refuse no request
-		"AddTrustedServer", "RenameACLTemplate", "changeMembers", // check arguments that a question does not have
-		"MACBatch",                               // is many calls of MAC, for lineages of this key server only
-		"OwnACL",                                 // has another check than ACL
-		"explainOperation", "Consult", "Forward", // pass their checks on
+		"ACLTemplate", "ACLTemplates", "ListKeys", // always pass
+		"AddTrustedServer", "RenameACLTemplate", "changeMembers", // check only arguments that a question does not have
+		"MACBatch",                               // same as MAC, but only for own lineages
+		"OwnACL",                                 // has a different check than ACL
+		"explainOperation", "Consult", "Forward", // pass on the checks of others
 	}
 	want := slices.Concat(called, alike, others)
 	slices.Sort(want)
@@ -81,7 +80,7 @@ func TestQuestionsOfTheirOwn(t *testing.T) {
 	}
 }
 
-// asksOfItsOwn returns the functions of the engine that pass checks to the gate.
+// asksOfItsOwn returns the functions of the engine that pass their own checks to the gate.
 func asksOfItsOwn(t *testing.T) []string {
 	t.Helper()
 	checksFrom := map[string]int{"AuthorizeAndAudit": 2, "AuthorizeAll": 5, "Perform": 3, "PerformOn": 3, "authorize": 2, "Consult": 5, "Forward": 5}

@@ -13,8 +13,8 @@ type Backups interface {
 	Write(ctx context.Context, recipient string, to io.Writer) error
 }
 
-// CreateBackup implements keyserver.Backups. The audit row is durable before the copy
-// begins, so the copy contains it.
+// CreateBackup implements keyserver.Backups. The audit row is durable before the copy begins, so that the copy includes
+// the audit row.
 func (e *Engine) CreateBackup(ctx context.Context, by keyserver.Caller, recipient string, to io.Writer) error {
 	return e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpMakeBackup, Object: keyserver.ShortRecipient(recipient)}, func() error {
 		return e.Backups.Write(ctx, recipient, to)

@@ -84,7 +84,7 @@ func (e *Engine) IssueCertificate(ctx context.Context, by keyserver.Caller, n ke
 	return issued, err
 }
 
-// issuedBy returns a certificate that this key server signed, in its stored form.
+// issuedBy returns a certificate that ca signed, with the stored form of the certificate.
 func issuedBy(ca, cert *x509.Certificate, req []byte, status keyserver.CertificateStatus) keyserver.Issued {
 	c := describe(cert, ca, status)
 	c.Request = req
@@ -98,8 +98,8 @@ func describe(cert, issuer *x509.Certificate, status keyserver.CertificateStatus
 	return c
 }
 
-// RenewCertificate implements keyserver.Certificates. The new certificate has the same
-// key and name, so the principal of the old one continues with the new one.
+// RenewCertificate implements keyserver.Certificates. The new certificate has the same key and subject, so the same
+// principal uses it.
 func (e *Engine) RenewCertificate(ctx context.Context, by keyserver.Caller, digest keyserver.Digest) (issued keyserver.Issued, err error) {
 	r := gate.Request{By: by, Op: keyserver.OpRenewCertificate, Object: digest.ID().Base64()}
 	err = e.Perform(ctx, r, func() error {
@@ -146,7 +146,7 @@ func (e *Engine) renew(ctx context.Context, old keyserver.Certificate) (keyserve
 	return issued, nil
 }
 
-// EnrollCertificates implements keyserver.Certificates: all or none.
+// EnrollCertificates implements keyserver.Certificates. It enrolls all certificates or none.
 func (e *Engine) EnrollCertificates(ctx context.Context, by keyserver.Caller, n keyserver.Enrolment) (done []keyserver.Enrolled, err error) {
 	ids := make([]string, len(n.Certificates))
 	for i, der := range n.Certificates {
@@ -196,8 +196,8 @@ func (e *Engine) parseClients(ders [][]byte) ([]*x509.Certificate, error) {
 }
 
 // enrol assigns one certificate to the transport principal of its subject. It changes nothing if the certificate is
-// already enrolled. A newly enrolled certificate gives the holder of its key everything that the principal holds, so
-// the caller must be permitted to give all of that.
+// already enrolled. The holder of the certificate's key gets all operations of the principal, so the caller must be
+// permitted to give these operations.
 func (e *Engine) enrol(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, from grantor,
 	leaf *x509.Certificate, issuers []*x509.Certificate, roles []keyserver.ID,
 ) (keyserver.Enrolled, error) {
@@ -236,8 +236,8 @@ func (e *Engine) enrol(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller
 	return keyserver.Enrolled{Principal: p, Created: created}, err
 }
 
-// transportPrincipal finds the principal of a subject, or creates it, enabled and without
-// the delegation flag. It reports whether it created the principal.
+// transportPrincipal returns the principal of a subject. If there is none, it creates one, enabled and without the
+// delegation flag, and reports true.
 func (e *Engine) transportPrincipal(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, subject string, roles []keyserver.ID) (keyserver.ID, bool, error) {
 	p, err := tx.PrincipalByName(ctx, keyserver.CertificatePrincipal, subject)
 	switch {

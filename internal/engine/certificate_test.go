@@ -96,7 +96,7 @@ func TestIssueRefusals(t *testing.T) {
 	}
 }
 
-// TestIssuedCertificate checks that only the key and the name of the request are used.
+// TestIssuedCertificate checks that an issued certificate takes only the key and the name from the request.
 func TestIssuedCertificate(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		key := newKey(t)
@@ -153,7 +153,7 @@ func TestEnrolmentRefusals(t *testing.T) {
 		good := leaf(nil)
 		for name, bad := range cases {
 			t.Run(name, func(t *testing.T) {
-				// If one of several is refused, none is stored.
+				// If one certificate is refused, none is enrolled.
 				_, err := f.EnrollCertificates(ctx, f.Admin, keyserver.Enrolment{Certificates: [][]byte{good.Raw, bad.Raw}})
 				if fault.CodeOf(err) != fault.InvalidArgument {
 					t.Errorf("got %v", err)
@@ -187,7 +187,7 @@ func TestEnrolment(t *testing.T) {
 		if len(list) != 2 || list[0].Status != keyserver.StatusRegular || list[0].Principal != p.ID || list[1].Principal != p.ID {
 			t.Errorf("one principal per subject: got %+v", list)
 		}
-		// A second enrolment changes nothing, and other roles are refused.
+		// The second enrolment changes nothing. Different roles are refused.
 		if again := enrol(t, f, nil, first.Certificate); again.ID != p.ID || len(again.Roles) != 1 {
 			t.Errorf("again: %+v", again)
 		}
@@ -195,8 +195,7 @@ func TestEnrolment(t *testing.T) {
 		if fault.CodeOf(err) != fault.AlreadyExists {
 			t.Errorf("other roles: got %v", err)
 		}
-		// A certificate of the internal CA can be enrolled although that CA is not in the
-		// trust list.
+		// A certificate of the internal CA can be enrolled, although that CA is not one of the added trusted CAs.
 		issued := enginetest.Must(f.IssueCertificate(ctx, f.Admin, keyserver.CertificateRequest{Request: enginetest.NewRequest(t, "own", newKey(t))}))(t)
 		own := enrol(t, f, nil, enginetest.Must(x509.ParseCertificate(issued.Certificate.DER))(t))
 		stored := enginetest.Must(f.FindCertificates(ctx, f.Admin, keyserver.CertificateLookup{Principal: own.ID}))(t)
@@ -334,8 +333,8 @@ func TestRSAAndEdwardsKeysMayEnrol(t *testing.T) {
 	}
 }
 
-// TestImportCRL checks that a list is accepted only from a trusted CA, complete, in its
-// validity period, and not older than the stored one.
+// TestImportCRL checks that a revocation list is accepted only if it is complete, valid now, signed by a trusted CA,
+// and not older than the stored list.
 func TestImportCRL(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		ca, stranger := outside(t, f, "outside"), outside(t, f, "outside")
@@ -399,8 +398,8 @@ func TestRevocationPolicyNeedsATrustedCA(t *testing.T) {
 	}
 }
 
-// TestCertificateCallersAreJudgedEachTime checks that each operation compares the
-// certificate of the session with the revocation evidence (contract 19.6).
+// TestCertificateCallersAreJudgedEachTime checks that each operation evaluates the revocation evidence for the
+// certificate of the session (contract 19.6).
 func TestCertificateCallersAreJudgedEachTime(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		ca := outside(t, f, "outside")
@@ -429,7 +428,7 @@ func TestCertificateCallersAreJudgedEachTime(t *testing.T) {
 		stranger := a
 		stranger.Certificate = keyserver.ID{}
 		asks(stranger, fault.SessionNotFound, fault.ReasonCertificateEnded)
-		stranger.Certificate = b.Certificate // of another principal
+		stranger.Certificate = b.Certificate // belongs to another principal
 		asks(stranger, fault.SessionNotFound, fault.ReasonCertificateEnded)
 
 		asks(a, "", "")
@@ -453,7 +452,7 @@ func TestCertificateCallersAreJudgedEachTime(t *testing.T) {
 		// An administrator that logged in without a certificate is not affected.
 		policy(keyserver.RevocationRequired, time.Second)
 		asks(f.Admin, "", "")
-		// Removing and adding the CA keeps the evidence.
+		// The evidence is kept when the CA is removed and added again.
 		ids := enginetest.Must(f.TrustedCAs(ctx, f.Admin))(t)
 		enginetest.Must(f.RemoveTrustedCA(ctx, f.Admin, ids[0].ID))(t)
 		asks(b, fault.CertificateRevoked, fault.ReasonRevoked)

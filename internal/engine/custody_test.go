@@ -9,8 +9,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// TestRotateDataKey checks that only one rotation runs at a time, and that earlier keys
-// still work.
+// TestRotateDataKey checks that only one rotation of the data key runs at a time, and that existing keys still work.
 func TestRotateDataKey(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		made, err := f.RotateDataKey(t.Context(), f.Admin)

@@ -10,8 +10,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// AddDelegate implements keyserver.Principals. The delegate gains the delegable
-// operations of the principal, so the caller must be permitted to give them.
+// AddDelegate implements keyserver.Principals. The delegate gets the delegable operations of the principal, so the
+// caller must be permitted to give these operations.
 func (e *Engine) AddDelegate(ctx context.Context, by keyserver.Caller, d keyserver.Delegate) error {
 	return e.changeDelegate(ctx, by, d, func(tx *sqlstore.Tx, p keyserver.Principal) error {
 		if slices.Contains(p.Delegates, d.Delegate) {
@@ -33,8 +33,8 @@ func (e *Engine) AddDelegate(ctx context.Context, by keyserver.Caller, d keyserv
 	})
 }
 
-// RemoveDelegate implements keyserver.Principals. With the last delegate, it also clears the delegation flag, because a
-// set flag without delegates permits any principal to act for this one.
+// RemoveDelegate implements keyserver.Principals. If it removes the last delegate, it also clears the delegation flag.
+// A set flag without delegates would permit every principal to act for this principal.
 func (e *Engine) RemoveDelegate(ctx context.Context, by keyserver.Caller, d keyserver.Delegate) error {
 	return e.changeDelegate(ctx, by, d, func(tx *sqlstore.Tx, p keyserver.Principal) error {
 		if !slices.Contains(p.Delegates, d.Delegate) {
@@ -50,8 +50,8 @@ func (e *Engine) RemoveDelegate(ctx context.Context, by keyserver.Caller, d keys
 	})
 }
 
-// changeDelegate runs a change of one delegate within a transaction, on the principal as
-// the transaction reads it. It skips system-defined principals, like every update.
+// changeDelegate runs a change of one delegate within a transaction, with the principal that the transaction reads.
+// Like every update, it does not change system-defined principals.
 func (e *Engine) changeDelegate(ctx context.Context, by keyserver.Caller, d keyserver.Delegate,
 	change func(*sqlstore.Tx, keyserver.Principal) error,
 ) error {

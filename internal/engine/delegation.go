@@ -9,10 +9,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// DelegateLogin authorizes a session in which the caller acts with the rights of another
-// principal, and returns that principal. It returns ACCESS_DENIED or DELEGATOR_REFUSED.
-// DELEGATOR_REFUSED has one text for principals that do not exist and for principals that
-// the caller may not act for. So a caller cannot find out which principals exist.
+// DelegateLogin authorizes a session in which the caller acts with the rights of another principal, the delegator, and
+// returns the delegator. It returns ACCESS_DENIED or DELEGATOR_REFUSED. The text of DELEGATOR_REFUSED is the same
+// whether the delegator does not exist or does not permit the caller. So a caller cannot find out which principals
+// exist.
 func (e *Engine) DelegateLogin(ctx context.Context, by keyserver.Caller, delegator keyserver.ID) (p keyserver.Principal, err error) {
 	err = e.AuthorizeAndAudit(ctx, gate.Request{By: by, Op: keyserver.OpDelegateLogin, Object: delegator.Hex()}, e.unchained(by), func(ctx context.Context, _ access.Subject) error {
 		why, err := e.DelegationProblem(ctx, delegator, by.Principal.ID)
@@ -30,8 +30,7 @@ func (e *Engine) DelegateLogin(ctx context.Context, by keyserver.Caller, delegat
 	return p, err
 }
 
-// unchained returns the check that the caller does not use a delegated session to begin
-// another one.
+// unchained returns a check that the caller's own session is not delegated.
 func (e *Engine) unchained(by keyserver.Caller) gate.Check {
 	return func(context.Context, access.Subject) error {
 		if by.Actor.ID.IsZero() {

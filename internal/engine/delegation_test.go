@@ -23,7 +23,7 @@ func setFlags(t *testing.T, f *enginetest.Fixture, p keyserver.PrincipalRef, fla
 	}
 }
 
-// actingFor returns a caller in a delegated session of actor.
+// actingFor returns the caller of a delegated session in which actor acts for delegator.
 func actingFor(actor, delegator keyserver.Caller) keyserver.Caller {
 	delegator.Kind, delegator.Actor, delegator.Certificate = keyserver.DelegatedSession, actor.Principal, actor.Certificate
 	return delegator
@@ -84,8 +84,8 @@ func TestDelegatedLoginIsRefused(t *testing.T) {
 	})
 }
 
-// TestDelegationIsJudgedEachTime checks that a delegated session has the rights of the
-// delegator, and is refused as soon as one of the two may not act.
+// TestDelegationIsJudgedEachTime checks that a delegated session has the rights of the delegator. It is refused as soon
+// as actor or delegator may not act.
 func TestDelegationIsJudgedEachTime(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		ca := outside(t, f, "outside")
@@ -121,7 +121,7 @@ func TestDelegationIsJudgedEachTime(t *testing.T) {
 			if row := f.LastRow(t); row.Principal != agent.Principal || row.Actor != actor.Principal {
 				t.Errorf("the row does not name both: %+v", row)
 			}
-			err = use(scoped) // a session made from this one ends with it
+			err = use(scoped) // created in the delegated session, so it ends too
 			f.Refused(t, err, code, reason)
 		}
 		revoke := func(number int64, revoked ...*x509.Certificate) {
@@ -146,7 +146,7 @@ func TestDelegationIsJudgedEachTime(t *testing.T) {
 		setFlags(t, f, actor.Principal, keyserver.FlagEnable)
 
 		policy(keyserver.RevocationRequired)
-		asks(fault.DelegatorRefused, fault.ReasonDelegator) // no evidence about the delegator's certificate
+		asks(fault.DelegatorRefused, fault.ReasonDelegator) // the CRL for the delegator's certificate is missing
 		revoke(1)
 		asks("", "")
 		revoke(2, cert)
@@ -155,7 +155,7 @@ func TestDelegationIsJudgedEachTime(t *testing.T) {
 		if p := enrol(t, f, nil, second); p.Ref() != agent.Principal {
 			t.Fatalf("the second certificate is enrolled for %v", p.Ref())
 		}
-		asks("", "") // one certificate in force is sufficient
+		asks("", "") // one of the certificates is in force
 		policy(keyserver.RevocationOff)
 		asks("", "")
 		enginetest.Must(f.ResetTransportPrincipal(ctx, f.Admin, agent.Principal.ID))(t)
@@ -174,9 +174,8 @@ func TestDelegationIsJudgedEachTime(t *testing.T) {
 	})
 }
 
-// TestDutiesAreNotLent checks for every operation that a delegated session may only use
-// keys. It may do no operation of administration, trust or audit, although the delegator
-// holds all of them.
+// TestDutiesAreNotLent checks all operations in a delegated session: only uses of keys are allowed. Operations of
+// administration, trust or audit are refused, although the delegator has them.
 func TestDutiesAreNotLent(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		boss := f.Add(t, keyserver.PasswordPrincipal, "boss", []keyserver.ID{role(t, f, "all", keyserver.Operations...)}, nil)
@@ -201,8 +200,8 @@ func TestDutiesAreNotLent(t *testing.T) {
 	})
 }
 
-// TestBuiltInRolesAreBroughtUpToDate checks that a database of an older version gets the
-// current built-in roles.
+// TestBuiltInRolesAreBroughtUpToDate checks that a start updates the built-in roles in the database of an older
+// version.
 func TestBuiltInRolesAreBroughtUpToDate(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		exchanger := f.Add(t, keyserver.PasswordPrincipal, "exchanger", []keyserver.ID{keyserver.RoleExchanger}, nil)

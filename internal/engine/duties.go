@@ -16,7 +16,7 @@ import (
 type dutyReader struct {
 	ctx  context.Context //nolint:containedctx // of one transaction, and not used after it
 	tx   *sqlstore.Tx
-	off  bool // if duties are not separated, there is nothing to check
+	off  bool // duties are not separated: check nothing
 	held map[keyserver.ID][]keyserver.ID
 }
 
@@ -27,8 +27,8 @@ func (d *dutyReader) before(read func() (sqlstore.Holdings, error)) (err error) 
 	return err
 }
 
-// after returns an error if a principal has come to hold operations of two separated
-// duties. It ignores conflicts that existed before.
+// after returns an error if the write gave a principal operations of two separated duties. It ignores conflicts that
+// existed before the write.
 func (d *dutyReader) after(read func() (sqlstore.Holdings, error)) error {
 	if d.off {
 		return nil
@@ -51,8 +51,8 @@ type roleReader interface {
 	Roles(ctx context.Context) ([]keyserver.Role, error)
 }
 
-// operationsOf returns the operations of each principal for which read returns roles. Principals with the same roles
-// share one slice.
+// operationsOf returns the operations of each principal. The function read returns the roles of these principals.
+// Principals with the same roles share one slice.
 func operationsOf(ctx context.Context, in roleReader, read func() (sqlstore.Holdings, error)) (map[keyserver.ID][]keyserver.ID, error) {
 	holdings, err := read()
 	if err != nil {
@@ -82,9 +82,9 @@ func operationsOf(ctx context.Context, in roleReader, read func() (sqlstore.Hold
 	return out, nil
 }
 
-// withDutyHolderCheck runs a write that may take a duty away from principals. It returns an error, which undoes the
-// write, if no enabled principal would have the duty afterwards. No principal could then give the duty again, or
-// approve requests that need it.
+// withDutyHolderCheck runs a write that may remove a duty from principals. It returns an error, which undoes the write,
+// if no enabled principal would have the duty any more. Then nobody could give the duty again, or approve requests that
+// need it.
 func (e *Engine) withDutyHolderCheck(ctx context.Context, tx *sqlstore.Tx, write func() error) error {
 	if e.Deployment != keyserver.Split {
 		return write()
@@ -109,8 +109,8 @@ func (e *Engine) withDutyHolderCheck(ctx context.Context, tx *sqlstore.Tx, write
 	return nil
 }
 
-// LogDutyConflicts logs each principal that holds operations of two separated duties. Earlier
-// versions permitted that, and administrators have to correct it.
+// LogDutyConflicts logs each principal that has operations of two separated duties. Earlier versions permitted that.
+// Administrators have to correct it.
 func LogDutyConflicts(ctx context.Context, store *sqlstore.Store, logger *slog.Logger) error {
 	held, err := operationsOf(ctx, store, func() (sqlstore.Holdings, error) { return store.AllHoldings(ctx) })
 	if err != nil {

@@ -17,9 +17,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// apart returns the engine of a split deployment on the fixture's database, and its
-// principals. all holds every operation except Grant Any Operation, so that only the
-// separation of duties can refuse it.
+// apart returns an engine with separated duties on the fixture's database, and its principals. all has every operation
+// except Grant Any Operation, so that only the separation of duties can refuse its requests.
 func apart(t *testing.T, f *enginetest.Fixture) (e *engine.Engine, admin, officer, all keyserver.Caller) {
 	t.Helper()
 	ctx := context.Background()
@@ -44,18 +43,17 @@ func apart(t *testing.T, f *enginetest.Fixture) (e *engine.Engine, admin, office
 	return e, admin, officer, all
 }
 
-// claimed is the approval that apart creates.
+// claimed is the id of the approval that apart creates.
 var claimed = values.IDFromUint64(77)
 
-// approved returns a caller under an approval to give duties.
+// approved returns the caller with an approval to give duties.
 func approved(by keyserver.Caller) keyserver.Caller {
 	by.Approval, by.Approved = claimed, []string{approval.GiveDuties}
 	return by
 }
 
-// TestWhoGivesWhatWhereDutiesAreApart checks that in a split deployment the holder of a
-// duty gives it with an approval, and the Administrator gives the use of keys without
-// one.
+// TestWhoGivesWhatWhereDutiesAreApart checks that with separated duties a principal needs an approval to give its own
+// duty. The Administrator gives the use of keys without an approval.
 func TestWhoGivesWhatWhereDutiesAreApart(t *testing.T) {
 	ctx := context.Background()
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
@@ -88,7 +86,7 @@ func TestWhoGivesWhatWhereDutiesAreApart(t *testing.T) {
 					t.Errorf("%s: %v was given after all", name, got)
 				}
 				other := c.by
-				other.Approval, other.Approved = values.IDFromUint64(77), []string{keyserver.OpExportKey.Key} // for another operation
+				other.Approval, other.Approved = values.IDFromUint64(77), []string{keyserver.OpExportKey.Key} // approval of another operation
 				f.Refused(t, e.SetPrincipalRoles(ctx, other, given), fault.ApprovalRequired, fault.ReasonApprovalRequired)
 				err = e.SetPrincipalRoles(ctx, approved(c.by), given)
 			}
@@ -99,7 +97,7 @@ func TestWhoGivesWhatWhereDutiesAreApart(t *testing.T) {
 				f.Refused(t, err, fault.Escalation, fault.ReasonEscalation)
 			}
 		}
-		// An officer can give roles, but cannot take another duty away by that.
+		// An officer can give roles. It cannot use that to remove another duty.
 		err := e.SetPrincipalRoles(ctx, officer, keyserver.PrincipalRoles{ID: admin.Principal.ID, Roles: []keyserver.ID{}})
 		f.Refused(t, err, fault.Escalation, fault.ReasonEscalation)
 		if err := e.SetPrincipalRoles(ctx, admin, keyserver.PrincipalRoles{ID: officer.Principal.ID, Roles: []keyserver.ID{}}); err != nil {
@@ -108,8 +106,8 @@ func TestWhoGivesWhatWhereDutiesAreApart(t *testing.T) {
 	})
 }
 
-// TestDutiesStayApart checks that no change gives two separated duties to one principal.
-// Existing conflicts stay and are logged at the start.
+// TestDutiesStayApart checks that no change gives one principal two separated duties. Existing conflicts remain, and
+// are logged at the start.
 func TestDutiesStayApart(t *testing.T) {
 	ctx := context.Background()
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
@@ -168,9 +166,8 @@ func TestDutiesStayApart(t *testing.T) {
 	})
 }
 
-// TestADutyIsNotLeftToNobody checks that the last principal that could give a duty again
-// keeps it: it cannot be deleted or disabled, or lose its roles, its group or the
-// operations of its role.
+// TestADutyIsNotLeftToNobody checks that the last principal with a duty keeps it. The principal cannot be deleted or
+// disabled, and cannot lose its roles, its group or the operations of its role.
 func TestADutyIsNotLeftToNobody(t *testing.T) {
 	ctx := context.Background()
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {

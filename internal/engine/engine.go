@@ -23,7 +23,7 @@ type Config struct {
 	Keyring *keyring.Keyring
 	Auditor gate.Auditor
 	System  keyserver.SystemID
-	// Deployment determines which duties are separated; empty is unified.
+	// Deployment determines which duties are separated. Empty means unified.
 	Deployment keyserver.Deployment
 	Clock      func() time.Time
 	Random     io.Reader
@@ -33,7 +33,7 @@ type Config struct {
 	Peers gate.Peers
 	// BreakGlass allows operations without the approval that they normally need.
 	BreakGlass bool
-	// LimitRefusals limits the refusals of each principal.
+	// LimitRefusals limits the number of refused operations of each principal.
 	LimitRefusals bool
 }
 
@@ -82,16 +82,16 @@ func New(c Config) *Engine {
 	return e
 }
 
-// with returns a copy of the engine whose operations all use the gate of ks.
+// with returns a copy of the engine in which all operations use the gate of ks.
 func (e *Engine) with(ks *keys.Keys) *Engine {
 	return &Engine{Parts: e.Parts, Gate: ks.Gate, Keys: ks, Trust: trust.New(ks.Gate, e.CAManager, e.Self), feed: e.feed}
 }
 
-// withEmptyCaches returns a copy of the engine with new, empty caches, so that its results include every change
-// committed until now. Use the copy for one question only, because later changes do not clear its caches.
+// withEmptyCaches returns a copy of the engine with empty caches. Its results include every change that was committed
+// before the call. Use the copy for only one question, because later changes do not clear its caches.
 func (e *Engine) withEmptyCaches() *Engine { return e.with(e.Keys.WithEmptyCaches()) }
 
-// changed drops the cache entries that a committed change made stale, and wakes the readers of the change feed.
+// changed drops the cache entries that committed changes made stale, and wakes the readers of the change feed.
 func (e *Engine) changed(changes []keyserver.Change) {
 	e.Keys.Changed(changes)
 	e.feed.wake()

@@ -25,7 +25,7 @@ var ctx = context.Background()
 
 func text(s string) keyserver.Message { return strings.NewReader(s) }
 
-// forKey returns the change for the ACL of a key.
+// forKey sets the key in a change of an ACL.
 func forKey(link keyserver.HiddenLink, change keyserver.ACLChange) keyserver.ACLChange {
 	change.Link = link
 	return change
@@ -79,7 +79,7 @@ func TestKeyUseIsRefused(t *testing.T) {
 	})
 }
 
-// TestHMACVectors checks the vectors of RFC 4231 for SHA-384, except the truncated one.
+// TestHMACVectors checks the test vectors of RFC 4231 for SHA-384, except the one with a truncated MAC.
 func TestHMACVectors(t *testing.T) {
 	f := enginetest.New(t, enginetest.Databases["SQLite"](t))
 	rep := strings.Repeat
@@ -102,7 +102,7 @@ func TestHMACVectors(t *testing.T) {
 			key, _ := hex.DecodeString(tc.key)
 			data, _ := hex.DecodeString(tc.data)
 			link := f.Mint(t, f.Admin, key)
-			for range 2 { // the second uses a pooled state
+			for range 2 { // the second call uses a pooled state
 				mac := enginetest.Must(f.HMAC(ctx, f.Admin, keyserver.HMACRequest{Link: link, Message: bytes.NewReader(data)}))(t)
 				if got := hex.EncodeToString(mac[:]); got != tc.mac {
 					t.Fatalf("got %s, want %s", got, tc.mac)
@@ -181,7 +181,7 @@ func TestUsageLimit(t *testing.T) {
 		var mu sync.Mutex
 		granted := 0
 		var wg sync.WaitGroup
-		for range 4 * uses { // concurrently: the database decides which call gets a use
+		for range 4 * uses { // concurrently: the database decides which calls get a use
 			wg.Go(func() {
 				_, err := f.HMAC(ctx, user, keyserver.HMACRequest{Link: link, Message: text("m")})
 				if err == nil {
@@ -232,7 +232,7 @@ func TestGroups(t *testing.T) {
 		team := f.Add(t, keyserver.GroupPrincipal, "team", []keyserver.ID{keyserver.RoleExchanger}, nil)
 		member := f.Add(t, keyserver.PasswordPrincipal, "member", nil, []keyserver.ID{team.Principal.ID})
 		_, err := f.HMAC(ctx, member, keyserver.HMACRequest{Link: link, Message: text("m")})
-		f.Refused(t, err, fault.ACLDenied, fault.ReasonACLDenied) // the role came with the group
+		f.Refused(t, err, fault.ACLDenied, fault.ReasonACLDenied) // the group gave the role, but not the right
 
 		f.Grant(t, link, team.Principal, keyserver.Read, keyserver.NoUsageLimit)
 		enginetest.Must(f.HMAC(ctx, member, keyserver.HMACRequest{Link: link, Message: text("m")}))(t)
@@ -243,7 +243,7 @@ func TestGroups(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = f.HMAC(ctx, member, keyserver.HMACRequest{Link: link, Message: text("m")})
-		f.Refused(t, err, fault.AccessDenied, fault.ReasonRoleDenied) // a disabled group gives nothing
+		f.Refused(t, err, fault.AccessDenied, fault.ReasonRoleDenied) // a disabled group has no effect
 	})
 }
 
@@ -369,7 +369,7 @@ func TestDeploymentDividesDuties(t *testing.T) {
 	}
 }
 
-// failingAuditor is an audit log that cannot be written.
+// failingAuditor is an audit log that cannot be written to.
 type failingAuditor struct{}
 
 func (f failingAuditor) Begin(ctx context.Context, entry keyserver.AuditEntry) (func() error, error) {
@@ -501,8 +501,7 @@ func TestASecondStartFindsTheState(t *testing.T) {
 	})
 }
 
-// TestAScopedCredentialCoversItsKeys checks that a scoped credential can use only the
-// keys that it names.
+// TestAScopedCredentialCoversItsKeys checks that a scoped credential can use only the keys that it names.
 func TestAScopedCredentialCoversItsKeys(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		ca := outside(t, f, "outside")
@@ -523,7 +522,7 @@ func TestAScopedCredentialCoversItsKeys(t *testing.T) {
 		scoped.ScopeOperations, scoped.MayGrant = idsOf(keyserver.OfferedOperations), keyserver.Read
 		scoped.Scope, empty.Scope = []keyserver.HiddenLink{named, sealing[named]}, []keyserver.HiddenLink{}
 		change := keyserver.ACLChange{Principal: reader, Rights: keyserver.Read, MaxUsage: keyserver.NoUsageLimit}
-		checked := map[string]bool{} // operations, by their names in the audit log
+		checked := map[string]bool{} // by the name in the audit log
 		outOfScope := func(t *testing.T, err error) {
 			t.Helper()
 			f.Refused(t, err, fault.NotInScope, fault.ReasonNotInScope)
@@ -577,7 +576,7 @@ func TestAScopedCredentialCoversItsKeys(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				outOfScope(t, call(scoped, other))
 				outOfScope(t, call(empty, named))
-				if name == "Export" || name == "Disable" || name == "Rotate" { // allowed for no key
+				if name == "Export" || name == "Disable" || name == "Rotate" { // not allowed for any key
 					outOfScope(t, call(scoped, named))
 					return
 				}
@@ -586,7 +585,7 @@ func TestAScopedCredentialCoversItsKeys(t *testing.T) {
 				}
 			})
 		}
-		_, err := f.Key(ctx, scoped, other) // by a password, and not in the scope either
+		_, err := f.Key(ctx, scoped, other) // needs a certificate, and is not in scope
 		outOfScope(t, err)
 		for _, beyond := range []keyserver.ACLChange{
 			{Principal: reader, Rights: keyserver.Owner}, {Principal: reader, Rights: keyserver.Write}, {Principal: f.Admin.Principal, Rights: keyserver.Read},
@@ -603,7 +602,7 @@ func TestAScopedCredentialCoversItsKeys(t *testing.T) {
 		_, err = f.MintKey(ctx, scoped, keyserver.NewKey{Algorithm: keyserver.AES256})
 		outOfScope(t, err)
 		for _, op := range keyserver.Operations {
-			// Package session creates one session from another.
+			// Without Delegate Login: package session creates sessions from others.
 			if op.Duty == keyserver.KeyUse && op != keyserver.OpDelegateLogin && !checked[op.Key] {
 				t.Errorf("nothing shows that a scoped credential is held to its keys in %s", op.Key)
 			}

@@ -13,20 +13,20 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// grantor is a principal that is about to give operations to another one.
+// grantor is a principal that gives operations to another principal.
 type grantor struct {
 	deployment keyserver.Deployment
-	roles      []keyserver.ID // its own and those of its enabled groups
-	operations []keyserver.ID // granted by these roles
-	// dutyApprovalRule is the rule by which the grantor needs an approval to give a duty, or nil if there is no such
-	// rule.
+	roles      []keyserver.ID // of the principal and of its enabled groups
+	operations []keyserver.ID // that these roles grant
+	// dutyApprovalRule is the rule that requires an approval before the grantor may give a duty. It is nil if no
+	// approval is needed.
 	dutyApprovalRule *approval.Rule
 }
 
-// withholds returns the first of the given operations, by id, that the grantor may not give.
-// It has no side effects. Rules (contract 4.9): the grantor may give the operations that it
-// holds, and any operation if it holds Grant Any Operation. If duties are separated, the
-// Administrator gives the operations that use keys, although it holds none of them.
+// withholds returns the first of the given operations, by id, that the grantor may not give. It has no side effects.
+// Rules (contract 4.9): the grantor may give the operations that it has, and any operation if it has Grant Any
+// Operation. If duties are separated, the Administrator may give the operations that use keys, although it has none of
+// them.
 func (g grantor) withholds(gained []keyserver.ID) (keyserver.Operation, bool) {
 	if slices.Contains(g.operations, keyserver.OpGrantAny.ID) {
 		return keyserver.Operation{}, false
@@ -51,9 +51,8 @@ func (g grantor) refuseUngrantable(gained []keyserver.ID) error {
 		Audited(fault.ReasonEscalation)
 }
 
-// refuseRevocation returns an error if a change would remove operations of another duty. If
-// duties are separated, a grantor that is not Administrator may not remove operations
-// that it could not give.
+// refuseRevocation returns an error if the grantor may not remove the operations. If duties are separated, only the
+// Administrator may remove operations that it may not give.
 func (g grantor) refuseRevocation(lost []keyserver.ID) error {
 	if g.deployment != keyserver.Split || slices.Contains(g.roles, keyserver.RoleAdministrator) {
 		return nil
@@ -66,7 +65,7 @@ func (g grantor) refuseRevocation(lost []keyserver.ID) error {
 		Audited(fault.ReasonEscalation)
 }
 
-// refuseUnapproved returns an error if a duty is given without the required approval.
+// refuseUnapproved returns an error if the operations give a duty and the required approval is missing.
 func (g grantor) refuseUnapproved(gained []keyserver.ID) error {
 	if g.dutyApprovalRule == nil {
 		return nil
@@ -79,7 +78,7 @@ func (g grantor) refuseUnapproved(gained []keyserver.ID) error {
 	return nil
 }
 
-// without returns the ids of a set that are not in another set.
+// without returns the ids of set that are not in other.
 func without(set, other []keyserver.ID) []keyserver.ID {
 	return slices.DeleteFunc(slices.Clone(set), func(id keyserver.ID) bool { return slices.Contains(other, id) })
 }
@@ -87,13 +86,13 @@ func without(set, other []keyserver.ID) []keyserver.ID {
 // target is the principal or role to which a write gives operations. The two functions read in the transaction of the
 // write.
 type target struct {
-	operations func() ([]keyserver.ID, error)    // of the target itself
-	everybody  func() (sqlstore.Holdings, error) // of all principals that gain with it
+	operations func() ([]keyserver.ID, error)    // of the principal or role itself
+	everybody  func() (sqlstore.Holdings, error) // of all principals that get the operations
 }
 
 // withEscalationCheck runs a write that may give operations to a principal. It returns an error, which undoes the
-// write, if the caller may not give one of them, or if a principal would hold separated duties. It reads the caller and
-// the principal in the transaction of the write, before and after the write, so that no other change comes between.
+// write, if the caller may not give one of the operations, or if a principal would get separated duties. It reads the
+// rights before and after the write in the same transaction, so that no other change comes between.
 func (e *Engine) withEscalationCheck(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, principal keyserver.ID, write func() error) error {
 	return e.withTargetEscalationCheck(ctx, tx, by, target{
 		operations: func() ([]keyserver.ID, error) { return holds(ctx, tx, principal) },
@@ -101,7 +100,7 @@ func (e *Engine) withEscalationCheck(ctx context.Context, tx *sqlstore.Tx, by ke
 	}, write)
 }
 
-// withRoleEscalationCheck is withEscalationCheck for a write that changes the operations of a role.
+// withRoleEscalationCheck is withEscalationCheck for a write that changes a role.
 func (e *Engine) withRoleEscalationCheck(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, role keyserver.ID, write func() error) error {
 	return e.withTargetEscalationCheck(ctx, tx, by, target{
 		operations: func() ([]keyserver.ID, error) { return tx.Granted(ctx, []keyserver.ID{role}) },
@@ -110,7 +109,7 @@ func (e *Engine) withRoleEscalationCheck(ctx context.Context, tx *sqlstore.Tx, b
 }
 
 func (e *Engine) withTargetEscalationCheck(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, to target, write func() error) error {
-	from, err := e.grantor(ctx, tx, by) // before the write, because the write may also change what the caller holds
+	from, err := e.grantor(ctx, tx, by) // before the write, which may change the rights of the caller, too
 	if err != nil {
 		return err
 	}
@@ -141,8 +140,8 @@ func (e *Engine) withTargetEscalationCheck(ctx context.Context, tx *sqlstore.Tx,
 	return from.refuseUnapproved(without(after, before))
 }
 
-// mayGiveAll returns an error if the grantor may not give everything that a principal holds.
-// It is for changes that let another party act as that principal.
+// mayGiveAll returns an error if the grantor may not give all operations of a principal. It guards changes that let
+// another party act as that principal.
 func mayGiveAll(ctx context.Context, tx *sqlstore.Tx, from grantor, principal keyserver.ID) error {
 	all, err := holds(ctx, tx, principal)
 	if err != nil {
@@ -154,8 +153,8 @@ func mayGiveAll(ctx context.Context, tx *sqlstore.Tx, from grantor, principal ke
 	return from.refuseUnapproved(all)
 }
 
-// checkDelegationEscalation returns an error if the caller may not give the delegable operations of
-// a principal, because the delegation flag gives them to delegates.
+// checkDelegationEscalation returns an error if the caller may not give the delegable operations of a principal. The
+// delegation flag gives these operations to delegates.
 func (e *Engine) checkDelegationEscalation(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, delegator keyserver.ID) error {
 	from, err := e.grantor(ctx, tx, by)
 	if err != nil {
@@ -168,13 +167,12 @@ func (e *Engine) checkDelegationEscalation(ctx context.Context, tx *sqlstore.Tx,
 	return from.refuseUngrantable(slices.DeleteFunc(lent, func(op keyserver.ID) bool { return !keyserver.OperationOf(op).Delegable() }))
 }
 
-// listsPerRead is the number of ACLs with entries of a group that are read at once.
+// listsPerRead is the number of ACLs that one query reads.
 const listsPerRead = 256
 
-// checkKeyEscalation returns an error if a group has ACL entries or template memberships with rights that the caller
-// may not share, because a new member gains them. The rights of the caller count, not those of the member. Nothing is
-// checked if the caller has Grant Any Operation or an approval of the request. ACL entries on keys of peers are unknown
-// here.
+// checkKeyEscalation returns an error if a group has rights on keys or ACL templates that the caller may not share: a
+// new member gets these rights. The rights of the caller count, not the rights of the member. The check passes if the
+// caller has Grant Any Operation or an approval of the request. The group's rights on keys of peers are unknown here.
 func (e *Engine) checkKeyEscalation(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, group keyserver.ID) error {
 	if slices.Contains(by.Approved, approval.GiveDuties) || slices.Contains(by.Approved, keyserver.OpChangeGroupMembers.Key) {
 		return nil
@@ -207,7 +205,7 @@ func (e *Engine) checkKeyEscalation(ctx context.Context, tx *sqlstore.Tx, by key
 	}
 	for id, m := range memberships {
 		if !m.Rights.Widen().Has(keyserver.Write) {
-			continue // without WRITE it gives nothing before a key is created
+			continue // a membership without WRITE gives nothing until a key is created
 		}
 		t, err := tx.ACLTemplate(ctx, id)
 		if err != nil {
@@ -244,11 +242,10 @@ func subjectIn(ctx context.Context, tx *sqlstore.Tx, ref keyserver.PrincipalRef)
 	return who, nil
 }
 
-// grantor reads the roles and operations of the caller. It reads them in the transaction and
-// not from the caches, which lag behind the database.
+// grantor reads the roles and operations of the caller in the transaction. The caches could be older than the database.
 func (e *Engine) grantor(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller) (grantor, error) {
 	g := grantor{deployment: e.Deployment}
-	if !by.Approval.IsZero() && tx.Untouched() { // the approved change must still apply to the same state
+	if !by.Approval.IsZero() && tx.Untouched() { // the objects of the approved request must not have changed
 		if err := approval.Unchanged(ctx, tx, by.Approval); err != nil {
 			return g, err
 		}

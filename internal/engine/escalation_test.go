@@ -32,15 +32,14 @@ func idsOf(operations []keyserver.Operation) []keyserver.ID {
 	return ids
 }
 
-// managing has the operations of a clerk that manages principals and roles.
+// managing has the operations for managing principals and roles.
 var managing = []keyserver.Operation{
 	keyserver.OpCreateRole, keyserver.OpUpdateRole, keyserver.OpCreatePrincipal, keyserver.OpUpdatePrincipalRoles,
 	keyserver.OpUpdatePrincipalFlags, keyserver.OpChangeGroupMembers, keyserver.OpEnrollCertificate, keyserver.OpListRoles,
 }
 
-// TestNobodyGivesWhatHeDoesNotHold checks for each kind of change that a caller can give an
-// operation if it holds it, and cannot if it does not. Each change is tried with an
-// operation of each kind.
+// TestNobodyGivesWhatHeDoesNotHold checks all kinds of changes: a caller can give an operation only if it has the
+// operation. Each change is tried with an operation of each kind.
 func TestNobodyGivesWhatHeDoesNotHold(t *testing.T) {
 	ctx := context.Background()
 	type world struct {
@@ -86,7 +85,7 @@ func TestNobodyGivesWhatHeDoesNotHold(t *testing.T) {
 			_, err := w.f.EnrollCertificates(ctx, w.clerk, keyserver.Enrolment{Certificates: agent(t, w, "new"), Roles: []keyserver.ID{w.role}})
 			return err
 		},
-		"EnrolmentOfAnother": func(t *testing.T, w world) error { // the holder of its key can log in as that principal
+		"EnrolmentOfAnother": func(t *testing.T, w world) error { // the holder of the certificate's key can log in as that principal
 			w.f.Add(t, keyserver.CertificatePrincipal, "/CN=another", []keyserver.ID{w.role}, nil)
 			_, err := w.f.EnrollCertificates(ctx, w.clerk, keyserver.Enrolment{Certificates: agent(t, w, "another")})
 			return err
@@ -141,9 +140,8 @@ func TestNobodyGivesWhatHeDoesNotHold(t *testing.T) {
 	}
 }
 
-// TestTheDelegationFlagIsAGift checks that a caller sets the delegation flag only if it may
-// give the use of keys, because the flag gives that to delegates. Other duties are not
-// delegable.
+// TestTheDelegationFlagIsAGift checks that a caller can set the delegation flag only if it may give the use of keys:
+// the flag gives that to delegates. Operations of other duties are not delegable.
 func TestTheDelegationFlagIsAGift(t *testing.T) {
 	ctx := context.Background()
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
@@ -164,8 +162,7 @@ func TestTheDelegationFlagIsAGift(t *testing.T) {
 	})
 }
 
-// TestNobodyRaisesHimself checks that the rights which a change would give its own caller do
-// not count while the change is checked.
+// TestNobodyRaisesHimself checks that rights do not count for the check of the change that gives these rights.
 func TestNobodyRaisesHimself(t *testing.T) {
 	ctx := context.Background()
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
@@ -178,8 +175,7 @@ func TestNobodyRaisesHimself(t *testing.T) {
 	})
 }
 
-// TestMembersGainKeys checks that adding a member to a group needs the group's rights on
-// keys, because the member gains them.
+// TestMembersGainKeys checks that a caller can add members to a group only if it may share the group's rights on keys.
 func TestMembersGainKeys(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		clerks := f.Add(t, keyserver.GroupPrincipal, "clerks", nil, nil).Principal
@@ -190,7 +186,7 @@ func TestMembersGainKeys(t *testing.T) {
 		template := enginetest.Must(f.CreateACLTemplate(ctx, f.Admin, "template"))(t)
 		for name, tc := range map[string]struct {
 			by    keyserver.Caller
-			given map[keyserver.PrincipalRef]keyserver.Rights // in addition to those of the group
+			given map[keyserver.PrincipalRef]keyserver.Rights // in addition to the group's rights
 			group keyserver.Rights                            // 0: no entry
 			write bool                                        // the group has WRITE on a template
 			may   bool
@@ -209,7 +205,7 @@ func TestMembersGainKeys(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				group := f.Add(t, keyserver.GroupPrincipal, name, nil, nil).Principal
 				member := f.Add(t, keyserver.PasswordPrincipal, "member of "+name, nil, nil).Principal
-				// The first key gives nothing that the caller may not give.
+				// On the first key, the caller may share the group's rights.
 				for _, rights := range []keyserver.Rights{0, tc.group} {
 					link := f.Mint(t, f.Admin, nil)
 					if rights == 0 {
@@ -245,8 +241,8 @@ func TestMembersGainKeys(t *testing.T) {
 	})
 }
 
-// TestTakingIsNoGiving checks that taking operations away, or giving operations that the
-// target already has, needs no right to give them.
+// TestTakingIsNoGiving checks that a caller need not be permitted to give operations that it removes, or that the
+// target already has.
 func TestTakingIsNoGiving(t *testing.T) {
 	ctx := context.Background()
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {

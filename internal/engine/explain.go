@@ -14,18 +14,18 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// maxRemedies is the maximum number of changes that are tried to reverse a decision: more
-// than there are checks that a change could affect.
+// maxRemedies is the maximum number of changes in the list that reverses a refusal. It is larger than the number of
+// checks that a change can affect.
 const maxRemedies = 8
 
 // Explain implements keyserver.Explanations. A question about the caller itself needs no right, because the caller
-// could try the request. The operation Explain Access is needed for a question about another principal, with supposed
-// changes, or with a change that the answer must include (q.At).
+// could also try the request. The operation Explain Access is needed for questions about another principal, with
+// supposed changes, or about a state that includes a given change (q.At).
 func (e *Engine) Explain(ctx context.Context, by keyserver.Caller, q keyserver.Question) (out keyserver.Explanation, err error) {
 	if q.Principal != nil && *q.Principal == by.Principal.ID && by.Actor.ID.IsZero() {
 		q.Principal = nil
 	}
-	for i, s := range q.With { // the default is this key server
+	for i, s := range q.With { // a missing system id means this key server
 		if _, takes := s.Kind.Fields()[keyserver.SupposesSystem]; takes && s.System == 0 {
 			q.With[i].System = e.System
 		}
@@ -47,7 +47,7 @@ func (e *Engine) Explain(ctx context.Context, by keyserver.Caller, q keyserver.Q
 		told := !own || e.WouldAllow(ctx, by, keyserver.OpExplainAccess)
 		q.Bare = q.Bare || !told
 		if !told {
-			e.CountRefusal(by) // like a refusal, the question has a row and needs no right
+			e.CountRefusal(by) // counts like a refusal: it needs no right, but writes an audit row
 		}
 		if out, err = asked.answered(ctx, by, q); err != nil {
 			return err
@@ -61,8 +61,8 @@ func (e *Engine) Explain(ctx context.Context, by keyserver.Caller, q keyserver.Q
 	return out, err
 }
 
-// answered returns the explanation of a decision. Unless q.Bare is set, it includes the
-// changes that would reverse the decision.
+// answered returns the explanation of a decision. It includes the changes that would reverse the decision, unless
+// q.Bare is set.
 func (e *Engine) answered(ctx context.Context, by keyserver.Caller, q keyserver.Question) (out keyserver.Explanation, err error) {
 	if q.Principal != nil {
 		if by, err = e.asIf(ctx, by, *q.Principal); err != nil {
@@ -87,8 +87,8 @@ func (e *Engine) answered(ctx context.Context, by keyserver.Caller, q keyserver.
 	return out, nil
 }
 
-// withhold removes the parts of an explanation that its reader could not learn by trying the request. These are the
-// objects that caused the decision, the remaining uses, and the number of changes on this key server.
+// withhold removes the parts of an explanation that the caller could not learn by trying the request: the objects that
+// caused the decision, the remaining uses, and the number of the last change on this key server.
 func withhold(out *keyserver.Explanation) {
 	for i := range out.Steps {
 		out.Steps[i].By = nil
@@ -96,7 +96,7 @@ func withhold(out *keyserver.Explanation) {
 	out.Uses, out.Sequence = nil, 0
 }
 
-// questionText returns the text that names the question in the audit row.
+// questionText returns the description of the question in the audit row.
 func questionText(by keyserver.Caller, q keyserver.Question) string {
 	text := q.Operation.Key
 	if q.Link != "" {
@@ -109,8 +109,8 @@ func questionText(by keyserver.Caller, q keyserver.Question) string {
 	return text + " for " + who.Hex()
 }
 
-// asIf returns a caller as if the principal had its own session. For a transport principal the caller has the
-// certificate of a login, even if that certificate is not in force.
+// asIf returns a caller with the rights of the principal, as if that principal had its own session. For a transport
+// principal, the session has the certificate that BestOf returns, even if no certificate is in force.
 func (e *Engine) asIf(ctx context.Context, by keyserver.Caller, id keyserver.ID) (keyserver.Caller, error) {
 	p, err := e.CachedPrincipal(ctx, id)
 	if err != nil {
@@ -133,8 +133,7 @@ func (e *Engine) asIf(ctx context.Context, by keyserver.Caller, id keyserver.ID)
 	return as, err
 }
 
-// explained evaluates a question at the gate, without an audit row and without counting a
-// use.
+// explained evaluates a question with a gate that only explains. It writes no audit row and counts no use.
 func (e *Engine) explained(ctx context.Context, by keyserver.Caller, q keyserver.Question) (keyserver.Explanation, error) {
 	asking, v := e.withView(q)
 	if err := asking.explainOperation(ctx, by, q.Operation, q.Link); !errors.Is(err, gate.ErrExplainOnly) {
@@ -154,7 +153,7 @@ func (e *Engine) explained(ctx context.Context, by keyserver.Caller, q keyserver
 	return out, nil
 }
 
-// named sets the names of the principals that caused the results of steps, except principals of peers.
+// named sets the names of the principals in the causes of steps. Principals of peers get no name.
 func (e *Engine) named(ctx context.Context, steps []keyserver.ExplainedStep) error {
 	for _, step := range steps {
 		if step.By == nil || step.By.Kind != keyserver.ChangePrincipal || step.By.System != e.System {
@@ -169,9 +168,9 @@ func (e *Engine) named(ctx context.Context, steps []keyserver.ExplainedStep) err
 	return nil
 }
 
-// turned returns a smallest list of hypothetical changes that would reverse the decision, or nil if there is none. For
-// a refusal it removes one obstacle after another, each by the smallest change. For an allowed request it returns one
-// change that would lead to a refusal.
+// turned returns a shortest list of supposed changes that would reverse the decision, or nil if there is none. For a
+// refusal, it adds the smallest change for each failed step until the request is allowed. For an allowed request, it
+// returns one change that would cause a refusal.
 func (e *Engine) turned(ctx context.Context, by keyserver.Caller, q keyserver.Question, is keyserver.Explanation) ([]keyserver.Supposition, error) {
 	if is.Allowed {
 		for _, s := range supports(by, q, is) {
@@ -202,8 +201,7 @@ func (e *Engine) turned(ctx context.Context, by keyserver.Caller, q keyserver.Qu
 	return nil, nil
 }
 
-// supports returns the changes that could turn an allowed request into a refusal. The change with the smallest effect
-// comes first.
+// supports returns supposed changes that could cause a refusal of an allowed request, the smallest change first.
 func supports(by keyserver.Caller, q keyserver.Question, is keyserver.Explanation) (all []keyserver.Supposition) {
 	for _, step := range slices.Backward(is.Steps) {
 		switch {
@@ -217,7 +215,7 @@ func supports(by keyserver.Caller, q keyserver.Question, is keyserver.Explanatio
 	return append(all, keyserver.Supposition{Kind: keyserver.SupposeDisabled, Principal: by.Principal.ID})
 }
 
-// remedy returns the smallest change that removes the obstacle at the last step of a refusal.
+// remedy returns the smallest change with which the last, failed step of a refusal passes.
 func (e *Engine) remedy(ctx context.Context, by keyserver.Caller, q keyserver.Question, is keyserver.Explanation) (s keyserver.Supposition, found bool, err error) {
 	last := is.Steps[len(is.Steps)-1]
 	s.Principal = by.Principal.ID
@@ -243,7 +241,7 @@ func (e *Engine) remedy(ctx context.Context, by keyserver.Caller, q keyserver.Qu
 		s = keyserver.Supposition{Kind: keyserver.SupposeState, Link: other(q, is)}
 		return s, fault.CodeOf(is.Refusal) == fault.KeyDisabled && !slices.Contains(q.With, s), nil
 	case keyserver.StepUses, keyserver.StepList:
-		if fault.CodeOf(is.Refusal) == fault.KeyExhausted { // only another key would help
+		if fault.CodeOf(is.Refusal) == fault.KeyExhausted { // the key has reached its own limit: only another key helps
 			return s, false, nil
 		}
 		return e.remedyOfList(ctx, by, q, is)
@@ -252,8 +250,8 @@ func (e *Engine) remedy(ctx context.Context, by keyserver.Caller, q keyserver.Qu
 	}
 }
 
-// remedyOfList adds the principal to the group that the ACL demands, or else extends its ACL
-// entry.
+// remedyOfList adds the principal to the group that the ACL requires. Without such a group, it extends the principal's
+// ACL entry.
 func (e *Engine) remedyOfList(ctx context.Context, by keyserver.Caller, q keyserver.Question, is keyserver.Explanation) (s keyserver.Supposition, found bool, err error) {
 	right, last := rightFor(q.Operation), is.Steps[len(is.Steps)-1]
 	if last.By != nil && last.By.Demands {
@@ -264,7 +262,7 @@ func (e *Engine) remedyOfList(ctx context.Context, by keyserver.Caller, q keyser
 		if err == nil && last.By.System == e.System && group.Type == keyserver.GroupPrincipal && !group.Flags.Disabled() {
 			return keyserver.Supposition{Kind: keyserver.SupposeMember, Principal: by.Principal.ID, Group: group.ID, Name: group.Name}, true, nil
 		}
-		if !aboutList(q.Operation) { // that group does not bind an owner there
+		if !aboutList(q.Operation) { // for this operation, an owner need not be in that group
 			return s, false, nil
 		}
 		right = keyserver.Owner
@@ -294,7 +292,7 @@ func rightFor(op keyserver.Operation) keyserver.Rights {
 	}
 }
 
-// aboutList reports whether an owner may do the operation regardless of the groups that the ACL demands.
+// aboutList reports whether an owner of the key may do the operation without being in the groups that the ACL requires.
 func aboutList(op keyserver.Operation) bool {
 	switch op.ID {
 	case keyserver.OpReadACL.ID, keyserver.OpAmendACL.ID, keyserver.OpChangeKeyState.ID, keyserver.OpRotateKey.ID:
@@ -304,8 +302,7 @@ func aboutList(op keyserver.Operation) bool {
 	}
 }
 
-// rolesGranting returns the roles that grant an operation, the one with the fewest operations
-// first.
+// rolesGranting returns the roles that grant an operation, the role with the fewest operations first.
 func (e *Engine) rolesGranting(ctx context.Context, op keyserver.Operation) ([]keyserver.Role, error) {
 	roles, err := e.Store.Roles(ctx)
 	roles = slices.DeleteFunc(roles, func(r keyserver.Role) bool { return !slices.Contains(r.Operations, op.ID) })

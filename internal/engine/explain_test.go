@@ -18,17 +18,16 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// Environment variables for the number of random states of TestExplainIsTheGate on each
-// database, and for the seed of the first. Each key server has statesEach states; the next
-// one uses the next seed.
+// Environment variables of TestExplainIsTheGate: the number of random states for each database, and the first seed.
+// Each key server has statesEach states. The next key server uses the next seed.
 const (
 	statesVariable = "EXPLAIN_STATES"
 	seedVariable   = "EXPLAIN_SEED"
 	statesEach     = 2000
 )
 
-// TestExplainIsTheGate checks in random states that an explanation equals the decision of the
-// gate, and that the changes which it suggests really reverse the decision.
+// TestExplainIsTheGate checks in random states that an explanation equals the decision of the gate, and that the
+// suggested changes reverse the decision.
 func TestExplainIsTheGate(t *testing.T) {
 	states, first := 200, uint64(1)
 	if text := os.Getenv(statesVariable); text != "" {
@@ -56,18 +55,18 @@ func TestExplainIsTheGate(t *testing.T) {
 	}
 }
 
-// tally counts the results of questions.
+// tally counts explained requests: allowed, refused, and reversed.
 type tally struct{ allowed, refused, turned int }
 
 func (t tally) and(more tally) tally {
 	return tally{t.allowed + more.allowed, t.refused + more.refused, t.turned + more.turned}
 }
 
-// maxTries bounds the attempts to reproduce a difference with fewer steps.
+// maxTries limits the attempts to reproduce a difference in fewer steps.
 const maxTries = 100
 
-// explore runs the states of one key server. If an explanation differs from the decision, it
-// reports the fewest steps that reproduce the difference.
+// explore tests random states of one key server. If an explanation differs from the decision, it reports a short
+// sequence of steps that reproduces the difference.
 func explore(t *testing.T, database func(testing.TB) sqlstore.Config, seed uint64, states int) tally {
 	t.Helper()
 	steps := make([]int, states)
@@ -95,15 +94,15 @@ func explore(t *testing.T, database func(testing.TB) sqlstore.Config, seed uint6
 	return all
 }
 
-// finding is a difference between an explanation and a decision.
+// finding is a difference between an explanation and the decision.
 type finding struct {
 	says  string
 	did   []string
-	steps int // before it
+	steps int // number of steps before the difference
 }
 
-// walk runs the given steps of a seed. The effect of a step depends on the seed, its number
-// and the current state.
+// walk does the given steps with a seed. The effect of a step depends on the seed, the number of the step, and the
+// current state.
 func walk(t *testing.T, database func(testing.TB) sqlstore.Config, seed uint64, steps []int) (all tally, found *finding) {
 	t.Helper()
 	w := newMaze(t, enginetest.New(t, database(t)), seed)
@@ -136,7 +135,7 @@ func (w *maze) fail(format string, args ...any) {
 	panic(&finding{says: fmt.Sprintf(format, args...), did: w.did, steps: w.steps})
 }
 
-// lastDid is how many of the preceding steps a finding shows.
+// lastDid is the number of steps that a finding shows.
 const lastDid = 400
 
 func (w *maze) note(format string, args ...any) {
@@ -146,7 +145,7 @@ func (w *maze) note(format string, args ...any) {
 	w.did = append(w.did, fmt.Sprintf(format, args...))
 }
 
-// question returns a random question about a principal with its own session.
+// question returns a random question about a principal in its own session.
 func (w *maze) question() keyserver.Question {
 	who := pick(w, w.people).Principal.ID
 	q := keyserver.Question{Operation: pick(w, asked), Principal: &who}
@@ -159,7 +158,7 @@ func (w *maze) question() keyserver.Question {
 	return q
 }
 
-// asks explains a request of a principal, and tries to reverse the decision.
+// asks explains a request of a principal, and tests the suggested changes.
 func (w *maze) asks(all *tally) {
 	w.Helper()
 	q := w.question()
@@ -169,8 +168,7 @@ func (w *maze) asks(all *tally) {
 	all.turned += w.turn(by, q, is)
 }
 
-// lends explains a request in a session that was made from another one: a delegated session,
-// or one scoped to a few keys. Such a session asks about itself.
+// lends explains a request in a delegated session or with a scoped credential. Such a caller asks about itself.
 func (w *maze) lends(all *tally) {
 	w.Helper()
 	by := pick(w, w.people)
@@ -197,7 +195,7 @@ func (t *tally) count(is keyserver.Explanation) {
 	}
 }
 
-// compare explains a request, does it, and fails if the two results differ.
+// compare explains a request and sends it. It fails if the two decisions differ.
 func (w *maze) compare(asker, by keyserver.Caller, q keyserver.Question) keyserver.Explanation {
 	w.Helper()
 	is, err := w.gate.Explain(ctx, asker, q)
@@ -205,7 +203,7 @@ func (w *maze) compare(asker, by keyserver.Caller, q keyserver.Question) keyserv
 	w.note("%s by %s of %s is explained as %v, and answered %v", q.Operation.Key, w.name(by), w.name(q.Link), is.Refusal, did)
 	switch {
 	case fault.As(err) != nil && q.Principal == nil && fault.CodeOf(err) == fault.CodeOf(did):
-		return keyserver.Explanation{Refusal: err} // a caller without any right may not ask either
+		return keyserver.Explanation{Refusal: err} // a caller without rights may not ask
 	case err != nil:
 		w.fail("explain: %v", err)
 	case fault.CodeOf(did) != fault.CodeOf(is.Refusal), did != nil && fault.ReasonOf(did) != fault.ReasonOf(is.Refusal), is.Allowed != (did == nil):
@@ -222,10 +220,10 @@ func (w *maze) compare(asker, by keyserver.Caller, q keyserver.Question) keyserv
 	return is
 }
 
-// turn makes the suggested changes, and returns how many decisions they reversed.
+// turn makes the suggested changes. It returns 1 if they reversed the decision, otherwise 0.
 func (w *maze) turn(by keyserver.Caller, q keyserver.Question, was keyserver.Explanation) int {
 	w.Helper()
-	if was.Allowed { // compare really did the request, which may have taken the last use
+	if was.Allowed { // the request in compare may have taken the last use
 		is, err := w.gate.Explain(ctx, w.auditor, q)
 		if err != nil || !is.Allowed {
 			return 0
@@ -259,7 +257,7 @@ func (w *maze) turn(by keyserver.Caller, q keyserver.Question, was keyserver.Exp
 			w.make(q, s)
 		}
 	}
-	if len(by.Approved) > 0 { // the approval is for this one request; a caller that asks about it has none
+	if len(by.Approved) > 0 { // the approval is only for this request, so a question does not have it
 		if did := w.do(by, q.Operation, q.Link); did != nil {
 			w.fail("%+v were done, and it is %v", was.Change, did)
 		}
@@ -271,8 +269,8 @@ func (w *maze) turn(by keyserver.Caller, q keyserver.Question, was keyserver.Exp
 	return 1
 }
 
-// least checks that a change names its role or group, and that a changed ACL entry keeps
-// everything that is not an obstacle.
+// least checks that a change names its role or group. A changed ACL entry must keep all values that do not cause the
+// refusal.
 func (w *maze) least(q keyserver.Question, was keyserver.Explanation) {
 	w.Helper()
 	for _, s := range was.Change {
@@ -302,17 +300,17 @@ func (w *maze) least(q keyserver.Question, was keyserver.Explanation) {
 			case (had.Used < had.MaxUsage || ownerMay[q.Operation.ID] && s.Rights.Has(keyserver.Owner)) && s.MaxUsage != had.MaxUsage:
 				w.fail("%+v changes the limit of %+v, which is no obstacle", s, had)
 			}
-		default: // for a principal, a peer or a key
+		default: // no name and no ACL entry
 		}
 	}
 }
 
-// ownerMay has the operations that an owner may do without counting a use.
+// ownerMay has the operations that an owner may do even if no uses are left.
 var ownerMay = map[keyserver.ID]bool{
 	keyserver.OpReadACL.ID: true, keyserver.OpAmendACL.ID: true, keyserver.OpChangeKeyState.ID: true, keyserver.OpRotateKey.ID: true,
 }
 
-// has returns the entry of a principal in a key's ACL.
+// has returns the entry of a principal in a key's ACL, and whether there is one.
 func (w *maze) has(key keyserver.HiddenLink, who keyserver.PrincipalRef) (entry keyserver.ACLEntry, has bool) {
 	w.Helper()
 	_, id, _ := key.Split()
@@ -323,7 +321,7 @@ func (w *maze) has(key keyserver.HiddenLink, who keyserver.PrincipalRef) (entry 
 	return acl.Entry(who)
 }
 
-// everything returns all changes that may help.
+// everything returns all changes that could reverse a refusal.
 func (w *maze) everything(q keyserver.Question) []keyserver.Supposition {
 	all := []keyserver.Supposition{
 		{Kind: keyserver.SupposeEnabled, Principal: *q.Principal},
@@ -338,7 +336,7 @@ func (w *maze) everything(q keyserver.Question) []keyserver.Supposition {
 			Kind: keyserver.SupposeEntry, Principal: *q.Principal, System: w.f.Prepared.System, Link: key, Rights: keyserver.Owner, MaxUsage: keyserver.NoUsageLimit,
 		})
 	}
-	if q.Operation.ID != keyserver.OpMACData.ID { // for a lineage, another key would be checked
+	if q.Operation.ID != keyserver.OpMACData.ID { // a lineage would use another key
 		all = append(all, keyserver.Supposition{Kind: keyserver.SupposeState})
 	}
 	for _, g := range w.groups {
@@ -347,7 +345,7 @@ func (w *maze) everything(q keyserver.Question) []keyserver.Supposition {
 	return all
 }
 
-// make really makes a supposed change.
+// make makes a suggested change on the key server.
 func (w *maze) make(q keyserver.Question, s keyserver.Supposition) {
 	w.Helper()
 	switch s.Kind {
@@ -382,8 +380,7 @@ func (w *maze) make(q keyserver.Question, s keyserver.Supposition) {
 	}
 }
 
-// crowd requests the principals that may do an operation, and checks for each principal
-// whether it may.
+// crowd calls WhoCan for an operation, and checks each principal in the response.
 func (w *maze) crowd() {
 	w.Helper()
 	q := w.question()
@@ -392,9 +389,9 @@ func (w *maze) crowd() {
 	for more := true; more; {
 		page, err := w.gate.WhoCan(ctx, w.auditor, c)
 		switch {
-		case fault.CodeOf(err) == fault.InvalidArgument: // for a key of another key server
+		case fault.CodeOf(err) == fault.InvalidArgument: // the key belongs to another key server
 			return
-		case fault.CodeOf(err) == fault.KeyNotFound: // no principal may use it
+		case fault.CodeOf(err) == fault.KeyNotFound: // no such key
 		case err != nil:
 			w.fail("who can %s: %v", c.Operation.Key, err)
 		}
@@ -425,9 +422,8 @@ func (w *maze) crowd() {
 	}
 }
 
-// TestEveryRuleIsExplained sets each rule that an approval policy can have. If a rule guards
-// a request, the explanation refuses it like the gate. If a rule guards only some requests of
-// an operation, the passed step names it.
+// TestEveryRuleIsExplained tests each rule of an approval policy. If the rule guards the request, gate and explanation
+// refuse it. If the rule guards only some requests of the operation, the passed step names the rule.
 func TestEveryRuleIsExplained(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		machine := withAllOperations(t, f)
@@ -441,7 +437,7 @@ func TestEveryRuleIsExplained(t *testing.T) {
 			}
 			return is, is.Steps[i].Detail
 		}
-		conditional := map[string][]keyserver.Operation{ // by rule
+		conditional := map[string][]keyserver.Operation{ // by the name of the rule
 			approval.DestroyKey: {keyserver.OpChangeKeyState},
 			approval.GiveDuties: {
 				keyserver.OpCreateRole, keyserver.OpUpdateRole, keyserver.OpCreatePrincipal, keyserver.OpUpdatePrincipalRoles,
@@ -480,8 +476,8 @@ func TestEveryRuleIsExplained(t *testing.T) {
 	})
 }
 
-// TestDestroyKeyIsExplained compares the explanation with the gate, which checks the approval
-// of the effect after that of the operation.
+// TestDestroyKeyIsExplained compares the explanation of destroying a key with the gate. The gate checks the approval of
+// the effect after the approval of the operation.
 func TestDestroyKeyIsExplained(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		owner := f.Add(t, keyserver.CertificatePrincipal, "owner", []keyserver.ID{keyserver.RoleEncryptor}, nil)

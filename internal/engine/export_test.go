@@ -18,8 +18,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// TestExport checks that only an owner exports a key, only to a principal with a
-// certificate in force, and that exports and refusals are audited.
+// TestExport checks that only an owner can export a key, and only for a principal with a certificate in force. Exports
+// and refusals are audited.
 func TestExport(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		ca := outside(t, f, "outside")
@@ -95,7 +95,7 @@ func TestExport(t *testing.T) {
 			t.Errorf("encrypted by %s for %s", out.Algorithm, out.Certificate.ID)
 		}
 		opens(t, out, r, material)
-		// The key is still in use.
+		// The exported key still works.
 		enginetest.Must(f.AuthorizeKey(ctx, f.Admin, keyserver.Use{Link: link}))(t)
 	})
 }

@@ -14,12 +14,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// maxAsked is how many peers one lookup calls concurrently.
+// maxAsked is the maximum number of peers that one lookup calls concurrently.
 const maxAsked = 8
 
-// foreignPrincipals requests the foreign principals among the pairs from their peers. It leaves out a principal if the
-// peer does not return it, or if the request to the peer is refused. The audit log has a row of such a refusal. If a
-// peer reports that a principal is disabled or unknown, foreignPrincipals closes the principal's ACL entries here.
+// foreignPrincipals looks up the principals among the pairs that belong to peers, at these peers. The result lacks a
+// principal if the peer does not return it or if the request is refused, which writes an audit row. If a peer reports
+// that a principal is disabled or unknown, foreignPrincipals closes the principal's ACL entries here.
 func (e *Engine) foreignPrincipals(ctx context.Context, by keyserver.Caller, pairs []keyserver.PrincipalRef) (map[keyserver.PrincipalRef]keyserver.Principal, error) {
 	of := map[keyserver.SystemID][]keyserver.PrincipalRef{}
 	for _, pair := range pairs {
@@ -49,8 +49,8 @@ func (e *Engine) foreignPrincipals(ctx context.Context, by keyserver.Caller, pai
 	return found, errors.Join(errs...)
 }
 
-// lookupAt requests principals of a peer from that peer. It returns no list and no error if the request could not be
-// sent. A principal that cannot be shown unchanged is left out, but does not count as deleted.
+// lookupAt looks up principals of one peer at that peer. It returns no list and no error if the peer could not be
+// asked. A principal with values that cannot be shown is missing in the list, but does not count as deleted.
 func (e *Engine) lookupAt(ctx context.Context, by keyserver.Caller, system keyserver.SystemID, asked []keyserver.PrincipalRef) (list []keyserver.Principal, err error) {
 	r := gate.Request{By: by, Op: keyserver.OpLookupPrincipals, Object: fmt.Sprintf("%s at the peer %d", pairsObject(asked), system)}
 	err = e.Consult(ctx, r, system, fault.NotFound, func(at keyserver.Federated, as keyserver.Caller) (err error) {
@@ -81,8 +81,8 @@ func (e *Engine) lookupAt(ctx context.Context, by keyserver.Caller, system keyse
 	return list, nil
 }
 
-// unlessPeers returns err if it concerns this key server itself: the audit log or the
-// database failed, or the caller is gone. Otherwise it returns nil.
+// unlessPeers returns err if it concerns this key server: its audit log or database failed, or the caller disconnected.
+// It returns nil if the peer caused err.
 func unlessPeers(err error) error {
 	f := fault.As(err)
 	if f == nil {
@@ -95,9 +95,9 @@ func unlessPeers(err error) error {
 	return nil
 }
 
-// closeEntries ends the ACL entries of a foreign principal that its home has disabled or deleted. It ends their time
-// window now, so readers of the ACL see the end, and an owner can undo it. No role is needed, because the gate has
-// allowed the lookup that found this. But the change has its own audit row.
+// closeEntries ends the ACL entries of a principal that its own key server has disabled or deleted. It ends their time
+// windows now, so that readers of the ACL see the end, and an owner can undo it. No role is needed, because the gate
+// has allowed the lookup. The change has its own audit row.
 func (e *Engine) closeEntries(ctx context.Context, by keyserver.Caller, p keyserver.PrincipalRef) error {
 	now := values.StampOf(e.Clock())
 	open, err := e.Store.HasOpenACLEntries(ctx, p, now)

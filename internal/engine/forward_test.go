@@ -17,14 +17,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// recorder records the order in which rows are written and a peer is called. On demand it
-// refuses rows or cancels the caller.
+// recorder records the order in which audit rows are written and a peer is called. It can fail to write rows, and
+// cancel the caller.
 type recorder struct {
-	keyserver.Federated // nil: methods without an override are not called
+	keyserver.Federated // nil: only the methods below may be called
 	gate.Auditor        // writes the rows
 	events              []string
 	begin, durable      error
-	leave               context.CancelFunc // cancels the caller while the peer works
+	leave               context.CancelFunc // cancels the caller during the call of the peer
 }
 
 func (r *recorder) At(keyserver.TrustedServer) keyserver.Federated { return r }
@@ -63,7 +63,7 @@ func (r *recorder) GrantACL(ctx context.Context, _ keyserver.Caller, _ keyserver
 	return r.asked(ctx)
 }
 
-// oddHome is a peer with one principal, and another one that it cannot show.
+// oddHome is a peer with one valid principal and one that cannot be shown.
 type oddHome struct {
 	keyserver.Federated
 	has, odd keyserver.PrincipalRef
@@ -76,8 +76,8 @@ func (h oddHome) LookupPrincipals(context.Context, keyserver.Caller, []keyserver
 	return found, fault.New(fault.OpFailed, "one cannot be shown").Because(&keyserver.UnreadableError{Principals: []keyserver.PrincipalRef{h.odd}})
 }
 
-// TestPrincipalsThatCannotBeShown checks that a principal which its home cannot show is
-// left out and keeps its ACL entries. The result for the others is used.
+// TestPrincipalsThatCannotBeShown checks that a lookup omits a principal that its key server cannot show, and keeps the
+// principal's ACL entries. Other principals are returned.
 func TestPrincipalsThatCannotBeShown(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		enginetest.Must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
@@ -105,8 +105,8 @@ func TestPrincipalsThatCannotBeShown(t *testing.T) {
 	})
 }
 
-// TestRowsOfForwardedCalls checks that the result of a use of a peer's key is returned
-// only when its row is durable, and that a change is not sent before that (ADR 20).
+// TestRowsOfForwardedCalls checks the order of audit rows and calls of peers: the result of a use is returned only when
+// its row is durable. A change is sent only after its row is durable (ADR 20).
 func TestRowsOfForwardedCalls(t *testing.T) {
 	unwritable := fault.Temporary(fault.AuditUnavailable, fault.ScopeProcess, time.Second, "no row could be written")
 	hmac := func(ctx context.Context, e *engine.Engine, by keyserver.Caller, link keyserver.HiddenLink) error {

@@ -28,7 +28,7 @@ func (e *Engine) GroupMembers(ctx context.Context, by keyserver.Caller, f keyser
 	return members, nil
 }
 
-// isGroup returns an error if the principal was not found or is not a group.
+// isGroup returns an error unless the principal was found and is a group.
 func isGroup(p keyserver.Principal, id keyserver.ID, err error) error {
 	if err == nil && p.Type != keyserver.GroupPrincipal {
 		err = sqlstore.ErrNotFound
@@ -65,8 +65,8 @@ func (e *Engine) RemoveGroupMember(ctx context.Context, by keyserver.Caller, m k
 	})
 }
 
-// changeMember runs a change of a membership within a transaction, on group and member as
-// the transaction reads them. It skips system-defined principals, like every update.
+// changeMember runs a change of a membership within a transaction, with the group and the member that the transaction
+// reads. Like every update, it does not change system-defined principals.
 func (e *Engine) changeMember(ctx context.Context, by keyserver.Caller, m keyserver.Membership,
 	change func(*sqlstore.Tx, keyserver.Principal) error,
 ) error {

@@ -20,21 +20,21 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// maze is a key server with a state that changes at random.
+// maze is a key server whose state is changed at random.
 type maze struct {
 	*testing.T
 	f    *enginetest.Fixture
-	gate *engine.Engine // with a peer
+	gate *engine.Engine // engine whose peer allows every request
 	dice *rand.Rand
 
 	auditor   keyserver.Caller
-	boss      keyserver.Caller // is always a valid delegator
-	receiver  keyserver.Caller // of exported keys
+	boss      keyserver.Caller // can always be a delegator
+	receiver  keyserver.Caller // recipient of exported keys
 	people    []keyserver.Caller
 	groups    []keyserver.ID
 	roles     []keyserver.ID
 	keys      []keyserver.HiddenLink
-	sealed    map[keyserver.HiddenLink][]byte // a ciphertext under each key
+	sealed    map[keyserver.HiddenLink][]byte // a ciphertext of each key
 	foreigner keyserver.PrincipalRef
 
 	ca     pki.Identity // issued the certificate of the second machine
@@ -47,7 +47,7 @@ type maze struct {
 	steps  int
 }
 
-// calm is an audit log that stores nothing, because only decisions are compared.
+// calm is an audit log that stores nothing.
 type calm struct{}
 
 func (calm) Write(context.Context, keyserver.AuditEntry) error      { return nil }
@@ -56,7 +56,7 @@ func (calm) Begin(context.Context, keyserver.AuditEntry) (func() error, error) {
 	return func() error { return nil }, nil
 }
 
-// agreeable is a peer whose ACLs allow every request.
+// agreeable is a peer that allows every request.
 type agreeable struct{ keyserver.Federated }
 
 func (a agreeable) At(keyserver.TrustedServer) keyserver.Federated { return a }
@@ -132,7 +132,7 @@ func newMaze(t *testing.T, f *enginetest.Fixture, seed uint64) *maze {
 	return w
 }
 
-// enrolled returns a machine with a certificate of an external CA, which may revoke it.
+// enrolled returns a principal with a certificate of an external CA. The CA may revoke it later.
 func (w *maze) enrolled() keyserver.Caller {
 	w.Helper()
 	w.ca = outside(w.T, w.f, "outside")
@@ -145,7 +145,7 @@ func (w *maze) enrolled() keyserver.Caller {
 
 func pick[T any](w *maze, from []T) T { return from[w.dice.IntN(len(from))] }
 
-// name returns the name of a caller, principal or key in a finding.
+// name returns a readable name of a caller, principal or key.
 func (w *maze) name(of any) string {
 	switch of := of.(type) {
 	case keyserver.Caller:
@@ -175,7 +175,7 @@ func (w *maze) caller(id keyserver.ID) keyserver.Caller {
 	return w.people[slices.IndexFunc(w.people, func(c keyserver.Caller) bool { return c.Principal.ID == id })]
 }
 
-// allPrincipals returns the principals of the key server that can send requests.
+// allPrincipals returns the principals of this key server that can send requests.
 func (w *maze) allPrincipals() (all []keyserver.PrincipalRef) {
 	for _, p := range append(slices.Clone(w.people), w.auditor, w.receiver, w.boss, w.f.Admin) {
 		all = append(all, p.Principal)
@@ -183,14 +183,14 @@ func (w *maze) allPrincipals() (all []keyserver.PrincipalRef) {
 	return all
 }
 
-// stranger returns a principal of a peer, as the caller of that peer's request.
+// stranger returns a caller for a request from a peer.
 func (w *maze) stranger() keyserver.Caller {
 	c := keyserver.Caller{Principal: w.foreigner, Name: "foreigner", Type: keyserver.PasswordPrincipal, Kind: keyserver.PeerSession, Peer: &keyserver.PeerCall{System: enginetest.PeerSystem}}
 	enginetest.Must(cryptorand.Read(c.Peer.Key[:]))(w.T)
 	return c
 }
 
-// key returns a random key, which may belong to a peer or not exist.
+// key returns a random link: of a key here, of a key of a peer, or of no key.
 func (w *maze) key() keyserver.HiddenLink {
 	switch w.dice.IntN(24) {
 	case 0:
@@ -254,7 +254,7 @@ func (w *maze) change() {
 	case n < 23:
 		w.guard()
 	case n < 24 && len(w.keys) < 8:
-		if link, err := w.f.RotateKey(ctx, w.f.Admin, w.keys[0]); err == nil { // the state of the newest key may forbid it
+		if link, err := w.f.RotateKey(ctx, w.f.Admin, w.keys[0]); err == nil { // fails in some states of the newest key
 			w.note("key-0 is succeeded by key-%d", len(w.keys))
 			w.keys = append(w.keys, link)
 		}
@@ -263,7 +263,7 @@ func (w *maze) change() {
 	}
 }
 
-// list changes one ACL entry of a random key.
+// list changes a random ACL entry.
 func (w *maze) list(person keyserver.PrincipalRef, holder keyserver.ID) {
 	w.Helper()
 	entry := keyserver.ACLEntry{Principal: person, MaxUsage: keyserver.NoUsageLimit}
@@ -321,8 +321,7 @@ func (w *maze) member(person, group keyserver.ID, in bool) {
 	})
 }
 
-// delegates changes whether a principal has the delegation flag, or who its delegates
-// are.
+// delegates changes the delegation flag or the delegates of a principal.
 func (w *maze) delegates(person keyserver.ID) {
 	w.Helper()
 	if w.dice.IntN(2) == 0 {
@@ -347,8 +346,7 @@ func (w *maze) delegates(person keyserver.ID) {
 	})
 }
 
-// trusts changes the external CA: whether it is trusted, its revocation policy, and which
-// certificates it revoked.
+// trusts changes whether the external CA is trusted, its revocation policy, or its revocation list.
 func (w *maze) trusts() {
 	w.Helper()
 	switch w.dice.IntN(3) {
@@ -368,7 +366,7 @@ func (w *maze) trusts() {
 		w.issued++
 		w.note("the CA outside has revoked %d certificates", len(revoked))
 		crl := enginetest.NewCRL(w.T, w.ca, w.issued, w.f.Clock.Now(), nil, revoked...)
-		_, _ = w.f.ImportCRL(ctx, w.f.Admin, crl) // refused while the CA is not trusted
+		_, _ = w.f.ImportCRL(ctx, w.f.Admin, crl) // fails while the CA is not trusted
 	default:
 		now := enginetest.Must(w.f.Store.TrustedCAs(ctx))(w.T)
 		w.update(func(tx *sqlstore.Tx) error {
@@ -399,7 +397,7 @@ func (w *maze) guard() {
 	setPolicy(w.T, w.f, policy)
 }
 
-// expose changes what the peer may learn about a principal.
+// expose sets or removes the principal trust of a principal.
 func (w *maze) expose(who keyserver.ID, flag keyserver.TrustFlag) {
 	w.Helper()
 	peer := keyserver.SystemID(enginetest.PeerSystem)
@@ -434,7 +432,7 @@ func (w *maze) state(key keyserver.HiddenLink, state keyserver.KeyState) {
 	})
 }
 
-// entry replaces or removes an entry of a key's ACL.
+// entry writes or, unless there is set, removes an ACL entry.
 func (w *maze) entry(key keyserver.HiddenLink, entry keyserver.ACLEntry, there bool) {
 	w.Helper()
 	_, id, _ := key.Split()
@@ -458,12 +456,12 @@ func (w *maze) entry(key keyserver.HiddenLink, entry keyserver.ACLEntry, there b
 	})
 }
 
-// asked has the operations of the questions, each of which can be repeated: all
-// operations that concern a key, and some others.
+// asked has the operations for random questions: all operations that concern a key, and some others. Each can be
+// repeated.
 var asked = append(slices.DeleteFunc(slices.Clone(keyserver.Operations), func(op keyserver.Operation) bool { return !op.AboutKey() }),
 	keyserver.OpListRoles, keyserver.OpReadAudit, keyserver.OpDelegateLogin)
 
-// do really does an operation.
+// do calls an operation on the key server.
 func (w *maze) do(by keyserver.Caller, op keyserver.Operation, key keyserver.HiddenLink) (err error) {
 	w.Helper()
 	choice := keyserver.KeyChoice{Key: key}

@@ -27,8 +27,8 @@ func (e *Engine) OwnerMarks(ctx context.Context, by keyserver.Caller, f keyserve
 	return list, nil
 }
 
-// SetOwner implements keyserver.Owners. The object must exist: a mark cannot be reserved
-// in advance.
+// SetOwner implements keyserver.Owners. It fails if the object does not exist, so an owner mark cannot be set in
+// advance.
 func (e *Engine) SetOwner(ctx context.Context, by keyserver.Caller, change keyserver.OwnerChange) (keyserver.OwnerMark, error) {
 	return e.changeOwner(ctx, by, change.Object, func(tx *sqlstore.Tx, held keyserver.OwnerMark) (keyserver.OwnerMark, error) {
 		if err := tx.OwnedObject(ctx, change.Object); err != nil {
@@ -59,8 +59,8 @@ func (e *Engine) ReleaseOwner(ctx context.Context, by keyserver.Caller, release 
 	})
 }
 
-// changeOwner decides and writes in one transaction. Transactions do not overlap, so only one of several concurrent
-// requests for a mark succeeds. Each refusal returns the existing mark; a mark with an empty Owner means that there is
+// changeOwner decides and writes in one transaction. Transactions are serialized, so only one of several concurrent
+// requests for a mark succeeds. A refusal also returns the existing mark, or a mark with an empty Owner if there is
 // none.
 func (e *Engine) changeOwner(ctx context.Context, by keyserver.Caller, o keyserver.Object,
 	change func(tx *sqlstore.Tx, held keyserver.OwnerMark) (keyserver.OwnerMark, error),

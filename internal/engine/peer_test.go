@@ -15,8 +15,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// TestPeersAreRefused checks that a peer can act only for its own principals, and only
-// with forwarded operations.
+// TestPeersAreRefused checks that a peer can send requests only for its own principals, and only for forwarded
+// operations.
 func TestPeersAreRefused(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		link := f.Mint(t, f.Admin, nil)
@@ -76,7 +76,7 @@ func TestPeersAreRefused(t *testing.T) {
 				t.Errorf("%v finds %v", by.Principal, found)
 			}
 		}
-		// The groups that the peer reports count.
+		// A grant to a group applies to callers in the groups that the peer reports.
 		f.Grant(t, link, keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: values.IDFromUint64(80)}, keyserver.Read, keyserver.NoUsageLimit)
 		f.Refused(t, ask(enginetest.CallOf("x", "1", 79), link)(), fault.ACLDenied, fault.ReasonACLDenied)
 		if err := ask(enginetest.CallOf("x", "1", 79, 80), link)(); err != nil {
@@ -87,14 +87,13 @@ func TestPeersAreRefused(t *testing.T) {
 		if _, err := f.Key(ctx, metadata, link); err != nil {
 			t.Error(err)
 		}
-		// After the peer is removed, all of its calls are refused.
+		// All calls of a removed peer are refused.
 		enginetest.Must(f.RemoveTrustedServer(ctx, f.Admin, enginetest.PeerSystem))(t)
 		f.Refused(t, ask(enginetest.CallOf("x", "1", 80), link)(), fault.AccessDenied, fault.ReasonNotForwarded)
 	})
 }
 
-// TestRepeatedCalls checks that a repeated call of a peer takes effect once, and that the
-// repetition returns the same result.
+// TestRepeatedCalls checks that a repeated call of a peer takes effect only once, and returns the same result.
 func TestRepeatedCalls(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		enginetest.Must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
@@ -115,13 +114,13 @@ func TestRepeatedCalls(t *testing.T) {
 			}
 		}
 		f.Refused(t, use("c"), fault.ACLDenied, fault.ReasonACLDenied)
-		f.Refused(t, use("c"), fault.ACLDenied, fault.ReasonACLDenied) // a refused call is not remembered
-		f.Grant(t, link, who, keyserver.Read, 3)                       // resets the counter
+		f.Refused(t, use("c"), fault.ACLDenied, fault.ReasonACLDenied) // a refused call can be repeated
+		f.Grant(t, link, who, keyserver.Read, 3)                       // resets the number of uses
 		if err := use("c"); err != nil {
 			t.Errorf("granted meanwhile: %v", err)
 		}
 
-		// An owner at the peer removes its own entry, and repeats the call.
+		// An owner at the peer removes its own ACL entry, and repeats the call.
 		other := f.Mint(t, f.Admin, nil)
 		f.Grant(t, other, who, keyserver.Owner, keyserver.NoUsageLimit)
 		target := keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: values.IDFromUint64(71)}
@@ -149,8 +148,8 @@ func TestRepeatedCalls(t *testing.T) {
 	})
 }
 
-// TestRepetitionsAreRefused checks that a repetition returns the result of the call only
-// if nothing except the effect of the call itself would refuse it. Later decisions count.
+// TestRepetitionsAreRefused checks that a repeated call is refused if anything except the effect of the first call is a
+// reason to refuse it.
 func TestRepetitionsAreRefused(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		added := enginetest.Must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
@@ -238,9 +237,8 @@ func TestRepetitionsAreRefused(t *testing.T) {
 	})
 }
 
-// TestPeersAreToldLess checks that a peer learns in a lookup that a principal exists, its
-// type, and whether it is disabled. It learns the name unless the principal is restricted
-// for it. It never learns roles or groups.
+// TestPeersAreToldLess checks which fields a peer receives in a lookup: that the principal exists, its type, whether it
+// is disabled and, unless a restriction for the peer exists, its name. It never receives roles or groups.
 func TestPeersAreToldLess(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		enginetest.Must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
@@ -276,8 +274,8 @@ func TestPeersAreToldLess(t *testing.T) {
 	})
 }
 
-// TestActorsAndPeers checks that the acting principal of a delegated session, like the
-// delegator, must be exposed to the peer and can be restricted by the owner of a key.
+// TestActorsAndPeers checks the acting principal of a delegated session like the delegator: it must be exposed to the
+// peer, and the owner of a key can restrict it.
 func TestActorsAndPeers(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		enginetest.Must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
@@ -313,12 +311,12 @@ func TestActorsAndPeers(t *testing.T) {
 			t.Errorf("a group that the actor is in is exposed: %v", err)
 		}
 
-		// The same on the other side: a principal of the peer acts for another one.
+		// In the other direction, a principal of the peer acts for another one.
 		link := f.Mint(t, f.Admin, nil)
 		by := enginetest.CallOf("x", "a")
 		by.Actor = keyserver.PrincipalRef{System: enginetest.PeerSystem, ID: values.IDFromUint64(72)}
 		f.Grant(t, link, by.Principal, keyserver.Read, keyserver.NoUsageLimit)
-		f.Grant(t, link, by.Actor, keyserver.Read, keyserver.NoUsageLimit) // so that it is known and can be restricted
+		f.Grant(t, link, by.Actor, keyserver.Read, keyserver.NoUsageLimit) // only a principal with an ACL entry can be restricted here
 		use := func(by keyserver.Caller) error {
 			_, err := f.AuthorizeKey(ctx, by, keyserver.Use{Link: link})
 			return err
@@ -334,9 +332,8 @@ func TestActorsAndPeers(t *testing.T) {
 	})
 }
 
-// TestRepeatedChangesAreRefused checks that a change of an ACL takes effect once. Its
-// repetition needs the right to make the change, unless the change itself may have
-// removed that right.
+// TestRepeatedChangesAreRefused checks that a repeated change of an ACL takes effect only once. The caller still needs
+// the right to make the change, unless the change may have removed that right.
 func TestRepeatedChangesAreRefused(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		enginetest.Must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
@@ -380,8 +377,7 @@ func TestRepeatedChangesAreRefused(t *testing.T) {
 	})
 }
 
-// TestACallThatFailedIsNotRemembered checks that an effect and its record are in one
-// transaction: if one fails, so does the other.
+// TestACallThatFailedIsNotRemembered checks that an effect and the record of its call are written in one transaction.
 func TestACallThatFailedIsNotRemembered(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		enginetest.Must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)

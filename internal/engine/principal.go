@@ -30,7 +30,7 @@ func (e *Engine) CreatePasswordPrincipal(ctx context.Context, by keyserver.Calle
 		ID: id, System: e.System, Type: keyserver.PasswordPrincipal, Name: n.Name,
 		Flags: keyserver.FlagEnable, Roles: keyserver.NormalizeIDs(n.Roles),
 	}
-	hash := "" // empty while the write is only tried
+	hash := "" // empty while the gate only tries the transaction
 	insert := func(tx *sqlstore.Tx) error { return e.insertPrincipal(ctx, tx, by, p, hash) }
 	err = e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpCreatePrincipal, Object: id.Hex(), Tries: insert}, func() (err error) {
 		if hash, err = e.hash(ctx, by, n.Password); err != nil {
@@ -75,8 +75,8 @@ func (e *Engine) CreatePrincipal(ctx context.Context, by keyserver.Caller, n key
 	return id, nil
 }
 
-// refuseType rejects types that are created in another way, and an identity for a type
-// other than xauth.
+// refuseType returns an error for a type that another operation creates. It also rejects an identity for a type other
+// than xauth.
 func refuseType(n keyserver.NewPrincipal) error {
 	switch n.Type {
 	case keyserver.LDAPPrincipal, keyserver.GroupPrincipal, keyserver.XAuthPrincipal:
@@ -88,14 +88,13 @@ func refuseType(n keyserver.NewPrincipal) error {
 	return fault.New(fault.InvalidArgument, "type: a %q principal cannot be created with this request", n.Type).Audited(fault.ReasonInvalidArgument)
 }
 
-// insertPrincipal writes a principal. It returns an error if the caller may not give its
-// roles.
+// insertPrincipal writes a principal. It returns an error if the caller may not give the principal's roles.
 func (e *Engine) insertPrincipal(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, p keyserver.Principal, hash string) error {
 	return e.withEscalationCheck(ctx, tx, by, p.ID, func() error { return insertPrincipal(ctx, tx, p, hash) })
 }
 
-// insertPrincipal writes a principal. It rejects roles that do not exist, a name that
-// exists within the type, and an identity that exists.
+// insertPrincipal writes a principal. It returns an error if a role does not exist, or if another principal of the type
+// has the name, or if the identity exists.
 func insertPrincipal(ctx context.Context, tx *sqlstore.Tx, p keyserver.Principal, hash string) error {
 	if err := rolesExist(ctx, tx, p.Roles); err != nil {
 		return err
@@ -125,8 +124,8 @@ func rolesExist(ctx context.Context, tx *sqlstore.Tx, roles []keyserver.ID) erro
 	return nil
 }
 
-// UpdatePrincipalFlags implements keyserver.Principals. It reads and writes the flag word
-// in one transaction, so that two changes of different bits both take effect.
+// UpdatePrincipalFlags implements keyserver.Principals. It reads and writes the flags in one transaction, so that
+// concurrent changes of different flags both take effect.
 func (e *Engine) UpdatePrincipalFlags(ctx context.Context, by keyserver.Caller, change keyserver.FlagChange) error {
 	return e.updatePrincipal(ctx, by, keyserver.OpUpdatePrincipalFlags, change.ID, func(tx *sqlstore.Tx, p keyserver.Principal) error {
 		if !p.Type.CarriesFlags() {
@@ -153,9 +152,9 @@ func (e *Engine) SetPrincipalRoles(ctx context.Context, by keyserver.Caller, r k
 	})
 }
 
-// updatePrincipal runs a change of one principal within a transaction, on the principal as the transaction reads it. It
-// does not change a system-defined principal and reports success (contract 4.6), so callers have to check for such a
-// principal first.
+// updatePrincipal runs a change of one principal within a transaction. The change gets the principal that the
+// transaction reads. For a system-defined principal, updatePrincipal changes nothing and reports success (contract
+// 4.6). Callers have to check for such a principal first.
 func (e *Engine) updatePrincipal(ctx context.Context, by keyserver.Caller, op keyserver.Operation, id keyserver.ID,
 	change func(*sqlstore.Tx, keyserver.Principal) error,
 ) error {

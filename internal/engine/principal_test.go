@@ -17,14 +17,13 @@ import (
 
 var disable = keyserver.FlagChange{Mask: keyserver.FlagEnable}
 
-// forPrincipal returns a change of flags for the given principal.
+// forPrincipal sets the principal in a change of flags.
 func forPrincipal(id keyserver.ID, change keyserver.FlagChange) keyserver.FlagChange {
 	change.ID = id
 	return change
 }
 
-// TestPrincipalOperationsAreRefused checks that the key server itself enforces the checks
-// of the service in front of it.
+// TestPrincipalOperationsAreRefused checks that the engine makes its own checks, without those of package verified.
 func TestPrincipalOperationsAreRefused(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		team := f.Add(t, keyserver.GroupPrincipal, "team", nil, nil).Principal.ID
@@ -123,7 +122,7 @@ func TestPrincipalOperationsAreRefused(t *testing.T) {
 	})
 }
 
-// Updates of a system-defined principal are skipped and reported as success.
+// TestSystemDefinedPrincipalsAreSkipped checks that updates of such principals change nothing and succeed.
 func TestSystemDefinedPrincipalsAreSkipped(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		team := f.Add(t, keyserver.GroupPrincipal, "team", nil, nil).Principal.ID
@@ -145,8 +144,7 @@ func TestSystemDefinedPrincipalsAreSkipped(t *testing.T) {
 	})
 }
 
-// TestFlagsMoveBitByBit checks that two concurrent changes of different bits both take
-// effect.
+// TestFlagsMoveBitByBit checks that two concurrent changes of different flags both take effect.
 func TestFlagsMoveBitByBit(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		user := f.Add(t, keyserver.PasswordPrincipal, "user", nil, nil).Principal.ID
@@ -165,8 +163,8 @@ func TestFlagsMoveBitByBit(t *testing.T) {
 	})
 }
 
-// TestMembersComeAndGo checks that changes of membership take effect immediately, and
-// that a list of members has a bound.
+// TestMembersComeAndGo checks that changes of memberships take effect immediately, and that lists of members are
+// limited.
 func TestMembersComeAndGo(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		link := f.Mint(t, f.Admin, nil)

@@ -27,9 +27,8 @@ func (e *Engine) ListPrincipals(ctx context.Context, by keyserver.Caller, f keys
 	return page, nil
 }
 
-// windowed reads a window of a list, or the entire list if there is no limit. A response
-// has at most MaxUnwindowed objects (contract 9.3); windowed reads one more to detect a
-// longer list.
+// windowed reads a part of a list, or the entire list if limit is 0. A response has at most MaxUnwindowed objects
+// (contract 9.3). windowed reads one object more to detect a longer list.
 func windowed[T any](limit, offset int, read func(limit, offset int) ([]T, error)) ([]T, error) {
 	if limit < 0 || limit > keyserver.MaxUnwindowed || offset < 0 {
 		return nil, fault.New(fault.InvalidArgument, "limit or offset is out of range").Audited(fault.ReasonInvalidArgument)
@@ -45,8 +44,8 @@ func windowed[T any](limit, offset int, read func(limit, offset int) ([]T, error
 	return all, err
 }
 
-// LookupPrincipals implements keyserver.Principals. The result has the order of the
-// pairs, without those that cannot be resolved. A peer receives fewer fields.
+// LookupPrincipals implements keyserver.Principals. The result has the order of the pairs, without pairs that cannot be
+// resolved. If a peer is the caller, the principals have fewer fields.
 func (e *Engine) LookupPrincipals(ctx context.Context, by keyserver.Caller, pairs []keyserver.PrincipalRef) ([]keyserver.Principal, error) {
 	found := []keyserver.Principal{}
 	r := gate.Request{By: by, Op: keyserver.OpLookupPrincipals, Object: pairsObject(pairs)}
@@ -77,7 +76,7 @@ func (e *Engine) LookupPrincipals(ctx context.Context, by keyserver.Caller, pair
 	return found, nil
 }
 
-// pairsObject returns the object of the audit row: the pair, or the number of pairs.
+// pairsObject returns the object for the audit row: the only pair, or the number of pairs.
 func pairsObject(pairs []keyserver.PrincipalRef) string {
 	if len(pairs) == 1 {
 		return pairs[0].String()
@@ -85,7 +84,7 @@ func pairsObject(pairs []keyserver.PrincipalRef) string {
 	return fmt.Sprintf("%d principals", len(pairs))
 }
 
-// localPrincipals reads the principals of this key server among the pairs.
+// localPrincipals reads the principals among the pairs that belong to this key server.
 func (e *Engine) localPrincipals(ctx context.Context, pairs []keyserver.PrincipalRef) (map[keyserver.PrincipalRef]keyserver.Principal, error) {
 	var ids []keyserver.ID
 	for _, pair := range pairs {

@@ -10,7 +10,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// changesPerPage bounds one page of the change feed.
+// changesPerPage is the maximum number of changes in one page of the change feed.
 const changesPerPage = 1000
 
 // Version implements keyserver.Records.
@@ -30,7 +30,7 @@ func (e *Engine) Audit(ctx context.Context, by keyserver.Caller, filter keyserve
 	return page, err
 }
 
-// AuditTree proves the contents of the audit log; package tree implements it.
+// AuditTree provides proofs for the audit log; package tree implements it.
 type AuditTree interface {
 	Key() keyserver.AuditKey
 	Checkpoint(ctx context.Context) ([]byte, error)
@@ -39,7 +39,7 @@ type AuditTree interface {
 	Entries(ctx context.Context, index int64, width int) ([]byte, error)
 }
 
-// Witnessing cosigns the logs of other key servers; package witness implements it.
+// Witnessing cosigns checkpoints of other key servers; package witness implements it.
 type Witnessing interface {
 	AuditKeys() keyserver.AuditKeys
 	Logs(ctx context.Context) ([]keyserver.WitnessedLog, error)
@@ -84,7 +84,7 @@ func (e *Engine) AuditTile(ctx context.Context, by keyserver.Caller, t keyserver
 	return tile, err
 }
 
-// Changes implements keyserver.Records. It waits for a commit of this process or, on
+// Changes implements keyserver.Records. If there is no change yet, it waits for a commit of this process or, on
 // PostgreSQL, of another replica.
 func (e *Engine) Changes(ctx context.Context, by keyserver.Caller, f keyserver.ChangeFilter) (page keyserver.ChangePage, err error) {
 	err = e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpWatchChanges}, func() error {
@@ -101,7 +101,7 @@ func (e *Engine) Changes(ctx context.Context, by keyserver.Caller, f keyserver.C
 			case <-deadline.C:
 				return nil
 			case <-ctx.Done():
-				return nil // the reader left, which is no failure of the feed
+				return nil // the client disconnected, which is no error of the feed
 			}
 		}
 	})
@@ -116,8 +116,8 @@ func (e *Engine) Ready(ctx context.Context) []keyserver.Readiness {
 	}
 }
 
-// Part describes one part of readiness. The detail of a failure is the fault's own, never
-// the cause, which may name hosts or users.
+// Part returns the readiness of one part. For a failure it shows the detail of the fault, never its cause, because the
+// cause may name hosts or users.
 func Part(name string, err error, fine string) keyserver.Readiness {
 	if err == nil {
 		return keyserver.Readiness{Part: name, Ready: true, Detail: fine}

@@ -10,16 +10,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// limited returns an engine on the database of f that limits refusals.
+// limited returns an engine that limits refused operations, on the database of f.
 func limited(f *enginetest.Fixture) *engine.Engine {
 	cfg := f.Config
 	cfg.LimitRefusals = true
 	return engine.New(cfg)
 }
 
-// TestRefusalsAreBounded checks that a principal gets OVERLOADED without an audit row after two batches
-// of refused items, and that Retry-After is the time until a complete batch is decided again. Other
-// principals are not affected.
+// TestRefusalsAreBounded checks that a principal gets OVERLOADED, without an audit row, after two batches of refused
+// items. Retry-After is the time until a full batch is possible again. Other principals are not affected.
 func TestRefusalsAreBounded(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		e := limited(f)
@@ -62,8 +61,8 @@ func TestRefusalsAreBounded(t *testing.T) {
 	})
 }
 
-// TestQuestionsAboutOneselfAreBounded checks that questions of a principal without roles about its own
-// access count as refusals, because each has an audit row.
+// TestQuestionsAboutOneselfAreBounded checks that questions of a principal about its own access count as refused
+// operations: they need no role, but write audit rows.
 func TestQuestionsAboutOneselfAreBounded(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		e := limited(f)
@@ -82,8 +81,7 @@ func TestQuestionsAboutOneselfAreBounded(t *testing.T) {
 	})
 }
 
-// TestScopedCredentialsAreRefusedApart checks that refusals of a scoped credential do not use up the
-// limit of its principal.
+// TestScopedCredentialsAreRefusedApart checks that refusals of a scoped credential do not count for its principal.
 func TestScopedCredentialsAreRefusedApart(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		e := limited(f)

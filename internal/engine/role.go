@@ -28,7 +28,7 @@ func (e *Engine) Roles(ctx context.Context, by keyserver.Caller) (roles []keyser
 	return roles, err
 }
 
-// FindRoles implements keyserver.Roles. The gate authorizes and audits it as List Roles.
+// FindRoles implements keyserver.Roles. Its operation is List Roles.
 func (e *Engine) FindRoles(ctx context.Context, by keyserver.Caller, f keyserver.RoleFilter) (roles []keyserver.Role, err error) {
 	err = e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpListRoles}, func() (err error) {
 		roles, err = e.Store.FindRoles(ctx, f)
@@ -86,7 +86,7 @@ func (e *Engine) changeRole(ctx context.Context, by keyserver.Caller, op keyserv
 	})
 }
 
-// takenName converts the violation of a unique name into a fault.
+// takenName converts the error of a duplicate name into a fault.
 func takenName(err error) error {
 	if errors.Is(err, sqlstore.ErrDuplicate) {
 		return fault.New(fault.AlreadyExists, "name: already in use; choose another").Audited(fault.ReasonInvalidArgument)

@@ -12,13 +12,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// maxCandidates bounds the principals that are checked at the gate for one page. A page
-// that reaches the bound is shorter, and the next page continues.
+// maxCandidates is the maximum number of principals that are checked for one page. If the page is not full then, it
+// ends early, and the next page continues.
 const maxCandidates = 2000
 
-// WhoCan implements keyserver.Explanations. It checks the candidates at the gate in the
-// order of ids. Candidates have an entry in the key's ACL, or a role for the operation if
-// there is no key, directly or by a group.
+// WhoCan implements keyserver.Explanations. The gate checks candidates in the order of their ids: the principals in the
+// key's ACL or, without a key, with a role for the operation. Members of such groups are candidates, too.
 func (e *Engine) WhoCan(ctx context.Context, by keyserver.Caller, c keyserver.WhoCanQuery) (page keyserver.WhoCanPage, err error) {
 	object := c.Operation.Key
 	if c.Link != "" {
@@ -52,7 +51,7 @@ func (e *Engine) listCapable(ctx context.Context, by keyserver.Caller, c keyserv
 		switch {
 		case err != nil:
 			return page, err
-		case may && len(page.Principals) == c.Limit: // there is another page
+		case may && len(page.Principals) == c.Limit: // a further principal is allowed, so there is another page
 			page.Next = page.Principals[c.Limit-1].Principal.ID
 			return page, nil
 		case may:
@@ -62,7 +61,7 @@ func (e *Engine) listCapable(ctx context.Context, by keyserver.Caller, c keyserv
 	}
 }
 
-// capable checks one principal at the gate. may reports whether it is allowed.
+// capable checks one principal with the gate. may reports whether the operation is allowed.
 func (e *Engine) capable(ctx context.Context, by keyserver.Caller, c keyserver.WhoCanQuery, id keyserver.ID) (who keyserver.Capable, may bool, err error) {
 	p, err := e.CachedPrincipal(ctx, id)
 	switch {
@@ -104,8 +103,8 @@ func (e *Engine) foreignOf(c keyserver.WhoCanQuery, acl keyserver.ACL) (all []ke
 	return all
 }
 
-// candidates returns the principals that may be allowed: those in the key's ACL, or
-// without a key those with a role that grants the operation. It also returns the ACL.
+// candidates returns the ids of the principals that WhoCan checks: those in the key's ACL or, without a key, those with
+// a role that grants the operation. It also returns the ACL.
 func (e *Engine) candidates(ctx context.Context, c keyserver.WhoCanQuery) (*merged, keyserver.ACL, error) {
 	m := &merged{last: c.After, prefetch: e.Prefetch}
 	if c.Link == "" {
@@ -134,7 +133,7 @@ func (e *Engine) candidates(ctx context.Context, c keyserver.WhoCanQuery) (*merg
 	return m, acl, nil
 }
 
-// localOf returns the principals of this key server that an ACL names.
+// localOf returns the ids of the principals of this key server in an ACL.
 func localOf(acl keyserver.ACL, system keyserver.SystemID) (ids []keyserver.ID) {
 	for _, entry := range acl.Entries {
 		if entry.Principal.System == system {
@@ -169,21 +168,21 @@ func (e *Engine) candidatesByRole(ctx context.Context, op keyserver.Operation, m
 	return nil
 }
 
-// merged returns the ids of several sources in order, each once, after a given id.
+// merged merges the ids of several sources. It returns each id once, in order, from a given id on.
 type merged struct {
-	last     keyserver.ID // the id that was handled last
+	last     keyserver.ID // the last id that was returned
 	sources  []*source
-	prefetch func(ctx context.Context, ids []keyserver.ID) error // is called with the ids that come next
+	prefetch func(ctx context.Context, ids []keyserver.ID) error // called with the ids that come next
 }
 
-// source is one source of ids. It reads its first ids when next is called.
+// source is one source of ids. The first call of next reads its first ids.
 type source struct {
 	read  func(ctx context.Context, after keyserver.ID, n int) ([]keyserver.ID, error)
 	ahead []keyserver.ID
 	ended bool
 }
 
-// ahead is how many ids of a source are read at a time.
+// ahead is the number of ids that are read from a source at once.
 const ahead = 128
 
 func (m *merged) follow(read func(ctx context.Context, after keyserver.ID, n int) ([]keyserver.ID, error)) {
@@ -200,7 +199,7 @@ func (m *merged) alone(id keyserver.ID) {
 	})
 }
 
-// next returns the smallest id after m.last.
+// next returns the smallest id that is greater than m.last.
 func (m *merged) next(ctx context.Context) (least keyserver.ID, found bool, err error) {
 	for _, s := range m.sources {
 		if err := s.fill(ctx, m.last, m.prefetch); err != nil {
@@ -213,7 +212,7 @@ func (m *merged) next(ctx context.Context) (least keyserver.ID, found bool, err 
 	return least, found, nil
 }
 
-// fill drops the ids up to the given one, and reads more if none is left.
+// fill drops the ids up to after. If no ids remain, it reads more.
 func (s *source) fill(ctx context.Context, after keyserver.ID, foresee func(context.Context, []keyserver.ID) error) (err error) {
 	for len(s.ahead) > 0 && slices.Compare(s.ahead[0][:], after[:]) <= 0 {
 		s.ahead = s.ahead[1:]

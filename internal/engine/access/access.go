@@ -1,6 +1,6 @@
-// Package access has the authorization rules of a key server as pure functions: which rights an
-// access control list (ACL) grants, and what a peer may learn about principals. It reads no
-// data; the gate of package engine does, and calls these functions.
+// Package access has the authorization rules of a key server as pure functions: which rights an access control list
+// (ACL) grants, and what a peer may learn about principals. The package reads no data. The gate of package engine reads
+// the data and calls these functions.
 package access
 
 import (
@@ -11,39 +11,37 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Subject is a principal in the evaluation of an ACL.
+// Subject is the principal for which a rule is evaluated, with its groups.
 type Subject struct {
 	Principal keyserver.PrincipalRef
-	Groups    []keyserver.PrincipalRef // enabled groups it is a member of
+	Groups    []keyserver.PrincipalRef // enabled groups that the principal is a member of
 }
 
-// Is reports whether the subject is the principal, or is in the group.
+// Is reports whether p is the principal of the subject or one of its groups.
 func (s Subject) Is(p keyserver.PrincipalRef) bool {
 	return s.Principal == p || slices.Contains(s.Groups, p)
 }
 
-// Verdict is the result of a rule: about an ACL, or about what principals and peers may learn of
-// each other.
+// Verdict is the decision of a rule about an ACL, or about which principals a peer may know.
 type Verdict struct {
 	Allowed bool
-	// Limited lists the ACL entries with a usage limit, in order, if only such entries allow the
-	// request. One of them must count the use.
+	// Limited lists, in order, the ACL entries that allow the request and have a usage limit, if only such entries
+	// allow it. The caller must count the use on one of them.
 	Limited []keyserver.ACLEntry
-	// Spent reports that an entry would allow the request if it had uses left.
+	// Spent reports that an ACL entry would allow the request, but has no uses left.
 	Spent bool
 	Why   string // detail of a refusal
-	// By is the entry that allows or denies the request, zero if there is none. Demanded reports
-	// that By demands membership of a group.
+	// By is the entry that allows or denies the request, zero if there is none. Demanded reports that By denies the
+	// request because the subject is not in the group of By.
 	By       keyserver.ACLEntry
 	Demanded bool
 }
 
-// Evaluate decides whether a subject has the right want on a key at a point in time. It has no
-// side effects. Rules (contract 3.3 to 3.5): the entry of a group counts for its members. An
-// entry outside its time window, or without uses left, gives nothing. An entry that marks a
-// group as mandatory, or as a host matrix, denies every subject that is not in that group. This
-// demand stays in force when the entry gives nothing, because a restriction must not lapse by
-// itself.
+// Evaluate decides whether a subject has the right want on a key at a point in time. It has no side effects. Rules
+// (contract 3.3 to 3.5): an entry of a group also applies to its members. An entry outside its time window, or without
+// uses left, grants nothing. An entry that marks a group as mandatory, or as a host matrix, denies every subject that
+// is not in that group. It denies even outside its time window and without uses left, because a restriction must not
+// end by itself.
 func Evaluate(acl keyserver.ACL, who Subject, want keyserver.Rights, now time.Time) Verdict {
 	for _, e := range acl.Entries {
 		if e.Rights&(keyserver.MandatoryGroup|keyserver.HostMatrix) != 0 && !who.Is(e.Principal) {
@@ -72,10 +70,10 @@ func Evaluate(acl keyserver.ACL, who Subject, want keyserver.Rights, now time.Ti
 	return verdict
 }
 
-// MayShare reports whether the giver may let others use the ACL entries of a group, which adding a member to the group
-// does. It has no side effects. Rules (contract 4.9): an owner of the key may. Any other giver may share only rights
-// that its own entry gives it now, for at most the same time. Its own entry must have no usage limit, unless it is the
-// same entry. A giver that does not meet a demand of the ACL may share nothing.
+// MayShare reports whether the giver may let others use the ACL entries of a group, as adding a member does. It has no
+// side effects. Rules (contract 4.9): an owner of the key may share all entries. Any other giver may share only rights
+// that its own entry grants now, for at most the same time. Its own entry must have no usage limit, unless it is the
+// shared entry. A giver that is not in a mandatory group or host matrix of the ACL may share nothing.
 func MayShare(acl keyserver.ACL, giver Subject, group keyserver.PrincipalRef, now time.Time) bool {
 	if Owns(acl, giver, now) {
 		return true
@@ -97,11 +95,10 @@ func MayShare(acl keyserver.ACL, giver Subject, group keyserver.PrincipalRef, no
 	})
 }
 
-// gives reports whether an entry gives its principal a right, or fulfils a demand of the ACL,
-// now or later.
+// gives reports whether an entry grants a right now or later, or marks a mandatory group or host matrix.
 func gives(e keyserver.ACLEntry, now time.Time) bool {
 	switch {
-	case e.Rights&(keyserver.MandatoryGroup|keyserver.HostMatrix) != 0: // no time window and no limit ends it
+	case e.Rights&(keyserver.MandatoryGroup|keyserver.HostMatrix) != 0: // also applies outside the time window and without uses left
 		return true
 	case !e.End.IsUnset() && values.StampOf(now).Millis() >= e.End.Millis():
 		return false
@@ -110,13 +107,12 @@ func gives(e keyserver.ACLEntry, now time.Time) bool {
 	}
 }
 
-// renewed is how long an expired entry without a start time is extended.
+// renewed is the new remaining time of an expired entry that has no start time.
 const renewed = 24 * time.Hour
 
-// Amended returns a changed entry that gives a principal a right now; a nil entry means that there is none yet. The
-// result has the right. An expired window is extended by its former length, and a future window starts now. A used-up
-// limit is removed. The limit stays if ownerMay is set and the entry has OWNER, because usage limits do not apply then
-// (see Owns). Nothing else changes.
+// Amended returns a copy of an entry, changed so that it grants a right now; nil means no entry yet. An expired time
+// window is extended by its former length. A future one starts now. A used-up usage limit is removed, unless ownerMay
+// is set and the entry has OWNER: usage limits do not apply then (see Owns). Nothing else changes.
 func Amended(entry *keyserver.ACLEntry, right keyserver.Rights, ownerMay bool, now time.Time) keyserver.ACLEntry {
 	if entry == nil {
 		return keyserver.ACLEntry{Rights: right, MaxUsage: keyserver.NoUsageLimit}
@@ -149,8 +145,8 @@ func inWindow(e keyserver.ACLEntry, now time.Time) bool {
 	return e.End.IsUnset() || at < e.End.Millis()
 }
 
-// Expired reports whether the time window of an entry has ended. One such entry is enough: if all had ended, no
-// principal could read the ACL and see that. A window in the future, or a used-up limit, does not count.
+// Expired reports whether the time window of at least one entry has ended. It does not wait until all windows have
+// ended, because no principal could read the ACL then. Future windows and used-up limits do not count.
 func Expired(acl keyserver.ACL, now time.Time) bool {
 	at := values.StampOf(now).Millis()
 	return slices.ContainsFunc(acl.Entries, func(e keyserver.ACLEntry) bool {
@@ -158,8 +154,8 @@ func Expired(acl keyserver.ACL, now time.Time) bool {
 	})
 }
 
-// Owns reports whether the subject has OWNER by an entry in its time window. Usage limits do not
-// matter: they concern the use of the key, not its ACL.
+// Owns reports whether an entry in its time window grants OWNER to the subject. Usage limits do not matter: they
+// concern the use of the key, not its ACL.
 func Owns(acl keyserver.ACL, who Subject, now time.Time) bool {
 	return slices.ContainsFunc(acl.Entries, func(e keyserver.ACLEntry) bool {
 		return who.Is(e.Principal) && e.Rights.Has(keyserver.Owner) && inWindow(e, now)

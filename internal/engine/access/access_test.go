@@ -275,8 +275,7 @@ func TestAmended(t *testing.T) {
 	}
 }
 
-// TestMayShare checks which principals may let others use the entries of a group
-// (contract 4.9).
+// TestMayShare checks which principals may let others use a group's ACL entries (contract 4.9).
 func TestMayShare(t *testing.T) {
 	var (
 		now   = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -302,7 +301,7 @@ func TestMayShare(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason  string
 		entries []keyserver.ACLEntry
-		member  bool // the clerk is in the group
+		member  bool // clerk is a member of the group
 		may     bool
 	}{
 		"NoEntry":      {"a group without an entry gives nothing", nil, false, true},

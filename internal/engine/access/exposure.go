@@ -6,10 +6,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Exposed decides whether a peer may learn about a principal of this key server that sends it a request. It has no side
-// effects. Rules (contract 14.1): the principal, or one of its groups, needs a row that exposes it to that peer. A row
-// of the principal itself takes precedence, so that one member of an exposed group can be restricted. Without a row the
-// principal is not exposed. A restriction of a group has no effect.
+// Exposed decides whether a principal of this key server may send requests to a peer, which then learns about the
+// principal. It has no side effects. Rules (contract 14.1): the principal, or one of its groups, needs a row that
+// exposes it to that peer. A row of the principal itself takes precedence, so that one member of an exposed group can
+// be restricted. Without a row the principal is not exposed. A restriction of a group has no effect.
 func Exposed(rows []keyserver.PrincipalTrust, who Subject, peer keyserver.SystemID) Verdict {
 	if own, ok := trustOf(rows, who.Principal.ID, peer); ok {
 		if own.Flag == keyserver.Expose {
@@ -25,10 +25,9 @@ func Exposed(rows []keyserver.PrincipalTrust, who Subject, peer keyserver.System
 	return Verdict{Why: "is not exposed to that peer, and neither is any of its groups"}
 }
 
-// Admitted decides whether this key server accepts a request of a peer for one of the
-// peer's principals. Call it for that principal, for the principal that acts for it, and
-// for the groups that the peer reports. It has no side effects. A row that restricts the
-// principal for that peer denies the request; otherwise the key's ACL decides.
+// Admitted decides whether this key server accepts a request of a peer for one of the peer's principals. It has no side
+// effects. Call it for that principal, for the principal that acts for it, and for the groups that the peer reports. A
+// row that restricts the principal for that peer denies the request. Otherwise the key's ACL decides.
 func Admitted(rows []keyserver.PrincipalTrust, foreign keyserver.PrincipalRef) Verdict {
 	if row, ok := trustOf(rows, foreign.ID, foreign.System); ok && row.Flag == keyserver.Restrict {
 		return Verdict{Why: "a principal trust restricts the principal, its delegate or one of its groups on this key server"}
@@ -37,9 +36,9 @@ func Admitted(rows []keyserver.PrincipalTrust, foreign keyserver.PrincipalRef) V
 }
 
 // Told returns the fields of a local principal that a peer receives when it looks up the principal by id. It has no
-// side effects. The peer always learns that the principal exists, its type, and whether it is disabled (contract 9.5):
-// if the principal were left out, the peer would close its ACL entries there. If a row restricts the principal for that
-// peer, the id replaces the name. Roles, groups, identity and other flags are never sent.
+// side effects. The peer always learns that the principal exists, its type, and whether it is disabled (contract 9.5).
+// Otherwise the peer would end the principal's ACL entries on its keys. If a row restricts the principal for that peer,
+// the id replaces the name. Roles, groups, identity and other flags are never sent.
 func Told(rows []keyserver.PrincipalTrust, p keyserver.Principal, peer keyserver.SystemID) keyserver.Principal {
 	out := keyserver.Principal{
 		ID: p.ID, System: p.System, Type: p.Type, Name: p.Name, Flags: p.Flags & keyserver.FlagEnable,

@@ -73,8 +73,8 @@ func TestAdmitted(t *testing.T) {
 	}
 }
 
-// TestExposedNeedsARow checks for any rows that a principal is exposed only by a row for
-// that peer, and never against its own row.
+// TestExposedNeedsARow checks with random rows that a principal is exposed to a peer only by a row for that peer, and
+// not if its own row restricts it.
 func TestExposedNeedsARow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.Uint64Range(1, 5)
@@ -86,7 +86,7 @@ func TestExposedNeedsARow(t *testing.T) {
 		var rows []keyserver.PrincipalTrust
 		for _, p := range rapid.SliceOfN(n, 0, 5).Draw(t, "rows") {
 			row := trust(p, keyserver.SystemID(rapid.Uint32Range(2, 3).Draw(t, "peer")), keyserver.TrustFlag(rapid.IntRange(1, 2).Draw(t, "flag")))
-			if row.Server != 2 || !seen[row.Principal] { // at most one row per principal and peer
+			if row.Server != 2 || !seen[row.Principal] { // one row per principal and peer at most
 				rows = append(rows, row)
 				seen[row.Principal] = seen[row.Principal] || row.Server == 2
 			}

@@ -20,7 +20,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// cast has the principals of most tests, and the principal "to" that receives a duty.
+// cast has the principals of most tests. The principal to receives a duty.
 type cast struct{ admin, officer, second, auditor, encryptor, to keyserver.Caller }
 
 func (w *world) cast(t testing.TB) cast {
@@ -31,11 +31,10 @@ func (w *world) cast(t testing.TB) cast {
 	}
 }
 
-// someLink is a hidden link without a key.
+// someLink is a hidden link that belongs to no key.
 var someLink = base64.StdEncoding.EncodeToString([]byte(values.NewHiddenLink(1, values.IDFromUint64(7))))
 
-// TestWhatCannotBeAskedFor checks that requests which cannot be approved are refused when
-// approval is requested.
+// TestWhatCannotBeAskedFor checks that approval cannot be requested for some requests.
 func TestWhatCannotBeAskedFor(t *testing.T) {
 	onEach(t, func(t *testing.T, w *world) {
 		c := w.cast(t)
@@ -104,8 +103,7 @@ func TestWhatCannotBeAskedFor(t *testing.T) {
 	})
 }
 
-// TestWhoMayNotApprove checks which callers and sessions may not approve. Their attempts
-// do not change the approval.
+// TestWhoMayNotApprove checks which callers and sessions may not approve. Their attempts do not change the approval.
 func TestWhoMayNotApprove(t *testing.T) {
 	onEach(t, func(t *testing.T, w *world) {
 		c := w.cast(t)
@@ -155,15 +153,15 @@ func TestWhoMayNotApprove(t *testing.T) {
 		}
 		is(t, w.ask(t, "officer 1", "POST", at(id, "withdraw"), nil), 403, "ACCESS_DENIED")
 		w.ok(t, "officer 1", "POST", at(id, "approve"), right)
-		w.ok(t, "officer 1", "POST", at(id, "reject"), right) // an approver may still reject
+		w.ok(t, "officer 1", "POST", at(id, "reject"), right) // an approver may still reject the request
 		is(t, w.ask(t, "officer 1", "POST", at(id, "withdraw"), nil), 409, "APPROVAL_STATE")
 		is(t, w.ask(t, "auditor", "POST", at(id, "approve"), right), 409, "APPROVAL_STATE")
 		is(t, w.ask(t, "admin 1", "POST", at(id, "execute"), nil), 409, "APPROVAL_STATE")
 	})
 }
 
-// TestRefusalsHaveOneRow checks that a refused decision about an approval, and a refused
-// change of duties, has a single audit row with the outcome and the reason.
+// TestRefusalsHaveOneRow checks that a refused decision about an approval, and a refused change of duties, writes only
+// one audit row, with the reason.
 func TestRefusalsHaveOneRow(t *testing.T) {
 	onEach(t, func(t *testing.T, w *world) {
 		c := w.cast(t)
@@ -211,8 +209,8 @@ func TestRefusalsHaveOneRow(t *testing.T) {
 	})
 }
 
-// TestOnceAndAsApproved checks the complete sequence: refused directly, requested,
-// approved, executed, and recorded in the audit log.
+// TestOnceAndAsApproved checks the sequence: a direct request is refused; approval is requested and given; the request
+// is executed once; the audit log has all steps.
 func TestOnceAndAsApproved(t *testing.T) {
 	onEach(t, func(t *testing.T, w *world) {
 		c := w.cast(t)
@@ -235,7 +233,7 @@ func TestOnceAndAsApproved(t *testing.T) {
 			t.Errorf("it is %s", v.raw)
 		}
 		is(t, w.ask(t, "officer 1", "POST", at(id, "execute"), nil), 403, "ACCESS_DENIED")
-		is(t, w.ask(t, "admin 1", "PUT", path, g["body"]), 403, "APPROVAL_REQUIRED") // an approval does not permit the direct request
+		is(t, w.ask(t, "admin 1", "PUT", path, g["body"]), 403, "APPROVAL_REQUIRED") // the direct request still needs an approval
 		done := w.ok(t, "admin 1", "POST", at(id, "execute"), nil)
 		if _, ok := done.body["principal"]; !ok || w.rolesOf(t, c.to) != fmt.Sprint([]keyserver.ID{keyserver.RoleAdministrator}) {
 			t.Errorf("the route answers %s", done.raw)
@@ -250,8 +248,7 @@ func TestOnceAndAsApproved(t *testing.T) {
 	})
 }
 
-// TestWhatCountsAtTheExecution checks that the state of approvers and asker at the time of
-// the execution counts.
+// TestWhatCountsAtTheExecution checks that the execution depends on the current state of approvers and asker.
 func TestWhatCountsAtTheExecution(t *testing.T) {
 	onEach(t, func(t *testing.T, w *world) {
 		c := w.cast(t)
@@ -293,7 +290,7 @@ func TestWhatCountsAtTheExecution(t *testing.T) {
 				}
 				again := w.ask(t, "admin 1", "POST", at(id, "execute"), nil)
 				if x.spent {
-					is(t, again, 409, "APPROVAL_STATE") // it was executed, without success
+					is(t, again, 409, "APPROVAL_STATE") // the first execution failed, but counts
 				} else {
 					is(t, again, 200, "")
 				}
@@ -353,8 +350,8 @@ func TestExecutedTwiceAtOnce(t *testing.T) {
 	})
 }
 
-// TestPolicy checks that changing the policy needs an approval itself, and that a policy
-// that could not be satisfied is refused.
+// TestPolicy checks that a change of the policy needs an approval itself, and that a policy that cannot be satisfied is
+// refused.
 func TestPolicy(t *testing.T) {
 	onEach(t, func(t *testing.T, w *world) {
 		w.cast(t)
@@ -398,13 +395,12 @@ func TestPolicy(t *testing.T) {
 			t.Errorf("it answers %s", a.raw)
 		}
 		is(t, w.ask(t, "auditor", "GET", "/api/audit", nil), 403, "APPROVAL_REQUIRED")
-		w.ok(t, "admin 1", "PUT", path, policy()) // no rule guards it after this
+		w.ok(t, "admin 1", "PUT", path, policy()) // no rule guards the policy after this
 		w.ok(t, "auditor", "GET", "/api/audit", nil)
 	})
 }
 
-// TestWhoReads checks that a caller needs no role to read its own approvals, but needs one
-// for others.
+// TestWhoReads checks that a caller needs a role to read approvals that other principals requested.
 func TestWhoReads(t *testing.T) {
 	onEach(t, func(t *testing.T, w *world) {
 		c := w.cast(t)
@@ -448,8 +444,8 @@ func TestWhoReads(t *testing.T) {
 	})
 }
 
-// TestHowManyWait checks the limits of pending approvals, per asker and in total, and that
-// old decided approvals are deleted.
+// TestHowManyWait checks the limits of pending approvals, per asker and in total, and that old decided approvals are
+// deleted.
 func TestHowManyWait(t *testing.T) {
 	onEach(t, func(t *testing.T, w *world) {
 		c := w.cast(t)
@@ -483,7 +479,7 @@ func TestHowManyWait(t *testing.T) {
 		fill(199)
 		is(t, w.ask(t, "admin 2", "POST", "/api/approvals", administratorRequest(c.to)), 409, "APPROVAL_LIMIT")
 
-		// An approval that can no longer be executed uses no place.
+		// An approval that can no longer be executed does not count.
 		w.enable(t, first, false)
 		w.ok(t, "admin 2", "POST", "/api/approvals", administratorRequest(c.to))
 		w.ok(t, "encryptor", "POST", "/api/approvals", export)
@@ -496,8 +492,8 @@ func TestHowManyWait(t *testing.T) {
 	})
 }
 
-// TestPagesOfApprovalsAreBounded checks that a page ends before its bodies exceed one
-// mebibyte, and that withdrawn approvals are deleted after a while.
+// TestPagesOfApprovalsAreBounded checks that a page ends when its bodies reach 1 MiB, and that withdrawn approvals are
+// deleted later.
 func TestPagesOfApprovalsAreBounded(t *testing.T) {
 	onEach(t, func(t *testing.T, w *world) {
 		w.cast(t)
@@ -533,8 +529,7 @@ func TestPagesOfApprovalsAreBounded(t *testing.T) {
 	})
 }
 
-// TestAskingTellsNothing checks that requesting approval reveals nothing about the objects
-// in the request.
+// TestAskingTellsNothing checks that a request for approval reveals nothing about the objects that it names.
 func TestAskingTellsNothing(t *testing.T) {
 	onEach(t, func(t *testing.T, w *world) {
 		c := w.cast(t)

@@ -10,7 +10,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// Policy reads the policy.
+// Policy returns the approval policy.
 func (o *Service) Policy(ctx context.Context, by keyserver.Caller) (p Policy, err error) {
 	err = o.Gate.Guard(ctx, by, keyserver.Guarded{Operation: keyserver.OpReadApprovals, Object: "policy"}, func() error {
 		p, err = Read(ctx, o.Store, o.Deployment)
@@ -19,8 +19,7 @@ func (o *Service) Policy(ctx context.Context, by keyserver.Caller) (p Policy, er
 	return p, err
 }
 
-// SetPolicy replaces the entire policy with p and returns it as read back. askable is
-// passed to Validate.
+// SetPolicy replaces the entire policy with p. It returns the policy that it reads back. See Validate for askable.
 func (o *Service) SetPolicy(ctx context.Context, by keyserver.Caller, p Policy, askable func(operation string) bool) (saved Policy, err error) {
 	text, err := json.Marshal(p)
 	if err != nil {
@@ -48,8 +47,8 @@ func (o *Service) SetPolicy(ctx context.Context, by keyserver.Caller, p Policy, 
 	return saved, err
 }
 
-// satisfiable returns an error if a rule could not be satisfied now for a request of the
-// caller: the policy could then be changed back only with --break-glass.
+// satisfiable returns an error if a rule requires more approvers than there are now besides the caller. The policy
+// could then be changed back only with --break-glass.
 func satisfiable(ctx context.Context, tx *sqlstore.Tx, p Policy, by keyserver.PrincipalRef) error {
 	if len(p) == 0 {
 		return nil
@@ -66,7 +65,7 @@ func satisfiable(ctx context.Context, tx *sqlstore.Tx, p Policy, by keyserver.Pr
 	return nil
 }
 
-// Holders counts the enabled principals, except one, that have each duty now.
+// Holders returns the number of enabled principals that have each duty now. The principal except does not count.
 func Holders(ctx context.Context, tx *sqlstore.Tx, except keyserver.ID) (map[keyserver.Duty]int, error) {
 	counts := map[keyserver.Duty]int{}
 	roles, err := tx.Roles(ctx)

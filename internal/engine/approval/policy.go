@@ -12,16 +12,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// GiveDuties is the rule for every change that gives an operation of a separated duty. It does not matter which
-// operation makes the change.
+// GiveDuties is the name of the rule for every change that gives a principal an operation of a separated duty, by any
+// operation.
 const GiveDuties = "giveDuties"
 
-// DestroyKey is the rule for starting the destruction of a key. Disabling, enabling and
-// restoring a key need the same operation, but this rule does not guard them.
+// DestroyKey is the name of the rule for starting the destruction of a key. Disabling, enabling and restoring a key
+// need the same operation as destruction, but this rule does not guard them.
 const DestroyKey = keyserver.EffectDestroyKey
 
-// RuleNames returns the possible subjects of a rule: the keys of operations and of
-// effects, and GiveDuties.
+// RuleNames returns the valid values of Rule.Operation: the keys of operations and of effects, and GiveDuties.
 func RuleNames() (all []string) {
 	for _, op := range slices.Concat(keyserver.Operations, keyserver.Effects) {
 		all = append(all, op.Key)
@@ -29,8 +28,8 @@ func RuleNames() (all []string) {
 	return append(all, GiveDuties)
 }
 
-// dutyGivingOperations are the operations that can give a duty. A request that needs one of them may
-// need the rule GiveDuties.
+// dutyGivingOperations are the keys of the operations that can give a principal a duty. The rule GiveDuties may apply
+// to a request that needs one of them.
 var dutyGivingOperations = []string{
 	keyserver.OpCreateRole.Key, keyserver.OpUpdateRole.Key, keyserver.OpCreatePrincipal.Key, keyserver.OpUpdatePrincipalRoles.Key,
 	keyserver.OpChangeGroupMembers.Key, keyserver.OpEnrollCertificate.Key, keyserver.OpSetPassword.Key, keyserver.OpDeletePrincipal.Key,
@@ -41,17 +40,17 @@ const MaxApprovers = 5
 
 // Rule says which principals have to approve an operation.
 type Rule struct {
-	Operation string         `json:"operation"` // its key, GiveDuties or DestroyKey
-	Approvers int            `json:"approvers"` // in addition to the asker
-	Duty      keyserver.Duty `json:"duty"`      // required of each approver
+	Operation string         `json:"operation"` // key of an operation, GiveDuties or DestroyKey
+	Approvers int            `json:"approvers"` // number of approvers, without the asker
+	Duty      keyserver.Duty `json:"duty"`      // that each approver must have
 }
 
 // Policy is a set of rules, at most one for an operation.
 type Policy []Rule
 
-// Default returns the policy that applies until a policy is set. If duties are separated, one approver suffices: a holder
-// of any duty for GiveDuties, and a holder of the duty trust for the other rules. So the two principals that a first
-// start creates are enough.
+// Default returns the policy that applies until a policy is set. If duties are separated, one approver suffices: a
+// holder of any duty for GiveDuties, and a holder of the duty trust for the other rules. Therefore the two principals
+// of a first start are enough.
 func Default(d keyserver.Deployment) Policy {
 	if d != keyserver.Split {
 		return Policy{}
@@ -64,7 +63,7 @@ func Default(d keyserver.Deployment) Policy {
 	}
 }
 
-// Guards returns the rule for an operation, and whether there is one.
+// Guards returns the rule for an operation, and whether there is a rule.
 func (p Policy) Guards(operation string) (Rule, bool) {
 	i := slices.IndexFunc(p, func(r Rule) bool { return r.Operation == operation })
 	if i < 0 {
@@ -73,8 +72,8 @@ func (p Policy) Guards(operation string) (Rule, bool) {
 	return p[i], true
 }
 
-// Of returns the rules that a request may need. operations are the keys of the operations
-// that it needs, and of its effect if it has one.
+// Of returns the rules that may apply to a request. operations are the keys of the operations that the request needs,
+// and of its effect if it has one.
 func (p Policy) Of(operations []string) []Rule {
 	var rules []Rule
 	for _, r := range p {
@@ -90,8 +89,8 @@ func CanGive(operations []string) bool {
 	return slices.ContainsFunc(operations, func(op string) bool { return slices.Contains(dutyGivingOperations, op) })
 }
 
-// Validate returns an error for a policy that cannot work. askable reports whether
-// approval can be requested for the operation or effect.
+// Validate returns an error for an invalid policy. askable reports whether approval can be requested for an operation
+// or effect.
 func (p Policy) Validate(askable func(operation string) bool) error {
 	for i, r := range p {
 		switch {
@@ -114,12 +113,12 @@ func refusedRule(i int, format string, args ...any) error {
 	return fault.New(fault.InvalidArgument, "rules[%d].%s", i, fmt.Sprintf(format, args...)).Audited(fault.ReasonInvalidArgument)
 }
 
-// settings reads the stored approval policy. A store implements it, and a transaction.
+// settings reads the stored approval policy. It is a store or a transaction.
 type settings interface {
 	ApprovalPolicy(ctx context.Context) ([]byte, error)
 }
 
-// Read reads the policy.
+// Read returns the stored policy, or the default if none is stored.
 func Read(ctx context.Context, in settings, d keyserver.Deployment) (Policy, error) {
 	text, err := in.ApprovalPolicy(ctx)
 	if errors.Is(err, sqlstore.ErrNotFound) {
@@ -135,7 +134,7 @@ func Read(ctx context.Context, in settings, d keyserver.Deployment) (Policy, err
 	return p, nil
 }
 
-// Required returns the fault for an operation that a rule guards.
+// Required returns the error for an operation that a rule guards.
 func Required(r Rule, what string) error {
 	return fault.New(fault.ApprovalRequired, "%s requires the approval of %s (rule %s); request it with POST /api/approvals", what, who(r), r.Operation).
 		Audited(fault.ReasonApprovalRequired)

@@ -18,7 +18,7 @@ import (
 // Gate authorizes and audits the operations on approvals.
 type Gate interface {
 	Guard(ctx context.Context, by keyserver.Caller, g keyserver.Guarded, effect func() error) error
-	// GuardWrite is Guard for one transaction, which may also refuse the caller. It runs fn twice.
+	// GuardWrite is Guard with an effect in one transaction, which may also refuse the operation. It runs fn twice.
 	GuardWrite(ctx context.Context, by keyserver.Caller, g keyserver.Guarded, fn func(tx *sqlstore.Tx) error) error
 	// Entitled returns nil if a role of the caller grants the operation.
 	Entitled(ctx context.Context, by keyserver.Caller, op keyserver.Operation) error
@@ -39,15 +39,14 @@ type Service struct{ Config }
 // New returns a Service.
 func New(c Config) *Service { return &Service{c} }
 
-// Request is a request that waits for the approval of others. The caller of Ask has checked that it
-// can be executed.
+// Request is a request for which approval is requested. The caller of Ask has checked that the request can be executed.
 type Request struct {
 	Method, Path string
 	Body         []byte // canonical, nil if there is none
 	Reason       string
 	Operations   []keyserver.Operation // that the request needs
 	Effect       string                // DestroyKey, or empty
-	Names        []keyserver.Subject   // the objects that it names
+	Names        []keyserver.Subject   // objects that the request names
 }
 
 // View is the current state of an approval.
@@ -55,12 +54,11 @@ type View struct {
 	keyserver.Approval
 	State   keyserver.ApprovalState
 	Tallies []Tally
-	// Subjects are the objects that the names in the request stand for. They are set if the approval was read alone and
-	// is still open.
+	// Subjects are the objects that the request names. They are set only if a single open approval was read.
 	Subjects []SubjectState
 }
 
-// Required returns the number of people that have to approve.
+// Required returns the number of principals that have to approve.
 func (v View) Required() int {
 	most := 0
 	for _, t := range v.Tallies {
@@ -72,11 +70,11 @@ func (v View) Required() int {
 // Execution is an approved request that may be executed once.
 type Execution struct {
 	ID       keyserver.ID
-	Approved []string // the rules that it satisfies
+	Approved []string // the rules that the approvals satisfy
 }
 
-// own returns the caller and the guarded request of an action that needs no operation of a role. It refuses delegated
-// and scoped sessions.
+// own returns the caller and the description of an action, for the gate. The action needs no operation of a role, but
+// is not allowed in delegated and scoped sessions.
 func own(by keyserver.Caller, key, name string, id keyserver.ID) (keyserver.Caller, keyserver.Guarded) {
 	by.Approval = id
 	return by, keyserver.Guarded{
@@ -84,7 +82,7 @@ func own(by keyserver.Caller, key, name string, id keyserver.ID) (keyserver.Call
 	}
 }
 
-// Ask stores a request for approval. The asker must hold the operations that the request needs.
+// Ask stores a request for approval. The roles of the asker must grant the operations that the request needs.
 func (o *Service) Ask(ctx context.Context, by keyserver.Caller, r Request) (view View, err error) {
 	switch {
 	case !keyserver.Printable(r.Reason), strings.TrimSpace(r.Reason) == "":
@@ -153,8 +151,8 @@ func (o *Service) Pending(ctx context.Context) (int, error) {
 	return all, err
 }
 
-// room deletes approvals beyond their retention. It returns an error if there is no place for a new
-// one.
+// room deletes approvals that have been stored longer than their retention. It returns an error if no further approval
+// may be stored.
 func room(ctx context.Context, tx *sqlstore.Tx, asker keyserver.PrincipalRef, now time.Time) error {
 	if err := tx.DeleteApprovals(ctx, now.Add(-Retention), MaxPending); err != nil {
 		return err
@@ -187,7 +185,7 @@ func room(ctx context.Context, tx *sqlstore.Tx, asker keyserver.PrincipalRef, no
 	}
 }
 
-// Approve records that the caller approves exactly the request with this digest.
+// Approve records that the caller approves the request with this digest.
 func (o *Service) Approve(ctx context.Context, by keyserver.Caller, id keyserver.ID, digest [32]byte) (View, error) {
 	by, g := own(by, keyserver.AuditApprove, "approving", id)
 	return o.decide(ctx, by, g, id, digest, func(tx *sqlstore.Tx, a *keyserver.Approval, now time.Time) error {
@@ -206,7 +204,7 @@ func (o *Service) Approve(ctx context.Context, by keyserver.Caller, id keyserver
 	})
 }
 
-// Reject ends a request. One rejection suffices.
+// Reject ends a request for approval. One rejection suffices.
 func (o *Service) Reject(ctx context.Context, by keyserver.Caller, id keyserver.ID, digest [32]byte) (View, error) {
 	by, g := own(by, keyserver.AuditReject, "rejecting", id)
 	return o.decide(ctx, by, g, id, digest, func(tx *sqlstore.Tx, a *keyserver.Approval, now time.Time) error {
@@ -215,7 +213,8 @@ func (o *Service) Reject(ctx context.Context, by keyserver.Caller, id keyserver.
 	})
 }
 
-// Withdraw ends a request if the caller is its asker, and otherwise withdraws the caller's approval.
+// Withdraw ends a request for approval if the caller is its asker. Otherwise Withdraw withdraws the caller's own
+// approval.
 func (o *Service) Withdraw(ctx context.Context, by keyserver.Caller, id keyserver.ID) (view View, err error) {
 	by, g := own(by, keyserver.AuditWithdraw, "withdrawing", id)
 	err = o.Gate.GuardWrite(ctx, by, g, func(tx *sqlstore.Tx) error {
@@ -268,8 +267,8 @@ func (o *Service) decide(ctx context.Context, by keyserver.Caller, g keyserver.G
 	return view, err
 }
 
-// Claim marks an approved request as executed, before its asker executes it as read. The request counts as executed
-// even if the execution fails, so that it never runs twice.
+// Claim marks an approved request as executed. Call it before the execution, with the approval that was read. The
+// request counts as executed even if the execution fails, so that it never runs twice.
 func (o *Service) Claim(ctx context.Context, by keyserver.Caller, read keyserver.Approval) (x Execution, err error) {
 	runs, err := Digest(read.Method, read.Path, read.Body)
 	if err != nil {
@@ -306,7 +305,7 @@ func (o *Service) Claim(ctx context.Context, by keyserver.Caller, read keyserver
 	return x, err
 }
 
-// Approval reads one approval. The caller needs no role to read its own.
+// Approval reads one approval. An asker needs no role to read its own approvals.
 func (o *Service) Approval(ctx context.Context, by keyserver.Caller, id keyserver.ID) (view View, err error) {
 	a, err := o.Store.Approval(ctx, id)
 	if err != nil && !errors.Is(err, sqlstore.ErrNotFound) {
@@ -337,19 +336,19 @@ func (o *Service) Approval(ctx context.Context, by keyserver.Caller, id keyserve
 
 // Filter selects approvals.
 type Filter struct {
-	Asker keyserver.ID // zero selects those of all askers
+	Asker keyserver.ID // zero selects all askers
 	// Open selects the approvals that can still be approved, rejected or executed.
 	Open  bool
-	After keyserver.ID // the last of an earlier page
+	After keyserver.ID // the last id of the previous page
 	Limit int
 }
 
 const (
 	// defaultPage is the number of approvals in a page if the filter has no limit.
 	defaultPage = 100
-	// pageBytes is the size of bodies and names after which a page ends; the last approval may exceed it. subjectBytes
-	// is the assumed size of a name. chunk is the number of approvals that one query reads, because a body has up to
-	// MaxBody bytes.
+	// pageBytes is the size of bodies and names in bytes after which a page ends. The last approval may exceed the
+	// size. subjectBytes is the assumed size of a name. chunk is the number of approvals that one query reads. It is
+	// small, because a body has up to MaxBody bytes.
 	pageBytes    = 1 << 20
 	subjectBytes = 128
 	chunk        = 16
@@ -358,10 +357,10 @@ const (
 // Page is a page of approvals, ordered by id.
 type Page struct {
 	Approvals []View
-	Next      keyserver.ID // the next page starts after it; zero on the last page
+	Next      keyserver.ID // the next page starts after this id; zero on the last page
 }
 
-// List reads a page of approvals. The caller needs no role to list its own.
+// List reads a page of approvals. An asker needs no role to list its own approvals.
 func (o *Service) List(ctx context.Context, by keyserver.Caller, f Filter) (page Page, err error) {
 	g := keyserver.Guarded{Operation: keyserver.OpReadApprovals, Own: isOwn(by, f.Asker)}
 	if !f.Asker.IsZero() {
@@ -383,7 +382,7 @@ func (o *Service) List(ctx context.Context, by keyserver.Caller, f Filter) (page
 		if err != nil {
 			return err
 		}
-		known := ApproverOperations{} // of all approvers, each read once
+		known := ApproverOperations{} // operations of all approvers, each read once
 		for _, a := range list {
 			v, err := o.viewOf(ctx, o.Store, a, policy, known)
 			if err != nil {
@@ -396,7 +395,7 @@ func (o *Service) List(ctx context.Context, by keyserver.Caller, f Filter) (page
 	return page, err
 }
 
-// some reads up to limit approvals, but at least one, and stops after pageBytes. It reports whether
+// some reads approvals until it has limit approvals or pageBytes bytes, but at least one approval. It reports whether
 // there are more.
 func (o *Service) some(ctx context.Context, f Filter, limit int) (list []keyserver.Approval, more bool, err error) {
 	filter := sqlstore.ApprovalFilter{Asker: f.Asker, Open: f.Open, Now: o.Clock(), After: f.After}
@@ -436,12 +435,13 @@ func (o *Service) read(ctx context.Context, in reader, id keyserver.ID) (keyserv
 	return a, policy, err
 }
 
-// view returns the state of an approval by the policy and the current operations of its approvers.
+// view computes the state of an approval from the policy and the current operations of its approvers.
 func (o *Service) view(ctx context.Context, in reader, a keyserver.Approval, policy Policy) (View, error) {
 	return o.viewOf(ctx, in, a, policy, ApproverOperations{})
 }
 
-// viewOf is view with a cache: it reads only approvers that are not in known, and adds them.
+// viewOf is view with known as a cache of the approvers' operations. It reads the missing approvers and adds them to
+// known.
 func (o *Service) viewOf(ctx context.Context, in reader, a keyserver.Approval, policy Policy, known ApproverOperations) (View, error) {
 	if a.Decision == "" {
 		for _, v := range a.Votes {
@@ -459,8 +459,8 @@ func (o *Service) viewOf(ctx context.Context, in reader, a keyserver.Approval, p
 	return View{Approval: a, State: State(a, tallies, o.Clock()), Tallies: tallies}, nil
 }
 
-// operationsOf returns the operations that a local principal holds now, by its roles and those of its
-// enabled groups. It returns none if the principal is disabled or deleted.
+// operationsOf returns the operations that the roles of a local principal and of its enabled groups grant now. It
+// returns none if the principal is disabled or deleted.
 func operationsOf(ctx context.Context, in reader, ref keyserver.PrincipalRef) ([]keyserver.ID, error) {
 	p, err := in.Principal(ctx, ref.ID)
 	if errors.Is(err, sqlstore.ErrNotFound) || err == nil && (p.Flags.Disabled() || p.Ref() != ref) {

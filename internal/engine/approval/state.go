@@ -16,22 +16,21 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Bounds of approvals.
+// Limits of approvals.
 const (
 	Lifetime           = 24 * time.Hour
 	MaxBody            = 64 << 10 // bytes of the canonical form
 	MaxPending         = 1000
-	Reserved           = 200 // of them, for askers that hold a duty
+	Reserved           = 200 // part of MaxPending for askers that have a duty
 	MaxPendingPerAsker = 20
 	// Retention is how long a decided or expired approval is kept.
 	Retention = 30 * 24 * time.Hour
-	// WithdrawnRetention is how many of an asker's withdrawn approvals are kept within that
-	// time.
+	// WithdrawnRetention is the number of an asker's withdrawn approvals that are kept during Retention.
 	WithdrawnRetention = 20
 )
 
-// Digest returns the SHA-256 of the RFC 8785 form of method, path and body. body must be
-// canonical; a request without a body has null there.
+// Digest returns the SHA-256 digest of method, path and body in canonical JSON (RFC 8785). body must be canonical. A
+// missing body becomes null.
 func Digest(method, path string, body []byte) ([32]byte, error) {
 	if body == nil {
 		body = []byte("null")
@@ -55,11 +54,10 @@ type ApproverOperations map[keyserver.PrincipalRef][]keyserver.ID
 // Tally is the number of approvals under one rule.
 type Tally struct {
 	Rule
-	Approved int // approvers that count now
+	Approved int // approvers that count under the rule now
 }
 
-// Tallied counts for each rule the approvers that are not the asker and have the duty
-// now.
+// Tallied counts the approvers for each rule. An approver counts if it is not the asker and has the duty now.
 func Tallied(a keyserver.Approval, rules []Rule, now ApproverOperations) []Tally {
 	tallies := make([]Tally, len(rules))
 	for i, r := range rules {
@@ -91,8 +89,7 @@ func State(a keyserver.Approval, tallies []Tally, now time.Time) keyserver.Appro
 	}
 }
 
-// mayDecide returns an error if the caller may not approve or reject. holds are the
-// operations of the caller.
+// mayDecide returns an error if the caller may not approve or reject. holds are the operations of the caller.
 func mayDecide(a keyserver.Approval, rules []Rule, by keyserver.Caller, holds []keyserver.ID, digest [32]byte, now time.Time) error {
 	has := slices.ContainsFunc(rules, func(r Rule) bool { return keyserver.HoldsDuty(holds, r.Duty) })
 	switch state := State(a, nil, now); {
@@ -108,7 +105,7 @@ func mayDecide(a keyserver.Approval, rules []Rule, by keyserver.Caller, holds []
 	case digest != a.Digest:
 		return fault.New(fault.DigestMismatch, "digest does not match the request %s; read the approval and its objects again", a.ID.Hex()).
 			Audited(fault.ReasonNotApprovable)
-	case state != keyserver.ApprovalApproved: // no tallies: an open approval is approved
+	case state != keyserver.ApprovalApproved: // without tallies, open is ApprovalApproved
 		return invalidState("the request is " + string(state))
 	default:
 		return nil
@@ -131,7 +128,7 @@ func mayWithdraw(a keyserver.Approval, by keyserver.Caller, now time.Time) error
 		return fault.New(fault.SessionNotBound, "withdrawing an approval requires a bound session; log in with a DPoP proof or a client certificate").
 			Audited(fault.ReasonNotBound)
 	}
-	if state := State(a, nil, now); state != keyserver.ApprovalApproved { // no tallies: an open approval is approved
+	if state := State(a, nil, now); state != keyserver.ApprovalApproved { // without tallies, open is ApprovalApproved
 		return invalidState("the request is " + string(state))
 	}
 	return nil
@@ -147,8 +144,8 @@ func duties(rules []Rule) string {
 	return strings.Join(names, ", ")
 }
 
-// mayExecute returns an error if the caller may not execute the request. runs is the
-// digest of the request that would be executed.
+// mayExecute returns an error if the caller may not execute the request. runs is the digest of the request that the
+// caller sends.
 func mayExecute(a keyserver.Approval, tallies []Tally, by keyserver.Caller, runs [32]byte, now time.Time) error {
 	if by.Principal != a.Asker {
 		return fault.New(fault.AccessDenied, "only the asker can execute the request").Audited(fault.ReasonNotApprovable)

@@ -18,56 +18,54 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// Bounds of the names in a request, including its asker.
+// Limits of the objects of a request, including its asker.
 const (
 	MaxSubjects = 300
-	// MaxRows is the maximum number of rows that all names stand for: principals,
-	// certificates and other rows.
+	// MaxRows is the maximum number of database rows of all objects: principals, certificates and other rows.
 	MaxRows = 1024
 )
 
-// SubjectState is the object that a name in a request stands for at one time.
+// SubjectState is the state of an object that a request names, at one time.
 type SubjectState struct {
 	keyserver.Subject
 	Found  bool
-	Name   string                  // for display; empty if there is none
-	Type   keyserver.PrincipalType // of a principal; names are unique per type
-	People int                     // members of a group, holders of a role
+	Name   string                  // for display; empty if unknown
+	Type   keyserver.PrincipalType // of a principal; names are unique only per type
+	People int                     // number of members of a group, or of holders of a role
 	Digest [32]byte
 	// Changed reports that the object differs from its state when approval was requested.
 	Changed bool
-	// Withheld reports that the caller may not read the object, but named it itself.
+	// Withheld reports that the caller may not read the object. The caller itself sent its name.
 	Withheld bool
 }
 
-// ByID names an object that has an id.
+// ByID returns the reference to an object that has an id.
 func ByID(kind keyserver.SubjectKind, id keyserver.ID) keyserver.Subject {
 	return keyserver.Subject{Kind: kind, Key: id.Hex()}
 }
 
-// At names an object that has an id at a given key server.
+// At returns the reference to an object that has an id at a given key server.
 func At(kind keyserver.SubjectKind, system keyserver.SystemID, id keyserver.ID) keyserver.Subject {
 	return keyserver.Subject{Kind: kind, Key: rowmac.SystemName(system) + "/" + id.Hex()}
 }
 
-// OfPeer names a peer by its system id.
+// OfPeer returns the reference to a peer.
 func OfPeer(system keyserver.SystemID) keyserver.Subject {
 	return keyserver.Subject{Kind: keyserver.PeerSubject, Key: rowmac.SystemName(system)}
 }
 
-// OfOwner names the owner mark of an object.
+// OfOwner returns the reference to the owner mark of an object.
 func OfOwner(o keyserver.Object) keyserver.Subject {
 	return keyserver.Subject{Kind: keyserver.OwnerSubject, Key: o.String()}
 }
 
-// looker is a store, or a transaction on it.
+// looker is a store or a transaction.
 type looker interface {
 	Recording() *sqlstore.RecordingReads
 	CredentialsOf(ctx context.Context, ids []keyserver.ID) ([]*rowmac.Row, error)
 }
 
-// look reads the objects that names stand for. It reports false if they have more than
-// MaxRows rows.
+// look reads the objects that the names refer to. It reports false if the objects have more than MaxRows rows.
 func look(ctx context.Context, in looker, names []keyserver.Subject) ([]SubjectState, bool, error) {
 	list, rows := make([]SubjectState, len(names)), 0
 	for i, name := range names {
@@ -88,11 +86,11 @@ func look(ctx context.Context, in looker, names []keyserver.Subject) ([]SubjectS
 	return list, true, nil
 }
 
-// glance reads the object of one name: the rows in RecordingReads, and more rows that RecordingReads does not
-// record.
+// glance reads one object. It collects the rows that RecordingReads records, and in more the rows that RecordingReads
+// does not record.
 type glance struct {
 	*sqlstore.RecordingReads
-	in     looker // the same reads, without recording
+	in     looker // the reader that RecordingReads records
 	more   []*rowmac.Row
 	room   int // maximum number of rows to read
 	name   string
@@ -100,14 +98,13 @@ type glance struct {
 	people int
 }
 
-// portraits has the function that reads the object of a name, by kind. The function
-// returns ErrNotFound if there is no such object; the rows read until then count
-// nevertheless.
+// portraits maps each kind of object to the function that reads such an object. If the object does not exist, the
+// function returns ErrNotFound. The rows that it has read until then count in the digest.
 var portraits = map[keyserver.SubjectKind]func(ctx context.Context, g *glance, key string) error{
 	keyserver.AskerSubject: func(ctx context.Context, g *glance, key string) error {
 		id, _, _ := idOf(key)
 		p, err := g.Principal(ctx, id)
-		if g.Rows = nil; err != nil { // the roles of the principal are checked when the request is executed
+		if g.Rows = nil; err != nil { // without the principal's row: its roles are checked at the execution
 			return err
 		}
 		g.name, g.class = p.Name, p.Type
@@ -122,7 +119,7 @@ var portraits = map[keyserver.SubjectKind]func(ctx context.Context, g *glance, k
 		case err != nil && !errors.Is(err, sqlstore.ErrNotFound), !elsewhere:
 			return err
 		}
-		g.Rows = nil // on this key server, the id belongs to another principal
+		g.Rows = nil // here, another principal has this id
 		return g.peer(ctx, system)
 	},
 	keyserver.GroupSubject: func(ctx context.Context, g *glance, key string) error {
@@ -160,7 +157,7 @@ var portraits = map[keyserver.SubjectKind]func(ctx context.Context, g *glance, k
 			return g.peer(ctx, system)
 		}
 		g.name = string(k.Algorithm)
-		g.Rows = []*rowmac.Row{rowmac.StoredKey(rowmac.KeyRow{ // a rewrapped key is the same key
+		g.Rows = []*rowmac.Row{rowmac.StoredKey(rowmac.KeyRow{ // without the wrapping, which a rewrap changes
 			ID: k.ID, Algorithm: k.Algorithm, KeyBytes: k.KeyBytes, ACL: k.ACL, CreatedAt: k.CreatedAt, Life: k.Life, Entries: acl.Entries,
 		})}
 		return err
@@ -211,7 +208,7 @@ var portraits = map[keyserver.SubjectKind]func(ctx context.Context, g *glance, k
 	},
 }
 
-// alone returns a function that reads an object of one row.
+// alone returns a function that reads an object that has only one row.
 func alone[T any](read func(*sqlstore.RecordingReads, context.Context, keyserver.ID) (T, error), name func(T) string) func(context.Context, *glance, string) error {
 	return func(ctx context.Context, g *glance, key string) error {
 		id, _, _ := idOf(key)
@@ -221,9 +218,8 @@ func alone[T any](read func(*sqlstore.RecordingReads, context.Context, keyserver
 	}
 }
 
-// rights reads the roles that a principal and its groups hold, with their operations. A
-// change that makes a principal a member of a group, or lets it log in as another, gives
-// these rights.
+// rights reads the roles of a principal and of its groups, with their operations. An approved change may give these
+// operations, for example if it adds a member to the group, or lets another party log in as the principal.
 func (g *glance) rights(ctx context.Context, p keyserver.Principal) error {
 	roles, err := g.RolesInForce(ctx, p)
 	for _, id := range roles {
@@ -237,8 +233,8 @@ func (g *glance) rights(ctx context.Context, p keyserver.Principal) error {
 	return err
 }
 
-// principal reads the rights and certificates of a principal and, for a group, the
-// credentials of its members. The principal's own row has already been read.
+// principal reads the rights and certificates of a principal and, for a group, the credentials of its members. The
+// caller has already read the principal's own row.
 func (g *glance) principal(ctx context.Context, p keyserver.Principal) error {
 	g.name, g.class = p.Name, p.Type
 	if err := g.rights(ctx, p); err != nil {
@@ -255,7 +251,7 @@ func (g *glance) principal(ctx context.Context, p keyserver.Principal) error {
 	return g.recognise(ctx, members)
 }
 
-// recognise reads the credentials of principals.
+// recognise reads the credentials of the principals with these ids.
 func (g *glance) recognise(ctx context.Context, ids []keyserver.ID) (err error) {
 	g.more, err = g.in.CredentialsOf(ctx, ids)
 	return err
@@ -274,8 +270,7 @@ func (g *glance) peer(ctx context.Context, system keyserver.SystemID) error {
 	return err
 }
 
-// idOf parses an id and the system id before it, if there is one. An invalid id becomes
-// zero, which names no object.
+// idOf parses an id, and the system id before it if there is one. An invalid id becomes zero, which no object has.
 func idOf(key string) (id keyserver.ID, system keyserver.SystemID, elsewhere bool) {
 	before, text, elsewhere := strings.Cut(key, "/")
 	if !elsewhere {
@@ -290,9 +285,9 @@ func systemOf(text string) keyserver.SystemID {
 	return keyserver.SystemID(n)
 }
 
-// shown returns the part of a list that the caller may see. A request needs no right on the objects that it names. So a
-// caller that may not read approvals gets back only the names that it sent, and nothing about the objects. The
-// authorizer is not called, because nothing is refused.
+// shown returns the part of a list that the caller may see. A request for approval may name objects on which its asker
+// has no right. Therefore a caller that may not read approvals gets only the names that it sent, and nothing about the
+// objects. shown does not call the authorizer, because nothing is refused.
 func shown(ctx context.Context, in reader, by keyserver.Caller, list []SubjectState) ([]SubjectState, error) {
 	operations, err := operationsOf(ctx, in, by.Principal)
 	if err != nil || slices.Contains(operations, keyserver.OpReadApprovals.ID) {
@@ -329,7 +324,7 @@ func firstLook(ctx context.Context, in looker, asker keyserver.ID, names []keyse
 	return kept, list, nil
 }
 
-// lookAgain reads the present state of the objects that an approval names.
+// lookAgain reads the current state of the objects that an approval names.
 func lookAgain(ctx context.Context, in looker, a keyserver.Approval) ([]SubjectState, error) {
 	names := make([]keyserver.Subject, len(a.Subjects))
 	for i, s := range a.Subjects {
@@ -339,7 +334,7 @@ func lookAgain(ctx context.Context, in looker, a keyserver.Approval) ([]SubjectS
 	if err != nil {
 		return nil, err
 	}
-	if !ok { // there were fewer rows when approval was requested; which ones are new is unknown
+	if !ok { // the objects have more rows than at the request, so all count as changed
 		list = make([]SubjectState, len(names))
 		for i := range list {
 			list[i].Subject, list[i].Found = names[i], true
@@ -351,8 +346,8 @@ func lookAgain(ctx context.Context, in looker, a keyserver.Approval) ([]SubjectS
 	return list, nil
 }
 
-// unchanged returns an error if an object differs from its state when approval was
-// requested: the approvers did not see the new state.
+// unchanged returns an error if an object has changed since approval was requested: the approvers did not see the new
+// state.
 func unchanged(a keyserver.Approval, now []SubjectState) error {
 	if len(a.Subjects) == 0 {
 		return invalidState("the request was stored by a version that did not record its objects; request approval again")
@@ -365,7 +360,7 @@ func unchanged(a keyserver.Approval, now []SubjectState) error {
 	return nil
 }
 
-// descriptions are the words for each kind in errors.
+// descriptions name each kind of object in errors.
 var descriptions = map[keyserver.SubjectKind]string{
 	keyserver.AskerSubject:       "asker, or its credentials, ",
 	keyserver.PrincipalSubject:   "principal ",
@@ -383,8 +378,8 @@ var descriptions = map[keyserver.SubjectKind]string{
 	keyserver.OwnerSubject:       "owner mark of ",
 }
 
-// Unchanged returns an error if the objects of an approval have changed since it was
-// claimed. The approved operation calls it in its own transaction.
+// Unchanged returns an error if the objects of an approval have changed since approval was requested. The approved
+// operation calls it in its own transaction.
 func Unchanged(ctx context.Context, in interface {
 	looker
 	Approval(ctx context.Context, id keyserver.ID) (keyserver.Approval, error)

@@ -7,8 +7,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// TestEveryKindOfSubject checks that each kind of object in a request can be read and
-// described.
+// TestEveryKindOfSubject checks that each kind of object can be read, and has a description.
 func TestEveryKindOfSubject(t *testing.T) {
 	for _, kind := range keyserver.SubjectKinds {
 		if portraits[kind] == nil || descriptions[kind] == "" {

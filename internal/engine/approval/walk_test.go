@@ -17,23 +17,23 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// walk is the API with a model of it. The model shares no code with the API.
+// walk is the API and a model of the API. The model shares no code with the API.
 type walk struct {
 	*world
 	people    []*person
 	targets   []*target
 	members   []*account // principals that can be in the group
 	role      keyserver.ID
-	wide      bool // whether the role grants more than at first
+	wide      bool // the role grants an additional operation
 	asked     []*asked
-	approvers int // required by the rule giveDuties
+	approvers int // required by the rule GiveDuties
 	reached   map[string]int
 }
 
 type person struct {
 	account
 	name     string
-	role     keyserver.ID // zero: none now
+	role     keyserver.ID // zero if the person has no role now
 	disabled bool
 }
 
@@ -46,13 +46,12 @@ type account struct {
 
 func (a *account) String() string { return fmt.Sprint(a.caller.Name, a.password, a.certificate) }
 
-// target is the receiver of the requested roles: a user, a group, or a principal that
-// does not exist yet.
+// target is the principal that gets the requested role: a user, a group, or a principal that does not exist yet.
 type target struct {
 	account
 	exists, group bool
 	roles         []keyserver.ID
-	in            []*account // members, if it is the group
+	in            []*account // members, if the target is the group
 }
 
 // mark returns the state of the objects in a request, according to the model.
@@ -63,8 +62,8 @@ func (w *walk) mark(a *asked) string {
 	return fmt.Sprint(a.by.String(), t.String(), t.exists, t.roles, in, (a.role == w.role || slices.Contains(t.roles, w.role)) && w.wide)
 }
 
-// hasDuty reports whether the person has a duty: Administrator, Security Officer and
-// Auditor have one, Encryptor has none.
+// hasDuty reports whether the person has a duty. The roles Administrator, Security Officer and Auditor give one,
+// Encryptor does not.
 func (p *person) hasDuty() bool {
 	return !p.disabled && slices.Contains([]keyserver.ID{keyserver.RoleAdministrator, keyserver.RoleSecurityOfficer, keyserver.RoleAuditor}, p.role)
 }
@@ -74,8 +73,8 @@ func (p *person) setsRoles() bool {
 	return !p.disabled && (p.role == keyserver.RoleAdministrator || p.role == keyserver.RoleSecurityOfficer)
 }
 
-// gives reports whether the person may give a role: Administrator gives administration
-// and the use of keys, Security Officer gives trust.
+// gives reports whether the person may give a role. Only a Security Officer gives Security Officer. An Administrator
+// gives all other roles.
 func (p *person) gives(role keyserver.ID) bool {
 	switch role {
 	case keyserver.RoleSecurityOfficer:
@@ -116,9 +115,8 @@ func (a *asked) state(w *walk) string {
 	}
 }
 
-// TestWalk checks, in random sequences of steps, that no asker approves its own request
-// and that no request runs twice. A request runs only with the required approvers at that
-// time, and as it was approved.
+// TestWalk checks random sequences of steps. No asker approves its own request, and no request runs twice. A request
+// runs only as it was approved, and only if the required approvers have the duty at that time.
 func TestWalk(t *testing.T) {
 	f := enginetest.New(t, sqlstore.Config{Dir: migrated.Dir(t)})
 	shared, round := newWorld(t, f), 0
@@ -156,7 +154,7 @@ func TestWalk(t *testing.T) {
 			"roles":    w.changes,
 			"becomes":  w.becomes,
 			"policy":   func(r *rapid.T) { w.policy(r, rapid.SampledFrom([]int{1, 1, 1, 2, 3}).Draw(r, "approvers")) },
-			// With one step of each kind, few sequences would reach an execution.
+			// Several entries make these steps more frequent. Otherwise few sequences would reach an execution.
 			"approved": func(r *rapid.T) { w.decides(r, "approve") },
 			"executed": w.executes,
 			"between": func(r *rapid.T) {
@@ -166,7 +164,7 @@ func TestWalk(t *testing.T) {
 		})
 	})
 	t.Log(reached)
-	if testing.Short() { // rapid then makes a fifth of the sequences
+	if testing.Short() { // rapid runs only a fifth of the sequences then
 		return
 	}
 	for _, what := range []string{"approve", "execute", "withdraw", "withdraw an approval", "approve what changed", "execute what changed"} {
@@ -212,8 +210,8 @@ func (w *walk) changes(r *rapid.T) {
 	}
 }
 
-// becomes changes the state of the objects in requests: credentials, members of the
-// group, operations of the role, and whether the principal exists.
+// becomes changes the objects of requests: credentials, members of the group, operations of the role, or whether the
+// principal exists.
 func (w *walk) becomes(r *rapid.T) {
 	ctx := context.Background()
 	var accounts []*account
@@ -349,7 +347,7 @@ func (w *walk) decides(r *rapid.T, what string) {
 func (w *walk) withdraws(r *rapid.T) {
 	a, p := w.approval(r), w.person(r)
 	if rapid.IntRange(0, 3).Draw(r, "takes it back") > 0 {
-		return // rarely, so that some approvals are left
+		return // in most cases, so that some approvals remain
 	}
 	if rapid.Bool().Draw(r, "asker") {
 		p = a.by
@@ -357,7 +355,7 @@ func (w *walk) withdraws(r *rapid.T) {
 	w.withdrawn(r, a, p)
 }
 
-// thinksAgain withdraws an approval, if there is one.
+// thinksAgain withdraws the approval of an approver, if there is one.
 func (w *walk) thinksAgain(r *rapid.T) {
 	approved := slices.DeleteFunc(slices.Clone(w.asked), func(a *asked) bool { return len(a.approved) == 0 })
 	if len(approved) > 0 {
@@ -416,7 +414,7 @@ func (w *walk) executes(r *rapid.T) {
 	case w.mark(a) != a.mark:
 		is(r, got, http.StatusConflict, "APPROVAL_STATE")
 		w.reached["execute what changed"]++
-	case p.role == keyserver.RoleAuditor && !w.targets[a.target].exists: // an Auditor may read principals, so it gets this before the refusal
+	case p.role == keyserver.RoleAuditor && !w.targets[a.target].exists: // an Auditor may read principals, so it learns that the target does not exist
 		is(r, got, http.StatusNotFound, "NOT_FOUND")
 		a.decision = "executed"
 	case !p.setsRoles():
@@ -468,7 +466,7 @@ func (w *walk) check(r *rapid.T) {
 			r.Fatalf("%s is %s, want it %s with %d approvals", a.id, v.raw, a.state(w), len(a.approved))
 		}
 		changed := strings.Contains(v.raw, `"changed":true`)
-		if !strings.Contains(v.raw, `"changed"`) { // a caller that may not read approvals does not see it
+		if !strings.Contains(v.raw, `"changed"`) { // only for a caller that may read approvals
 			if state := a.state(w); a.by.hasDuty() && (state == "pending" || state == "approved") {
 				r.Fatalf("%s is not told what changed: %s", a.by.name, v.raw)
 			}

@@ -29,15 +29,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// world is the API of a split deployment on a real engine and database, without logins:
-// each known name has a session.
+// world is the API of a deployment with separated duties, on a real engine and database. No logins are needed: each
+// known name has a session.
 type world struct {
 	*enginetest.Fixture
 	api   *httpapi.API
 	known *known
 }
 
-// known has sessions by their tokens.
+// known maps tokens to sessions.
 type known struct {
 	httpapi.Sessions
 	callers map[string]keyserver.Caller
@@ -89,8 +89,8 @@ func fatal(t rapid.TB, err error) {
 	}
 }
 
-// add creates a principal with roles. Its session under its name is bound to a key. Its
-// session under its name and "unbound" is not.
+// add creates a principal with roles. Its session with the token name is bound to a key. Its session with the token
+// name+"unbound" is not bound.
 func (w *world) add(t testing.TB, name string, roles ...keyserver.ID) keyserver.Caller {
 	t.Helper()
 	c := w.Add(t, keyserver.PasswordPrincipal, name, roles, nil)
@@ -100,7 +100,7 @@ func (w *world) add(t testing.TB, name string, roles ...keyserver.ID) keyserver.
 	return c
 }
 
-// answer is a response of the API.
+// answer is an HTTP response of the API.
 type answer struct {
 	status int
 	body   map[string]any
@@ -140,7 +140,7 @@ func (w *world) ask(t rapid.TB, who, method, path string, body any) answer {
 	return a
 }
 
-// is checks the status and the code of a response.
+// is checks the status and the error code of a response.
 func is(t rapid.TB, a answer, status int, code string) answer {
 	t.Helper()
 	if a.status != status || a.text("code") != code {
@@ -156,8 +156,7 @@ func (w *world) ok(t rapid.TB, who, method, path string, body any) answer {
 
 type object = map[string]any
 
-// administratorRequest returns a request that makes a principal an administrator, which needs an
-// approval.
+// administratorRequest returns a request that makes a principal an administrator. The request needs an approval.
 func administratorRequest(to keyserver.Caller) object {
 	return object{
 		"method": "PUT", "path": "/api/principals/" + to.Principal.ID.Hex() + "/roles",
@@ -188,7 +187,7 @@ func (w *world) callerOf(t rapid.TB, name string) keyserver.Caller {
 	return keyserver.Caller{Principal: keyserver.PrincipalRef{System: w.System, ID: id}, Name: name, Type: keyserver.PasswordPrincipal}
 }
 
-// addRole creates a role that any Administrator may give.
+// addRole creates a role that every Administrator may give.
 func (w *world) addRole(t rapid.TB, name string) keyserver.ID {
 	t.Helper()
 	id, err := values.NewID(rand.Reader)
@@ -224,7 +223,7 @@ func (w *world) enable(t rapid.TB, who keyserver.Caller, on bool) {
 	}))
 }
 
-// under returns the audit rows of the operations that were executed under an approval.
+// under returns the audit rows of the operations that were executed with an approval.
 func (w *world) under(t testing.TB, id string) []string {
 	t.Helper()
 	var rows []string

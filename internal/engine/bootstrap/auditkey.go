@@ -11,8 +11,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// settingAuditKey is the key that signs the checkpoints of the audit tree.
-// settingWitnessKey is the key that cosigns checkpoints of other logs.
+// settingAuditKey is the setting with the key that signs the checkpoints of the audit tree. settingWitnessKey is the
+// setting with the key that cosigns checkpoints of other logs.
 const (
 	settingAuditKey   = "auditKey"
 	settingWitnessKey = "witnessKey"
@@ -24,8 +24,8 @@ var (
 	wrapIDWitness = values.IDFromUint64(4)
 )
 
-// keepAuditKeys creates the keys of the audit tree and of the witness if they do not
-// exist: at the first start, and at the first start on a database of an older version.
+// keepAuditKeys creates the keys of the audit tree and of the witness if they do not exist. They are missing at the
+// first start, and at the first start on a database of an older version.
 func (c Config) keepAuditKeys(ctx context.Context, system keyserver.SystemID) error {
 	return errors.Join(
 		c.keepAuditKey(ctx, system, settingAuditKey, func(ctx context.Context, tx *sqlstore.Tx) error {
@@ -47,8 +47,8 @@ func (c Config) keepAuditKeys(ctx context.Context, system keyserver.SystemID) er
 	)
 }
 
-// beginTree creates the key of the tree, and a checkpoint of zero rows. So if a database has no checkpoint, the
-// checkpoint was removed.
+// beginTree creates the key of the audit tree, and a checkpoint of zero rows. Therefore a database without a checkpoint
+// shows that a checkpoint was removed.
 func (c Config) beginTree(ctx context.Context, tx *sqlstore.Tx, system keyserver.SystemID) ([]byte, error) {
 	pair, err := tree.NewKey(c.Random, tree.Origin(c.ServerName, system))
 	if err != nil {
@@ -65,8 +65,7 @@ func (c Config) beginTree(ctx context.Context, tx *sqlstore.Tx, system keyserver
 	return pair, tx.BeginAuditTree(ctx, head)
 }
 
-// keepAuditKey creates one key if it does not exist. gone returns an error if the key has existed before, and is now
-// missing.
+// keepAuditKey creates one key if it does not exist. gone returns an error if the missing key existed before.
 func (c Config) keepAuditKey(ctx context.Context, system keyserver.SystemID, name string,
 	gone func(context.Context, *sqlstore.Tx) error, make func(context.Context, *sqlstore.Tx) ([]byte, error),
 ) error {

@@ -1,5 +1,5 @@
-// Package bootstrap creates the first state of a key server, or finds an existing state
-// and updates it. It runs before the engine is created.
+// Package bootstrap creates the first state of a key server, or reads and updates the existing state. It runs before
+// the engine is created.
 package bootstrap
 
 import (
@@ -43,17 +43,15 @@ var Wrapped = map[string]keyserver.ID{settingServerKey: wrapIDServer, settingAud
 // DefaultSystem is the system id of a new key server if none is configured.
 const DefaultSystem keyserver.SystemID = 1
 
-// AdminName, OfficerName and SystemName are the principals that the first start creates.
-// A service account can replace the administrator. The officer exists only if duties are
-// separated.
+// AdminName, OfficerName and SystemName are the names of the principals that the first start creates. A service account
+// can replace the administrator. The officer exists only if duties are separated.
 const (
 	AdminName   = "admin"
 	OfficerName = "officer"
 	SystemName  = "system"
 )
 
-// errNotFirst ends the transaction of a first start if another start has already created
-// the state.
+// errNotFirst ends the transaction of a first start if another replica has already created the first state.
 var errNotFirst = errors.New("another start created the state")
 
 // Config has the parameters of a start.
@@ -65,15 +63,14 @@ type Config struct {
 	Deployment keyserver.Deployment
 	ServerName string
 	Hosts      []string // host names and addresses that the server certificate must cover
-	// AdminPassword is called at the first start only. If it is nil, no administrator
-	// with a password is created.
+	// AdminPassword is called only at the first start. If it is nil, no administrator with a password is created.
 	AdminPassword func() (string, error)
 	// ServiceAccount is the identity of an administrator without a password, created at
 	// the first start. If it is nil, none is created.
 	ServiceAccount *keyserver.Identity
-	// OfficerPassword is called at the first start of a split deployment.
+	// OfficerPassword is called only at the first start with separated duties.
 	OfficerPassword func() (string, error)
-	PasswordCost    password.Cost // of both hashes
+	PasswordCost    password.Cost // of the passwords of administrator and officer
 	Clock           func() time.Time
 	Random          io.Reader
 }
@@ -81,16 +78,16 @@ type Config struct {
 // Prepared is the state of a key server that is ready to start.
 type Prepared struct {
 	System keyserver.SystemID
-	CA     pki.Identity // the current issuer
+	CA     pki.Identity // the active CA
 	Server pki.Identity
-	First  bool // this call created the state
-	// Sealed is the number of rows, from a version without MACs, that got a MAC in this start. Their content is assumed
-	// to be true.
+	First  bool // this call created the first state
+	// Sealed is the number of rows that got a MAC in this start, because a version without row MACs wrote them. Their
+	// content is assumed to be true.
 	Sealed int
 }
 
-// Run creates the state of a new key server. For an existing one it updates the built-in
-// roles and the host names of the server certificate. Replicas may call it concurrently.
+// Run creates the first state of a new key server. If the key server exists, Run updates the built-in roles and the
+// host names of the server certificate. Replicas may call it concurrently.
 func Run(ctx context.Context, c Config) (Prepared, error) {
 	sealed, err := c.openRows(ctx)
 	if err != nil {
@@ -129,9 +126,9 @@ func Run(ctx context.Context, c Config) (Prepared, error) {
 	return p, err
 }
 
-// refuseUnited returns an error if the configuration would join duties that the database separates. A forgotten flag
-// would give the duty trust to the Administrator on every replica, and remove the approvals that operations of this
-// duty need.
+// refuseUnited returns an error if duties are separated in the database, but not in the configuration. If an operator
+// forgot the flag, the Administrator would get the duty trust on every replica, and operations of this duty would need
+// no approval.
 func (c Config) refuseUnited(ctx context.Context) error {
 	stored, err := c.Store.Setting(ctx, settingDeployment)
 	switch {
@@ -145,8 +142,8 @@ func (c Config) refuseUnited(ctx context.Context) error {
 	return nil
 }
 
-// openRows enables the check of row MACs in the store. Rows from a version without MACs get a MAC once, and their
-// content is assumed to be true.
+// openRows enables the check of row MACs in the store. Rows of a version without row MACs get a MAC once. Their content
+// is assumed to be true.
 func (c Config) openRows(ctx context.Context) (sealed int, err error) {
 	if !c.Keyring.RowsSealed() {
 		sealed, err = c.Store.SealRows(ctx, c.Keyring.RowKey(), func(tx *sqlstore.Tx) (bool, error) {
@@ -154,8 +151,8 @@ func (c Config) openRows(ctx context.Context) (sealed int, err error) {
 			if err != nil || !first {
 				return first, err
 			}
-			// No process of this version serves yet. Rows that a process of an older version writes from now on would
-			// fail the check.
+			// No process of this version is serving yet. If a process of an older version is running, the rows that it
+			// writes would have no MAC.
 			others, err := tx.ChainsHeld(ctx)
 			if err == nil && others > 0 {
 				err = fmt.Errorf("%d processes of an older version still use this database, and their rows would be refused; stop them first", others)
@@ -167,8 +164,7 @@ func (c Config) openRows(ctx context.Context) (sealed int, err error) {
 	return sealed, err
 }
 
-// create creates the entire first state in one transaction, or nothing. It reports false
-// if another start was first.
+// create creates the entire first state in one transaction. It reports false if another replica was faster.
 func (c Config) create(ctx context.Context) (bool, error) {
 	_, err := c.Store.Setting(ctx, settingSystem)
 	if !errors.Is(err, sqlstore.ErrNotFound) {
@@ -183,7 +179,7 @@ func (c Config) create(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	err = c.Store.Update(ctx, func(tx *sqlstore.Tx) error {
-		// Writes are serial over all replicas, so the second replica sees this setting.
+		// Writes of all replicas are serialized, so the second replica finds this setting.
 		if _, err := tx.Setting(ctx, settingSystem); !errors.Is(err, sqlstore.ErrNotFound) {
 			return cmp.Or(err, errNotFirst)
 		}
@@ -204,17 +200,16 @@ func (c Config) create(ctx context.Context) (bool, error) {
 	return err == nil, err
 }
 
-// person is a principal that can log in to a new key server, by a password or with the
-// tokens of an identity.
+// person is a principal that the first start creates. It logs in with a password or with the tokens of an identity.
 type person struct {
 	name, hash string
 	identity   *keyserver.Identity
 	roles      []keyserver.ID
 }
 
-// people returns the first principals of a new key server. In a unified deployment the administrator can do everything
-// that a new user tries. In a split deployment the administrator has only the duty administration, and an officer has
-// the duty trust. Neither of the two can create the other.
+// people returns the first principals of a new key server. In a unified deployment the administrator also has the role
+// Encryptor, and can do everything that a new user tries. In a split deployment the administrator has only the duty
+// administration, and an officer has the duty trust. Neither of the two can create the other.
 func (c Config) people(ctx context.Context) ([]person, error) {
 	administrator := []keyserver.ID{keyserver.RoleAdministrator}
 	if c.Deployment != keyserver.Split {
@@ -283,8 +278,8 @@ func (c Config) putRoles(ctx context.Context, tx *sqlstore.Tx) error {
 	return tx.PutSetting(ctx, settingDeployment, []byte(c.Deployment))
 }
 
-// syncRoles updates the stored built-in roles that differ from those of this version and deployment. A role that was
-// tampered with is not changed, and the key server refuses it to its holders. Such a role must not prevent the start.
+// syncRoles updates the stored built-in roles that differ from those of this version and deployment. It does not change
+// a role with a wrong row MAC: the key server refuses such a role later, but it must not prevent the start.
 func (c Config) syncRoles(ctx context.Context) error {
 	var stale, missing []keyserver.Role
 	for _, b := range keyserver.BuiltInRoles(c.Deployment) {

@@ -13,8 +13,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// TestTheServerCertificateIsKept checks that a server that runs for a year renews its
-// certificate under the same key, and uses a certificate that another replica renewed.
+// TestTheServerCertificateIsKept checks that a server renews its certificate with the same key within a year, and uses
+// a certificate that another replica renewed.
 func TestTheServerCertificateIsKept(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		state := bootstrap.Config{
@@ -44,8 +44,7 @@ func TestTheServerCertificateIsKept(t *testing.T) {
 	})
 }
 
-// TestTheFormerCAIsMoved checks that the next start moves the CA of an older database
-// from the settings, once and unchanged.
+// TestTheFormerCAIsMoved checks that the first start on an older database moves the CA from the settings, unchanged.
 func TestTheFormerCAIsMoved(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		c := f.CAManager.Config
@@ -54,7 +53,7 @@ func TestTheFormerCAIsMoved(t *testing.T) {
 		must(t, err)
 		wrapped, err := c.Keyring.Wrap(values.IDFromUint64(1), c.System, plain)
 		must(t, err)
-		must(t, f.Store.Update(ctx, func(tx *sqlstore.Tx) error { // as an older version stored it
+		must(t, f.Store.Update(ctx, func(tx *sqlstore.Tx) error { // as an older version stored the CA
 			list, err := tx.Authorities(ctx)
 			if err != nil {
 				return err
@@ -93,8 +92,7 @@ func TestTheFormerCAIsMoved(t *testing.T) {
 	})
 }
 
-// TestAnExpiredAuthorityIssuesNothing checks that an expired CA does not issue, and that
-// no renewal is reported.
+// TestAnExpiredAuthorityIssuesNothing checks that an expired CA issues no certificate, and that no renewal is reported.
 func TestAnExpiredAuthorityIssuesNothing(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		state := bootstrap.Config{
@@ -106,7 +104,7 @@ func TestAnExpiredAuthorityIssuesNothing(t *testing.T) {
 		if err != nil || !server.Certificate.Equal(f.Prepared.Server.Certificate) {
 			t.Errorf("%v, %v", server.Certificate.NotAfter, err)
 		}
-		// The remedy: another CA, which no client knows yet, issues immediately.
+		// The remedy is a new CA. It issues immediately, although no client trusts it yet.
 		_, err = f.CAManager.Prepare(t.Context())
 		must(t, err)
 		_, err = f.CAManager.Activate(t.Context(), false)

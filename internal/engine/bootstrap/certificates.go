@@ -16,7 +16,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/trustrows"
 )
 
-// Older versions had a single CA in the settings, and wrapped its key under its own id.
+// Names of the settings of the single CA that older versions had. Its private key is wrapped under formerWrapID.
 const (
 	formerCACert = "caCertificate"
 	formerCAKey  = "caKey"
@@ -53,8 +53,8 @@ func (c Config) putCertificates(ctx context.Context, tx *sqlstore.Tx, system key
 	return tx.PutSetting(ctx, settingServerCert, server.Certificate.Raw)
 }
 
-// adoptAuthority moves the CA of a database of an older version from the settings to the
-// authorities, and wraps its key under the new id.
+// adoptAuthority moves the CA of an older version from the settings to the authorities, and wraps its key under the new
+// id.
 func (c Config) adoptAuthority(ctx context.Context) error {
 	_, err := c.Store.Setting(ctx, formerCAKey)
 	if errors.Is(err, sqlstore.ErrNotFound) {
@@ -89,10 +89,9 @@ func (c Config) adoptAuthority(ctx context.Context) error {
 	})
 }
 
-// EnsureServerCertificate returns the server's certificate and key from the database, and renews the
-// certificate if it is due (pki.Renewal). A running server calls it periodically and
-// after each change of an authority, because another replica may have renewed the
-// certificate.
+// EnsureServerCertificate returns the server's certificate and key from the database. It renews the certificate if that
+// is due (pki.Renewal). A running server calls it periodically and after each change of an authority, because another
+// replica may have renewed the certificate.
 func EnsureServerCertificate(ctx context.Context, c Config) (pki.Identity, error) {
 	system, err := SystemOf(ctx, c.Store)
 	if err != nil {
@@ -103,11 +102,11 @@ func EnsureServerCertificate(ctx context.Context, c Config) (pki.Identity, error
 		return server, err
 	}
 	err = c.Store.Update(ctx, func(tx *sqlstore.Tx) error {
-		// Writes are serial over all replicas, so the second replica finds a renewed certificate.
+		// Writes of all replicas are serialized, so the second replica finds the renewed certificate.
 		if server, due, err = c.server(ctx, tx, system); err != nil || due == nil {
 			return err
 		}
-		// The key stays the same, because it identifies the server to peers.
+		// Keep the key, because peers identify the server by it.
 		hosts := slices.Concat(c.Hosts, hostsOf(server.Certificate))
 		slices.Sort(hosts)
 		if server, err = due.IssueServer(c.ServerName, slices.Compact(hosts), server.Key, c.Clock(), c.Random); err != nil {
@@ -121,14 +120,14 @@ func EnsureServerCertificate(ctx context.Context, c Config) (pki.Identity, error
 	return server, nil
 }
 
-// reader is a store, or a transaction on it.
+// reader is a store or a transaction.
 type reader interface {
 	Setting(ctx context.Context, name string) ([]byte, error)
 	Authorities(ctx context.Context) ([]trustrows.Authority, error)
 }
 
-// server reads the server's certificate. If the certificate is due for renewal, it also
-// returns the issuer, and otherwise nil.
+// server reads the server's certificate and key. If the certificate is due for renewal, server also returns the CA that
+// issues the new one, otherwise nil.
 func (c Config) server(ctx context.Context, in reader, system keyserver.SystemID) (pki.Identity, *pki.Identity, error) {
 	server, err := c.loadIdentity(ctx, in, system, settingServerCert, settingServerKey, wrapIDServer)
 	if err != nil {
@@ -176,8 +175,8 @@ func (c Config) loadIdentity(ctx context.Context, in reader, system keyserver.Sy
 	return pki.ParseIdentity(der, plain)
 }
 
-// hostsOf returns the names that a certificate covers. Renewals keep them, so that
-// replicas with different hosts do not remove each other's names.
+// hostsOf returns the host names and addresses of a certificate. Renewals include them, so that replicas with different
+// hosts do not remove each other's names.
 func hostsOf(cert *x509.Certificate) []string {
 	hosts := slices.Clone(cert.DNSNames)
 	for _, ip := range cert.IPAddresses {

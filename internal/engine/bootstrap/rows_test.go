@@ -23,7 +23,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// old is a database of a version without row MACs, with its data key.
+// old is a database of a version without row MACs, and its data key.
 type old struct {
 	store   *sqlstore.Store
 	kek     string
@@ -79,7 +79,7 @@ func (o old) clearMACs(t *testing.T) {
 
 func (o old) start(t *testing.T) (bootstrap.Prepared, error) {
 	t.Helper()
-	o.store.UseRowKey(nil) // as another process finds it
+	o.store.UseRowKey(nil) // no row key, like the store of another process
 	keeper, err := keyring.Open(t.Context(), o.kek)
 	must(t, err)
 	defer keeper.Close()
@@ -92,8 +92,8 @@ func (o old) start(t *testing.T) (bootstrap.Prepared, error) {
 	})
 }
 
-// TestRowsAreSealedOnce checks that the first start on an older database adds MACs to its
-// rows, once. MACs that are removed later are not added again.
+// TestRowsAreSealedOnce checks that the first start on an older database adds MACs to its rows. If a MAC is removed
+// later, no start adds it again.
 func TestRowsAreSealedOnce(t *testing.T) {
 	for name, database := range enginetest.Databases {
 		t.Run(name, func(t *testing.T) {
@@ -118,8 +118,8 @@ func TestRowsAreSealedOnce(t *testing.T) {
 	}
 }
 
-// TestRowsAreNotSealedBesideOthers checks that no MACs are added while a process of an
-// older version runs, because it continues to write rows without MACs.
+// TestRowsAreNotSealedBesideOthers checks that no MACs are added while a process of an older version runs, because that
+// process still writes rows without MACs.
 func TestRowsAreNotSealedBesideOthers(t *testing.T) {
 	database := enginetest.Databases["PostgreSQL"](t)
 	o := newOld(t, database)
@@ -134,7 +134,7 @@ func TestRowsAreNotSealedBesideOthers(t *testing.T) {
 		t.Errorf("beside one: %v", err)
 	}
 	must(t, older.Close())
-	// PostgreSQL releases the lock when it notices that the connection has ended.
+	// PostgreSQL releases the lock when it detects the end of the connection.
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		p, err := o.start(t)
 		if err == nil && p.Sealed > 0 {

@@ -16,8 +16,8 @@ type Authorities struct {
 	Issuer pki.Identity
 }
 
-// Trusted returns the certificates of the key server's own trusted CAs. The active CA
-// comes first, because some clients read only the first certificate of a file.
+// Trusted returns the certificates of the key server's own trusted CAs. The active CA comes first, because some clients
+// read only the first certificate of a file.
 func (l Authorities) Trusted() []*x509.Certificate {
 	list := []*x509.Certificate{l.Issuer.Certificate}
 	for _, m := range l.Members {
@@ -34,9 +34,9 @@ func (l Authorities) Begin() time.Time { return l.Issuer.Certificate.NotBefore }
 // End returns the end of the active CA's validity.
 func (l Authorities) End() time.Time { return l.Issuer.Certificate.NotAfter }
 
-// Path returns the certificates that are sent to clients after a certificate of the active CA: its links, for clients
-// that trust an earlier CA, or the CA itself if it has no links. Links and CA are not sent together, because that
-// confuses libraries that try only one chain.
+// Path returns the certificates that a certificate of the active CA is sent with. For clients that trust an earlier CA,
+// these are the links of the active CA. Without links, it is the active CA itself. Links and CA are not sent together,
+// because that confuses libraries that try only one chain.
 func (l Authorities) Path(now time.Time) []*x509.Certificate {
 	if active, ok := find(l.Members, keyserver.AuthorityActive); ok {
 		if links := current(active.Linked, now); len(links) > 0 {
@@ -46,8 +46,8 @@ func (l Authorities) Path(now time.Time) []*x509.Certificate {
 	return []*x509.Certificate{l.Issuer.Certificate}
 }
 
-// PathForPeers returns the certificates that are sent to peers: all chains to all CAs, so
-// that peers learn the next CA before it issues.
+// PathForPeers returns the certificates that are sent to peers: the active CA, the prepared CA and their links. Thus
+// peers learn the next CA before it issues certificates.
 func (l Authorities) PathForPeers(now time.Time) []*x509.Certificate {
 	path := []*x509.Certificate{l.Issuer.Certificate}
 	for _, m := range l.Members {
@@ -63,8 +63,8 @@ func (l Authorities) PathForPeers(now time.Time) []*x509.Certificate {
 	return unique(path)
 }
 
-// Chain returns the certificates in the trust blob, with which other key servers register
-// this one: the chain to each trusted CA.
+// Chain returns the certificates in the trust blob, with which this key server is registered at others: the active CA,
+// its links, and the CAs that signed the links.
 func (l Authorities) Chain(now time.Time) []*x509.Certificate {
 	chain := []*x509.Certificate{l.Issuer.Certificate}
 	known := l.Trusted()

@@ -32,7 +32,7 @@ type Config struct {
 type Manager struct {
 	Config
 	caches      cache.Set
-	authorities *cache.Cache[keyserver.SystemID, Authorities] // with a single entry
+	authorities *cache.Cache[keyserver.SystemID, Authorities] // with a single entry, for the own system id
 }
 
 // New returns the Manager of a store.
@@ -43,17 +43,17 @@ func New(c Config) *Manager {
 	return o
 }
 
-// reader is a store, or a transaction on it.
+// reader is a store or a transaction.
 type reader interface {
 	Authorities(ctx context.Context) ([]trustrows.Authority, error)
 }
 
-// Authorities returns the CAs after the last committed change.
+// Authorities returns the CAs, including every committed change.
 func (o *Manager) Authorities(ctx context.Context) (Authorities, error) {
 	return o.authorities.Get(ctx, o.System, func() (Authorities, error) { return o.Load(ctx, o.Store) })
 }
 
-// Load reads the CAs.
+// Load reads the CAs, with the key of the active CA.
 func (c Config) Load(ctx context.Context, in reader) (Authorities, error) {
 	list, err := in.Authorities(ctx)
 	if err != nil {
@@ -87,7 +87,7 @@ func Trusted(ctx context.Context, in reader) ([]*x509.Certificate, error) {
 	return parsed(list, func(a trustrows.Authority) []byte { return a.Certificate }), err
 }
 
-// trustReader is a store, or a transaction on it.
+// trustReader is a store or a transaction.
 type trustReader interface {
 	TrustedCAs(ctx context.Context) ([]keyserver.Certificate, error)
 }
@@ -113,7 +113,7 @@ func Issuers(ctx context.Context, in interface {
 	return append(own, trusted...), err
 }
 
-// parsed parses certificates. It drops unreadable certificates, because they cannot prove anything.
+// parsed parses certificates. It skips certificates that cannot be parsed, because they cannot prove anything.
 func parsed[T any](list []T, der func(T) []byte) []*x509.Certificate {
 	var certs []*x509.Certificate
 	for _, one := range list {
@@ -184,7 +184,7 @@ func (c Config) CreateFirst(ctx context.Context, tx *sqlstore.Tx) (pki.Identity,
 	return id, err
 }
 
-// nextName returns a unique name for each CA, because two CAs with the same name and different keys confuse libraries
+// nextName returns a unique name for the next CA. Two CAs with the same name and different keys would confuse libraries
 // that find an issuer by its name. The name has random digits, because several CAs may be created on one day.
 func (c Config) nextName(now time.Time) (string, error) {
 	var digits [4]byte
@@ -221,7 +221,7 @@ func (o *Manager) prepare(ctx context.Context, tx *sqlstore.Tx, l Authorities) (
 	if err != nil {
 		return a.ID, err
 	}
-	if now.Before(l.End()) { // a link from an expired CA helps no client
+	if now.Before(l.End()) { // an expired CA is trusted by no client, so a link from it is useless
 		link, err := l.Issuer.Link(next.Certificate, now, o.Random)
 		if err != nil {
 			return a.ID, err
@@ -237,7 +237,7 @@ func (o *Manager) prepare(ctx context.Context, tx *sqlstore.Tx, l Authorities) (
 	return o.Add(ctx, tx, next, a)
 }
 
-// Activate makes the prepared CA the issuer.
+// Activate makes the prepared CA the active one. See MayActivate for early.
 func (o *Manager) Activate(ctx context.Context, early bool) (id keyserver.ID, err error) {
 	err = o.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 		l, err := o.Load(ctx, tx)
@@ -266,7 +266,7 @@ func (o *Manager) activate(ctx context.Context, tx *sqlstore.Tx, l Authorities, 
 	return tx.ChangeAuthority(ctx, next.Authority)
 }
 
-// Retire removes a CA from the trusted ones, and deletes its key.
+// Retire ends the trust in a CA and deletes its key.
 func (o *Manager) Retire(ctx context.Context, id keyserver.ID) (done keyserver.AuthorityRetired, err error) {
 	err = o.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 		l, err := o.Load(ctx, tx)
@@ -285,7 +285,7 @@ func (o *Manager) Retire(ctx context.Context, id keyserver.ID) (done keyserver.A
 	return done, err
 }
 
-// Next returns the step that is due automatically.
+// Next returns the step that is due now (see Due).
 func (o *Manager) Next(ctx context.Context) (Step, error) {
 	l, err := o.Authorities(ctx)
 	if err != nil {
@@ -312,7 +312,7 @@ func (o *Manager) Execute(ctx context.Context, s Step) error {
 	case Prepare:
 		_, err = o.Prepare(ctx)
 	case Activate:
-		_, err = o.Activate(ctx, true) // Next has checked how long it was prepared
+		_, err = o.Activate(ctx, true) // true, because Next has checked how long the CA was prepared
 	case Retire:
 		_, err = o.Retire(ctx, s.ID)
 	}

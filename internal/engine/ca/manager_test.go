@@ -25,7 +25,7 @@ func line(t *testing.T, f *enginetest.Fixture) ca.Authorities {
 	return l
 }
 
-// states returns the states of all CAs, by generation.
+// states returns the states of all CAs, in the order of generations.
 func states(l ca.Authorities) (all []keyserver.AuthorityState) {
 	for _, m := range l.Members {
 		all = append(all, m.State)
@@ -43,12 +43,11 @@ func verifies(leaf *x509.Certificate, root *x509.Certificate, path []*x509.Certi
 	return err
 }
 
-// TestThirtyYearsWithoutAWord checks that a key server without administration always has
-// an unexpired CA for thirty years. A client that trusts one of its CAs can verify
-// certificates of the next one.
+// TestThirtyYearsWithoutAWord checks that a key server without administration has an unexpired CA for thirty years. A
+// client that trusts one of its CAs can verify certificates of the next CA.
 func TestThirtyYearsWithoutAWord(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
-		held := line(t, f).Issuer.Certificate // of a client that updates it every three years
+		held := line(t, f).Issuer.Certificate // the CA that a client trusts and updates every three years
 		changes, retired := 0, 0
 		for day := range 30 * 365 {
 			f.Clock.Advance(24 * time.Hour)
@@ -92,8 +91,8 @@ func TestThirtyYearsWithoutAWord(t *testing.T) {
 	})
 }
 
-// TestManagerUnderTwo checks that a retired CA has no key, and that two replicas with the
-// same request execute it once.
+// TestManagerUnderTwo checks that a retired CA has no key, and that only one of two replicas with the same request
+// executes it.
 func TestManagerUnderTwo(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		other := ca.New(f.CAManager.Config) // another replica
@@ -130,9 +129,8 @@ func TestManagerUnderTwo(t *testing.T) {
 	})
 }
 
-// TestNamesDifferWithinASecond checks that CAs created at the same time have different
-// names. OpenSSL uses the first issuer with a name, and rejects certificates signed by
-// another one of that name.
+// TestNamesDifferWithinASecond checks that CAs created at the same time have different names. OpenSSL uses the first
+// issuer with a matching name, and rejects certificates that another CA with that name signed.
 func TestNamesDifferWithinASecond(t *testing.T) {
 	f := enginetest.New(t, sqlstore.Config{Dir: t.TempDir()})
 	const replaced = 4
@@ -153,8 +151,8 @@ func TestNamesDifferWithinASecond(t *testing.T) {
 	}
 }
 
-// TestAnotherKey checks that a wrapped key that does not belong to the certificate is
-// refused, although the keyring can open it.
+// TestAnotherKey checks that a wrapped key is refused if it does not belong to the certificate, although the keyring
+// can unwrap it.
 func TestAnotherKey(t *testing.T) {
 	f := enginetest.New(t, sqlstore.Config{Dir: t.TempDir()})
 	c := f.CAManager.Config

@@ -1,8 +1,7 @@
-// Package ca manages the key server's own CAs, one of which issues certificates at a
-// time. The next CA is prepared when the active one has half of its life left, so that
-// all clients trust it before it issues. The former CA stays trusted for the certificates
-// that it issued until it is retired. A link, signed by the former CA, serves clients
-// that do not know the next CA yet (ADR 41).
+// Package ca manages the key server's own CAs. One CA is active: it issues certificates. The next CA is prepared when
+// half of the life of the active CA is over, so that all clients trust it before it issues. A former CA stays trusted
+// until it is retired, because its certificates are in use. A link is a certificate for the next CA, signed by the
+// former CA, for clients that do not know the next CA yet (ADR 41).
 package ca
 
 import (
@@ -15,23 +14,23 @@ import (
 )
 
 const (
-	// MinPreparedTime is how long a CA is prepared before it issues, unless early activation is requested. Replicas
-	// know the new CA within a second. Peers learn it at their next connection, and they connect every few minutes.
-	// Mounted bundles have it within some minutes.
+	// MinPreparedTime is how long a CA is prepared before it becomes active, unless early activation is requested.
+	// Other replicas know it within a second. Peers learn it at their next connection, at most some minutes later.
+	// Mounted files of trusted CAs contain it within some minutes.
 	MinPreparedTime = time.Hour
-	// Overlap is how long a CA stays trusted, at least, after the next one became active,
-	// unless an administrator retires it.
+	// Overlap is the minimum time for which a former CA stays trusted after the next one became active, unless an
+	// administrator retires it earlier.
 	Overlap = 30 * 24 * time.Hour
 	// MaxAuthorities is the maximum number of CAs at one time.
 	MaxAuthorities = 6
-	// maxLinks is how many generations the links of a CA reach back.
+	// maxLinks is the maximum number of earlier generations for which a CA has links.
 	maxLinks = 4
 )
 
 // Action is an action on a CA.
 type Action string
 
-// The actions.
+// Values of Action.
 const (
 	Prepare  Action = "prepare"
 	Activate Action = "activate"
@@ -40,21 +39,22 @@ const (
 
 // Step is an action that is due.
 type Step struct {
-	Action Action       // empty if nothing is due
-	ID     keyserver.ID // of the CA to retire
+	Action Action       // empty if no step is due
+	ID     keyserver.ID // the CA to retire; zero for other actions
 }
 
 // Member is a CA with its parsed certificate.
 type Member struct {
 	keyserver.Authority
 	Parsed *x509.Certificate
-	Linked []*x509.Certificate // the parsed links
-	// InForce reports whether the CA has issued certificates to others than this key server that have not expired.
+	Linked []*x509.Certificate // the links
+	// InForce reports whether the CA has issued certificates that have not expired. The certificates of this key server
+	// itself do not count.
 	InForce bool
 }
 
-// Due returns the step that is due automatically at now. It returns none if the active CA has expired: no client would
-// know the next CA, so administrators have to distribute that.
+// Due returns the step that is due automatically at now. It returns no step if the active CA has expired. No client
+// would trust the next CA then, so administrators have to distribute that CA.
 func Due(all []Member, now time.Time) Step {
 	active, ok := find(all, keyserver.AuthorityActive)
 	if !ok || expired(active, now) {
@@ -87,8 +87,8 @@ func MayPrepare(all []Member) error {
 	return nil
 }
 
-// MayActivate returns the CA that may become active. early skips the check that the CA was prepared for
-// MinPreparedTime. Clients that trust the active CA can still verify the new one by its link.
+// MayActivate returns the prepared CA if it may become active. early skips the check that the CA was prepared for
+// MinPreparedTime. Clients that trust the active CA can still verify the new CA by its link.
 func MayActivate(all []Member, early bool, now time.Time) (Member, error) {
 	next, ok := find(all, keyserver.AuthorityPrepared)
 	if !ok {
@@ -105,7 +105,7 @@ func MayActivate(all []Member, early bool, now time.Time) (Member, error) {
 	return next, nil
 }
 
-// MayRetire returns the CA that may be retired.
+// MayRetire returns the CA with the given id if it may be retired.
 func MayRetire(all []Member, id keyserver.ID) (Member, error) {
 	i := slices.IndexFunc(all, func(m Member) bool { return m.ID == id })
 	switch {
@@ -132,7 +132,7 @@ func find(all []Member, state keyserver.AuthorityState) (Member, bool) {
 func expired(m Member, now time.Time) bool { return !now.Before(m.Parsed.NotAfter) }
 func dwelt(m Member, now time.Time) bool   { return !now.Before(m.PreparedAt.Add(MinPreparedTime)) }
 
-// share returns the time when n/d of a CA's life are over.
+// share returns the time at which n/d of a CA's life are over.
 func share(m Member, n, d int64) time.Time {
 	life := int64(m.Parsed.NotAfter.Sub(m.Parsed.NotBefore))
 	return m.Parsed.NotBefore.Add(time.Duration(life / d * n))

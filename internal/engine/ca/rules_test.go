@@ -16,7 +16,7 @@ var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 const year = 365 * 24 * time.Hour
 
-// member returns a CA created at a given time, with a life of ten years.
+// member returns a CA that was created at the time made and is valid for ten years.
 func member(t *testing.T, id uint64, state keyserver.AuthorityState, made time.Time) ca.Member {
 	t.Helper()
 	authority, err := pki.NewCA("test", made, rand.Reader)

@@ -1,4 +1,4 @@
-// Package cache keeps data that was read from the store until a change of it is announced.
+// Package cache keeps data of the store in memory until the store announces a change of the data.
 package cache
 
 import (
@@ -12,16 +12,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Set has the caches of one holder. A new cache adds itself, with the kinds of change that
-// make its entries stale, so that no cache can miss the announcements of the store.
+// Set has all caches of one owner, for example of the gate. A new cache adds itself, so that every cache gets the
+// announcements of the store.
 type Set []interface {
 	changed(c keyserver.Change)
 	dropAll()
 }
 
-// Changed drops the entries that committed changes made stale. Data of kinds that no cache
-// names is read from the store each time. An empty list means that some changes are not
-// known any more, so Changed drops everything.
+// Changed drops the entries that committed changes made stale. Kinds of data without a cache are read from the store
+// each time. An empty list means that the store does not know all changes any more, so Changed drops everything.
 func (all Set) Changed(changes []keyserver.Change) {
 	for _, one := range all {
 		if len(changes) == 0 {
@@ -33,15 +32,15 @@ func (all Set) Changed(changes []keyserver.Change) {
 	}
 }
 
-// Cache is a bounded cache: if it has max entries, a new entry replaces an arbitrary one. Concurrent misses of the same
+// Cache is a bounded cache. If it has max entries, a new entry replaces an arbitrary one. Concurrent misses of the same
 // entry share one read.
 //
-// A read that began before an announcement may return the state from before it. So Get remembers how many announcements
-// there were when it started. It does not keep a value if an announcement came during the read. It does not join a read
-// that began before the last announcement.
+// A read that began before the announcement of a change may return the old state. Therefore Get counts announcements.
+// It does not store a value if a change was announced during the read. It does not share a read that began before the
+// last announcement.
 type Cache[K comparable, V any] struct {
 	max   int
-	kinds []keyserver.ChangeKind // that make all entries stale
+	kinds []keyserver.ChangeKind // changes of these kinds make all entries stale
 
 	announced atomic.Uint64
 	mu        sync.RWMutex
@@ -49,14 +48,14 @@ type Cache[K comparable, V any] struct {
 	reads     singleflight.Group[V]
 }
 
-// New returns a cache whose entries all become stale after a change of one of the kinds.
+// New returns a cache. A change of one of the kinds makes all of its entries stale.
 func New[K comparable, V any](in *Set, max int, kind keyserver.ChangeKind, more ...keyserver.ChangeKind) *Cache[K, V] {
 	c := &Cache[K, V]{max: max, kinds: append(more, kind), entries: map[K]V{}}
 	*in = append(*in, c)
 	return c
 }
 
-// ByID is a cache by the id that changes of its kind name. Such a change makes one entry stale, or all entries if the
+// ByID is a cache by object id. A change of its kind makes the entry of the changed object stale, or all entries if the
 // change has no id.
 type ByID[V any] struct {
 	Cache[keyserver.ID, V]
@@ -64,7 +63,7 @@ type ByID[V any] struct {
 	read func(ctx context.Context, id keyserver.ID) (V, error)
 }
 
-// NewByID returns a cache by id for changes of the kind. read must respect its context.
+// NewByID returns a cache by id for changes of the kind. read must return when its context ends.
 func NewByID[V any](in *Set, max int, kind keyserver.ChangeKind, read func(context.Context, keyserver.ID) (V, error)) *ByID[V] {
 	c := &ByID[V]{kind: kind, read: read}
 	c.max, c.entries = max, map[keyserver.ID]V{}
@@ -72,7 +71,7 @@ func NewByID[V any](in *Set, max int, kind keyserver.ChangeKind, read func(conte
 	return c
 }
 
-// Get is Cache.Get with the read of the cache. It allocates nothing if the value is cached.
+// Get is Cache.Get with the read function of the cache. It does not allocate if the value is cached.
 func (c *ByID[V]) Get(ctx context.Context, id keyserver.ID) (V, error) {
 	if v, ok := c.held(id); ok {
 		return v, nil
@@ -83,23 +82,23 @@ func (c *ByID[V]) Get(ctx context.Context, id keyserver.ID) (V, error) {
 func (c *ByID[V]) changed(change keyserver.Change) {
 	switch {
 	case change.Kind != c.kind:
-	case change.ID.IsZero(): // more objects changed than are named
+	case change.ID.IsZero(): // the change concerns unknown objects
 		c.dropAll()
 	default:
 		c.drop(change.ID)
 	}
 }
 
-// Get returns the cached value, or reads and keeps it. read must respect ctx. A caller that joins a read gets the
-// result of the read, including a not-found error. A result may be up to a second old, so another replica may have
-// changed the value since.
+// Get returns the cached value, or calls read and stores the result. read must return when ctx ends. A caller that
+// shares a read gets its result, including a not-found error. The result may be up to a second old: another replica may
+// have changed the value since then.
 func (c *Cache[K, V]) Get(ctx context.Context, k K, read func() (V, error)) (V, error) {
 	if v, ok := c.held(k); ok {
 		return v, nil
 	}
 	before := c.announced.Load()
 	return c.reads.Do(ctx, fmt.Sprint(before, " ", k), func() (V, error) {
-		if v, ok := c.held(k); ok { // another read has just ended
+		if v, ok := c.held(k); ok { // another read has stored the value
 			return v, nil
 		}
 		v, err := read()
@@ -110,8 +109,7 @@ func (c *Cache[K, V]) Get(ctx context.Context, k K, read func() (V, error)) (V, 
 	})
 }
 
-// Fill reads the missing entries of keys with one call of read. If there are too many,
-// arbitrary entries make room as usual.
+// Fill reads the missing entries of keys with one call of read. If the cache is full, they replace arbitrary entries.
 func (c *Cache[K, V]) Fill(keys []K, read func(missing []K) (map[K]V, error)) error {
 	var missing []K
 	for _, k := range keys {
@@ -133,8 +131,8 @@ func (c *Cache[K, V]) Fill(keys []K, read func(missing []K) (map[K]V, error)) er
 	return nil
 }
 
-// Reading returns a function that keeps values which are read from now on. The function
-// keeps nothing if a change was announced after Reading. Call Reading before the read.
+// Reading returns a function that stores values in the cache. Call Reading before you read the values. The function
+// stores nothing if a change was announced after Reading.
 func (c *Cache[K, V]) Reading() (keep func(K, V)) {
 	before := c.announced.Load()
 	return func(k K, v V) { c.keep(k, v, before) }
@@ -166,7 +164,7 @@ func (c *Cache[K, V]) keep(k K, v V, before uint64) {
 	c.entries[k] = v
 }
 
-// changed is called after the change is committed.
+// changed drops the entries that a committed change made stale.
 func (c *Cache[K, V]) changed(change keyserver.Change) {
 	if slices.Contains(c.kinds, change.Kind) {
 		c.dropAll()

@@ -52,8 +52,8 @@ func TestCache(t *testing.T) {
 	}
 }
 
-// TestAReadThatAChangeOvertookIsNotKept checks that a read that began before a change is
-// not kept, because it may have the old state.
+// TestAReadThatAChangeOvertookIsNotKept checks that the result of a read is not cached if a change was announced during
+// the read.
 func TestAReadThatAChangeOvertookIsNotKept(t *testing.T) {
 	c := newTestCache(new(Set))
 	v, err := c.Get(t.Context(), 1, func() (string, error) {
@@ -68,8 +68,7 @@ func TestAReadThatAChangeOvertookIsNotKept(t *testing.T) {
 	}
 }
 
-// TestMissesShareOneRead checks that after a reset the store is read once for each entry,
-// not once for each waiting operation.
+// TestMissesShareOneRead checks that concurrent misses of an entry cause only one read of the store.
 func TestMissesShareOneRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCache(new(Set))
@@ -98,9 +97,8 @@ func TestMissesShareOneRead(t *testing.T) {
 	})
 }
 
-// TestAChangeDuringAReadIsNotLost checks that a Get after a change returns the result of
-// a read that began after it, even if an older read is still running. The result of the
-// older read is not kept.
+// TestAChangeDuringAReadIsNotLost checks that a Get after a change does not share a read that began before the change.
+// The result of the older read is not cached.
 func TestAChangeDuringAReadIsNotLost(t *testing.T) {
 	for name, change := range map[string][]keyserver.Change{
 		"OfTheKind": {{Kind: keyserver.ChangeRole}},
@@ -138,7 +136,7 @@ func TestAChangeDuringAReadIsNotLost(t *testing.T) {
 	}
 }
 
-// TestByID checks that a cache by id reads an entry once and allocates nothing to return it, until the entry changes.
+// TestByID checks that a cache by id reads an entry only once until a change, and returns it without an allocation.
 func TestByID(t *testing.T) {
 	var all Set
 	reads := 0
@@ -162,8 +160,8 @@ func TestByID(t *testing.T) {
 	}
 }
 
-// TestFill checks that Fill does not read kept entries again, and does not keep entries
-// that a change made stale during the read.
+// TestFill checks that Fill does not read cached entries again, and does not cache entries that a change made stale
+// during the read.
 func TestFill(t *testing.T) {
 	var all Set
 	c := newTestCache(&all)
@@ -193,7 +191,7 @@ func TestFill(t *testing.T) {
 	}
 }
 
-// TestReading checks that a value is not kept if a change was announced after Reading.
+// TestReading checks that a value is not cached if a change was announced after Reading.
 func TestReading(t *testing.T) {
 	var all Set
 	c := newTestCache(&all)

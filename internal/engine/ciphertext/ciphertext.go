@@ -1,5 +1,4 @@
-// Package ciphertext encrypts texts under AES-256 keys and defines the layout of
-// ciphertexts. A ciphertext is
+// Package ciphertext encrypts texts under AES-256 keys and defines the layout of ciphertexts. A ciphertext is
 //
 //	1 byte    the version of the layout, 1
 //	8 bytes   the id of the key
@@ -7,8 +6,8 @@
 //	n bytes   the text, encrypted
 //	16 bytes  the tag
 //
-// by AES-256-GCM (NIST SP 800-38D). The authenticated data are the first 9 bytes followed
-// by the associated data, so that a ciphertext is valid only for its own key and version.
+// by AES-256-GCM (NIST SP 800-38D). The authenticated data are the first 9 bytes and the associated data of the caller.
+// So a ciphertext is valid only with its own key id and version.
 package ciphertext
 
 import (
@@ -27,11 +26,11 @@ const (
 // ErrForm means that the bytes are not a ciphertext of a known version.
 var ErrForm = errors.New("it is not a ciphertext of a known version")
 
-// ErrSealed means that a ciphertext cannot be decrypted: the ciphertext, its key or the associated data have changed.
-// It is unknown which of the three has changed.
+// ErrSealed means that a ciphertext cannot be decrypted. Either the ciphertext, its key or the associated data differ
+// from those of the encryption. It is unknown which of the three differs.
 var ErrSealed = errors.New("the ciphertext cannot be decrypted")
 
-// AEAD is AES-256-GCM under one key. It keeps the expanded key in memory.
+// AEAD is AES-256-GCM with one key. It keeps the expanded key in memory.
 type AEAD struct{ gcm cipher.AEAD }
 
 // New expands a key. The caller may wipe the key afterwards.
@@ -40,7 +39,7 @@ func New(key []byte) (*AEAD, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Nonces are drawn inside the cryptographic module, as FIPS 140-3 requires.
+	// The cryptographic module generates the nonces, as FIPS 140-3 requires.
 	gcm, err := cipher.NewGCMWithRandomNonce(block)
 	if err != nil {
 		return nil, err
@@ -61,8 +60,8 @@ func (a *AEAD) Seal(id keyserver.ID, plain, associated []byte) []byte {
 	return a.gcm.Seal(sealed, nil, plain, bound(sealed, associated)) //nolint:gosec // the AEAD draws the nonce itself and accepts none
 }
 
-// Open decrypts a ciphertext. It returns ErrForm if sealed is not a ciphertext, and
-// ErrSealed if it was not made by this key with that associated data.
+// Open decrypts a ciphertext. It returns ErrForm if sealed is not a ciphertext. It returns ErrSealed if sealed was
+// changed, or was made with another key or other associated data.
 func (a *AEAD) Open(sealed, associated []byte) ([]byte, error) {
 	if _, err := KeyOf(sealed); err != nil {
 		return nil, err
@@ -74,7 +73,7 @@ func (a *AEAD) Open(sealed, associated []byte) ([]byte, error) {
 	return plain, nil
 }
 
-// KeyOf returns the key id in a ciphertext. Only Open proves that the id is true.
+// KeyOf returns the key id in a ciphertext. The id is not authenticated; Open does that.
 func KeyOf(sealed []byte) (id keyserver.ID, err error) {
 	if len(sealed) < keyserver.CipherOverhead || sealed[0] != version {
 		return id, ErrForm
@@ -83,8 +82,7 @@ func KeyOf(sealed []byte) (id keyserver.ID, err error) {
 	return id, nil
 }
 
-// Named returns bytes of the length of the shortest ciphertext, with the given key id. No
-// key can decrypt them.
+// Named returns a text in the form of the shortest ciphertext with the given key id. No key can decrypt it.
 func Named(id keyserver.ID) []byte {
 	sealed := make([]byte, keyserver.CipherOverhead)
 	sealed[0] = version
@@ -92,8 +90,8 @@ func Named(id keyserver.ID) []byte {
 	return sealed
 }
 
-// bound returns the data that is authenticated in addition to the text. The header has a
-// fixed length, so header and associated data cannot be confused.
+// bound returns the authenticated data: the header and the associated data. The header has a fixed length, so header
+// and associated data cannot be confused.
 func bound(header, associated []byte) []byte {
 	return append(append(make([]byte, 0, headerLen+len(associated)), header...), associated...)
 }

@@ -35,8 +35,8 @@ func newAEAD(t testing.TB, key []byte) *AEAD {
 	return a
 }
 
-// TestKnownAnswers checks the layout, which never changes. Another implementation of
-// AES-GCM (pyca/cryptography) made these ciphertexts from the package comment.
+// TestKnownAnswers checks the layout of ciphertexts, which must never change. Another implementation of AES-GCM
+// (pyca/cryptography) made these ciphertexts according to the package comment.
 func TestKnownAnswers(t *testing.T) {
 	for _, tc := range []struct{ sealed, plain, associated string }{
 		{"010102030405060708a0a1a2a3a4a5a6a7a8a9aaab" + "a478f50334175d5ae6c33f6b0bc411e7", "", ""},
@@ -53,7 +53,7 @@ func TestKnownAnswers(t *testing.T) {
 	}
 }
 
-// TestWycheproof checks that the encryption below the layout is standard AES-256-GCM.
+// TestWycheproof checks that the encryption without the header is standard AES-256-GCM.
 func TestWycheproof(t *testing.T) {
 	text, err := os.ReadFile("testdata/wycheproof_aes_gcm.txt")
 	if err != nil {
@@ -77,8 +77,8 @@ func TestWycheproof(t *testing.T) {
 	}
 }
 
-// TestNothingCanBeChanged checks that a ciphertext does not open after any change of it,
-// its key or its associated data. Input that is too short is not a ciphertext.
+// TestNothingCanBeChanged checks that a changed ciphertext, another key or other associated data cannot be decrypted.
+// Input that is too short is not a ciphertext.
 func TestNothingCanBeChanged(t *testing.T) {
 	a, plain, associated := newAEAD(t, someKey), []byte("a text"), []byte("of somebody")
 	sealed := a.Seal(someID, plain, associated)

@@ -1,5 +1,5 @@
-// Package deletion removes a principal. It gives the keys and templates of the principal to a new owner, and ends
-// everything that gave the principal access. Package engine decides whether the caller may delete it.
+// Package deletion deletes a principal. It gives the keys and ACL templates of the principal to a new owner, and ends
+// all access of the principal. Package engine decides whether the caller may delete it.
 package deletion
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// keysAtOnce is how many keys one transaction gives to the new owner. No other process writes
+// keysAtOnce is the maximum number of keys that one transaction gives to the new owner. No other process can write
 // during the transaction.
 const keysAtOnce = 200
 
@@ -25,9 +25,9 @@ type Task struct {
 	Random io.Reader
 }
 
-// Step does one part of the work in a transaction. It reports whether all work is done; then the principal is deleted.
-// Until then, call Step again, each time in a new transaction. It returns IN_USE if another object needs the principal,
-// or if an object would lose its last owner and there is no new owner.
+// Step does one part of the deletion in a transaction. If it reports that the deletion is not over, call Step again in
+// a new transaction. Step returns IN_USE if another object needs the principal, or if an object would lose its last
+// owner and there is no new owner.
 func (e Task) Step(ctx context.Context, tx *sqlstore.Tx) (done keyserver.PrincipalDeletionResult, over bool, err error) {
 	if err := e.refuseNeeded(ctx, tx); err != nil {
 		return done, false, err
@@ -45,7 +45,7 @@ func (e Task) Step(ctx context.Context, tx *sqlstore.Tx) (done keyserver.Princip
 		}
 	}
 	if len(keys) == keysAtOnce {
-		return done, false, nil // there may be more
+		return done, false, nil // more keys may follow
 	}
 	done, err = e.deletePrincipal(ctx, tx)
 	return done, err == nil, err
@@ -63,8 +63,8 @@ func (e Task) refuseNeeded(ctx context.Context, tx *sqlstore.Tx) error {
 	return nil
 }
 
-// giveKey makes the new owner an owner of a key, without an end and without a usage limit. The
-// new owner keeps its other rights.
+// giveKey gives the new owner OWNER on a key, without an end and without a usage limit. The new owner keeps its other
+// rights.
 func (e Task) giveKey(ctx context.Context, tx *sqlstore.Tx, key keyserver.ID) error {
 	acl, err := tx.ACL(ctx, key)
 	if err != nil {
@@ -84,9 +84,9 @@ func (e Task) giveKey(ctx context.Context, tx *sqlstore.Tx, key keyserver.ID) er
 	return tx.PutACLEntry(ctx, entry)
 }
 
-// deletePrincipal deletes the principal with its sessions, certificates and memberships. Its ACL entries on keys stay,
-// but their time window ends: readers of an ACL still see the entry, and a demand of the entry (a mandatory group)
-// stays in force.
+// deletePrincipal deletes the principal with its sessions, certificates and memberships. It does not delete ACL entries
+// of the principal, but ends their time windows. Thus readers of an ACL still see the entry, and a mandatory group
+// stays mandatory.
 func (e Task) deletePrincipal(ctx context.Context, tx *sqlstore.Tx) (done keyserver.PrincipalDeletionResult, err error) {
 	if err := e.leaveTemplates(ctx, tx); err != nil {
 		return done, err
@@ -106,8 +106,8 @@ func (e Task) deletePrincipal(ctx context.Context, tx *sqlstore.Tx) (done keyser
 	return done, tx.DeletePrincipal(ctx, e.Principal.ID)
 }
 
-// leaveTemplates removes the principal from its templates. If no member could change a
-// template afterwards, the new owner becomes its owner.
+// leaveTemplates removes the principal from its ACL templates. If no other member could change a template, the new
+// owner becomes an owner of that template.
 func (e Task) leaveTemplates(ctx context.Context, tx *sqlstore.Tx) error {
 	memberships, err := tx.ACLTemplateMemberships(ctx, e.Principal.Ref())
 	if err != nil {
@@ -137,15 +137,14 @@ func (e Task) leaveTemplates(ctx context.Context, tx *sqlstore.Tx) error {
 	return nil
 }
 
-// owner returns the new owner as a template member with OWNER, in addition to its existing
-// rights there.
+// owner returns the new owner as a member of the template with OWNER, in addition to its existing rights.
 func (e Task) owner(t keyserver.ACLTemplate) keyserver.TemplateMember {
 	was, _ := t.Member(e.NewOwner)
 	return keyserver.TemplateMember{Principal: e.NewOwner, Rights: (was.Rights | keyserver.Owner).Widen(), MaxUsage: keyserver.NoUsageLimit}
 }
 
-// removeExposure removes the rows that expose the principal to peers. Restrictions stay, because
-// they may concern a principal of the peer that has the same id.
+// removeExposure removes the rows that expose the principal to peers. It keeps rows that restrict the principal,
+// because they may concern a principal of the peer with the same id.
 func (e Task) removeExposure(ctx context.Context, tx *sqlstore.Tx) error {
 	trusts, err := tx.PrincipalTrusts(ctx, keyserver.PrincipalTrustFilter{Principal: &e.Principal.ID})
 	for _, t := range trusts {

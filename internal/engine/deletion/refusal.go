@@ -7,8 +7,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// RefuseDeletion returns an error if the principal must not be deleted. The principal may not be the caller or a group
-// of the caller, because the deletion would change the caller's own rights.
+// RefuseDeletion returns an error if the principal must not be deleted, for example if it is the caller or a group of
+// the caller: the deletion would change the caller's own rights.
 func RefuseDeletion(caller, p keyserver.Principal) error {
 	switch {
 	case p.Flags.SystemDefined():
@@ -21,9 +21,8 @@ func RefuseDeletion(caller, p keyserver.Principal) error {
 	}
 }
 
-// RefuseNewOwner returns an error if the new owner cannot receive the principal's keys. The new owner
-// may not be the caller or a group of the caller, so that a deletion does not benefit the
-// caller.
+// RefuseNewOwner returns an error if the new owner cannot receive the principal's keys. The new owner may not be the
+// caller or a group of the caller, because the deletion would then benefit the caller.
 func RefuseNewOwner(caller, heir keyserver.Principal, of keyserver.ID) error {
 	switch {
 	case heir.ID == of:
@@ -39,7 +38,7 @@ func RefuseNewOwner(caller, heir keyserver.Principal, of keyserver.ID) error {
 	}
 }
 
-// isOrHas reports whether a principal is the caller or one of its groups.
+// isOrHas reports whether p is the caller or a group of the caller.
 func isOrHas(p, caller keyserver.Principal) bool {
 	return p.ID == caller.ID || slices.Contains(caller.Groups, p.ID)
 }

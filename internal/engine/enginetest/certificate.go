@@ -17,8 +17,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// certify stores a certificate of the internal CA for a transport principal of a test, as
-// if the principal had enrolled it.
+// certify stores an enrolled certificate of the internal CA for a transport principal.
 func (f *Fixture) certify(t testing.TB, p keyserver.Caller) {
 	t.Helper()
 	ctx := context.Background()
@@ -32,8 +31,7 @@ func (f *Fixture) certify(t testing.TB, p keyserver.Caller) {
 	}))
 }
 
-// certificateOf returns the certificate with which a transport principal would log in,
-// zero if there is none.
+// certificateOf returns the certificate that a transport principal logs in with, or zero if it has none.
 func (f *Fixture) certificateOf(t testing.TB, p keyserver.ID) keyserver.ID {
 	t.Helper()
 	list, err := f.Store.CertificatesOf(context.Background(), p, keyserver.MaxCertificates)
@@ -46,14 +44,14 @@ func (f *Fixture) certificateOf(t testing.TB, p keyserver.ID) keyserver.ID {
 	return keyserver.ID{}
 }
 
-// Agent is a client certificate with its key.
+// Agent is a client certificate with its private key.
 type Agent struct {
 	Certificate *x509.Certificate
 	Key         crypto.Signer
 }
 
-// NewAgent returns a client certificate issued by a CA that is valid for one year from
-// now. change may modify the template.
+// NewAgent returns a client certificate issued by ca, valid for one year from now. change may modify the certificate
+// before it is signed.
 func NewAgent(t testing.TB, ca pki.Identity, commonName string, now time.Time, change func(*x509.Certificate)) Agent {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -81,7 +79,7 @@ func NewAgentFor(t testing.TB, ca pki.Identity, commonName string, now time.Time
 	return Agent{Certificate: cert, Key: key}
 }
 
-// NewRequest returns a PKCS#10 request in DER for a key.
+// NewRequest returns a certificate request (PKCS#10, DER) for a key.
 func NewRequest(t testing.TB, commonName string, key crypto.Signer) []byte {
 	t.Helper()
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: commonName}}, key)
@@ -89,7 +87,7 @@ func NewRequest(t testing.TB, commonName string, key crypto.Signer) []byte {
 	return der
 }
 
-// NewCRL returns a revocation list of a CA that expires a week after thisUpdate.
+// NewCRL returns a revocation list of a CA. The list expires a week after thisUpdate.
 func NewCRL(t testing.TB, ca pki.Identity, number int64, thisUpdate time.Time, change func(*x509.RevocationList), revoked ...*x509.Certificate) []byte {
 	t.Helper()
 	list := &x509.RevocationList{Number: big.NewInt(number), ThisUpdate: thisUpdate, NextUpdate: thisUpdate.Add(7 * 24 * time.Hour)}

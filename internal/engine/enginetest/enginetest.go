@@ -1,4 +1,4 @@
-// Package enginetest provides a real key server on a real database for tests.
+// Package enginetest provides tests with a real key server on a real database.
 package enginetest
 
 import (
@@ -26,13 +26,13 @@ import (
 // AdminPassword is the first password of admin.
 const AdminPassword = "correct horse battery staple"
 
-// Databases are the databases on which every test of behaviour runs.
+// Databases are the kinds of database that the tests of an engine run on.
 var Databases = map[string]func(testing.TB) sqlstore.Config{
 	"SQLite":     func(t testing.TB) sqlstore.Config { return sqlstore.Config{Dir: migrated.Dir(t)} },
 	"PostgreSQL": func(t testing.TB) sqlstore.Config { return sqlstore.Config{URL: migrated.Database(t)} },
 }
 
-// OnEach runs a test on a fresh key server per database.
+// OnEach runs a test on each kind of database, with a new key server.
 func OnEach(t *testing.T, test func(t *testing.T, f *Fixture)) {
 	t.Helper()
 	for name, database := range Databases {
@@ -46,7 +46,7 @@ type Clock struct {
 	now time.Time
 }
 
-// Now implements the injected clock.
+// Now returns the time of the clock.
 func (c *Clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -60,7 +60,7 @@ func (c *Clock) Advance(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
-// Fixture is a key server after its first start.
+// Fixture is a key server after its first start, for tests.
 type Fixture struct {
 	*engine.Engine
 	Store     *sqlstore.Store
@@ -70,15 +70,15 @@ type Fixture struct {
 	Prepared  bootstrap.Prepared
 	CAManager *ca.Manager
 	Log       *bytes.Buffer
-	// Hosts are the names that the key server can resolve.
+	// Hosts are the host names that the key server can resolve.
 	Hosts Hosts
-	// Admin is the first administrator, logged in.
+	// Admin is the first administrator, with a session.
 	Admin keyserver.Caller
 	// Config is the configuration of the engine.
 	Config engine.Config
 }
 
-// New starts a key server on a fresh database. The end of the test closes it.
+// New starts a key server on a new database. It is closed at the end of the test.
 func New(t testing.TB, database sqlstore.Config) *Fixture {
 	t.Helper()
 	kek, err := keyring.EnsureFileKey(t.TempDir())
@@ -92,7 +92,7 @@ func NewUnder(t testing.TB, database sqlstore.Config, kek string) *Fixture {
 	ctx := context.Background()
 	f := &Fixture{Clock: &Clock{now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}, Log: &bytes.Buffer{}}
 	logger := slog.New(slog.NewTextHandler(&lockedWriter{w: f.Log}, nil))
-	database.Clock, database.Logger = time.Now, logger // staleness of replication is measured in real time
+	database.Clock, database.Logger = time.Now, logger // replication delay is measured in real time
 	var err error
 	if f.Store, err = sqlstore.Open(ctx, database); err != nil {
 		t.Fatal(err)
@@ -128,7 +128,7 @@ func NewUnder(t testing.TB, database sqlstore.Config, kek string) *Fixture {
 	return f
 }
 
-// Caller returns an existing principal as a caller with a session.
+// Caller returns an existing principal as the caller of operations, with a session.
 func (f *Fixture) Caller(t testing.TB, kind keyserver.PrincipalType, name string) keyserver.Caller {
 	t.Helper()
 	p, err := f.Store.PrincipalByName(context.Background(), kind, name)
@@ -140,8 +140,8 @@ func (f *Fixture) Caller(t testing.TB, kind keyserver.PrincipalType, name string
 	return c
 }
 
-// Add stores a principal with the given roles and groups, and returns it as a
-// caller. A certificate principal gets a certificate too.
+// Add stores a principal with the given roles and groups. It returns the principal as a caller. A certificate principal
+// also gets a certificate.
 func (f *Fixture) Add(t testing.TB, kind keyserver.PrincipalType, name string, roles, groups []keyserver.ID) keyserver.Caller {
 	t.Helper()
 	ctx := context.Background()
@@ -175,7 +175,7 @@ func (f *Fixture) LastRow(t testing.TB) keyserver.AuditEntry {
 	return rows[len(rows)-1]
 }
 
-// AllRows returns the audit log.
+// AllRows returns all rows of the audit log.
 func (f *Fixture) AllRows(t testing.TB) []keyserver.AuditEntry {
 	t.Helper()
 	var rows []keyserver.AuditEntry

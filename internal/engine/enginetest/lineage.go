@@ -10,8 +10,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// AddSuccessor stores the next key of a lineage in the given state, with the ACL of the newest
-// key.
+// AddSuccessor stores the next key of a lineage in the given state, with the ACL of the newest key.
 func (f *Fixture) AddSuccessor(t testing.TB, line keyserver.HiddenLink, state keyserver.KeyState) keyserver.HiddenLink {
 	t.Helper()
 	link, err := f.TryAddSuccessor(line, state)
@@ -19,7 +18,7 @@ func (f *Fixture) AddSuccessor(t testing.TB, line keyserver.HiddenLink, state ke
 	return link
 }
 
-// TryAddSuccessor is AddSuccessor for goroutines other than that of the test.
+// TryAddSuccessor is AddSuccessor for goroutines that must not end the test.
 func (f *Fixture) TryAddSuccessor(line keyserver.HiddenLink, state keyserver.KeyState) (keyserver.HiddenLink, error) {
 	ctx := context.Background()
 	_, first, _ := line.Split()

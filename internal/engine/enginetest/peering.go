@@ -17,13 +17,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// The external address of the fixture.
+// External address of the fixture.
 const (
 	ServerName   = "test.example"
 	ExternalPort = 9443
 )
 
-// Hosts is a resolver for the names that a test sets. Addresses resolve to themselves.
+// Hosts maps host names to addresses, for tests. An address resolves to itself.
 type Hosts map[string]string
 
 // LookupNetIP implements trust.Resolver.
@@ -46,7 +46,7 @@ func (h Hosts) LookupNetIP(ctx context.Context, _, host string) ([]netip.Addr, e
 	return found, nil
 }
 
-// self describes a machine that has one address of each family in addition to loopback.
+// self describes the host of the fixture: a loopback address and another address, for IPv4 and IPv6.
 func (f *Fixture) self() trust.Self {
 	f.Hosts = Hosts{}
 	return trust.Self{
@@ -62,10 +62,10 @@ func (f *Fixture) self() trust.Self {
 	}
 }
 
-// PeerSystem is the system id of the peers that PeerOf describes.
+// PeerSystem is the system id of the peers that PeerOf returns.
 const PeerSystem = 7
 
-// PeerOf returns a peer with a certificate issued by the CA.
+// PeerOf returns a new peer with a certificate issued by ca. The peer is not registered.
 func (f *Fixture) PeerOf(t testing.TB, ca pki.Identity, subject string) keyserver.NewTrustedServer {
 	t.Helper()
 	return f.PeerWithKey(t, ca, subject, nil)
@@ -85,7 +85,7 @@ func (f *Fixture) PeerWithKey(t testing.TB, ca pki.Identity, subject string, key
 	}
 }
 
-// TrustedPeer returns a peer whose CA is trusted.
+// TrustedPeer returns a new peer, and adds its CA to the trusted CAs.
 func (f *Fixture) TrustedPeer(t testing.TB) keyserver.NewTrustedServer {
 	t.Helper()
 	ca, err := pki.NewCA("CA of the peer", f.Clock.Now(), rand.Reader)
@@ -95,8 +95,7 @@ func (f *Fixture) TrustedPeer(t testing.TB) keyserver.NewTrustedServer {
 	return f.PeerOf(t, ca, "peer")
 }
 
-// CallOf returns the caller of a request from the registered peer for one of its
-// principals.
+// CallOf returns the caller for a request that the registered peer sends for one of its principals.
 func CallOf(name, key string, groups ...uint64) keyserver.Caller {
 	by := keyserver.Caller{
 		Principal: keyserver.PrincipalRef{System: PeerSystem, ID: values.IDFromUint64(70)}, Name: name, Type: keyserver.PasswordPrincipal,

@@ -7,7 +7,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Refused fails the test unless an error has a code, and the audit log ends with its reason.
+// Refused fails the test unless err has the code, and the newest audit row has the reason.
 func (f *Fixture) Refused(t testing.TB, err error, code fault.Code, reason fault.Reason) {
 	t.Helper()
 	if got := fault.CodeOf(err); got != code {
@@ -19,7 +19,7 @@ func (f *Fixture) Refused(t testing.TB, err error, code fault.Code, reason fault
 		t.Errorf("the audit log ends with %s %q of %s, want the reason %q", row.Outcome, row.Reason, row.Operation, reason)
 	}
 	switch code {
-	case fault.Escalation, fault.DutiesConflict, fault.ApprovalRequired, fault.NotInScope: // they have only one row
+	case fault.Escalation, fault.DutiesConflict, fault.ApprovalRequired, fault.NotInScope: // must have only one row
 		before := rows[max(len(rows)-2, 0)]
 		if row.Outcome != keyserver.Refused || row.Object != "" && before.Outcome == keyserver.Allowed && before.Operation == row.Operation && before.Object == row.Object {
 			t.Errorf("the audit log ends with %s, %s of %s, want one row, refused", before.Outcome, row.Outcome, row.Operation)
@@ -28,7 +28,7 @@ func (f *Fixture) Refused(t testing.TB, err error, code fault.Code, reason fault
 	}
 }
 
-// Must returns a function that returns the value of a call that must succeed.
+// Must returns a function that returns v, and fails the test if err is not nil.
 func Must[T any](v T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {
 		t.Helper()

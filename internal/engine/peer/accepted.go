@@ -11,11 +11,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/quota"
 )
 
-// Bounds of connections at the external listener. Any client can open a connection and send nothing, because it does
-// not have to prove its identity before.
+// Limits of connections at the external listener. Any client can open a connection and send nothing, because a client
+// proves its identity only in the TLS handshake.
 const (
 	maxPending     = 128 // connections before the end of the handshake
-	maxPendingFrom = 16  // of these, from one address
+	maxPendingFrom = 16  // of these connections, from one client network
 	maxAccepted    = 1024
 )
 
@@ -31,7 +31,7 @@ func newAccepted(pending, pendingFrom, all int64) *accepted {
 
 var errTooMany = errors.New("too many connections")
 
-// accept reserves a place for an accepted connection. It fails if a bound is reached.
+// accept counts an accepted connection. It fails if a limit is reached.
 func (v *accepted) accept(raw net.Conn) (*acceptedConn, error) {
 	if v.all.Take(struct{}{}, 1) != quota.Taken {
 		return nil, fmt.Errorf("%w: %d, the limit", errTooMany, v.all.Held())
@@ -52,21 +52,21 @@ func (v *accepted) accept(raw net.Conn) (*acceptedConn, error) {
 	return nil, fmt.Errorf("%w: %d without a completed TLS handshake, the limit", errTooMany, v.pending.Held())
 }
 
-// acceptedConn is a connection that was accepted.
+// acceptedConn is a connection that counts towards the limits until it is closed.
 type acceptedConn struct {
 	net.Conn
-	established func() // releases the place among pending connections
+	established func() // ends the count as a pending connection
 	gone        func()
 }
 
 // Close implements net.Conn.
 func (v *acceptedConn) Close() error {
-	v.established() // in case the handshake never ended
+	v.established() // in case the handshake did not end
 	v.gone()
 	return v.Conn.Close()
 }
 
-// boundedListener closes connections beyond the bounds instead of letting them wait.
+// boundedListener closes connections beyond the limits immediately.
 type boundedListener struct {
 	net.Listener
 	gate *Gate
@@ -84,6 +84,6 @@ func (p boundedListener) Accept() (net.Conn, error) {
 			return v, nil
 		}
 		p.gate.endpoint.complain(raw, err)
-		_ = raw.Close() // the closed connection is the only response
+		_ = raw.Close() // the client gets no other response
 	}
 }

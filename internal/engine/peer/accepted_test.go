@@ -10,7 +10,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// someone is a connection from a given address.
+// someone is a connection with a given remote address.
 type someone struct {
 	net.Conn
 	at     string
@@ -56,15 +56,15 @@ func TestAcceptedConnections(t *testing.T) {
 	connect("who leaves without a word makes room, too", "[2001:db8::4]:1000", true)
 }
 
-// TestConnectionsThatSayNothing checks that silent connections block only their own
-// address, and only while they are open. Connections after the handshake do not count.
+// TestConnectionsThatSayNothing checks that silent connections block only their own address, and only while they are
+// open. Connections after the handshake do not count.
 func TestConnectionsThatSayNothing(t *testing.T) {
 	w := newWorld(t, patience)
 	ask := func() error {
 		_, err := w.ask().AuthorizeKey(t.Context(), caller(t), keyserver.Use{Link: link})
 		return err
 	}
-	for range 4 { // one on each connection of the pool
+	for range 4 { // one on each connection
 		if err := ask(); err != nil {
 			t.Fatal(err)
 		}
@@ -81,7 +81,7 @@ func TestConnectionsThatSayNothing(t *testing.T) {
 	for range maxPendingFrom {
 		held = append(held, silent())
 	}
-	if n, err := silent().Read(make([]byte, 1)); err == nil || n > 0 { // otherwise it would wait until the handshake timeout
+	if n, err := silent().Read(make([]byte, 1)); err == nil || n > 0 { // otherwise it waits until the handshake timeout
 		t.Errorf("one more may stay: %v", err)
 	}
 	if err := ask(); err != nil {
@@ -95,8 +95,7 @@ func TestConnectionsThatSayNothing(t *testing.T) {
 	})
 }
 
-// TestTheRegistryIsReadOncePerChange checks that unknown clients cause no reads of the
-// registry, however often they connect.
+// TestTheRegistryIsReadOncePerChange checks that connections of unknown clients cause no reads of the registry.
 func TestTheRegistryIsReadOncePerChange(t *testing.T) {
 	w := newWorld(t, patience)
 	stranger := newIdentity(t)
@@ -106,7 +105,7 @@ func TestTheRegistryIsReadOncePerChange(t *testing.T) {
 		k := key{newEndpointOf(t, w, stranger), 2}
 		go func() {
 			if conn, _, err := k.ClientHandshake(t.Context(), "", there); err == nil {
-				_, _ = conn.Read(make([]byte, 1)) // the refusal
+				_, _ = conn.Read(make([]byte, 1)) // wait for the refusal
 			}
 		}()
 		if _, _, err := w.gate.ServerHandshake(here); err == nil {
@@ -125,7 +124,7 @@ func TestTheRegistryIsReadOncePerChange(t *testing.T) {
 		t.Errorf("read %d times", n)
 	}
 	for _, change := range [][]keyserver.Change{
-		{{Kind: keyserver.ChangeTrustedCA, Action: keyserver.Created}}, // no reason to check open connections
+		{{Kind: keyserver.ChangeTrustedCA, Action: keyserver.Created}}, // does not require a check of open connections
 		{{Kind: keyserver.ChangeRole, Action: keyserver.Deleted}},
 	} {
 		w.gate.Changed(change)

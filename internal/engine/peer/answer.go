@@ -14,8 +14,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Bounds of the responses of peers. Only ACLs and the principals of a lookup are long.
-// Several of these may arrive at once.
+// Limits of responses of peers. Only ACLs and lookups have long responses, of up to maxList bytes. Their number at one
+// time is limited, too.
 const (
 	maxAnswer    = 16 << 10
 	maxList      = 8 << 20
@@ -28,7 +28,7 @@ const (
 // lists is the semaphore of long responses.
 type lists chan struct{}
 
-// enter waits for a place, or returns the error of ctx.
+// enter waits until another long response may be received, or returns the error of ctx.
 func (l lists) enter(ctx context.Context) error {
 	select {
 	case l <- struct{}{}:
@@ -40,8 +40,7 @@ func (l lists) enter(ctx context.Context) error {
 
 func (l lists) leave() { <-l }
 
-// callList is callUnary for a long response. It holds a place for long responses until take has
-// returned.
+// callList is callUnary for a long response. It occupies a place for long responses until take returns.
 func callList[In, Out any](ctx context.Context, r remote, in *In, call method[In, Out], take func(*Out) error) error {
 	p, err := r.client.enter(ctx, r.peer)
 	if err != nil {
@@ -66,20 +65,19 @@ func callList[In, Out any](ctx context.Context, r remote, in *In, call method[In
 	return take(out)
 }
 
-// nonsense returns the error for a response that no key server of this project sends.
+// nonsense returns the error for an invalid response. what describes a valid response.
 func (r remote) nonsense(what string) error {
 	return fault.New(fault.OpFailed, "the peer %d returned an invalid response; expected %s", r.peer.System, what).Audited(fault.ReasonFailed)
 }
 
-// Numbers of the repeated fields in long responses.
+// Numbers of the repeated fields in long responses (peer.proto).
 const (
 	aclEntries       protowire.Number = 3
 	lookupPrincipals protowire.Number = 1
 )
 
-// atMost returns an error if list has more than most elements. It counts them before any
-// is decoded: an element can be two bytes long, and takes a hundred times as much memory
-// when decoded.
+// atMost returns an error if the encoded list has more than most elements. It counts them before decoding: an encoded
+// element can have only two bytes, but takes a hundred times as much memory when decoded.
 func atMost(list []byte, element protowire.Number, most int) error {
 	for n := 0; len(list) > 0; {
 		number, kind, tag := protowire.ConsumeTag(list)
@@ -100,16 +98,15 @@ func atMost(list []byte, element protowire.Number, most int) error {
 	return nil
 }
 
-// keyFrom converts the metadata of a key. It reports false if the algorithm is unknown or
-// a value is impossible.
+// keyFrom converts the metadata of a key from a peer. It reports false if the algorithm is unknown or a value is
+// impossible.
 func keyFrom(in *peerpb.KeyResponse, link keyserver.HiddenLink) (keyserver.KeyMetadata, bool) {
 	meta := keyserver.KeyMetadata{Link: link, Algorithm: keyserver.Algorithm(in.GetAlgorithm()), KeyBytes: int(in.GetKeyBytes())}
 	info, ok := keyserver.Algorithms[meta.Algorithm]
 	return meta, ok && lifeFrom(in.GetLife(), &meta) && meta.KeyBytes >= info.MinLen && meta.KeyBytes <= info.MaxLen
 }
 
-// possible reports whether grants can produce an ACL: each entry is valid, and no
-// principal has two.
+// possible reports whether an ACL from a peer is valid: each entry is valid, and each principal has only one entry.
 func possible(acl keyserver.ACL) bool {
 	seen := make(map[keyserver.PrincipalRef]bool, len(acl.Entries))
 	for _, e := range acl.Entries {
@@ -124,7 +121,7 @@ func possible(acl keyserver.ACL) bool {
 	return true
 }
 
-// presentable reports whether a principal can be shown unchanged.
+// presentable reports whether a principal from a peer has values that can be shown.
 func presentable(p keyserver.Principal) bool {
 	return p.Type.ClassName() != "" && p.Name != "" && len(p.Name) <= keyserver.MaxPrincipalName &&
 		!strings.ContainsFunc(p.Name, unicode.IsControl) &&

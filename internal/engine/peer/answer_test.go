@@ -22,7 +22,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// liar is a registered peer with responses that no key server of this project sends.
+// liar is a registered peer that sends invalid responses.
 type liar struct {
 	peerpb.UnimplementedKeyServerServer
 	authorize *peerpb.AuthorizeResponse
@@ -60,7 +60,7 @@ func (l *liar) Lookup(context.Context, *peerpb.LookupRequest) (*peerpb.LookupRes
 	return l.lookup, nil
 }
 
-// lying returns a world whose server is replaced by a liar.
+// lying returns a world whose server is a liar.
 func lying(t *testing.T) (*world, *liar) {
 	t.Helper()
 	w, l := newWorld(t, patience), &liar{}
@@ -80,8 +80,7 @@ func lying(t *testing.T) (*world, *liar) {
 	return w, l
 }
 
-// TestLyingPeers checks that the responses of a peer are validated like any input: an
-// impossible response is rejected entirely.
+// TestLyingPeers checks that invalid responses of a peer are rejected entirely.
 func TestLyingPeers(t *testing.T) {
 	w, l := lying(t)
 	entry := func(change func(*peerpb.ACLEntry)) *peerpb.ACLResponse {
@@ -184,8 +183,7 @@ func manyPrincipals(n int) []*peerpb.Principal {
 	return list
 }
 
-// TestListsAreCountedFirst checks that the elements of a list are counted before they are
-// decoded.
+// TestListsAreCountedFirst checks that the elements of a list are counted before the list is decoded.
 func TestListsAreCountedFirst(t *testing.T) {
 	wire, err := proto.Marshal(&peerpb.ACLResponse{Acl: 1, Entries: []*peerpb.ACLEntry{{}, {}, {}}})
 	if err != nil {
@@ -201,9 +199,8 @@ func TestListsAreCountedFirst(t *testing.T) {
 	}
 }
 
-// TestLookupAnswers checks that a principal that cannot be shown does not count as
-// deleted, and does not affect the others. Principals that were not requested are
-// dropped.
+// TestLookupAnswers checks that a principal that cannot be shown does not count as deleted, and does not affect other
+// principals. Principals that were not requested are ignored.
 func TestLookupAnswers(t *testing.T) {
 	w, l := lying(t)
 	good := func(id uint64) *peerpb.Principal {
@@ -240,8 +237,7 @@ func TestLookupAnswers(t *testing.T) {
 	}
 }
 
-// TestListsAreBounded checks that long responses wait for places: those of one peer, and
-// those of all peers.
+// TestListsAreBounded checks the limits of concurrent long responses, of one peer and of all peers.
 func TestListsAreBounded(t *testing.T) {
 	w := newWorld(t, patience)
 	arrived, free := w.busy(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Bounds of retries.
+// Limits of retries.
 const (
 	maxAttempts = 3
 	firstPause  = 50 * time.Millisecond
@@ -23,13 +23,13 @@ const (
 type effect int
 
 const (
-	reads   effect = iota // nothing
-	uses                  // counted a use: too many uses may be counted, never too few (ADR 0004)
-	changes               // changed an ACL
+	reads   effect = iota // none
+	uses                  // counts a use: too many uses may be counted, never too few (ADR 0004)
+	changes               // changes an ACL
 )
 
-// callUnary makes a unary call. If the connection breaks, callUnary retries with the same call key,
-// so that the peer executes the call once. It does not retry if the peer is slow.
+// callUnary makes a unary call. If the connection breaks, callUnary retries with the same call key, so that the peer
+// executes the call only once. It does not retry after a timeout.
 func callUnary[In, Out any](ctx context.Context, r remote, kind effect, in *In, call method[In, Out]) (*Out, error) {
 	p, err := r.client.enter(ctx, r.peer)
 	if err != nil {
@@ -38,11 +38,11 @@ func callUnary[In, Out any](ctx context.Context, r remote, kind effect, in *In, 
 	return attempt(ctx, r, p, kind, in, call)
 }
 
-// attempt makes a call that has a place in the pool p, and then releases the place.
+// attempt makes a call that has a place in the pool p, and releases the place at the end.
 func attempt[In, Out any](ctx context.Context, r remote, p *pool, kind effect, in *In, call method[In, Out], options ...grpc.CallOption) (*Out, error) {
 	within, cancel := context.WithTimeout(ctx, r.client.Timeout)
 	defer cancel()
-	unanswered := false // an attempt got a connection, but no response
+	unanswered := false // a connection existed, but no response came
 	for n := 1; ; n++ {
 		var at peer.Peer
 		out, err := call(p.stub(), within, in, append(options, grpc.Peer(&at))...)
@@ -62,9 +62,9 @@ func attempt[In, Out any](ctx context.Context, r remote, p *pool, kind effect, i
 	}
 }
 
-// mayHaveChanged reports whether an ACL may have changed although the only attempt failed. The ACL may have changed if
-// no response came, or if the database of the peer failed, so that the peer may not know. A peer does not begin a
-// change if it is overloaded, or does not know whether it is current.
+// mayHaveChanged reports whether an ACL may have changed, although its only attempt failed with err. The ACL may have
+// changed if no response came, or if the response reports a temporary failure, for example of the database. A peer that
+// is overloaded, or does not know whether it is current, has not begun the change.
 func mayHaveChanged(err error) bool {
 	r := refusalIn(err)
 	if r == nil {
@@ -74,16 +74,15 @@ func mayHaveChanged(err error) bool {
 	return r.GetRetryable() && code != fault.Overloaded && code != fault.NotCurrent
 }
 
-// unreached returns the error for a call that was not tried.
+// unreached returns the error for a call that was never sent.
 func (r remote) unreached(err error) error {
-	if fault.As(err) != nil { // about the state of this key server, for example its database
+	if fault.As(err) != nil { // the cause is this key server, for example its database
 		return err
 	}
 	return unavailable(r.peer.System, 0, "cannot be reached from this key server").Because(err)
 }
 
-// pause waits before the retry after the given attempt. It reports false if ctx ends
-// first.
+// pause waits before the next attempt. It reports false if ctx ends first.
 func pause(ctx context.Context, attempt int) bool {
 	wait := firstPause << (attempt - 1)
 	wait += rand.N(wait) //nolint:gosec // spreads the retries of many callers
@@ -97,8 +96,8 @@ func pause(ctx context.Context, attempt int) bool {
 	}
 }
 
-// judge returns the outcome of a call for the breaker. If the caller disconnected, or if the time limit of the caller
-// ended, the outcome is unknown.
+// judge returns the outcome of a call for the breaker. The outcome is unknown if the caller disconnected or its time
+// limit ended.
 func judge(ctx context.Context, err error) outcome {
 	switch {
 	case err == nil, refusalIn(err) != nil:
@@ -109,16 +108,16 @@ func judge(ctx context.Context, err error) outcome {
 	switch status.Code(err) {
 	case codes.Unavailable, codes.DeadlineExceeded:
 		return failed
-	case codes.Canceled: // the connection was closed here
+	case codes.Canceled: // this key server closed the connection
 		return unknown
-	default: // a live process sent it
+	default: // the peer sent the status, so it responds
 		return answered
 	}
 }
 
-// explain turns the failure of a call into a fault.
+// explain converts the error of a call into a fault.
 func (r remote) explain(ctx context.Context, err error) error {
-	if fault.As(err) != nil { // the call was never made
+	if fault.As(err) != nil { // the call was never sent
 		return err
 	}
 	if refusal := refusalIn(err); refusal != nil {
@@ -140,8 +139,7 @@ func (r remote) explain(ctx context.Context, err error) error {
 	}
 }
 
-// noAnswer returns the fault for a change that was sent to the peer and may have taken
-// effect.
+// noAnswer returns the error for a change that was sent to the peer and may have taken effect.
 func (r remote) noAnswer(cause error) error {
 	return fault.New(fault.PeerNoAnswer, "the peer %d did not respond to the change, which may have taken effect; read the ACL before you try again", r.peer.System).
 		Because(cause).Audited(fault.ReasonPeerUnavailable)

@@ -10,17 +10,17 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// TestChangesThatMayHaveBeenMade checks that an error says that nothing changed only if
-// that is known.
+// TestChangesThatMayHaveBeenMade checks that an error says that a change may have taken effect, unless the opposite is
+// known.
 func TestChangesThatMayHaveBeenMade(t *testing.T) {
 	later := func(code fault.Code) error { return fault.Temporary(code, fault.ScopeProcess, time.Second, "later") }
 	refused := func(code fault.Code) error { return fault.New(code, "no").Audited(fault.ReasonFailed) }
 	cases := map[string]struct {
 		reason string
-		broken bool // the first attempt breaks after the peer did its work
+		broken bool // the first attempt breaks after the peer has executed it
 		answer error
-		change fault.Code // result of a change
-		use    fault.Code // result of a use
+		change fault.Code // expected result of a change
+		use    fault.Code // expected result of a use
 	}{
 		"Done":           {"the repetition is known", true, nil, "", ""},
 		"Refused":        {"the peer says no", false, refused(fault.ACLDenied), fault.ACLDenied, fault.ACLDenied},
@@ -63,8 +63,8 @@ func TestChangesThatMayHaveBeenMade(t *testing.T) {
 	}
 }
 
-// TestACallFailsOnce checks that a call with several attempts counts as one failure: the
-// breaker opens after five failed calls in a row.
+// TestACallFailsOnce checks that a call with several attempts counts as one failure. The breaker opens after five
+// consecutive failed calls.
 func TestACallFailsOnce(t *testing.T) {
 	w := newWorld(t, patience)
 	_ = w.at.Close()

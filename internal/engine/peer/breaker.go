@@ -5,24 +5,24 @@ import (
 	"time"
 )
 
-// Bounds of a breaker.
+// Limits of a breaker.
 const (
-	breakAfter = 5 // failures in a row
+	breakAfter = 5 // consecutive failures
 	minOpen    = time.Second
 	maxOpen    = 8 * time.Second
 )
 
-// outcome is the end of a call, in terms of the peer's health.
+// outcome says whether the peer responded to a call.
 type outcome int
 
 const (
-	answered outcome = iota // including refusals
+	answered outcome = iota // also with a refusal
 	failed
-	unknown // the caller left
+	unknown // the caller disconnected
 )
 
-// breaker stops calls to a peer that does not respond. After breakAfter failures in a row
-// it permits no call for a while, then one at a time as a probe.
+// breaker stops calls to a peer that does not respond. After breakAfter consecutive failures it allows no call for some
+// time. Then it allows one call at a time, as a probe.
 type breaker struct {
 	mu     sync.Mutex
 	fails  int
@@ -31,8 +31,8 @@ type breaker struct {
 	trying bool
 }
 
-// allow reports whether a call may be made at now. If not, wait is the time to wait. The
-// caller must report the outcome of each permitted call.
+// allow reports whether a call may be made at now. If not, wait is the remaining time. The caller must report the
+// outcome of each allowed call.
 func (b *breaker) allow(now time.Time) (wait time.Duration, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -57,7 +57,7 @@ func (b *breaker) report(now time.Time, o outcome) {
 	case answered:
 		b.fails, b.pause = 0, 0
 	case failed:
-		// If concurrent calls fail, only the first one opens the breaker.
+		// If concurrent calls fail, only the first failure prolongs the pause.
 		if b.fails++; b.fails >= breakAfter && !now.Before(b.until) {
 			b.pause = min(max(2*b.pause, minOpen), maxOpen)
 			b.until = now.Add(b.pause)

@@ -31,7 +31,7 @@ func TestBreaker(t *testing.T) {
 	if wait, _ := b.allow(at(0.25)); wait != 750*time.Millisecond {
 		t.Errorf("says to wait %s", wait)
 	}
-	fail(0.5) // a call that was in progress when it opened
+	fail(0.5) // the call began before the breaker opened
 	step("what was under way does not prolong it", 1, true)
 	step("one at a time tries", 1, false)
 	b.report(at(1), unknown)

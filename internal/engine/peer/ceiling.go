@@ -9,21 +9,21 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Bounds of calls in progress. Each call may hold memory for one stream window, even if its message never ends. A peer
-// may send a full stream window before the server reads any of it, and gRPC immediately reopens the window of the
-// connection.
+// Limits of calls in progress. A call may occupy memory of one stream window, even if its message never ends. gRPC lets
+// a peer send a full stream window before the server reads any of it. gRPC reopens the window of the connection
+// immediately.
 const (
-	maxPeerCalls = maxInFlight // of one peer: as many as one process of the peer makes
+	maxPeerCalls = maxInFlight // per peer: one process of a peer makes at most this number
 	maxAllCalls  = 512
-	// maxRefused is the number of refused calls of one peer that gRPC may remember. Each
-	// takes a few hundred bytes until the deadline that the peer sent.
+	// maxRefused is the maximum number of refused calls of one peer that gRPC remembers. A refused call takes a few
+	// hundred bytes until the deadline that the peer sent.
 	maxRefused = 32768
 )
 
-// callLimiter counts the calls of peers in progress from the arrival of their headers, and
-// refuses calls beyond the bounds.
+// callLimiter counts the calls of peers in progress, from the arrival of their headers on. It refuses calls beyond the
+// limits.
 type callLimiter struct {
-	perPeer, inAll, refused int // the bounds
+	perPeer, inAll, refused int // limits
 
 	mu    sync.Mutex
 	all   int
@@ -36,19 +36,17 @@ func newCallLimiter() *callLimiter {
 	return &callLimiter{perPeer: maxPeerCalls, inAll: maxAllCalls, refused: maxRefused, peers: map[keyserver.SystemID]*peerCalls{}}
 }
 
-// place is the slot of one call in progress. The slot is released when both the stream and the work on the call have
-// ended, because the work continues after a peer disconnects.
+// place is the slot of one call in progress. It is released when both the stream and the work on the call have ended,
+// because the work continues after a peer disconnects.
 type place struct {
 	limiter *callLimiter
 	peer    keyserver.SystemID
-	holders int // guarded by limiter.mu
-	// requestID is the request id in the call, set once the call is read. It is not
-	// validated.
+	holders int // stream and work that have not ended; guarded by limiter.mu
+	// requestID is the request id that the call contains. It is empty until the call is read, and not validated.
 	requestID string
 }
 
-// enter takes a place for a call whose stream has the context ctx. It fails if a bound is
-// reached.
+// enter takes a place for a call. ctx is the context of its stream. enter fails if a limit is reached.
 func (c *callLimiter) enter(ctx context.Context, peer keyserver.SystemID) (*place, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -79,8 +77,8 @@ func (c *callLimiter) of(peer keyserver.SystemID) *peerCalls {
 	return of
 }
 
-// refuse counts a refused call for as long as gRPC remembers it: until its deadline. gRPC
-// does not remember a call without a deadline.
+// refuse counts a refused call until its deadline, because gRPC remembers it until then. gRPC does not remember a call
+// without a deadline.
 func (c *callLimiter) refuse(ctx context.Context, peer keyserver.SystemID, of *peerCalls) {
 	if _, ok := ctx.Deadline(); !ok {
 		c.forget(peer, of)
@@ -95,7 +93,7 @@ func (c *callLimiter) refuse(ctx context.Context, peer keyserver.SystemID, of *p
 	})
 }
 
-// flooded reports whether a peer has sent more refused calls than gRPC may remember.
+// flooded reports whether gRPC remembers more than the maximum number of refused calls of a peer.
 func (c *callLimiter) flooded(peer keyserver.SystemID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,16 +101,14 @@ func (c *callLimiter) flooded(peer keyserver.SystemID) bool {
 	return ok && of.refused > c.refused
 }
 
-// forget deletes the counters of a peer that has no calls in progress and no remembered
-// refusals.
+// forget deletes the counters of a peer that has no calls in progress and no remembered refused calls.
 func (c *callLimiter) forget(peer keyserver.SystemID, of *peerCalls) {
 	if of.calls == 0 && of.refused == 0 {
 		delete(c.peers, peer)
 	}
 }
 
-// hold keeps the place during the work on the call. It reports false if the stream has
-// already ended.
+// hold keeps the place occupied during the work on the call. It reports false if the stream has already ended.
 func (p *place) hold() bool {
 	p.limiter.mu.Lock()
 	defer p.limiter.mu.Unlock()
@@ -123,8 +119,8 @@ func (p *place) hold() bool {
 	return true
 }
 
-// leave is called at the end of the stream, and at the end of the work on the call. The second of the two calls
-// releases the place.
+// leave must be called at the end of the stream and, after hold, at the end of the work. The last call releases the
+// place.
 func (p *place) leave() {
 	c := p.limiter
 	c.mu.Lock()
@@ -144,17 +140,16 @@ func withPlace(ctx context.Context, p *place) context.Context {
 	return context.WithValue(ctx, placeKey{}, p)
 }
 
-// placeOf returns the place of a call, or nil if the connection is not from a peer.
+// placeOf returns the place of a call, or nil if the connection does not belong to a peer.
 func placeOf(ctx context.Context) *place {
 	p, _ := ctx.Value(placeKey{}).(*place)
 	return p
 }
 
-// work holds the place of a call until done is called. It fails if the stream has already
-// ended.
+// work keeps the place of a call occupied until done is called. It fails if the stream has already ended.
 func work(ctx context.Context) (done func(), err error) {
 	switch p := placeOf(ctx); {
-	case p == nil: // not from a peer: the handler refuses the call
+	case p == nil: // not from a peer: the handler refuses the call later
 		return func() {}, nil
 	case !p.hold():
 		return nil, context.Canceled

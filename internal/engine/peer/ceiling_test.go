@@ -19,7 +19,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// begin opens a unary call without sending any of its message.
+// begin begins a unary call and sends only its headers.
 func begin(ctx context.Context, t testing.TB, conn *grpc.ClientConn) grpc.ClientStream {
 	t.Helper()
 	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, peerpb.KeyServer_Authorize_FullMethodName)
@@ -39,15 +39,15 @@ func (c *callLimiter) underWay(peer keyserver.SystemID) int {
 	return 0
 }
 
-// TestCallsThatDoNotArriveEnd checks that a call whose message does not arrive ends in
-// time even without a deadline: its time starts with its headers.
+// TestCallsThatDoNotArriveEnd checks that a call whose message does not arrive ends in time, even without a deadline:
+// its time limit starts with its headers.
 func TestCallsThatDoNotArriveEnd(t *testing.T) {
 	for name, method := range map[string]string{"Unary": peerpb.KeyServer_Authorize_FullMethodName, "Stream": peerpb.KeyServer_HMACStream_FullMethodName} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, patience)
 			w.server.maxCall, w.server.maxStream = 50*time.Millisecond, 50*time.Millisecond
 			conn := w.raw(t, w.clientID)
-			ctx, cancel := context.WithTimeout(t.Context(), 2*patience) // longer than the server takes
+			ctx, cancel := context.WithTimeout(t.Context(), 2*patience) // longer than the time limit of the server
 			defer cancel()
 			stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, method)
 			if err != nil {
@@ -61,9 +61,8 @@ func TestCallsThatDoNotArriveEnd(t *testing.T) {
 	}
 }
 
-// TestCallsOfOnePeerAreBounded checks that a peer whose places are full of calls that
-// never end gets a retryable refusal. Other peers are served, and this one too after it
-// stops.
+// TestCallsOfOnePeerAreBounded checks that a peer with too many calls in progress gets a retryable refusal. Other peers
+// are served. The peer is served again when its calls have ended.
 func TestCallsOfOnePeerAreBounded(t *testing.T) {
 	w := newWorld(t, patience)
 	other := newIdentity(t)
@@ -104,8 +103,8 @@ func TestCallsOfOnePeerAreBounded(t *testing.T) {
 	}
 }
 
-// TestFloodOfRefusedCalls checks that a peer that continues after refusals loses its
-// connection, because gRPC remembers a refused call until its deadline.
+// TestFloodOfRefusedCalls checks that the server closes the connection of a peer that continues to send calls after
+// refusals: gRPC remembers each refused call until its deadline.
 func TestFloodOfRefusedCalls(t *testing.T) {
 	w := newWorld(t, patience)
 	w.server.limiter.perPeer, w.server.limiter.refused = 0, 8
@@ -143,7 +142,7 @@ func TestFloodOfRefusedCalls(t *testing.T) {
 	})
 }
 
-// TestPlaces checks that work for a disconnected peer still uses its place.
+// TestPlaces checks that work for a disconnected peer still occupies its place.
 func TestPlaces(t *testing.T) {
 	c := newCallLimiter()
 	c.perPeer, c.inAll = 2, 3
@@ -158,7 +157,7 @@ func TestPlaces(t *testing.T) {
 	first, _ := enter(1, true), enter(1, true)
 	enter(1, false)
 	second := enter(2, true)
-	enter(3, false) // all places are taken
+	enter(3, false) // no place is free
 	if !first.hold() {
 		t.Fatal("a call that arrived cannot be worked on")
 	}
@@ -173,8 +172,8 @@ func TestPlaces(t *testing.T) {
 	enter(1, true)
 }
 
-// TestLargestRequests checks that the largest legal requests fit a package, and that a
-// larger one is refused before it is stored.
+// TestLargestRequests checks that the largest valid requests fit into maxPackage. A larger request is refused before it
+// is read into memory.
 func TestLargestRequests(t *testing.T) {
 	by := caller(t)
 	by.RequestID, by.Name, by.Type = strings.Repeat("r", maxRequestID), strings.Repeat("n", keyserver.MaxPrincipalName), "certificate"

@@ -18,38 +18,37 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Bounds of a client for one peer.
+// Limits of a client for one peer.
 const (
 	DefaultTimeout = 10 * time.Second
-	connections    = 2   // one for each core of a small machine
+	connections    = 2   // one for each CPU core of a small machine
 	maxInFlight    = 128 // concurrent calls
 	dialTimeout    = 5 * time.Second
-	retireWithin   = streamTimeout // time that calls over connections of an earlier record have to end
+	retireWithin   = streamTimeout // maximum time for calls on connections that are replaced
 )
 
 // ClientConfig has the dependencies of a client. Every field except Observer is required.
 type ClientConfig struct {
 	Registry    Registry
-	Certificate func() *tls.Certificate // its own, read at each handshake
+	Certificate func() *tls.Certificate // own certificate, read at each handshake
 	Timeout     time.Duration           // of one call
 	Clock       func() time.Time
 	Logger      *slog.Logger
 	Observer    Observer
 }
 
-// Client calls peers. It holds a bounded pool of connections to each peer, and creates it
-// at the first call.
+// Client calls peers. It has a pool of connections to each peer, with a limited size, and creates the pool at the first
+// call.
 type Client struct {
 	ClientConfig
 	endpoint *endpoint
 
-	lists lists // long responses from all peers
+	lists lists // limits long responses from all peers
 
 	mu     sync.Mutex
 	pools  map[keyserver.SystemID]*pool
 	closed bool
-	// making is held while a pool is created, so that records are read in the order in
-	// which pools are created for them.
+	// making is locked while a pool is created. So records are read in the order in which pools are created for them.
 	making   sync.Mutex
 	retiring sync.WaitGroup
 	stopping chan struct{}
@@ -78,11 +77,11 @@ func (c *Client) Close() error {
 	return errors.Join(errs...)
 }
 
-// Changed must be called with every change of the registry. It never blocks.
+// Changed must be called for every change of the registry. It never blocks.
 func (c *Client) Changed(changes []keyserver.Change) { c.endpoint.changed(changes) }
 
-// Renew makes the next calls use new connections with the current certificate. Calls in
-// progress end on their old connections.
+// Renew makes the next calls use new connections with the current certificate. Calls in progress end on their old
+// connections.
 func (c *Client) Renew() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,12 +93,12 @@ func (c *Client) Renew() {
 	}
 }
 
-// At returns the peer of a record as a key server.
+// At returns the client for the key server of a record.
 func (c *Client) At(peer keyserver.TrustedServer) keyserver.Federated { return remote{c, peer} }
 
 var errStopping = errors.New("this key server is stopping")
 
-// enter takes a place among the calls to the peer of a record. The caller must call leave of the returned pool.
+// enter takes a place for a call to the peer of a record. The caller must call leave of the returned pool.
 func (c *Client) enter(ctx context.Context, peer keyserver.TrustedServer) (*pool, error) {
 	if err := c.endpoint.settle(ctx); err != nil {
 		return nil, err
@@ -115,8 +114,8 @@ func (c *Client) enter(ctx context.Context, peer keyserver.TrustedServer) (*pool
 	return p, nil
 }
 
-// pool returns the connections to the peer of a record, with one more user. If peer differs from the record of the
-// existing connections, it is unknown which of the two records is newer. So pool reads the current record.
+// pool returns the pool of connections to the peer of a record, and counts one more user. If the existing pool was
+// created for a different record, it is unknown which record is newer. Therefore pool reads the current record.
 func (c *Client) pool(ctx context.Context, peer keyserver.TrustedServer) (*pool, error) {
 	if p, err := c.held(peer); p != nil || err != nil {
 		return p, err
@@ -133,8 +132,8 @@ func (c *Client) pool(ctx context.Context, peer keyserver.TrustedServer) (*pool,
 	return c.replace(present)
 }
 
-// held returns the pool that was created for a record, with one more user, or nil if
-// there is none.
+// held returns the existing pool for a record, and counts one more user. It returns nil if there is no pool for this
+// record.
 func (c *Client) held(record keyserver.TrustedServer) (*pool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -162,8 +161,7 @@ func (c *Client) record(ctx context.Context, system keyserver.SystemID) (keyserv
 	return list[i], nil
 }
 
-// replace creates the pool of a record, with one user, and retires an earlier pool of the
-// peer.
+// replace creates the pool for a record, with one user, and retires an earlier pool of the peer.
 func (c *Client) replace(record keyserver.TrustedServer) (*pool, error) {
 	p, err := c.connect(record)
 	if err != nil {
@@ -180,8 +178,8 @@ func (c *Client) replace(record keyserver.TrustedServer) (*pool, error) {
 	return p, nil
 }
 
-// prune retires the pools of peers that were removed or whose records changed. The
-// endpoint has already checked their open connections.
+// prune retires the pools of peers that were removed or whose records changed. The endpoint has checked the open
+// connections before.
 func (c *Client) prune(t trust) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -195,8 +193,8 @@ func (c *Client) prune(t trust) {
 	}
 }
 
-// retire removes a pool, and closes it when its calls have ended or retireWithin has
-// passed. The caller holds mu.
+// retire removes a pool. It closes the pool when its calls have ended, at the latest after retireWithin. The caller
+// must hold mu.
 func (c *Client) retire(system keyserver.SystemID) {
 	p, ok := c.pools[system]
 	if !ok {
@@ -213,18 +211,17 @@ func (c *Client) retire(system keyserver.SystemID) {
 		case <-late.C:
 		case <-c.stopping:
 		}
-		_ = p.close() // no caller is left for the error
+		_ = p.close() // no caller can handle the error
 		<-idle
 	})
 }
 
-// sameRecord reports whether two records agree in the fields that say how the peer is reached and identified. The other
-// fields of a record may change.
+// sameRecord reports whether two records have the same address, port and certificate. Other fields may differ.
 func sameRecord(a, b keyserver.TrustedServer) bool {
 	return a.Name == b.Name && a.Port == b.Port && bytes.Equal(a.Certificate.DER, b.Certificate.DER)
 }
 
-// key is the transport credentials of a client for one peer.
+// key implements the TLS of a client for one peer.
 type key struct {
 	endpoint *endpoint
 	system   keyserver.SystemID
@@ -232,8 +229,8 @@ type key struct {
 
 var _ credentials.TransportCredentials = key{}
 
-// ClientHandshake implements credentials.TransportCredentials. The other side must be the
-// peer that was called, not just any registered peer.
+// ClientHandshake implements credentials.TransportCredentials. It fails unless the other side is the peer of k. Another
+// registered peer is not accepted.
 func (k key) ClientHandshake(ctx context.Context, _ string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	return k.endpoint.handshake(ctx, raw, tls.Client, func(who keyserver.TrustedServer) error {
 		if who.System != k.system {

@@ -12,7 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// busy makes every call wait at the server, and returns the function that releases them.
+// busy makes every call wait at the server until the returned function free is called.
 func (w *world) busy(t testing.TB) (arrived <-chan struct{}, free func()) {
 	t.Helper()
 	at, gone := make(chan struct{}, 16), make(chan struct{})
@@ -44,8 +44,8 @@ func (p *pool) closed() bool {
 	return true
 }
 
-// TestRecordsThatChange checks that a changed record does not affect calls in progress,
-// and that a caller with the earlier record uses the current one.
+// TestRecordsThatChange checks that a changed record does not affect calls in progress. A caller with the old record
+// uses the current one.
 func TestRecordsThatChange(t *testing.T) {
 	w := newWorld(t, patience)
 	earlier := w.ask()
@@ -84,8 +84,8 @@ func TestRecordsThatChange(t *testing.T) {
 	}
 }
 
-// TestRemovedPeers checks that a removed peer leaves no pool, and that a caller with its
-// old record does not dial it again.
+// TestRemovedPeers checks that the client has no pool for a removed peer, and that a call with the old record does not
+// connect to the peer.
 func TestRemovedPeers(t *testing.T) {
 	w := newWorld(t, patience)
 	if _, err := w.ask().AuthorizeKey(t.Context(), caller(t), keyserver.Use{Link: link}); err != nil {
@@ -102,8 +102,7 @@ func TestRemovedPeers(t *testing.T) {
 	}
 }
 
-// TestCallsThatAreCutOffHere checks that a connection closed on this side does not count
-// as a failure of the peer.
+// TestCallsThatAreCutOffHere checks that a connection that this side closed does not count as a failure of the peer.
 func TestCallsThatAreCutOffHere(t *testing.T) {
 	w := newWorld(t, patience)
 	arrived, free := w.busy(t)

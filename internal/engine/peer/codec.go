@@ -16,9 +16,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// codec is the protobuf codec of gRPC, with its own implementation for the pieces of a
-// long message. The generated code copies each piece twice and allocates it again, on
-// both sides.
+// codec is the protobuf codec of gRPC, with its own code for the pieces of a long message. The generated code would
+// copy and allocate each piece once more, on both sides.
 type codec struct{ encoding.CodecV2 }
 
 var protobuf = codec{encoding.GetCodecV2(grpcproto.Name)}
@@ -30,21 +29,20 @@ const (
 	pieceMAC  protowire.Number = 6
 )
 
-// outbound is an HMACPiece to send. gRPC frees its data.
+// outbound is an HMACPiece to send. gRPC frees data.
 type outbound struct {
 	data mem.Buffer
 	last bool
-	mac  []byte // MAC to verify, sent with the last piece
+	mac  []byte // MAC to verify; only in the last piece
 }
 
-// inbound is an HMACPiece that is received. Its data is written to the destination while
-// gRPC still holds it.
+// inbound is an HMACPiece that is received. Its data is written to the field to, directly from the buffer of gRPC.
 type inbound struct {
 	to   io.Writer
-	n    int64 // bytes so far, of all pieces that were read into this inbound
+	n    int64 // bytes of all pieces until now
 	last bool
-	had  bool   // the current piece has had its data
-	mac  []byte // received with a piece
+	had  bool   // the data field of the current piece was already read
+	mac  []byte // MAC in a piece, nil if there is none
 }
 
 // Marshal implements encoding.CodecV2.
@@ -81,7 +79,7 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	}
 }
 
-// list decodes v if the repeated field element has at most most elements.
+// list decodes data into v. It fails if the repeated field element has more than most elements.
 func (c codec) list(data mem.BufferSlice, v proto.Message, element protowire.Number, most int) error {
 	whole := data.MaterializeToBuffer(mem.DefaultBufferPool())
 	defer whole.Free()
@@ -94,7 +92,7 @@ func (c codec) list(data mem.BufferSlice, v proto.Message, element protowire.Num
 func (p *inbound) unmarshal(data mem.BufferSlice) error {
 	p.had = false
 	r := data.Reader()
-	defer func() { _ = r.Close() }() // the error has no meaning here
+	defer func() { _ = r.Close() }() // an error would have no effect
 	for r.Remaining() > 0 {
 		if err := p.field(r); err != nil {
 			return err
@@ -103,7 +101,7 @@ func (p *inbound) unmarshal(data mem.BufferSlice) error {
 	return nil
 }
 
-// field reads one field. It skips unknown fields, as protobuf does everywhere.
+// field reads one field. It skips unknown fields, like every protobuf decoder.
 func (p *inbound) field(r *mem.Reader) error {
 	tag, err := binary.ReadUvarint(r)
 	if err != nil {
@@ -144,8 +142,8 @@ func (p *inbound) field(r *mem.Reader) error {
 	}
 }
 
-// take writes the next n bytes to p.to. If a field occurs twice, protobuf uses the last
-// value; here the first one is already written, so take rejects the second.
+// take writes the next n bytes to p.to. It rejects a second data field in one piece. For protobuf the last value would
+// count, but the first value is already written.
 func (p *inbound) take(r *mem.Reader, n int) error {
 	if p.had {
 		return errors.New("a piece has its data field twice")

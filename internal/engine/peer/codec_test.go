@@ -13,7 +13,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/peer/peerpb"
 )
 
-// cut splits a package into any number of buffers, some of them empty, as it may arrive.
+// cut splits a package into random buffers, as it may arrive. Some are empty.
 func cut(t *rapid.T, b []byte) (s mem.BufferSlice) {
 	for len(b) > 0 {
 		n := rapid.IntRange(0, len(b)).Draw(t, "buffer")
@@ -22,8 +22,7 @@ func cut(t *rapid.T, b []byte) (s mem.BufferSlice) {
 	return s
 }
 
-// TestPiecesAreProtobuf checks that the codec sends the same bytes as the generated code,
-// and understands the bytes of the generated code.
+// TestPiecesAreProtobuf checks that the codec writes the same bytes as the generated code, and reads its bytes.
 func TestPiecesAreProtobuf(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := &peerpb.HMACPiece{
@@ -55,7 +54,7 @@ func TestPiecesAreProtobuf(t *testing.T) {
 	})
 }
 
-// TestUnknownFieldsOfAPieceAreSkipped checks that fields of a later version are skipped.
+// TestUnknownFieldsOfAPieceAreSkipped checks that fields of a later version are ignored.
 func TestUnknownFieldsOfAPieceAreSkipped(t *testing.T) {
 	var b []byte
 	b = protowire.AppendVarint(protowire.AppendTag(b, 100, protowire.VarintType), 1<<40)
@@ -93,12 +92,12 @@ func TestMalformedPieces(t *testing.T) {
 			t.Errorf("%s: %x is taken for a piece", name, wire)
 		}
 	}
-	rapid.Check(t, func(t *rapid.T) { // any input ends without a panic
+	rapid.Check(t, func(t *rapid.T) { // no input causes a panic
 		_ = protobuf.Unmarshal(cut(t, rapid.SliceOf(rapid.Byte()).Draw(t, "wire")), &inbound{to: new(bytes.Buffer)})
 	})
 }
 
-// TestPieceThatCannotBeWritten checks that an error of the destination ends the message.
+// TestPieceThatCannotBeWritten checks that a write error of the destination is returned.
 func TestPieceThatCannotBeWritten(t *testing.T) {
 	wire := protowire.AppendBytes(protowire.AppendTag(nil, pieceData, protowire.BytesType), []byte("text"))
 	piece := inbound{to: shut{}}

@@ -9,7 +9,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// maxText bounds a response that contains a text or its ciphertext.
+// maxText is the maximum size in bytes of a response with a text or its ciphertext.
 const maxText = maxPackage
 
 // MAC implements keyserver.Federated.
@@ -90,14 +90,14 @@ func (r remote) Decrypt(ctx context.Context, by keyserver.Caller, in keyserver.D
 	return keyserver.Plaintext{UsedKey: used, Plain: out.GetPlain()}, nil
 }
 
-// longer returns a call that accepts a response with a text, up to maxText bytes.
+// longer returns a call that accepts a response of up to maxText bytes.
 func longer[In, Out any](call method[In, Out]) method[In, Out] {
 	return func(to peerpb.KeyServerClient, ctx context.Context, in *In, options ...grpc.CallOption) (*Out, error) {
 		return call(to, ctx, in, append(options, grpc.MaxCallRecvMsgSize(maxText))...)
 	}
 }
 
-// used returns the key that a response names. It fails if the request did not name that key.
+// used returns the key that the response names. It fails if the request does not permit that key.
 func (r remote) used(out interface {
 	GetLink() []byte
 	GetGeneration() uint32
@@ -228,7 +228,7 @@ func choiceFrom(link keyserver.HiddenLink, line bool) keyserver.KeyChoice {
 	return keyserver.KeyChoice{Key: link}
 }
 
-// choiceTerm returns the term that the choice of a key or lineage adds to the call key.
+// choiceTerm returns the term of the call key that says whether the request names a lineage or a key.
 func choiceTerm(line bool) []byte {
 	if line {
 		return []byte("line")

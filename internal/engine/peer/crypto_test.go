@@ -11,8 +11,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// TestMACsAndTextsArrive checks that a MAC to be verified arrives with the message,
-// whether or not that fits one package, and so does the choice of a key or a lineage.
+// TestMACsAndTextsArrive checks that the peer receives the message, the MAC to verify, and the choice of key or
+// lineage, for short and long messages.
 func TestMACsAndTextsArrive(t *testing.T) {
 	w := newWorld(t, time.Minute)
 	link := values.NewHiddenLink(2, values.IDFromUint64(5))
@@ -49,8 +49,7 @@ func TestMACsAndTextsArrive(t *testing.T) {
 	}
 }
 
-// TestKeysThatWereNotAskedFor checks that a response with a key that cannot have been
-// used is rejected.
+// TestKeysThatWereNotAskedFor checks that a response is rejected if the request cannot have used its key.
 func TestKeysThatWereNotAskedFor(t *testing.T) {
 	w := newWorld(t, time.Minute)
 	link := values.NewHiddenLink(2, values.IDFromUint64(5))
@@ -68,8 +67,7 @@ func TestKeysThatWereNotAskedFor(t *testing.T) {
 	}
 }
 
-// TestStreamsWithoutAMAC checks that a stream whose last piece has no MAC, or one of
-// another length, is not verified.
+// TestStreamsWithoutAMAC checks that nothing is verified if the last piece has no MAC or a MAC of a wrong length.
 func TestStreamsWithoutAMAC(t *testing.T) {
 	w := newWorld(t, time.Minute)
 	c := peerpb.NewKeyServerClient(w.raw(t, w.clientID))

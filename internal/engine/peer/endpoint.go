@@ -18,18 +18,18 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Bounds of connections.
+// Limits of connections.
 const (
-	handshakeTimeout = dialTimeout // no side waits longer
-	// recheckEvery is how often open connections are checked while the registry does not
-	// change: certificates expire.
+	handshakeTimeout = dialTimeout // for both sides
+	// recheckEvery is the interval of checks of the open connections while the registry does not change. Certificates
+	// may expire in that time.
 	recheckEvery = time.Minute
 	// recheckSoon is the delay until the next check if the registry could not be read.
 	recheckSoon = time.Second
-	// maxConnections is the maximum number of connections of one peer: a pool for each of
-	// its replicas, and another pool while a record changes.
+	// maxConnections is the maximum number of connections of one peer: the pools of its replicas, and further pools
+	// during a change of records.
 	maxConnections = 32
-	// How often a refused connection is logged.
+	// Rate limit of log lines about refused connections.
 	complainEvery    = 10 * time.Second
 	complaintsAtOnce = 10
 )
@@ -37,27 +37,27 @@ const (
 // alpn is the protocol that gRPC negotiates.
 const alpn = "h2"
 
-// endpoint makes and watches the TLS connections of one side. It checks each handshake against the records and the
-// trust list. It closes connections that the records or the trust list no longer permit.
+// endpoint makes and watches the TLS connections of a client or a server. It checks each handshake against the records
+// of peers and the trusted CAs. It closes a connection that they no longer permit.
 type endpoint struct {
 	registry    Registry
 	certificate func() *tls.Certificate
-	usage       x509.ExtKeyUsage // required in the certificate of the other side
+	usage       x509.ExtKeyUsage // that the certificate of the other side must permit
 	clock       func() time.Time
 	logger      *slog.Logger
-	complaints  *rate.Limiter // any client can connect
+	complaints  *rate.Limiter // limits log lines, because any client can connect
 	afterCheck  func(trust)   // called after each check of the open connections
 
 	mu   sync.Mutex
 	open map[*conn]struct{}
-	// said is the content of the registry at the version in known. The registry is read only once for each change,
-	// because any client can cause a read.
+	// said is the content of the registry at version known. reading is locked during a read. The registry is read only
+	// once for each change, because any client can cause a read.
 	reading sync.Mutex
 	known   uint64
 	said    trust
-	version atomic.Uint64 // incremented with each change of the registry, from 1
-	// announced counts the changes of the registry that may exclude a peer. settled is the value of announced at the
-	// last check of the open connections.
+	version atomic.Uint64 // number of changes of the registry, plus 1
+	// announced is the number of changes of the registry that may exclude a peer. settled is announced at the last
+	// check of the open connections.
 	announced, settled atomic.Uint64
 	settling           sync.Mutex
 
@@ -79,14 +79,13 @@ func newEndpoint(r Registry, own func() *tls.Certificate, usage x509.ExtKeyUsage
 	return d
 }
 
-// close ends the watch. The users of connections close them.
+// close stops the checks of the open connections. It does not close connections.
 func (d *endpoint) close() {
 	d.stop()
 	<-d.done
 }
 
-// changed starts a check of the open connections if a change may exclude one of them. It
-// never blocks.
+// changed requests a check of the open connections if a change may exclude one of them. It never blocks.
 func (d *endpoint) changed(changes []keyserver.Change) {
 	if ofRegistry(changes) {
 		d.version.Add(1)
@@ -101,7 +100,7 @@ func (d *endpoint) changed(changes []keyserver.Change) {
 	}
 }
 
-// ofRegistry reports whether a change may concern the registry.
+// ofRegistry reports whether one of the changes may concern the registry.
 func ofRegistry(changes []keyserver.Change) bool {
 	return keyserver.Concerned(changes, func(c keyserver.Change) bool {
 		return c.Kind == keyserver.ChangeTrustedServer || c.Kind == keyserver.ChangeTrustedCA
@@ -124,8 +123,8 @@ func (d *endpoint) trust(ctx context.Context) (trust, error) {
 	return t, nil
 }
 
-// mayShutOut reports whether a peer or a CA may have been removed or revoked. A new peer counts too: it may have the
-// same key as another peer, and then that key identifies neither of the two.
+// mayShutOut reports whether one of the changes may exclude a peer, for example a removed or revoked CA. A new peer
+// counts, too: if it has the same key as another peer, the key identifies neither of the two.
 func mayShutOut(changes []keyserver.Change) bool {
 	return keyserver.Concerned(changes, func(c keyserver.Change) bool {
 		return c.Kind == keyserver.ChangeTrustedServer || c.Kind == keyserver.ChangeRevocation ||
@@ -156,8 +155,8 @@ func (d *endpoint) watch(ctx context.Context) {
 	}
 }
 
-// settle checks the open connections if a change was announced since the last check. Each call first calls settle. So
-// if a change was committed before the call, the call does not use a connection that the change has excluded.
+// settle checks the open connections if a change was announced since the last check. Each call begins with settle, so
+// that it cannot use a connection that an earlier change excludes.
 func (d *endpoint) settle(ctx context.Context) error {
 	if d.settled.Load() == d.announced.Load() {
 		return nil
@@ -199,14 +198,13 @@ func (d *endpoint) recheck(ctx context.Context) error {
 			continue
 		}
 		d.logger.Info("closing the connection of a peer that is no longer trusted", "peer", c.peer.System, "cause", err)
-		_ = c.Close() // the peer notices; no other caller needs the error
+		_ = c.Close() // the peer notices the end; the error does not matter
 	}
 	d.afterCheck(t)
 	return nil
 }
 
-// handshake runs one side of TLS and registers the connection. check may reject a
-// registered peer.
+// handshake runs one side of TLS and registers the connection. It fails if check returns an error for the peer.
 func (d *endpoint) handshake(ctx context.Context, raw net.Conn, side func(net.Conn, *tls.Config) *tls.Conn,
 	check func(keyserver.TrustedServer) error,
 ) (net.Conn, credentials.AuthInfo, error) {
@@ -217,10 +215,10 @@ func (d *endpoint) handshake(ctx context.Context, raw net.Conn, side func(net.Co
 	c.Conn = side(raw, &tls.Config{
 		MinVersion: tls.VersionTLS13, NextProtos: []string{alpn},
 		Certificates: []tls.Certificate{*d.certificate()}, ClientAuth: tls.RequireAnyClientCert,
-		// A session ticket would accept a client by an older trust list.
+		// With a session ticket, a client would be accepted by an older list of CAs.
 		SessionTicketsDisabled: true,
-		// Both sides are known by the keys of their certificates, not by names:
-		// VerifyConnection checks the key and the chain.
+		// Both sides are identified by the keys of their certificates, not by names: VerifyConnection checks the key
+		// and the chain.
 		InsecureSkipVerify: true, //nolint:gosec // see above
 		VerifyConnection: func(s tls.ConnectionState) (err error) {
 			before = d.announced.Load()
@@ -261,8 +259,8 @@ func (d *endpoint) identify(ctx context.Context, chain []*x509.Certificate) (key
 	return d.inForce(ctx, t, chain)
 }
 
-// inForce returns the peer whose certificate is the first of a chain. It fails if the
-// certificate is revoked.
+// inForce returns the peer whose certificate is the first in the chain. It fails if the certificate is not trusted or
+// is revoked.
 func (d *endpoint) inForce(ctx context.Context, t trust, chain []*x509.Certificate) (keyserver.TrustedServer, error) {
 	who, ways, err := t.identify(chain, d.usage, d.clock())
 	if err == nil {
@@ -272,7 +270,7 @@ func (d *endpoint) inForce(ctx context.Context, t trust, chain []*x509.Certifica
 }
 
 // enter registers a connection. If a change was announced since the handshake read the registry, enter checks the
-// connection again. After later changes, the watch checks the connection.
+// connection again. Later changes cause a check of all registered connections.
 func (d *endpoint) enter(ctx context.Context, c *conn, before uint64) error {
 	d.mu.Lock()
 	held := 0
@@ -301,7 +299,7 @@ func (d *endpoint) enter(ctx context.Context, c *conn, before uint64) error {
 	return err
 }
 
-// holds reports whether a connection is registered, which means that it is permitted.
+// holds reports whether a connection is registered. Only permitted connections stay registered.
 func (d *endpoint) holds(c *conn) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -323,8 +321,8 @@ type conn struct {
 	chain    []*x509.Certificate
 }
 
-// is returns an error unless who is the peer that the connection was accepted for. A peer
-// that was registered again counts as another peer.
+// is returns an error unless who is the peer for which the connection was accepted. A peer that was removed and
+// registered again is a different peer.
 func (c *conn) is(who keyserver.TrustedServer) error {
 	if who.System != c.peer.System || who.Transport != c.peer.Transport {
 		return fmt.Errorf("the key of the peer %d was registered again, as the key of the peer %d", c.peer.System, who.System)
@@ -338,7 +336,7 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// authInfo gives the calls of a connection access to the connection and its peer.
+// authInfo gives the handlers of calls access to the connection and its peer.
 type authInfo struct {
 	credentials.CommonAuthInfo
 	conn *conn

@@ -10,8 +10,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// TestMayShutOut checks that connections are checked again whenever a CA or a peer may
-// have been removed.
+// TestMayShutOut checks which changes require a check of the open connections.
 func TestMayShutOut(t *testing.T) {
 	change := func(kind keyserver.ChangeKind, action keyserver.ChangeAction) keyserver.Change {
 		return keyserver.Change{Kind: kind, Action: action}
@@ -39,8 +38,8 @@ func TestMayShutOut(t *testing.T) {
 	}
 }
 
-// TestRegisteredAnewDuringAHandshake checks that a peer that is registered again during
-// its handshake is not accepted as the earlier peer.
+// TestRegisteredAnewDuringAHandshake checks that a connection is refused if its peer is removed and registered again
+// during the handshake.
 func TestRegisteredAnewDuringAHandshake(t *testing.T) {
 	for name, change := range map[string]func(*keyserver.TrustedServer){
 		"Unchanged":      func(*keyserver.TrustedServer) {},

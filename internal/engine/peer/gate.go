@@ -14,7 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Gate is the mutual TLS of the external listener. It accepts only registered peers.
+// Gate implements the mutual TLS of the external listener. It accepts only registered peers.
 type Gate struct {
 	endpoint *endpoint
 	accepted *accepted
@@ -22,20 +22,18 @@ type Gate struct {
 
 var _ credentials.TransportCredentials = (*Gate)(nil)
 
-// NewGate returns a gate. It reads its certificate from own at each handshake. The caller must
-// close it.
+// NewGate returns a gate. It reads its own certificate from own at each handshake. The caller must close it.
 func NewGate(r Registry, own func() *tls.Certificate, clock func() time.Time, logger *slog.Logger) *Gate {
 	return &Gate{newEndpoint(r, own, x509.ExtKeyUsageClientAuth, clock, logger, func(trust) {}), newAccepted(maxPending, maxPendingFrom, maxAccepted)}
 }
 
-// Close ends the watch over the open connections.
+// Close stops the checks of the open connections.
 func (g *Gate) Close() { g.endpoint.close() }
 
-// Changed must be called with every change of the registry. It never blocks.
+// Changed must be called for every change of the registry. It never blocks.
 func (g *Gate) Changed(changes []keyserver.Change) { g.endpoint.changed(changes) }
 
-// Listen returns a listener that bounds the connections of clients, in particular before they
-// are authenticated.
+// Listen returns a listener that limits the number of connections, in particular before the handshake.
 func (g *Gate) Listen(l net.Listener) net.Listener { return boundedListener{l, g} }
 
 // ServerHandshake implements credentials.TransportCredentials.
@@ -57,7 +55,7 @@ func (g *Gate) Info() credentials.ProtocolInfo {
 	return credentials.ProtocolInfo{SecurityProtocol: "tls"}
 }
 
-// Clone implements credentials.TransportCredentials. All users share the gate.
+// Clone implements credentials.TransportCredentials. It returns the same gate.
 func (g *Gate) Clone() credentials.TransportCredentials { return g }
 
 // OverrideServerName implements credentials.TransportCredentials.

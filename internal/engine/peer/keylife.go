@@ -8,12 +8,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// lastMicros is the last time that RFC 3339 can express, the end of 9999, in
-// microseconds.
+// lastMicros is the last time in RFC 3339, the end of the year 9999, in microseconds since 1970.
 const lastMicros = 253_402_300_799_999_999
 
-// lifeTo converts the life cycle of a key for a peer. It omits the succession of the key
-// lineage, which no peer learns.
+// lifeTo converts the life cycle of a key for a peer. It omits the other keys of the lineage, which no peer learns.
 func lifeTo(m keyserver.KeyMetadata) *peerpb.KeyLife {
 	return &peerpb.KeyLife{
 		State: string(m.Life.State), Lineage: m.Life.Lineage.Uint64(), Generation: bytesOf(m.Life.Generation), Exportable: m.Life.Exportable,
@@ -22,8 +20,8 @@ func lifeTo(m keyserver.KeyMetadata) *peerpb.KeyLife {
 	}
 }
 
-// lifeFrom converts a life cycle from a peer into m, and reports whether it is valid. A missing life cycle is valid and
-// changes nothing.
+// lifeFrom writes a life cycle from a peer to m. It reports whether the life cycle is valid. If the life cycle is
+// missing, it is valid and m does not change.
 func lifeFrom(in *peerpb.KeyLife, m *keyserver.KeyMetadata) bool {
 	if in == nil {
 		return true

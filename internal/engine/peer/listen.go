@@ -20,24 +20,23 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Bounds of the work and memory that peers may cause on this key server.
+// Limits of the work and the memory that peers may cause on this key server.
 const (
-	maxStreams = maxPeerCalls // on one connection, because the other connections may be broken
-	// maxPackage fits the largest legal request, including the description of its caller:
-	// a message that needs no stream, or a text with its associated data.
+	maxStreams = maxPeerCalls // per connection, because other connections may be broken
+	// maxPackage is the maximum size of a request in bytes. It suffices for a message that needs no stream, or a text
+	// with its associated data, and for the description of the caller.
 	maxPackage     = pieceLen + 16<<10
 	maxHeaderBytes = 16 << 10
-	// A stream holds up to one window of a message that the server has not read yet. The window of a connection does
-	// not bound memory, because gRPC reopens it when data arrives, not when data is read. The number of calls bounds
-	// memory.
+	// Windows of gRPC. A stream has up to one window of data that the server has not read yet. The window of a
+	// connection does not limit memory: gRPC reopens it when data arrives, not when data is read. The number of calls
+	// limits memory.
 	streamWindow     = 512 << 10
 	connectionWindow = 2 << 20
-	// socketBuffer is the size of one write to the network and of one read from it. With
-	// gRPC's own 32 KiB and half the windows, a long message took a third longer.
+	// socketBuffer is the maximum size of one write to the network and of one read. With 32 KiB, the default of gRPC,
+	// and half the windows, a long message took a third longer.
 	socketBuffer = 128 << 10
-	// Time limits of a call from its headers on, unless the peer's own deadline is
-	// earlier. No peer waits longer for a call than --peer-timeout permits, which is 10
-	// seconds.
+	// Time limits of a call, from the arrival of its headers. An earlier deadline of the peer takes precedence. A peer
+	// waits at most for its --peer-timeout, which is at most 10 seconds.
 	maxCall   = 15 * time.Second
 	maxStream = 2 * time.Minute
 )
@@ -58,8 +57,8 @@ func (s *Server) GRPC(g *Gate) *grpc.Server {
 	return srv
 }
 
-// workers returns the number of goroutines that serve one stream after another, which
-// saves growing a stack for each call (MEASURED).
+// workers returns the number of goroutines that serve streams one after another. New goroutines would have to grow
+// their stacks for each call (MEASURED).
 func workers() uint32 {
 	n := 4 * runtime.GOMAXPROCS(0)
 	if n > math.MaxUint16 {
@@ -68,11 +67,11 @@ func workers() uint32 {
 	return uint32(n) //nolint:gosec // bounded above
 }
 
-// tap takes a place for a call when its headers have arrived, and sets its time limit.
-// gRPC reads the message before it calls any other hook. tap must not block.
+// tap takes a place for a call when its headers have arrived, and sets its time limit. gRPC calls every other hook only
+// after it has read the message. tap must not block.
 func (s *Server) tap(ctx context.Context, info *tap.Info) (context.Context, error) {
 	conn := connOf(ctx)
-	if conn == nil { // not from a peer: the handler refuses the call
+	if conn == nil { // not from a peer: the handler refuses the call later
 		return ctx, nil
 	}
 	within := s.maxCall
@@ -90,14 +89,13 @@ func (s *Server) tap(ctx context.Context, info *tap.Info) (context.Context, erro
 	return withPlace(limited, p), nil
 }
 
-// overloaded logs that a call found no place, and closes the connection of a peer that
-// does not stop.
+// overloaded logs a call beyond the limits. If the peer continues to send such calls, overloaded closes the connection.
 func (s *Server) overloaded(conn *conn, method string, refusal error) {
 	if s.complaints.AllowN(s.clock(), 1) {
 		s.logger.Warn("a peer's call was refused", "peer", conn.peer.System, "method", method, "cause", refusal)
 	}
 	if s.limiter.flooded(conn.peer.System) {
-		go func() { _ = conn.Close() }() // gRPC holds a lock here that it also takes to close; no caller needs the error
+		go func() { _ = conn.Close() }() // in a goroutine: gRPC has a lock here that it also takes to close
 	}
 }
 
@@ -137,7 +135,7 @@ func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 	return err
 }
 
-// answer converts a failure into a status, and logs the details that no peer receives.
+// answer converts an error into a status. It logs the details, which no peer receives.
 func (s *Server) answer(ctx context.Context, method string, err error) error {
 	if err == nil {
 		return nil
@@ -159,8 +157,8 @@ func (s *Server) answer(ctx context.Context, method string, err error) error {
 	return statusOf(err)
 }
 
-// malformed logs a call that was rejected for its shape and therefore has no row in the
-// audit log. It is rate-limited because a peer can send many.
+// malformed logs a call that was rejected as malformed and therefore has no audit row. The number of log lines is
+// limited, because a peer can send many such calls.
 func (s *Server) malformed(ctx context.Context, method string, refusal *fault.Error) {
 	p := placeOf(ctx)
 	if p == nil || !s.complaints.AllowN(s.clock(), 1) {
@@ -173,8 +171,7 @@ func (s *Server) malformed(ctx context.Context, method string, refusal *fault.Er
 	s.logger.Warn("a peer's call was malformed", "peer", p.peer, "method", method, "requestId", id, "detail", refusal.Detail)
 }
 
-// panicked logs the type and the stack of a panic. It omits the value, which may quote
-// the data in progress.
+// panicked logs the type and the stack of a panic. It omits the value, which may contain secret data of the call.
 func (s *Server) panicked(method string, p any) error {
 	s.logger.LogAttrs(context.Background(), slog.LevelError, "panic",
 		slog.String("method", method), slog.String("panic", fmt.Sprintf("%T", p)), slog.String("stack", string(debug.Stack())))

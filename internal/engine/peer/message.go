@@ -14,16 +14,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Bounds of a message in transit.
+// Limits of a message that is sent.
 const (
-	// pieceLen is the maximum length of one piece of a message. A message that fits one piece
-	// needs no stream.
+	// pieceLen is the maximum length of one piece of a message in bytes. A message that fits one piece needs no stream.
 	pieceLen      = 64 << 10
 	streamTimeout = maxStream - 10*time.Second
 )
 
-// HMAC implements keyserver.Federated. A malformed message ends a stream before its last
-// piece, so that the peer never returns a result for it.
+// HMAC implements keyserver.Federated. If the message cannot be read completely, the stream ends before its last piece,
+// so that the peer never returns an HMAC of a part.
 func (r remote) HMAC(ctx context.Context, by keyserver.Caller, in keyserver.HMACRequest) (mac [keyserver.MACSize]byte, err error) {
 	call := callOf(by)
 	out, err := deliver(ctx, r, in.Message, delivery[peerpb.HMACResponse]{
@@ -39,7 +38,7 @@ func (r remote) HMAC(ctx context.Context, by keyserver.Caller, in keyserver.HMAC
 	return macFrom(r, out.GetMac())
 }
 
-// macFrom returns the MAC of a peer's response. It fails if the length is wrong.
+// macFrom returns the MAC in a peer's response. It fails if the MAC has a wrong length.
 func macFrom(r remote, sum []byte) (mac [keyserver.MACSize]byte, err error) {
 	if len(sum) != len(mac) {
 		return mac, r.nonsense("an HMAC")
@@ -48,17 +47,16 @@ func macFrom(r remote, sum []byte) (mac [keyserver.MACSize]byte, err error) {
 	return mac, nil
 }
 
-// delivery describes how a message is sent to a peer.
+// delivery describes the calls that send a message to a peer.
 type delivery[Out any] struct {
 	// whole is the call for a message that fits one piece.
 	whole func(ctx context.Context, text []byte) (*Out, error)
-	// stream is the call for a longer message, first is the first package of the message, and method is the name of the
-	// call.
+	// stream is the call for a longer message, with the name method. first is the first package of the stream.
 	method string
 	stream func(peerpb.KeyServerClient, context.Context, ...grpc.CallOption) (grpc.ClientStreamingClient[peerpb.HMACPiece, Out], error)
 	first  *peerpb.HMACPiece
-	// mac returns the MAC that goes with the last piece, after the message is written. It is
-	// nil if no MAC is sent.
+	// mac returns the MAC that is sent with the last piece. It is called after the message is written. mac is nil if no
+	// MAC is sent.
 	mac func() []byte
 }
 
@@ -70,7 +68,7 @@ func deliver[Out any](ctx context.Context, r remote, text keyserver.Message, how
 	defer func() { pieces.Put(w.rest) }()
 	_, err := text.WriteTo(w)
 	if w.err != nil {
-		err = w.err // w.err has the cause; the message only reports that it could not be written
+		err = w.err // w.err has the cause; err only says that writing failed
 	}
 	if err != nil {
 		w.abandon()
@@ -79,8 +77,7 @@ func deliver[Out any](ctx context.Context, r remote, text keyserver.Message, how
 	return w.conclude()
 }
 
-// pieces are the buffers of messages in transit. gRPC's own pools clear each buffer that they
-// return.
+// pieces is the pool of buffers for pieces of messages. The pools of gRPC would clear each buffer that is returned.
 var pieces piecePool
 
 type piecePool struct{ free sync.Pool }
@@ -101,14 +98,13 @@ func (p *piecePool) Get(n int) *[]byte {
 // Put implements mem.BufferPool.
 func (p *piecePool) Put(b *[]byte) { p.free.Put(b) }
 
-// writer sends the bytes that are written to it: in one call if they fit one piece, and
-// otherwise in a stream.
+// writer sends the bytes that are written to it. If they fit one piece, it uses one call, otherwise a stream.
 type writer[Out any] struct {
 	ctx    context.Context //nolint:containedctx // of the one message that the writer sends
 	remote remote
 	how    delivery[Out]
 
-	rest   *[]byte // written but unsent bytes, in a buffer of pieces
+	rest   *[]byte // bytes that are not sent yet, in a buffer of pieces
 	pool   *pool   // nil until the stream is open
 	stream grpc.ClientStreamingClient[peerpb.HMACPiece, Out]
 	cancel context.CancelFunc
@@ -130,7 +126,7 @@ func (w *writer[Out]) Write(b []byte) (int, error) {
 	return written, nil
 }
 
-// conclude sends the rest and waits for the response.
+// conclude sends the unsent bytes and waits for the response.
 func (w *writer[Out]) conclude() (*Out, error) {
 	if w.stream == nil {
 		return w.how.whole(w.ctx, *w.rest)
@@ -148,7 +144,7 @@ func (w *writer[Out]) conclude() (*Out, error) {
 	return out, nil
 }
 
-// send sends a piece. gRPC returns its buffer to pieces.
+// send sends the unsent bytes as a piece. gRPC puts their buffer back into pieces.
 func (w *writer[Out]) send(last bool) error {
 	if w.stream == nil {
 		if err := w.open(); err != nil {
@@ -183,7 +179,7 @@ func (w *writer[Out]) open() (err error) {
 	return nil
 }
 
-// push sends one package. If the peer has ended the stream, push returns the peer's reason.
+// push sends one package. If the peer has ended the stream, push returns the peer's error.
 func (w *writer[Out]) push(in any) error {
 	late := w.watchdog()
 	err := w.stream.SendMsg(in)
@@ -197,13 +193,13 @@ func (w *writer[Out]) push(in any) error {
 	return nil
 }
 
-// watchdog cancels the stream if the peer takes longer than a call may take. The caller stops the watchdog while more
-// of the message arrives from the caller's own client.
+// watchdog cancels the stream if the peer takes longer than the time limit of a call. The caller must stop the watchdog
+// while it waits for more bytes of the message.
 func (w *writer[Out]) watchdog() *time.Timer {
 	return time.AfterFunc(w.remote.client.Timeout, w.cancel)
 }
 
-// broken ends the stream and returns a fault.
+// broken ends the stream and returns the fault for err.
 func (w *writer[Out]) broken(err error, slow bool) error {
 	if slow && refusalIn(err) == nil && w.ctx.Err() == nil {
 		w.end(failed, context.DeadlineExceeded)
@@ -216,7 +212,7 @@ func (w *writer[Out]) broken(err error, slow bool) error {
 // abandon ends a stream whose message cannot be completed.
 func (w *writer[Out]) abandon() { w.end(unknown, context.Canceled) }
 
-// end releases the place of the stream, once.
+// end releases the place of the stream. A second call has no effect.
 func (w *writer[Out]) end(o outcome, err error) {
 	if w.pool == nil {
 		return

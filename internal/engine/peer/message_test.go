@@ -26,8 +26,8 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// TestMalformedMessages checks that a malformed message ends with its own fault, and that
-// the peer never treats its beginning as a complete message.
+// TestMalformedMessages checks that a message with an error causes its own fault. The peer never treats a part of the
+// message as complete.
 func TestMalformedMessages(t *testing.T) {
 	bad := fault.New(fault.BadRequest, "data: is not base64")
 	for name, length := range map[string]int{"Short": 10, "Long": 5 * pieceLen} {
@@ -37,7 +37,7 @@ func TestMalformedMessages(t *testing.T) {
 			if !errors.Is(err, bad) {
 				t.Errorf("got %v", err)
 			}
-			if _, err := w.ask().AuthorizeKey(t.Context(), caller(t), keyserver.Use{Link: link}); err != nil { // the end of the stream has arrived by then, or will
+			if _, err := w.ask().AuthorizeKey(t.Context(), caller(t), keyserver.Use{Link: link}); err != nil { // the stream may end before or after this call
 				t.Error(err)
 			}
 			if w.keys.heard != nil {
@@ -64,7 +64,7 @@ func TestRefusedMessages(t *testing.T) {
 	}
 }
 
-// TestBrokenMessages checks that a stream that ends early, or never, is not a message.
+// TestBrokenMessages checks that a stream without a last piece is not treated as a message.
 func TestBrokenMessages(t *testing.T) {
 	w := newWorld(t, patience)
 	c := peerpb.NewKeyServerClient(w.raw(t, w.clientID))
@@ -83,7 +83,7 @@ func TestBrokenMessages(t *testing.T) {
 			}
 			for _, piece := range append([]*peerpb.HMACPiece{first}, rest...) {
 				if stream.Send(piece) != nil {
-					break // the response has the reason
+					break // CloseAndRecv returns the reason
 				}
 			}
 			_, err = stream.CloseAndRecv()
@@ -97,8 +97,7 @@ func TestBrokenMessages(t *testing.T) {
 	}
 }
 
-// TestFirstPackageHasNoPiece checks that data in the first package, which has the call,
-// is rejected and not ignored.
+// TestFirstPackageHasNoPiece checks that data in the first package is rejected, not ignored.
 func TestFirstPackageHasNoPiece(t *testing.T) {
 	w := newWorld(t, patience)
 	c := peerpb.NewKeyServerClient(w.raw(t, w.clientID))
@@ -114,7 +113,7 @@ func TestFirstPackageHasNoPiece(t *testing.T) {
 			if err := stream.Send(extra); err != nil {
 				t.Fatal(err)
 			}
-			_ = stream.Send(&peerpb.HMACPiece{Data: []byte("world"), Last: true}) // the response may already have arrived
+			_ = stream.Send(&peerpb.HMACPiece{Data: []byte("world"), Last: true}) // fails if the response has already arrived
 			_, err = stream.CloseAndRecv()
 			if r := refusalIn(err); r == nil || r.GetCode() != string(fault.InvalidArgument) || w.keys.heard != nil {
 				t.Errorf("got %v, heard %q", err, w.keys.heard)

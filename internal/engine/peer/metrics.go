@@ -12,8 +12,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Metrics measures calls to peers and calls from peers. Labels are the system ids of
-// registered peers, methods and codes.
+// Metrics measures calls to peers and calls from peers. The labels are the system ids of registered peers, methods and
+// codes.
 type Metrics struct {
 	asked, answered *prometheus.CounterVec
 	took            *prometheus.HistogramVec
@@ -68,7 +68,7 @@ func codeOf(err error) string {
 			return r.GetCode()
 		case r.GetRetryable():
 			return string(fault.PeerUnavailable)
-		default: // the other side can send any code
+		default: // do not use other codes as labels: the other side can send any code
 			return string(fault.OpFailed)
 		}
 	}

@@ -18,7 +18,7 @@ type Observer struct {
 	Tracer  *tracing.Tracer
 }
 
-// begin observes one attempt to call a peer. The caller must call ended with its result.
+// begin starts the metrics and the trace of one attempt to call a peer. The caller must call ended with the result.
 func (c *Client) begin(ctx context.Context, to keyserver.SystemID, method string) (_ context.Context, ended func(error)) {
 	began, span := c.Clock(), tracing.Span{}
 	if c.Observer.Tracer.Traced(ctx) {
@@ -47,7 +47,7 @@ func (c *Client) unary(to keyserver.SystemID) grpc.UnaryClientInterceptor {
 	}
 }
 
-// serving observes a call from a peer. The place of the call names the peer.
+// serving starts the metrics and the trace of a call from a peer. The caller must call ended with the result.
 func (s *Server) serving(ctx context.Context, method string) (_ context.Context, ended func(error)) {
 	header, _ := metadata.FromIncomingContext(ctx)
 	ctx, span := s.observer.Tracer.StartServerSpan(ctx, "peer "+path.Base(method), carrier(header))
@@ -62,7 +62,7 @@ func (s *Server) serving(ctx context.Context, method string) (_ context.Context,
 	}
 }
 
-// tracedStream is a stream whose work belongs to a trace.
+// tracedStream is a stream whose context has a trace.
 type tracedStream struct {
 	grpc.ServerStream
 	ctx context.Context //nolint:containedctx // of the stream
@@ -78,7 +78,7 @@ func codeUnless(err error) string {
 	return codeOf(err)
 }
 
-// carrier is the metadata of a call, in the form that tracing reads and writes.
+// carrier is the metadata of a call as a tracing.Carrier.
 type carrier metadata.MD
 
 // Get implements tracing.Carrier.

@@ -33,8 +33,8 @@ func code(t testing.TB, err error, want fault.Code) fault.Error {
 	return *f
 }
 
-// TestIdentity checks that a process without the key of a registered peer, under a
-// trusted CA, can make no call in either direction.
+// TestIdentity checks that a process with a certificate of a trusted CA, but without the key of a registered peer, can
+// make no call and receives none.
 func TestIdentity(t *testing.T) {
 	under := func(t *testing.T, i identity) identity { // another key under the same CA
 		t.Helper()
@@ -77,8 +77,8 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// TestConnectionsAreShutOut checks that no call is made or served over an open connection
-// that a change no longer permits, starting with the next call.
+// TestConnectionsAreShutOut checks that the first call after a change does not use an open connection that the change
+// excludes, on both sides.
 func TestConnectionsAreShutOut(t *testing.T) {
 	for name, shut := range map[string]func(w *world){
 		"PeerGone":   func(w *world) { w.knows.forget(func(r *registry) { r.servers = nil }); w.gate.Changed(nil) },
@@ -96,7 +96,7 @@ func TestConnectionsAreShutOut(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, patience)
-			for range 4 { // one on each connection of the pool
+			for range 4 { // one call on each connection of the pool
 				if _, err := w.ask().AuthorizeKey(t.Context(), caller(t), keyserver.Use{Link: link}); err != nil {
 					t.Fatal(err)
 				}
@@ -114,7 +114,7 @@ func TestConnectionsAreShutOut(t *testing.T) {
 	}
 }
 
-// show makes the server use an identity, at a new address that its record has.
+// show makes the server use an identity at a new address. It updates the record.
 func (w *world) show(t testing.TB, i identity) {
 	t.Helper()
 	w.listen(t, i)
@@ -145,8 +145,8 @@ func underOtherCA(t testing.TB, i identity) identity {
 	return identity{ca, own}
 }
 
-// TestCaller checks that the description of the caller arrives, and that the system id is
-// that of the connection, not of the message.
+// TestCaller checks that the server receives the description of the caller. The system id comes from the connection,
+// not from the message.
 func TestCaller(t *testing.T) {
 	w := newWorld(t, patience)
 	by := caller(t)
@@ -158,7 +158,7 @@ func TestCaller(t *testing.T) {
 		t.Error("the call has no key")
 	}
 	want := by
-	want.Address = "127.0.0.1" // of the peer
+	want.Address = "127.0.0.1" // address of the peer
 	want.Peer = &keyserver.PeerCall{System: 1, Groups: by.Peer.Groups, Key: got.Peer.Key}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v %+v, want %+v %+v", got, got.Peer, want, want.Peer)
@@ -174,8 +174,7 @@ func TestCaller(t *testing.T) {
 	}
 }
 
-// TestMalformedCalls checks that calls which no client of this project sends are refused
-// before the key server is called.
+// TestMalformedCalls checks that malformed calls are refused before the key server is called.
 func TestMalformedCalls(t *testing.T) {
 	good := func() *peerpb.Call {
 		return &peerpb.Call{Principal: &peerpb.Principal{Ref: &peerpb.Ref{System: 1, Id: 7}, Type: "password", Name: "x"}, RequestId: "r", Nonce: make([]byte, 16)}
@@ -239,8 +238,8 @@ func TestMalformedCalls(t *testing.T) {
 	}
 }
 
-// TestRefusals checks that a refusal keeps code, sentence and reason if they mean the
-// same here. Codes about the peer's own state become a single code.
+// TestRefusals checks that a refusal keeps its code, text and reason if the code has the same meaning here. Codes about
+// the state of the peer become one code.
 func TestRefusals(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -279,9 +278,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestBrokenConnections checks that a call is retried under the same key if the
-// connection breaks after the peer did its work. A change without a response is not
-// reported as failed.
+// TestBrokenConnections checks that a call is repeated with the same call key if the connection breaks after the peer
+// executed it. A change without a response is not reported as failed.
 func TestBrokenConnections(t *testing.T) {
 	change := keyserver.ACLChange{Link: link, Principal: keyserver.PrincipalRef{System: 1, ID: values.IDFromUint64(7)}, Rights: keyserver.Read, MaxUsage: -1}
 	calls := map[string]struct {
@@ -332,7 +330,7 @@ func TestBrokenConnections(t *testing.T) {
 	}
 }
 
-// TestSlowPeer checks that a call to a slow peer ends in time and is not retried.
+// TestSlowPeer checks that a call to a slow peer ends at its time limit and is not repeated.
 func TestSlowPeer(t *testing.T) {
 	calls := map[string]struct {
 		call func(ctx context.Context, at keyserver.Federated) error
@@ -354,7 +352,7 @@ func TestSlowPeer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, patience)
-			for range connections { // each connection exists before the time is measured
+			for range connections { // connects before the time is measured
 				if err := tc.call(t.Context(), w.ask()); err != nil {
 					t.Fatal(err)
 				}
@@ -370,13 +368,13 @@ func TestSlowPeer(t *testing.T) {
 	}
 }
 
-// TestCallersThatGoAway checks that a canceled call returns the cancellation, and that it
-// does not count for the health of the peer.
+// TestCallersThatGoAway checks that a canceled call returns the cancellation, and does not count as a failure of the
+// peer.
 func TestCallersThatGoAway(t *testing.T) {
 	w := newWorld(t, patience)
 	gone, cancel := context.WithCancel(t.Context())
 	w.keys.answer = func(ctx context.Context, _ keyserver.Caller) error { cancel(); <-ctx.Done(); return ctx.Err() }
-	for range 2 { // while the peer works, and before it is called
+	for range 2 { // first during the call, then before the call
 		if _, err := w.ask().AuthorizeKey(gone, caller(t), keyserver.Use{Link: link}); !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v", err)
 		}
@@ -386,8 +384,8 @@ func TestCallersThatGoAway(t *testing.T) {
 	}
 }
 
-// TestCallKeys checks that a reused nonce counts as a repetition only if everything else
-// in the call is the same. A streamed message never counts as one.
+// TestCallKeys checks that a call with a known nonce counts as repeated only if all of its other values are equal. A
+// streamed call never counts as repeated.
 func TestCallKeys(t *testing.T) {
 	w := newWorld(t, patience)
 	c := peerpb.NewKeyServerClient(w.raw(t, w.clientID))
@@ -465,9 +463,8 @@ func TestCallKeys(t *testing.T) {
 	}
 }
 
-// TestMalformedCallsAreLogged checks that the log has the caller of a call that was
-// refused for its shape, and the reason, because such a call has no audit row. A peer
-// cannot fill the log.
+// TestMalformedCallsAreLogged checks that the log has the caller and the cause of a malformed call, because such a call
+// has no audit row. The number of log lines is limited.
 func TestMalformedCallsAreLogged(t *testing.T) {
 	w := newWorld(t, patience)
 	c := peerpb.NewKeyServerClient(w.raw(t, w.clientID))

@@ -19,16 +19,16 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Times until a silent connection is closed, and until a failed connection is tried
-// again.
+// Times of a connection: pingAfter without data it is checked, and closed if no response comes within pingTimeout. A
+// failed connection is tried again after firstRedial to lastRedial.
 const (
 	pingAfter   = 10 * time.Second
 	pingTimeout = 5 * time.Second
 	firstRedial = 100 * time.Millisecond
 	lastRedial  = time.Second
-	idleTimeout = 5 * time.Minute // without a call
-	// maxAge is the age at which a connection is replaced, without effect on calls. Both
-	// sides then show their current certificates and CAs.
+	idleTimeout = 5 * time.Minute // without a call, before the connection is closed
+	// maxAge is the age at which a connection is replaced, without interrupting calls. Both sides then send their
+	// current certificates and CAs.
 	maxAge = 5 * time.Minute
 )
 
@@ -37,13 +37,13 @@ type pool struct {
 	peer    keyserver.TrustedServer
 	conns   []*grpc.ClientConn
 	next    atomic.Uint32
-	places  chan struct{} // holds a token for each call under way
+	places  chan struct{} // has one element for each call in progress
 	lists   lists
 	breaker breaker
 	users   sync.WaitGroup
 }
 
-// connect creates a pool. It dials nothing before the first call.
+// connect creates a pool. It opens no connection before the first call.
 func (c *Client) connect(peer keyserver.TrustedServer) (*pool, error) {
 	p := &pool{peer: peer, places: make(chan struct{}, maxInFlight), lists: make(lists, maxPeerLists)}
 	target := "passthrough:///" + net.JoinHostPort(peer.Name, strconv.Itoa(int(peer.Port)))
@@ -77,8 +77,8 @@ func (p *pool) close() error {
 	return errors.Join(errs...)
 }
 
-// stub uses the connections alternately. If one connection is ready, it skips connections that are not established,
-// because a streamed message is not retried.
+// stub returns the client on the next connection. If that connection is not established, stub prefers a connection that
+// is ready, because a streamed message is not retried.
 func (p *pool) stub() peerpb.KeyServerClient {
 	turn := int(p.next.Add(1)) % len(p.conns)
 	chosen := p.conns[turn]
@@ -92,8 +92,7 @@ func (p *pool) stub() peerpb.KeyServerClient {
 	return peerpb.NewKeyServerClient(chosen)
 }
 
-// enter takes a place among the calls to the peer. It fails if the breaker is open or all
-// places are taken.
+// enter takes a place for a call to the peer. It fails if the breaker is open or if no place is free.
 func (p *pool) enter(now time.Time) error {
 	if wait, ok := p.breaker.allow(now); !ok {
 		return unavailable(p.peer.System, wait, "did not respond to recent calls")
@@ -109,7 +108,7 @@ func (p *pool) enter(now time.Time) error {
 	}
 }
 
-// leave releases the place and reports the outcome of the call.
+// leave releases the place of a call and reports the outcome of the call.
 func (p *pool) leave(now time.Time, o outcome) {
 	<-p.places
 	p.breaker.report(now, o)

@@ -11,13 +11,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// TestAConnectionThatCannotBeMadeTakesNoCalls checks that calls use the other connection
-// if one cannot be established, including streamed messages, which are not retried.
+// TestAConnectionThatCannotBeMadeTakesNoCalls checks that calls use the other connection if one cannot be established.
+// This includes streamed messages, which are not retried.
 func TestAConnectionThatCannotBeMadeTakesNoCalls(t *testing.T) {
 	w := newWorld(t, patience)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	for range connections { // each is established by its first call
+	for range connections { // the first call establishes a connection
 		if _, err := w.ask().AuthorizeKey(ctx, caller(t), keyserver.Use{Link: link}); err != nil {
 			t.Fatal(err)
 		}
@@ -30,7 +30,7 @@ func TestAConnectionThatCannotBeMadeTakesNoCalls(t *testing.T) {
 	if err := p.conns[0].Close(); err != nil {
 		t.Fatal(err)
 	}
-	p.conns[0] = dead // closed with the pool
+	p.conns[0] = dead // p.close closes it
 	dead.Connect()
 	for s := dead.GetState(); s != connectivity.TransientFailure; s = dead.GetState() {
 		if !dead.WaitForStateChange(ctx, s) {

@@ -12,16 +12,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Bounds of the fields in a peer's refusal.
+// Limits of the fields in a peer's refusal.
 const (
 	maxDetail     = 512
 	maxReason     = 64
 	maxRetryAfter = time.Minute
 )
 
-// statusOf converts a failure into a status for a peer. A fault keeps its code, its
-// sentence and its audit reason, but never its cause. Any other error becomes a failure
-// without details.
+// statusOf converts an error into a status for a peer. The status has the code, the text and the audit reason of a
+// fault, but never its cause. Any other error becomes a status without details.
 func statusOf(err error) error {
 	f := fault.As(err)
 	if f == nil {
@@ -30,7 +29,7 @@ func statusOf(err error) error {
 	s, failed := status.New(codes.FailedPrecondition, string(f.Code)).WithDetails(&peerpb.Refusal{
 		Code: string(f.Code), Detail: f.Detail, Reason: string(f.Reason), Retryable: f.Retryable, RetryAfterMs: f.RetryAfter.Milliseconds(),
 	})
-	if failed != nil { // only text that is not UTF-8 causes this
+	if failed != nil { // fails only if a text is not UTF-8
 		return status.Error(codes.Internal, string(fault.OpFailed))
 	}
 	return s.Err()
@@ -46,8 +45,8 @@ func refusalIn(err error) *peerpb.Refusal {
 	return nil
 }
 
-// passedOn are the codes of a peer that mean the same to a caller here. The other codes
-// concern the peer's own callers, such as those of sessions.
+// passedOn are the codes of a peer that have the same meaning for a caller here. Other codes concern only the peer's
+// own callers, for example codes about sessions.
 var passedOn = map[fault.Code]bool{
 	fault.InvalidArgument: true, fault.AccessDenied: true, fault.ACLDenied: true, fault.PrincipalOff: true,
 	fault.KeyDisabled: true, fault.KeyExhausted: true,
@@ -74,8 +73,7 @@ func faultOf(r *peerpb.Refusal, peer keyserver.SystemID) *fault.Error {
 	}
 }
 
-// plainDetail removes unprintable characters from a peer's sentence and limits its
-// length.
+// plainDetail removes unprintable characters from a peer's text and limits its length to maxDetail bytes.
 func plainDetail(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if keyserver.Unprintable(r) {

@@ -10,8 +10,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// remote is a peer as a key server. It checks the shape of each response, because a peer
-// that is trusted with a key may still be wrong.
+// remote implements keyserver.Federated with calls to a peer. It checks each response, because even a trusted peer may
+// have errors.
 type remote struct {
 	client *Client
 	peer   keyserver.TrustedServer
@@ -79,9 +79,9 @@ func (r remote) change(ctx context.Context, in *peerpb.ChangeACLRequest) error {
 	return err
 }
 
-// LookupPrincipals implements keyserver.Federated. Each pair must belong to the peer. Principals that were not
-// requested are dropped from the response. A principal that cannot be shown unchanged is left out, too. An error names
-// that principal, so that the caller does not treat it as deleted.
+// LookupPrincipals implements keyserver.Federated. All pairs must belong to the peer. The result has only principals
+// that were requested and that can be shown. If some cannot be shown, the error names them, so that the caller does not
+// treat them as deleted.
 func (r remote) LookupPrincipals(ctx context.Context, by keyserver.Caller, pairs []keyserver.PrincipalRef) ([]keyserver.Principal, error) {
 	asked := make(map[keyserver.PrincipalRef]bool, len(pairs))
 	in := &peerpb.LookupRequest{Call: callOf(by)}
@@ -111,8 +111,7 @@ func (r remote) LookupPrincipals(ctx context.Context, by keyserver.Caller, pairs
 	return found, err
 }
 
-// unreadable returns the error of a lookup that found principals which cannot be shown,
-// or nil if list is empty.
+// unreadable returns the error for a lookup that found principals which cannot be shown, or nil if list is empty.
 func (r remote) unreadable(list []keyserver.PrincipalRef) error {
 	if len(list) == 0 {
 		return nil
@@ -121,8 +120,8 @@ func (r remote) unreadable(list []keyserver.PrincipalRef) error {
 		Audited(fault.ReasonFailed).Because(&keyserver.UnreadableError{Principals: list})
 }
 
-// callOf returns the part that all requests have in common. A call by the key server
-// itself has no principal.
+// callOf returns the part of a request that is the same for all methods. If the key server itself sends the request,
+// the call has no principal.
 func callOf(by keyserver.Caller) *peerpb.Call {
 	c := &peerpb.Call{RequestId: by.RequestID, Nonce: by.Peer.Key[:nonceLen]}
 	if by.Kind != keyserver.InternalSession {

@@ -22,15 +22,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Bounds of the fields that a peer sends.
+// Limits of the fields that a peer sends.
 const (
 	maxFilename  = 1024
 	maxRequestID = 64
 	nonceLen     = 16
 )
 
-// Server executes the calls of peers. It checks the shape of the calls; the implementations of keys and witness
-// authorize them.
+// Server executes the calls of peers. It checks the form of each call. keys and witness authorize the calls.
 type Server struct {
 	peerpb.UnimplementedKeyServerServer
 	keys       keyserver.Federated
@@ -45,7 +44,7 @@ type Server struct {
 	observer           Observer
 }
 
-// Observe sets the observer. It must be called before the first request.
+// Observe sets the observer. Call it before the first request.
 func (s *Server) Observe(o Observer) { s.observer = o }
 
 // NewServer returns a server for one key server.
@@ -105,7 +104,7 @@ type pieceStream interface {
 	grpc.ServerStream
 }
 
-// begin reads the first package of a message.
+// begin reads the first package of a stream, which must have no data.
 func (s *Server) begin(stream pieceStream, method string) (keyserver.Caller, *peerpb.HMACPiece, error) {
 	first, err := stream.Recv()
 	if errors.Is(err, io.EOF) {
@@ -118,14 +117,14 @@ func (s *Server) begin(stream pieceStream, method string) (keyserver.Caller, *pe
 	if err != nil {
 		return keyserver.Caller{}, nil, err
 	}
-	by.Peer.Single = true // the call key cannot cover a message that has not arrived yet
+	by.Peer.Single = true // a streamed call is not repeated: its call key does not cover the message
 	if first.GetLast() || len(first.GetData()) > 0 {
 		return keyserver.Caller{}, nil, malformed("the first packet of a stream must contain the call and the hidden link, and no part of the message")
 	}
 	return by, first, nil
 }
 
-// piece is a message that has arrived completely.
+// piece is a message that was received completely.
 type piece []byte
 
 // WriteTo implements keyserver.Message.
@@ -134,12 +133,11 @@ func (p piece) WriteTo(w io.Writer) (int64, error) {
 	return int64(n), err
 }
 
-// arriving is a message that is still arriving. It is complete only when a piece is
-// marked as the last: a peer that disconnects must not cause the MAC of half a message.
+// arriving is a message that is being received. It is complete only if a piece is marked as the last. Without this
+// rule, the key server would compute the MAC of a part of a message if the peer disconnects.
 type arriving struct {
 	stream pieceStream
-	// verify marks a message whose MAC comes with the last piece. mac is that MAC
-	// afterwards.
+	// verify reports that the last piece has the MAC to verify. WriteTo stores that MAC in mac.
 	verify bool
 	mac    [keyserver.MACSize]byte
 }
@@ -217,7 +215,7 @@ func (s *Server) ChangeACL(ctx context.Context, in *peerpb.ChangeACLRequest) (*p
 	return &peerpb.ChangeACLResponse{}, nil
 }
 
-// termsOf returns all fields of a change as terms of the call key.
+// termsOf returns all fields of a change, as terms of the call key.
 func termsOf(in *peerpb.ChangeACLRequest) [][]byte {
 	fixed := binary.BigEndian.AppendUint32(nil, uint32(in.GetKind())) //nolint:gosec // any number will do
 	fixed = binary.BigEndian.AppendUint32(fixed, in.GetRights())
@@ -225,7 +223,7 @@ func termsOf(in *peerpb.ChangeACLRequest) [][]byte {
 	return [][]byte{fixed, []byte(refFrom(in.GetPrincipal()).String()), in.GetStart(), in.GetEnd()}
 }
 
-// changeFrom converts a change, and rejects values that no ACL entry can have.
+// changeFrom converts a change of a peer. It rejects values that no ACL entry can have.
 func changeFrom(in *peerpb.ChangeACLRequest, link keyserver.HiddenLink) (keyserver.ACLChange, error) {
 	change := keyserver.ACLChange{Link: link, Principal: refFrom(in.GetPrincipal())}
 	if change.Principal.ID.IsZero() {
@@ -273,9 +271,9 @@ func (s *Server) Lookup(ctx context.Context, in *peerpb.LookupRequest) (*peerpb.
 	return out, nil
 }
 
-// caller returns the caller and the hidden link of a call. The system id of the peer comes from the connection alone.
-// The method and its terms (all of its arguments) become part of the call key. So a reused nonce does not identify
-// another call.
+// caller returns the caller and the hidden link of a call. The connection alone determines the system id of the peer.
+// The call key covers the method, the principal, the link and terms, which are all other arguments. So a different call
+// with the same nonce has a different key.
 func (s *Server) caller(ctx context.Context, in *peerpb.Call, link []byte, method string, terms ...[]byte) (keyserver.Caller, keyserver.HiddenLink, error) {
 	from, err := connected(ctx)
 	if err != nil {
@@ -313,8 +311,7 @@ func (s *Server) caller(ctx context.Context, in *peerpb.Call, link []byte, metho
 	return by, keyserver.HiddenLink(link), nil
 }
 
-// connected returns the peer at the other end of a call's connection. A connection that
-// is no longer permitted counts as broken.
+// connected returns the peer of the connection of a call. It fails if the connection is no longer permitted.
 func connected(ctx context.Context) (keyserver.TrustedServer, error) {
 	conn := connOf(ctx)
 	if conn == nil {
@@ -330,7 +327,7 @@ func connected(ctx context.Context) (keyserver.TrustedServer, error) {
 	return conn.peer, nil
 }
 
-// addressOf returns the address of the peer, or "" if it is unknown.
+// addressOf returns the IP address of the peer, or "" if it is unknown.
 func addressOf(ctx context.Context) string {
 	p, ok := peer.FromContext(ctx)
 	if !ok || p.Addr == nil {
@@ -342,8 +339,7 @@ func addressOf(ctx context.Context) string {
 	return ""
 }
 
-// connOf returns the connection of a call, or nil if the call did not come through an
-// endpoint.
+// connOf returns the connection of a call, or nil if an endpoint did not accept it.
 func connOf(ctx context.Context) *conn {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
@@ -353,8 +349,8 @@ func connOf(ctx context.Context) *conn {
 	return info.conn
 }
 
-// callKey returns the SHA-256 hash that identifies a peer's call. The hash also covers the number and the lengths of
-// the terms, so that different terms never give the same input.
+// callKey returns the SHA-256 hash that identifies a call of a peer. It covers the number and the lengths of the terms,
+// so that different terms cannot give the same input.
 func callKey(from keyserver.SystemID, nonce []byte, terms [][]byte) (key keyserver.CallKey) {
 	head := binary.BigEndian.AppendUint32(make([]byte, 0, 128), uint32(from))
 	head = append(head, nonce...)
@@ -371,14 +367,14 @@ func callKey(from keyserver.SystemID, nonce []byte, terms [][]byte) (key keyserv
 	return key
 }
 
-// errMalformed is the cause of refusals of requests that no client of this project sends.
+// errMalformed marks refusals of malformed requests. No client of this project sends such requests.
 var errMalformed = errors.New("malformed")
 
 func malformed(format string, args ...any) error {
 	return fault.New(fault.InvalidArgument, format, args...).Audited(fault.ReasonInvalidArgument).Because(errMalformed)
 }
 
-// plain reports whether an id is safe to show anywhere.
+// plain reports whether a request id has only permitted characters and a permitted length.
 func plain(id string) bool {
 	if id == "" || len(id) > maxRequestID {
 		return false

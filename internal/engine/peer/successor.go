@@ -12,23 +12,22 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// A peer replaces its certificate authority (CA) before it expires, and announces the next CA itself. With its
-// certificate it shows the next CA and a link, a certificate by which a CA that is trusted here vouches for the next
-// one. A CA that was learned in this way counts only for that peer, and the key of the peer identifies it in any case.
-// A learned CA counts only while the trusted CA that vouches for it is in the trust list. Removing the trusted CA
-// therefore excludes the learned CAs, too.
+// A peer replaces its CA (certificate authority) before the CA expires, and announces the next CA itself. With its
+// certificate, it sends the next CA and a link. The link is a certificate for the next CA that a CA trusted here has
+// signed. A CA that is learned in this way counts only for that peer. The peer must still have the same key. When the
+// trusted CA behind the link is removed, the learned CA no longer counts either.
 
-// maxQueuedChains bounds the number of chains that wait to be checked for new CAs.
+// maxQueuedChains is the maximum number of chains that wait to be checked for new CAs.
 const maxQueuedChains = 16
 
-// successor is a learned CA of a peer that is accepted now.
+// successor is a learned CA of a peer that is accepted now, with its links.
 type successor struct {
 	keyserver.PeerAuthority
 	parsed *x509.Certificate
 	linked []*x509.Certificate
 }
 
-// successors returns the learned CAs of each peer whose anchors are trusted.
+// successors returns the learned CAs of each peer, if their anchors, the CAs that vouched for them, are still trusted.
 func successors(learned []keyserver.PeerAuthority, trusted []*x509.Certificate) map[keyserver.SystemID][]successor {
 	all := map[keyserver.SystemID][]successor{}
 	for _, a := range learned {
@@ -38,7 +37,7 @@ func successors(learned []keyserver.PeerAuthority, trusted []*x509.Certificate) 
 		s := successor{PeerAuthority: a}
 		var err error
 		if s.parsed, err = x509.ParseCertificate(a.Certificate); err != nil {
-			continue // an unreadable certificate vouches for nothing
+			continue // ignore a certificate that cannot be parsed
 		}
 		for _, der := range a.Links {
 			link, parseErr := x509.ParseCertificate(der)
@@ -55,7 +54,7 @@ func successors(learned []keyserver.PeerAuthority, trusted []*x509.Certificate) 
 }
 
 // ways returns the chains from a peer's certificate to a trusted CA. If there are none, it returns the chains to a
-// learned CA. A chain to a successor includes its links, so that revocations by the issuers of the links count.
+// learned CA. A chain to a learned CA also has the CA's links, so that a revocation of a link is detected.
 func (t trust) ways(who keyserver.TrustedServer, cert *x509.Certificate, between []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time) ([][]*x509.Certificate, error) {
 	o := x509.VerifyOptions{Roots: t.roots, Intermediates: poolOf(between), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{usage}}
 	ways, err := cert.Verify(o)
@@ -79,16 +78,16 @@ func (t trust) ways(who keyserver.TrustedServer, cert *x509.Certificate, between
 	return found, nil
 }
 
-// shutOut returns an error with the remedy for a peer whose certificate leads to no
-// trusted CA.
+// shutOut returns the error for a peer whose certificate does not lead to a trusted CA. The error says how to correct
+// that.
 func shutOut(who keyserver.TrustedServer, cert *x509.Certificate, err error) error {
 	return fmt.Errorf("the certificate of the peer %d does not lead to a trusted CA: %w; if %s is its new CA, trust it (POST /api/trusted-cas) "+
 		"and register the peer again with replace (POST /api/trusted-servers) and its trust blob (GET /api/trust/local-info on the peer)",
 		who.System, err, pki.SlashName(cert.Issuer))
 }
 
-// newAuthorities returns the CAs in a peer's chain that are not known and for which a trusted CA
-// vouches.
+// newAuthorities returns the new CAs in a peer's chain: those that are not known, and that have a link from a trusted
+// CA.
 func (t trust) newAuthorities(ctx context.Context, r Registry, who keyserver.TrustedServer, chain []*x509.Certificate, now time.Time) ([]keyserver.PeerAuthority, error) {
 	var learned []keyserver.PeerAuthority
 	for _, ca := range chain[1:] {
@@ -116,8 +115,8 @@ func (t trust) newAuthorities(ctx context.Context, r Registry, who keyserver.Tru
 	return learned, nil
 }
 
-// newAuthority returns a CA with the certificates between its link and the CA that vouches for it. It returns false if
-// no CA vouches for the new one.
+// newAuthority returns the record of a new CA, with the certificates on the way from its link to a trusted or learned
+// CA. It returns false if way contains no such CA.
 func (t trust) newAuthority(who keyserver.TrustedServer, ca *x509.Certificate, way []*x509.Certificate) (keyserver.PeerAuthority, bool) {
 	a := keyserver.PeerAuthority{System: who.System, Certificate: ca.Raw}
 	for _, c := range way {
@@ -136,7 +135,7 @@ func (t trust) newAuthority(who keyserver.TrustedServer, ca *x509.Certificate, w
 	return a, false
 }
 
-// knows reports whether a CA is already trusted or learned.
+// knows reports whether a CA is already trusted, or learned from the peer.
 func (t trust) knows(system keyserver.SystemID, ca *x509.Certificate) bool {
 	return slices.ContainsFunc(t.cas, ca.Equal) ||
 		slices.ContainsFunc(t.successors[system], func(s successor) bool { return s.parsed.Equal(ca) })
@@ -146,8 +145,7 @@ func selfSigned(ca *x509.Certificate) bool {
 	return ca.BasicConstraintsValid && ca.IsCA && bytes.Equal(ca.RawIssuer, ca.RawSubject) && ca.CheckSignatureFrom(ca) == nil
 }
 
-// leadsTo reports whether link is a certificate for the name and key of ca, issued by
-// another CA.
+// leadsTo reports whether link is a certificate with the name and key of ca that another CA issued.
 func leadsTo(link, ca *x509.Certificate) bool {
 	return link.IsCA && bytes.Equal(link.RawSubject, ca.RawSubject) && bytes.Equal(link.RawSubjectPublicKeyInfo, ca.RawSubjectPublicKeyInfo) &&
 		!bytes.Equal(link.RawIssuer, ca.RawSubject)
@@ -161,17 +159,17 @@ func poolOf(list []*x509.Certificate) *x509.CertPool {
 	return pool
 }
 
-// peerChain is the chain that a connection showed. It is checked for new CAs after the
-// handshake, because storing one requires a write.
+// peerChain is the chain of certificates that a peer sent. It is checked for new CAs after the handshake, because a new
+// CA must be written to the database.
 type peerChain struct {
 	peer  keyserver.TrustedServer
 	chain []*x509.Certificate
 }
 
-// queueChain queues the chain of a connection if it may contain a new CA. It never blocks: the
-// next connection shows a dropped chain again.
+// queueChain queues the chain of a connection if it may contain a new CA. It never blocks: if the queue is full, it
+// drops the chain, which the peer sends again with its next connection.
 func (d *endpoint) queueChain(c *conn) {
-	if len(c.chain) < 3 { // a certificate and its issuer, without a link
+	if len(c.chain) < 3 { // only a certificate and its issuer, no link
 		return
 	}
 	select {
@@ -186,7 +184,7 @@ func (d *endpoint) learn(ctx context.Context, told peerChain) {
 	defer cancel()
 	t, err := d.trust(ctx)
 	if err != nil {
-		return // the next connection shows it again
+		return // the peer sends the chain again with its next connection
 	}
 	learned, err := t.newAuthorities(ctx, d.registry, told.peer, told.chain, d.clock())
 	if err == nil && len(learned) > 0 {

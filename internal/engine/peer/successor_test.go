@@ -12,11 +12,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// heir is a peer with a sequence of CAs, each with a link by the one before.
+// heir is a peer with a sequence of CAs. Each CA has a link from the previous CA.
 type heir struct {
-	own   []pki.Identity // its certificate by each CA, all with one key
+	own   []pki.Identity // one certificate from each CA, all with the same key
 	cas   []pki.Identity
-	links []*x509.Certificate // links[i] is signed by cas[i], for cas[i+1]
+	links []*x509.Certificate // links[i] has the key of cas[i+1] and is signed by cas[i]
 }
 
 func newHeir(t *testing.T, generations int) heir {
@@ -46,8 +46,7 @@ func newHeir(t *testing.T, generations int) heir {
 	return h
 }
 
-// told makes a registry learn from the chain that the peer shows in generation n: its
-// certificate, its CA and the given certificates.
+// told lets a registry learn from a chain of the peer: its certificate from CA n, that CA, and chain.
 func (h heir) told(t *testing.T, r *registry, n int, chain ...*x509.Certificate) []keyserver.PeerAuthority {
 	t.Helper()
 	known, err := load(t.Context(), r)
@@ -69,7 +68,7 @@ func (h heir) told(t *testing.T, r *registry, n int, chain ...*x509.Certificate)
 	return learned
 }
 
-// letIn returns an error unless the peer is accepted in generation n without any link.
+// letIn returns an error if the peer's certificate from CA n is not accepted without links.
 func (h heir) letIn(t *testing.T, r *registry, n int, at time.Time) error {
 	t.Helper()
 	known, err := load(t.Context(), r)
@@ -89,8 +88,8 @@ func (h heir) known() *registry {
 	return r
 }
 
-// TestSuccessors checks that the next CA of a peer is learned before it issues, and
-// counts by itself afterwards, over any number of generations.
+// TestSuccessors checks that the next CA of a peer is learned before it issues certificates. Later it counts without
+// links, over any number of CAs.
 func TestSuccessors(t *testing.T) {
 	h := newHeir(t, 4)
 	r := h.known()
@@ -119,8 +118,8 @@ func TestSuccessors(t *testing.T) {
 	}
 }
 
-// TestSuccessorsAfterAnAbsence checks that a server that missed several changes follows
-// the links while the CA that it trusts has not expired.
+// TestSuccessorsAfterAnAbsence checks that a key server that missed several changes learns all CAs from the links,
+// while the CA that it trusts has not expired.
 func TestSuccessorsAfterAnAbsence(t *testing.T) {
 	h := newHeir(t, 3)
 	r := h.known()
@@ -132,8 +131,7 @@ func TestSuccessorsAfterAnAbsence(t *testing.T) {
 	}
 }
 
-// TestSuccessorsOfAnotherPeer checks that a learned CA counts only for the peer that
-// showed it.
+// TestSuccessorsOfAnotherPeer checks that a CA counts only for the peer from which it was learned.
 func TestSuccessorsOfAnotherPeer(t *testing.T) {
 	h := newHeir(t, 2)
 	r := h.known()
@@ -149,8 +147,7 @@ func TestSuccessorsOfAnotherPeer(t *testing.T) {
 	}
 }
 
-// TestSuccessorsThatNobodyVouchesFor checks that a CA is not learned if no trusted CA
-// vouches for it.
+// TestSuccessorsThatNobodyVouchesFor checks that a CA is not learned without a link from a trusted CA.
 func TestSuccessorsThatNobodyVouchesFor(t *testing.T) {
 	h, stranger := newHeir(t, 3), newHeir(t, 2)
 	weak := subordinate(t, h.cas[0], h.cas[1])
@@ -174,7 +171,7 @@ func TestSuccessorsThatNobodyVouchesFor(t *testing.T) {
 			t.Errorf("%s: learned %d", name, len(learned))
 		}
 	}
-	// Revoking a link later also invalidates the CA that was learned by it.
+	// When a link is revoked later, the CA that was learned with it is not accepted any more.
 	r := h.known()
 	h.told(t, r, 0, h.cas[1].Certificate, h.links[0])
 	r.revoked = map[string]string{named(h.links[0], h.cas[0].Certificate): "it is revoked"}

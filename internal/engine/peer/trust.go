@@ -1,8 +1,7 @@
-// Package peer carries operations between key servers: gRPC over mutual TLS on the external listener. A Gate accepts
-// registered peers, a Server executes their calls, and a Client calls peers. Only its certificate identifies the other
-// side. The other side must hold the private key of the certificate in the record of the trusted server, and the chain
-// must lead to a CA that is trusted at that moment. The implementation of keyserver.Federated authorizes the
-// operations.
+// Package peer connects key servers: gRPC over mutual TLS on the external listener. A Gate accepts registered peers, a
+// Server executes their calls, and a Client calls peers. Only the certificate identifies the other side. It must have
+// the public key in the record of the trusted server, and its chain must lead to a CA that is trusted at that time. The
+// implementation of keyserver.Federated authorizes the operations.
 package peer
 
 import (
@@ -16,25 +15,25 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Registry has the records of peers, the list of trusted CAs, and their revocations.
+// Registry provides the records of peers, the trusted CAs, and the revocations.
 type Registry interface {
 	TrustedCAs(ctx context.Context) ([]keyserver.Certificate, error)
 	TrustedServers(ctx context.Context) ([]keyserver.TrustedServer, error)
 	// PeerAuthorities returns the CAs that were learned from peers.
 	PeerAuthorities(ctx context.Context) ([]keyserver.PeerAuthority, error)
-	// LearnAuthorities stores CAs of the peer of a record.
+	// LearnAuthorities stores CAs that were learned from the peer with the record of.
 	LearnAuthorities(ctx context.Context, of keyserver.TrustedServer, learned []keyserver.PeerAuthority) error
-	// Revoked returns why a certificate that a trusted CA signed is refused by the
-	// current revocation policy and evidence, or "" if it is accepted.
+	// Revoked applies the revocation policy of a trusted CA to a certificate that the CA signed. It returns why the
+	// certificate is refused, or "" if it is accepted.
 	Revoked(ctx context.Context, cert, issuer *x509.Certificate) (why string, err error)
 }
 
-// trust is the content of the registry at one time.
+// trust is the content of the registry at one time, parsed.
 type trust struct {
 	roots   *x509.CertPool
 	cas     []*x509.Certificate // the certificates in roots
 	servers []keyserver.TrustedServer
-	byKey   map[string][]keyserver.TrustedServer // by the public key of the recorded certificate
+	byKey   map[string][]keyserver.TrustedServer // by the public key of the certificate in the record
 	// successors are the CAs that were learned from each peer.
 	successors map[keyserver.SystemID][]successor
 }
@@ -46,7 +45,7 @@ func load(ctx context.Context, r Registry) (trust, error) {
 	}
 	t := trust{roots: x509.NewCertPool(), byKey: map[string][]keyserver.TrustedServer{}}
 	for _, ca := range cas {
-		if cert, err := x509.ParseCertificate(ca.DER); err == nil { // an unreadable certificate vouches for nothing
+		if cert, err := x509.ParseCertificate(ca.DER); err == nil { // ignore a certificate that cannot be parsed
 			t.roots.AddCert(cert)
 			t.cas = append(t.cas, cert)
 		}
@@ -70,10 +69,9 @@ func load(ctx context.Context, r Registry) (trust, error) {
 
 var errNoCertificate = errors.New("the other side sent no certificate")
 
-// identify returns the peer whose certificate is the first of a chain: the one registered peer whose record has the
-// same public key. A key server renews its certificate under the same key, so a later certificate belongs to the peer
-// too. The chain must lead to a trusted CA in any case; the parameter ways has the chains that do. A CA that was
-// learned from the peer counts like one in the trust list.
+// identify returns the registered peer whose record has the same public key as the first certificate of chain. If
+// several records have the key, it fails. A renewed certificate of a peer has the same key. The chain must lead to a
+// trusted CA, or to a CA that was learned from the peer. ways are the chains to such CAs.
 func (t trust) identify(chain []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time) (who keyserver.TrustedServer, ways [][]*x509.Certificate, err error) {
 	if len(chain) == 0 {
 		return who, nil, errNoCertificate
@@ -92,7 +90,7 @@ func (t trust) identify(chain []*x509.Certificate, usage x509.ExtKeyUsage, now t
 	return found[0], ways, err
 }
 
-// unreadError means that the registry could not be read, so it is unknown whether a certificate is revoked.
+// unreadError means that the registry could not be read. So it is unknown whether a certificate is revoked.
 type unreadError struct{ cause error }
 
 func (e *unreadError) Error() string {
@@ -100,8 +98,7 @@ func (e *unreadError) Error() string {
 }
 func (e *unreadError) Unwrap() error { return e.cause }
 
-// notRevoked returns an error if each chain to a trusted CA contains a revoked
-// certificate.
+// notRevoked returns nil if one of the chains has no revoked certificate. Otherwise it returns an error.
 func (t trust) notRevoked(ctx context.Context, r Registry, ways [][]*x509.Certificate) error {
 	var refusal error
 	for _, way := range ways {
@@ -117,8 +114,8 @@ func (t trust) notRevoked(ctx context.Context, r Registry, ways [][]*x509.Certif
 	return refusal
 }
 
-// revokedOn checks each certificate of a chain with every trusted CA that signed it. The
-// last certificate may be trusted itself and be revoked by another CA.
+// revokedOn returns why a certificate of a chain is revoked, or "". It checks each certificate with every trusted CA
+// that signed it. Another CA may have revoked the last certificate even if it is trusted itself.
 func (t trust) revokedOn(ctx context.Context, r Registry, way []*x509.Certificate) (why string, err error) {
 	for _, cert := range way {
 		for _, ca := range t.cas {

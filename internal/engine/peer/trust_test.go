@@ -17,14 +17,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// revoke makes the CA of an identity revoke its certificate.
+// revoke revokes the certificate of an identity, by its CA.
 func (r *registry) revoke(i identity) {
 	r.forget(func(r *registry) {
 		r.revoked = map[string]string{named(i.own.Certificate, i.ca.Certificate): "it is revoked"}
 	})
 }
 
-// subordinate returns a CA signed by another CA. It has the given key, if there is one.
+// subordinate returns a CA that another CA signed, with the given key or a new one.
 func subordinate(t testing.TB, of pki.Identity, key pki.Identity) pki.Identity {
 	t.Helper()
 	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
@@ -46,8 +46,7 @@ func subordinate(t testing.TB, of pki.Identity, key pki.Identity) pki.Identity {
 	return pki.Identity{Certificate: cert, Key: key.Key}
 }
 
-// TestRevokedCertificates checks that a chain to a trusted CA counts only if none of its
-// certificates is revoked.
+// TestRevokedCertificates checks that at least one chain to a trusted CA must have no revoked certificate.
 func TestRevokedCertificates(t *testing.T) {
 	newCA := func(t *testing.T, name string) pki.Identity {
 		t.Helper()
@@ -111,8 +110,8 @@ func TestRevokedCertificates(t *testing.T) {
 	}
 }
 
-// TestUnreadableEvidence checks that unreadable evidence accepts no new connection and
-// closes no open one.
+// TestUnreadableEvidence checks that no new connection is accepted while the revocation evidence cannot be read. Open
+// connections stay open.
 func TestUnreadableEvidence(t *testing.T) {
 	w := newWorld(t, patience)
 	ask := func() error {

@@ -57,7 +57,7 @@ func aclTo(a keyserver.ACL) *peerpb.ACLResponse {
 	return out
 }
 
-// aclFrom converts an ACL. It reports false if a stamp is invalid.
+// aclFrom converts an ACL from a peer. It reports false if a time is invalid.
 func aclFrom(in *peerpb.ACLResponse, link keyserver.HiddenLink) (keyserver.ACL, bool) {
 	acl := keyserver.ACL{
 		ID: values.IDFromUint64(in.GetAcl()), Link: link, Expired: in.GetExpired(), Entries: make([]keyserver.ACLEntry, len(in.GetEntries())),
@@ -76,7 +76,7 @@ func aclFrom(in *peerpb.ACLResponse, link keyserver.HiddenLink) (keyserver.ACL, 
 	return acl, true
 }
 
-// stampFrom converts a stamp. An empty one is unset.
+// stampFrom converts a time from a peer. Empty bytes mean unset.
 func stampFrom(b []byte) (keyserver.Stamp, bool) {
 	var s keyserver.Stamp
 	if len(b) == 0 {
@@ -92,7 +92,7 @@ func changeTo(kind peerpb.ChangeACLRequest_Kind, c *peerpb.Call, change keyserve
 	}
 }
 
-// bytesOf converts a length or a generation for the wire. A value out of range becomes 0.
+// bytesOf converts a length or a generation for a message. A value out of range becomes 0.
 func bytesOf(n int) uint32 {
 	if n < 0 || int64(n) > math.MaxUint32 {
 		return 0

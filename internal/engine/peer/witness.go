@@ -10,12 +10,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Witness provides the keys of this key server's audit tree, and cosigns the trees of
-// peers.
+// Witness has the keys of this key server's audit tree, and cosigns checkpoints of peers.
 type Witness interface {
 	AuditKeys() keyserver.AuditKeys
-	// AddCheckpoint returns a keyserver.StaleCheckpointError if the last cosigned size
-	// differs from the one in the request.
+	// AddCheckpoint returns a keyserver.StaleCheckpointError if the size that was cosigned last is not the old size in
+	// the request.
 	AddCheckpoint(ctx context.Context, from keyserver.SystemID, r witness.Request) ([]byte, error)
 }
 
@@ -54,7 +53,7 @@ func (s *Server) AddCheckpoint(ctx context.Context, in *peerpb.AddCheckpointRequ
 	return &peerpb.AddCheckpointResponse{Cosignature: lines, Cosigned: r.Old}, nil
 }
 
-// AuditKeys requests the keys that verify a peer's audit tree and its cosignatures.
+// AuditKeys requests the keys that verify the audit tree of a peer and the peer's cosignatures.
 func (c *Client) AuditKeys(ctx context.Context, peer keyserver.TrustedServer) (keyserver.AuditKeys, error) {
 	r := remote{c, peer}
 	out, err := callUnary(ctx, r, reads, &peerpb.AuditKeysRequest{}, peerpb.KeyServerClient.ReadAuditKeys)

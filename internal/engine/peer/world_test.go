@@ -22,10 +22,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// patience is far longer than any step of these tests takes.
+// patience is much longer than any step of these tests.
 const patience = 20 * time.Second
 
-// registry is the registry of one side.
+// registry is the registry of client or server.
 type registry struct {
 	mu      sync.Mutex
 	cas     []keyserver.Certificate
@@ -68,7 +68,7 @@ func (r *registry) TrustedServers(context.Context) ([]keyserver.TrustedServer, e
 	return slices.Clone(r.servers), nil
 }
 
-// named returns the key of a certificate in revoked.
+// named returns the key in revoked for a certificate and its issuer.
 func named(cert, issuer *x509.Certificate) string {
 	return cert.SerialNumber.String() + " of " + issuer.SerialNumber.String()
 }
@@ -99,7 +99,7 @@ func (i identity) certificate() *tls.Certificate {
 	return &tls.Certificate{Certificate: [][]byte{i.own.Certificate.Raw, i.ca.Certificate.Raw}, PrivateKey: i.own.Key}
 }
 
-// trust registers a key server at an address.
+// trust registers a key server with its address.
 func (r *registry) trust(i identity, system keyserver.SystemID, at netip.AddrPort) keyserver.TrustedServer {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -129,7 +129,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	return c, err
 }
 
-// cut breaks every connection, as a network failure does.
+// cut breaks every connection, like a network failure.
 func (l *listener) cut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -140,21 +140,20 @@ func (l *listener) cut() {
 	l.open = nil
 }
 
-// world is a client with system id 1 and a server with system id 2 that are registered
-// with each other.
+// world is a client with system id 1 and a server with system id 2. They are registered as peers of each other.
 type world struct {
 	client   *Client
 	gate     *Gate
 	server   *Server
-	log      journal // of the server
-	refused  journal // of its gate
+	log      journal // log of the server
+	refused  journal // log of the server's gate
 	at       *listener
-	asked    keyserver.TrustedServer // the record of the server
+	asked    keyserver.TrustedServer // the client's record of the server
 	keys     *keys
 	clientID identity
 	serverID identity
-	known    *registry // to the client
-	knows    *registry // the server
+	known    *registry // registry of the client
+	knows    *registry // registry of the server
 }
 
 func newWorld(t testing.TB, timeout time.Duration) *world {
@@ -192,10 +191,10 @@ func (w *world) listen(t testing.TB, as identity) {
 	t.Cleanup(func() { srv.Stop(); <-done; gate.Close() })
 }
 
-// ask returns the server as a remote key server of the client.
+// ask returns the client's remote key server.
 func (w *world) ask() keyserver.Federated { return w.client.At(w.asked) }
 
-// raw returns a connection to the server over which a test can send any call.
+// raw returns a connection to the server. A test can send any call on it.
 func (w *world) raw(t testing.TB, as identity) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient("passthrough:///"+w.at.Addr().String(), grpc.WithTransportCredentials(key{newEndpointOf(t, w, as), 2}), grpc.WithNoProxy())
@@ -206,8 +205,7 @@ func (w *world) raw(t testing.TB, as identity) *grpc.ClientConn {
 	return conn
 }
 
-// newEndpointOf returns an endpoint for connections to the server with the given
-// identity.
+// newEndpointOf returns an endpoint with the given identity that connects to the server.
 func newEndpointOf(t testing.TB, w *world, as identity) *endpoint {
 	t.Helper()
 	endpoint := newEndpoint(w.known, as.certificate, w.client.endpoint.usage, time.Now, slog.New(slog.DiscardHandler), func(trust) {})
@@ -231,16 +229,16 @@ func caller(t testing.TB) keyserver.Caller {
 	return by
 }
 
-// keys is the key server behind the server. Tests set its results.
+// keys is the key server that the peer server calls. Tests set its results.
 type keys struct {
-	keyserver.Federated // nil: methods without an override are not called
+	keyserver.Federated // nil: only the methods below may be called
 
 	mu     sync.Mutex
 	calls  []keyserver.Caller
 	answer func(ctx context.Context, by keyserver.Caller) error
-	heard  []byte // of the last message
+	heard  []byte // the last message
 	choice keyserver.KeyChoice
-	mac    [keyserver.MACSize]byte // received for verification
+	mac    [keyserver.MACSize]byte // the MAC to verify
 	lie    func(*keyserver.UsedKey)
 	acl    keyserver.ACL
 	found  []keyserver.Principal
@@ -257,7 +255,7 @@ func (k *keys) called(ctx context.Context, by keyserver.Caller) error {
 	return answer(ctx, by)
 }
 
-// set changes the result of the server's key server.
+// set sets the function that returns the error of each operation.
 func (k *keys) set(answer func(context.Context, keyserver.Caller) error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -293,7 +291,7 @@ func (k *keys) HMAC(ctx context.Context, by keyserver.Caller, r keyserver.HMACRe
 	return mac, nil
 }
 
-// used records a choice and returns a key for it.
+// used records the choice of a key, and returns a key for it.
 func (k *keys) used(choice keyserver.KeyChoice) keyserver.UsedKey {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -351,7 +349,7 @@ func (k *keys) LookupPrincipals(ctx context.Context, by keyserver.Caller, _ []ke
 	return k.found, k.called(ctx, by)
 }
 
-// journal is a log that a test reads while it is written.
+// journal is a log that can be read while it is written.
 type journal struct {
 	mu   sync.Mutex
 	text []byte
@@ -364,7 +362,7 @@ func (j *journal) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// lines returns the entries so far.
+// lines returns the lines that were written until now.
 func (j *journal) lines() []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -375,7 +373,7 @@ type sink []byte
 
 func (s *sink) Write(b []byte) (int, error) { *s = append(*s, b...); return len(b), nil }
 
-// message writes text at once, and then returns err.
+// message is a message that writes text, and then fails with err.
 type message struct {
 	text []byte
 	err  error

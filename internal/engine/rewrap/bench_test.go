@@ -32,9 +32,8 @@ func fill(b *testing.B, r replica, n int) {
 	}
 }
 
-// BenchmarkRewrap measures how many keys are rewrapped per second of processor time and
-// per second of clock time, including one read of all rows. The worker uses all of its
-// time; in a server it uses a twentieth.
+// BenchmarkRewrap measures the number of rewrapped keys per second of processor time and of clock time, including one
+// read of all rows. The worker makes no pauses here. In a server it uses a twentieth of the time.
 func BenchmarkRewrap(b *testing.B) {
 	w := newWorld(b, sqlstore.Config{Dir: b.TempDir()}, nil)
 	fill(b, w.replica, benchKeys)
@@ -65,8 +64,8 @@ func processorTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkHMACBeside measures the rate of HMACs during a rewrap as a share of the rate
-// without one. It measures both alternately.
+// BenchmarkHMACBeside measures the rate of HMACs during a rewrap, relative to the rate without a rewrap. It measures
+// both rates alternately.
 func BenchmarkHMACBeside(b *testing.B) {
 	f := enginetest.New(b, sqlstore.Config{Dir: b.TempDir()})
 	r := replica{f.Store, f.Keyring, f.Prepared.System}

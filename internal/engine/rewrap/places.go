@@ -10,32 +10,32 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/trustrows"
 )
 
-// reader is the common part of a Store and a transaction.
+// reader has the reads that a store and a transaction have in common.
 type reader interface {
 	Setting(ctx context.Context, name string) ([]byte, error)
 	Authorities(ctx context.Context) ([]trustrows.Authority, error)
 }
 
-// wrapped is a value that the data key wraps, with the id that the value is bound to.
+// wrapped is a value that a data key wraps. id is the id under which it is wrapped.
 type wrapped struct {
 	id    keyserver.ID
 	bytes []byte
 }
 
-// place is a location of a few values that the data key wraps. All of them are rewrapped
-// in one transaction.
+// place is a small group of wrapped values in the database, for example one setting. One transaction rewraps the entire
+// group.
 type place struct {
 	name string
 	read func(ctx context.Context, r reader) ([]wrapped, error)
-	// write stores one value, with its MAC.
+	// write stores one value, and its row MAC.
 	write func(ctx context.Context, tx *sqlstore.Tx, w wrapped) error
 }
 
-// places has all locations except the stored keys, which are too many for one transaction. Every other location must be
-// listed here. Otherwise the data key is erased while values of the location still need it.
+// places has all wrapped values except the stored keys, which are too many for one transaction. It must be complete.
+// Otherwise the old data key is erased while a missing value still needs it.
 var places = slices.Concat(settings(), []place{authorities})
 
-// settings returns the locations of this server's private keys.
+// settings returns the places of this server's private keys.
 func settings() []place {
 	var list []place
 	for name, id := range bootstrap.Wrapped {
@@ -51,7 +51,7 @@ func settings() []place {
 	return list
 }
 
-// authorities is the location of the private keys of the internal CAs.
+// authorities is the place of the private keys of the internal CAs.
 var authorities = place{
 	name: "authorities",
 	read: func(ctx context.Context, r reader) ([]wrapped, error) {

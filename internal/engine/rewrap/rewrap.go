@@ -1,6 +1,6 @@
-// Package rewrap moves all wrapped values and row MACs from one data key to the next while the key server runs. If the
-// work is interrupted, the next process continues: a stored key names the data key that wraps it, and a MAC names the
-// data key that made it.
+// Package rewrap replaces a data key: it wraps all values and makes all row MACs again with the next data key, while
+// the key server runs. If a process stops, the next process continues with the values and MACs that still depend on the
+// old data key.
 package rewrap
 
 import (
@@ -16,15 +16,14 @@ import (
 )
 
 const (
-	// batch is the number of keys that are rewrapped in one transaction. All other writes wait some milliseconds for
-	// that transaction.
+	// batch is the number of keys that one transaction rewraps. Other writes wait some milliseconds for that
+	// transaction.
 	batch = 128
-	// defaultShare is the part of the time that the worker uses. The rest is for requests.
+	// defaultShare is the share of time in which the worker works. In between it pauses, so that requests can run.
 	defaultShare = 0.05
-	// again is how often a process looks for work without a notification: another process
-	// may have stopped.
+	// again is the interval of checks for remaining work. Another process may have stopped before its work was done.
 	again = 5 * time.Second
-	// afterRefusal is the time until rows with invalid MACs are checked again.
+	// afterRefusal is the time until rows with an invalid MAC are checked again.
 	afterRefusal = time.Minute
 )
 
@@ -34,12 +33,11 @@ type Config struct {
 	Keyring *keyring.Keyring
 	System  keyserver.SystemID
 	Logger  *slog.Logger
-	// Share is the part of the time of one core that the worker uses; 0 means a twentieth,
-	// 1 means all.
+	// Share is the share of one core's time that the worker uses. 0 means 0.05, 1 means no pauses.
 	Share float64
 }
 
-// Worker rewraps the values under a data key that was replaced.
+// Worker rewraps the values that an old data key wraps.
 type Worker struct {
 	Config
 
@@ -47,7 +45,7 @@ type Worker struct {
 	refused atomic.Int64
 }
 
-// New returns a worker. The store notifies it of new data keys.
+// New returns a worker. The store informs it of new data keys.
 func New(c Config) *Worker {
 	if c.Share == 0 {
 		c.Share = defaultShare
@@ -92,7 +90,7 @@ func (w *Worker) Run(ctx context.Context) {
 	}
 }
 
-// once reads new data keys. If one is retiring, once rewraps everything under it.
+// once reads the data keys. If one of them is retiring, once rewraps all values and remakes all MACs of that key.
 func (w *Worker) once(ctx context.Context) error {
 	if _, err := w.Keyring.Reload(ctx); err != nil {
 		return err
@@ -131,8 +129,7 @@ func (w *Worker) once(ctx context.Context) error {
 	return w.retire(ctx, old)
 }
 
-// all rewraps the wrapped values first, because the rest of the work is found by reading
-// all rows.
+// all rewraps the wrapped values first, because it has to read all rows to find the MACs of the old data key.
 func (w *Worker) all(ctx context.Context, old keyserver.ID, refused sqlstore.Refused) error {
 	for _, p := range places {
 		if err := w.place(ctx, p); err != nil {
@@ -188,7 +185,7 @@ func (w *Worker) place(ctx context.Context, p place) error {
 	})
 }
 
-// paced runs work, and then pauses for a time in proportion to it.
+// paced runs work, and then pauses. The pause is proportional to the duration of work.
 func (w *Worker) paced(ctx context.Context, work func() error) error {
 	began := time.Now()
 	if err := work(); err != nil {
@@ -206,8 +203,8 @@ func (w *Worker) paced(ctx context.Context, work func() error) error {
 	}
 }
 
-// retire erases the data key in a transaction that checks that nothing is wrapped under
-// it. No process writes at the same time, and no later write wraps under it.
+// retire erases the old data key. In the same transaction it checks that nothing is wrapped under the key. No process
+// writes at the same time, and later writes do not use the key.
 func (w *Worker) retire(ctx context.Context, old keyserver.ID) error {
 	left := int64(0)
 	err := w.Store.Update(ctx, func(tx *sqlstore.Tx) error {
@@ -232,7 +229,7 @@ func (w *Worker) retire(ctx context.Context, old keyserver.ID) error {
 	return nil
 }
 
-// counter is the common part of a Store and a transaction.
+// counter has the methods that a store and a transaction have in common.
 type counter interface {
 	reader
 	CountWrapped(ctx context.Context, prefix []byte) (int64, error)
@@ -258,7 +255,7 @@ func wrappedUnder(ctx context.Context, r counter, dataKey keyserver.ID) (int64, 
 	return n, nil
 }
 
-// Custody returns the state of the keyring and the progress of the work.
+// Custody returns the state of the keyring and the progress of the rewrap.
 func (w *Worker) Custody(ctx context.Context) (keyserver.Custody, error) {
 	if _, err := w.Keyring.Reload(ctx); err != nil {
 		return keyserver.Custody{}, err
@@ -281,7 +278,7 @@ func (w *Worker) Custody(ctx context.Context) (keyserver.Custody, error) {
 	return out, nil
 }
 
-// Rotate creates a data key and starts to rewrap under it.
+// Rotate creates a data key and starts to rewrap all values under it.
 func (w *Worker) Rotate(ctx context.Context) (keyserver.DataKey, error) {
 	made, err := w.Keyring.Rotate(ctx)
 	if err == nil {

@@ -25,14 +25,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// keys is more than one batch.
+// keys is the number of stored keys, more than one batch.
 const keys = 600
 
-// own is the number of the key server's own private keys: those in its settings, and that
-// of its CA.
+// own is the number of the key server's own private keys: the keys in settings, and the key of its CA.
 var own = int64(len(bootstrap.Wrapped) + 1)
 
-// world is a database with keys, and a connection that writes to it without the store.
+// world is a database with keys. outside writes to it without the store.
 type world struct {
 	config  sqlstore.Config
 	kek     string
@@ -40,7 +39,7 @@ type world struct {
 	outside *sql.DB
 }
 
-// replica is one process.
+// replica is one process on the database.
 type replica struct {
 	store  *sqlstore.Store
 	ring   *keyring.Keyring
@@ -64,8 +63,7 @@ func onEach(t *testing.T, test func(t *testing.T, w *world)) {
 	}
 }
 
-// newWorld creates a database. dataKey is the setting of an older version, if there is
-// one.
+// newWorld creates a database. dataKey is the data key in the settings of an older version, or nil.
 func newWorld(t testing.TB, config sqlstore.Config, dataKey []byte) *world {
 	t.Helper()
 	w := &world{config: config, kek: "base64key://" + base64.StdEncoding.EncodeToString(make([]byte, 32))}
@@ -154,7 +152,7 @@ func retired(c keyserver.Custody) bool {
 	return len(c.DataKeys) > 1 && c.DataKeys[len(c.DataKeys)-2].State == keyserver.DataKeyRetired
 }
 
-// whole reads and checks all n keys and all rows.
+// whole checks that all n keys and all rows can be read.
 func (r replica) whole(t testing.TB, n int) {
 	t.Helper()
 	for i := range n {
@@ -172,8 +170,7 @@ func (r replica) whole(t testing.TB, n int) {
 	}
 }
 
-// TestRewrap checks that everything is wrapped under the new data key, and that the old
-// one is erased.
+// TestRewrap checks that all values are wrapped with the new data key, and that the old data key is erased.
 func TestRewrap(t *testing.T) {
 	onEach(t, func(t *testing.T, w *world) {
 		if _, err := w.replica.ring.Rotate(t.Context()); err != nil {
@@ -185,11 +182,11 @@ func TestRewrap(t *testing.T) {
 		}
 		w.replica.whole(t, keys)
 		w.replica.store.UseRowKey(nil)
-		w.serve(t, w.replica.store).whole(t, keys) // by what the database has, without anything in memory
+		w.serve(t, w.replica.store).whole(t, keys) // in a new process
 	})
 }
 
-// TestRewrapOfBefore checks a database of a version without a ring of data keys.
+// TestRewrapOfBefore checks the rewrap of a database whose version had only one data key.
 func TestRewrapOfBefore(t *testing.T) {
 	keeper := localsecrets.NewKeeper([32]byte{})
 	defer keeper.Close()
@@ -209,8 +206,8 @@ func TestRewrapOfBefore(t *testing.T) {
 	}
 }
 
-// TestRewrapGoesOn checks that another process completes an interrupted rewrap, while
-// keys are created, rights are granted and the data key is rotated again.
+// TestRewrapGoesOn checks that another process completes an interrupted rewrap. Meanwhile keys are created, rights are
+// granted and the data key is rotated again.
 func TestRewrapGoesOn(t *testing.T) {
 	onEach(t, func(t *testing.T, w *world) {
 		if _, err := w.replica.ring.Rotate(t.Context()); err != nil {
@@ -231,8 +228,8 @@ func TestRewrapGoesOn(t *testing.T) {
 	})
 }
 
-// TestReplicas checks that a replica without notifications writes and reads under the
-// data key of another replica, and under no erased one.
+// TestReplicas checks that a replica uses the data key that another replica created, even without notifications, and
+// never an erased one.
 func TestReplicas(t *testing.T) {
 	w := newWorld(t, enginetest.Databases["PostgreSQL"](t), nil)
 	store, err := sqlstore.Open(t.Context(), w.config)
@@ -256,8 +253,8 @@ func TestReplicas(t *testing.T) {
 	w.replica.whole(t, n)
 }
 
-// TestTamperedMeanwhile checks that a row with an invalid MAC gets no new MAC, and that
-// the data key that it may need stays until an administrator has checked it.
+// TestTamperedMeanwhile checks that a row with an invalid MAC gets no new MAC. The old data key is kept until an
+// administrator has checked the row.
 func TestTamperedMeanwhile(t *testing.T) {
 	onEach(t, func(t *testing.T, w *world) {
 		tampered := values.IDFromUint64(1007)
@@ -287,7 +284,7 @@ func TestTamperedMeanwhile(t *testing.T) {
 		w.replica.work(t, retired)
 		w.replica.whole(t, keys)
 
-		// A MAC that was valid under the former data key is no longer valid.
+		// A valid MAC of the former data key is not accepted any more.
 		after := bytesOf("mac")
 		set(`UPDATE stored_keys SET mac = $1 WHERE id = $2`, before, tampered[:])
 		if _, err := w.replica.store.Key(t.Context(), tampered); fault.CodeOf(err) != fault.StoreTampered {

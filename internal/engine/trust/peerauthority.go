@@ -15,12 +15,11 @@ import (
 )
 
 const (
-	// maxPeerAuthorities is how many learned CAs are kept per peer; older ones are
-	// deleted. A peer has two or three CAs at a time, and one of them is trusted since
-	// its registration.
+	// maxPeerAuthorities is the maximum number of learned CAs per peer. Older CAs are deleted. A peer has two or three
+	// CAs at a time, and one of them is trusted since the peer was registered.
 	maxPeerAuthorities = 4
-	// learnEvery is the minimum time between two times that CAs are learned from one peer. It limits the work, because
-	// the peer decides which CAs it shows.
+	// learnEvery is the minimum interval at which CAs are learned from one peer. It limits the work that a peer can
+	// cause with the CAs that it sends.
 	learnEvery = time.Minute
 )
 
@@ -29,8 +28,8 @@ func (r *PeerRegistry) PeerAuthorities(ctx context.Context) ([]keyserver.PeerAut
 	return r.store.PeerAuthorities(ctx)
 }
 
-// LearnAuthorities stores CAs of the peer of a record. It stores nothing if the record
-// was deleted or now has another key. It first writes an audit row for each CA.
+// LearnAuthorities stores CAs that were learned from the peer with the record of. It stores nothing if the record was
+// deleted or has another key now. Before that, it writes an audit row for each CA.
 func (r *PeerRegistry) LearnAuthorities(ctx context.Context, of keyserver.TrustedServer, learned []keyserver.PeerAuthority) error {
 	known, err := r.store.PeerAuthoritiesOf(ctx, of.System)
 	if err != nil {
@@ -58,7 +57,7 @@ func (r *PeerRegistry) LearnAuthorities(ctx context.Context, of keyserver.Truste
 			return err
 		}
 		for _, a := range learned {
-			if isKnown(known, a) { // stored by another replica
+			if isKnown(known, a) { // another replica has stored it
 				continue
 			}
 			if err := tx.InsertPeerAuthority(ctx, a); err != nil {
@@ -94,7 +93,7 @@ func isKnown(list []keyserver.PeerAuthority, a keyserver.PeerAuthority) bool {
 	return slices.ContainsFunc(list, func(k keyserver.PeerAuthority) bool { return bytes.Equal(k.Certificate, a.Certificate) })
 }
 
-// sameKey reports whether two certificates have the same key, which identifies a peer.
+// sameKey reports whether two certificates have the same public key, which identifies a peer.
 func sameKey(a, b []byte) bool {
 	one, err := x509.ParseCertificate(a)
 	if err != nil {
@@ -104,8 +103,8 @@ func sameKey(a, b []byte) bool {
 	return err == nil && bytes.Equal(one.RawSubjectPublicKeyInfo, other.RawSubjectPublicKeyInfo)
 }
 
-// learnedOf returns the learned CAs of a peer that count, in addition to the trusted CAs,
-// when the peer is registered again with the same key.
+// learnedOf returns the learned CAs of a peer. They count like the trusted CAs if the peer is registered again with the
+// same key.
 func learnedOf(ctx context.Context, tx *sqlstore.Tx, system keyserver.SystemID, trusted []*x509.Certificate) ([]*x509.Certificate, error) {
 	list, err := tx.PeerAuthoritiesOf(ctx, system)
 	if err != nil {

@@ -14,14 +14,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// PeerRegistry decides which key servers are accepted as peers, by the records, the
-// trusted CAs and the revocations. It is created before the engine, because the engine
-// calls peers.
+// PeerRegistry decides which key servers are accepted as peers. It uses the records of peers, the trusted CAs and the
+// revocations. Create it before the engine, because the engine calls peers.
 type PeerRegistry struct {
 	store   *sqlstore.Store
 	clock   func() time.Time
 	issuers *cache.Cache[string, gate.Evidence]
-	rows    gate.Auditor // nil if nothing is recorded
+	rows    gate.Auditor // nil if learned CAs are not audited
 	system  keyserver.SystemID
 }
 
@@ -30,8 +29,8 @@ func (r *PeerRegistry) RecordTo(rows gate.Auditor, own keyserver.SystemID) {
 	r.rows, r.system = rows, own
 }
 
-// NewPeerRegistry returns the registry of a store. Create it before the components that
-// read it after a change: the store notifies in order of creation.
+// NewPeerRegistry returns the registry of a store. Create it before components that read it after a change: the store
+// informs components in the order of their creation.
 func NewPeerRegistry(store *sqlstore.Store, clock func() time.Time) *PeerRegistry {
 	r := &PeerRegistry{store: store, clock: clock}
 	var all cache.Set
@@ -57,7 +56,7 @@ func (r *PeerRegistry) Revoked(ctx context.Context, cert, issuer *x509.Certifica
 	known, err := r.issuers.Get(ctx, digest, func() (gate.Evidence, error) {
 		state, serials, err := r.store.Revocation(ctx, digest)
 		if state.Policy.Mode == keyserver.RevocationOff {
-			serials = nil // there may be many, and no one checks them
+			serials = nil // not needed here, and may be large
 		}
 		return gate.Evidence{Policy: state.Policy, CRL: state.CRL, Revoked: serials}, err
 	})

@@ -73,9 +73,8 @@ func (tr *Trust) changeTrust(ctx context.Context, by keyserver.Caller, op keyser
 	})
 }
 
-// insertPrincipalTrust writes a row. The peer must be registered, and the principal must
-// exist here or, if foreign is set, at the peer. Otherwise a misspelt restriction would
-// look like a valid one.
+// insertPrincipalTrust writes a principal trust. The peer must be registered. The principal must exist on this key
+// server or, if foreign is set, on the peer. Otherwise a restriction with a wrong id would look valid.
 func insertPrincipalTrust(ctx context.Context, tx *sqlstore.Tx, t keyserver.PrincipalTrust, foreign bool) error {
 	registered, err := tx.IsTrustedServer(ctx, t.Server)
 	if err != nil {
@@ -99,9 +98,9 @@ func insertPrincipalTrust(ctx context.Context, tx *sqlstore.Tx, t keyserver.Prin
 	return err
 }
 
-// isForeign reports whether a row may concern a principal that this key server does not have: a restriction of a
-// principal of the peer. To detect misspelt restrictions, the principal must have an ACL entry here, or its own key
-// server must know it. If that key server cannot be reached, its principals can still be restricted.
+// isForeign reports whether a principal trust restricts a principal of the peer, which this key server does not have.
+// To detect wrong ids, the principal must have an ACL entry here, or the peer must know the principal. If the peer
+// cannot be reached, the restriction is permitted.
 func (tr *Trust) isForeign(ctx context.Context, by keyserver.Caller, t keyserver.PrincipalTrust) (bool, error) {
 	_, err := tr.Store.Principal(ctx, t.Principal)
 	if !errors.Is(err, sqlstore.ErrNotFound) || t.Flag != keyserver.Restrict {

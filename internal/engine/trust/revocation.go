@@ -35,7 +35,7 @@ func (tr *Trust) revocationIssuers(ctx context.Context) ([]keyserver.RevocationI
 	for _, ca := range cas {
 		digest := pki.RevocationDigest(ca.DER)
 		if digest == "" {
-			continue // no certificate can be proved to be issued by this CA
+			continue // no certificate can be verified with this CA
 		}
 		issuer := keyserver.RevocationIssuer{Digest: digest, CA: ca, Policy: keyserver.RevocationPolicy{Mode: keyserver.RevocationOff}}
 		if state, ok := states[digest]; ok {
@@ -87,9 +87,8 @@ func (tr *Trust) SetRevocationPolicy(ctx context.Context, by keyserver.Caller, c
 	})
 }
 
-// ImportCRL implements keyserver.Revocation. A list counts for every trusted CA that
-// could have signed it: a CA that was renewed under the same key has two certificates and
-// one list.
+// ImportCRL implements keyserver.Revocation. The list applies to every trusted CA that could have signed it. For
+// example, a CA that was renewed with the same key has two certificates, but one list.
 func (tr *Trust) ImportCRL(ctx context.Context, by keyserver.Caller, der []byte) (digests []string, err error) {
 	digest := keyserver.DigestOf(der)
 	err = tr.Perform(ctx, gate.Request{By: by, Op: keyserver.OpImportCRL, Object: digest.ID().Hex()}, func() error {
@@ -121,7 +120,7 @@ func (tr *Trust) ImportCRL(ctx context.Context, by keyserver.Caller, der []byte)
 	return digests, nil
 }
 
-// signersOf returns the revocation digests of the trusted CAs that signed the list.
+// signersOf returns the revocation digests of the trusted CAs that could have signed the list.
 func signersOf(ctx context.Context, tx *sqlstore.Tx, crl pki.CRL) ([]string, error) {
 	cas, err := tx.TrustedCAs(ctx)
 	if err != nil {
@@ -139,7 +138,7 @@ func signersOf(ctx context.Context, tx *sqlstore.Tx, crl pki.CRL) ([]string, err
 	return digests, nil
 }
 
-// replaceCRL stores the list unless it is older than the stored one.
+// replaceCRL stores the list unless the stored list is newer.
 func replaceCRL(ctx context.Context, tx *sqlstore.Tx, issuer string, crl pki.CRL, facts keyserver.CRLFacts, serials keyserver.SerialSet) error {
 	state, _, err := tx.Revocation(ctx, issuer)
 	if err != nil {

@@ -13,7 +13,7 @@ type Trust struct {
 	cas  *ca.Manager
 }
 
-// New returns the operations of a key server on its gate, with its CAs.
+// New returns the operations that decide on trust.
 func New(g *gate.Gate, cas *ca.Manager, self Self) *Trust {
 	return &Trust{Gate: g, Self: self, cas: cas}
 }

@@ -63,7 +63,7 @@ func (tr *Trust) RemoveTrustedCA(ctx context.Context, by keyserver.Caller, id ke
 	return []keyserver.ID{id}, nil
 }
 
-// describeCA returns the stored form of a CA certificate.
+// describeCA returns the stored form of a CA certificate, or an error if it cannot be trusted.
 func describeCA(id keyserver.ID, der []byte) (keyserver.Certificate, error) {
 	cert, err := certtext.Certificate(der)
 	if err != nil {
@@ -75,8 +75,8 @@ func describeCA(id keyserver.ID, der []byte) (keyserver.Certificate, error) {
 	return StoredForm(id, keyserver.StatusCA, cert), nil
 }
 
-// WarnOfWeakCAs logs each trusted CA that would be rejected today. Older releases
-// accepted them. They stay trusted until an administrator removes them.
+// WarnOfWeakCAs logs each trusted CA that is too weak to be added today. Older releases accepted such CAs. They stay
+// trusted until an administrator removes them.
 func WarnOfWeakCAs(ctx context.Context, store *sqlstore.Store, logger *slog.Logger) error {
 	cas, err := store.TrustedCAs(ctx)
 	for _, ca := range cas {

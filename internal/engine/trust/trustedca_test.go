@@ -20,8 +20,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// TestWeakCAsOfBeforeAreNamed checks that a weak CA which an older version accepted stays
-// trusted, and is logged.
+// TestWeakCAsOfBeforeAreNamed checks that a weak CA that an older version accepted stays trusted, and is logged.
 func TestWeakCAsOfBeforeAreNamed(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		key, err := ecdsa.GenerateKey(elliptic.P224(), rand.Reader)
@@ -47,8 +46,7 @@ func TestWeakCAsOfBeforeAreNamed(t *testing.T) {
 	})
 }
 
-// TestCAsThatCannotVouchAreRejected checks that a CA which cannot verify client
-// certificates is rejected when it is added.
+// TestCAsThatCannotVouchAreRejected checks that a CA that cannot verify client certificates cannot be added.
 func TestCAsThatCannotVouchAreRejected(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -19,16 +19,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// resolveTimeout bounds the resolution of a peer's server name.
+// resolveTimeout limits the time for the resolution of a peer's server name.
 const resolveTimeout = 3 * time.Second
 
-// Self describes this key server as a peer of others.
+// Self describes this key server, as other key servers see it.
 type Self struct {
 	ServerName string
 	Port       uint16 // of the external listener; 0 if there is none
-	Everywhere bool   // the listener accepts connections to any address of this machine
-	// Certificate returns the current certificate, issued by an own CA, that is shown to
-	// peers. All replicas return the same.
+	Everywhere bool   // the listener accepts connections to all addresses of this machine
+	// Certificate returns the current server certificate, issued by an own CA. All replicas have the same certificate.
 	Certificate func(context.Context) *x509.Certificate
 	Resolver    Resolver
 	// Addresses returns the current addresses of this machine.
@@ -49,9 +48,8 @@ func (tr *Trust) TrustedServers(ctx context.Context, by keyserver.Caller) (list 
 	return list, err
 }
 
-// AddTrustedServer implements keyserver.TrustedServers. Network access happens before the
-// transaction. Replacing a record needs the right to remove a peer too, because it has
-// the same effect as removing and adding it.
+// AddTrustedServer implements keyserver.TrustedServers. It resolves the server name before the transaction. To replace
+// a record, the caller also needs the right to remove a peer, because the effect is the same as removing and adding it.
 func (tr *Trust) AddTrustedServer(ctx context.Context, by keyserver.Caller, n keyserver.NewTrustedServer) (added keyserver.TrustedServerAdded, err error) {
 	r := peerRequest(by, keyserver.OpAddTrustedServer, n.Blob.System)
 	var checks []gate.Check
@@ -157,9 +155,8 @@ func (tr *Trust) describePeer(n keyserver.NewTrustedServer) (peer keyserver.Trus
 	}, chain, nil
 }
 
-// refuseOwnAddress rejects a server name that resolves to this machine. Only the log has
-// the reason why a name did not resolve: all such refusals have the same text (contract
-// 13.2).
+// refuseOwnAddress returns an error if the server name resolves to this machine or cannot be resolved. Why a name
+// cannot be resolved is only logged: all such errors have the same text (contract 13.2).
 func (tr *Trust) refuseOwnAddress(ctx context.Context, name string, port uint16) error {
 	resolving, cancel := context.WithTimeout(ctx, resolveTimeout)
 	defer cancel()
@@ -181,7 +178,7 @@ func (tr *Trust) refuseOwnAddress(ctx context.Context, name string, port uint16)
 	return nil
 }
 
-// leadsTo reports whether one of the addresses is one of own. The unspecified address always reaches the local machine.
+// leadsTo reports whether one of the found addresses belongs to this machine. The unspecified address always does.
 func leadsTo(found, own []netip.Addr) bool {
 	plain := func(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 	return slices.ContainsFunc(found, func(a netip.Addr) bool {
@@ -189,9 +186,8 @@ func leadsTo(found, own []netip.Addr) bool {
 	})
 }
 
-// register stores a peer. If the peer is registered and replace is set, the new record
-// changes how the peer is reached and identified, but not its rights or those of its
-// principals.
+// register stores a peer. If the peer is already registered and replace is set, the new record changes how the peer is
+// reached and identified. The rights of the peer and of its principals do not change.
 func (tr *Trust) register(ctx context.Context, tx *sqlstore.Tx, peer keyserver.TrustedServer, chain pki.Chain, replace bool) (keyserver.TrustedServerAdded, error) {
 	var none keyserver.TrustedServerAdded
 	peers, err := tx.TrustedServers(ctx)
@@ -221,7 +217,7 @@ func (tr *Trust) register(ctx context.Context, tx *sqlstore.Tx, peer keyserver.T
 	if err := chain.Verify(trusted, tr.Clock()); err != nil {
 		return none, invalidPeer("the peer's chain is refused: %s", err)
 	}
-	if registered && !same { // CAs learned under the former key no longer count
+	if registered && !same { // CAs that were learned with the former key do not count any more
 		if err := tx.DeletePeerAuthorities(ctx, peer.System); err != nil {
 			return none, err
 		}
@@ -235,8 +231,8 @@ func (tr *Trust) register(ctx context.Context, tx *sqlstore.Tx, peer keyserver.T
 	return tr.insertPeer(ctx, tx, peer)
 }
 
-// refuseKeyOfAnother rejects a certificate whose key belongs to another peer. The key
-// alone identifies a peer, so with two records neither of the peers would be accepted.
+// refuseKeyOfAnother returns an error if another peer has the key of the certificate. Only its key identifies a peer,
+// so neither of two peers with one key would be accepted.
 func refuseKeyOfAnother(peers []keyserver.TrustedServer, system keyserver.SystemID, leaf *x509.Certificate) error {
 	for _, p := range peers {
 		if p.System == system {
@@ -251,8 +247,8 @@ func refuseKeyOfAnother(peers []keyserver.TrustedServer, system keyserver.System
 	return nil
 }
 
-// insertPeer stores a peer and its transport principal, and restores the ACL entries that
-// its last removal purged.
+// insertPeer stores a peer and its transport principal. If the peer was removed earlier, insertPeer restores the ACL
+// entries of its principals.
 func (tr *Trust) insertPeer(ctx context.Context, tx *sqlstore.Tx, peer keyserver.TrustedServer) (keyserver.TrustedServerAdded, error) {
 	added := keyserver.TrustedServerAdded{Transport: peer.Transport}
 	err := tx.InsertPrincipal(ctx, keyserver.Principal{
@@ -270,7 +266,7 @@ func (tr *Trust) insertPeer(ctx context.Context, tx *sqlstore.Tx, peer keyserver
 }
 
 // replacePeer replaces the record of a peer. The transport principal keeps its flags and roles, so a disabled peer
-// stays disabled. The ACL entries of the peer's principals stay, too.
+// stays disabled. The ACL entries of the peer's principals do not change.
 func replacePeer(ctx context.Context, tx *sqlstore.Tx, old, peer keyserver.TrustedServer) (keyserver.TrustedServerAdded, error) {
 	added := keyserver.TrustedServerAdded{Transport: old.Transport, Replaced: true}
 	if name := peer.Certificate.Subject; name != old.Certificate.Subject {
@@ -289,8 +285,8 @@ func nameTaken(err error, name string) error {
 	return err
 }
 
-// unregister removes a peer with its transport principal and purges the ACL entries of its principals. Principal trusts
-// that name the peer stay, and are returned.
+// unregister removes a peer and its transport principal, and purges the ACL entries of the peer's principals. It keeps
+// and returns the principal trusts for the peer.
 func unregister(ctx context.Context, tx *sqlstore.Tx, system keyserver.SystemID) (keyserver.TrustedServerRemoved, error) {
 	var removed keyserver.TrustedServerRemoved
 	peer, err := tx.TrustedServer(ctx, system)

@@ -86,7 +86,7 @@ func TestPeerIsRefused(t *testing.T) {
 	})
 }
 
-// replaced returns another record of the same peer: another key, name and port.
+// replaced returns a new record of the same peer, with another key, name and port.
 func replaced(t *testing.T, f *enginetest.Fixture, ca pki.Identity) keyserver.NewTrustedServer {
 	t.Helper()
 	n := f.PeerOf(t, ca, "peer renamed")
@@ -95,14 +95,14 @@ func replaced(t *testing.T, f *enginetest.Fixture, ca pki.Identity) keyserver.Ne
 	return n
 }
 
-// TestReplacedPeerStaysWhoItIs checks that replacing a record changes how a peer is
-// reached and identified, but not its rights: a disabled peer stays disabled.
+// TestReplacedPeerStaysWhoItIs checks that a new record changes how a peer is reached and identified, but not its
+// rights. For example, a disabled peer stays disabled.
 func TestReplacedPeerStaysWhoItIs(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		ca := enginetest.Must(pki.NewCA("CA of the peer", f.Clock.Now(), rand.Reader))(t)
 		enginetest.Must(f.AddTrustedCA(ctx, f.Admin, ca.Certificate.Raw))(t)
 		first := f.PeerOf(t, ca, "peer")
-		first.Replace = true // there is no record to replace
+		first.Replace = true // nothing to replace yet
 		added := enginetest.Must(f.AddTrustedServer(ctx, f.Admin, first))(t)
 		if added.Replaced {
 			t.Error("a peer that was not registered was replaced")
@@ -158,8 +158,8 @@ func TestReplacedPeerStaysWhoItIs(t *testing.T) {
 	})
 }
 
-// TestReplacementIsRefused checks that replacing a record needs everything that a
-// registration needs, and that a refusal does not change the record.
+// TestReplacementIsRefused checks that the replacement of a record has the same requirements as a registration. A
+// refused replacement does not change the record.
 func TestReplacementIsRefused(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		ca := enginetest.Must(pki.NewCA("CA of the peer", f.Clock.Now(), rand.Reader))(t)
@@ -200,8 +200,8 @@ func TestReplacementIsRefused(t *testing.T) {
 	})
 }
 
-// TestAKeyIsOnePeers checks that no second peer is registered with the certificate key of
-// a peer, or gets it later, because then neither would be accepted.
+// TestAKeyIsOnePeers checks that two peers cannot have certificates with the same key, because neither would be
+// accepted.
 func TestAKeyIsOnePeers(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		ca := enginetest.Must(pki.NewCA("CA of peers", f.Clock.Now(), rand.Reader))(t)
@@ -229,7 +229,7 @@ func TestAKeyIsOnePeers(t *testing.T) {
 	})
 }
 
-// taken returns a peer with the name of an enrolled principal.
+// taken returns a peer with the name of an existing transport principal.
 func taken(t *testing.T, f *enginetest.Fixture) keyserver.NewTrustedServer {
 	t.Helper()
 	f.Add(t, keyserver.CertificatePrincipal, "/CN=taken", nil, nil)
@@ -246,8 +246,8 @@ func (hanging) LookupNetIP(ctx context.Context, _, _ string) ([]netip.Addr, erro
 	return nil, ctx.Err()
 }
 
-// TestResolutionFailsInTheSameWords checks that all resolution failures have the same
-// text, and that the resolution has a time limit.
+// TestResolutionFailsInTheSameWords checks that all errors of name resolution have the same text, and that name
+// resolution has a time limit.
 func TestResolutionFailsInTheSameWords(t *testing.T) {
 	f := enginetest.New(t, enginetest.Databases["SQLite"](t))
 	peer := f.TrustedPeer(t)
@@ -271,8 +271,8 @@ func TestResolutionFailsInTheSameWords(t *testing.T) {
 	}
 }
 
-// TestPurgeReachesTheCache checks that the rights of a peer's principals end and return
-// with its registration, in the key cache too.
+// TestPurgeReachesTheCache checks that the rights of a peer's principals end when the peer is removed and return when
+// it is registered again, also in the key cache.
 func TestPurgeReachesTheCache(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		link := f.Mint(t, f.Admin, nil)
@@ -289,7 +289,7 @@ func TestPurgeReachesTheCache(t *testing.T) {
 		if err := use(); err != nil {
 			t.Fatal(err)
 		}
-		// An entry that demands membership of a foreign group denies all callers.
+		// A mandatory group of a peer denies all callers here.
 		if err := f.GrantACL(ctx, f.Admin, grant); err != nil {
 			t.Fatal(err)
 		}
@@ -308,8 +308,8 @@ func TestPurgeReachesTheCache(t *testing.T) {
 	})
 }
 
-// TestPurgeOfManyKeysReachesTheCache checks that the cache also drops more keys than the
-// change feed names.
+// TestPurgeOfManyKeysReachesTheCache checks that the cache drops all purged keys, even if they are more than the change
+// feed lists.
 func TestPurgeOfManyKeysReachesTheCache(t *testing.T) {
 	f := enginetest.New(t, enginetest.Databases["SQLite"](t))
 	link := f.Mint(t, f.Admin, nil)

@@ -1,6 +1,6 @@
-// Package usagequota limits the number of uses of a key over any number of processes, without a database write for each
-// use. A process reserves blocks of uses in the database and counts within them. When the process ends, the rest of a
-// block is lost, so fewer uses than the limit may be possible, never more.
+// Package usagequota limits the number of uses of a key over all processes, without a database write for each use. A
+// process reserves a number of uses (a block) in the database, and counts its uses in memory. When the process ends,
+// the unused part of its block is lost. So fewer uses than the limit may be possible, but never more.
 package usagequota
 
 import (
@@ -11,53 +11,52 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Blocks start small, so that a rarely used key loses few uses at each start of a process. They
-// double when they are used up.
+// Sizes of blocks. The first block is small, so that a rarely used key loses few uses when a process ends. Further
+// blocks double in size, up to maxBlock.
 const (
 	firstBlock = 256
 	maxBlock   = 65536
 )
 
-// ErrNone means that no use is left.
+// ErrNone means that no uses are left.
 var ErrNone = errors.New("nothing is left of the allowance")
 
-// Reserve takes up to n uses, which may be 0, from the quota of all processes. It returns how many it
-// got and how many are left after that. Getting none is not an error.
+// Reserve takes up to n uses from the quota that all processes share. n may be 0. Reserve returns how many uses it has
+// taken, and how many are left for all processes. It is not an error if no use is left.
 type Reserve func(ctx context.Context, key keyserver.ID, n int64) (got, left int64, err error)
 
 // Quotas has the quotas of many keys. It is safe for concurrent use.
 type Quotas struct {
 	reserve Reserve
-	max     int // number of keys that are kept
+	max     int // maximum number of keys in memory
 
 	mu   sync.Mutex
 	keys map[keyserver.ID]*block
 }
 
-// block is this process's part of a key's quota.
+// block has the uses of a key that this process has reserved.
 type block struct {
-	turn chan struct{} // a mutex that respects a context
+	turn chan struct{} // a mutex with a context
 	held int64
 	next int64 // size of the next block
-	left int64 // in the database, at the last reservation
+	left int64 // left for all processes at the last reservation
 }
 
-// New returns the quotas of up to maxKeys keys. If there are more, an arbitrary key is dropped, with the rest of its
-// block.
+// New returns the quotas of up to maxKeys keys. If there are more keys, it removes an arbitrary key from memory. The
+// unused part of its block is lost.
 func New(maxKeys int, reserve Reserve) *Quotas {
 	return &Quotas{reserve: reserve, max: maxKeys, keys: map[keyserver.ID]*block{}}
 }
 
-// Taken is the result of one use.
+// Taken is the result of Take.
 type Taken struct {
-	// Left is the number of uses that were left in the database when this process last reserved a
-	// block.
+	// Left is the number of uses that were left for all processes when this process last reserved a block.
 	Left int64
-	// Fresh reports the first use of a block.
+	// Fresh reports that this is the first use of a block.
 	Fresh bool
 }
 
-// Peek returns what Take would return, but takes no use.
+// Peek returns the result that Take would have now. It takes no use.
 func (a *Quotas) Peek(ctx context.Context, key keyserver.ID) (taken Taken, err error) {
 	if a.holds(key) {
 		return taken, nil
@@ -69,8 +68,7 @@ func (a *Quotas) Peek(ctx context.Context, key keyserver.ID) (taken Taken, err e
 	return taken, err
 }
 
-// holds reports whether this process has a use left. While another goroutine takes one, it reports
-// true.
+// holds reports whether this process has a reserved use. While another goroutine works on the key, holds returns true.
 func (a *Quotas) holds(key keyserver.ID) bool {
 	a.mu.Lock()
 	b := a.keys[key]
@@ -87,7 +85,7 @@ func (a *Quotas) holds(key keyserver.ID) bool {
 	}
 }
 
-// Take uses one of a key's uses. It returns ErrNone if none is left.
+// Take takes one use of a key. It returns ErrNone if no uses are left.
 func (a *Quotas) Take(ctx context.Context, key keyserver.ID) (taken Taken, err error) {
 	b := a.block(key)
 	select {

@@ -11,7 +11,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// shared is the quota from which processes reserve.
+// shared is the quota in the database.
 type shared struct {
 	mu     sync.Mutex
 	left   int64
@@ -31,7 +31,7 @@ func (s *shared) reserve(_ context.Context, _ keyserver.ID, n int64) (int64, int
 	return got, s.left, nil
 }
 
-// TestTimesAreSharedOut checks that any number of processes take each use exactly once.
+// TestTimesAreSharedOut checks that several processes together take each use exactly once.
 func TestTimesAreSharedOut(t *testing.T) {
 	const all = 20_000
 	s, key := &shared{left: all}, values.IDFromUint64(1)
@@ -62,8 +62,7 @@ func TestTimesAreSharedOut(t *testing.T) {
 	}
 }
 
-// TestBlocksGrow checks that blocks grow up to a bound, and that the first use of each is
-// reported.
+// TestBlocksGrow checks that blocks grow up to a limit, and that Fresh reports the first use of each block.
 func TestBlocksGrow(t *testing.T) {
 	s, key := &shared{left: 1 << 40}, values.IDFromUint64(1)
 	a := New(10, s.reserve)
@@ -85,8 +84,8 @@ func TestBlocksGrow(t *testing.T) {
 	}
 }
 
-// TestFailuresAndForgetting checks that a failure takes no use, and that a dropped key
-// starts with a small block again.
+// TestFailuresAndForgetting checks that a failed reservation takes no use. A key that was removed from memory starts
+// with a small block again.
 func TestFailuresAndForgetting(t *testing.T) {
 	s, one, two := &shared{left: 1000, failed: errors.New("away")}, values.IDFromUint64(1), values.IDFromUint64(2)
 	a := New(1, s.reserve)
@@ -110,8 +109,7 @@ func TestFailuresAndForgetting(t *testing.T) {
 	}
 }
 
-// TestPeek checks that Peek takes no use, neither from this process nor from the
-// database.
+// TestPeek checks that Peek takes no use, from this process or from the database.
 func TestPeek(t *testing.T) {
 	s, key := &shared{left: firstBlock}, values.IDFromUint64(1)
 	a := New(1, s.reserve)

@@ -8,12 +8,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// ACLResult is the result of the ACL operations: the requested rights, and separately the
-// entry and the ACL as they were read back.
+// ACLResult is the result of the ACL operations. It has the requested rights, and the entry and the ACL as they were
+// read back.
 type ACLResult struct {
-	Operation string            // the key server operation that was sent
+	Operation string            // operation of the key server that was called
 	Verified  bool              // the re-read shows the requested change
-	Requested *keyserver.Rights // nil on a read and on a revocation
+	Requested *keyserver.Rights // nil for a read or a revocation
 	Entry     *keyserver.ACLEntry
 	ACL       keyserver.ACL
 	Detail    string
@@ -31,14 +31,14 @@ func (s *Service) ACL(ctx context.Context, by keyserver.Caller, link keyserver.H
 	return ACLResult{Operation: keyserver.OpReadACL.Key, Verified: true, ACL: acl, Detail: "the ACL as the key server stores it"}, nil
 }
 
-// GrantACL adds rights to a principal's entry and verifies them by mask.
+// GrantACL adds rights to a principal's ACL entry. It verifies that the entry has at least these rights.
 func (s *Service) GrantACL(ctx context.Context, by keyserver.Caller, change keyserver.ACLChange) (ACLResult, error) {
 	return s.writeACL(ctx, by, change, "grantACL", nil, s.ks.GrantACL)
 }
 
-// AmendACL sets an existing entry to exactly the requested rights. The key server widens rights, so the verdict tests a
-// mask. Rights beyond that mask must come from widening. Otherwise the check would accept rights that should have been
-// removed.
+// AmendACL sets an existing ACL entry to exactly the requested rights. The key server widens rights: some rights
+// include others. So the entry may have more rights than requested, but only those that widening adds. All other rights
+// must be gone.
 func (s *Service) AmendACL(ctx context.Context, by keyserver.Caller, change keyserver.ACLChange) (ACLResult, error) {
 	exists := func(before keyserver.ACL) error {
 		if _, ok := before.Entry(change.Principal); !ok {
@@ -69,8 +69,8 @@ func (s *Service) writeACL(ctx context.Context, by keyserver.Caller, change keys
 	}.do(ctx)
 }
 
-// rereadACL returns the function that reads the ACL after a change of it. The change may have removed the caller's
-// right to read the ACL. Then the function reads only the changed entry, which belongs to the caller or to its group,
+// rereadACL returns the function that reads the ACL after the change. The change may have removed the caller's right to
+// read the ACL. In this case the function reads only the changed entry, which belongs to the caller or to its group,
 // and sets own.
 func (s *Service) rereadACL(by keyserver.Caller, link keyserver.HiddenLink, changed keyserver.PrincipalRef, own *bool) func(context.Context) (keyserver.ACL, error) {
 	return func(ctx context.Context) (keyserver.ACL, error) {
@@ -84,8 +84,7 @@ func (s *Service) rereadACL(by keyserver.Caller, link keyserver.HiddenLink, chan
 	}
 }
 
-// toOwner adds to the detail that the ACL shows only the caller's own entry, if own is
-// set.
+// toOwner adds to the detail, if own is set, that the ACL in the result has only the caller's own entry.
 func (r ACLResult) toOwner(own bool) ACLResult {
 	if own {
 		r.Detail += "; you may no longer read the ACL, so only this entry was read"
@@ -93,7 +92,7 @@ func (r ACLResult) toOwner(own bool) ACLResult {
 	return r
 }
 
-// judgeACL returns the verdict on a grant or an amendment.
+// judgeACL returns the verdict on a grant or, if exact is set, on an amendment.
 func judgeACL(operation string, change keyserver.ACLChange, exact bool, after keyserver.ACL) (ACLResult, error) {
 	r := ACLResult{Operation: operation, Requested: &change.Rights, ACL: after}
 	entry, ok := after.Entry(change.Principal)
@@ -117,7 +116,7 @@ func judgeACL(operation string, change keyserver.ACLChange, exact bool, after ke
 	return r, fault.New(fault.NotVerified, "%s", r.Detail)
 }
 
-// RevokeACL removes a principal's entry and verifies its absence.
+// RevokeACL removes a principal's ACL entry and verifies that it is gone.
 func (s *Service) RevokeACL(ctx context.Context, by keyserver.Caller, r keyserver.ACLRevocation) (ACLResult, error) {
 	if err := requireLink("ttag", r.Link); err != nil {
 		return ACLResult{}, err
@@ -162,7 +161,7 @@ func refuseACLChange(change keyserver.ACLChange) error {
 	return refuseEntryTerms(change.Rights, change.MaxUsage, change.Start, change.End)
 }
 
-// refuseEntryTerms rejects rights and limits that no ACL entry can have.
+// refuseEntryTerms returns an error for rights and limits that no ACL entry can have.
 func refuseEntryTerms(rights keyserver.Rights, maxUsage int64, start, end keyserver.Stamp) error {
 	switch {
 	case rights&^keyserver.AllRights != 0:

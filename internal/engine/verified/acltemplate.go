@@ -13,7 +13,7 @@ type ACLTemplateResult struct {
 	ID        keyserver.ID
 	Requested string
 	Saved     bool
-	Missing   bool                   // the re-read has no template of that id
+	Missing   bool                   // no template has that id after the write
 	Template  *keyserver.ACLTemplate // as read back
 	Detail    string
 }
@@ -22,7 +22,7 @@ type ACLTemplateResult struct {
 type ACLTemplateGone struct {
 	ID       keyserver.ID
 	Gone     bool
-	Template keyserver.ACLTemplate // as it was before
+	Template keyserver.ACLTemplate // before the deletion
 	Detail   string
 }
 
@@ -30,9 +30,9 @@ type ACLTemplateGone struct {
 type TemplateMemberResult struct {
 	ID        keyserver.ID
 	Principal keyserver.PrincipalRef
-	Requested *keyserver.Rights // nil if a member was removed
+	Requested *keyserver.Rights // nil for the removal of a member
 	Done      bool              // the re-read shows the requested change
-	Missing   bool              // the re-read does not have the requested member
+	Missing   bool              // after the write, the template does not have the requested member
 	Member    *keyserver.TemplateMember
 	Template  keyserver.ACLTemplate // as read back, with its members
 	Detail    string
@@ -43,7 +43,7 @@ func (s *Service) ACLTemplates(ctx context.Context, by keyserver.Caller, q keyse
 	return s.ks.ACLTemplates(ctx, by, q)
 }
 
-// aclTemplates returns all templates. A change of a template is checked and verified against them.
+// aclTemplates returns all templates. Changes of templates are checked and verified with them.
 func (s *Service) aclTemplates(ctx context.Context, by keyserver.Caller) ([]keyserver.ACLTemplate, error) {
 	return s.ks.ACLTemplates(ctx, by, keyserver.ACLTemplateQuery{})
 }
@@ -112,7 +112,7 @@ func (s *Service) RenameACLTemplate(ctx context.Context, by keyserver.Caller, ch
 	}.do(ctx)
 }
 
-// DeleteACLTemplate removes a template and verifies its absence.
+// DeleteACLTemplate deletes a template and verifies that it is gone.
 func (s *Service) DeleteACLTemplate(ctx context.Context, by keyserver.Caller, id keyserver.ID) (ACLTemplateGone, error) {
 	return verifiedWrite[[]keyserver.ACLTemplate, ACLTemplateGone]{
 		read: func(ctx context.Context) ([]keyserver.ACLTemplate, error) { return s.aclTemplates(ctx, by) },
@@ -137,8 +137,8 @@ func (s *Service) DeleteACLTemplate(ctx context.Context, by keyserver.Caller, id
 	}.do(ctx)
 }
 
-// PutTemplateMember makes a principal a member with exactly the given (widened) rights
-// and limits, whether or not it was a member before.
+// PutTemplateMember makes a principal a member of a template with exactly the given limits and (widened) rights. The
+// principal may already be a member.
 func (s *Service) PutTemplateMember(ctx context.Context, by keyserver.Caller, m keyserver.TemplateMembership) (TemplateMemberResult, error) {
 	if err := refuseMember(m.Member); err != nil {
 		return TemplateMemberResult{}, err
@@ -153,7 +153,7 @@ func (s *Service) PutTemplateMember(ctx context.Context, by keyserver.Caller, m 
 	})
 }
 
-// RemoveTemplateMember removes a member and verifies its absence.
+// RemoveTemplateMember removes a member and verifies that it is gone.
 func (s *Service) RemoveTemplateMember(ctx context.Context, by keyserver.Caller, m keyserver.TemplateMemberRef) (TemplateMemberResult, error) {
 	if err := requireID("principalId", m.Principal.ID); err != nil {
 		return TemplateMemberResult{}, err
@@ -168,11 +168,11 @@ func (s *Service) RemoveTemplateMember(ctx context.Context, by keyserver.Caller,
 	})
 }
 
-// memberChange has the differences between the two changes of members.
+// memberChange describes one of the two changes of members: set or remove.
 type memberChange struct {
 	principal keyserver.PrincipalRef
-	leaves    bool // the principal must be a member before
-	// members returns the members after the change.
+	leaves    bool // the principal must be a member before the write
+	// members returns the members after the change, for the check before the write.
 	members func(before keyserver.ACLTemplate) []keyserver.TemplateMember
 	write   func(ctx context.Context) error
 	judge   func(after keyserver.ACLTemplate) (TemplateMemberResult, error)
@@ -214,9 +214,8 @@ func judgeTemplate(id keyserver.ID, name string, after []keyserver.ACLTemplate) 
 	return r, fault.New(fault.NotSaved, "%s", r.Detail)
 }
 
-// judgeMember returns the verdict on a new or changed member. It tests the rights by
-// mask, because the key server widens them; rights beyond the mask must come from
-// widening.
+// judgeMember returns the verdict on a new or changed member. The key server widens rights, so the member may have more
+// rights than requested, but only those that widening adds.
 func judgeMember(id keyserver.ID, m keyserver.TemplateMember, after keyserver.ACLTemplate) (TemplateMemberResult, error) {
 	r := TemplateMemberResult{ID: id, Principal: m.Principal, Requested: &m.Rights, Template: after}
 	held, ok := after.Member(m.Principal)

@@ -15,13 +15,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// templateLiar is a real key server that lies about templates and directories.
+// templateLiar is a real key server with wrong results for templates and directories.
 type templateLiar struct {
 	keyserver.Port
 	deceit
-	// distort changes a request before it is sent.
+	// distort changes a request before it reaches the key server.
 	distort func(*keyserver.TemplateMember, *keyserver.NewTemplatedDirectory, *string)
-	denies  bool // reports after a write that the caller may not change the template
+	denies  bool // after a write, Writable is false
 }
 
 func (l *templateLiar) twist(m *keyserver.TemplateMember, d *keyserver.NewTemplatedDirectory, name *string) {
@@ -112,14 +112,14 @@ func (l *templateLiar) Configuration(context.Context, keyserver.Caller, string) 
 	}}, nil
 }
 
-// templates is a key server behind a liar. It has a template with two members that no
-// directory uses, and a directory of another template.
+// templates is a key server with a templateLiar. It has a template with two members that no directory uses, and a
+// directory with another template.
 type templates struct {
 	*verified.Service
 	liar      *templateLiar
 	admin     keyserver.Caller
 	member    keyserver.Caller // of template, with READ
-	stranger  keyserver.Caller // with the Security Officer's role
+	stranger  keyserver.Caller // has the role Security Officer
 	template  keyserver.ID
 	used      keyserver.ID
 	directory keyserver.ID // at /used/
@@ -195,7 +195,7 @@ func TestAKeyServerThatLiesAboutTemplates(t *testing.T) {
 	lies := map[string]struct {
 		reason string
 		lie    func(l *templateLiar)
-		want   func(bad fault.Code) fault.Code // empty means success
+		want   func(bad fault.Code) fault.Code // expected code; empty means success
 	}{
 		"Truth":     {"a key server that does not lie", func(*templateLiar) {}, func(fault.Code) fault.Code { return "" }},
 		"Swallowed": {"a swallowed write is no success", func(l *templateLiar) { l.swallow = true }, func(bad fault.Code) fault.Code { return bad }},
@@ -375,8 +375,8 @@ func TestTemplatesRefusedBeforeSending(t *testing.T) {
 	}
 }
 
-// TestTheKeyServerRefusesByItself checks that the engine enforces its rules without the
-// service in front of it, and audits each refusal.
+// TestTheKeyServerRefusesByItself checks that the engine makes its own checks, without those of package verified, and
+// audits each refusal.
 func TestTheKeyServerRefusesByItself(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		w := newTemplates(t, f)
@@ -432,7 +432,7 @@ func TestTheKeyServerRefusesByItself(t *testing.T) {
 	})
 }
 
-// TestTemplatesAreBounded checks that lists without pages have a maximum length.
+// TestTemplatesAreBounded checks the maximum length of lists without pages.
 func TestTemplatesAreBounded(t *testing.T) {
 	w := newTemplates(t, enginetest.New(t, enginetest.Databases["SQLite"](t)))
 	port := w.liar.Port
@@ -457,8 +457,8 @@ func TestTemplatesAreBounded(t *testing.T) {
 	})
 }
 
-// TestNoCredentialPasses checks that the service never returns a credential from the
-// configuration, whatever the key server sends.
+// TestNoCredentialPasses checks that the service never returns a credential in the configuration, even if the key
+// server sends one.
 func TestNoCredentialPasses(t *testing.T) {
 	w := newTemplates(t, enginetest.New(t, enginetest.Databases["SQLite"](t)))
 	for _, xpath := range []string{"ROOT", "Database", "Database.Credentials"} {

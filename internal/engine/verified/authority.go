@@ -12,7 +12,7 @@ import (
 // AuthorityChanged is the result of preparing or activating an authority.
 type AuthorityChanged struct {
 	Saved       bool
-	ID          keyserver.ID // of the authority that was prepared or activated
+	ID          keyserver.ID // of the prepared or activated authority
 	Authorities []keyserver.Authority
 	Detail      string
 }
@@ -25,7 +25,7 @@ type AuthorityGone struct {
 	Detail      string
 }
 
-// Authorities lists the key server's own CAs.
+// Authorities returns the key server's own CAs.
 func (s *Service) Authorities(ctx context.Context, by keyserver.Caller) ([]keyserver.Authority, error) {
 	return s.ks.Authorities(ctx, by)
 }
@@ -49,7 +49,7 @@ func (s *Service) PrepareAuthority(ctx context.Context, by keyserver.Caller) (Au
 	}).do(ctx)
 }
 
-// ActivateAuthority makes the prepared authority the issuer, and verifies it.
+// ActivateAuthority makes the prepared authority the active one, and verifies that.
 func (s *Service) ActivateAuthority(ctx context.Context, by keyserver.Caller, early bool) (AuthorityChanged, error) {
 	var id keyserver.ID
 	return s.authorityWrite(by, func(ctx context.Context) (err error) {
@@ -68,8 +68,8 @@ func (s *Service) ActivateAuthority(ctx context.Context, by keyserver.Caller, ea
 	}).do(ctx)
 }
 
-// authorityWrite returns a verified write without checks before it: the key server
-// decides on the authorities as they are when it writes.
+// authorityWrite returns a verified write that refuses nothing before the write. The key server itself checks the
+// authorities when it writes.
 func (s *Service) authorityWrite(by keyserver.Caller, write func(context.Context) error,
 	verdict func(before, after []keyserver.Authority) (AuthorityChanged, error),
 ) verifiedWrite[[]keyserver.Authority, AuthorityChanged] {
@@ -81,7 +81,7 @@ func (s *Service) authorityWrite(by keyserver.Caller, write func(context.Context
 	}
 }
 
-// RetireAuthority ends the trust in an authority and verifies that it is gone.
+// RetireAuthority ends the trust in an authority and verifies that the authority is gone.
 func (s *Service) RetireAuthority(ctx context.Context, by keyserver.Caller, id keyserver.ID) (AuthorityGone, error) {
 	if err := requireID("certificateId", id); err != nil {
 		return AuthorityGone{}, err

@@ -14,14 +14,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Bounds of requests.
+// Limits of requests.
 const (
 	maxValidityDays = 3650
 	maxEnrolment    = 64 // certificates in one request
 	maxSubject      = 1024
 )
 
-// How certificates were looked up (contract 12.1).
+// Kinds of lookup of certificates (contract 12.1).
 const (
 	LookupBySubject            = "by-subject"
 	LookupByTransportPrincipal = "by-transport-principal"
@@ -30,8 +30,8 @@ const (
 // CertificatesFound is the result of a lookup of certificates.
 type CertificatesFound struct {
 	Lookup       string
-	Subject      string                 // as requested
-	Principal    keyserver.PrincipalRef // the principal of all the certificates, zero if they have several or none
+	Subject      string                 // subject in the request
+	Principal    keyserver.PrincipalRef // of all the certificates; zero if they have no principal or several principals
 	Certificates []keyserver.Certificate
 	Detail       string
 }
@@ -54,7 +54,7 @@ type EnrolledPrincipal struct {
 // CertificatesEnrolled is the result of an enrolment.
 type CertificatesEnrolled struct {
 	Saved      bool
-	Principals []EnrolledPrincipal // as read back, in the order of their first certificate
+	Principals []EnrolledPrincipal // as read back, each once, in the order of the certificates
 	Detail     string
 }
 
@@ -66,7 +66,7 @@ type TransportReset struct {
 	Detail              string
 }
 
-// CertificatesBySubject finds certificates by subject. The wildcard % matches any text.
+// CertificatesBySubject finds certificates by subject. The wildcard % in the pattern matches any text.
 func (s *Service) CertificatesBySubject(ctx context.Context, by keyserver.Caller, pattern string) (CertificatesFound, error) {
 	if err := refuseSubject(pattern); err != nil {
 		return CertificatesFound{}, err
@@ -100,8 +100,8 @@ func (s *Service) CertificatesByTransportPrincipal(ctx context.Context, by keyse
 	return r, nil
 }
 
-// refuseSubject rejects the empty subject, which a key server could take for "any", and
-// subjects that no certificate can have.
+// refuseSubject returns an error for a subject that no certificate can have. It also rejects the empty subject, which a
+// key server could treat as "any".
 func refuseSubject(subject string) error {
 	switch {
 	case subject == "":
@@ -112,8 +112,8 @@ func refuseSubject(subject string) error {
 	return nil
 }
 
-// IssueCertificate requests a certificate for a PKCS#10 request. It verifies that the new
-// certificate is stored with the request and is for the request's key.
+// IssueCertificate requests a certificate for a PKCS#10 request. It verifies that the new certificate is stored with
+// the request and has the key of the request.
 func (s *Service) IssueCertificate(ctx context.Context, by keyserver.Caller, n keyserver.CertificateRequest) (CertificateIssued, error) {
 	req, err := pki.ParseRequest(n.Request)
 	switch {
@@ -127,8 +127,8 @@ func (s *Service) IssueCertificate(ctx context.Context, by keyserver.Caller, n k
 	})
 }
 
-// RenewCertificate requests a new certificate for the saved request of an old one. It
-// verifies the new certificate, and that the old one is expired.
+// RenewCertificate requests a new certificate with the stored request of an old one. It verifies the new certificate,
+// and that the old certificate is expired.
 func (s *Service) RenewCertificate(ctx context.Context, by keyserver.Caller, der []byte) (CertificateIssued, error) {
 	if _, err := certtext.Certificate(der); err != nil {
 		return CertificateIssued{}, fault.New(fault.BadRequest, "certificate %s", err)
@@ -153,8 +153,8 @@ func (s *Service) RenewCertificate(ctx context.Context, by keyserver.Caller, der
 	})
 }
 
-// certificateState is the state that is read before and after issuing: the new
-// certificate, once it exists, and the one that it replaces, if any.
+// certificateState is the state before or after a certificate is issued: the new certificate, and the old one that it
+// replaces. A missing certificate is nil.
 type certificateState struct{ fresh, old *keyserver.Certificate }
 
 func (s *Service) issue(ctx context.Context, by keyserver.Caller, req *x509.CertificateRequest, replaced *keyserver.Digest,
@@ -184,9 +184,8 @@ func (s *Service) issue(ctx context.Context, by keyserver.Caller, req *x509.Cert
 	}.do(ctx)
 }
 
-// judgeIssued returns the verdict on a new certificate. It must read back with its
-// request, have the key and name of the request and be signed by its issuer; the
-// certificate that it replaces must no longer be current.
+// judgeIssued returns the verdict on a new certificate. The stored certificate must have its request, the key and name
+// in the request, and the signature of its issuer. The certificate that it replaces must not be current any more.
 func judgeIssued(req *x509.CertificateRequest, issued keyserver.Issued, replaces bool, after certificateState) (CertificateIssued, error) {
 	r := CertificateIssued{}
 	if after.fresh == nil {
@@ -231,8 +230,8 @@ func (s *Service) certificate(ctx context.Context, by keyserver.Caller, digest k
 	return &list[0], nil
 }
 
-// EnrollCertificates enrols all of the certificates or none. It verifies each by reading
-// back its principal and the certificates of that principal.
+// EnrollCertificates enrols all of the certificates or none. To verify them, it reads the principal of each
+// certificate, and the certificates of that principal.
 func (s *Service) EnrollCertificates(ctx context.Context, by keyserver.Caller, n keyserver.Enrolment) (CertificatesEnrolled, error) {
 	if err := refuseEnrolment(n.Certificates); err != nil {
 		return CertificatesEnrolled{}, err
@@ -250,7 +249,7 @@ func (s *Service) EnrollCertificates(ctx context.Context, by keyserver.Caller, n
 	}.do(ctx)
 }
 
-// enrolled reads each principal that an enrolment named, once.
+// enrolled reads each principal of an enrolment once.
 func (s *Service) enrolled(ctx context.Context, by keyserver.Caller, done []keyserver.Enrolled) ([]EnrolledPrincipal, error) {
 	var list []EnrolledPrincipal
 	for _, d := range done {
@@ -264,7 +263,7 @@ func (s *Service) enrolled(ctx context.Context, by keyserver.Caller, done []keys
 			return nil, err
 		}
 		if p == nil {
-			continue // the verdict reports it
+			continue // the verdict reports the missing principal
 		}
 		certs, err := s.ks.FindCertificates(ctx, by, keyserver.CertificateLookup{Principal: d.Principal})
 		if err != nil {
@@ -301,8 +300,8 @@ func enrolledAs(list []EnrolledPrincipal, id keyserver.ID) EnrolledPrincipal {
 	return EnrolledPrincipal{}
 }
 
-// holdsCertificate reports whether the principal that was read back belongs to the
-// certificate's subject and has the certificate.
+// holdsCertificate reports whether the principal with the id has the subject of the certificate, and the certificate
+// itself.
 func holdsCertificate(list []EnrolledPrincipal, id keyserver.ID, der []byte) bool {
 	p := enrolledAs(list, id)
 	cert, err := x509.ParseCertificate(der)
@@ -312,8 +311,8 @@ func holdsCertificate(list []EnrolledPrincipal, id keyserver.ID, der []byte) boo
 	return slices.ContainsFunc(p.Certificates, func(c keyserver.Certificate) bool { return bytes.Equal(c.DER, der) && c.Current() })
 }
 
-// refuseEnrolment rejects an enrolment unless it has one or more different certificates.
-// The key server decides which certificates it accepts.
+// refuseEnrolment returns an error if an enrolment has no certificate, too many, or the same certificate twice. The key
+// server decides which certificates it accepts.
 func refuseEnrolment(ders [][]byte) error {
 	if len(ders) == 0 || len(ders) > maxEnrolment {
 		return fault.New(fault.BadRequest, "certificates must have 1 to %d elements", maxEnrolment)
@@ -332,14 +331,14 @@ func refuseEnrolment(ders [][]byte) error {
 	return nil
 }
 
-// resetState is the state that is read before and after a reset.
+// resetState is the state before or after a reset.
 type resetState struct {
 	principal    *keyserver.Principal
 	certificates []keyserver.Certificate
 }
 
-// ResetTransportPrincipal removes a transport principal's certificates and ends its
-// sessions. It verifies that no certificate is left.
+// ResetTransportPrincipal removes the certificates of a transport principal and ends its sessions. It verifies that the
+// principal has no certificates.
 func (s *Service) ResetTransportPrincipal(ctx context.Context, by keyserver.Caller, id keyserver.ID) (TransportReset, error) {
 	if err := requireID("principalId", id); err != nil {
 		return TransportReset{}, err

@@ -20,11 +20,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// certificateLiar lies about certificates, revocation and exports.
+// certificateLiar is a key server with wrong results for certificates, revocation and exports.
 type certificateLiar struct {
 	keyserver.Port
 	deceit
-	issuer pki.Identity // signs the certificates of swallowed writes
+	issuer pki.Identity // issues certificates that are not stored
 	spoil  func(c *keyserver.Certificate)
 	clear  bool // returns an exported key in plain text
 	other  bool // exports for another principal
@@ -43,7 +43,7 @@ func (l *certificateLiar) FindCertificates(ctx context.Context, by keyserver.Cal
 	return list, err
 }
 
-// invented returns a certificate that was never stored.
+// invented returns a certificate that is not stored.
 func (l *certificateLiar) invented(der []byte) (keyserver.Issued, error) {
 	req, err := x509.ParseCertificateRequest(der)
 	if err != nil {
@@ -124,8 +124,8 @@ func (l *certificateLiar) ExportKey(ctx context.Context, by keyserver.Caller, x 
 	return out, err
 }
 
-// certificateWorld is a key server behind a liar. It has a trusted CA, an issued
-// certificate and an enrolled one.
+// certificateWorld is a key server with a certificateLiar. It has a trusted CA, an issued certificate and an enrolled
+// one.
 type certificateWorld struct {
 	*verified.Service
 	liar    *certificateLiar
@@ -134,10 +134,10 @@ type certificateWorld struct {
 	ca      pki.Identity
 	digest  string
 	key     crypto.Signer
-	issued  []byte // with a saved request, not enrolled
+	issued  []byte // with a stored request, not enrolled
 	agent   keyserver.Principal
-	fresh   *x509.Certificate // may be enrolled
-	foreign *x509.Certificate // enrolled, without a saved request
+	fresh   *x509.Certificate // can be enrolled
+	foreign *x509.Certificate // enrolled, without a stored request
 	crl     []byte
 }
 
@@ -166,8 +166,7 @@ func newCertificateWorld(t *testing.T, f *enginetest.Fixture) *certificateWorld 
 	return w
 }
 
-// certificateWrite is one mutating operation. do returns whether its result claims
-// success.
+// certificateWrite is one write. do returns whether the result reports success.
 type certificateWrite struct {
 	do  func(t *testing.T, w *certificateWorld) (claims bool, err error)
 	bad fault.Code
@@ -200,8 +199,7 @@ var certificateWrites = map[string]certificateWrite{
 	}},
 }
 
-// TestCertificateWritesAgainstALiar checks the result of every write for each kind of
-// lie.
+// TestCertificateWritesAgainstALiar checks the result of every write for each kind of wrong result of the key server.
 func TestCertificateWritesAgainstALiar(t *testing.T) {
 	gone := fault.New(fault.StoreUnavailable, "gone")
 	lies := map[string]struct {
@@ -233,8 +231,7 @@ func TestCertificateWritesAgainstALiar(t *testing.T) {
 	}
 }
 
-// TestCertificatesThatReadBackOtherwise checks that a certificate that reads back with
-// any difference from the request is not a success.
+// TestCertificatesThatReadBackOtherwise checks that a write fails if the stored certificate differs from the request.
 func TestCertificatesThatReadBackOtherwise(t *testing.T) {
 	other := enginetest.NewAgent(t, mustCA(t), "own", time.Now(), nil).Certificate
 	cases := map[string]struct {
@@ -355,8 +352,7 @@ func TestCertificatesRefusedBeforeSending(t *testing.T) {
 	}
 }
 
-// TestAnExportInClearIsDropped checks that a response that is not a JWE for the recipient
-// is never returned.
+// TestAnExportInClearIsDropped checks that a response is never returned if it is not a JWE for the recipient.
 func TestAnExportInClearIsDropped(t *testing.T) {
 	for name, lie := range map[string]func(*certificateLiar){
 		"Clear": func(l *certificateLiar) { l.clear = true }, "ForAnother": func(l *certificateLiar) { l.other = true },

@@ -11,13 +11,12 @@ import (
 // ConfigResult is the part of the configuration that may be published.
 type ConfigResult struct {
 	keyserver.ConfigProjection
-	Allowed []keyserver.AllowedTag // the table of publishable tags
+	Allowed []keyserver.AllowedTag // the tags that may be published
 	Detail  string
 }
 
-// Configuration reads the part of the key server's configuration that a path names, and
-// returns only the tags in the table. It parses the path before it sends anything,
-// because the empty path could mean everything to a key server.
+// Configuration reads the part of the key server's configuration that xpath selects. It returns only the tags that may
+// be published. It parses the path before the request, because the empty path could select everything.
 func (s *Service) Configuration(ctx context.Context, by keyserver.Caller, xpath string) (ConfigResult, error) {
 	path, ok := keyserver.ParseConfigPath(xpath)
 	if !ok {

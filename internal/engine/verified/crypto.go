@@ -7,7 +7,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// requireChoice rejects a choice unless it names either a key or a key lineage.
+// requireChoice returns an error unless the choice has either a key or a key lineage.
 func requireChoice(choice keyserver.KeyChoice) error {
 	switch {
 	case choice.Key != "" && choice.Lineage != "":
@@ -19,7 +19,7 @@ func requireChoice(choice keyserver.KeyChoice) error {
 	}
 }
 
-// MAC computes HMAC-SHA384 of the message under the newest key of the lineage.
+// MAC computes the HMAC-SHA384 of the message with the newest key of the lineage.
 func (s *Service) MAC(ctx context.Context, by keyserver.Caller, r keyserver.MACRequest) (keyserver.MAC, error) {
 	if err := requireLink("lineage", r.Lineage); err != nil {
 		return keyserver.MAC{}, err
@@ -27,7 +27,7 @@ func (s *Service) MAC(ctx context.Context, by keyserver.Caller, r keyserver.MACR
 	return s.ks.MAC(ctx, by, r)
 }
 
-// VerifyMAC reports whether a MAC is that of the message.
+// VerifyMAC reports whether the MAC belongs to the message.
 func (s *Service) VerifyMAC(ctx context.Context, by keyserver.Caller, r keyserver.MACCheck) (keyserver.MACVerdict, error) {
 	if err := requireChoice(r.KeyChoice); err != nil {
 		return keyserver.MACVerdict{}, err
@@ -35,7 +35,7 @@ func (s *Service) VerifyMAC(ctx context.Context, by keyserver.Caller, r keyserve
 	return s.ks.VerifyMAC(ctx, by, r)
 }
 
-// MACBatch computes the MACs of many messages, and returns one answer for each.
+// MACBatch computes the MACs of many messages. It returns one result for each message.
 func (s *Service) MACBatch(ctx context.Context, by keyserver.Caller, items []keyserver.MACItem) ([]keyserver.MACResult, error) {
 	for _, item := range items {
 		if err := requireLink("lineage", item.Lineage); err != nil {

@@ -21,8 +21,8 @@ func (s *Service) Custody(ctx context.Context, by keyserver.Caller) (keyserver.C
 	return s.ks.Custody(ctx, by)
 }
 
-// RotateDataKey creates a data key and verifies that it is the active one. The key server
-// wraps the keys under it in the background.
+// RotateDataKey creates a data key and verifies that it is the active one. The key server rewraps the keys in the
+// background.
 func (s *Service) RotateDataKey(ctx context.Context, by keyserver.Caller) (DataKeyRotated, error) {
 	var made keyserver.ID
 	return verifiedWrite[keyserver.Custody, DataKeyRotated]{

@@ -11,13 +11,13 @@ import (
 // DelegateResult is the result of adding or removing a delegate.
 type DelegateResult struct {
 	Asked     keyserver.Delegate
-	Done      bool                // the re-read shows the change
+	Done      bool                // the change is visible after the write
 	Principal keyserver.Principal // as read back
 	Detail    string
 }
 
-// AddDelegate permits a delegate to act with the rights of a principal, and verifies it.
-// Adding an existing delegate succeeds and changes nothing.
+// AddDelegate permits a delegate to act with the rights of a principal. It verifies this. Adding an existing delegate
+// succeeds and changes nothing.
 func (s *Service) AddDelegate(ctx context.Context, by keyserver.Caller, d keyserver.Delegate) (DelegateResult, error) {
 	return s.changeDelegate(ctx, by, d, s.ks.AddDelegate, func(_, after keyserver.Principal) (DelegateResult, error) {
 		r := DelegateResult{Asked: d, Principal: after}
@@ -33,8 +33,8 @@ func (s *Service) AddDelegate(ctx context.Context, by keyserver.Caller, d keyser
 	})
 }
 
-// RemoveDelegate removes a delegate. It verifies this, and that no other principal may
-// now act for the principal.
+// RemoveDelegate removes a delegate. It verifies that the delegate is gone, and that the delegation flag is not set
+// without delegates, which would permit every principal.
 func (s *Service) RemoveDelegate(ctx context.Context, by keyserver.Caller, d keyserver.Delegate) (DelegateResult, error) {
 	return s.changeDelegate(ctx, by, d, s.ks.RemoveDelegate, func(before, after keyserver.Principal) (DelegateResult, error) {
 		r := DelegateResult{Asked: d, Principal: after}

@@ -11,12 +11,12 @@ import (
 // PrincipalGone is the result of deleting a principal.
 type PrincipalGone struct {
 	Gone      bool
-	Principal keyserver.Principal // as it was before
+	Principal keyserver.Principal // before the deletion
 	Done      keyserver.PrincipalDeletionResult
 	Detail    string
 }
 
-// DeletePrincipal deletes a principal permanently and verifies its absence.
+// DeletePrincipal permanently deletes a principal and verifies that it is gone.
 func (s *Service) DeletePrincipal(ctx context.Context, by keyserver.Caller, d keyserver.PrincipalDeletion) (PrincipalGone, error) {
 	if err := requireID("id", d.ID); err != nil {
 		return PrincipalGone{}, err

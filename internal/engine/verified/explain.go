@@ -7,7 +7,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// MaxWhoCanPage is the largest page of principals that WhoCan returns.
+// MaxWhoCanPage is the maximum number of principals in a page of WhoCan.
 const MaxWhoCanPage = 1000
 
 // Explain returns whether the gate would allow a request, and why.
@@ -31,7 +31,7 @@ func (s *Service) WhoCan(ctx context.Context, by keyserver.Caller, c keyserver.W
 	return s.ks.WhoCan(ctx, by, c)
 }
 
-// refuseKeyless rejects a question that names a key for an operation that concerns no key.
+// refuseKeyless returns an error if the question names a key, although the operation concerns no key.
 func refuseKeyless(op keyserver.Operation, link keyserver.HiddenLink) error {
 	if link == "" || op.AboutKey() {
 		return nil

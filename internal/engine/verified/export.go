@@ -10,9 +10,8 @@ import (
 // jweDots is the number of dots between the parts of a compact JWE.
 const jweDots = 4
 
-// ExportKey exports a key, encrypted for a transport principal. It drops a response that
-// is not a compact JWE for the requested principal, because that response could be the
-// key itself.
+// ExportKey exports a key, encrypted for a transport principal. It discards a response that is not a compact JWE for
+// the requested principal, because the response could contain the plain key.
 func (s *Service) ExportKey(ctx context.Context, by keyserver.Caller, x keyserver.KeyExport) (keyserver.ExportedKey, error) {
 	if err := requireLink("ttag", x.Link); err != nil {
 		return keyserver.ExportedKey{}, err
@@ -30,7 +29,7 @@ func (s *Service) ExportKey(ctx context.Context, by keyserver.Caller, x keyserve
 	return out, nil
 }
 
-// isCompactJWE reports whether text is five parts of base64url, separated by dots.
+// isCompactJWE reports whether text has five parts in base64url, separated by dots.
 func isCompactJWE(text string) bool {
 	dots := 0
 	for _, c := range text {

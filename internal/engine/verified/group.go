@@ -12,7 +12,7 @@ import (
 // MembershipResult is the result of adding or removing a group member.
 type MembershipResult struct {
 	Group  keyserver.ID
-	Done   bool                // the re-read shows the change
+	Done   bool                // the change is visible after the write
 	Member keyserver.Principal // as read back
 	Detail string
 }
@@ -28,8 +28,7 @@ func (s *Service) GroupMembers(ctx context.Context, by keyserver.Caller, f keyse
 	return s.ks.GroupMembers(ctx, by, f)
 }
 
-// AddGroupMember adds a principal to a group and verifies it. Adding an existing member
-// succeeds and changes nothing.
+// AddGroupMember adds a principal to a group and verifies that. Adding an existing member succeeds and changes nothing.
 func (s *Service) AddGroupMember(ctx context.Context, by keyserver.Caller, m keyserver.Membership) (MembershipResult, error) {
 	return s.changeMember(ctx, by, m, membershipChange{
 		in: true, write: s.ks.AddGroupMember, bad: fault.NotSaved,
@@ -42,7 +41,7 @@ func (s *Service) AddGroupMember(ctx context.Context, by keyserver.Caller, m key
 	})
 }
 
-// RemoveGroupMember removes a principal from a group and verifies it.
+// RemoveGroupMember removes a principal from a group and verifies that.
 func (s *Service) RemoveGroupMember(ctx context.Context, by keyserver.Caller, m keyserver.Membership) (MembershipResult, error) {
 	return s.changeMember(ctx, by, m, membershipChange{
 		in: false, write: s.ks.RemoveGroupMember, bad: fault.NotRemoved,
@@ -55,7 +54,7 @@ func (s *Service) RemoveGroupMember(ctx context.Context, by keyserver.Caller, m 
 	})
 }
 
-// membershipChange has the differences between adding and removing a member.
+// membershipChange describes the addition or the removal of a member.
 type membershipChange struct {
 	in     bool
 	write  func(ctx context.Context, by keyserver.Caller, m keyserver.Membership) error

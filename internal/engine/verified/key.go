@@ -8,11 +8,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// maxFilename is the longest file name that authorize records, in bytes.
+// maxFilename is the maximum length in bytes of the file name in an authorization.
 const maxFilename = 1024
 
-// MintKey creates or imports a key and returns its metadata. It rejects an import of a
-// wrong length for the algorithm before it sends anything.
+// MintKey creates or imports a key and returns its metadata. If the imported bytes have a wrong length for the
+// algorithm, it sends no request.
 func (s *Service) MintKey(ctx context.Context, by keyserver.Caller, key keyserver.NewKey) (keyserver.KeyMetadata, error) {
 	info, ok := keyserver.Algorithms[key.Algorithm]
 	if !ok {
@@ -40,7 +40,7 @@ func (s *Service) Key(ctx context.Context, by keyserver.Caller, link keyserver.H
 	return s.ks.Key(ctx, by, link)
 }
 
-// AuthorizeKey asks whether the caller may use the key.
+// AuthorizeKey checks whether the caller may use the key. It may count a use.
 func (s *Service) AuthorizeKey(ctx context.Context, by keyserver.Caller, use keyserver.Use) (keyserver.Grant, error) {
 	if err := requireLink("ttag", use.Link); err != nil {
 		return keyserver.Grant{}, err
@@ -51,12 +51,13 @@ func (s *Service) AuthorizeKey(ctx context.Context, by keyserver.Caller, use key
 	return s.ks.AuthorizeKey(ctx, by, use)
 }
 
-// Entitled returns an error unless the caller may begin an operation.
+// Entitled returns an error unless the caller may begin the operation. It checks the caller and its roles, but not the
+// object of the operation.
 func (s *Service) Entitled(ctx context.Context, by keyserver.Caller, op keyserver.Operation) error {
 	return s.ks.Entitled(ctx, by, op)
 }
 
-// HMAC computes HMAC-SHA384 of the message under the key.
+// HMAC computes the HMAC-SHA384 of the message with the key.
 func (s *Service) HMAC(ctx context.Context, by keyserver.Caller, r keyserver.HMACRequest) ([keyserver.MACSize]byte, error) {
 	if err := requireLink("hiddenLink", r.Link); err != nil {
 		return [keyserver.MACSize]byte{}, err

@@ -16,8 +16,7 @@ type KeyStateResult struct {
 	Detail string
 }
 
-// ChangeKeyState changes the state of a key. If the key has that state already, it sends
-// nothing.
+// ChangeKeyState changes the state of a key. If the key already has that state, it sends no request.
 func (s *Service) ChangeKeyState(ctx context.Context, by keyserver.Caller, change keyserver.KeyStateChange) (KeyStateResult, error) {
 	if err := requireLink("ttag", change.Link); err != nil {
 		return KeyStateResult{}, err
@@ -93,7 +92,7 @@ func (s *Service) RotateKey(ctx context.Context, by keyserver.Caller, link keyse
 	}.do(ctx)
 }
 
-// SetKeyRotation sets when keys of a lineage are rotated and destroyed.
+// SetKeyRotation sets when the keys of a lineage are rotated and destroyed.
 func (s *Service) SetKeyRotation(ctx context.Context, by keyserver.Caller, change keyserver.KeyRotationChange) (KeyRotated, error) {
 	if err := requireLink("ttag", change.Link); err != nil {
 		return KeyRotated{}, err

@@ -8,38 +8,38 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// MaxOwnerPage is the largest page of owner marks.
+// MaxOwnerPage is the maximum number of owner marks in a page.
 const MaxOwnerPage = 1000
 
-// OwnerSaved is the result of marking an object.
+// OwnerSaved is the result of setting an owner mark.
 type OwnerSaved struct {
 	Saved bool
-	// Mark is the mark as read back, or the existing one if the key server refused the
-	// write. A mark without an owner means that there is none.
+	// Mark is the mark as read back. If the key server refused the write, Mark is the existing mark. An empty owner
+	// means that there is no mark.
 	Mark   keyserver.OwnerMark
 	Detail string
 }
 
-// OwnerReleased is the result of removing a mark.
+// OwnerReleased is the result of removing an owner mark.
 type OwnerReleased struct {
 	Gone   bool
-	Mark   keyserver.OwnerMark // as it was before, or the existing one if the key server refused
+	Mark   keyserver.OwnerMark // before the removal, or the existing mark if the key server refused
 	Detail string
 }
 
 // OwnerPage is a page of owner marks.
 type OwnerPage struct {
 	Marks []keyserver.OwnerMark
-	Next  keyserver.ID // zero at the end
+	Next  keyserver.ID // zero on the last page
 }
 
-// Owners reads a page of the marks of a kind, ordered by object id.
+// Owners reads a page of owner marks of one kind of object, ordered by object id.
 func (s *Service) Owners(ctx context.Context, by keyserver.Caller, f keyserver.OwnerFilter) (OwnerPage, error) {
 	if f.Limit < 1 || f.Limit > MaxOwnerPage {
 		return OwnerPage{}, fault.New(fault.BadRequest, "limit must be from 1 to %d", MaxOwnerPage)
 	}
 	limit := f.Limit
-	f.Limit++ // one more shows whether there is another page
+	f.Limit++ // one more, to see whether there is another page
 	marks, err := s.ks.OwnerMarks(ctx, by, f)
 	if err != nil {
 		return OwnerPage{}, err
@@ -51,7 +51,7 @@ func (s *Service) Owners(ctx context.Context, by keyserver.Caller, f keyserver.O
 	return page, nil
 }
 
-// Owner reads the mark of an object.
+// Owner reads the owner mark of an object.
 func (s *Service) Owner(ctx context.Context, by keyserver.Caller, o keyserver.Object) (keyserver.OwnerMark, error) {
 	mark, err := s.owner(ctx, by, o)
 	if err == nil && mark.Owner == "" {
@@ -60,7 +60,7 @@ func (s *Service) Owner(ctx context.Context, by keyserver.Caller, o keyserver.Ob
 	return mark, err
 }
 
-// owner returns the mark of an object. If there is none, its Owner is empty.
+// owner returns the owner mark of an object. If there is none, its Owner is empty.
 func (s *Service) owner(ctx context.Context, by keyserver.Caller, o keyserver.Object) (keyserver.OwnerMark, error) {
 	marks, err := s.ks.OwnerMarks(ctx, by, keyserver.OwnerFilter{Kind: o.Kind, ID: &o.ID})
 	if err != nil || len(marks) == 0 {
@@ -69,9 +69,8 @@ func (s *Service) owner(ctx context.Context, by keyserver.Caller, o keyserver.Ob
 	return marks[0], nil
 }
 
-// SetOwner marks an object and verifies it. The key server decides whether the owner may
-// change, by the mark at the time of the write. If it refuses, the result has the current
-// owner.
+// SetOwner sets the owner mark of an object and verifies it. The key server decides by the existing mark whether the
+// owner may change. If it refuses, the result has the existing mark.
 func (s *Service) SetOwner(ctx context.Context, by keyserver.Caller, change keyserver.OwnerChange) (OwnerSaved, error) {
 	if err := requireOwner("owner", change.Owner); err != nil {
 		return OwnerSaved{}, err
@@ -109,7 +108,7 @@ func (s *Service) SetOwner(ctx context.Context, by keyserver.Caller, change keys
 	return saved, err
 }
 
-// ReleaseOwner removes a mark and verifies its absence.
+// ReleaseOwner removes an owner mark and verifies that it is gone.
 func (s *Service) ReleaseOwner(ctx context.Context, by keyserver.Caller, release keyserver.OwnerRelease) (OwnerReleased, error) {
 	if err := requireOwner("expect", release.Expect); err != nil {
 		return OwnerReleased{}, err
@@ -140,8 +139,8 @@ func (s *Service) ReleaseOwner(ctx context.Context, by keyserver.Caller, release
 	return released, err
 }
 
-// requireOwner rejects an owner that cannot be shown plainly in a list. Owners are
-// compared byte by byte, so the name is not trimmed.
+// requireOwner returns an error unless the name has 1 to MaxOwner printable characters. It does not trim the name,
+// because owners are compared byte by byte.
 func requireOwner(field, name string) error {
 	if !keyserver.ValidOwner(name) {
 		return fault.New(fault.BadRequest, "%s must have from 1 to %d printable characters", field, keyserver.MaxOwner)

@@ -9,7 +9,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Bounds of an xauth identity: characters of each part, and audiences.
+// Limits of an xauth identity: the length of each part in characters, and the number of audiences.
 const (
 	maxIdentity  = 512
 	maxAudiences = 16
@@ -30,8 +30,8 @@ func (s *Service) Principal(ctx context.Context, by keyserver.Caller, id keyserv
 	return s.ks.Principal(ctx, by, id)
 }
 
-// CreatePasswordPrincipal creates a password principal and verifies name, type and roles
-// by reading it back. The password cannot be read back.
+// CreatePasswordPrincipal creates a password principal. It reads the principal back and verifies name, type and roles.
+// The password cannot be read back.
 func (s *Service) CreatePasswordPrincipal(ctx context.Context, by keyserver.Caller, p keyserver.NewPasswordPrincipal) (PrincipalSaved, error) {
 	name, err := cleanName("name", p.Name)
 	if err != nil {
@@ -55,8 +55,8 @@ func (s *Service) CreatePasswordPrincipal(ctx context.Context, by keyserver.Call
 	}.do(ctx)
 }
 
-// CreatePrincipal creates a principal of type ldap, xauth or group and verifies all
-// fields by reading it back.
+// CreatePrincipal creates a principal of type ldap, xauth or group. It reads the principal back and verifies all
+// fields.
 func (s *Service) CreatePrincipal(ctx context.Context, by keyserver.Caller, p keyserver.NewPrincipal) (PrincipalSaved, error) {
 	name, err := cleanName("name", p.Name)
 	if err != nil {
@@ -78,11 +78,11 @@ func (s *Service) CreatePrincipal(ctx context.Context, by keyserver.Caller, p ke
 	}.do(ctx)
 }
 
-// cleanIdentity rejects values that no token can contain, and values that differ
-// invisibly from those of a token.
+// cleanIdentity returns an error for an identity that no token can have, and for values that differ only invisibly from
+// the values of a token.
 func cleanIdentity(p keyserver.NewPrincipal) (*keyserver.Identity, error) {
 	if p.Identity == nil || p.Type != keyserver.XAuthPrincipal {
-		return p.Identity, nil // the key server decides which type has one
+		return p.Identity, nil // the key server decides which types have an identity
 	}
 	identity := *p.Identity
 	if len(identity.Audiences) > maxAudiences {
@@ -105,8 +105,8 @@ func notInToken(s string) bool {
 		strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
-// principalIfAny reads a principal that may not exist. It returns nil if there is none,
-// or if id is zero because the key server has not yet assigned it.
+// principalIfAny reads a principal. It returns nil if the principal does not exist, or if id is zero because the key
+// server has not assigned an id yet.
 func (s *Service) principalIfAny(ctx context.Context, by keyserver.Caller, id keyserver.ID) (*keyserver.Principal, error) {
 	if id.IsZero() {
 		return nil, nil
@@ -148,14 +148,14 @@ func sameIdentity(a, b *keyserver.Identity) bool {
 	return a.Issuer == b.Issuer && a.Subject == b.Subject && slices.Equal(a.Audiences, b.Audiences)
 }
 
-// refuseUpdate rejects changes to system-defined principals, which the key server would
-// skip silently. It also rejects changes to the caller's own principal: after a mistake,
-// no administrator might be left to undo it.
+// refuseUpdate returns an error for a change of a system-defined principal, because the key server would ignore the
+// change silently. It also refuses a change of the caller's own principal: perhaps no other administrator could undo a
+// mistake.
 func refuseUpdate(by keyserver.Caller, p keyserver.Principal) error {
 	switch {
 	case p.Flags.SystemDefined():
 		return fault.New(fault.BuiltInPrincipal, "principal %q is system defined and read-only", p.Name)
-	case p.Ref() == by.Principal, p.Ref() == by.Actor: // delegation does not change who the caller is
+	case p.Ref() == by.Principal, p.Ref() == by.Actor: // also in a delegated session, for both of its principals
 		return fault.New(fault.OwnAccount, "principal %q is your own; ask another administrator", p.Name)
 	default:
 		return nil

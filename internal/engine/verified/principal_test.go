@@ -17,12 +17,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// principalLiar is a real key server that lies about principals.
+// principalLiar is a real key server with wrong results for principals.
 type principalLiar struct {
 	keyserver.Port
 	deceit
-	distort func(*keyserver.Principal) // changes principals that are read after a write
-	// meanwhile is a change by another caller between the read and the write.
+	distort func(*keyserver.Principal) // changes the principals that are read back
+	// meanwhile is called between the read and the write, as another caller.
 	meanwhile func()
 }
 
@@ -76,7 +76,7 @@ func (l *principalLiar) RemoveGroupMember(ctx context.Context, by keyserver.Call
 	return l.send(func() error { return l.Port.RemoveGroupMember(ctx, by, m) })
 }
 
-// people is a key server behind a liar. It has a user, a group and a member of the group.
+// people is a key server with a principalLiar. It has a user, a group and a member of the group.
 type people struct {
 	*verified.Service
 	liar                 *principalLiar
@@ -85,7 +85,7 @@ type people struct {
 	team                 keyserver.ID
 }
 
-// forPrincipal returns a change of flags for the given principal.
+// forPrincipal sets the principal in a change of flags.
 func forPrincipal(id keyserver.ID, change keyserver.FlagChange) keyserver.FlagChange {
 	change.ID = id
 	return change
@@ -109,7 +109,7 @@ var (
 	xauthWeb  = keyserver.NewPrincipal{Type: keyserver.XAuthPrincipal, Name: "web", Identity: &keyserver.Identity{Issuer: "i", Subject: "s", Audiences: []string{"b", "a"}}}
 	principal = map[string]struct {
 		do  func(p *people) (claims bool, err error)
-		bad fault.Code // the fault if the re-read disagrees
+		bad fault.Code // the code if the write reads back wrong
 	}{
 		"CreateXAuth": {bad: fault.NotSaved, do: func(p *people) (bool, error) {
 			r, err := p.CreatePrincipal(ctx, p.admin, xauthWeb)
@@ -150,8 +150,7 @@ var (
 	}
 )
 
-// TestVerdictsOnPrincipals checks that a write of a principal succeeds only if an honest
-// re-read confirms it.
+// TestVerdictsOnPrincipals checks that a write succeeds only if the principal that is read back has the change.
 func TestVerdictsOnPrincipals(t *testing.T) {
 	lies := map[string]struct {
 		reason string
@@ -190,8 +189,7 @@ func TestVerdictsOnPrincipals(t *testing.T) {
 	}
 }
 
-// TestPrincipalsThatReadBackOtherwise checks that each field of the re-read is compared
-// with the field that was sent.
+// TestPrincipalsThatReadBackOtherwise checks that each requested field is compared with the field that is read back.
 func TestPrincipalsThatReadBackOtherwise(t *testing.T) {
 	cases := map[string]struct {
 		op      string
@@ -206,7 +204,7 @@ func TestPrincipalsThatReadBackOtherwise(t *testing.T) {
 		"Subject":   {"CreateXAuth", func(p *keyserver.Principal) { p.Identity.Subject = "S" }},
 		"Audience":  {"CreateXAuth", func(p *keyserver.Principal) { p.Identity.Audiences = nil }},
 		"Identity":  {"CreateGroup", func(p *keyserver.Principal) { p.Identity = &keyserver.Identity{} }},
-		// A setter that assigns the entire word changes flags that no caller can set.
+		// A key server that sets the entire flag word also changes other flags.
 		"OtherBit": {"Disable", func(p *keyserver.Principal) { p.Flags |= 0x80 }},
 	}
 	for name, tc := range cases {
@@ -220,8 +218,8 @@ func TestPrincipalsThatReadBackOtherwise(t *testing.T) {
 	}
 }
 
-// TestFlagsOfTwoWriters checks that two callers that change different flags at the same
-// time both succeed, and that the detail reports the other change.
+// TestFlagsOfTwoWriters checks that two callers can change different flags at the same time, and that the detail
+// reports the other change.
 func TestFlagsOfTwoWriters(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		p := newPeople(t, f)
@@ -237,9 +235,8 @@ func TestFlagsOfTwoWriters(t *testing.T) {
 	})
 }
 
-// TestVerdictOnAnyFlagWord checks for any flag word and any key server that a write
-// succeeds exactly if the named flags are as requested and no flag changed that callers
-// cannot set.
+// TestVerdictOnAnyFlagWord checks random flags and random key servers: a write succeeds exactly if the changed flags
+// are as requested, and no flag changed that callers cannot set.
 func TestVerdictOnAnyFlagWord(t *testing.T) {
 	p := newPeople(t, enginetest.New(t, enginetest.Databases["SQLite"](t)))
 	honest := p.liar.Port

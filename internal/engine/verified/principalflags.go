@@ -28,7 +28,7 @@ type RolesResult struct {
 	Detail    string
 }
 
-// UpdatePrincipalFlags changes the named flags of a principal and verifies the change.
+// UpdatePrincipalFlags changes the given flags of a principal and verifies the change.
 func (s *Service) UpdatePrincipalFlags(ctx context.Context, by keyserver.Caller, change keyserver.FlagChange) (FlagsResult, error) {
 	if err := requireID("id", change.ID); err != nil {
 		return FlagsResult{}, err
@@ -57,9 +57,8 @@ func (s *Service) UpdatePrincipalFlags(ctx context.Context, by keyserver.Caller,
 	}.do(ctx)
 }
 
-// judgeFlags returns the verdict on a change of flags. Another caller may have changed other settable flags at the same
-// time; the detail reports it. A change of a flag that no caller can set is an error: the key server may have assigned
-// the entire flag word.
+// judgeFlags returns the verdict on a change of flags. If another caller has changed other settable flags at the same
+// time, the detail says so. A change of any other flag is an error: the key server may have replaced all flags.
 func judgeFlags(change keyserver.FlagChange, before, after keyserver.Flags) (FlagsResult, error) {
 	r := FlagsResult{Asked: change, Before: before, After: after}
 	wrong := after ^ change.Apply(before)
@@ -86,7 +85,7 @@ func flagNow(flag, word keyserver.Flags) string {
 	return fmt.Sprintf("disabled is %t now", word.Disabled())
 }
 
-// SetPrincipalRoles replaces the roles of a principal and verifies it.
+// SetPrincipalRoles replaces the roles of a principal and verifies that.
 func (s *Service) SetPrincipalRoles(ctx context.Context, by keyserver.Caller, set keyserver.PrincipalRoles) (RolesResult, error) {
 	if err := requireID("id", set.ID); err != nil {
 		return RolesResult{}, err

@@ -8,11 +8,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// maxPage is the largest window of a list that a caller may request (contract 9.1).
+// maxPage is the maximum number of entries that a caller may request from a list (contract 9.1).
 const maxPage = 500
 
-// ListPrincipals reads principals of one type, ordered by name. It rejects a window that is too large. It does not
-// reduce the window, because a caller would take the short page for the last one.
+// ListPrincipals reads principals of one type, ordered by name. It rejects a limit that is too large. It does not
+// reduce the limit, because the caller would take the short page for the last page.
 func (s *Service) ListPrincipals(ctx context.Context, by keyserver.Caller, f keyserver.PrincipalFilter) (keyserver.PrincipalPage, error) {
 	if !slices.Contains(keyserver.PrincipalTypes, f.Type) {
 		return keyserver.PrincipalPage{}, fault.New(fault.BadRequest, "type must be one of %v", keyserver.PrincipalTypes)
@@ -23,8 +23,8 @@ func (s *Service) ListPrincipals(ctx context.Context, by keyserver.Caller, f key
 	return s.ks.ListPrincipals(ctx, by, f)
 }
 
-// requireWindow rejects windows that contract 9.1 does not permit. A limit of 0 means no
-// window.
+// requireWindow returns an error for a limit or offset that contract 9.1 does not permit. A limit of 0 means the entire
+// list.
 func requireWindow(limit, offset int) error {
 	switch {
 	case limit < 0 || limit > maxPage:
@@ -38,7 +38,7 @@ func requireWindow(limit, offset int) error {
 	}
 }
 
-// LookupPrincipals resolves pairs. It leaves out pairs that cannot be resolved.
+// LookupPrincipals reads the principals of the pairs. It omits pairs that cannot be resolved.
 func (s *Service) LookupPrincipals(ctx context.Context, by keyserver.Caller, pairs []keyserver.PrincipalRef) ([]keyserver.Principal, error) {
 	if len(pairs) == 0 || len(pairs) > keyserver.MaxLookup {
 		return nil, fault.New(fault.BadRequest, "principals must have 1 to %d elements", keyserver.MaxLookup)

@@ -8,12 +8,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// MaxTrustPage is the largest page of principal trusts.
+// MaxTrustPage is the maximum number of principal trusts in a page.
 const MaxTrustPage = 500
 
 // PrincipalTrustSaved is the result of creating or changing a principal trust.
 type PrincipalTrustSaved struct {
-	Trust  *keyserver.PrincipalTrust // as read back; nil if there is none
+	Trust  *keyserver.PrincipalTrust // as read back; nil if the principal trust does not exist
 	Saved  bool
 	Detail string
 }
@@ -22,11 +22,11 @@ type PrincipalTrustSaved struct {
 type PrincipalTrustGone struct {
 	ID     keyserver.ID
 	Gone   bool
-	Trust  keyserver.PrincipalTrust // as it was before
+	Trust  keyserver.PrincipalTrust // before the deletion
 	Detail string
 }
 
-// PrincipalTrusts reads the rows that a filter selects.
+// PrincipalTrusts reads the principal trusts that a filter selects.
 func (s *Service) PrincipalTrusts(ctx context.Context, by keyserver.Caller, f keyserver.PrincipalTrustFilter) ([]keyserver.PrincipalTrust, error) {
 	switch {
 	case f.Limit < 0 || f.Limit > MaxTrustPage:
@@ -39,7 +39,7 @@ func (s *Service) PrincipalTrusts(ctx context.Context, by keyserver.Caller, f ke
 	return s.ks.PrincipalTrusts(ctx, by, f)
 }
 
-// CreatePrincipalTrust creates the row of a principal for a peer and verifies it.
+// CreatePrincipalTrust creates a principal trust and verifies it.
 func (s *Service) CreatePrincipalTrust(ctx context.Context, by keyserver.Caller, t keyserver.PrincipalTrust) (PrincipalTrustSaved, error) {
 	if err := requireID("principalId", t.Principal); err != nil {
 		return PrincipalTrustSaved{}, err
@@ -66,7 +66,7 @@ func (s *Service) CreatePrincipalTrust(ctx context.Context, by keyserver.Caller,
 	}.do(ctx)
 }
 
-// UpdatePrincipalTrust changes the flag of a row and verifies it.
+// UpdatePrincipalTrust changes the flag of a principal trust and verifies it.
 func (s *Service) UpdatePrincipalTrust(ctx context.Context, by keyserver.Caller, change keyserver.PrincipalTrustChange) (PrincipalTrustSaved, error) {
 	if err := refuseFlag(change.Flag); err != nil {
 		return PrincipalTrustSaved{}, err
@@ -85,7 +85,7 @@ func (s *Service) UpdatePrincipalTrust(ctx context.Context, by keyserver.Caller,
 	}.do(ctx)
 }
 
-// DeletePrincipalTrust removes a row and verifies its absence.
+// DeletePrincipalTrust deletes a principal trust and verifies that it is gone.
 func (s *Service) DeletePrincipalTrust(ctx context.Context, by keyserver.Caller, id keyserver.ID) (PrincipalTrustGone, error) {
 	return verifiedWrite[[]keyserver.PrincipalTrust, PrincipalTrustGone]{
 		read:   s.trustByID(by, id),
@@ -112,7 +112,7 @@ func (s *Service) trustByID(by keyserver.Caller, id keyserver.ID) func(context.C
 	}
 }
 
-// judgeTrust returns the verdict on a created or changed row: all of it must read back.
+// judgeTrust returns the verdict on a created or changed principal trust. All fields must be as requested.
 func judgeTrust(want keyserver.PrincipalTrust, after []keyserver.PrincipalTrust) (PrincipalTrustSaved, error) {
 	var r PrincipalTrustSaved
 	got, ok := findTrust(after, want.ID)
@@ -128,8 +128,8 @@ func judgeTrust(want keyserver.PrincipalTrust, after []keyserver.PrincipalTrust)
 	return r, fault.New(fault.NotPersisted, "%s", r.Detail)
 }
 
-// refuseFlag rejects a number that is not a flag. A key server would store it, with an
-// unknown effect.
+// refuseFlag returns an error for a number that is not a flag. The key server would store the number with an unknown
+// effect.
 func refuseFlag(flag keyserver.TrustFlag) error {
 	if flag.Label() == "" {
 		return fault.New(fault.BadRequest, "flag must be restrict or expose")

@@ -9,12 +9,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// maxName is the longest name of any object, in characters.
+// maxName is the maximum length of names, in characters.
 const maxName = 128
 
-// requireLink rejects an empty hidden link, because in the protocol of a key server it
-// would mean "mint a new key" or "any". It also rejects a link that is too long to name a
-// key.
+// requireLink returns an error for an empty hidden link, because in the protocol of a key server it would mean "mint a
+// new key" or "any". It also rejects a link that is too short or too long for a key.
 func requireLink(field string, link keyserver.HiddenLink) error {
 	if len(link) < values.MinHiddenLink {
 		return fault.New(fault.BadRequest, "%s must not be empty; send the canonical base64 of the key's hidden link", field)
@@ -25,7 +24,7 @@ func requireLink(field string, link keyserver.HiddenLink) error {
 	return nil
 }
 
-// cleanName trims a name and rejects one that cannot be shown plainly in a list.
+// cleanName trims a name. It returns an error for a name that cannot be shown in a list.
 func cleanName(field, name string) (string, error) {
 	name = strings.TrimSpace(name)
 	switch {
@@ -39,8 +38,7 @@ func cleanName(field, name string) (string, error) {
 	return name, nil
 }
 
-// requireID rejects the zero id: it names no object, and a key server may take it for a
-// wildcard.
+// requireID returns an error for the zero id. No object has this id, and a key server may treat it as a wildcard.
 func requireID(field string, id keyserver.ID) error {
 	if id.IsZero() {
 		return fault.New(fault.BadRequest, "%s must not be zero; zero names no object", field)

@@ -10,8 +10,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// maxCRLAge bounds the maximum age in a policy. A longer one could mean "never" by
-// mistake.
+// maxCRLAge is the maximum of the maximum age in a policy. A larger value could be a mistake that means "never".
 const maxCRLAge = 366 * 24 * time.Hour
 
 // PolicySaved is the result of setting a revocation policy.
@@ -25,22 +24,22 @@ type PolicySaved struct {
 // CRLImported is the result of importing a revocation list.
 type CRLImported struct {
 	Saved   bool
-	Issuers []keyserver.RevocationIssuer // the issuers of the list, as read back
+	Issuers []keyserver.RevocationIssuer // the CAs that signed the list, as read back
 	Detail  string
 }
 
-// RevocationIssuers reads every trusted CA with its policy and evidence.
+// RevocationIssuers reads all trusted CAs with their revocation policy and evidence.
 func (s *Service) RevocationIssuers(ctx context.Context, by keyserver.Caller) ([]keyserver.RevocationIssuer, error) {
 	return s.ks.RevocationIssuers(ctx, by)
 }
 
-// RevocationPolicy reads the policy of one issuer.
+// RevocationPolicy reads the revocation policy for one CA.
 func (s *Service) RevocationPolicy(ctx context.Context, by keyserver.Caller, digest string) (keyserver.RevocationPolicy, error) {
 	issuer, err := s.ks.RevocationIssuer(ctx, by, digest)
 	return issuer.Policy, err
 }
 
-// SetRevocationPolicy sets the policy of one issuer and verifies mode and age.
+// SetRevocationPolicy sets the revocation policy for one CA. It verifies mode and maximum age.
 func (s *Service) SetRevocationPolicy(ctx context.Context, by keyserver.Caller, change keyserver.RevocationPolicyChange) (PolicySaved, error) {
 	switch policy := change.Policy; {
 	case !slices.Contains(keyserver.RevocationModes, policy.Mode):
@@ -67,8 +66,7 @@ func (s *Service) SetRevocationPolicy(ctx context.Context, by keyserver.Caller, 
 	}.do(ctx)
 }
 
-// ImportCRL imports a revocation list. It verifies that the list is now the evidence for
-// each of its issuers.
+// ImportCRL imports a revocation list. It verifies that all CAs that signed the list now use it.
 func (s *Service) ImportCRL(ctx context.Context, by keyserver.Caller, der []byte) (CRLImported, error) {
 	if len(der) == 0 {
 		return CRLImported{}, fault.New(fault.BadRequest, "crl must not be empty; send one certificate revocation list")

@@ -11,9 +11,9 @@ import (
 
 // RoleResult is the result of creating or changing a role.
 type RoleResult struct {
-	Requested keyserver.RoleChange // the change that was sent, with the role's id
+	Requested keyserver.RoleChange // the change that was sent, with the id of the role
 	Saved     bool
-	Missing   bool            // the re-read has no role of that id
+	Missing   bool            // no role has that id after the write
 	Role      *keyserver.Role // as read back
 	Detail    string
 }
@@ -22,11 +22,11 @@ type RoleResult struct {
 type RoleGone struct {
 	ID     keyserver.ID
 	Gone   bool
-	Role   keyserver.Role // as it was before
+	Role   keyserver.Role // before the deletion
 	Detail string
 }
 
-// Roles reads the role catalogue.
+// Roles reads all roles.
 func (s *Service) Roles(ctx context.Context, by keyserver.Caller) ([]keyserver.Role, error) {
 	return s.ks.Roles(ctx, by)
 }
@@ -41,7 +41,7 @@ func (s *Service) CreateRole(ctx context.Context, by keyserver.Caller, n keyserv
 	if err := refuseUnknownOperations(n.Operations); err != nil {
 		return RoleResult{}, err
 	}
-	var id keyserver.ID // set by write
+	var id keyserver.ID // the write sets it
 	return verifiedWrite[[]keyserver.Role, RoleResult]{
 		read: func(ctx context.Context) ([]keyserver.Role, error) {
 			return s.ks.FindRoles(ctx, by, keyserver.RoleFilter{ID: id, Name: n.Name})
@@ -57,7 +57,7 @@ func (s *Service) CreateRole(ctx context.Context, by keyserver.Caller, n keyserv
 	}.do(ctx)
 }
 
-// UpdateRole renames a role, replaces its operations, or both.
+// UpdateRole changes the name of a role, its operations, or both.
 func (s *Service) UpdateRole(ctx context.Context, by keyserver.Caller, change keyserver.RoleChange) (RoleResult, error) {
 	if change.Name == nil && change.Operations == nil {
 		return RoleResult{}, fault.New(fault.BadRequest, "send name, operations or both; there is nothing to change")
@@ -97,7 +97,7 @@ func (s *Service) UpdateRole(ctx context.Context, by keyserver.Caller, change ke
 	}.do(ctx)
 }
 
-// DeleteRole removes a role and verifies its absence.
+// DeleteRole deletes a role and verifies that it is gone.
 func (s *Service) DeleteRole(ctx context.Context, by keyserver.Caller, id keyserver.ID) (RoleGone, error) {
 	return verifiedWrite[[]keyserver.Role, RoleGone]{
 		read: func(ctx context.Context) ([]keyserver.Role, error) {
@@ -119,8 +119,8 @@ func (s *Service) DeleteRole(ctx context.Context, by keyserver.Caller, id keyser
 	}.do(ctx)
 }
 
-// judgeRole returns the verdict on a created or changed role: each field that was sent
-// must read back. Operations are compared as a set.
+// judgeRole returns the verdict on a created or changed role. Each field in sent must be as requested. Operations are
+// compared as a set.
 func judgeRole(sent keyserver.RoleChange, after []keyserver.Role) (RoleResult, error) {
 	r := RoleResult{Requested: sent}
 	role, ok := findRole(after, sent.ID)
@@ -159,8 +159,8 @@ func refuseTakenName(roles []keyserver.Role, self keyserver.ID, name string) err
 	return nil
 }
 
-// refuseUnknownOperations rejects ids outside the catalogue. A key server would store
-// them and grant nothing, or grant something else in a later version.
+// refuseUnknownOperations returns an error for ids that are not operations. The key server would store them. They would
+// grant nothing, or something else in a later version.
 func refuseUnknownOperations(ids []keyserver.ID) error {
 	for _, id := range ids {
 		if !slices.ContainsFunc(keyserver.Operations, func(op keyserver.Operation) bool { return op.ID == id }) {

@@ -12,7 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// roleReads counts the roles that are read from a real key server.
+// roleReads counts the roles that are read from the key server.
 type roleReads struct {
 	keyserver.Port
 	calls, rows int
@@ -32,7 +32,7 @@ func (c *roleReads) FindRoles(ctx context.Context, by keyserver.Caller, f keyser
 	return c.count(c.Port.FindRoles(ctx, by, f))
 }
 
-// withRoles adds n roles of one operation each.
+// withRoles adds n roles with one operation each.
 func withRoles(t testing.TB, f *enginetest.Fixture, n int) {
 	t.Helper()
 	err := f.Store.Update(context.Background(), func(tx *sqlstore.Tx) error {
@@ -50,8 +50,8 @@ func withRoles(t testing.TB, f *enginetest.Fixture, n int) {
 	}
 }
 
-// TestRoleWritesReadNoOtherRoles checks that a write reads only the roles that it
-// concerns, before and after, however many roles there are.
+// TestRoleWritesReadNoOtherRoles checks that a write reads only the roles that it concerns, even if there are many
+// roles.
 func TestRoleWritesReadNoOtherRoles(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		withRoles(t, f, 200)
@@ -86,8 +86,7 @@ func TestRoleWritesReadNoOtherRoles(t *testing.T) {
 	})
 }
 
-// BenchmarkCreateRole shows that the cost of a role does not depend on the number of
-// roles.
+// BenchmarkCreateRole shows that the cost of a new role does not depend on the number of roles.
 func BenchmarkCreateRole(b *testing.B) {
 	for name, database := range enginetest.Databases {
 		for _, n := range []int{0, 8000} {

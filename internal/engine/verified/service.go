@@ -1,10 +1,9 @@
-// Package verified adds two things to a key server. It rejects requests that the key server would accept with another
-// meaning, and it verifies every write by reading it back. It knows no HTTP and no SQL, only the interfaces in package
-// keyserver. So the same code serves every key server, and tests can use a key server that lies.
+// Package verified adds two checks to a key server. It rejects requests that the key server would accept with another
+// meaning. It verifies every write by reading the result back. It uses only the interfaces of package keyserver, no
+// HTTP and no SQL. So it can be used for every key server, and tests can use a key server that returns wrong results.
 //
-// Every method returns a *fault.Error if it rejects a request. If the key server accepted
-// a write but the re-read disagrees, a method returns the result as it was read back
-// together with the fault (NOT_SAVED, NOT_REMOVED or NOT_VERIFIED).
+// If a method rejects a request, it returns a *fault.Error. If the key server accepted a write, but the result differs
+// from the request, the method returns the result as read back, and a fault (NOT_SAVED, NOT_REMOVED or NOT_VERIFIED).
 package verified
 
 import (
@@ -13,12 +12,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Service is the verified front of one key server. It is safe for concurrent use.
+// Service calls the operations of a key server with these checks. It is safe for concurrent use.
 type Service struct {
 	ks keyserver.Port
 }
 
-// New returns the service in front of ks.
+// New returns a service for the key server ks.
 func New(ks keyserver.Port) *Service { return &Service{ks: ks} }
 
 // Version reads the key server's version.
@@ -46,7 +45,7 @@ func (s *Service) AuditKey(ctx context.Context) (keyserver.AuditKey, error) {
 	return s.ks.AuditKey(ctx)
 }
 
-// Witness returns the checkpoints that the key server has seen of the logs of others.
+// Witness returns the state of the logs of other servers that the key server witnesses.
 func (s *Service) Witness(ctx context.Context, by keyserver.Caller) (keyserver.Witness, error) {
 	return s.ks.Witness(ctx, by)
 }
@@ -56,16 +55,16 @@ func (s *Service) AuditTile(ctx context.Context, by keyserver.Caller, t keyserve
 	return s.ks.AuditTile(ctx, by, t)
 }
 
-// Changes reads the change feed. It waits for the next change up to the wait time of the
+// Changes reads the change feed. If there is no change, it waits for the next one, at most for the wait time in the
 // filter.
 func (s *Service) Changes(ctx context.Context, by keyserver.Caller, f keyserver.ChangeFilter) (keyserver.ChangePage, error) {
 	return s.ks.Changes(ctx, by, f)
 }
 
-// Ready reports each part of the key server.
+// Ready returns the readiness of each part of the key server.
 func (s *Service) Ready(ctx context.Context) []keyserver.Readiness { return s.ks.Ready(ctx) }
 
-// ListOperations reads the catalogue of operations.
+// ListOperations reads all operations.
 func (s *Service) ListOperations(ctx context.Context, by keyserver.Caller) ([]keyserver.Operation, error) {
 	return s.ks.Operations(ctx, by)
 }

@@ -18,13 +18,12 @@ import (
 
 var ctx = context.Background()
 
-// deceit has the lies that all liars below share, selected by a test. It counts the
-// writes.
+// deceit has the wrong results that all liars can return. A test selects one. deceit counts the writes.
 type deceit struct {
-	swallow   bool          // reports success and does nothing
-	dropAfter error         // executes the write, then loses the connection
-	readFails error         // the re-read after a write fails
-	late      time.Duration // responds late to writes
+	swallow   bool          // report success, but do nothing
+	dropAfter error         // execute the write, but return this error
+	readFails error         // fail the read after a write
+	late      time.Duration // delay of the response to a write
 	writes    int
 }
 
@@ -47,15 +46,15 @@ func (d *deceit) reading() error {
 	return nil
 }
 
-// liar is a real key server that lies about CAs, roles, keys and their ACLs.
+// liar is a real key server with wrong results for CAs, roles, keys and ACLs.
 type liar struct {
 	keyserver.Port
 	deceit
-	widen      bool // returns more rights than widening explains
-	shrink     bool // returns fewer rights than requested
-	limitless  bool // omits the usage limit
-	hideBodies bool // omits the bodies of certificates
-	mute       bool // returns no ids
+	widen      bool // return more rights than widening adds
+	shrink     bool // return fewer rights than requested
+	limitless  bool // omit the usage limit
+	hideBodies bool // omit the DER of certificates
+	mute       bool // return no ids
 }
 
 func (l *liar) TrustedCAs(ctx context.Context, by keyserver.Caller) ([]keyserver.Certificate, error) {
@@ -191,8 +190,7 @@ func (l *liar) RevokeACL(ctx context.Context, by keyserver.Caller, r keyserver.A
 	return l.send(func() error { return l.Port.RevokeACL(ctx, by, r) })
 }
 
-// world is a key server with one object of each kind, behind a liar, and the service that
-// uses the liar.
+// world is a key server with one object of each kind and with a liar, and the service that calls the liar.
 type world struct {
 	*verified.Service
 	liar  *liar
@@ -240,11 +238,11 @@ func fatal(t *testing.T, err error) {
 
 func ptr[T any](v T) *T { return &v }
 
-// write is one mutating operation. do returns whether its result claims success.
+// write is one write. do returns whether the result reports success.
 type write struct {
 	do  func(w *world) (claims bool, err error)
-	bad fault.Code // the fault if the re-read disagrees
-	// unread is the code if the re-read fails; empty means the code of the read itself.
+	bad fault.Code // the code if the write reads back wrong
+	// unread is the code if the read after the write fails; empty means the code of that read.
 	unread fault.Code
 }
 
@@ -325,8 +323,8 @@ func TestASwallowedWriteIsNeverASuccess(t *testing.T) {
 	}
 }
 
-// TestARefusedReadBackIsNoSuccess checks that an ACL that the caller may not read after
-// the change proves nothing. The entry does, because its holder may still read it.
+// TestARefusedReadBackIsNoSuccess checks that a write does not succeed if the caller may not read the ACL after it. If
+// the changed entry is the caller's own, that entry decides.
 func TestARefusedReadBackIsNoSuccess(t *testing.T) {
 	denied := fault.New(fault.ACLDenied, "no")
 	for name, tc := range map[string]struct {
@@ -399,7 +397,7 @@ func TestRightsThatReadBackOtherwise(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		lie    func(*liar)
-		bad    []string // the operations that must return NOT_VERIFIED
+		bad    []string // operations that must return NOT_VERIFIED
 	}{
 		"Fewer": {"rights that were asked for are missing", func(l *liar) { l.shrink = true }, []string{"AmendACL"}},
 		"More":  {"an amendment that reduces must not leave more", func(l *liar) { l.widen = true }, []string{"AmendACL"}},

@@ -10,11 +10,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// DirectoryList is the result of reading templated directories. The paths are nil if no
-// paths were requested.
+// DirectoryList is the result of reading templated directories. The paths are nil if the request has no paths.
 type DirectoryList struct {
 	Directories    []keyserver.TemplatedDirectory
-	RequestedPaths []string // as they were sent
+	RequestedPaths []string // as requested
 	QueriedPaths   []string // as sent to the key server, one for each requested path
 }
 
@@ -22,7 +21,7 @@ type DirectoryList struct {
 type DirectoryResult struct {
 	ID        keyserver.ID
 	Saved     bool
-	Missing   bool // the re-read has no directory of that id
+	Missing   bool // no directory has that id after the write
 	Directory *keyserver.TemplatedDirectory
 	Detail    string
 }
@@ -31,14 +30,13 @@ type DirectoryResult struct {
 type DirectoryGone struct {
 	ID        keyserver.ID
 	Gone      bool
-	Directory keyserver.TemplatedDirectory // as it was before
+	Directory keyserver.TemplatedDirectory // before the deletion
 	Detail    string
 }
 
-// TemplatedDirectories lists all directories, the directories at the given paths, or
-// those that use one of the given templates. A read without a match returns an empty
-// list. The templates filter the entire list here, because a key server's own read by
-// template finds only one directory of each.
+// TemplatedDirectories returns all directories, or the directories at the given paths, or the directories with one of
+// the given templates. If there are none, it returns an empty list. It filters the entire list by template, because a
+// key server returns only one directory for each template.
 func (s *Service) TemplatedDirectories(ctx context.Context, by keyserver.Caller, f keyserver.TemplatedDirectoryFilter) (DirectoryList, error) {
 	paths := slices.DeleteFunc(slices.Clone(f.Paths), func(p string) bool { return p == "" })
 	if len(paths) > 0 && len(f.Templates) > 0 {
@@ -62,7 +60,7 @@ func (s *Service) directoriesAt(ctx context.Context, by keyserver.Caller, paths 
 	for _, p := range paths {
 		list.QueriedPaths = append(list.QueriedPaths, keyserver.DirectoryPath(p))
 	}
-	// Each path once: otherwise a path that was sent twice would be listed twice.
+	// Query each path only once. Otherwise a path that was requested twice would be listed twice.
 	asked := slices.Clone(list.QueriedPaths)
 	slices.Sort(asked)
 	var err error
@@ -97,7 +95,7 @@ func (s *Service) CreateTemplatedDirectory(ctx context.Context, by keyserver.Cal
 	}.do(ctx)
 }
 
-// DeleteTemplatedDirectory removes a directory and verifies its absence.
+// DeleteTemplatedDirectory deletes a directory and verifies that it is gone.
 func (s *Service) DeleteTemplatedDirectory(ctx context.Context, by keyserver.Caller, id keyserver.ID) (DirectoryGone, error) {
 	return verifiedWrite[[]keyserver.TemplatedDirectory, DirectoryGone]{
 		read: func(ctx context.Context) ([]keyserver.TemplatedDirectory, error) {
@@ -161,8 +159,7 @@ func refuseDirectory(n keyserver.NewTemplatedDirectory) error {
 	return nil
 }
 
-// refusePath rejects paths that are not in the one canonical form: the key server
-// compares them as text.
+// refusePath returns an error for a path that is not in canonical form. The key server compares paths as text.
 func refusePath(path string) error {
 	if path == "" || !utf8.ValidString(path) || !keyserver.PlainPath(path) {
 		return fault.New(fault.BadRequest, `path must have 1 to %d segments, none of them empty, "." or "..", in at most %d bytes`,

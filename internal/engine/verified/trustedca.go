@@ -11,11 +11,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Evidence that a CA was added, in a fresh read, strongest first.
+// Evidence that a CA was added, in the list that is read after the write, strongest first.
 const (
-	MatchedByBody     = "certificate-body" // the stored DER equals the sent DER
-	MatchedByEcho     = "echoed-id"        // the id that the key server returned is listed
-	MatchedBySoleNew  = "sole-new-entry"   // exactly one new row is listed
+	MatchedByBody     = "certificate-body" // a listed CA has the sent DER
+	MatchedByEcho     = "echoed-id"        // a listed CA has the id that the key server returned
+	MatchedBySoleNew  = "sole-new-entry"   // the list has exactly one new CA
 	listenerStatement = "both listeners read the list at each handshake, so the change applies from the next connection on"
 )
 
@@ -27,7 +27,7 @@ type TrustedCAAdded struct {
 	ListCountBefore   int
 	ListCountAfter    int
 	AppearedCount     int
-	EchoedCount       int // information, not evidence
+	EchoedCount       int // only for information
 	TrustedCA         *keyserver.Certificate
 	Detail            string
 }
@@ -39,7 +39,7 @@ type TrustedCARemoved struct {
 	ListCountBefore int
 	ListCountAfter  int
 	EchoedObjects   *int
-	TrustedCA       keyserver.Certificate // as it was before
+	TrustedCA       keyserver.Certificate // before the removal
 	Detail          string
 }
 
@@ -72,7 +72,7 @@ func (s *Service) AddTrustedCA(ctx context.Context, by keyserver.Caller, der []b
 	}.do(ctx)
 }
 
-// RemoveTrustedCA removes a CA and verifies its absence by reading the list again.
+// RemoveTrustedCA removes a CA. It reads the list again and verifies that the CA is gone.
 func (s *Service) RemoveTrustedCA(ctx context.Context, by keyserver.Caller, id keyserver.ID) (TrustedCARemoved, error) {
 	if err := requireID("certificateId", id); err != nil {
 		return TrustedCARemoved{}, err
@@ -106,8 +106,7 @@ func (s *Service) RemoveTrustedCA(ctx context.Context, by keyserver.Caller, id k
 	}.do(ctx)
 }
 
-// judgeAddedCA returns the verdict on an added CA, with the strongest evidence in the
-// fresh read.
+// judgeAddedCA returns the verdict on an added CA, with the strongest evidence in the list after the write.
 func judgeAddedCA(der []byte, echoed []keyserver.ID, before, after []keyserver.Certificate) (TrustedCAAdded, error) {
 	r := TrustedCAAdded{ListCountBefore: len(before), ListCountAfter: len(after), EchoedCount: len(echoed)}
 	var appeared []keyserver.Certificate
@@ -133,8 +132,8 @@ func judgeAddedCA(der []byte, echoed []keyserver.ID, before, after []keyserver.C
 	return r, nil
 }
 
-// refuseNoCA rejects input that is not one CA certificate. A key server would store a leaf, or the first certificate of
-// a bundle, although it then trusts nothing more.
+// refuseNoCA returns an error for input that is not exactly one CA certificate. A key server would store another
+// certificate, or only the first one of a bundle, and trust no further CA.
 func refuseNoCA(der []byte) error {
 	if len(der) == 0 {
 		return fault.New(fault.BadRequest, "certificate must not be empty; send one DER certificate as base64")

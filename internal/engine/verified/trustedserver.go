@@ -12,32 +12,32 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// MatchedOnServerName is the field that a search for peers compares.
+// MatchedOnServerName is the name of the field that TrustedServersNamed compares.
 const MatchedOnServerName = "serverName"
 
-// maxDescription is the longest description, in characters.
+// maxDescription is the maximum length of a description, in characters.
 const maxDescription = 1024
 
 // TrustedServerSaved is the result of registering a peer.
 type TrustedServerSaved struct {
-	Servers       []keyserver.TrustedServer // from a fresh read
+	Servers       []keyserver.TrustedServer // after the write
 	System        keyserver.SystemID
 	Saved         bool
-	ACLSideEffect string // empty if the registration does not read back
+	ACLSideEffect string // empty if the registration cannot be read back
 	Detail        string
 }
 
 // TrustedServerUpdated is the result of changing a peer's record.
 type TrustedServerUpdated struct {
-	Server *keyserver.TrustedServer // as read back; nil if it does not exist
+	Server *keyserver.TrustedServer // as read back; nil if the record does not exist
 	Saved  bool
 	Detail string
 }
 
 // TrustedServerGone is the result of removing a peer.
 type TrustedServerGone struct {
-	Removed                      *keyserver.SystemID       // nil if it is still listed
-	Servers                      []keyserver.TrustedServer // from a fresh read
+	Removed                      *keyserver.SystemID       // nil if the peer is still listed
+	Servers                      []keyserver.TrustedServer // after the write
 	Orphans                      []keyserver.PrincipalTrust
 	ACLSideEffect                string
 	PrincipalTrustSideEffect     string
@@ -50,8 +50,7 @@ func (s *Service) TrustedServers(ctx context.Context, by keyserver.Caller) ([]ke
 	return s.ks.TrustedServers(ctx, by)
 }
 
-// TrustedServersNamed finds the peers that are registered under a server name. It returns
-// NOT_FOUND if there are none.
+// TrustedServersNamed returns the peers that are registered with a server name. It returns NOT_FOUND if there are none.
 func (s *Service) TrustedServersNamed(ctx context.Context, by keyserver.Caller, name string) ([]keyserver.TrustedServer, error) {
 	if name == "" {
 		return nil, fault.New(fault.BadRequest, "name must not be empty; leave it out to list every peer")
@@ -72,13 +71,13 @@ func (s *Service) TrustedServersNamed(ctx context.Context, by keyserver.Caller, 
 	return found, nil
 }
 
-// TrustInfo reads the data with which other key servers register this one.
+// TrustInfo reads the data for the registration of this key server on other key servers.
 func (s *Service) TrustInfo(ctx context.Context, by keyserver.Caller) (keyserver.TrustInfo, error) {
 	return s.ks.TrustInfo(ctx, by)
 }
 
-// AddTrustedServer registers a peer, or replaces its record if n.Replace is set, and
-// verifies it by listing the peers again.
+// AddTrustedServer registers a peer or, if n.Replace is set, replaces its record. It verifies the result in the list of
+// peers.
 func (s *Service) AddTrustedServer(ctx context.Context, by keyserver.Caller, n keyserver.NewTrustedServer) (TrustedServerSaved, error) {
 	leaf, err := refuseNewPeer(&n)
 	if err != nil {
@@ -120,8 +119,8 @@ func (s *Service) UpdateTrustedServer(ctx context.Context, by keyserver.Caller, 
 	}.do(ctx)
 }
 
-// RemoveTrustedServer removes a peer and verifies it by listing the peers again. The side
-// effects in the result are as the key server reported them.
+// RemoveTrustedServer removes a peer. It verifies the result in the list of peers. The key server reports the side
+// effects in the result.
 func (s *Service) RemoveTrustedServer(ctx context.Context, by keyserver.Caller, system keyserver.SystemID) (TrustedServerGone, error) {
 	var told keyserver.TrustedServerRemoved
 	return verifiedWrite[[]keyserver.TrustedServer, TrustedServerGone]{
@@ -137,8 +136,8 @@ func (s *Service) RemoveTrustedServer(ctx context.Context, by keyserver.Caller, 
 	}.do(ctx)
 }
 
-// judgeAddedPeer returns the verdict on a registration. The system id must read back with
-// the fields that were sent; otherwise the key server registered another peer.
+// judgeAddedPeer returns the verdict on a registration. The peer with the requested system id must have all fields that
+// were sent. Otherwise the key server has registered another peer.
 func judgeAddedPeer(n keyserver.NewTrustedServer, leaf []byte, told keyserver.TrustedServerAdded, before, after []keyserver.TrustedServer) (TrustedServerSaved, error) {
 	r := TrustedServerSaved{Servers: after, System: n.Blob.System}
 	old, known := findPeer(before, n.Blob.System)
@@ -211,7 +210,7 @@ func judgeRemovedPeer(system keyserver.SystemID, told keyserver.TrustedServerRem
 	return r, nil
 }
 
-// rows formats a number of things.
+// rows formats a number with the name of the counted things.
 func rows(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing
@@ -219,8 +218,7 @@ func rows(n int, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// refuseNewPeer rejects a record that no key server could use. It returns the peer's own
-// certificate.
+// refuseNewPeer returns an error for a record that no key server could use. It returns the peer's own certificate.
 func refuseNewPeer(n *keyserver.NewTrustedServer) (leaf []byte, err error) {
 	chain, err := pki.ParseChain(n.Blob.Chain)
 	if err != nil {

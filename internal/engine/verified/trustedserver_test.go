@@ -18,11 +18,11 @@ import (
 
 const peerSystem = 7
 
-// trustLiar is a real key server that lies about peers and principal trusts.
+// trustLiar is a real key server with wrong results for peers and principal trusts.
 type trustLiar struct {
 	keyserver.Port
 	deceit
-	another bool // writes other values than those sent
+	another bool // stores other values than requested
 }
 
 func (l *trustLiar) TrustedServers(ctx context.Context, by keyserver.Caller) ([]keyserver.TrustedServer, error) {
@@ -80,8 +80,7 @@ func (l *trustLiar) DeletePrincipalTrust(ctx context.Context, by keyserver.Calle
 	return l.send(func() error { return l.Port.DeletePrincipalTrust(ctx, by, id) })
 }
 
-// trustWorld is a key server with one peer and one principal trust, behind a liar, and
-// the service that uses the liar.
+// trustWorld is a key server with one peer, one principal trust and a trustLiar, and the service that calls the liar.
 type trustWorld struct {
 	*verified.Service
 	liar  *trustLiar
@@ -125,7 +124,7 @@ func newPeer(t *testing.T, f *enginetest.Fixture, ca pki.Identity, system keyser
 
 type trustWrite struct {
 	do  func(w *trustWorld) (claims bool, err error)
-	bad fault.Code // the fault if the re-read disagrees
+	bad fault.Code // the code if the write reads back wrong
 }
 
 var trustWrites = map[string]trustWrite{

@@ -12,9 +12,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// The tests below check for any state read back that a verdict claims success exactly if
-// that state shows the requested change. The states are drawn from few values, so that
-// agreement is as likely as each kind of disagreement.
+// The tests below check with random states that a write reports success if and only if the state read back has the
+// requested change. The values are drawn from a small set, so that equal values are as likely as different ones.
 
 func drawID(t *rapid.T, label string) keyserver.ID {
 	return values.IDFromUint64(rapid.Uint64Range(1, 3).Draw(t, label))
@@ -24,7 +23,7 @@ func drawRights(t *rapid.T, label string) keyserver.Rights {
 	return keyserver.Rights(rapid.Uint32Range(0, uint32(keyserver.AllRights)).Draw(t, label))
 }
 
-// agree checks that the claim and the fault match the truth.
+// agree checks that the reported success and the fault match the truth.
 func agree(t *rapid.T, claims bool, err error, truth bool, bad fault.Code) {
 	if claims != truth || (err == nil) != truth || (err != nil && fault.CodeOf(err) != bad) {
 		t.Fatalf("claims %v with %v, but the truth is %v", claims, err, truth)
@@ -90,8 +89,8 @@ func TestVerdictOnAnyRole(t *testing.T) {
 	})
 }
 
-// TestVerdictOnAnyListOfCAs checks that a CA counts as added only with evidence, and that
-// a returned id never outweighs a different body.
+// TestVerdictOnAnyListOfCAs checks that a CA counts as added only with evidence. A returned id is no evidence if the
+// certificate differs.
 func TestVerdictOnAnyListOfCAs(t *testing.T) {
 	bodies := rapid.SampledFrom([][]byte{nil, []byte("sent"), []byte("other")})
 	list := func(t *rapid.T, label string) []keyserver.Certificate {

@@ -7,23 +7,21 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// verifiedWrite is the one shape of a mutating operation (contract 1.6 to 1.8): read,
-// refuse or write, re-read, verdict. S is the state that is read before and after, and R
-// is the result.
+// verifiedWrite does the steps of every write (contract 1.6 to 1.8): read, refuse or write, read again, and compare. S
+// is the state that is read before and after the write. R is the result.
 type verifiedWrite[S, R any] struct {
 	read func(ctx context.Context) (S, error)
-	// refuse returns an error if nothing must be sent, by the state before. A nil refuse
-	// never rejects.
+	// refuse returns an error if the write must not be sent, judged by the state before it. nil refuses nothing.
 	refuse func(before S) error
 	write  func(ctx context.Context, before S) error
-	// reread, if set, replaces the second read. It is for a write after which the caller
-	// may be permitted to read less than before.
+	// reread, if set, is used instead of read after the write. It is for a write after which the caller may have less
+	// rights to read.
 	reread func(ctx context.Context) (S, error)
-	// verdict describes the re-read state, never the data that was sent. A negative
-	// verdict is the filled result together with a fault.
+	// verdict returns the result, from the state after the write and never from the data that was sent. If the state is
+	// not as requested, it returns the result and a fault.
 	verdict func(before, after S) (R, error)
-	// unread, if set, is the code for a failed re-read: the write was sent, so its effect
-	// is unknown. If it is not set, the fault of the read itself is returned.
+	// unread, if set, is the code of the fault if reread or the second read fails: the effect of the write is unknown
+	// then. If it is not set, verifiedWrite returns the fault of the read.
 	unread fault.Code
 }
 

@@ -1,4 +1,4 @@
-// Package cachetest tests which entries in the caches of a struct each kind of change makes stale.
+// Package cachetest tests, for all caches of a struct, which entries a change of each kind makes stale.
 package cachetest
 
 import (
@@ -13,13 +13,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Numbers of dropped entries, for Case.Stale.
+// Numbers of stale entries, for Case.Stale.
 const (
 	One = 1
 	All = 2
 )
 
-// Case is one cache. Stale has the number of entries that a change of a kind drops.
+// Case is the test of one cache. Stale has the number of entries that a change of each kind drops.
 type Case struct {
 	Probe
 	Stale map[keyserver.ChangeKind]int
@@ -31,7 +31,7 @@ type Probe struct {
 	count func() int
 }
 
-// Of returns a probe that puts two entries into a cache. Changes name the first of the two entries.
+// Of returns a probe that puts the two entries into a cache. The announced changes concern the first entry.
 func Of[K comparable, V any](c *cache.Cache[K, V], first, second K) Probe {
 	return Probe{
 		put: func(t *testing.T) {
@@ -46,14 +46,14 @@ func Of[K comparable, V any](c *cache.Cache[K, V], first, second K) Probe {
 	}
 }
 
-// ID is the id of the entry that changes name, and Other is the id of another entry.
+// ID is the id in the announced changes. Other is the id of another entry.
 var (
 	ID    = values.IDFromUint64(1)
 	Other = values.IDFromUint64(2)
 )
 
-// Check announces changes of each kind and compares which entries they drop. Each cache among the fields of holder
-// needs a case with the name of the field: a cache that misses a change would cause decisions on old rights.
+// Check announces a change of each kind and checks which entries it drops. Each field of holder with a cache needs a
+// case with the name of the field. A cache that missed a change would cause decisions with old rights.
 func Check(t *testing.T, holder reflect.Type, changed func([]keyserver.Change), cases map[string]Case) {
 	t.Helper()
 	for field := range holder.Fields() {

@@ -13,8 +13,8 @@ import (
 )
 
 // guarded fails if a rule of the approval policy guards the operation or its effect, and the caller has no approval for
-// it. With --break-glass it records this instead. The approval for giving a duty is checked in escalation.go of the
-// engine, because only that code knows the duty.
+// it. With --break-glass, it writes a log line and an audit row instead of failing. escalation.go of the engine checks
+// the approval for giving a duty, because only that code knows the duty.
 func (g *Gate) guarded(ctx context.Context, r Request) error {
 	policy, err := g.policies.Get(ctx, g.Deployment, func() (approval.Policy, error) { return approval.Read(ctx, g.Store, g.Deployment) })
 	if err != nil {
@@ -44,8 +44,7 @@ func (g *Gate) guarded(ctx context.Context, r Request) error {
 	return g.brokenGlass(ctx, r)
 }
 
-// effect returns the effect of a request. An explained request has the effect that the
-// question names.
+// effect returns the effect of a request, and whether it has one. For an explanation, the question names the effect.
 func (v *View) effect(r Request) (keyserver.Operation, bool) {
 	key := r.Effect
 	if v != nil {
@@ -58,8 +57,8 @@ func (v *View) effect(r Request) (keyserver.Operation, bool) {
 	return keyserver.Effects[i], true
 }
 
-// mayTake records, in the detail of a passed step, the rules that guard only some requests of the operation. The
-// question does not say whether its request is one of these.
+// mayTake writes to the detail of the next step which rules may apply to the request. Some rules guard only some
+// requests of the operation, and the question does not say whether its request is among them.
 func (v *View) mayTake(policy approval.Policy, r Request) {
 	if v == nil || v.approves() {
 		return
@@ -79,15 +78,15 @@ func (v *View) mayTake(policy approval.Policy, r Request) {
 	v.detail = strings.Join(some, "; ")
 }
 
-// unapproved returns the rule that guards an operation, and whether the caller needs an
-// approval that it does not have.
+// unapproved returns the rule that guards an operation, and whether the caller lacks the approval that the rule
+// requires.
 func unapproved(policy approval.Policy, by keyserver.Caller, operation string) (approval.Rule, bool) {
 	rule, guards := policy.Guards(operation)
 	return rule, guards && !slices.Contains(by.Approved, operation)
 }
 
-// brokenGlass logs and audits that --break-glass allows an operation without an approval: an operation that needs an
-// approval itself, or one that may give a duty.
+// brokenGlass logs and audits an operation that --break-glass allows without an approval. The operation itself needs an
+// approval, or it may give a duty.
 func (g *Gate) brokenGlass(ctx context.Context, r Request) error {
 	g.Logger.ErrorContext(ctx, "an operation runs without its required approval because of --break-glass; restart without the flag when the emergency is over",
 		"operation", r.Op.Key, "object", r.Object, "principal", r.By.Principal.String(), "requestId", r.By.RequestID)
@@ -96,8 +95,8 @@ func (g *Gate) brokenGlass(ctx context.Context, r Request) error {
 	return g.auditor.Write(ctx, row)
 }
 
-// Unchanged returns a check that the object of the caller's approval has not changed since the approval was given. This
-// check comes after the checks that read the object.
+// Unchanged returns a check that the objects of the caller's approval have not changed since approval was requested.
+// The check must come after the checks that read the objects.
 func (g *Gate) Unchanged(by keyserver.Caller) Check {
 	return func(ctx context.Context, _ access.Subject) error {
 		if by.Approval.IsZero() {
@@ -107,8 +106,8 @@ func (g *Gate) Unchanged(by keyserver.Caller) Check {
 	}
 }
 
-// DutyApprovalRule returns the rule that requires an approval of the caller for giving a duty, or nil
-// if the caller needs none. It reads the policy in the transaction of the write.
+// DutyApprovalRule returns the rule that requires an approval before the caller may give a duty. It returns nil if the
+// caller needs no approval or has one. It reads the policy in the transaction of the write.
 func (g *Gate) DutyApprovalRule(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller) (*approval.Rule, error) {
 	policy, err := approval.Read(ctx, tx, g.Deployment)
 	if err != nil || g.breakGlass {

@@ -11,7 +11,7 @@ import (
 func (g *Gate) Entitled(ctx context.Context, by keyserver.Caller, op keyserver.Operation) error {
 	r := Request{By: by, Op: op}
 	if len(by.Scope) > 0 {
-		r.Link = by.Scope[0] // AuthorizeAll checks the key of each item later
+		r.Link = by.Scope[0] // any key in scope; AuthorizeAll checks the key of each item later
 	}
 	if refusal := g.authorize(ctx, r, nil); refusal != nil {
 		return g.refused(ctx, r, refusal)
@@ -19,8 +19,9 @@ func (g *Gate) Entitled(ctx context.Context, by keyserver.Caller, op keyserver.O
 	return nil
 }
 
-// AuthorizeAll is AuthorizeAndAudit for n items, which do the same operation. The caller needs a role for the operation
-// first. One commit has the rows of all decisions. AuthorizeAll returns the target and the refusal of each item.
+// AuthorizeAll is AuthorizeAndAudit for n items with the same operation. It first checks that the caller's roles grant
+// the operation. One commit writes the audit rows of all items. AuthorizeAll returns the target and the refusal of each
+// item.
 func AuthorizeAll[T Target](ctx context.Context, g *Gate, by keyserver.Caller, op keyserver.Operation, n int, item func(i int) (Request, Resolver[T])) ([]T, []error, error) {
 	if err := g.restrained(by, n); err != nil {
 		return nil, nil, err
@@ -41,14 +42,14 @@ func AuthorizeAll[T Target](ctx context.Context, g *Gate, by keyserver.Caller, o
 			rows, refusals[i] = append(rows, r.refusedRow(err)), err
 			g.CountRefusal(by)
 			if g.restrained(by, 1) != nil {
-				g.refusals.Count(partyOf(by), n-i) // the limit counts all items, also items without a decision
+				g.refusals.Count(partyOf(by), n-i) // the items without a decision count, too
 				broken = g.restrained(by, n)
 			}
-		default: // no decision on this item: uses that were counted before still get their rows
+		default: // no decision: rows of uses that were counted before must still be written
 			rows, broken = append(rows, r.refusedRow(err)), err
 		}
 	}
-	// A counted use has a row, even if the caller has disconnected.
+	// A use that was counted must have a row, even if the caller has disconnected.
 	if err := g.auditor.WriteAll(context.WithoutCancel(ctx), rows); err != nil {
 		return nil, nil, err
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// Bounds of the caches, in entries.
+// Maximum numbers of entries in the caches.
 const (
 	maxCachedPrincipals = 16384
 	maxCachedRoles      = 4096
@@ -22,19 +22,19 @@ const (
 	MaxCachedIssuers = 64
 )
 
-// Auditor makes rows of the audit log durable.
+// Auditor writes rows to the audit log.
 type Auditor interface {
 	// Write returns nil when the row is durable.
 	Write(ctx context.Context, entry keyserver.AuditEntry) error
-	// Begin starts to write a row. It returns a function that waits until the row is
-	// durable. The caller must call it.
+	// Begin starts to write a row. It returns a function that waits until the row is durable. The caller must call that
+	// function.
 	Begin(ctx context.Context, entry keyserver.AuditEntry) (durable func() error, err error)
-	// WriteAll is Write for several rows. One commit writes all of them or none.
+	// WriteAll is Write for several rows. One commit writes either all rows or none.
 	WriteAll(ctx context.Context, entries []keyserver.AuditEntry) error
 }
 
-// Base has the dependencies of the gate and of the operations behind it. Peers is nil if no other key server can be
-// reached.
+// Base has the dependencies that the gate shares with the operations. Peers is nil if there is no client for other key
+// servers.
 type Base struct {
 	Store      *sqlstore.Store // never nil: the caches read from it
 	System     keyserver.SystemID
@@ -49,9 +49,9 @@ type Base struct {
 type Config struct {
 	Base
 	Auditor Auditor
-	// BreakGlass allows operations that need an approval and have none.
+	// BreakGlass allows operations without the approval that they need.
 	BreakGlass bool
-	// LimitRefusals limits the refusals of each principal.
+	// LimitRefusals limits the number of refused operations of each principal.
 	LimitRefusals bool
 }
 
@@ -60,8 +60,8 @@ type Gate struct {
 	Base
 	auditor    Auditor
 	breakGlass bool
-	refusals   *refusedMeter // nil limits nothing
-	// view is set if the gate is asked for an explanation: see view.go.
+	refusals   *refusedMeter // nil if refusals are not limited
+	// view is set if the gate only explains a request: see view.go.
 	view *View
 
 	caches     cache.Set
@@ -69,11 +69,11 @@ type Gate struct {
 	roles      *cache.ByID[keyserver.Role]
 	standings  *cache.ByID[keyserver.Certificate]
 	issuers    *cache.Cache[string, Evidence]
-	anchors    *cache.Cache[keyserver.ID, time.Time]               // the end of the trusted CA that issued a certificate
-	enrolled   *cache.Cache[keyserver.ID, []keyserver.Certificate] // of delegators
-	peers      *cache.ByID[keyserver.TrustedServer]                // by system id, as the change feed names them
+	anchors    *cache.Cache[keyserver.ID, time.Time]               // end of validity of a certificate's CA
+	enrolled   *cache.Cache[keyserver.ID, []keyserver.Certificate] // the current certificates of a delegator
+	peers      *cache.ByID[keyserver.TrustedServer]                // by system id, as in the change feed
 	trusts     *cache.Cache[trustKey, []keyserver.PrincipalTrust]
-	policies   *cache.Cache[keyserver.Deployment, approval.Policy] // the only policy
+	policies   *cache.Cache[keyserver.Deployment, approval.Policy] // a single entry
 }
 
 // New returns a gate with empty caches. Call Changed for each change that the store announces.
@@ -100,15 +100,15 @@ func (g *Gate) resetCaches() {
 	g.policies = cache.New[keyserver.Deployment, approval.Policy](&g.caches, 4, keyserver.ChangeApprovalPolicy)
 }
 
-// WithEmptyCaches returns the gate with empty caches. Its decisions know every change that is committed by now. Use
-// that gate for one request only, because later changes do not clear its caches.
+// WithEmptyCaches returns a copy of the gate with empty caches. Its decisions include every change that was committed
+// before the call. Use the copy for only one request, because later changes do not clear its caches.
 func (g *Gate) WithEmptyCaches() *Gate {
 	without := *g
 	without.resetCaches()
 	return &without
 }
 
-// Changed removes entries that committed changes made stale.
+// Changed removes the cache entries that committed changes made stale.
 func (g *Gate) Changed(changes []keyserver.Change) { g.caches.Changed(changes) }
 
 // CachedPrincipal reads a principal through the cache.

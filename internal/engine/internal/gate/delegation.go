@@ -11,9 +11,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// CheckCaller returns the refusal that every operation of the caller would get, independent of
-// its roles, or nil. Reasons are a disabled or deleted principal, a certificate that is not
-// in force, and a delegator that no longer permits delegation.
+// CheckCaller returns the error with which every operation of the caller would fail, whatever its roles, or nil. Causes
+// are a disabled or deleted principal, a certificate that is not in force, and a delegator that no longer permits
+// delegation.
 func (g *Gate) CheckCaller(ctx context.Context, by keyserver.Caller) error {
 	if err := g.Store.Current(ctx); err != nil {
 		return err
@@ -22,8 +22,8 @@ func (g *Gate) CheckCaller(ctx context.Context, by keyserver.Caller) error {
 	return err
 }
 
-// resolveSubject is the part of the gate that depends on the caller alone. It returns the subject and the roles that the
-// caller has now.
+// resolveSubject does the checks that depend only on the caller. It returns the subject and the current roles of the
+// caller.
 func (g *Gate) resolveSubject(ctx context.Context, by keyserver.Caller) (access.Subject, []keyserver.ID, error) {
 	if err := g.Step(keyserver.StepDelegation, g.delegationInForce(ctx, by)); err != nil {
 		return access.Subject{}, nil, err
@@ -35,9 +35,8 @@ func (g *Gate) resolveSubject(ctx context.Context, by keyserver.Caller) (access.
 	return who, roles, g.Step(keyserver.StepCertificate, g.certificateInForce(ctx, by))
 }
 
-// delegationInForce fails if the acting principal of a delegated session is disabled or
-// deleted, or if the delegator no longer permits it to act. The gate calls it for each
-// operation.
+// delegationInForce fails if a delegated session is not valid any more: its acting principal is disabled or deleted, or
+// the delegator no longer permits it to act. The gate calls this for each operation.
 func (g *Gate) delegationInForce(ctx context.Context, by keyserver.Caller) error {
 	if by.Kind != keyserver.DelegatedSession && by.Actor.ID.IsZero() {
 		return nil
@@ -58,8 +57,8 @@ func (g *Gate) delegationInForce(ctx context.Context, by keyserver.Caller) error
 	return fault.New(fault.DelegatorRefused, "the delegator %s %s; ask an administrator", by.Name, why).Audited(fault.ReasonDelegator)
 }
 
-// DelegationProblem returns why a delegate cannot act for a principal, or "" if it can. It fails
-// only if the store fails.
+// DelegationProblem returns why actor cannot act for the principal with the given id, or "" if it can. It returns an
+// error only if the store fails.
 func (g *Gate) DelegationProblem(ctx context.Context, id, actor keyserver.ID) (why string, err error) {
 	p, err := g.CachedPrincipal(ctx, id)
 	switch {

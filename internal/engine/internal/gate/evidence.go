@@ -10,16 +10,16 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// Evidence has the revocation policy, the CRL and the revoked serial numbers of one issuer.
+// Evidence has the revocation policy, the CRL and the revoked serial numbers of one CA.
 type Evidence struct {
 	Policy  keyserver.RevocationPolicy
 	CRL     *keyserver.CRLFacts // nil if none was imported
 	Revoked keyserver.SerialSet
 }
 
-// Judge returns the code of the refusal of a certificate of the issuer at a point in time, or "" if it is accepted. It
-// has no side effects. A revoked certificate is refused even if the CRL is old. Missing or stale evidence is a refusal
-// only if the policy requires evidence.
+// Judge returns the error code with which a certificate of the CA is refused, or "" if it is accepted. It has no side
+// effects. A revoked certificate is refused even if the CRL is stale. A missing or stale CRL is a reason to refuse only
+// if the policy requires evidence.
 func (v Evidence) Judge(serial []byte, now time.Time) fault.Code {
 	switch v.Policy.Mode {
 	case keyserver.RevocationOff:
@@ -31,7 +31,7 @@ func (v Evidence) Judge(serial []byte, now time.Time) fault.Code {
 		return ""
 	case keyserver.RevocationRequired:
 	}
-	// An unknown mode is of a later version, and is treated as the strictest known mode.
+	// An unknown mode comes from a later version. Treat it as the strictest known mode.
 	switch state := v.State(now); {
 	case state == keyserver.NoEvidence:
 		return fault.RevocationUnavailable
@@ -43,8 +43,8 @@ func (v Evidence) Judge(serial []byte, now time.Time) fault.Code {
 	return ""
 }
 
-// State returns whether the evidence is current, stale or missing. A CRL is stale from its
-// nextUpdate on, and when it is older than the maximum age of the policy.
+// State returns whether the evidence is current, stale or missing. A CRL becomes stale at its nextUpdate, or earlier at
+// the maximum age of the policy.
 func (v Evidence) State(now time.Time) keyserver.EvidenceState {
 	switch {
 	case v.CRL == nil:
@@ -56,9 +56,9 @@ func (v Evidence) State(now time.Time) keyserver.EvidenceState {
 	}
 }
 
-// certificateInForce fails unless the certificate of the caller's session is in force. It must be enrolled for the
-// principal, not replaced, within its dates, of a trusted CA, and accepted by the evidence about its issuer. A session
-// that was created from a session with a certificate has that certificate. The gate calls it for each operation.
+// certificateInForce fails unless the certificate of the caller's session is in force. The certificate must be enrolled
+// for the principal, not replaced, valid at this time, issued by a trusted CA, and not refused by Evidence. A session
+// that was created in a certificate session has the same certificate. The gate calls this for each operation.
 func (g *Gate) certificateInForce(ctx context.Context, by keyserver.Caller) error {
 	if by.Kind != keyserver.CertificateSession && by.Certificate.IsZero() {
 		return nil
@@ -84,7 +84,7 @@ func (g *Gate) certificateInForce(ctx context.Context, by keyserver.Caller) erro
 	}
 	verdict := g.notRevoked(ctx, c)
 	if fault.CodeOf(verdict) == fault.CertificateRevoked {
-		return verdict // final, independent of the trusted CAs
+		return verdict // final, whether the CA is trusted or not
 	}
 	if err := g.issuerTrusted(ctx, c); err != nil {
 		return err
@@ -92,7 +92,7 @@ func (g *Gate) certificateInForce(ctx context.Context, by keyserver.Caller) erro
 	return verdict
 }
 
-// notRevoked returns a refusal if the evidence about the issuer of a stored certificate refuses it.
+// notRevoked returns an error if the evidence about its CA refuses a stored certificate.
 func (g *Gate) notRevoked(ctx context.Context, c keyserver.Certificate) error {
 	known, err := g.issuers.Get(ctx, c.IssuerDigest, func() (Evidence, error) {
 		state, serials, err := g.Store.Revocation(ctx, c.IssuerDigest)

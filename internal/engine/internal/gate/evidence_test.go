@@ -8,8 +8,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// TestRevocationDecision checks the code that Judge returns for each kind of policy, CRL,
-// certificate and time.
+// TestRevocationDecision checks the result of Judge for each policy, CRL, certificate and time.
 func TestRevocationDecision(t *testing.T) {
 	made := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	list := &keyserver.CRLFacts{ThisUpdate: made, NextUpdate: made.Add(7 * 24 * time.Hour)}

@@ -7,13 +7,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// Invalid returns the fault of an invalid argument.
+// Invalid returns the error for an invalid argument.
 func Invalid(format string, args ...any) error {
 	return fault.New(fault.InvalidArgument, format, args...).Audited(fault.ReasonInvalidArgument)
 }
 
-// NotFound turns the store's "no such row" into a fault; every other error
-// passes through.
+// NotFound replaces sqlstore.ErrNotFound by a fault with the given code and text. It returns every other error
+// unchanged.
 func NotFound(err error, code fault.Code, format string, args ...any) error {
 	if errors.Is(err, sqlstore.ErrNotFound) {
 		return fault.New(code, format, args...).Audited(fault.ReasonObjectNotFound)
@@ -21,7 +21,7 @@ func NotFound(err error, code fault.Code, format string, args ...any) error {
 	return err
 }
 
-// UnlessNotFound returns an error of the store, or nil if it says that there is no such row.
+// UnlessNotFound returns nil for sqlstore.ErrNotFound, and every other error unchanged.
 func UnlessNotFound(err error) error {
 	if errors.Is(err, sqlstore.ErrNotFound) {
 		return nil

@@ -8,8 +8,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// Prefetch fills the caches with some principals and their certificates, which the gate is about to need. It uses one
-// read for all principals and one for all certificates.
+// Prefetch fills the caches with the principals that the next decisions need, and with their certificates. It uses one
+// read for all principals and one read for all certificates.
 func (g *Gate) Prefetch(ctx context.Context, ids []keyserver.ID) error {
 	err := g.principals.Fill(ids, func(missing []keyserver.ID) (map[keyserver.ID]keyserver.Principal, error) {
 		list, err := g.Store.PrincipalsByID(ctx, missing)

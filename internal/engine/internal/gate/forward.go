@@ -12,21 +12,21 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// Peers reaches other key servers.
+// Peers has the clients for other key servers.
 type Peers interface {
-	// At returns the client of a peer. The peer need not be reachable.
+	// At returns the client for a peer. It does not check that the peer can be reached.
 	At(peer keyserver.TrustedServer) keyserver.Federated
 }
 
-// Foreign reports which other key server owns the key of a link.
+// Foreign returns the system id in a link, and reports whether it belongs to another key server.
 func (g *Gate) Foreign(link keyserver.HiddenLink) (keyserver.SystemID, bool) {
 	system, _, ok := link.Split()
 	return system, ok && system != g.System
 }
 
-// Forward is Perform for a change of an object that another key server owns. This gate checks
-// the principal, its roles and the approval policy; the owner checks everything else. Both
-// write rows with the same request id.
+// Forward is Perform for a change of an object on another key server, the owner. This gate checks the principal, its
+// roles and the approval policy. The owner checks everything else. Both key servers write audit rows with the same
+// request id.
 func (g *Gate) Forward(ctx context.Context, r Request, to keyserver.SystemID, absent fault.Code,
 	send func(at keyserver.Federated, as keyserver.Caller) error, checks ...Check,
 ) error {
@@ -37,9 +37,9 @@ func (g *Gate) Forward(ctx context.Context, r Request, to keyserver.SystemID, ab
 	}, append(checks, g.sends(r.By, to, absent, &peer, &as))...)
 }
 
-// Consult is Forward for an operation that changes nothing, or only counts a use. The row
-// becomes durable while the owner works. The owner makes its row durable before it responds.
-// Consult returns the result only after both rows are durable (ADR 20).
+// Consult is Forward for an operation that only reads, or only counts a use. Its audit row becomes durable while the
+// owner of the object works. The owner makes its own row durable before it responds. So both rows are durable before
+// Consult returns the result (ADR 20).
 func (g *Gate) Consult(ctx context.Context, r Request, to keyserver.SystemID, absent fault.Code,
 	send func(at keyserver.Federated, as keyserver.Caller) error, checks ...Check,
 ) error {
@@ -49,7 +49,7 @@ func (g *Gate) Consult(ctx context.Context, r Request, to keyserver.SystemID, ab
 	if refusal := g.authorize(ctx, r, append(checks, g.sends(r.By, to, absent, &peer, &as))); refusal != nil {
 		return g.refused(ctx, r, refusal)
 	}
-	// The row is written even if the caller disconnects, because the owner does the operation.
+	// Write the row even if the caller disconnects, because the owner does the operation anyway.
 	durable, err := g.auditor.Begin(context.WithoutCancel(ctx), r.row(keyserver.Allowed, ""))
 	if err != nil {
 		return err
@@ -64,7 +64,7 @@ func (g *Gate) Consult(ctx context.Context, r Request, to keyserver.SystemID, ab
 	return nil
 }
 
-// withheld returns the error for a response of a peer whose row here is not durable.
+// withheld returns the error for a response of a peer that is not passed on, because the audit row here is not durable.
 func withheld(lost error) error {
 	if f := fault.As(lost); f != nil && f.Code == fault.AuditUnavailable {
 		return fault.Temporary(f.Code, f.Scope, f.RetryAfter, "this key server could not write the audit row, so the response of the peer is withheld; try again").Because(lost)
@@ -72,9 +72,9 @@ func withheld(lost error) error {
 	return lost
 }
 
-// sends is the check that a peer may know the caller, and the principal that acts for the caller, if there is one.
-// It returns the peer, and the caller as the peer knows it. A request of a peer goes no further: a key server that
-// trusts this one need not trust the peers of this one.
+// sends returns a check that the peer may learn about the caller, and about the principal that acts for the caller. The
+// check stores the peer in peer, and the caller as the peer knows it in as. It refuses requests of other peers: a key
+// server that trusts this one need not trust the peers of this one.
 func (g *Gate) sends(by keyserver.Caller, to keyserver.SystemID, absent fault.Code, peer *keyserver.TrustedServer, as *keyserver.Caller) Check {
 	return func(ctx context.Context, who access.Subject) (err error) {
 		if by.Peer != nil {
@@ -82,7 +82,7 @@ func (g *Gate) sends(by keyserver.Caller, to keyserver.SystemID, absent fault.Co
 				Audited(fault.ReasonNotForwarded)
 		}
 		*peer, err = g.CachedPeer(ctx, to)
-		if g.Peers == nil { // no peer can be reached
+		if g.Peers == nil { // there is no client for peers
 			err = sqlstore.ErrNotFound
 		}
 		if errors.Is(err, sqlstore.ErrNotFound) {
@@ -110,8 +110,7 @@ func (g *Gate) sends(by keyserver.Caller, to keyserver.SystemID, absent fault.Co
 	}
 }
 
-// checkExposed fails unless the peer may learn the subject. The parameter role describes the subject in the error
-// message.
+// checkExposed fails unless the peer may learn about the subject. role describes the subject in the error message.
 func (g *Gate) checkExposed(ctx context.Context, who access.Subject, peer keyserver.SystemID, role string) error {
 	rows, err := g.trustsOf(ctx, who, peer)
 	if err != nil {
@@ -124,7 +123,7 @@ func (g *Gate) checkExposed(ctx context.Context, who access.Subject, peer keyser
 	return nil
 }
 
-// introduce returns the caller as the peer knows it, with a new key that identifies the call.
+// introduce returns the caller as the peer knows it, with a new call key.
 func (g *Gate) introduce(by keyserver.Caller, who access.Subject) (keyserver.Caller, error) {
 	as := keyserver.Caller{
 		Principal: who.Principal, Name: by.Name, Type: by.Type, Kind: keyserver.PeerSession, RequestID: by.RequestID, Actor: by.Actor,
@@ -144,17 +143,17 @@ func (g *Gate) readPeer(ctx context.Context, system keyserver.ID) (keyserver.Tru
 	return g.Store.TrustedServer(ctx, keyserver.SystemID(system.Uint64()&math.MaxUint32))
 }
 
-// trustKey names a row of the principal trusts.
+// trustKey identifies a principal trust.
 type trustKey struct {
 	principal keyserver.ID
 	peer      keyserver.SystemID
 }
 
-// trustsOf reads the trust rows of a subject for a peer through the cache: the row of the
-// principal, or else those of its groups.
+// trustsOf reads the principal trusts of a subject for a peer through the cache: the row of the principal if there is
+// one, otherwise the rows of its groups.
 func (g *Gate) trustsOf(ctx context.Context, who access.Subject, peer keyserver.SystemID) ([]keyserver.PrincipalTrust, error) {
 	rows, err := g.CachedTrust(ctx, who.Principal.ID, peer)
-	if err != nil || len(rows) > 0 { // a row of the principal itself comes first
+	if err != nil || len(rows) > 0 { // the principal's own row takes precedence
 		return rows, err
 	}
 	for _, group := range who.Groups {
@@ -167,7 +166,7 @@ func (g *Gate) trustsOf(ctx context.Context, who access.Subject, peer keyserver.
 	return rows, nil
 }
 
-// CachedTrust reads the row of one principal for a peer, if there is one.
+// CachedTrust reads the principal trust of one principal for a peer, if there is one.
 func (g *Gate) CachedTrust(ctx context.Context, principal keyserver.ID, peer keyserver.SystemID) ([]keyserver.PrincipalTrust, error) {
 	if g.view != nil {
 		return g.view.trust(ctx, principal, peer)

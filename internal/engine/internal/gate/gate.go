@@ -12,58 +12,57 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// failureRowTimeout limits the wait for the audit row of a failed effect. The caller may have disconnected by then.
+// failureRowTimeout limits the time for writing the audit row of a failed effect, even if the caller has disconnected.
 const failureRowTimeout = 5 * time.Second
 
-// Request is one operation that the gate decides on.
+// Request describes one operation that the gate decides on.
 type Request struct {
 	By       keyserver.Caller
 	Op       keyserver.Operation
 	Object   string               // the object in the audit row
 	Link     keyserver.HiddenLink // the key of the operation, if it has one
 	Filename string
-	Chosen   bool   // the check chooses the key: the audit row names the key that the check returns
-	Effect   string // the key of the effect (keyserver.Effects) of the operation, if it has one
+	Chosen   bool   // a check chooses the key, which then becomes the object of the audit row
+	Effect   string // key in keyserver.Effects of the effect of the operation, if it has one
 	Counts   bool   // an allowed request is a use of the key
 	Own      bool   // the object belongs to the caller: no role is needed, no check runs, and there is no target
-	// Tries is the transaction of the effect, if the transaction itself may refuse the operation.
+	// Tries is the transaction of the effect. It is set only if the transaction may refuse the operation.
 	Tries func(tx *sqlstore.Tx) error
 }
 
-// Check is a further condition, evaluated after the role of the caller. It has no effect. To refuse the operation, it
-// returns a fault with an audit reason.
+// Check is a further condition for an operation, evaluated after the roles of the caller. It has no effect. To refuse
+// the operation, it returns a fault with an audit reason.
 type Check func(ctx context.Context, who access.Subject) error
 
-// AuthorizeAndAudit decides whether the caller may do the operation, and then makes the audit row of that decision
-// durable, before any effect. It fails if no row can be written. It returns a refusal only after its row is durable,
-// too.
+// AuthorizeAndAudit decides whether the caller may do the operation. Before it returns, the audit row of the decision
+// is durable, for a refusal too. It fails if the row cannot be written.
 func (g *Gate) AuthorizeAndAudit(ctx context.Context, r Request, checks ...Check) error {
 	_, _, err := authorizeAndAudit(ctx, g, r, noTarget, checks)
 	return err
 }
 
-// Target is the object that a check resolves for an operation, for example the key to use.
+// Target is the object of an operation that a check finds, for example the key to use.
 type Target interface {
-	// Link returns the link of the object, or an empty one if the check has not resolved it. The audit row of a request
-	// with Chosen names it.
+	// Link returns the link of the object, or "" if the check has not found the object. If Request.Chosen is set, the
+	// audit row names the link.
 	Link() keyserver.HiddenLink
-	// Count counts the use if the operation is a use of the object. It may refuse the operation.
+	// Count counts the use of the object, if the operation is a use. It may refuse the operation.
 	Count(ctx context.Context, by keyserver.Caller) error
 }
 
-// Resolver is a Check that returns the target of the operation. It also returns a target that it refuses, for the audit
-// row. The target is never a nil pointer.
+// Resolver is a Check that also returns the target of the operation. If it refuses the target, it returns the target
+// too, for the audit row. The target is never a nil pointer.
 type Resolver[T Target] func(ctx context.Context, who access.Subject) (T, error)
 
-// authorizeAndAudit is AuthorizeAndAudit for an operation with a target. It returns the target, and the request. If r.Chosen
-// is set, the link of the request is then the link of the target.
+// authorizeAndAudit is AuthorizeAndAudit for an operation with a target. It returns the target and the request. If
+// r.Chosen is set, the returned request has the link of the target.
 func authorizeAndAudit[T Target](ctx context.Context, g *Gate, r Request, resolve Resolver[T], checks []Check) (target T, _ Request, err error) {
 	if err := g.restrained(r.By, 1); err != nil {
 		return target, r, err
 	}
 	target, r, refusal := authorize(ctx, g, r, resolve, checks)
 	if r.Counts {
-		// A counted use has a row, even if the caller has disconnected. The writer limits the wait.
+		// A use that was counted must have a row, even if the caller has disconnected. The writer limits the wait.
 		ctx = context.WithoutCancel(ctx)
 	}
 	if refusal != nil {
@@ -84,7 +83,7 @@ func (nothing) Link() keyserver.HiddenLink { return "" }
 // Count implements Target.
 func (nothing) Count(context.Context, keyserver.Caller) error { return nil }
 
-// refused records that the gate refused an operation or could not decide, and returns the reason.
+// refused writes the audit row of a refusal, or of a failure to decide. It returns refusal.
 func (g *Gate) refused(ctx context.Context, r Request, refusal error) error {
 	row := r.refusedRow(refusal)
 	if row.Outcome == keyserver.Refused {
@@ -103,7 +102,8 @@ func (r Request) refusedRow(refusal error) keyserver.AuditEntry {
 	return r.row(keyserver.Failed, fault.ReasonFailed) // not a decision: the store failed, or the caller disconnected
 }
 
-// refusals are the codes with which a transaction refuses the caller. All other codes are failures.
+// refusals are the codes of faults with which a transaction refuses the operation. Faults with other codes are
+// failures.
 var refusals = []fault.Code{
 	fault.Escalation, fault.DutiesConflict, fault.ApprovalRequired, fault.ApprovalState, fault.ApprovalLimit,
 	fault.DigestMismatch, fault.SessionNotBound, fault.AccessDenied, fault.OwnAccount, fault.NotInScope,
@@ -111,16 +111,16 @@ var refusals = []fault.Code{
 
 func isRefusal(err error) bool { return slices.Contains(refusals, fault.CodeOf(err)) }
 
-// Write is Perform for an effect that is one transaction, if the transaction may refuse the operation. The gate first
-// tries the transaction and rolls it back, so that a refused operation has one row and none that says allowed.
-// Therefore fn runs twice, and must not change anything except tx and the results of fn.
+// Write is Perform for an effect in one transaction that may refuse the operation. The gate first tries the transaction
+// and rolls it back. Thus a refused operation has only one audit row, which says refused. Because fn runs twice, it
+// must not change anything except tx and its results.
 func (g *Gate) Write(ctx context.Context, r Request, fn func(tx *sqlstore.Tx) error) error {
 	r.Tries = fn
 	return g.Perform(ctx, r, func() error { return g.Store.Update(ctx, fn) })
 }
 
-// try returns the refusal of the transaction, or the failure of the store. It ignores every other failure, because the
-// effect fails in the same way later.
+// try returns the refusal of the transaction, or the failure of the store. It ignores other failures, because the
+// effect later fails in the same way.
 func (g *Gate) try(ctx context.Context, r Request) error {
 	if r.Tries == nil || g.view != nil {
 		return nil
@@ -137,8 +137,8 @@ func (g *Gate) Perform(ctx context.Context, r Request, effect func() error, chec
 	return PerformOn(ctx, g, r, noTarget, func(nothing) error { return effect() }, checks...)
 }
 
-// PerformOn is Perform for an operation with a target. The effect gets the target that resolve returns. The checks come
-// after resolve.
+// PerformOn is Perform for an operation with a target. It calls resolve, then the checks, and then effect with the
+// target.
 func PerformOn[T Target](ctx context.Context, g *Gate, r Request, resolve Resolver[T], effect func(T) error, checks ...Check) error {
 	target, r, err := authorizeAndAudit(ctx, g, r, resolve, checks)
 	if err != nil {
@@ -150,8 +150,8 @@ func PerformOn[T Target](ctx context.Context, g *Gate, r Request, resolve Resolv
 	return nil
 }
 
-// PerformUnrequested writes the row of an operation that no caller requested, and then runs the effect. A failed effect
-// gets a second audit row.
+// PerformUnrequested runs an effect that no caller requested, after it has written the audit row. A failed effect gets
+// a second audit row.
 func (g *Gate) PerformUnrequested(ctx context.Context, r Request, effect func() error) error {
 	if err := g.auditor.Write(ctx, r.row(keyserver.Allowed, "")); err != nil {
 		return err
@@ -162,8 +162,9 @@ func (g *Gate) PerformUnrequested(ctx context.Context, r Request, effect func() 
 	return nil
 }
 
-// Failed records that the effect of an allowed operation failed, and returns the cause. It writes the row even if the
-// caller has disconnected. The row says refused if a change between the decision and the effect caused a refusal.
+// Failed writes the audit row of an allowed operation whose effect failed, and returns cause. It writes the row even if
+// the caller has disconnected. If the transaction of the effect refused the operation, the outcome in the row is
+// "refused".
 func (g *Gate) Failed(ctx context.Context, r Request, cause error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), failureRowTimeout)
 	defer cancel()
@@ -200,8 +201,8 @@ func (g *Gate) authorize(ctx context.Context, r Request, checks []Check) error {
 	return refusal
 }
 
-// authorize decides on an operation: it admits the caller, evaluates the checks, counts the use, and tries the transaction
-// of the effect. It returns the request like authorizeAndAudit.
+// authorize decides on an operation: it calls admit, evaluates the checks, counts the use, and tries the transaction of
+// the effect. It returns the request like authorizeAndAudit.
 func authorize[T Target](ctx context.Context, g *Gate, r Request, resolve Resolver[T], checks []Check) (target T, _ Request, refusal error) {
 	who, refusal := g.admit(ctx, r)
 	if refusal == nil && !r.Own {
@@ -216,8 +217,8 @@ func authorize[T Target](ctx context.Context, g *Gate, r Request, resolve Resolv
 	return target, r, refusal
 }
 
-// checkAndCount evaluates the checks, and counts the use of the target after all of them have passed. An explanation counts
-// no use.
+// checkAndCount evaluates resolve and the checks. If all pass, it counts the use of the target, but not for an
+// explanation.
 func checkAndCount[T Target](ctx context.Context, g *Gate, r Request, who access.Subject, resolve Resolver[T], checks []Check) (T, Request, error) {
 	target, err := resolve(ctx, who)
 	if _, marks := keyserver.MarkOf(ctx); marks && r.By.Peer == nil {
@@ -235,16 +236,16 @@ func checkAndCount[T Target](ctx context.Context, g *Gate, r Request, who access
 	return target, r, err
 }
 
-// WouldAllow reports whether the gate would allow an operation. It writes no row, so only an operation that has a row may
-// call it.
+// WouldAllow reports whether the gate would allow an operation. It writes no audit row. Call it only in an operation
+// that has a row of its own.
 func (g *Gate) WouldAllow(ctx context.Context, by keyserver.Caller, op keyserver.Operation) bool {
 	return g.authorize(ctx, Request{By: by, Op: op}, nil) == nil
 }
 
-// admit decides everything that comes before the checks. It returns the subject of the caller for them.
+// admit makes all checks that are the same for each operation. It returns the subject of the caller.
 //
 // It requires that this process is current, that the principal of the caller exists and is enabled, and that the
-// certificate of the session is in force. A delegated caller also needs a delegator that still permits the delegation.
+// certificate of the session is in force. In a delegated session, the delegator must still permit the delegation.
 // Unless the object belongs to the caller, a role has to grant the operation and the approval policy has to allow it.
 // Every operation reads the rights again, from caches that each committed change clears.
 func (g *Gate) admit(ctx context.Context, r Request) (access.Subject, error) {
@@ -273,7 +274,7 @@ func (g *Gate) admit(ctx context.Context, r Request) (access.Subject, error) {
 	return who, g.Step(keyserver.StepApproval, g.guarded(ctx, r))
 }
 
-// refuseUndelegable refuses an operation in a delegated session, unless the operation is a use of a key.
+// refuseUndelegable refuses an operation in a delegated session unless it is a use of a key.
 func refuseUndelegable(r Request) error {
 	if r.By.Actor.ID.IsZero() || r.Op.Delegable() {
 		return nil
@@ -282,7 +283,7 @@ func refuseUndelegable(r Request) error {
 		Audited(fault.ReasonNotLent)
 }
 
-// granted refuses an operation that none of the roles grants.
+// granted refuses an operation that no role in roles grants.
 func (g *Gate) granted(ctx context.Context, r Request, roles []keyserver.ID) error {
 	granted, err := g.grants(ctx, roles, r.Op.ID)
 	if err != nil || granted {
@@ -291,8 +292,8 @@ func (g *Gate) granted(ctx context.Context, r Request, roles []keyserver.ID) err
 	return fault.New(fault.AccessDenied, "no role of %s grants %s", r.By.Name, r.Op.Name).Audited(fault.ReasonRoleDenied)
 }
 
-// coversOperation refuses an operation that the scoped credential of the caller does not name. It comes before the check
-// for a role, because no role would help.
+// coversOperation refuses an operation that the scoped credential of the caller does not name. admit calls it before it
+// checks the roles, because no role would help.
 func coversOperation(r Request) error {
 	if r.By.CoversOperation(r.Op) {
 		return nil
@@ -310,7 +311,7 @@ func coversKey(r Request) error {
 	return nil
 }
 
-// AlsoGranted returns a check that a role of the caller grants a second operation, whose effect is part of the first.
+// AlsoGranted returns a check that a role of the caller grants another operation, whose effect is part of this one.
 func (g *Gate) AlsoGranted(by keyserver.Caller, op keyserver.Operation) Check {
 	return func(ctx context.Context, _ access.Subject) error {
 		_, roles, err := g.subject(ctx, by)

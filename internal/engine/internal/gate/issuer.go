@@ -13,12 +13,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// errNoIssuer is an error and not a value, so that the cache does not keep it. A CA may be
-// trusted before it becomes valid, so this result changes with time.
+// errNoIssuer is an error, so that the cache does not store this result. The result changes with time, because a CA may
+// be trusted before it becomes valid.
 var errNoIssuer = errors.New("no trusted CA issued the certificate")
 
-// issuerTrusted fails if the CA of a certificate is no longer trusted. Removing a CA does not delete the certificates
-// that it issued. They are valid again when the CA is trusted again. Until then no session can use them.
+// issuerTrusted fails if the CA of a certificate is not trusted now. If a CA is removed, its certificates are not
+// deleted, but no session can use them. They can be used again when the CA is trusted again.
 func (g *Gate) issuerTrusted(ctx context.Context, c keyserver.Certificate) error {
 	until, err := g.anchors.Get(ctx, c.ID, func() (time.Time, error) { return g.trustedUntil(ctx, c) })
 	switch {
@@ -30,8 +30,8 @@ func (g *Gate) issuerTrusted(ctx context.Context, c keyserver.Certificate) error
 	}
 }
 
-// vouched reports whether a certificate would be accepted for a login: it is within its dates, its CA is trusted now,
-// and no evidence refuses it. It returns an error if a read fails, so that there is no decision.
+// vouched reports whether a login would accept a certificate: the certificate is valid at this time, its CA is trusted,
+// and no evidence refuses it. It returns an error if the store fails.
 func (g *Gate) vouched(ctx context.Context, c keyserver.Certificate) (bool, error) {
 	if !c.ValidAt(g.Clock()) {
 		return false, nil
@@ -63,9 +63,8 @@ func (g *Gate) trustedUntil(ctx context.Context, c keyserver.Certificate) (time.
 	return issuer.NotAfter, nil
 }
 
-// BestOf returns the newest certificate in force, and true. If none is in force, it returns
-// the newest certificate that is not replaced, and false. If all are replaced, it returns a
-// zero certificate.
+// BestOf returns the newest certificate in force, and true. If there is none, it returns the newest certificate that is
+// not replaced, and false. If all certificates are replaced, it returns a zero certificate.
 func (g *Gate) BestOf(ctx context.Context, list []keyserver.Certificate) (best keyserver.Certificate, good bool, err error) {
 	for _, c := range list {
 		if !c.Current() {

@@ -14,26 +14,26 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// callMemory is how long the key server remembers a call of a peer that took effect. A peer repeats a call only within the
-// time limit of one request.
+// callMemory is how long the key server remembers a call of a peer that took effect, to recognize a repeated call. A
+// peer repeats a call only within the time limit of one request.
 const callMemory = 10 * time.Minute
 
-// admitPeer is admit for a principal of a peer. The key server of the principal has checked its roles before it sent the
-// request. The ACL of the key is left to the checks.
+// admitPeer is admit for a request of a peer. The peer has checked the roles of its principal before it sent the
+// request. The checks of the operation evaluate the ACL of the key.
 func (g *Gate) admitPeer(ctx context.Context, r Request) (access.Subject, error) {
 	who, err := g.peerSubject(ctx, r)
 	if err != nil {
 		return who, err
 	}
 	err = g.guarded(ctx, r)
-	if fault.CodeOf(err) == fault.ApprovalRequired { // requests of another key server are never approved
+	if fault.CodeOf(err) == fault.ApprovalRequired { // an approval cannot cover a request of a peer
 		err = fault.New(fault.AccessDenied, "operation %q needs an approval, so peers cannot request it", r.Op.Name).Audited(fault.ReasonApprovalRequired)
 	}
 	return who, err
 }
 
-// peerSubject returns the subject of a request of a peer. It refuses the request unless the peer is in force and no
-// restriction denies the principal or one of its groups.
+// peerSubject returns the subject of a request of a peer. It refuses the request if the peer is not in force, or if a
+// principal trust restricts the principal or one of its groups.
 func (g *Gate) peerSubject(ctx context.Context, r Request) (access.Subject, error) {
 	from := r.By.Peer.System
 	if !r.Op.Forwarded() {
@@ -59,7 +59,7 @@ func (g *Gate) peerSubject(ctx context.Context, r Request) (access.Subject, erro
 		return access.Subject{}, fault.New(fault.AccessDenied, "the peer %d sent a request for a principal of another key server; it may only send requests for its own", from).
 			Audited(fault.ReasonNotForwarded)
 	}
-	// A restriction of a group denies its members, too. Only the peer knows the groups of a principal.
+	// A restriction of a group also restricts its members. Only the peer knows the groups of a principal.
 	for _, p := range append(named, who.Groups...) {
 		rows, err := g.CachedTrust(ctx, p.ID, from)
 		if err != nil {
@@ -72,7 +72,7 @@ func (g *Gate) peerSubject(ctx context.Context, r Request) (access.Subject, erro
 	return who, nil
 }
 
-// peerInForce returns the record of a peer. It refuses a peer that is not registered, or whose transport principal is
+// peerInForce returns the record of a peer. It fails if the peer is not registered, or if its transport principal is
 // disabled.
 func (g *Gate) peerInForce(ctx context.Context, system keyserver.SystemID) (keyserver.TrustedServer, error) {
 	peer, err := g.CachedPeer(ctx, system)
@@ -89,8 +89,8 @@ func (g *Gate) peerInForce(ctx context.Context, system keyserver.SystemID) (keys
 	return peer, err
 }
 
-// RunOnce runs the effect of a call unless a peer repeats a call that took effect before. It returns the result of the
-// effect, or true for a repeated call. One transaction makes the effect and records the call.
+// RunOnce runs the effect of a call unless the peer repeats a call that already took effect. It returns the result of
+// effect, or true for a repeated call. It records the call in the transaction of the effect.
 func (g *Gate) RunOnce(ctx context.Context, by keyserver.Caller, tx *sqlstore.Tx, effect func() (bool, error)) (bool, error) {
 	if by.Peer == nil {
 		return effect()
@@ -113,9 +113,8 @@ func (g *Gate) RunOnce(ctx context.Context, by keyserver.Caller, tx *sqlstore.Tx
 	return true, tx.RecordPeerCall(ctx, by.Peer.System, by.Peer.Key, now, now.Add(callMemory))
 }
 
-// Repeated reports whether a peer repeats a call that took effect before. A caller may ignore a refusal of a repeated
-// call only if the first call itself may have caused the refusal. All other refusals come from later changes, and
-// remain.
+// Repeated reports whether a peer repeats a call that already took effect. If so, a check may ignore a refusal that the
+// first call may have caused. It must not ignore other refusals, because later changes caused them.
 func (g *Gate) Repeated(ctx context.Context, by keyserver.Caller) (bool, error) {
 	if by.Peer == nil || by.Peer.Single {
 		return false, nil
@@ -123,7 +122,7 @@ func (g *Gate) Repeated(ctx context.Context, by keyserver.Caller) (bool, error) 
 	return g.Store.PeerCallKnown(ctx, by.Peer.Key, g.Clock())
 }
 
-// Fill draws random bytes.
+// Fill fills b with random bytes.
 func Fill(random io.Reader, b []byte) error {
 	if _, err := io.ReadFull(random, b); err != nil {
 		return fmt.Errorf("read random bytes: %w", err)

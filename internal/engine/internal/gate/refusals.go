@@ -8,19 +8,19 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/quota"
 )
 
-// Limits of refused operations per principal. Each refusal is a durable row of the audit log, so
-// without limits a principal without rights could fill the disk.
+// Limits of refused operations per principal. Each refusal writes a row to the audit log. Without limits, a principal
+// without rights could fill the disk.
 const (
 	refusalsPerSecond = 200
-	refusalsAtOnce    = 2000 // two batches
+	refusalsAtOnce    = 2000 // twice the maximum number of items in a batch
 )
 
-// refusedMeter limits the audit rows that a principal can cause without any right: refused operations,
-// and questions about its own access.
+// refusedMeter limits the audit rows that a principal without rights can cause: refused operations, and questions about
+// its own access.
 type refusedMeter = quota.Meter[refusedParty]
 
-// refusedParty identifies the holder of a limit. The scoped credentials of a principal have a separate limit, so that a
-// workload with such a credential cannot use up the limit of the principal.
+// refusedParty identifies the principal that a limit applies to. The scoped credentials of a principal have a limit of
+// their own. Thus a workload with such a credential cannot use up the limit of the principal.
 type refusedParty struct {
 	principal keyserver.PrincipalRef
 	scoped    bool
@@ -28,16 +28,16 @@ type refusedParty struct {
 
 func partyOf(by keyserver.Caller) refusedParty { return refusedParty{by.Acting(), len(by.Scope) > 0} }
 
-// newRefusals returns a meter with the limits of a key server.
+// newRefusals returns a meter with the limits above.
 func newRefusals(clock func() time.Time) *refusedMeter {
 	return quota.NewMeter[refusedParty](refusalsPerSecond, refusalsAtOnce, clock)
 }
 
-// CountRefusal counts an operation of the caller as a refusal.
+// CountRefusal counts one refused operation of the caller.
 func (g *Gate) CountRefusal(by keyserver.Caller) { g.refusals.Count(partyOf(by), 1) }
 
-// Restrained returns OVERLOADED if the principal of the caller has used up its limit of refusals.
-// This is not a decision about an operation, so it has no audit row.
+// Restrained returns OVERLOADED if the caller's principal has reached the limit of refused operations. This is not a
+// decision about an operation, so it writes no audit row.
 func (g *Gate) Restrained(by keyserver.Caller) error { return g.restrained(by, 1) }
 
 // restrained is Restrained for n operations.

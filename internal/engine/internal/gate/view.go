@@ -11,12 +11,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// ErrExplainOnly is the error of every operation behind a gate that only explains. The gate has decided, and the
-// operation has no effect.
+// ErrExplainOnly is the error of every operation whose gate only explains. The gate has decided, and the operation has
+// had no effect.
 var ErrExplainOnly = errors.New("the gate only explained the request")
 
-// asked records the decision of the gate, and returns ErrExplainOnly. It fails if the request is for another operation
-// than the question.
+// asked records the decision of the gate and returns ErrExplainOnly. It fails if r is not a request for the operation
+// of the question.
 func (v *View) asked(r Request, refusal error) error {
 	if r.Op.ID != v.Question.Operation.ID {
 		return fmt.Errorf("the question is about %s, but the request is for %s", v.Question.Operation.Key, r.Op.Key)
@@ -25,15 +25,15 @@ func (v *View) asked(r Request, refusal error) error {
 	return ErrExplainOnly
 }
 
-// WithView returns the gate with a view that records its decision. That gate writes no rows, and no operation has an
-// effect.
+// WithView returns a copy of the gate that only explains, and the view that records its decision. The copy writes no
+// rows, and no operation has an effect.
 func (g *Gate) WithView(q keyserver.Question) (*Gate, *View) {
 	asking := *g
 	asking.view, asking.auditor = &View{behind: g, Question: q}, silent{}
 	return &asking, asking.view
 }
 
-// silent is the Auditor of explanations. It writes no rows.
+// silent is an Auditor that writes no rows, for explanations.
 type silent struct{}
 
 func (silent) Write(context.Context, keyserver.AuditEntry) error      { return nil }
@@ -42,19 +42,19 @@ func (silent) Begin(context.Context, keyserver.AuditEntry) (func() error, error)
 	return func() error { return nil }, nil
 }
 
-// View has the question of an explanation with its suppositions, and the result. Most methods of a nil View do nothing.
+// View has the question of an explanation, and the result. Most methods of a nil View do nothing.
 type View struct {
-	behind   *Gate // without a view
+	behind   *Gate // the gate that decides on real requests
 	Question keyserver.Question
 	Steps    []keyserver.ExplainedStep
-	Refusal  error         // the decision of the gate; nil is allowed
+	Refusal  error         // the decision of the gate; nil means allowed
 	ACL      keyserver.ACL // the ACL that was evaluated
 	Uses     *int64
-	cause    *keyserver.Cause // of the step that is recorded next
-	detail   string           // detail of the step that is recorded next, if the step passes
+	cause    *keyserver.Cause // cause of the next step
+	detail   string           // detail of the next step if it passes
 }
 
-// Step returns the refusal. For an explanation, it also records the result of the step.
+// Step returns refusal. If the gate explains a request, Step also records the result of the step.
 func (g *Gate) Step(s keyserver.GateStep, refusal error) error {
 	if g.view != nil {
 		g.view.note(s, refusal)
@@ -72,7 +72,7 @@ func (v *View) note(s keyserver.GateStep, refusal error) {
 		}
 	}
 	switch i := slices.IndexFunc(v.Steps, func(had keyserver.ExplainedStep) bool { return had.Step == s }); {
-	case i >= 0 && refusal != nil: // the second part of a step: drop the steps after the first part
+	case i >= 0 && refusal != nil: // a step with two parts failed in its second part: drop the later steps
 		v.Steps = append(v.Steps[:i], step)
 	case i >= 0:
 		v.Steps[i] = step
@@ -81,7 +81,7 @@ func (v *View) note(s keyserver.GateStep, refusal error) {
 	}
 }
 
-// elsewhere records a step that only the peer can decide.
+// elsewhere records that the key's own key server decides the remaining step.
 func (v *View) elsewhere(to keyserver.SystemID) {
 	if v == nil {
 		return
@@ -92,18 +92,18 @@ func (v *View) elsewhere(to keyserver.SystemID) {
 	})
 }
 
-// by sets the cause of the step that is recorded next.
+// by sets the cause of the next step.
 func (v *View) by(c keyserver.Cause) {
 	if v != nil {
-		cause := c // only this copy escapes
+		cause := c // a copy, so that c itself does not escape to the heap
 		v.cause = &cause
 	}
 }
 
-// Explains reports whether the gate only explains, so that no operation has an effect.
+// Explains reports whether the gate only explains requests, so that no operation has an effect.
 func (g *Gate) Explains() bool { return g.view != nil }
 
-// NoteVerdict records the verdict of the ACL of a key for an explanation.
+// NoteVerdict records the decision of a key's ACL for an explanation.
 func (g *Gate) NoteVerdict(acl keyserver.ACL, verdict access.Verdict) {
 	v := g.view
 	if v == nil {
@@ -114,7 +114,7 @@ func (g *Gate) NoteVerdict(acl keyserver.ACL, verdict access.Verdict) {
 	}
 	entry := verdict.By
 	cause := CauseOf(entry)
-	if verdict.Demanded { // independent of the time window of the entry
+	if verdict.Demanded { // the time window of such an entry does not matter
 		cause = keyserver.Cause{Kind: cause.Kind, ID: cause.ID, System: cause.System, Demands: true}
 	}
 	v.by(cause)
@@ -128,19 +128,19 @@ func (g *Gate) NoteVerdict(acl keyserver.ACL, verdict access.Verdict) {
 	v.Uses = &left
 }
 
-// CauseOf returns an ACL entry that grants rights as a cause.
+// CauseOf returns an ACL entry as the cause of a decision.
 func CauseOf(entry keyserver.ACLEntry) keyserver.Cause {
 	return keyserver.Cause{
 		Kind: keyserver.ChangePrincipal, ID: entry.Principal.ID, System: entry.Principal.System, Start: entry.Start, End: entry.End,
 	}
 }
 
-// approves reports whether the question supposes an approval.
+// approves reports whether the question supposes that the request is approved.
 func (v *View) approves() bool {
 	return v != nil && slices.ContainsFunc(v.Question.With, func(s keyserver.Supposition) bool { return s.Kind == keyserver.SupposeApproval })
 }
 
-// principal reads a principal and applies the suppositions of the question.
+// principal reads a principal and applies the suppositions of the question about that principal.
 func (v *View) principal(ctx context.Context, id keyserver.ID) (p keyserver.Principal, err error) {
 	if p, err = v.behind.CachedPrincipal(ctx, id); err != nil {
 		return p, err
@@ -165,13 +165,13 @@ func (v *View) principal(ctx context.Context, id keyserver.ID) (p keyserver.Prin
 			p.Flags |= keyserver.FlagEnable
 		case keyserver.SupposeDisabled:
 			p.Flags &^= keyserver.FlagEnable
-		default: // a supposition about another kind of object
+		default: // suppositions about other objects
 		}
 	}
 	return p, nil
 }
 
-// trust reads the trust row of a principal for a peer and applies the suppositions of the question.
+// trust reads the principal trust of a principal for a peer, and applies the suppositions of the question about it.
 func (v *View) trust(ctx context.Context, principal keyserver.ID, peer keyserver.SystemID) (rows []keyserver.PrincipalTrust, err error) {
 	rows, err = v.behind.CachedTrust(ctx, principal, peer)
 	for _, s := range v.Question.With {
@@ -183,7 +183,7 @@ func (v *View) trust(ctx context.Context, principal keyserver.ID, peer keyserver
 			rows = []keyserver.PrincipalTrust{{Principal: principal, Server: peer, Flag: keyserver.Expose}}
 		case keyserver.SupposeHidden:
 			rows = []keyserver.PrincipalTrust{{Principal: principal, Server: peer, Flag: keyserver.Restrict}}
-		default: // a supposition about another kind of object
+		default: // suppositions about other objects
 		}
 	}
 	return rows, err

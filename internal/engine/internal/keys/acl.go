@@ -30,7 +30,7 @@ func (ks *Keys) ACL(ctx context.Context, by keyserver.Caller, link keyserver.Hid
 }
 
 // OwnACL implements keyserver.ACLs. The caller learns no more than by a use of the key. OwnACL refuses a key of a peer,
-// because no operation of a peer returns one entry.
+// because peers have no operation that returns a single ACL entry.
 func (ks *Keys) OwnACL(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, own keyserver.PrincipalRef) (keyserver.ACL, error) {
 	var acl keyserver.ACL
 	r := gate.Request{By: by, Op: keyserver.OpReadACL, Link: link, Object: link.Base64() + " for " + own.String()}
@@ -102,8 +102,8 @@ func (ks *Keys) RevokeACL(ctx context.Context, by keyserver.Caller, r keyserver.
 	})
 }
 
-// coversGrant refuses a change of an entry that the scoped credential of the caller does not cover. from are the rights of
-// the entry that the transaction reads.
+// coversGrant refuses a change of an ACL entry unless the caller's scoped credential permits it. from are the rights of
+// the entry that the transaction reads, and to are its new rights.
 func coversGrant(by keyserver.Caller, from, to keyserver.Rights) error {
 	if by.CoversGrant(from, to) {
 		return nil
@@ -120,8 +120,8 @@ func noEntry(p keyserver.PrincipalRef) error {
 	return fault.New(fault.ACLNotFound, "principal %s has no entry on this key", p).Audited(fault.ReasonObjectNotFound)
 }
 
-// putEntry writes an entry with widened rights and the limits of the change. A new usage limit restarts the count, for all
-// keys of the lineage.
+// putEntry writes an ACL entry with widened rights and with the limits of the change. A new usage limit resets the
+// number of uses, for all keys of the lineage.
 func putEntry(ctx context.Context, tx *sqlstore.Tx, entry keyserver.ACLEntry, rights keyserver.Rights, change keyserver.ACLChange) error {
 	restarts := entry.MaxUsage != change.MaxUsage
 	if restarts {
@@ -134,14 +134,14 @@ func putEntry(ctx context.Context, tx *sqlstore.Tx, entry keyserver.ACLEntry, ri
 	return tx.RestartUses(ctx, entry.ID)
 }
 
-// amend changes the ACL of a key for its owner. The function change gets the ACL that the transaction reads. If another
-// key server owns the key, amend calls send instead.
+// amend changes the ACL of a key for an owner of the key. change gets the ACL that the transaction reads. If another
+// key server has the key, amend calls send instead.
 func (ks *Keys) amend(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink, target keyserver.PrincipalRef,
 	send func(keyserver.Federated, keyserver.Caller) error, change func(*sqlstore.Tx, keyserver.ACL) error,
 ) error {
 	r := gate.Request{By: by, Op: keyserver.OpAmendACL, Link: link, Object: link.Base64() + " for " + target.String()}
 	if to, ok := ks.Foreign(link); ok {
-		if by.Scope != nil { // only the key server of the key knows the current rights of the entry
+		if by.Scope != nil { // only the key's own key server knows the current rights of the entry
 			return ks.AuthorizeAndAudit(ctx, r, func(context.Context, access.Subject) error {
 				return beyondCredential(by)
 			})
@@ -156,7 +156,7 @@ func (ks *Keys) amend(ctx context.Context, by keyserver.Caller, link keyserver.H
 		_, err = ks.RunOnce(ctx, by, tx, func() (bool, error) { return true, change(tx, acl) })
 		return err
 	}
-	if by.Scope != nil { // the transaction checks the rights that the credential may grant
+	if by.Scope != nil { // the transaction checks the scope of the credential
 		r.Tries = amendment
 	}
 	return ks.Perform(ctx, r, func() error { return ks.Store.Update(ctx, amendment) }, func(ctx context.Context, who access.Subject) error {
@@ -164,8 +164,8 @@ func (ks *Keys) amend(ctx context.Context, by keyserver.Caller, link keyserver.H
 		if f := fault.As(refusal); f == nil || f.Code != fault.ACLDenied || !who.Is(target) {
 			return refusal
 		}
-		// The change may be to an entry of the caller. An earlier try of this call may then have removed the right that
-		// the call needs.
+		// The change may concern the caller's own entry. If the peer repeats the call, the first call may have removed
+		// the right that the call needs.
 		if repeated, err := ks.Repeated(ctx, by); err != nil || repeated {
 			return err
 		}
@@ -173,7 +173,8 @@ func (ks *Keys) amend(ctx context.Context, by keyserver.Caller, link keyserver.H
 	})
 }
 
-// ownerOr returns a check for work on the ACL itself: the caller is an owner of the key, or the ACL grants want.
+// ownerOr returns a check for work on the ACL itself: the caller must be an owner of the key, or the ACL must grant
+// want.
 func (ks *Keys) ownerOr(want keyserver.Rights, link keyserver.HiddenLink) gate.Check {
 	return func(ctx context.Context, who access.Subject) error {
 		key, err := ks.find(ctx, link, fault.ACLNotFound)
@@ -184,8 +185,8 @@ func (ks *Keys) ownerOr(want keyserver.Rights, link keyserver.HiddenLink) gate.C
 	}
 }
 
-// ownedOr fails unless the subject is an owner of the key or its ACL grants want. Mandatory groups do not bind an owner
-// here, or owners could lock themselves out permanently.
+// ownedOr fails unless the subject is an owner of the key or its ACL grants want. For an owner, mandatory groups do not
+// apply here. Otherwise owners could lock themselves out permanently.
 func (ks *Keys) ownedOr(want keyserver.Rights, key *cachedKey, who access.Subject) error {
 	if access.Owns(key.acl, who, ks.Clock()) {
 		return ks.Step(keyserver.StepList, nil)
@@ -193,8 +194,8 @@ func (ks *Keys) ownedOr(want keyserver.Rights, key *cachedKey, who access.Subjec
 	return ks.checkACL(key, who, want)
 }
 
-// PrincipalExists refuses a principal that cannot exist. For a principal of a peer, it only requires that the peer is
-// registered, because an entry for a principal that does not exist grants nothing.
+// PrincipalExists returns an error if the principal does not exist. For a principal of a peer, it only checks that the
+// peer is registered: an ACL entry for a missing principal grants nothing.
 func (ks *Keys) PrincipalExists(ctx context.Context, tx *sqlstore.Tx, p keyserver.PrincipalRef) error {
 	var err error
 	if p.System == ks.System {

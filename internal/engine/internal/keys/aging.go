@@ -13,7 +13,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// Bounds of one call of Age: the number of lineages and of keys, and the duration of its lease.
+// Limits of one call of Age: the number of lineages and of keys, and the duration of the lease.
 const (
 	agingBatch = 256
 	agingLease = time.Minute
@@ -21,9 +21,10 @@ const (
 
 var _ lifecycle.Keys = (*Keys)(nil)
 
-// Age performs the due steps of keys that need no request: it rotates lineages, retires former keys, and destroys keys
-// whose destruction time has come. A lease ensures that only one process does this at a time. Each step has its own
-// audit row, and its transaction checks again whether it is due. A failed step does not prevent the others.
+// Age makes the changes of keys that are due without a request. It rotates lineages, begins the destruction of former
+// keys, and destroys keys whose destruction time has come. A lease ensures that only one process does this at a time.
+// Each change has its own audit row, and its transaction checks again whether the change is due. If a change fails, Age
+// continues with the others.
 func (ks *Keys) Age(ctx context.Context) error {
 	now := ks.now()
 	lines, err := ks.Store.LineagesDue(ctx, now, agingBatch)
@@ -59,7 +60,7 @@ func (ks *Keys) ageAll(ctx context.Context, lines, ending []keyserver.ID) error 
 	return errors.Join(errs...)
 }
 
-// ageLineage performs the due steps of the rotation of a lineage, and stores the time of the next one.
+// ageLineage makes the due changes in a lineage with a rotation, and stores the time of the next change.
 func (ks *Keys) ageLineage(ctx context.Context, line keyserver.ID) error {
 	rotation, err := ks.Store.KeyRotation(ctx, line)
 	if err != nil {
@@ -85,7 +86,7 @@ func (ks *Keys) ageLineage(ctx context.Context, line keyserver.ID) error {
 func (ks *Keys) retire(ctx context.Context, former lifecycle.Generation) error {
 	return ks.bySelf(ctx, keyserver.OpChangeKeyState, ks.link(former.ID)+" "+string(keyserver.DestroyKey), func() error {
 		return ks.age(ctx, former.ID, func(life keyserver.KeyLife) (keyserver.KeyLife, error) {
-			if life.State != keyserver.KeyVerifyOnly { // its owner has changed the state
+			if life.State != keyserver.KeyVerifyOnly { // an owner has changed the state
 				return life, nil
 			}
 			return former.Life, nil
@@ -93,8 +94,8 @@ func (ks *Keys) retire(ctx context.Context, former lifecycle.Generation) error {
 	})
 }
 
-// rotateBySelf mints the successor of the newest key of a lineage without a request. The
-// rotation of the lineage is due, or the key has few or no encryptions left.
+// rotateBySelf mints the successor of the newest key of a lineage without a request. Either the rotation is due, or the
+// key has few or no encryptions left.
 func (ks *Keys) rotateBySelf(ctx context.Context, newest keyserver.ID) error {
 	successor, err := values.NewID(ks.Random)
 	if err != nil {
@@ -105,7 +106,7 @@ func (ks *Keys) rotateBySelf(ctx context.Context, newest keyserver.ID) error {
 	})
 }
 
-// endKey deletes the bytes of a key whose destruction time has come.
+// endKey deletes the bytes of a key that is due for destruction.
 func (ks *Keys) endKey(ctx context.Context, id keyserver.ID) error {
 	return ks.bySelf(ctx, keyserver.OpChangeKeyState, ks.link(id)+" "+string(keyserver.KeyDestroyed), func() error {
 		ks.unerased.Store(true)
@@ -116,8 +117,8 @@ func (ks *Keys) endKey(ctx context.Context, id keyserver.ID) error {
 	})
 }
 
-// erase removes deleted bytes of keys from the files of the database. If an open read prevents
-// that, the next call of Age tries again.
+// erase removes the deleted bytes of keys from the files of the database. If an open read prevents that, the next call
+// of Age tries again.
 func (ks *Keys) erase(ctx context.Context) error {
 	if !ks.unerased.Load() {
 		return nil
@@ -127,7 +128,7 @@ func (ks *Keys) erase(ctx context.Context) error {
 	return err
 }
 
-// bySelf writes an audit row for an operation without a request, and then runs the effect.
+// bySelf writes an audit row for an operation without a request, and then runs effect.
 func (ks *Keys) bySelf(ctx context.Context, op keyserver.Operation, object string, effect func() error) error {
 	r := gate.Request{By: keyserver.Caller{Kind: keyserver.InternalSession, Principal: keyserver.PrincipalRef{System: ks.System}}, Op: op, Object: object}
 	return ks.PerformUnrequested(ctx, r, effect)

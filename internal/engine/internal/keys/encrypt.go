@@ -20,8 +20,8 @@ var (
 	decrypts   = purpose{algorithm: keyserver.AES256, allows: keyserver.KeyState.Checks, does: "decrypts"}
 )
 
-// few is the number of remaining encryptions at which a lineage is rotated. They are enough for all replicas until the
-// rotation is done.
+// few is the number of remaining encryptions at which a lineage is rotated. They suffice for all replicas during the
+// rotation.
 const few = keyserver.MaxEncryptions / 16
 
 // Encrypt implements keyserver.Keys.
@@ -37,7 +37,8 @@ func (ks *Keys) Encrypt(ctx context.Context, by keyserver.Caller, in keyserver.E
 	return sealed, err
 }
 
-// encryptionKey is the key of an encryption. If the key has no encryptions left, Count replaces it by its successor.
+// encryptionKey is the key of an encryption. If the key has no encryptions left, Count replaces the key by its
+// successor.
 type encryptionKey struct {
 	target
 	who     access.Subject
@@ -45,12 +46,13 @@ type encryptionKey struct {
 	line    bool // the request names a lineage
 }
 
-// resolveEncryption returns the key to encrypt with. It fails unless the caller may use the key now.
+// resolveEncryption returns a Resolver for the key to encrypt with. The Resolver fails unless the caller may use the
+// key now.
 func (ks *Keys) resolveEncryption(by keyserver.Caller, choice keyserver.KeyChoice) gate.Resolver[*encryptionKey] {
 	resolve := ks.resolveKey(by, choice, encryption)
 	return func(ctx context.Context, who access.Subject) (*encryptionKey, error) {
 		use, err := resolve(ctx, who)
-		if err == nil && ks.Explains() { // Count is not called
+		if err == nil && ks.Explains() { // the gate does not call Count for an explanation
 			_, err = ks.encryptions.Peek(ctx, use.id)
 			err = ks.Step(keyserver.StepUses, exhausted(err))
 		}
@@ -58,8 +60,8 @@ func (ks *Keys) resolveEncryption(by keyserver.Caller, choice keyserver.KeyChoic
 	}
 }
 
-// Count implements gate.Target. It takes one of the encryptions that are left, and then counts the use. It rotates a lineage
-// before its newest key has no encryptions left.
+// Count implements gate.Target. It takes one of the remaining encryptions of the key, and then counts the use. If the
+// request names a lineage and few encryptions remain, Count rotates the lineage.
 func (k *encryptionKey) Count(ctx context.Context, by keyserver.Caller) error {
 	taken, err := k.keys.encryptions.Take(ctx, k.id)
 	if err = exhausted(err); err == nil {
@@ -83,11 +85,11 @@ func (k *encryptionKey) Count(ctx context.Context, by keyserver.Caller) error {
 	if err != nil {
 		return err
 	}
-	k.line = false // no second rotation
+	k.line = false // rotate only once
 	return k.Count(ctx, by)
 }
 
-// exhausted returns a refusal if the error says that no encryptions are left, otherwise the error.
+// exhausted replaces usagequota.ErrNone by the fault KEY_EXHAUSTED. It returns every other error unchanged.
 func exhausted(err error) error {
 	if errors.Is(err, usagequota.ErrNone) {
 		return fault.New(fault.KeyExhausted, "the key has reached the limit of %d encryptions; rotate it; to rotate automatically, send lineage instead of ttag", int64(keyserver.MaxEncryptions)).
@@ -96,8 +98,8 @@ func exhausted(err error) error {
 	return err
 }
 
-// rotateExhausted rotates a lineage whose newest key has few encryptions left. It does nothing if another process has
-// rotated the lineage already.
+// rotateExhausted rotates a lineage whose newest key has few or no encryptions left. It does nothing if the key already
+// has a successor.
 func (ks *Keys) rotateExhausted(ctx context.Context, key keyserver.ID) error {
 	err := ks.rotateBySelf(ctx, key)
 	if f := fault.As(err); f != nil && f.Code == fault.KeyState {
@@ -134,8 +136,8 @@ func (ks *Keys) Decrypt(ctx context.Context, by keyserver.Caller, in keyserver.D
 	return plain, err
 }
 
-// resolveDecryption returns the key that the ciphertext names. It fails unless that is the key that the request names,
-// or a key of the lineage that the request names. It also fails unless the caller may use the key now. A caller that
+// resolveDecryption returns a Resolver for the key that the ciphertext names. The Resolver fails unless the request
+// names the same key, or the lineage of that key. It also fails unless the caller may use the key now. A caller that
 // the ACL denies does not learn whether the ciphertext belongs to the lineage.
 func (ks *Keys) resolveDecryption(by keyserver.Caller, in keyserver.Decryption) gate.Resolver[target] {
 	return func(ctx context.Context, who access.Subject) (target, error) {
@@ -169,8 +171,8 @@ func (ks *Keys) resolveDecryption(by keyserver.Caller, in keyserver.Decryption) 
 	}
 }
 
-// madeByOther refuses the ciphertext of another key. If the ACL of the named key denies the caller, the refusal says
-// only that.
+// madeByOther refuses a ciphertext that another key made. If the ACL of the named key denies the caller, the refusal
+// says only that.
 func (ks *Keys) madeByOther(named *cachedKey, who access.Subject, problem string) (target, error) {
 	err := ks.checkACL(named, who, keyserver.Read)
 	if err == nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// ExportKey implements keyserver.Keys. Only an owner may export a key. The material leaves the key server only encrypted for
-// the holder of an enrolled certificate.
+// ExportKey implements keyserver.Keys. Only an owner may export a key. The material leaves the key server only
+// encrypted for the holder of an enrolled certificate.
 func (ks *Keys) ExportKey(ctx context.Context, by keyserver.Caller, x keyserver.KeyExport) (keyserver.ExportedKey, error) {
 	var recipient keyserver.ExportedKey
 	r := gate.Request{By: by, Op: keyserver.OpExportKey, Link: x.Link, Object: x.Link.Base64() + " for " + x.Recipient.String(), Counts: true}
@@ -28,8 +28,8 @@ func (ks *Keys) ExportKey(ctx context.Context, by keyserver.Caller, x keyserver.
 	return recipient, nil
 }
 
-// resolveExport returns the key that the link names. It fails unless the caller may use the key now as an owner, and
-// the key is exportable.
+// resolveExport returns a Resolver for the key that the link names. The Resolver fails unless the key is exportable and
+// the caller may use it now as an owner.
 func (ks *Keys) resolveExport(by keyserver.Caller, link keyserver.HiddenLink) gate.Resolver[target] {
 	uses := ks.resolveUse(by, link, keyserver.Owner)
 	return func(ctx context.Context, who access.Subject) (target, error) {
@@ -42,12 +42,11 @@ func (ks *Keys) resolveExport(by keyserver.Caller, link keyserver.HiddenLink) ga
 	}
 }
 
-// recipientCheck returns a check that a principal can receive a key, and stores the principal with its certificate in
-// out. It refuses a principal unless it is an enabled transport principal of this key server that has a certificate in
-// force.
+// recipientCheck returns a check that a principal may receive an exported key: an enabled transport principal of this
+// key server with a certificate in force. The check stores the principal and its certificate in out.
 func (ks *Keys) recipientCheck(to keyserver.PrincipalRef, out *keyserver.ExportedKey) gate.Check {
 	return func(ctx context.Context, _ access.Subject) error {
-		if ks.Explains() { // a question names no recipient
+		if ks.Explains() { // a question does not name a recipient
 			return nil
 		}
 		p, err := ks.CachedPrincipal(ctx, to.ID)
@@ -68,7 +67,7 @@ func (ks *Keys) recipientCheck(to keyserver.PrincipalRef, out *keyserver.Exporte
 	}
 }
 
-// certificateInForceOf returns the newest certificate of a transport principal that is in force, as for a login.
+// certificateInForceOf returns the newest certificate in force of a transport principal, or an error if there is none.
 func (ks *Keys) certificateInForceOf(ctx context.Context, p keyserver.Principal) (keyserver.Certificate, error) {
 	list, err := ks.Store.CertificatesOf(ctx, p.ID, keyserver.MaxCertificates)
 	if err != nil {
@@ -81,7 +80,8 @@ func (ks *Keys) certificateInForceOf(ctx context.Context, p keyserver.Principal)
 	return best, err
 }
 
-// seal encrypts the key for the certificate. It reads the key from the store, because no cache has its bytes.
+// seal encrypts the key for the certificate in out. It reads the key from the store, because no cache has the bytes of
+// keys.
 func (ks *Keys) seal(ctx context.Context, key keyserver.ID, out *keyserver.ExportedKey) error {
 	cert, err := x509.ParseCertificate(out.Certificate.DER)
 	if err != nil {

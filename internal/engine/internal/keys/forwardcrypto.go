@@ -8,7 +8,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// consultFor is Consult for an operation with a key that returns a result.
+// consultFor is gate.Consult for an operation that returns a result.
 func consultFor[T any](ctx context.Context, e *Keys, r gate.Request, to keyserver.SystemID,
 	send func(at keyserver.Federated, as keyserver.Caller) (T, error),
 ) (answer T, err error) {

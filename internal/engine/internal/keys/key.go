@@ -16,8 +16,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// cachedKey is a key as the engine keeps it between operations: its ACL, its state and keyed hash states, but not its
-// bytes.
+// cachedKey is a key in the cache: its ACL, its state and keyed hash states, but not its bytes.
 type cachedKey struct {
 	id        keyserver.ID
 	algorithm keyserver.Algorithm
@@ -25,15 +24,15 @@ type cachedKey struct {
 	acl       keyserver.ACL
 	life      keyserver.KeyLife
 	macs      *macs            // nil if the state of the key allows no use
-	aead      *ciphertext.AEAD // of an AES-256 key
+	aead      *ciphertext.AEAD // nil unless the key is an AES-256 key
 }
 
-// target is the key that a check resolved for an operation.
+// target is the key of an operation, as a check has found it.
 type target struct {
 	*cachedKey
 	keys *Keys
-	// limited are the ACL entries that count the use: one of them has to have a use left. limited is empty if an entry
-	// without a limit allows the use, or if the operation is not a use.
+	// limited are the ACL entries with a usage limit, if only such entries allow the use. Count counts the use on one
+	// of them. limited is empty if the use need not be counted.
 	limited []keyserver.ACLEntry
 }
 
@@ -57,7 +56,7 @@ func (t target) Count(ctx context.Context, by keyserver.Caller) error {
 	return err
 }
 
-// used returns the link and generation that identify the key in responses.
+// used returns the link and the generation of the key, for responses.
 func (k *cachedKey) used() keyserver.UsedKey {
 	return keyserver.UsedKey{Link: k.acl.Link, Generation: k.life.Generation}
 }
@@ -121,8 +120,7 @@ func (ks *Keys) storeKey(ctx context.Context, by keyserver.Caller, id keyserver.
 	return meta, err
 }
 
-// Key implements keyserver.Keys. Only a transport principal, which logs in with a
-// certificate, may read metadata (contract 7.6).
+// Key implements keyserver.Keys. Only a transport principal may read the metadata of a key (contract 7.6).
 func (ks *Keys) Key(ctx context.Context, by keyserver.Caller, link keyserver.HiddenLink) (keyserver.KeyMetadata, error) {
 	r := gate.Request{By: by, Op: keyserver.OpReadKey, Link: link, Object: link.Base64()}
 	if to, ok := ks.Foreign(link); ok {
@@ -145,8 +143,7 @@ func (ks *Keys) transportOnly(by keyserver.Caller) gate.Check {
 	}
 }
 
-// AuthorizeKey implements keyserver.Keys. A grant is a use: it counts against the usage limit
-// of an ACL entry.
+// AuthorizeKey implements keyserver.Keys. The authorization counts as a use of the key.
 func (ks *Keys) AuthorizeKey(ctx context.Context, by keyserver.Caller, use keyserver.Use) (keyserver.Grant, error) {
 	r := gate.Request{By: by, Op: keyserver.OpAuthorizeKey, Link: use.Link, Object: use.Link.Base64(), Filename: use.Filename, Counts: true}
 	if to, ok := ks.Foreign(use.Link); ok {
@@ -192,7 +189,8 @@ func (ks *Keys) checkACL(key *cachedKey, who access.Subject, want keyserver.Righ
 	return ks.Step(keyserver.StepList, denied(verdict.Why))
 }
 
-// resolveUse returns the key that the link names. It fails unless the caller may use the key now.
+// resolveUse returns a Resolver for the key that the link names. The Resolver fails unless the caller may use the key
+// now.
 func (ks *Keys) resolveUse(by keyserver.Caller, link keyserver.HiddenLink, want keyserver.Rights) gate.Resolver[target] {
 	return func(ctx context.Context, who access.Subject) (target, error) {
 		key, err := ks.find(ctx, link, fault.KeyNotFound)
@@ -203,9 +201,9 @@ func (ks *Keys) resolveUse(by keyserver.Caller, link keyserver.HiddenLink, want 
 	}
 }
 
-// authorizeUse returns the key as the target of a use. It fails unless the ACL and the state of the key allow the
-// caller to use it now. A caller that the ACL denies, for example because no uses are left, does not learn the state of
-// the key.
+// authorizeUse returns the key as the target of a use. It fails unless the ACL and the state of the key allow the use
+// now. If the ACL denies the caller, for example because no uses are left, the caller does not learn the state of the
+// key.
 func (ks *Keys) authorizeUse(ctx context.Context, by keyserver.Caller, who access.Subject, want keyserver.Rights, permits func(keyserver.KeyState) bool, key *cachedKey) (target, error) {
 	verdict := access.Evaluate(key.acl, who, want, ks.Clock())
 	use := target{cachedKey: key, keys: ks, limited: verdict.Limited}
@@ -214,7 +212,7 @@ func (ks *Keys) authorizeUse(ctx context.Context, by keyserver.Caller, who acces
 		return use, ks.Step(keyserver.StepList, denied(verdict.Why))
 	}
 	_ = ks.Step(keyserver.StepList, nil)
-	if !verdict.Allowed { // an earlier try of this call may have taken the last use
+	if !verdict.Allowed { // the first try of a repeated call may have taken the last use
 		var err error
 		if verdict.Allowed, err = ks.Repeated(ctx, by); err != nil {
 			return use, err
@@ -234,8 +232,8 @@ func denied(why string) error {
 		Audited(fault.ReasonACLDenied)
 }
 
-// countUse counts one use on the first entry that has a use left. The database decides, so that two replicas cannot
-// count the same use.
+// countUse counts one use on the first of the entries that has a use left. The decision is made in the database, so
+// that two replicas cannot take the same use.
 func (ks *Keys) countUse(ctx context.Context, by keyserver.Caller, entries []keyserver.ACLEntry) (taken bool, err error) {
 	err = ks.Store.Update(ctx, func(tx *sqlstore.Tx) (err error) {
 		taken, err = ks.RunOnce(ctx, by, tx, func() (bool, error) {
@@ -251,7 +249,7 @@ func (ks *Keys) countUse(ctx context.Context, by keyserver.Caller, entries []key
 	return taken, err
 }
 
-// find reads the key that a link names, through the cache. absent is the code of the refusal if there is no such key.
+// find reads the key that a link names, through the cache. absent is the error code if there is no such key.
 func (ks *Keys) find(ctx context.Context, link keyserver.HiddenLink, absent fault.Code) (*cachedKey, error) {
 	var key *cachedKey
 	system, id, ok := link.Split()
@@ -265,7 +263,7 @@ func (ks *Keys) find(ctx context.Context, link keyserver.HiddenLink, absent faul
 	return key, ks.Step(keyserver.StepKey, err)
 }
 
-// idOf returns the id of the key that a link names. Call it only for a link that a check has accepted.
+// idOf returns the id of the key that a link names. The link must be valid.
 func idOf(link keyserver.HiddenLink) keyserver.ID {
 	_, id, _ := link.Split()
 	return id
@@ -283,7 +281,8 @@ func (ks *Keys) held(ctx context.Context, id keyserver.ID) (*cachedKey, error) {
 	return ks.keys.Get(ctx, id)
 }
 
-// hold reads a key and its ACL from the store. It makes keyed hash states unless the state of the key allows no use.
+// hold reads a key and its ACL from the store. If the state of the key allows a use, hold also prepares the key for
+// uses.
 func (ks *Keys) hold(ctx context.Context, id keyserver.ID) (*cachedKey, error) {
 	record, acl, err := ks.Store.KeyWithACL(ctx, id)
 	if err != nil {
@@ -311,8 +310,8 @@ func (ks *Keys) hold(ctx context.Context, id keyserver.ID) (*cachedKey, error) {
 	return held, err
 }
 
-// withUses returns entries of the ACL of a key with the current number of uses of its lineage. The cache drops an ACL only
-// when an entry has no uses left.
+// withUses returns the entries of a key's ACL with the current number of uses in the lineage. The cached number may be
+// old: a use drops the cached ACL only if no uses are left.
 func (ks *Keys) withUses(ctx context.Context, line keyserver.ID, entries []keyserver.ACLEntry) ([]keyserver.ACLEntry, error) {
 	entries = slices.Clone(entries)
 	if !slices.ContainsFunc(entries, func(entry keyserver.ACLEntry) bool { return entry.MaxUsage > 0 }) {

@@ -17,8 +17,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// serves returns a refusal if the state of the key does not permit a use, otherwise nil. permits is KeyState.Makes or
-// KeyState.Checks.
+// serves returns an error if the state of the key does not permit a use. permits is KeyState.Makes or KeyState.Checks.
 func (k *cachedKey) serves(permits func(keyserver.KeyState) bool) error {
 	if permits(k.life.State) {
 		return nil
@@ -26,8 +25,8 @@ func (k *cachedKey) serves(permits func(keyserver.KeyState) bool) error {
 	return fault.New(fault.KeyDisabled, "the key is %s; ask a key owner", k.life.State).Audited(fault.ReasonKeyDisabled)
 }
 
-// ownerCheck returns a check that the link names a key of this key server and that the caller is an owner of it.
-// Mandatory groups do not restrict an owner here. Otherwise an owner might be unable to disable the key.
+// ownerCheck returns a check that the link names a key of this key server and that the caller is an owner of the key.
+// For an owner, mandatory groups do not apply here. Otherwise owners might be unable to disable a key.
 func (ks *Keys) ownerCheck(link keyserver.HiddenLink) gate.Check {
 	return func(ctx context.Context, who access.Subject) error {
 		if err := ks.Step(keyserver.StepKey, ks.checkLocal(ctx, link)); err != nil {
@@ -41,7 +40,7 @@ func (ks *Keys) ownerCheck(link keyserver.HiddenLink) gate.Check {
 	}
 }
 
-// checkLocal refuses a key of a peer, because only the key server of the key changes its state.
+// checkLocal returns an error for a key of a peer: only its own key server can change its state.
 func (ks *Keys) checkLocal(ctx context.Context, link keyserver.HiddenLink) error {
 	to, foreign := ks.Foreign(link)
 	if !foreign {
@@ -54,7 +53,7 @@ func (ks *Keys) checkLocal(ctx context.Context, link keyserver.HiddenLink) error
 		Audited(fault.ReasonInvalidArgument)
 }
 
-// metadata reads the metadata of a key from the store, not from a cache, because verified writes depend on it.
+// metadata reads the metadata of a key from the store. It does not use a cache, because verified writes depend on it.
 func (ks *Keys) metadata(ctx context.Context, id keyserver.ID) (keyserver.KeyMetadata, error) {
 	record, err := ks.Store.Key(ctx, id)
 	if err != nil {
@@ -88,7 +87,7 @@ func (ks *Keys) metadataOf(ctx context.Context, records []sqlstore.KeyRecord) ([
 	return list, nil
 }
 
-// metadataOfRecord returns the part of the metadata that the record of the key has.
+// metadataOfRecord returns the metadata that the database record of a key has.
 func (ks *Keys) metadataOfRecord(k sqlstore.KeyRecord) keyserver.KeyMetadata {
 	return keyserver.KeyMetadata{
 		Link: values.NewHiddenLink(ks.System, k.ID), Algorithm: k.Algorithm, KeyBytes: k.KeyBytes, Life: k.Life, CreatedAt: k.CreatedAt,
@@ -118,8 +117,7 @@ func (ks *Keys) ChangeKeyState(ctx context.Context, by keyserver.Caller, change 
 	}, ks.ownerCheck(change.Link))
 }
 
-// age changes the life of a key. The function named to gets the life that the transaction reads, and returns the next
-// life.
+// age changes the life of a key in a transaction. to gets the current life and returns the next life.
 func (ks *Keys) age(ctx context.Context, id keyserver.ID, to func(keyserver.KeyLife) (keyserver.KeyLife, error)) error {
 	return ks.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 		record, err := tx.Key(ctx, id)
@@ -185,8 +183,8 @@ func (ks *Keys) SetKeyRotation(ctx context.Context, by keyserver.Caller, change 
 	})
 }
 
-// resolveOwnedLineage is like ownerCheck for the newest key of the lineage of the named key. It returns the newest key,
-// which the operation changes.
+// resolveOwnedLineage returns a Resolver for the newest key of the lineage of the named key. The Resolver makes the
+// same checks as ownerCheck, for the newest key.
 func (ks *Keys) resolveOwnedLineage(link keyserver.HiddenLink) gate.Resolver[target] {
 	return func(ctx context.Context, who access.Subject) (target, error) {
 		if err := ks.Step(keyserver.StepKey, ks.checkLocal(ctx, link)); err != nil {
@@ -213,8 +211,8 @@ func (ks *Keys) newestOf(ctx context.Context, link keyserver.HiddenLink) (*cache
 	return ks.find(ctx, values.NewHiddenLink(ks.System, id), fault.KeyNotFound)
 }
 
-// mintSuccessor mints the successor of the newest key of a lineage, with the same ACL, and stores the next life of the
-// former key. The successor keeps the counted uses.
+// mintSuccessor mints the successor of the newest key of a lineage, with the same ACL and the same counted uses. It
+// also stores the new life of the former key.
 func (ks *Keys) mintSuccessor(ctx context.Context, newest, successor keyserver.ID) error {
 	return ks.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 		former, acl, err := tx.KeyWithACL(ctx, newest)
@@ -273,7 +271,7 @@ func (ks *Keys) insertSuccessor(ctx context.Context, tx *sqlstore.Tx, former sql
 	}, entries...)
 }
 
-// replan stores the time of the next change of a lineage, if it has a rotation.
+// replan stores the time of the next change in a lineage that has a rotation.
 func (ks *Keys) replan(ctx context.Context, tx *sqlstore.Tx, line keyserver.ID) error {
 	rotation, err := tx.KeyRotation(ctx, line)
 	if errors.Is(err, sqlstore.ErrNotFound) {
@@ -301,8 +299,8 @@ func generations(keys []sqlstore.KeyRecord) []lifecycle.Generation {
 	return line
 }
 
-// supposed returns a key with the current uses of its ACL, and with the suppositions of the question about its ACL and
-// state.
+// supposed returns a key with the current uses of its ACL, and applies the suppositions of the question about the ACL
+// and the state.
 func (ks *Keys) supposed(ctx context.Context, id keyserver.ID) (key *cachedKey, err error) {
 	if key, err = ks.behind.held(ctx, id); err != nil {
 		return key, err
@@ -328,14 +326,14 @@ func (ks *Keys) supposed(ctx context.Context, id keyserver.ID) (key *cachedKey, 
 			if is.life.State != keyserver.KeyDestroyed {
 				is.life.State = keyserver.KeyEnabled
 			}
-		default: // a supposition about another kind of object
+		default: // suppositions about other objects
 		}
 	}
 	return &is, nil
 }
 
 // DecidingACL returns the ACL that decides on an operation with a key. If the operation names a lineage, this is the
-// ACL of the key that the operation would use from the lineage.
+// ACL of the key that the operation would use.
 func (ks *Keys) DecidingACL(ctx context.Context, c keyserver.WhoCanQuery) (keyserver.ACL, error) {
 	var key *cachedKey
 	var err error

@@ -20,44 +20,43 @@ type Keys struct {
 	keyring  *keyring.Keyring
 	caches   cache.Set
 	keys     *cache.ByID[*cachedKey]
-	lineages *cache.ByID[[]keyserver.ID] // the keys of a lineage, oldest first, by the id of the first
-	unerased *atomic.Bool                // the files may still have bytes of destroyed keys
+	lineages *cache.ByID[[]keyserver.ID] // ids of the keys of a lineage, oldest first, by the id of the first key
+	unerased *atomic.Bool                // the database files may still have bytes of destroyed keys
 
 	encryptions *usagequota.Quotas
-	// rotate mints the successor of a key with few or no encryptions left, unless the key already has a successor.
-	// rotate returns nil if the key has a successor.
+	// rotate mints the successor of a key. If the key already has a successor, rotate does nothing and returns nil.
 	rotate func(ctx context.Context, key keyserver.ID) error
 
-	// behind has the keys without the suppositions of the question, which supposed applies. It is nil unless the gate
-	// only explains.
+	// behind has the same keys without the suppositions of question. It is nil unless the gate only explains.
 	behind   *Keys
 	question keyserver.Question
 }
 
-// New returns the operations with keys behind a gate. Call Changed for each change that the store announces.
+// New returns the operations with keys. The gate g decides on each. Call Changed for each change that the store
+// announces.
 func New(g *gate.Gate, ring *keyring.Keyring) *Keys {
 	ks := &Keys{Gate: g, keyring: ring, unerased: new(atomic.Bool)}
 	ks.encryptions = usagequota.New(maxCached, ks.reserveEncryptions)
 	ks.rotate = ks.rotateExhausted
 	ks.resetCaches()
-	ks.unerased.Store(true) // an earlier process may have stopped before it erased the bytes
+	ks.unerased.Store(true) // an earlier process may have stopped before erase
 	return ks
 }
 
-// resetCaches starts new, empty caches.
+// resetCaches replaces the caches by empty ones.
 func (ks *Keys) resetCaches() {
 	ks.caches = nil
 	ks.keys = cache.NewByID(&ks.caches, maxCached, keyserver.ChangeKey, ks.hold)
 	ks.lineages = cache.NewByID(&ks.caches, maxCached, keyserver.ChangeKey, ks.readLineage)
 }
 
-// Changed removes cache entries that committed changes made stale, also in the gate.
+// Changed removes the entries that committed changes made stale, from these caches and those of the gate.
 func (ks *Keys) Changed(changes []keyserver.Change) {
 	ks.Gate.Changed(changes)
 	ks.caches.Changed(changes)
 }
 
-// WithEmptyCaches returns the operations and their gate with empty caches, like Gate.WithEmptyCaches.
+// WithEmptyCaches returns a copy with empty caches, also in its gate (see Gate.WithEmptyCaches).
 func (ks *Keys) WithEmptyCaches() *Keys {
 	without := *ks
 	without.Gate = ks.Gate.WithEmptyCaches()
@@ -65,7 +64,7 @@ func (ks *Keys) WithEmptyCaches() *Keys {
 	return &without
 }
 
-// WithView returns the operations behind a gate that only explains, like Gate.WithView.
+// WithView returns a copy whose gate only explains (see Gate.WithView).
 func (ks *Keys) WithView(q keyserver.Question) (*Keys, *gate.View) {
 	asking := *ks
 	var v *gate.View

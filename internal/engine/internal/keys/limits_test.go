@@ -14,8 +14,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// TestSpentEntriesLearnNothing checks that a caller whose entry has no uses left gets the same
-// code for each state of the key, even if the request has another error.
+// TestSpentEntriesLearnNothing checks that a caller whose ACL entry has no uses left gets the same error for each state
+// of the key, even if the request has another error.
 func TestSpentEntriesLearnNothing(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		enginetest.Must(f.AddTrustedServer(ctx, f.Admin, f.TrustedPeer(t)))(t)
@@ -104,7 +104,7 @@ func TestSpentEntriesLearnNothing(t *testing.T) {
 	})
 }
 
-// spend takes the only use of a principal's entry.
+// spend uses up an ACL entry with one use.
 func spend(t *testing.T, f *enginetest.Fixture, link keyserver.HiddenLink, p keyserver.PrincipalRef) {
 	t.Helper()
 	entry, _ := enginetest.Must(f.ACL(ctx, f.Admin, link))(t).Entry(p)
@@ -119,7 +119,7 @@ func spend(t *testing.T, f *enginetest.Fixture, link keyserver.HiddenLink, p key
 	}
 }
 
-// TestRefusedExportsCountNoUse checks that a refused export counts no use, for each check that refuses it.
+// TestRefusedExportsCountNoUse checks that a refused export counts no use, whatever the cause of the refusal is.
 func TestRefusedExportsCountNoUse(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		owner := f.Add(t, keyserver.PasswordPrincipal, "owner", []keyserver.ID{keyserver.RoleEncryptor, keyserver.RoleExchanger}, nil)
@@ -139,8 +139,7 @@ func TestRefusedExportsCountNoUse(t *testing.T) {
 	})
 }
 
-// TestExplainedUsesAreExact checks that explanations of all processes have the current number
-// of uses that are left.
+// TestExplainedUsesAreExact checks that explanations of all replicas show the current number of remaining uses.
 func TestExplainedUsesAreExact(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		const uses = 3
@@ -164,8 +163,8 @@ func TestExplainedUsesAreExact(t *testing.T) {
 	})
 }
 
-// TestALimitIsOfTheLine checks that a usage limit applies to the lineage. Concurrent replicas
-// and peers use several generations during rotations, and get exactly as many uses as the limit.
+// TestALimitIsOfTheLine checks that a usage limit applies to the entire lineage. During rotations, concurrent replicas
+// and peers use several keys of the lineage. Together they get exactly the number of uses of the limit.
 func TestALimitIsOfTheLine(t *testing.T) {
 	const limit, replicas, rotations = 30, 2, 4
 	for name, database := range enginetest.Databases {
@@ -234,7 +233,7 @@ func TestALimitIsOfTheLine(t *testing.T) {
 				}
 			})
 			wg.Wait()
-			for n := range 2 * len(links) { // the user and the peer try each generation once more
+			for n := range 2 * len(links) { // try each key of the lineage again
 				_ = use(engines[0], n)
 			}
 			if granted != [2]int{limit, limit} {
@@ -247,10 +246,10 @@ func TestALimitIsOfTheLine(t *testing.T) {
 					}
 				}
 			}
-			// A changed limit restarts the count for the entire lineage.
+			// A new limit resets the count for the entire lineage.
 			f.Grant(t, links[1], team.Principal, keyserver.Read, 2)
 			for i, link := range []keyserver.HiddenLink{links[1], links[0], links[1], links[0]} {
-				want := i != 2 // two uses are counted; only the ACL of links[1] has that limit
+				want := i != 2 // two uses are counted; only links[1] has the limit
 				if _, err := f.HMAC(ctx, user, keyserver.HMACRequest{Link: link, Message: text("m")}); (err == nil) != want {
 					t.Errorf("use %d after the change of the limit: %v", i+1, err)
 				}

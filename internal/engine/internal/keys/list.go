@@ -12,15 +12,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// Limits of one call of ListKeys, even if the caller may read few of the keys: the least
-// number of keys that one query reads, and the number of queries.
+// Limits of one call of ListKeys: the minimum number of keys that one query reads, and the maximum number of queries.
+// They apply even if the caller may read only a small part of the keys.
 const (
 	leastKeyWindow = 64
 	keyWindows     = 8
 )
 
-// ListKeys implements keyserver.KeyLives. It reads the ACL entries of the caller and its
-// groups, so that its cost does not grow with the number of keys.
+// ListKeys implements keyserver.KeyLives. It reads only keys with an ACL entry of the caller or one of its groups, so
+// that its cost does not grow with the number of all keys.
 func (ks *Keys) ListKeys(ctx context.Context, by keyserver.Caller, f keyserver.KeyFilter) (page keyserver.KeyPage, err error) {
 	var who access.Subject
 	r := gate.Request{By: by, Op: keyserver.OpListKeys, Object: f.Lineage.Base64()}
@@ -70,8 +70,8 @@ func (ks *Keys) readable(k sqlstore.ListedKey, who access.Subject) bool {
 	return access.Owns(k.List, who, ks.Clock()) || access.Evaluate(k.List, who, keyserver.Read, ks.Clock()).Allowed
 }
 
-// keyWindow returns a function that reads the next keys that the filter may select. Each call continues after the keys
-// of the previous call.
+// keyWindow returns a function that reads the next keys on which the filter and the ACL must still be checked. Each
+// call continues after the last key of the previous call.
 func (ks *Keys) keyWindow(ctx context.Context, who access.Subject, f keyserver.KeyFilter) (func(limit int) ([]sqlstore.ListedKey, error), error) {
 	var after sqlstore.KeyRecord
 	if f.After != "" {

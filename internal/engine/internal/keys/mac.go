@@ -12,11 +12,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// purpose is a kind of use. It says which keys are fit for that use.
+// purpose is a kind of use. It says which keys can be used for it.
 type purpose struct {
 	algorithm keyserver.Algorithm
 	allows    func(keyserver.KeyState) bool
-	does      string // the verb, for refusals
+	does      string // verb phrase for error messages
 }
 
 var (
@@ -38,7 +38,7 @@ func (ks *Keys) MAC(ctx context.Context, by keyserver.Caller, in keyserver.MACRe
 	return mac, err
 }
 
-// choosing returns the request of an operation whose key is chosen by a check.
+// choosing returns the request of an operation whose key a check chooses.
 func choosing(by keyserver.Caller, op keyserver.Operation, choice keyserver.KeyChoice) gate.Request {
 	return gate.Request{By: by, Op: op, Link: choice.Named(), Chosen: true, Counts: true}
 }
@@ -70,8 +70,8 @@ func (ks *Keys) VerifyMAC(ctx context.Context, by keyserver.Caller, in keyserver
 	return verdict, err
 }
 
-// verify compares the MAC of a message with the MAC that each of the keys makes of it. It reads the message once. The time
-// that it takes does not depend on the key that made the MAC.
+// verify compares the MAC of a message with the MACs that the keys make of the message. It reads the message only once.
+// Its duration does not show which key made the MAC.
 func verify(in keyserver.MACCheck, key *cachedKey, others []*cachedKey) (keyserver.MACVerdict, error) {
 	keys := append([]*cachedKey{key}, others...)
 	states := make(fan, 0, len(keys))
@@ -101,10 +101,10 @@ func verify(in keyserver.MACCheck, key *cachedKey, others []*cachedKey) (keyserv
 	return keyserver.MACVerdict{UsedKey: keys[made].used(), Valid: found == 1}, nil
 }
 
-// fan writes to several hash states.
+// fan writes the same bytes to several hash states.
 type fan []hash.Hash
 
-// Write implements io.Writer. A hash never fails.
+// Write implements io.Writer. It never fails, because a hash does not fail.
 func (f fan) Write(b []byte) (int, error) {
 	for _, state := range f {
 		state.Write(b)
@@ -112,8 +112,9 @@ func (f fan) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// resolveKey returns the named key, or the newest key of the lineage that can be used for the purpose. It fails unless
-// the caller may use the key now. A caller that the ACL denies learns nothing else about the key.
+// resolveKey returns a Resolver for the named key, or for the newest key of the named lineage that can be used for the
+// purpose. The Resolver fails unless the caller may use the key now. A caller that the ACL denies learns nothing else
+// about the key.
 func (ks *Keys) resolveKey(by keyserver.Caller, choice keyserver.KeyChoice, what purpose) gate.Resolver[target] {
 	return func(ctx context.Context, who access.Subject) (target, error) {
 		key, err := ks.choose(ctx, choice, what)
@@ -130,7 +131,7 @@ func (ks *Keys) resolveKey(by keyserver.Caller, choice keyserver.KeyChoice, what
 	}
 }
 
-// unfit returns a refusal if the key is not fit for the purpose, otherwise nil.
+// unfit returns an error if the key cannot be used for the purpose.
 func (p purpose) unfit(key *cachedKey, choice keyserver.KeyChoice) error {
 	switch {
 	case key.algorithm != p.algorithm:
@@ -171,8 +172,8 @@ func (ks *Keys) choose(ctx context.Context, choice keyserver.KeyChoice, what pur
 	return newest, nil
 }
 
-// lineage reads the keys of a lineage through the cache, oldest first. The store announces a new key of the lineage as
-// a change of the first key, too.
+// lineage reads the ids of the keys of a lineage through the cache, oldest first. The cache knows new keys, because the
+// store announces a new key also as a change of the first key.
 func (ks *Keys) lineage(ctx context.Context, link keyserver.HiddenLink) ([]keyserver.ID, error) {
 	system, first, ok := link.Split()
 	if !ok || system != ks.System {
@@ -181,7 +182,7 @@ func (ks *Keys) lineage(ctx context.Context, link keyserver.HiddenLink) ([]keyse
 	return ks.lineages.Get(ctx, first)
 }
 
-// readLineage reads the keys of a lineage, oldest first. It fails if there are none.
+// readLineage reads the ids of the keys of a lineage, oldest first. It fails if there are none.
 func (ks *Keys) readLineage(ctx context.Context, first keyserver.ID) ([]keyserver.ID, error) {
 	records, err := ks.Store.KeyLineage(ctx, first)
 	ids := make([]keyserver.ID, len(records))
@@ -199,15 +200,15 @@ func noLineage() error {
 		Audited(fault.ReasonObjectNotFound)
 }
 
-// verification is the key of a verification, and the older keys that it also tries.
+// verification is the key that verifies a MAC, with older keys of its lineage that also verify.
 type verification struct {
 	target
 	older []*cachedKey
 }
 
-// withOlderKeys is resolveKey for a verification. It also returns the older keys of the lineage that can verify and
-// whose ACL grants READ to the caller. The older keys never cause a refusal, and their use is not counted: a
-// verification counts as one use of the newest key.
+// withOlderKeys is resolveKey for the verification of a MAC. The target also has the older keys of the lineage that can
+// verify and whose ACL grants READ to the caller. An older key causes no refusal. A verification counts as one use, of
+// the newest key.
 func (ks *Keys) withOlderKeys(by keyserver.Caller, choice keyserver.KeyChoice) gate.Resolver[verification] {
 	resolve := ks.resolveKey(by, choice, checkMACs)
 	return func(ctx context.Context, who access.Subject) (verification, error) {

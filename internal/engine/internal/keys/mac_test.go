@@ -31,8 +31,7 @@ func verifyOf(f *enginetest.Fixture, by keyserver.Caller, choice keyserver.KeyCh
 	return f.VerifyMAC(ctx, by, keyserver.MACCheck{KeyChoice: choice, Message: text(message), MAC: func() [keyserver.MACSize]byte { return mac }})
 }
 
-// TestMACOfALine checks that the first key names a lineage, and that its newest enabled key
-// makes the MAC.
+// TestMACOfALine checks that the first key identifies a lineage, and that the newest enabled key makes the MAC.
 func TestMACOfALine(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		line := f.Mint(t, f.Admin, nil)
@@ -75,8 +74,7 @@ func TestMACOfALine(t *testing.T) {
 	})
 }
 
-// TestALineWithoutAnEnabledKey checks that only callers that the ACL allows learn that no key
-// of a lineage is enabled.
+// TestALineWithoutAnEnabledKey checks that only callers that the ACL allows learn that a lineage has no enabled key.
 func TestALineWithoutAnEnabledKey(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		stranger := f.Add(t, keyserver.PasswordPrincipal, "stranger", []keyserver.ID{keyserver.RoleExchanger}, nil)
@@ -134,8 +132,7 @@ func storeKey(t *testing.T, f *enginetest.Fixture, algorithm keyserver.Algorithm
 	return values.NewHiddenLink(f.Prepared.System, record.ID)
 }
 
-// TestVerifyMAC checks that a verification finds the MAC of each generation that may verify,
-// and returns that generation.
+// TestVerifyMAC checks that a verification finds the key that made the MAC, among the keys that may verify.
 func TestVerifyMAC(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		line := f.Mint(t, f.Admin, nil)
@@ -172,8 +169,7 @@ func TestVerifyMAC(t *testing.T) {
 				t.Errorf("%s: got %+v", name, got)
 			}
 		}
-		// Keys that may no longer verify are not tried and do not count for the bound MaxVerificationKeys.
-		// Older keys than the bound are not tried either.
+		// Keys that may not verify do not count for the limit MaxVerificationKeys. Keys beyond the limit are not tried.
 		for range keyserver.MaxVerificationKeys - 3 {
 			f.AddSuccessor(t, line, keyserver.KeyVerifyOnly)
 		}
@@ -188,8 +184,8 @@ func TestVerifyMAC(t *testing.T) {
 	})
 }
 
-// TestVerifyMACMindsEachList checks that a verification by lineage is one use, of the newest
-// key. An older key whose ACL denies the caller is not tried.
+// TestVerifyMACMindsEachList checks that a verification by lineage counts one use, of the newest key. An older key is
+// not tried if its ACL denies the caller.
 func TestVerifyMACMindsEachList(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		line := f.Mint(t, f.Admin, nil)
@@ -213,7 +209,7 @@ func TestVerifyMACMindsEachList(t *testing.T) {
 			t.Errorf("a key whose list shuts him out was tried: %+v", got)
 		}
 		_, err = verify()
-		f.Refused(t, err, fault.ACLDenied, fault.ReasonACLDenied) // both uses are spent
+		f.Refused(t, err, fault.ACLDenied, fault.ReasonACLDenied) // no uses are left
 	})
 }
 
@@ -233,8 +229,8 @@ func (c *commits) WriteAll(ctx context.Context, entries []keyserver.AuditEntry) 
 	return c.Auditor.WriteAll(ctx, entries)
 }
 
-// TestMACBatch checks that each item of a batch has its own result or code and its own row,
-// and that one commit writes all rows.
+// TestMACBatch checks that each item of a batch has its own result or error and its own audit row, and that one commit
+// writes all rows.
 func TestMACBatch(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		line, aes := f.Mint(t, f.Admin, nil), enginetest.Must(f.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: keyserver.AES256}))(t).Link
@@ -328,7 +324,7 @@ func TestRotationUnderLoad(t *testing.T) {
 		var rotated error
 		for range keyserver.MaxVerificationKeys - 1 {
 			before := checked.Load()
-			for checked.Load() < before+20 && len(errs) == 0 { // some MACs of each generation
+			for checked.Load() < before+20 && len(errs) == 0 { // waits for some MACs of each key
 				_, err := macOf(f, f.Admin, line, "m")
 				rotated = errors.Join(rotated, err)
 			}
@@ -423,13 +419,13 @@ func TestEncryptAndDecrypt(t *testing.T) {
 	})
 }
 
-// TestKeysAreExhausted checks that several processes, also after restarts, encrypt no more
-// than MaxEncryptions times with one key, and that a lineage is rotated before.
+// TestKeysAreExhausted checks that processes, also after restarts, encrypt at most MaxEncryptions times with one key. A
+// lineage is rotated earlier.
 func TestKeysAreExhausted(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		key := enginetest.Must(f.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: keyserver.AES256}))(t).Link
 		_, id, _ := key.Split()
-		// spend reserves all encryptions except left.
+		// spend reserves all encryptions except left of them.
 		spend := func(left int64) {
 			if err := f.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 				_, before, err := tx.ReserveEncryptions(ctx, id, 1, keyserver.MaxEncryptions)
@@ -492,10 +488,9 @@ func TestKeysAreExhausted(t *testing.T) {
 	})
 }
 
-// TestExhaustionSpendsNoUse checks that the refusal of an exhausted key counts no use of a
-// limit, so that the caller can decrypt as often as before. An encryption by a lineage whose
-// newest key is exhausted is one use, of the successor. A caller that the ACL denies learns
-// only that, and takes no encryption of the key.
+// TestExhaustionSpendsNoUse checks that a refusal of an exhausted key counts no use. An encryption with a lineage whose
+// newest key is exhausted counts one use, of the successor. A caller that the ACL denies does not learn that the key is
+// exhausted, and takes no encryption.
 func TestExhaustionSpendsNoUse(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		key := enginetest.Must(f.MintKey(ctx, f.Admin, keyserver.NewKey{Algorithm: keyserver.AES256}))(t).Link
@@ -533,7 +528,7 @@ func TestExhaustionSpendsNoUse(t *testing.T) {
 			}
 		}
 		shutOut()
-		sealed := enginetest.Must(encrypt(f.Admin, byKey))(t).Sealed // the last encryption
+		sealed := enginetest.Must(encrypt(f.Admin, byKey))(t).Sealed // takes the last encryption
 		shutOut()
 		f.RotateBy(func(context.Context, keyserver.ID) error { return errors.New("no successor") })
 		for range 4 {
@@ -545,7 +540,7 @@ func TestExhaustionSpendsNoUse(t *testing.T) {
 		left(key, 4)
 
 		successor := enginetest.Must(engine.New(f.Config).Encrypt(ctx, user, keyserver.Encryption{KeyChoice: byLine, Plain: []byte("t")}))(t)
-		left(key, 3) // all keys of the lineage have one count
+		left(key, 3) // keys of a lineage share the usage limit
 		left(successor.Link, 3)
 		decrypt := func(sealed []byte) error {
 			_, err := f.Decrypt(ctx, user, keyserver.Decryption{KeyChoice: byKey, Sealed: sealed})
@@ -556,7 +551,7 @@ func TestExhaustionSpendsNoUse(t *testing.T) {
 		if err := decrypt(changed); fault.CodeOf(err) != fault.InvalidArgument {
 			t.Errorf("a ciphertext that was changed: %v", err)
 		}
-		left(key, 2) // a ciphertext that does not open is a use
+		left(key, 2) // a failed decryption counts, too
 		for range 2 {
 			if err := decrypt(sealed); err != nil {
 				t.Error(err)
@@ -566,8 +561,7 @@ func TestExhaustionSpendsNoUse(t *testing.T) {
 	})
 }
 
-// TestMACVectors checks the verdicts on published test vectors (RFC 4231, Wycheproof), with
-// imported keys.
+// TestMACVectors verifies published test vectors (RFC 4231, Wycheproof) with imported keys.
 func TestMACVectors(t *testing.T) {
 	f := enginetest.New(t, enginetest.Databases["SQLite"](t))
 	file := enginetest.Must(os.ReadFile("testdata/wycheproof_hmac_sha384.txt"))(t)
@@ -584,7 +578,7 @@ func TestMACVectors(t *testing.T) {
 			links[v[1]] = f.Mint(t, f.Admin, bin(v[1]))
 		}
 		key := keyserver.KeyChoice{Key: links[v[1]]}
-		// The parser of requests refuses a truncated MAC. Padded to full length, it is another MAC.
+		// Requests cannot have a truncated MAC. Padded to the full length, it is a wrong MAC.
 		var mac [keyserver.MACSize]byte
 		if copy(mac[:], tag) < len(mac) {
 			want = "invalid"

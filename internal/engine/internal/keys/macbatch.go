@@ -10,8 +10,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// MACBatch implements keyserver.Keys. The gate decides on each item. The rows of all decisions are durable before the first
-// MAC is made.
+// MACBatch implements keyserver.Keys. The gate decides on each item. The audit rows of all items are durable before the
+// first MAC is computed.
 func (ks *Keys) MACBatch(ctx context.Context, by keyserver.Caller, items []keyserver.MACItem) ([]keyserver.MACResult, error) {
 	keys, refusals, err := gate.AuthorizeAll(ctx, ks.Gate, by, keyserver.OpMACData, len(items), func(i int) (gate.Request, gate.Resolver[target]) {
 		choice := keyserver.KeyChoice{Lineage: items[i].Lineage}
@@ -37,8 +37,8 @@ func (ks *Keys) MACBatch(ctx context.Context, by keyserver.Caller, items []keyse
 	return answers, nil
 }
 
-// notForwarded returns a check that refuses an item with a key of a peer. A batch is not forwarded, because one commit
-// has the rows of all its items, and a forwarded batch would make a thousand calls to peers.
+// notForwarded returns a Resolver that refuses an item with a key of a peer. A batch is not forwarded: one commit has
+// the rows of all items, and a forwarded batch would make up to a thousand calls to peers.
 func notForwarded(peer keyserver.SystemID) gate.Resolver[target] {
 	return func(context.Context, access.Subject) (target, error) {
 		return target{}, fault.New(fault.InvalidArgument, "the lineage belongs to the system id %d, and items of a batch are not forwarded; send the item to POST /api/crypto/mac", peer).

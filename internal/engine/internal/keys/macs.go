@@ -8,25 +8,24 @@ import (
 	"sync"
 )
 
-// errNoClone cannot happen with the standard library's SHA-384.
+// errNoClone cannot occur with SHA-384 of the standard library.
 var errNoClone = errors.New("the HMAC state cannot be cloned")
 
-// macs makes HMAC-SHA384 states for one key. It keeps only the keyed state. The plain bytes
-// are wiped as soon as the state is made, so no cache has them. States are pooled, because
-// keying one costs more than the HMAC of a short message.
+// macs makes HMAC-SHA384 states for one key. It keeps only the state with the key. The bytes of the key are wiped after
+// the first state is made, so no cache has them. States are pooled, because a new state with a key costs more than the
+// HMAC of a short message.
 type macs struct {
 	pool sync.Pool
 }
 
-// newMACs makes a keyed state and wipes key.
+// newMACs makes the first state with the key, and wipes key.
 func newMACs(key []byte) (*macs, error) {
 	defer clear(key)
 	template, ok := hmac.New(sha512.New384, key).(hash.Cloner)
 	if !ok {
 		return nil, errNoClone
 	}
-	// The first Reset replaces the padded key inside the state by the two
-	// intermediate hashes (FIPS 198-1, section 6).
+	// The first Reset replaces the padded key in the state by the two intermediate hashes (FIPS 198-1, section 6).
 	template.Reset()
 	m := &macs{}
 	m.pool.New = func() any {
@@ -39,7 +38,7 @@ func newMACs(key []byte) (*macs, error) {
 	return m, nil
 }
 
-// take returns a state without a message. The caller returns it with put.
+// take returns a state for a new message. The caller returns the state with put.
 func (m *macs) take() (hash.Hash, error) {
 	h, ok := m.pool.Get().(hash.Hash)
 	if !ok {

@@ -10,9 +10,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// firstEntries returns the ACL entries of a new key: the entry of its creator, and if a path
-// is given, those of the template of the nearest templated directory above the path. It also
-// returns the path of that directory.
+// firstEntries returns the ACL entries of a new key: the entry of its creator and, if a path is given, the members of
+// the ACL template of the nearest templated directory above the path. It also returns the path of that directory.
 func (ks *Keys) firstEntries(ctx context.Context, tx *sqlstore.Tx, creator keyserver.PrincipalRef, path string) ([]keyserver.ACLEntry, string, error) {
 	var members []keyserver.TemplateMember
 	var directory string
@@ -33,8 +32,8 @@ func (ks *Keys) firstEntries(ctx context.Context, tx *sqlstore.Tx, creator keyse
 	return entries, directory, nil
 }
 
-// templateFor returns the template for keys at a path, and its directory. It fails if there is no such directory.
-// Otherwise a key that is meant to be shared would become private.
+// templateFor returns the ACL template for keys at a path, and its directory. It fails if no templated directory is
+// above the path. Otherwise a key for sharing would be private.
 func templateFor(ctx context.Context, tx *sqlstore.Tx, path string) (keyserver.ACLTemplate, string, error) {
 	if !keyserver.PlainPath(path) {
 		return keyserver.ACLTemplate{}, "", fault.New(fault.InvalidArgument, "path: has an empty, . or .. segment, or too many segments or bytes").Audited(fault.ReasonInvalidArgument)

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// released has the protocol of the last release: each line is one element that a peer of
-// that release relies on. Lines are added with a release, and never changed or removed.
+// released is a file with the protocol of the last release. Each line is an element that a peer of that release needs.
+// A release may add lines, but never change or remove them.
 const released = "testdata/released.txt"
 
 func TestWhatIsReleasedStays(t *testing.T) {
@@ -34,8 +34,8 @@ func TestWhatIsReleasedStays(t *testing.T) {
 	}
 }
 
-// spoken lists the elements of the protocol: methods with their request and response
-// types, and fields by number and type. Field names are not part of it.
+// spoken lists the elements of the protocol: methods with their request and response types, and fields with number and
+// type. Field names do not matter.
 func spoken(file protoreflect.FileDescriptor) (lines []string) {
 	for i := range file.Services().Len() {
 		methods := file.Services().Get(i).Methods()
