@@ -1,10 +1,10 @@
 // Package store has no code. Its directories keep the state of a key server:
 //
-//   - sqlstore: the queries by noun
+//   - sqlstore: queries for keys, principals, roles and other objects
 //   - sessionrows: sessions; trustrows: CAs, certificates and peers; auditrows: the audit log
 //   - snapshot: copies of a database, and databases made from them
 //   - sqlite, postgres: the two kinds of database; sqldb: statements, transactions and migrations of both
-//   - backup: encrypted backups, restore, and copies of the SQLite log; pgtest: the PostgreSQL of tests
+//   - backup: encrypted backups, restore, and replication of SQLite; pgtest: PostgreSQL servers for tests
 //
 // Rules about rights are in internal/engine.
 //

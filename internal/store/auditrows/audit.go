@@ -22,11 +22,11 @@ func (t *AuditLog) ClaimChain(ctx context.Context) (audit.Chain, error) {
 	return t.kind.claimChain(ctx)
 }
 
-// maxSeq is far above the number of rows that a database can ever have.
+// maxSeq is more than the number of rows that a database can have.
 const maxSeq = 1 << 53
 
-// checkAuditTables fails if the tables of the audit log contradict each other, so that no
-// process could append rows.
+// checkAuditTables returns an error if the tables of the audit log contradict each other. No
+// process could append rows then.
 func (r Reads) checkAuditTables(ctx context.Context) error {
 	var counter, last, chains, extents int64
 	err := r.sql.Row(ctx, `SELECT coalesce((SELECT value FROM sequences WHERE name = 'audit'), -1), (SELECT coalesce(max(seq), 0) FROM audit),
@@ -71,11 +71,11 @@ func (r Reads) auditEntries(ctx context.Context, text string, args ...any) ([]ke
 	return entries, err
 }
 
-// maxChains bounds the heads that a snapshot holds. The number of chains is the
-// greatest number of concurrent writers so far.
+// maxChains is the maximum number of chains in a snapshot. Each concurrent writer has a
+// chain; the chains of former writers are used again.
 const maxChains = 4096
 
-// AuditSnapshot implements audit.Reader. It is one statement, so that the snapshot is
+// AuditSnapshot implements audit.Reader. It uses one statement, so that the snapshot is
 // consistent.
 func (r Reads) AuditSnapshot(ctx context.Context) (audit.Snapshot, error) {
 	var snapshot audit.Snapshot

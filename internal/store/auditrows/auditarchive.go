@@ -11,7 +11,7 @@ import (
 
 const auditExtent = `SELECT first, archived FROM audit_extent`
 
-// AuditExtent returns which rows are in the database and which are in the archive.
+// AuditExtent returns the first row in the database and the last row in the archive.
 func (r Reads) AuditExtent(ctx context.Context) (e audit.Extent, err error) {
 	err = r.sql.Row(ctx, auditExtent, nil, &e.First, &e.Archived)
 	return e, err
@@ -24,7 +24,8 @@ func (t *AuditLog) Archived(ctx context.Context, last int64) error {
 }
 
 // PruneAudit records that the audit log in the database begins after the archived row
-// last, and stores the heads of the chains at that row. SweepAudit removes the rows.
+// last. heads are the positions and hashes of the chains at that row. SweepAudit deletes
+// the rows.
 func (t *AuditLog) PruneAudit(ctx context.Context, last int64, heads []audit.Head) error {
 	return t.db.WriteAlone(ctx, func(in sqldb.Statements) error {
 		n, err := in.Exec(ctx, `UPDATE audit_extent SET first = $1 WHERE first < $1 AND archived >= $2`, last+1, last)
@@ -42,8 +43,8 @@ func (t *AuditLog) PruneAudit(ctx context.Context, last int64, heads []audit.Hea
 	})
 }
 
-// SweepAudit removes some of the rows before the first one, and reports whether there
-// are more. On PostgreSQL it also creates partitions in advance.
+// SweepAudit deletes some of the rows that PruneAudit has excluded, and reports whether
+// there are more. On PostgreSQL it also creates partitions in advance.
 func (t *AuditLog) SweepAudit(ctx context.Context) (more bool, err error) {
 	extent, err := t.reads.AuditExtent(ctx)
 	if err != nil {
@@ -55,7 +56,8 @@ func (t *AuditLog) SweepAudit(ctx context.Context) (more bool, err error) {
 	return t.PruneAuditBlocks(ctx, extent.First)
 }
 
-// isHere fails if a row is before the first row of the database, even if the row is not removed yet.
+// isHere returns an error if a row is before the first row of the database, even if the
+// row is not deleted yet.
 func (r Reads) isHere(ctx context.Context, seq int64) error {
 	extent, err := r.AuditExtent(ctx)
 	if err == nil && seq < extent.First {
@@ -69,8 +71,8 @@ func archived(seq, first int64) error {
 		seq, first, audit.Segment(seq)).Audited(fault.ReasonObjectNotFound)
 }
 
-// sweepPage is the number of audit rows that one transaction removes. Writers wait some milliseconds for that
-// transaction. SQLite reuses the pages of the rows; the file does not shrink.
+// sweepPage is the number of audit rows that one transaction deletes in SQLite. Other writes wait some milliseconds for
+// that transaction. SQLite reuses the space of the rows; the file does not shrink.
 const sweepPage = 1024
 
 func (e embedded) sweep(ctx context.Context, first int64) (bool, error) {

@@ -12,12 +12,13 @@ import (
 	"slices"
 )
 
-// auditBlock is the number of audit rows of a block. Block n ends with row (n+1) * auditBlock.
-// A change of this number needs a migration that empties both tables of blocks.
+// auditBlock is the number of audit rows of a block. A block is an index of these rows for
+// filters. Block n ends with row (n+1) * auditBlock. A change of this number needs a
+// migration that empties the tables audit_blocks and audit_block_keys.
 const auditBlock = 16_384
 
-// blockKind is a column of the audit log whose values are the keys of blocks. The
-// database stores its number.
+// blockKind is a column of the audit log. The values of the column are keys in a block. The
+// database stores the number of the kind.
 type blockKind int
 
 const (
@@ -31,19 +32,19 @@ const (
 	blockKinds = iota
 )
 
-// maxBlockKey bounds the length of a key in bytes. Longer values with the same prefix
+// maxBlockKey is the maximum length of a key in bytes. Longer values with the same prefix
 // share a key, so a query also compares the complete values of the rows.
 const maxBlockKey = 32
 
 func blockKey(value []byte) []byte { return value[:min(len(value), maxBlockKey)] }
 
-// keyInBlock is a row of audit_block_keys.
+// keyInBlock is a key of a block: a column and a value.
 type keyInBlock struct {
 	kind blockKind
 	key  string
 }
 
-// blockRange has the first and the last row of a block with a key. Rows count from 0.
+// blockRange has the first and the last row in a block that have a key. The rows of a block are numbered from 0.
 type blockRange struct{ first, last int64 }
 
 // blockContent is the content of a block: its number of rows, times and keys.
@@ -53,7 +54,6 @@ type blockContent struct {
 	keys             map[keyInBlock]blockRange
 }
 
-// auditBlockContent reads the rows of a block.
 func (r Reads) auditBlockContent(ctx context.Context, block int64) (blockContent, error) {
 	content := blockContent{keys: map[keyInBlock]blockRange{}}
 	var seq, at int64
@@ -89,8 +89,8 @@ func (r Reads) auditBlockContent(ctx context.Context, block int64) (blockContent
 	return content, err
 }
 
-// FillAuditBlock stores the content of the oldest full block that is not stored yet, and reports whether there was one.
-// Several processes may call it at the same time. It reads the rows before it takes a lock, because these rows no
+// FillAuditBlock stores the oldest block that has all its rows and is not stored yet. It reports whether there was such
+// a block. Several processes may call it at the same time. It reads the rows without a lock, because these rows no
 // longer change.
 func (t *AuditLog) FillAuditBlock(ctx context.Context) (bool, error) {
 	var block, end int64
@@ -107,8 +107,8 @@ func (t *AuditLog) FillAuditBlock(ctx context.Context) (bool, error) {
 	return true, t.kind.noteBlock(ctx, block, keys, content)
 }
 
-// noteAlone stores a block, and calls keys in the same transaction. It does nothing if
-// another process has stored the block.
+// noteAlone stores a block and calls the function keys in one transaction. It does nothing
+// if another process has stored the block.
 func (t *AuditLog) noteAlone(ctx context.Context, block int64, content blockContent, keys func(in sqldb.Statements) error) error {
 	return t.db.WriteAlone(ctx, func(in sqldb.Statements) error {
 		// On PostgreSQL this waits for a process that stores the same block.
@@ -121,15 +121,15 @@ func (t *AuditLog) noteAlone(ctx context.Context, block int64, content blockCont
 	})
 }
 
-// deleteBlockKeys removes the keys of a block that is not stored. Such keys exist if a process stopped before it stored
+// deleteBlockKeys deletes the keys of a block that is not stored. Such keys exist if a process stopped before it stored
 // the block, or if the block was deleted.
 const deleteBlockKeys = `DELETE FROM audit_block_keys WHERE block = $1`
 
-// keysAtOnce is the number of keys that one transaction writes in some milliseconds.
+// keysAtOnce is the number of keys in one transaction, which takes some milliseconds.
 const keysAtOnce = 1024
 
-// noteBlock implements kind. It uses several transactions, so that other writes can come between them. It stores the
-// block after all keys of the block. No other process stores blocks.
+// noteBlock implements kind. It writes the keys in several transactions, so that other writes do not wait for all of
+// them. It stores the block last, because a stored block must be complete. No other process stores blocks.
 func (e embedded) noteBlock(ctx context.Context, block int64, keys []keyInBlock, content blockContent) error {
 	if _, err := e.db.Alone(ctx, deleteBlockKeys, block); err != nil {
 		return err
@@ -195,8 +195,8 @@ func (t *AuditLog) PruneAuditBlocks(ctx context.Context, first int64) (more bool
 	return more && err == nil, err
 }
 
-// DisagreeingAuditBlocks returns up to limit blocks that contradict their rows. Filters
-// may miss rows of such blocks.
+// DisagreeingAuditBlocks returns the numbers of up to limit blocks that contradict their rows.
+// Queries with filters may miss rows of such blocks.
 func (r Reads) DisagreeingAuditBlocks(ctx context.Context, limit int) ([]int64, error) {
 	extent, err := r.AuditExtent(ctx)
 	if err != nil {
@@ -218,7 +218,7 @@ func (r Reads) DisagreeingAuditBlocks(ctx context.Context, limit int) ([]int64, 
 		if err != nil {
 			return nil, err
 		}
-		if next > begin && block > next { // the block is missing between others: queries assume that it is stored
+		if next > begin && block > next { // a block before a stored block is missing: queries assume that it is stored
 			found = append(found, next)
 			continue
 		}
@@ -230,7 +230,7 @@ func (r Reads) DisagreeingAuditBlocks(ctx context.Context, limit int) ([]int64, 
 		if content.earliest == stored.earliest && content.latest == stored.latest && maps.Equal(content.keys, stored.keys) {
 			continue
 		}
-		// A block that was removed with its rows in between is no error.
+		// It is no error if the block and its rows were pruned during this check.
 		if still, _, err := r.storedAuditBlock(ctx, block); err == nil && still == block {
 			found = append(found, block)
 		} else if err != nil && !errors.Is(err, sqldb.ErrNotFound) {

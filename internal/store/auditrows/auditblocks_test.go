@@ -15,8 +15,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/pgtest"
 )
 
-// fillVictim is the environment variable with the directory of the database. Only the
-// process that TestFillKilled kills has it.
+// fillVictim is an environment variable with the directory of the database. It is set
+// only in the process that TestFillKilled kills.
 const fillVictim = "SQLSTORE_FILL_VICTIM"
 
 // TestFillVictim stores blocks until it is killed. TestFillKilled runs it in a separate
@@ -68,8 +68,8 @@ func agree(t *testing.T, s *Store) {
 	}
 }
 
-// TestFillKilled checks that a killed process has stored a block completely or not, and
-// that the next process continues.
+// TestFillKilled checks that a killed process leaves no incomplete block, and that the
+// next process continues.
 func TestFillKilled(t *testing.T) {
 	t.Parallel()
 	cfg := Config{Dir: t.TempDir()}
@@ -152,7 +152,7 @@ func TestFillTogether(t *testing.T) {
 	agree(t, replicas[1])
 }
 
-// TestBlocksTampered checks that removed, changed and added data of blocks is found.
+// TestBlocksTampered checks that DisagreeingAuditBlocks detects tampered blocks.
 func TestBlocksTampered(t *testing.T) {
 	t.Parallel()
 	s, err := Open(t.Context(), Config{Dir: t.TempDir()})
@@ -190,8 +190,8 @@ func TestBlocksTampered(t *testing.T) {
 	}
 }
 
-// TestBlocksPruned checks that blocks are removed with their rows, and that filters and
-// blocks that are stored later are still correct.
+// TestBlocksPruned checks that blocks are deleted with their rows. After that, filters and
+// new blocks must still be correct.
 func TestBlocksPruned(t *testing.T) {
 	t.Parallel()
 	eachDatabase(t, func(t *testing.T, s *Store) {

@@ -14,9 +14,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Settled waits until the tables have every row that this process has made durable. The
-// methods of Reads do not wait, because their transaction may hold the connection that
-// fills the tables.
+// Settled waits until every row that this process has written to the journal is in the
+// tables. The methods of Reads do not wait: they may run in a transaction on the connection
+// that fills the tables.
 func (t *AuditLog) Settled(ctx context.Context) error {
 	if j := t.journal.Load(); j != nil {
 		return j.flush(ctx)
@@ -41,8 +41,8 @@ func (t *AuditLog) KeyUses(ctx context.Context, keys []keyserver.ID) (map[keyser
 }
 
 // AuditSnapshot implements audit.Reader. If the database is read-only, the snapshot includes
-// rows that are only in the journal of another process. That process may be running, or was
-// not stopped properly.
+// rows that are only in the journal of another process. That process may be running, or
+// ended before it wrote these rows to the tables.
 func (t *AuditLog) AuditSnapshot(ctx context.Context) (audit.Snapshot, error) {
 	if !t.db.ReadOnly() {
 		if err := t.Settled(ctx); err != nil {
@@ -86,7 +86,7 @@ func (t *AuditLog) AuditEnd(ctx context.Context) (int64, error) {
 	return end, err
 }
 
-// Retries of a read of tables and journal. Another process may change both during the read.
+// Limits of the retries of unfilled. It reads the tables and the journal, which another process may change meanwhile.
 const (
 	unfilledTries = 50
 	unfilledPause = 10 * time.Millisecond
@@ -120,12 +120,12 @@ func (e embedded) unfilledNow(ctx context.Context) (audit.Snapshot, []keyserver.
 	return snapshot, rows, nil
 }
 
-// copyOf is the end of error messages about a journal that does not match a read-only
-// database.
+// copyOf ends the error messages about a journal that does not match a database that was opened
+// read-only.
 const copyOf = "; serve refuses it, too. A copy of an embedded database needs keyserver.db, and also keyserver.db-wal and audit.journal if they exist"
 
 // unfilledRows returns the rows that are only in the journal, and the end of the audit log
-// with them. It fails for the same journals as replay.
+// after these rows. It rejects the same journals as replay.
 func (e embedded) unfilledRows(ctx context.Context) ([]keyserver.AuditEntry, reached, error) {
 	open, id, end, err := journalOf(ctx, e.db.Statements)
 	if errors.Is(err, sqldb.ErrNotFound) {
@@ -182,12 +182,12 @@ func rowsAfter(rows []keyserver.AuditEntry, seq int64) []keyserver.AuditEntry {
 	return nil
 }
 
-// durableTries bounds how often Durable tries to take the lock.
 const durableTries = 100
 
-// Durable returns the durable rows that may be in no table, or false if the lock of the
-// journal is held for long. appendAtOnce holds that lock while it waits for the lock of the
-// writer. Therefore Durable does not wait for it.
+// Durable returns the rows that are durable in the journal and may be in no table yet. It
+// returns false if the lock of the journal is not free after durableTries attempts. It does
+// not wait for that lock: the caller has the connection for writes, and appendAtOnce waits
+// for that connection while it holds the lock.
 func (t *AuditLog) Durable() ([]keyserver.AuditEntry, bool) {
 	j := t.journal.Load()
 	if j == nil {

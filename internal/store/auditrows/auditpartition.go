@@ -12,20 +12,20 @@ import (
 )
 
 const (
-	// PartitionRows is the number of audit rows of a partition. The first partition of a database that is older than
-	// partitions may have more. Migration 30 contains the same number.
+	// PartitionRows is the number of audit rows of a partition. The first partition may have more rows if the database
+	// was created before migration 30. That migration contains the same number.
 	PartitionRows = 1 << 20
 	// partitionsAhead is the number of partitions that are created before they are needed.
-	// Rows beyond them go to the default partition.
+	// Rows after the last partition go to the default partition.
 	partitionsAhead = 4
 	// PartitionPrefix is the prefix of the names of partitions.
 	PartitionPrefix = "audit_until_"
-	defaultPage     = 1000 // rows of the default partition that one statement removes
+	defaultPage     = 1000 // rows of the default partition that one statement deletes
 )
 
 // sweep implements kind. It drops a partition whose last row is before first, or creates
-// the next one. Both need a lock that blocks all users of the table. Therefore sweep stops
-// waiting for the lock after 100 ms, and the next call tries again.
+// the next partition. Both changes need a lock that blocks all statements on the table.
+// Therefore sweep waits at most 100 ms for the lock, and the next call tries again.
 func (p shared) sweep(ctx context.Context, first int64) (more bool, err error) {
 	var last, end, stray int64
 	err = p.db.Each(ctx, `SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid

@@ -11,26 +11,25 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Bounds of a query of the audit log.
+// Limits of a query of the audit log.
 const (
 	defaultAuditPage = 100
 	maxAuditPage     = 1000
 	// auditWindow is the number of rows that one statement may read if no block covers
-	// them. auditBudget is the number of rows that one call may read. Each statement and
-	// each block counts as statementBudget and blockBudget rows.
+	// them. auditBudget is the number of rows that one call may read. In addition, each
+	// statement counts as statementBudget rows, and each block as blockBudget rows.
 	auditWindow     = 50_000
 	auditBudget     = 1_000_000
 	statementBudget = 500
 	blockBudget     = 16
-	// blockSearch is the number of blocks that one statement may read, blockPage the
-	// number that it may return.
+	// blockSearch is the number of blocks that one statement may read. blockPage is the
+	// number of blocks that it may return.
 	blockSearch = 16_384
 	blockPage   = 64
 )
 
-// auditConditions are the conditions of a filter, parameters $4 to $14, with the same text for every filter. The CASE
-// hides the conditions from the planner, so that the planner finds rows by seq only. The blocks narrow the range of
-// seq.
+// auditConditions are the conditions of a filter, with parameters $4 to $14 and the same text for every filter. CASE
+// hides the conditions from the query planner, so that it selects rows by seq only. The blocks limit the range of seq.
 const auditConditions = `CASE WHEN time >= $4 AND time < $5
 	AND ($6 = '' OR reason = $6) AND ($7 = '' OR operation = $7) AND ($8 = '' OR outcome = $8)
 	AND ($9 = '' OR object = $9) AND ($10 = '' OR address = $10)
@@ -84,9 +83,9 @@ func newAuditQuery(f keyserver.AuditFilter) auditQuery {
 	return q
 }
 
-// AuditRows returns a page of the rows that a filter selects. The page has at most as many rows as the limit of the
-// filter: 100 by default, 1000 at most. AuditRows reads a bounded number of rows. Therefore a page may be short or
-// empty and still have a Next.
+// AuditRows returns a page of the rows that a filter selects. The page has at most filter.Limit rows: 100 by default,
+// 1000 at most. AuditRows reads a limited number of rows. Therefore a page may have fewer rows, or none, although Next
+// says that there may be more.
 func (r Reads) AuditRows(ctx context.Context, filter keyserver.AuditFilter) (keyserver.AuditPage, error) {
 	return r.auditRows(ctx, filter, auditBudget)
 }
@@ -139,7 +138,7 @@ func (r Reads) auditRows(ctx context.Context, filter keyserver.AuditFilter, budg
 	return page, nil
 }
 
-// rest returns the part of a span that remains after another part of it was read.
+// rest returns the rows of a span that are still to be read after part.
 func (s auditSpan) rest(part auditSpan, newest bool) auditSpan {
 	if newest {
 		return auditSpan{s.after, min(s.last, part.after)}
@@ -147,7 +146,7 @@ func (s auditSpan) rest(part auditSpan, newest bool) auditSpan {
 	return auditSpan{max(s.after, part.last), s.last}
 }
 
-// cursor returns the After with which a filter selects the span.
+// cursor returns the value of AuditFilter.After with which the next call reads the span.
 func (s auditSpan) cursor(newest bool) int64 {
 	if newest {
 		return s.last + 1
@@ -158,9 +157,9 @@ func (s auditSpan) cursor(newest bool) int64 {
 const auditEnds = `SELECT (SELECT first - 1 FROM audit_extent), (SELECT coalesce(max(seq), 0) FROM audit),
 	(SELECT coalesce(min(block), 0) FROM audit_blocks), (SELECT coalesce(max(block), -1) FROM audit_blocks)`
 
-// auditSpan returns the range of rows after the cursor of a filter, the range that the
-// blocks cover, and the first row. The first row is 0 if no row is only in the archive.
-// auditSpan rejects a cursor if its page would begin before the first row.
+// auditSpan returns the range of rows after the cursor of a filter, the range of rows that
+// blocks cover, and the first row in the database. The first row is 0 if the database has
+// all rows. auditSpan rejects a cursor if its page would begin before the first row.
 func (r Reads) auditSpan(ctx context.Context, f keyserver.AuditFilter) (span, blocks auditSpan, first int64, err error) {
 	if err := r.sql.Row(ctx, auditEnds, nil, &span.after, &span.last, &blocks.after, &blocks.last); err != nil {
 		return span, blocks, 0, err
@@ -186,9 +185,9 @@ func (r Reads) auditSpan(ctx context.Context, f keyserver.AuditFilter) (span, bl
 	return span, blocks, first, nil
 }
 
-// auditWindows returns the ranges at the beginning of a span that may have rows of a
-// filter, in the order of the query. One statement reads each range. passed is the part of
-// the span that the ranges cover.
+// auditWindows searches the beginning of a span. It returns the ranges that may have rows of
+// a filter, in the order of the query. Each range is small enough for one statement. passed
+// is the part of the span that was searched.
 func (r Reads) auditWindows(ctx context.Context, q auditQuery, left, blocks auditSpan) (windows []auditSpan, passed auditSpan, err error) {
 	known := auditSpan{max(left.after, blocks.after), min(left.last, blocks.last)}
 	if known.rows() > 0 && (q.newest && known.last == left.last || !q.newest && known.after == left.after) {
@@ -205,7 +204,7 @@ func (r Reads) auditWindows(ctx context.Context, q auditQuery, left, blocks audi
 	return []auditSpan{part}, part, nil
 }
 
-// first returns the first rows of a span, in the order of the query.
+// first returns the part of a span that has its first rows in the order of the query.
 func (s auditSpan) first(rows int64, newest bool) auditSpan {
 	if newest {
 		return auditSpan{max(s.after, s.last-rows), s.last}
@@ -257,9 +256,9 @@ func (q auditQuery) direction() string {
 	return ""
 }
 
-// blockStatement returns a statement that finds at most $3 of the blocks $1 to $2. Their times overlap $4 to $5, and
-// they have each of the keys, which begin at $6. Each key is a subquery and not a join, so that every planner looks up
-// the key block by block.
+// blockStatement returns a statement that finds at most $3 of the blocks $1 to $2. The times of their rows overlap $4
+// to $5, and they have every key. The keys are the parameters from $6. Each key is a subquery and not a join, so that
+// the planner of each database looks up the key separately for each block.
 func (q auditQuery) blockStatement() string {
 	columns, conditions := "block", ""
 	for i, k := range q.keys {
@@ -273,7 +272,7 @@ func (q auditQuery) blockStatement() string {
 		conditions, "ORDER BY block" + q.direction(), "LIMIT $3"}, " ")
 }
 
-// statement returns a statement that reads at most $3 rows of a filter with $1 < seq <= $2.
+// statement returns a statement that reads at most $3 rows that a filter selects, with $1 < seq <= $2.
 func (q auditQuery) statement() string {
 	return `SELECT ` + auditColumns + ` FROM audit WHERE seq > $1 AND seq <= $2 AND ` + auditConditions + ` ORDER BY seq` + q.direction() + ` LIMIT $3`
 }

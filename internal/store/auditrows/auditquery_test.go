@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	trailRows = 60_000 // three blocks, and a tail of 10,848
+	trailRows = 60_000 // three blocks, and 10,848 rows without a block
 	rowPeriod = 10 * time.Millisecond
 )
 
@@ -27,8 +27,8 @@ var trailStart = time.Date(2026, 1, 31, 8, 0, 0, 0, time.UTC)
 
 func rowTime(seq int64) time.Time { return trailStart.Add(time.Duration(seq) * rowPeriod) }
 
-// fillTrail creates an audit log whose first 8,000 rows have other values than the rest.
-// Row 30,000 has values that no other row has.
+// fillTrail creates an audit log. Its first 8,000 rows differ from the later rows. Row
+// 30,000 has values that no other row has.
 func fillTrail(t *testing.T, s *Store) {
 	t.Helper()
 	blob := func(hex string) string {
@@ -65,7 +65,6 @@ func blobNull(s *Store) string {
 	return `NULL`
 }
 
-// recorder records the statements that run, and the number of audit rows in their ranges.
 type recorder struct {
 	sqldb.Runner
 	texts *[]string
@@ -84,7 +83,6 @@ func recorded(s *Store, texts *[]string, rows *int64) Reads {
 	return NewReads(sqldb.Statements{Run: recorder{s.db.Run, texts, rows}, Dialect: s.db.Dialect()})
 }
 
-// plan returns the plan of the database for a statement whose arguments are unknown.
 func plan(t *testing.T, s *Store, text string) string {
 	t.Helper()
 	conn, err := s.db.Pools().Read.Conn(t.Context())
@@ -142,8 +140,8 @@ type trailCase struct {
 // anyRows is a limit for cases in which the number of rows read does not matter.
 const anyRows = trailRows * trailRows
 
-// trailCases returns filters, with the maximum number of rows read in addition to those
-// that are in no block yet.
+// trailCases returns filters, with the maximum number of rows that they read in addition
+// to rows without a block.
 func trailCases() map[string]trailCase {
 	early, late, rare, nobody := values.IDFromUint64(1), values.IDFromUint64(2), values.IDFromUint64(3), values.IDFromUint64(4)
 	earlySession, rareSession, noSession := values.IDFromUint64(0x11), values.IDFromUint64(0x13), values.IDFromUint64(0x14)
@@ -181,7 +179,7 @@ func trailCases() map[string]trailCase {
 	}
 }
 
-// maxCalls is the maximum number of pages in addition to full ones.
+// maxCalls is the maximum number of pages that are not full.
 const maxCalls = 2
 
 // TestAuditBlocks checks that each filter finds its rows in both orders, with and without
@@ -271,7 +269,7 @@ func emptyBlocks(t *testing.T, s *Store) {
 	}
 }
 
-// checkClockPutBack checks that filters find rows, also a single one, that were written
+// checkClockPutBack checks that filters find rows, even a single one, that were written
 // while the clock was an hour late.
 func checkClockPutBack(t *testing.T, s *Store) {
 	t.Helper()
@@ -295,9 +293,8 @@ func checkClockPutBack(t *testing.T, s *Store) {
 	}
 }
 
-// bounded reports whether a plan reads audit rows by a range with both ends, and the keys
-// of a block by their complete primary key. Scans of audit_blocks are allowed, because it
-// has few rows.
+// bounded reports whether a plan reads audit rows by a range with two limits, and keys of
+// blocks by their complete primary key. Scans of the small table audit_blocks are allowed.
 func bounded(plan string) bool {
 	lines := strings.Split(plan+"\n", "\n")
 	for i, line := range lines {
@@ -315,7 +312,7 @@ func bounded(plan string) bool {
 	return true
 }
 
-// TestAuditCursor checks that the next call continues after the windows of one call.
+// TestAuditCursor checks that the next call continues after the ranges of the last call.
 func TestAuditCursor(t *testing.T) {
 	span := auditSpan{after: 0, last: 100}
 	if up := span.rest(auditSpan{0, 30}, false); up != (auditSpan{30, 100}) || up.cursor(false) != 30 {
@@ -347,7 +344,7 @@ func seqsOf(t *testing.T, r Reads, filter keyserver.AuditFilter, budget int64) [
 	}
 }
 
-// plainly returns the same sequence numbers by one plain statement.
+// plainly returns the same sequence numbers as seqsOf by one simple query.
 func plainly(t *testing.T, s *Store, where string, filter keyserver.AuditFilter) []int64 {
 	t.Helper()
 	seqs := []int64{}

@@ -17,13 +17,13 @@ import (
 // Reads are the queries of the audit log.
 type Reads struct{ sql sqldb.Statements }
 
-// NewReads returns the queries, which run on in.
+// NewReads returns Reads whose queries run on in.
 func NewReads(in sqldb.Statements) Reads { return Reads{in} }
 
-// Writes are the statements of a transaction that write to the tables of the audit log.
+// Writes are the statements that write to the tables of the audit log within a transaction.
 type Writes struct{ in sqldb.Statements }
 
-// NewWrites returns the statements, which run on in.
+// NewWrites returns Writes whose statements run on in.
 func NewWrites(in sqldb.Statements) Writes { return Writes{in} }
 
 // AuditLog is the audit log of an open database. It implements audit.Store and audit.Reader.
@@ -35,44 +35,42 @@ type AuditLog struct {
 
 	insertRows, insertBlockKeys, insertUses sqldb.Insert
 
-	claimed atomic.Bool                            // SQLite: the one chain is taken
+	claimed atomic.Bool                            // SQLite: the only chain has a writer
 	journal atomic.Pointer[journaled]              // SQLite: the file of the rows of that chain
 	tail    atomic.Pointer[[]keyserver.AuditEntry] // read-only: rows that were only in a journal
 }
 
 // Options are the settings of the audit log of an embedded database.
 type Options struct {
-	Journal journal.Options // not the defaults only in tests
+	Journal journal.Options // only tests change the defaults
 	// Discard is called when a rejected journal is discarded. If Discard is nil, the database cannot be opened with a
 	// rejected journal.
 	Discard func()
-	// Copied is set if this database is a copy. It has the rows that are in the journal of the original.
+	// Copied is set if this database is a copy of another database. It has the rows in the journal of the original.
 	Copied *[]keyserver.AuditEntry
 }
 
-// kind has the differences between the databases.
+// kind has the operations that differ between SQLite and PostgreSQL.
 type kind interface {
 	// claimChain claims the lowest free audit chain.
 	claimChain(ctx context.Context) (audit.Chain, error)
-	// recoverRows writes rows that a process left in its journal to their tables.
+	// recoverRows writes to the tables the rows that an earlier process left in its journal.
 	recoverRows(ctx context.Context) error
-	// unfilled reads rows that are in no table yet, for a process that does not write them,
-	// and the end of the tables.
+	// unfilled returns the state of the audit log with the rows that another process has
+	// written only to its journal, and these rows.
 	unfilled(ctx context.Context) (audit.Snapshot, []keyserver.AuditEntry, error)
-	// sweep removes some of the rows before the row first, and reports whether there are more. It also makes room for
-	// new rows in advance, if the database needs that.
+	// sweep deletes some of the rows before the row first, and reports whether there are more. On PostgreSQL, it also
+	// creates partitions in advance.
 	sweep(ctx context.Context, first int64) (more bool, err error)
-	// noteBlock stores the keys of a block of rows, all or none of them.
+	// noteBlock stores a block of rows with its keys. On an error, the block is not stored.
 	noteBlock(ctx context.Context, block int64, keys []keyInBlock, content blockContent) error
 }
 
-// embedded is the audit log of an SQLite database.
 type embedded struct {
 	*AuditLog
 	d *sqlite.Database
 }
 
-// shared is the audit log of a PostgreSQL database.
 type shared struct {
 	*AuditLog
 	d *postgres.Database
@@ -100,8 +98,8 @@ func New(db *sqldb.DB, o Options) *AuditLog {
 	return t
 }
 
-// Recover writes to the tables the rows that a process has left in its journal because it
-// was not stopped properly.
+// Recover writes to the tables the rows that an earlier process left in its journal, because
+// that process was not stopped properly.
 func (t *AuditLog) Recover(ctx context.Context) error { return t.kind.recoverRows(ctx) }
 
 // trouble returns why the tables could not be filled at the last attempt.

@@ -16,8 +16,8 @@ func (r Reads) AuditSinkSent(ctx context.Context, name string) (int64, error) {
 }
 
 // ClaimAuditSink claims a sink for a holder from now for the duration lasts. It returns the last delivered row, or
-// false if another holder has the sink. A new sink begins with the row first. If the present claim ends later than the
-// new one would, it is invalid and is replaced.
+// false if another holder has the sink. A new sink begins with the row first. An existing claim that ends later than
+// the new claim is invalid and is replaced.
 func (t *AuditLog) ClaimAuditSink(ctx context.Context, name string, holder []byte, first int64, now time.Time, lasts time.Duration) (sent int64, held bool, err error) {
 	until := now.Add(lasts).UnixMicro()
 	n, err := t.db.Alone(ctx, `INSERT INTO audit_sinks (name, sent, holder, until) VALUES ($1, $2, $3, $4)
@@ -29,13 +29,13 @@ func (t *AuditLog) ClaimAuditSink(ctx context.Context, name string, holder []byt
 	}
 	err = t.db.Row(ctx, `SELECT sent FROM audit_sinks WHERE name = $1 AND holder = $2`, []any{name, holder}, &sent)
 	if errors.Is(err, sqldb.ErrNotFound) {
-		return 0, false, nil // another holder was first
+		return 0, false, nil // another holder has claimed the sink meanwhile
 	}
 	return sent, err == nil, err
 }
 
-// MoveAuditSink records that the rows after the row from, up to the row to, were delivered to a sink. It returns false
-// if another holder has the sink, or if the last delivered row of the sink is not the row from.
+// MoveAuditSink records that the rows from+1 to to were delivered to a sink. It returns false if another holder has the
+// sink, or if the last delivered row of the sink is not the row from.
 func (t *AuditLog) MoveAuditSink(ctx context.Context, name string, holder []byte, from, to int64) (bool, error) {
 	n, err := t.db.Alone(ctx, `UPDATE audit_sinks SET sent = $1 WHERE name = $2 AND holder = $3 AND sent = $4`, to, name, holder, from)
 	return n == 1, err

@@ -10,11 +10,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// newestTree is the name of the current head of the tree.
+// newestTree is the name of the row with the current size and root of the audit tree.
 const newestTree = "newest"
 
-// AuditTree returns the current head of the tree over the audit log, or a zero head if
-// there is none yet.
+// AuditTree returns the current head of the audit tree: its size, root hash and checkpoint.
+// The head is zero if there is no tree yet.
 func (r Reads) AuditTree(ctx context.Context) (audit.TreeHead, error) {
 	return r.treeHead(ctx, newestTree)
 }
@@ -29,7 +29,8 @@ func (r Reads) treeHead(ctx context.Context, name string) (audit.TreeHead, error
 	return head, err
 }
 
-// AuditTile returns the hashes of a tile of the tree. The tile may be incomplete or missing.
+// AuditTile returns the hashes of a tile of the audit tree, or nil if there is no such tile. The tile may be
+// incomplete.
 func (r Reads) AuditTile(ctx context.Context, level int, index int64) ([]byte, error) {
 	var hashes []byte
 	err := r.sql.Row(ctx, `SELECT hashes FROM audit_tiles WHERE level = $1 AND place = $2`, []any{level, index}, &hashes)
@@ -47,9 +48,9 @@ func (r Reads) AuditEnd(ctx context.Context) (int64, error) {
 	return end, err
 }
 
-// GrowAuditTree stores tiles and a head if the tree still has the given size, and reports whether it did. It calls the
-// function still (optional) in the transaction. If the database was replaced by another one, OnChange has reported that
-// to this process before this call.
+// GrowAuditTree stores tiles and a new head if the tree still has the given size and the function still, which may be
+// nil, returns true. It reports whether it stored them. It calls still in the transaction. If the database was replaced
+// by another one, the hooks of OnChange have run before that.
 func (t *AuditLog) GrowAuditTree(ctx context.Context, size int64, tiles []audit.Tile, head audit.TreeHead, still func() bool) (done bool, err error) {
 	err = t.db.Transact(ctx, func(in sqldb.Statements) ([]keyserver.Change, error) {
 		now, err := NewReads(in).AuditTree(ctx)
@@ -80,7 +81,7 @@ func (w Writes) putTreeHead(ctx context.Context, name string, head audit.TreeHea
 	return err
 }
 
-// cosignedTree is the name of the newest head that has a quorum of cosignatures.
+// cosignedTree is the name of the row with the newest head that has a quorum of cosignatures.
 const cosignedTree = "cosigned"
 
 // CosignedAuditTree returns the newest head of the tree that a quorum has cosigned, or a
@@ -90,7 +91,7 @@ func (r Reads) CosignedAuditTree(ctx context.Context) (audit.TreeHead, error) {
 }
 
 // CosignAuditTree adds cosignatures to a head. The function add gets the stored checkpoint of the same head, or
-// head.Checkpoint if none is stored. It returns the checkpoint with more cosignatures, and whether these are a quorum.
+// head.Checkpoint if none is stored. add returns the checkpoint with more cosignatures, and whether these are a quorum.
 func (t *AuditLog) CosignAuditTree(ctx context.Context, head audit.TreeHead, add func(stored []byte) (checkpoint []byte, quorum bool, err error)) error {
 	return t.db.Transact(ctx, func(in sqldb.Statements) ([]keyserver.Change, error) {
 		var quorum bool

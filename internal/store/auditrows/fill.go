@@ -17,11 +17,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// onlyChain is the chain of an embedded database.
 const onlyChain = 1
 
-// filler fills the tables of the audit log from one journal. One transaction changes rows,
-// sequence, head, uses and the position in the journal.
+// filler writes rows from one journal to the tables of the audit log. One transaction changes the
+// rows, the sequence, the last hash, the uses of keys and the position in the journal.
 type filler struct {
 	trail *AuditLog
 	dir   string
@@ -34,7 +33,7 @@ func newFiller(t *AuditLog, dir string, id journal.ID) filler {
 	return filler{trail: t, dir: dir, id: id, uses: map[keyserver.ID]int64{}}
 }
 
-// begin records a new journal, and returns the end of the audit log.
+// begin records the journal in the database, and returns the end of the audit log.
 func (f *filler) begin(ctx context.Context) (reached, error) {
 	var end reached
 	err := f.trail.db.WriteAlone(ctx, func(in sqldb.Statements) error {
@@ -56,8 +55,8 @@ func (f *filler) begin(ctx context.Context) (reached, error) {
 	return end, err
 }
 
-// commit writes rows into the tables: those after the position from, up to the position to. It succeeds without a write
-// if an earlier commit of the same rows, whose result was unknown, had succeeded.
+// commit writes rows to the tables: the rows after the position from, up to the position to. If an earlier commit
+// without a known result has already written the rows, commit writes nothing and returns nil.
 func (f *filler) commit(ctx context.Context, from, to reached, rows []keyserver.AuditEntry) error {
 	ctx = f.trail.db.Dialect().StatementContext(ctx)
 	return f.trail.db.WriteAlone(ctx, func(in sqldb.Statements) error {
@@ -88,7 +87,7 @@ func (f *filler) commit(ctx context.Context, from, to reached, rows []keyserver.
 	})
 }
 
-// end records that the journal is no longer needed, and removes it.
+// end records that the journal is no longer needed, and deletes its file.
 func (f *filler) end(ctx context.Context, at reached) error {
 	if err := f.trail.db.WriteAlone(ctx, func(in sqldb.Statements) error {
 		return in.ExecOne(ctx, `UPDATE audit_journal SET open = 0 WHERE id = $1 AND life = $2 AND block = $3`, f.id[:], at.at.Life, at.at.Block)
@@ -111,8 +110,8 @@ func journalOf(ctx context.Context, in sqldb.Statements) (open bool, id journal.
 	return opened != 0, id, end, err
 }
 
-// follows reads groups of a journal and appends their rows to rows. It returns the new
-// end. It fails if a row does not follow the row before it.
+// follows reads groups of a journal and appends their rows to rows. It returns the end after
+// these rows, or an error if a row does not follow the row before it.
 func follows(rows []keyserver.AuditEntry, end reached, groups []journal.Group) ([]keyserver.AuditEntry, reached, error) {
 	var err error
 	for _, g := range groups {
@@ -132,13 +131,13 @@ func follows(rows []keyserver.AuditEntry, end reached, groups []journal.Group) (
 	return rows, end, nil
 }
 
-// wayOut is the end of error messages about an unusable journal. It names the possible remedies.
+// wayOut ends the error messages about an unusable journal. It names the possible remedies.
 const wayOut = "; restore the database and its journal from the same copy, or discard the rows that only the journal has: keyserver-operator audit discard-journal"
 
 var errNoJournal = sqldb.Refuse(sqldb.ErrUnusable,
 	"the database does not name its audit journal: the row in the table audit_journal was deleted; restore the database from a backup")
 
-// recoverRows implements kind. It fills the tables from the journal of a process that was
+// recoverRows implements kind. It copies rows to the tables from the journal of a process that was
 // not stopped properly.
 func (e embedded) recoverRows(ctx context.Context) error {
 	if e.opts.Copied != nil {
@@ -195,8 +194,9 @@ func (e embedded) replay(ctx context.Context) error {
 	return f.end(ctx, end)
 }
 
-// unneeded removes a journal that a process left before its first row, or after all its
-// rows were in the tables. It fails if the journal has rows that are in no table.
+// unneeded deletes a journal that the database does not need. Such a journal remains if a process
+// ended before its first row, or after all its rows were in the tables. unneeded fails if the
+// journal has rows that are in no table.
 func (e embedded) unneeded(id journal.ID, there *journal.Content, end reached) error {
 	if err := e.needsNone(id, there, end); err != nil {
 		return sqldb.Refuse(sqldb.ErrUnusable, "%s%s", err, wayOut)
@@ -204,8 +204,8 @@ func (e embedded) unneeded(id journal.ID, there *journal.Content, end reached) e
 	return journal.Remove(e.d.Dir)
 }
 
-// needsNone fails if a journal that the database does not need has rows that are in no
-// table.
+// needsNone returns an error if a journal that the database does not need has rows that are in
+// no table.
 func (e embedded) needsNone(id journal.ID, there *journal.Content, end reached) error {
 	from := journal.Start
 	if id == there.ID {
@@ -218,10 +218,9 @@ func (e embedded) needsNone(id journal.ID, there *journal.Content, end reached) 
 	return err
 }
 
-// discardedSuffix is the suffix of the name of a discarded journal.
 const discardedSuffix = ".discarded"
 
-// discard puts the journal out of use: it renames the file, and records that the database has no journal.
+// discard renames the file of the journal, and records that the database has no journal.
 func (e embedded) discard(ctx context.Context) error {
 	name := filepath.Join(e.d.Dir, journal.File)
 	if err := os.Rename(name, name+discardedSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -233,8 +232,8 @@ func (e embedded) discard(ctx context.Context) error {
 	})
 }
 
-// AppendTail appends rows to the tables like the filler of a journal. It fails if they do
-// not follow the last row.
+// AppendTail appends the rows of tail to the tables. It fails if they do not follow the last
+// row of the tables.
 func (t *AuditLog) AppendTail(ctx context.Context, in sqldb.Statements, tail []keyserver.AuditEntry) error {
 	head := audit.Head{Chain: onlyChain}
 	var seq int64

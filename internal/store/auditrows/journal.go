@@ -18,28 +18,28 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/datadir"
 )
 
-// Limits of the delay between the journal and the tables.
+// Limits of the delay until rows of the journal are in the tables.
 const (
-	fillRows  = 1024 // rows of one transaction; this many rows are filled before fillEvery ends
+	fillRows  = 1024 // rows of one transaction; so many pending rows start it before fillEvery ends
 	fillEvery = time.Second
 )
 
 // journaled is the only chain of an embedded database. A row is durable when it is in the journal. A goroutine writes
-// the rows from the journal to the tables, and readers wait until it has done so.
+// the rows of the journal to the tables. Readers of the audit log wait for it.
 type journaled struct {
 	trail  *AuditLog
 	log    *journal.Journal
-	closed func() // removes the file of the journal from the checked files
-	fill   filler // belongs to the goroutine
+	closed func() // removes the file of the journal from Database.Place
+	fill   filler // used by the goroutine, except in appendAtOnce
 
 	mu      sync.Mutex
-	end     reached // of the appended rows
-	filled  reached // of the rows in the tables
+	end     reached // after the appended rows
+	filled  reached // after the rows in the tables
 	pending []keyserver.AuditEntry
-	groups  []group       // of pending
+	groups  []group       // the groups of pending
 	wanted  int64         // the goroutine fills at least up to this row
-	moved   chan struct{} // closed after each try to fill
-	failing error         // of the last try
+	moved   chan struct{} // closed and replaced after each attempt to fill
+	failing error         // error of the last attempt
 	unsure  error         // error of a direct commit, whose rows may or may not be in the tables
 
 	wake    chan struct{}
@@ -58,14 +58,14 @@ type reached struct {
 	at   journal.Position
 }
 
-// group has the number of rows of one Append, and their end in the journal.
+// group describes the rows of one call of Append: their number, and their end in the journal.
 type group struct {
 	rows int
 	end  journal.Position
 }
 
-// openJournal creates a journal and claims the chain. The tables must have all rows of an
-// earlier journal.
+// openJournal creates a journal and starts the goroutine that fills the tables. The tables must
+// have all rows of an earlier journal.
 func openJournal(ctx context.Context, t *AuditLog, dir string, place *datadir.Place) (*journaled, error) {
 	var id journal.ID
 	_, _ = rand.Read(id[:]) // never fails
@@ -90,8 +90,8 @@ func openJournal(ctx context.Context, t *AuditLog, dir string, place *datadir.Pl
 	return j, nil
 }
 
-// Head implements audit.Chain. It fails after a direct commit failed, because the result of
-// that commit is unknown. The next claim then reads the head from the tables.
+// Head implements audit.Chain. It returns an error if a direct commit (appendAtOnce) has failed,
+// because the result of that commit is unknown. The caller must then claim the chain again.
 func (j *journaled) Head(context.Context) (audit.Head, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -136,8 +136,8 @@ func (j *journaled) Append(ctx context.Context, after audit.Head, rows []keyserv
 	return nil
 }
 
-// append makes the record durable in the journal. If the journal is full, it waits until rows are in the tables. It
-// fails if the rows cannot be written to the tables.
+// append makes the record durable in the journal. If the journal is full, append waits until its rows are in the
+// tables. It fails if they cannot be written to the tables.
 func (j *journaled) append(ctx context.Context) (journal.Position, error) {
 	for {
 		j.mu.Lock()
@@ -154,7 +154,7 @@ func (j *journaled) append(ctx context.Context) (journal.Position, error) {
 	}
 }
 
-// appendAtOnce commits rows that are too many for the journal directly to the tables.
+// appendAtOnce commits rows directly to the tables, because they are too large for the journal.
 func (j *journaled) appendAtOnce(ctx context.Context, end reached, rows []keyserver.AuditEntry) error {
 	if err := j.flush(ctx); err != nil {
 		return err
@@ -169,7 +169,7 @@ func (j *journaled) appendAtOnce(ctx context.Context, end reached, rows []keyser
 	return nil
 }
 
-// flush returns when every row that was appended before is in the tables.
+// flush waits until every row that was appended before the call is in the tables.
 func (j *journaled) flush(ctx context.Context) error {
 	j.mu.Lock()
 	end := j.end.seq
@@ -265,7 +265,7 @@ func (j *journaled) fillSome() (more bool) {
 	return err == nil && j.filled.seq < min(j.wanted, j.end.seq)
 }
 
-// trouble returns why the tables could not be filled at the last try.
+// trouble returns why the tables could not be filled at the last attempt.
 func (j *journaled) trouble() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -280,8 +280,8 @@ func (j *journaled) report(err error) {
 	j.trail.db.Options().Logger.Info("audit rows are copied from the journal into the database again")
 }
 
-// Release implements audit.Chain. It fills the tables and removes the journal. If it cannot
-// fill the tables, the next start fills them. Closing the store also releases the chain.
+// Release implements audit.Chain. It writes the remaining rows to the tables and deletes the
+// journal. If it cannot write the rows, the next start does. Closing the store also calls Release.
 func (j *journaled) Release() error {
 	j.releasing.Do(func() { j.released = j.release() })
 	return j.released
@@ -304,12 +304,12 @@ func (j *journaled) release() error {
 }
 
 // claimChain implements kind. It always claims chain 1. This process has locked the
-// directory, so only a second claim on the same store can conflict.
+// directory, so only another claim in this process can conflict.
 func (e embedded) claimChain(ctx context.Context) (audit.Chain, error) {
 	if !e.claimed.CompareAndSwap(false, true) {
 		return nil, errors.New("the audit chain has a writer already")
 	}
-	// A claim whose Release failed has left its journal.
+	// If an earlier Release has failed, its journal still exists.
 	err := e.replay(ctx)
 	if err != nil {
 		e.claimed.Store(false)

@@ -36,8 +36,9 @@ func (r Reads) KeyUses(ctx context.Context, keys []keyserver.ID) (map[keyserver.
 	return uses, nil
 }
 
-// countUses adds the uses of keys that rows record, once for each key. No other append runs
-// at the same time. It reuses the memory of args and uses, and returns args.
+// countUses adds the uses of keys in rows to the table key_uses, with one row for each key. No
+// other append runs at the same time. countUses reuses the memory of args and uses, and returns
+// args.
 func (t *AuditLog) countUses(ctx context.Context, in sqldb.Statements, rows []keyserver.AuditEntry, args []any, uses map[keyserver.ID]int64) ([]any, error) {
 	tally(uses, rows)
 	for key, n := range uses {
@@ -46,7 +47,7 @@ func (t *AuditLog) countUses(ctx context.Context, in sqldb.Statements, rows []ke
 	return args, t.insertUses.Run(ctx, in, args)
 }
 
-// tally counts the uses of each key that rows record.
+// tally sets uses to the number of uses of each key in rows.
 func tally(uses map[keyserver.ID]int64, rows []keyserver.AuditEntry) {
 	clear(uses)
 	for i := range rows {

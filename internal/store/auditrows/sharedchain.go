@@ -15,18 +15,18 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// sharedChain is a chain in a PostgreSQL database in which other replicas write their chains. The row of the sequence
-// orders the rows of all chains. It is locked from the assignment of a number to the commit. To keep this time short,
-// there is only one round trip between the two, and none if the number was guessed.
+// sharedChain is the chain of this replica in a PostgreSQL database. Other replicas write other chains. One sequence
+// numbers the rows of all chains. Its row is locked from the assignment of a number to the commit. To keep this time
+// short, Append needs at most one round trip to the database in between, and none if it guesses the number correctly.
 type sharedChain struct {
 	chain   int64
 	trail   *AuditLog
 	dialect *postgres.Database
 	claim   *postgres.Claim
-	session *sqldb.Session // the session of the claim, unless there is a pooler
+	session *sqldb.Session // the session of claim, but another one behind a pooler
 
-	// next is the next sequence number if no other replica writes; 0 is unknown. patient is the number of appends that
-	// still do not guess, because a guess was wrong.
+	// next is the next sequence number if no other replica has written; 0 if unknown. patient is the number of further
+	// appends without a guess, because the last guess was wrong.
 	next    int64
 	patient int
 
@@ -34,17 +34,17 @@ type sharedChain struct {
 }
 
 // guessAgain is the number of appends without a guess after a wrong guess. While other
-// replicas write, most guesses are wrong, and each costs a round trip.
+// replicas write, most guesses are wrong, and each wrong guess costs a round trip.
 const guessAgain = 64
 
-// maxLiveChains bounds the search for a free chain. It is far above the number of replicas
+// maxLiveChains limits the search for a free chain. It is more than the number of replicas
 // that a database can serve.
 const maxLiveChains = 1024
 
-// claimChain implements kind. It claims a chain by a lock that lives as long as its connection, and writes the chain
-// only on that connection. So a replica without the lock cannot write. Behind a pooler, a connection can change its
-// owner at any time. The lock then separates replicas only while it is held. In addition, a row is written only if the
-// head of the chain has not moved.
+// claimChain implements kind. It claims a chain by a lock that lasts until its connection ends, and writes the chain
+// only on that connection. So a replica that has lost the lock cannot write. Behind a pooler, the chain is written on
+// another connection than the lock. So a replica may write after it has lost the lock. In both cases, Append fails if
+// another replica has appended a row to the chain.
 func (p shared) claimChain(ctx context.Context) (audit.Chain, error) {
 	for chain := int64(1); chain <= maxLiveChains; chain++ {
 		held, err := p.d.Claim(ctx, p.db.Pools().Write, chain, false)
@@ -79,7 +79,7 @@ func (p shared) unfilled(ctx context.Context) (audit.Snapshot, []keyserver.Audit
 	return snapshot, nil, err
 }
 
-// held fails if a connection of the chain is lost.
+// held returns an error if a connection of the chain is lost.
 func (c *sharedChain) held() error {
 	if c.session.Lost || c.claim.Session.Lost {
 		return sqldb.Unavailable(errors.New("the connection that holds the audit chain is lost"))
@@ -87,8 +87,8 @@ func (c *sharedChain) held() error {
 	return nil
 }
 
-// create limits the time that the session waits for locks, and inserts the row of the
-// chain at its first claim.
+// create limits the time that the session waits for locks. It inserts the row of a new
+// chain.
 func (c *sharedChain) create(ctx context.Context) error {
 	if !c.dialect.Pooled {
 		if _, err := c.session.Run.ExecContext(ctx, "SET lock_timeout = "+postgres.LockPatience); err != nil {
@@ -134,7 +134,7 @@ func (c *sharedChain) Release() error {
 const (
 	waitForLock = `SELECT set_config('lock_timeout', $1, true)`
 	takeNumbers = `UPDATE sequences SET value = value + $1 WHERE name = 'audit' RETURNING value`
-	// A statement that changes no row divides by zero, so that the batch stops there.
+	// takeGuessed and moveHead divide by zero if they change no row, so that the batch fails.
 	takeGuessed = `WITH taken AS (UPDATE sequences SET value = value + $1 WHERE name = 'audit' AND value = $2 RETURNING 1)
 		SELECT 1 / count(*) FROM taken`
 	moveHead = `WITH moved AS (UPDATE audit_chains SET position = $1, head = $2 WHERE chain = $3 AND position = $4 AND head = $5 RETURNING 1)
@@ -173,7 +173,7 @@ func (c *sharedChain) append(ctx context.Context, after audit.Head, rows []keyse
 		return nil
 	}
 	c.next = 0
-	c.session.Rollback(ctx) // and drops the connection if it is unusable
+	c.session.Rollback(ctx) // also drops an unusable connection
 	if postgres.LockTimedOut(err) && !c.session.Lost {
 		return sqldb.ErrLockHeld
 	}
@@ -184,9 +184,9 @@ func (c *sharedChain) append(ctx context.Context, after audit.Head, rows []keyse
 }
 
 // guess appends rows in one batch, which is one transaction, with guessed sequence numbers. It returns false if it did
-// not guess, or if another replica took the numbers first.
+// not guess, or if another replica has used the numbers.
 func (c *sharedChain) guess(ctx context.Context, conn *pgx.Conn, after audit.Head, rows []keyserver.AuditEntry, seal func(first int64) audit.Head) (bool, error) {
-	if c.next == 0 || c.patient > 0 || c.dialect.Pooled { // behind a pooler, settings need several statements
+	if c.next == 0 || c.patient > 0 || c.dialect.Pooled { // behind a pooler, a transaction begins with several statements
 		c.patient = max(c.patient-1, 0)
 		return false, nil
 	}
@@ -204,7 +204,7 @@ func (c *sharedChain) guess(ctx context.Context, conn *pgx.Conn, after audit.Hea
 	return true, err
 }
 
-// ask takes the next sequence numbers without a guess, and then appends rows.
+// ask reserves the next sequence numbers with one round trip, and appends rows with another one.
 func (c *sharedChain) ask(ctx context.Context, conn *pgx.Conn, after audit.Head, rows []keyserver.AuditEntry, seal func(first int64) audit.Head) error {
 	var last int64
 	var batch pgx.Batch
@@ -228,8 +228,8 @@ func (c *sharedChain) ask(ctx context.Context, conn *pgx.Conn, after audit.Head,
 	return nil
 }
 
-// queue adds the statements after those that take the sequence numbers: the rows, the uses
-// of keys, and the new head.
+// queue adds the statements that insert the rows, count the uses of keys, and update the last
+// hash of the chain. The statements before them reserve the sequence numbers.
 func (c *sharedChain) queue(batch *pgx.Batch, after, head audit.Head, rows []keyserver.AuditEntry) {
 	for part := rows; len(part) > 0; {
 		n := len(part)
@@ -256,10 +256,9 @@ func (c *sharedChain) queue(batch *pgx.Batch, after, head audit.Head, rows []key
 	batch.Queue(moveHead, head.Position, head.Hash[:], c.chain, after.Position, after.Hash[:])
 }
 
-// errFirst is part of the error if the first statement of a batch fails.
+// errFirst is joined to the error if the first statement of a batch fails.
 var errFirst = errors.New("the first statement")
 
-// send sends a batch and waits for all results.
 func send(ctx context.Context, conn *pgx.Conn, batch *pgx.Batch) (err error) {
 	results := conn.SendBatch(ctx, batch)
 	for i, q := range batch.QueuedQueries {
@@ -282,9 +281,9 @@ func send(ctx context.Context, conn *pgx.Conn, batch *pgx.Batch) (err error) {
 // hitNothing reports whether a statement failed because it changed no row.
 func hitNothing(err error) bool { return postgres.CodeOf(err) == postgres.DivisionByZero }
 
-// ChainsHeld returns the number of audit chains that processes hold now.
+// ChainsHeld returns the number of audit chains that have a running writer on PostgreSQL.
 func (w Writes) ChainsHeld(ctx context.Context) (n int, err error) {
-	if !w.in.Dialect.Shared() { // no other process has the database
+	if !w.in.Dialect.Shared() { // no other process uses the database
 		return 0, nil
 	}
 	err = w.in.Row(ctx, `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 2

@@ -42,7 +42,6 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// eachDatabase runs a test on both databases.
 func eachDatabase(t *testing.T, test func(t *testing.T, s *Store)) {
 	t.Helper()
 	for name, config := range map[string]func(t *testing.T) Config{

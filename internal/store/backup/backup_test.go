@@ -32,7 +32,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// house is a key server that has processed requests, and a backup of it.
+// house is a key server that has processed requests, with a backup.
 type house struct {
 	identity   *age.X25519Identity
 	backup     []byte
@@ -102,7 +102,6 @@ func (h *house) restore(t *testing.T, from []byte, o backup.Options) (backup.Res
 	return backup.Restore(t.Context(), r, o)
 }
 
-// looks returns the findings of doctor.
 func (h *house) looks(t *testing.T, cfg sqlstore.Config) error {
 	t.Helper()
 	store, err := sqlstore.OpenReadOnly(t.Context(), cfg)
@@ -117,8 +116,8 @@ func (h *house) looks(t *testing.T, cfg sqlstore.Config) error {
 	return nil
 }
 
-// members unpacks the backup, lets change edit the members, and packs a well-formed backup again.
-// Anyone with the recipient can do the same.
+// members returns the backup with members that change has edited. Anyone who knows the recipient
+// can make such a backup.
 func (h *house) members(t *testing.T, change func([]backup.Member) []backup.Member) []byte {
 	t.Helper()
 	all, err := backup.Members(bytes.NewReader(h.backup), h.identity)
@@ -132,7 +131,6 @@ func at(all []backup.Member, name string) *backup.Member {
 	return &all[slices.IndexFunc(all, func(m backup.Member) bool { return m.Name == name })]
 }
 
-// edited changes the content of a JSON member.
 func edited(m *backup.Member, change func(map[string]any)) {
 	d := json.NewDecoder(bytes.NewReader(m.Content))
 	d.UseNumber()
@@ -219,7 +217,6 @@ func TestWhatIsRefused(t *testing.T) {
 	})
 }
 
-// changedRoot returns a checkpoint of as many rows with another root.
 func changedRoot(t *testing.T, checkpoint []byte) []byte {
 	t.Helper()
 	lines := strings.SplitAfter(string(checkpoint), "\n")
@@ -227,8 +224,8 @@ func changedRoot(t *testing.T, checkpoint []byte) []byte {
 	return []byte(strings.Join(lines, ""))
 }
 
-// Anyone who can write to a place of backups and knows the recipient can make a backup. It is not
-// signed by the expected key server, whatever its content says, and whatever loss is accepted.
+// A backup of another key server with the same name, system id and recipient is rejected, even if its
+// description is changed, and even with AcceptLoss.
 func TestABackupOfSomebodyElse(t *testing.T) {
 	h := newHouse(t)
 	forger := newHouse(t) // with the same name and system id
@@ -239,7 +236,7 @@ func TestABackupOfSomebodyElse(t *testing.T) {
 		return all
 	})
 	large := h.noted(t)
-	large.Head.Size = 1 << 40 // so that rows are missing
+	large.Head.Size = 1 << 40 // more rows than the backup has
 	for reason, tc := range map[string]struct {
 		from []byte
 		o    backup.Options
@@ -332,8 +329,8 @@ func TestWhatIsMissingIsNamed(t *testing.T) {
 	}
 }
 
-// A restored database serves and computes the same MACs. It has no session, and an audit row of
-// the restore. This holds on its own kind of database and on the other.
+// A server on a restored database computes the same MACs. The database has no sessions, and has an
+// audit row of the restore. The test restores into both kinds of database.
 func TestWhatIsRestoredServes(t *testing.T) {
 	kinds := map[string]func(t *testing.T) testserver.Option{
 		"SQLite": func(*testing.T) testserver.Option { return func(*server.Config) {} },
@@ -449,7 +446,7 @@ func TestABackupShowsNothing(t *testing.T) {
 	}
 }
 
-// A backup is abandoned when its client disconnects, and the next one can be made.
+// When the client of a backup disconnects, the backup stops, and another backup can be made.
 func TestABackupThatNobodyTakes(t *testing.T) {
 	h := newHouse(t)
 	c := h.server.Client(t, testserver.AdminName, testserver.AdminPassword)

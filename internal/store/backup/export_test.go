@@ -13,13 +13,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/blobstore"
 )
 
-// KeepIn gives a schedule an open place for which there is no URL.
+// KeepIn sets the place of a schedule to an open object store.
 func (s *Schedule) KeepIn(place *blobstore.Store) { s.place = Place{place} }
 
 // Turn runs a pass, and what Run does after it.
 func (s *Schedule) Turn(ctx context.Context) { s.pause(ctx, s.Pass(ctx)) }
 
-// Begin does what Run does first.
+// Begin runs the first step of Run.
 func (s *Schedule) Begin() { s.begun = s.Clock() }
 
 // Member is a member of the tar.
@@ -84,15 +84,15 @@ func Assemble(to io.Writer, recipient age.Recipient, all []Member) error {
 	return encrypted.Close()
 }
 
-// Start does what Run does first.
+// Start runs the first step of Run.
 func (r *Replicator) Start() {
 	r.start()
 }
 
-// FoldAt sets the number of pages at which the log is folded.
+// FoldAt sets the number of pages at which the log is copied into the database file.
 func (r *Replicator) FoldAt(pages int64) { r.foldAt = pages }
 
-// End does what Run does last.
+// End runs the last step of Run.
 func (r *Replicator) End() { r.end() }
 
 // Turn runs a pass, and what Run does after it.
@@ -108,13 +108,13 @@ func (r *Replicator) Making() bool { return r.making != nil }
 // Current reports whether there is a base.
 func (r *Replicator) Current() bool { return r.current != nil }
 
-// Folds returns how often the log was folded.
+// Folds returns how often the log was copied into the database file.
 func (r *Replicator) Folds() int64 { return r.folds }
 
-// Until returns the newest restore point, as in its name.
+// Until returns the newest restore point.
 func (r *Replicator) Until() time.Time { return r.current.until }
 
-// Pruned waits for background work, and makes the next pass prune.
+// Pruned waits for background work. The next pass then prunes.
 func (r *Replicator) Pruned() {
 	r.ended.Wait()
 	r.pruned = time.Time{}

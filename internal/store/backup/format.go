@@ -1,10 +1,10 @@
-// Package backup writes an encrypted file of everything in a database, and makes a
-// database from such a file. Only an age identity of the recipient opens it
+// Package backup writes a database to an encrypted file, the backup, and creates a
+// database from a backup. Only an age identity of the recipient decrypts a backup
 // (docs/adr/0055-backups-are-rows.md).
 //
-// A backup is a tar, compressed with zstd and encrypted with age. Its first member
-// describes the backup. The tables follow one after the other, each in members of at most
-// 128 KiB. The last member has the size and hash of all of them.
+// A backup is a tar file, compressed with zstd and encrypted with age. Its first member
+// describes the backup. The tables follow, each in members of at most 128 KiB. The last
+// member has the size and hash of each table.
 package backup
 
 import (
@@ -23,28 +23,27 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/snapshot"
 )
 
-// format is the version of the format of a backup.
 const format = 1
 
 // Members of the tar that are not tables.
 const (
 	headMember     = "head.json"
 	manifestMember = "manifest.json"
-	// journalPart has the rows of the audit log that were durable in a journal only.
+	// journalPart has the audit rows that were durable only in a journal.
 	journalPart = "journal"
 )
 
 const (
-	// memberSize is the most bytes of a member, which are buffered until its size is
-	// known.
+	// memberSize is the maximum size of a member in bytes. A member is buffered until its
+	// size is known.
 	memberSize = 1 << 17
-	// maxDescription bounds a head and a manifest.
+	// maxDescription is the maximum size of a head or manifest.
 	maxDescription = 4 << 20
-	// maxJournal bounds the rows of a journal, which itself has at most 8 MiB.
+	// maxJournal is the maximum size of journalPart. A journal has at most 8 MiB.
 	maxJournal = 64 << 20
 )
 
-// ErrDamaged is wrapped by errors about a backup that is not as it was written.
+// ErrDamaged is wrapped by errors about a backup that differs from what was written.
 var ErrDamaged = errors.New("the backup is damaged")
 
 func damaged(format string, args ...any) error {
@@ -68,13 +67,13 @@ type Head struct {
 	Tables []snapshot.Table `json:"tables"`
 }
 
-// KEK has the public facts about a key-encryption key.
+// KEK identifies a key-encryption key without its secret.
 type KEK struct {
 	Scheme      string `json:"scheme"`
 	Fingerprint string `json:"fingerprint"`
 }
 
-// Tree is the state of the tree over the audit log.
+// Tree is the state of the audit tree.
 type Tree struct {
 	Size       int64  `json:"size"`
 	Root       []byte `json:"root"`
@@ -88,14 +87,14 @@ func treeOf(h audit.TreeHead) Tree {
 	return Tree{Size: h.Size, Root: h.Root[:], Checkpoint: string(h.Checkpoint)}
 }
 
-// Origin returns the name of the log, empty if there was no tree yet.
+// Origin returns the name of the audit log in the checkpoint, or "" if there was no tree yet.
 func (t Tree) Origin() string {
 	name, _, _ := strings.Cut(t.Checkpoint, "\n")
 	return name
 }
 
-// Signer returns the key of the log as the checkpoint names it (NAME+HASH), or "" if it
-// names none. It does not verify the signature.
+// Signer returns the key that the checkpoint names for the log (NAME+HASH), or "" if it
+// names no such key. It does not verify the signature.
 func (t Tree) Signer() string {
 	_, signers, err := tree.Parse([]byte(t.Checkpoint))
 	if err != nil {
@@ -107,7 +106,6 @@ func (t Tree) Signer() string {
 	return "" // signed by witnesses only
 }
 
-// manifest lists the parts of a backup.
 type manifest struct {
 	Parts []Part `json:"parts"`
 }
@@ -120,7 +118,7 @@ type Part struct {
 	SHA256 []byte `json:"sha256"`
 }
 
-// ParseRecipient parses a recipient of age.
+// ParseRecipient parses a single age recipient.
 func ParseRecipient(text string) (age.Recipient, error) {
 	recipients, err := age.ParseRecipients(strings.NewReader(text))
 	if err != nil || len(recipients) != 1 || strings.ContainsAny(text, "\r\n") {

@@ -20,7 +20,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/snapshot"
 )
 
-// windowSize bounds the memory of the compression, when writing and when reading.
+// windowSize is the window of zstd in bytes. It limits the memory of writers and readers.
 const windowSize = 1 << 20
 
 // Store is the part of a database that a Maker needs.
@@ -39,19 +39,18 @@ type Maker struct {
 	Version string
 	KEK     func(ctx context.Context) keyserver.KEK
 	Clock   func() time.Time
-	// Rest is the ratio of rest to work. A Maker rests so that it does not delay requests to the key server much. 0:
-	// the Maker does not rest.
+	// Rest is the ratio of pauses to work. The pauses keep the delay of requests to the key server small. 0 means no
+	// pauses.
 	Rest int
 }
 
-// Write writes a backup for a recipient of age. The output is useless unless Write returns
-// nil, because only the end completes it. It returns OVERLOADED while another backup is
-// made.
+// Write writes a backup for an age recipient. If Write returns an error, the output is
+// incomplete and cannot be restored. It returns OVERLOADED while another backup is made.
 func (m *Maker) Write(ctx context.Context, recipient string, to io.Writer) error {
 	return m.write(ctx, recipient, to, func() error { return nil })
 }
 
-// write calls begun before it writes anything, once no other backup is being made.
+// write is Write, but calls begun before it writes output. At that time, no other backup is being made.
 func (m *Maker) write(ctx context.Context, recipient string, to io.Writer, begun func() error) (err error) {
 	reader, err := ParseRecipient(recipient)
 	if err != nil {
@@ -68,7 +67,7 @@ func (m *Maker) write(ctx context.Context, recipient string, to io.Writer, begun
 	return pack(to, reader, m.Clock(), resting(ctx, m.Clock, m.Rest), func(w *writer) error { return m.copy(ctx, snapshot, w) })
 }
 
-// pack writes members as a tar, compressed and encrypted. Only the end completes it.
+// pack writes a compressed and encrypted tar file with the members that fill writes.
 func pack(to io.Writer, reader age.Recipient, at time.Time, rest func() error, fill func(*writer) error) error {
 	encrypted, err := age.Encrypt(to, reader)
 	if err != nil {
@@ -80,17 +79,17 @@ func pack(to io.Writer, reader age.Recipient, at time.Time, rest func() error, f
 	}
 	w := &writer{tar: tar.NewWriter(compressed), at: at, rest: rest, said: sha256.New()}
 	if err := fill(w); err != nil {
-		_ = compressed.Close() // the output is abandoned
+		_ = compressed.Close() // the output is not used
 		return err
 	}
 	return errors.Join(w.tar.Close(), compressed.Close(), encrypted.Close())
 }
 
-// maxRest bounds one rest, so that the next piece does not take too long.
+// maxRest is the maximum length of one pause.
 const maxRest = 2 * time.Second
 
-// resting returns a function to call after each member. That function waits for a multiple of the time of the work
-// since its last call: times is the factor. It waits at most maxRest.
+// resting returns a function to call after each member. That function pauses for the time since its last call ended,
+// multiplied by the factor times, but at most for maxRest.
 func resting(ctx context.Context, clock func() time.Time, times int) func() error {
 	since := clock()
 	return func() error {
@@ -126,20 +125,19 @@ func (m *Maker) copy(ctx context.Context, s *snapshot.Snapshot, w *writer) error
 	return w.describe(manifestMember, w.manifest)
 }
 
-// writer writes the members of a tar.
 type writer struct {
 	tar      *tar.Writer
 	at       time.Time
 	manifest manifest
-	said     hash.Hash // over the descriptions, and so over everything
+	said     hash.Hash // over head and manifest; the manifest has the hashes of the parts
 
 	rest   func() error
 	name   string
 	number int
 	hash   hash.Hash
 	size   int64
-	held   []byte // of the next member
-	failed error  // why writing failed, whatever error the source returns
+	held   []byte // content of the next member
+	failed error  // error of Write; part returns it instead of the error of fill
 }
 
 func (w *writer) member(name string, content []byte) error {
@@ -160,7 +158,6 @@ func (w *writer) describe(name string, what any) error {
 	return w.member(name, text)
 }
 
-// journal writes rows of the audit log that may be in no table.
 func (w *writer) journal(rows []keyserver.AuditEntry) error {
 	return w.part(journalPart, func(to io.Writer) (int64, error) {
 		var record []byte
@@ -174,7 +171,7 @@ func (w *writer) journal(rows []keyserver.AuditEntry) error {
 	})
 }
 
-// part writes the output of fill as members, and records its size and hash.
+// part writes the output of fill as members, and adds its size and hash to the manifest.
 func (w *writer) part(name string, fill func(io.Writer) (int64, error)) error {
 	w.name, w.number, w.hash, w.size, w.held = name, 0, sha256.New(), 0, w.held[:0]
 	rows, err := fill(w)
@@ -216,7 +213,7 @@ func (w *writer) flush() error {
 	return w.rest()
 }
 
-// decode parses a description. It rejects unknown fields and trailing data.
+// decode parses a head or manifest. It rejects unknown fields and trailing data.
 func decode(text []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
@@ -229,5 +226,5 @@ func decode(text []byte, into any) error {
 	return nil
 }
 
-// decodeLoosely parses the known fields of a description.
+// decodeLoosely parses the known fields of a head or manifest.
 func decodeLoosely(text []byte, into any) error { return json.Unmarshal(text, into) }

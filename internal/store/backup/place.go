@@ -18,21 +18,21 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/blobstore"
 )
 
-// Names sort in the order in which backups were made.
+// The names of backups sort by the time of the backup.
 const (
 	nameTime = "20060102T150405Z"
-	// keySuffix ends the name of the key-encryption key that is stored with a backup.
+	// keySuffix is the suffix of the object with the key-encryption key of a backup.
 	keySuffix = ".kek"
 )
 
 var nameForm = regexp.MustCompile(`^keyserver-([0-9]{1,10})-([0-9]{8}T[0-9]{6}Z)\.age$`)
 
-// Name returns the name of a backup of a key server that was begun at a time.
+// Name returns the name of a backup of a key server; at is when the backup began.
 func Name(system keyserver.SystemID, at time.Time) string {
 	return fmt.Sprintf("keyserver-%d-%s.age", system, at.UTC().Format(nameTime))
 }
 
-// KeyName returns the name of the key-encryption key of a backup.
+// KeyName returns the name of the object with the key-encryption key of a backup.
 func KeyName(name string) string { return name + keySuffix }
 
 // Entry is a stored backup.
@@ -46,7 +46,7 @@ type Entry struct {
 // Place is a directory or a bucket with backups.
 type Place struct{ *blobstore.Store }
 
-// CheckPlace rejects a text that is not a place. A path is a directory.
+// CheckPlace rejects a text that is neither the path of a directory nor the URL of a supported object store.
 func CheckPlace(text string) error {
 	if !isURL(text) {
 		if text == "" {
@@ -82,8 +82,8 @@ func OpenPlace(ctx context.Context, text string, create bool) (Place, error) {
 	return Place{s}, nil
 }
 
-// List lists the backups of one key server, or of all if system is zero, oldest first. It
-// ignores other objects.
+// List lists the backups of one key server, or of all key servers if system is zero. The
+// oldest backup is first. It ignores other objects.
 func (p Place) List(ctx context.Context, system keyserver.SystemID) ([]Entry, error) {
 	var all []Entry
 	err := p.Each(ctx, func(o blobstore.Object) error {
@@ -103,15 +103,15 @@ func (p Place) List(ctx context.Context, system keyserver.SystemID) ([]Entry, er
 	return all, err
 }
 
-// OwnerName returns the name of the object that identifies the key server of a place.
+// OwnerName returns the name of the object that identifies the key server to which a place belongs.
 func OwnerName(system keyserver.SystemID) string { return fmt.Sprintf("keyserver-%d.vkey", system) }
 
-// maxOwner bounds the key in that object, in bytes.
+// maxOwner is the maximum size of that object in bytes.
 const maxOwner = 4096
 
-// Claim makes sure that only one key server writes and removes objects in this place for a system id. That is the first
-// key server that claimed it; key verifies its checkpoints. It prevents mistakes, not attacks: any process that can
-// write here can replace the object.
+// Claim reserves this place for a key server with a system id. key verifies the checkpoints of the key server. Claim
+// fails if a key server with another key has claimed the place for this system id. It prevents mistakes, not attacks:
+// any process with write access can replace the object OwnerName.
 func (p Place) Claim(ctx context.Context, system keyserver.SystemID, key string) error {
 	name := OwnerName(system)
 	for range 2 {
@@ -142,7 +142,7 @@ func (p Place) owner(ctx context.Context, name string) (_ []byte, err error) {
 	return io.ReadAll(io.LimitReader(r, maxOwner))
 }
 
-// Save writes a backup under an unused name.
+// Save writes a backup. It fails if the name exists.
 func (p Place) Save(ctx context.Context, name string, fill func(io.Writer) error) (size int64, err error) {
 	done, err := p.Put(ctx, name, func(w io.Writer) error {
 		counted := &counter{to: w}
@@ -167,18 +167,18 @@ func (c *counter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Found is a backup to restore.
+// Found is an open backup to restore.
 type Found struct {
 	Name string
 	From io.ReadCloser
 	// Skipped are empty objects with the name of a backup.
 	Skipped []string
-	// Key opens the key-encryption key of the backup; it returns nil if there is none.
+	// Key opens the key-encryption key that is stored with the backup. It returns nil if there is none.
 	Key func(ctx context.Context) (io.ReadCloser, error)
 }
 
-// Find opens a backup: a file, or a named backup in a directory or a bucket. Without a name it
-// opens the newest one there.
+// Find opens a backup. from is a file, or a directory or bucket that contains the backup name.
+// Without a name, Find opens the newest backup.
 func Find(ctx context.Context, from, name string) (Found, error) {
 	if !isURL(from) {
 		info, err := os.Stat(from)
@@ -226,12 +226,13 @@ func NewerThan(ctx context.Context, from string, at time.Time) (newer bool, err 
 	return len(all) > 0 && all[len(all)-1].Begun.After(at), err
 }
 
-// clockAhead is how far the clock of the process that made a backup or a segment may have been
-// ahead. A later time comes from a wrong clock or from another writer.
+// clockAhead is how far the time in the name of a backup or segment may be in the future. A
+// later time comes from a wrong clock or from another program.
 const clockAhead = 5 * time.Minute
 
-// taken returns the backups from which the newest is chosen, and the names of empty ones. With
-// --backup a user can still choose any other.
+// taken returns the backups from which newest chooses, and the names of empty backups. It omits
+// backups with a time in the future, but keeps at least one backup. With --backup, a user can
+// still choose an omitted one.
 func (p Place) taken(ctx context.Context) (all []Entry, passed []string, err error) {
 	all, err = p.List(ctx, 0)
 	all = slices.DeleteFunc(all, func(k Entry) bool {

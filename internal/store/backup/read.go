@@ -17,7 +17,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// maxIdentity bounds a file with identities, in bytes.
+// maxIdentity is the maximum size of a file with age identities in bytes.
 const maxIdentity = 1 << 20
 
 // Reader reads a backup.
@@ -31,8 +31,8 @@ type Reader struct {
 	said hash.Hash // over the descriptions
 }
 
-// Open opens a backup and reads its head. identity is a file with age
-// identities.
+// Open opens a backup and reads its head. identity has the content of a file with
+// age identities.
 func Open(from, identity io.Reader) (_ *Reader, err error) {
 	identities, err := parseIdentities(identity)
 	if err != nil {
@@ -56,7 +56,6 @@ func Open(from, identity io.Reader) (_ *Reader, err error) {
 	return r, nil
 }
 
-// unpack opens the output of pack.
 func unpack(from io.Reader, identities []age.Identity) (*Reader, error) {
 	opened, err := age.Decrypt(from, identities...)
 	var other *age.NoIdentityMatchError
@@ -78,12 +77,12 @@ func unpack(from io.Reader, identities []age.Identity) (*Reader, error) {
 	return r, nil
 }
 
-// begin reads the first member, which describes the backup or segment.
+// begin reads the first member: the description of the backup or segment.
 func (r *Reader) begin(member string, head any) error {
 	if r.next != member {
 		return errors.New("it is not a backup of this program: its description is missing at the beginning")
 	}
-	// A field of a later program must not look like damage.
+	// Check the format first: unknown fields of a newer format are not damage.
 	text, err := r.description()
 	if err != nil {
 		return err
@@ -103,7 +102,6 @@ func (r *Reader) begin(member string, head any) error {
 	return nil
 }
 
-// journal reads rows of the audit log that may be in no table.
 func (r *Reader) journal() (rows []keyserver.AuditEntry, err error) {
 	err = r.Part(journalPart, func(part io.Reader) (int64, error) {
 		text, err := io.ReadAll(io.LimitReader(part, maxJournal))
@@ -126,7 +124,6 @@ func parseIdentities(from io.Reader) ([]age.Identity, error) {
 // Close releases the decoder.
 func (r *Reader) Close() { r.zstd.Close() }
 
-// advance moves to the next member.
 func (r *Reader) advance() error {
 	h, err := r.tar.Next()
 	if errors.Is(err, io.EOF) {
@@ -140,7 +137,7 @@ func (r *Reader) advance() error {
 	return nil
 }
 
-// damage returns the kind of damage that a read error means.
+// damage converts a read error into an error that wraps ErrDamaged.
 func damage(err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return damaged("it ends too early, like a backup that was interrupted")
@@ -160,7 +157,7 @@ func (r *Reader) description() ([]byte, error) {
 	return text, r.advance()
 }
 
-// Part passes the content of the next part to load. The part must have the
+// Part passes the content of the next part to load. It fails if the part has another
 // name.
 func (r *Reader) Part(name string, load func(io.Reader) (rows int64, err error)) error {
 	p := &part{reader: r, name: name, hash: sha256.New()}
@@ -203,14 +200,14 @@ func (r *Reader) End() error {
 			return damaged("%s with %d rows differs in its hash from the %d rows of %s that were written", is.Name, is.Rows, was.Rows, was.Name)
 		}
 	}
-	// The end of the age file, after the tar, shows that nothing was cut off.
+	// Read to the end of the age file, which is after the tar, to detect a missing end.
 	if n, err := io.Copy(io.Discard, io.LimitReader(r.zstd, maxDescription)); err != nil || n == maxDescription {
 		return damage(errors.Join(err, io.ErrUnexpectedEOF))
 	}
 	return nil
 }
 
-// part reads the members of one part as one stream.
+// part reads the members of a part as one stream.
 type part struct {
 	reader *Reader
 	name   string

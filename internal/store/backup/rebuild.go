@@ -20,12 +20,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/wal"
 )
 
-// ahead is how many segments are opened before they are read, because a bucket responds slowly.
+// ahead is how many segments are opened in advance, because a bucket responds slowly.
 const ahead = 16
 
-// RestorePoint is a restore point of a replica in a place.
+// RestorePoint is a restore point of a replica. The replica is in a directory or bucket.
 type RestorePoint struct {
-	Name  string // of the last segment of the restore point
+	Name  string // of the last segment
 	Until time.Time
 	// Skipped are empty objects with the name of a segment.
 	Skipped []string
@@ -34,9 +34,9 @@ type RestorePoint struct {
 	segments []keptSegment // the base first
 }
 
-// FindRestorePoint returns the newest restore point in a place that is not after at. If at is zero and no name is
-// given, it returns the newest one by this machine's clock. name is a generation, or empty. It returns nil if there is
-// no replica.
+// FindRestorePoint returns the newest restore point that is not after the time at. from is the directory or bucket of
+// the replica. If name is not empty, it is a generation, and FindRestorePoint considers only this generation. Without
+// name and at, it ignores restore points in the future. It returns nil if there is no replica.
 func FindRestorePoint(ctx context.Context, from, name string, at time.Time) (_ *RestorePoint, err error) {
 	if !isURL(from) {
 		if info, err := os.Stat(from); err != nil || !info.IsDir() {
@@ -82,7 +82,7 @@ func FindRestorePoint(ctx context.Context, from, name string, at time.Time) (_ *
 	return m, nil
 }
 
-// missing returns an error that names the missing segment and an alternative.
+// missing returns an error that names a missing segment and an alternative restore point.
 func (m *RestorePoint) missing(before []keptSegment, number int64, generation string) error {
 	what := "missing"
 	for _, name := range m.Skipped {
@@ -93,7 +93,7 @@ func (m *RestorePoint) missing(before []keptSegment, number int64, generation st
 	return fmt.Errorf("segment %d of %s is %s; %s", number, generation, what, otherwise(before))
 }
 
-// otherwise returns advice on what to restore if only the segments in before are usable.
+// otherwise returns the remedy for an error message if only the segments in before are usable.
 func otherwise(before []keptSegment) string {
 	if len(before) > 1 {
 		return fmt.Sprintf("give --at %s to restore the state before it", before[len(before)-1].until.Format(untilFlag))
@@ -101,15 +101,15 @@ func otherwise(before []keptSegment) string {
 	return "give --at with an earlier time, or --backup with another replica or backup"
 }
 
-// untilFlag is the format of a restore point for --at.
+// untilFlag is the format of the flag --at.
 const untilFlag = "2006-01-02T15:04:05.000Z07:00"
 
-// lastBefore returns the last segment that is not after a time, or nil if there is none.
+// lastBefore returns the last segment with a restore point that is not after at, or nil if there is none.
 func (m *RestorePoint) lastBefore(ctx context.Context, name string, at time.Time) (*keptSegment, error) {
 	var last, bare *keptSegment // the last segment of generations without a base
 	var oldest time.Time
 	systems, bases := map[keyserver.SystemID]string{}, map[string]bool{}
-	// The name of the base sorts before those of its segments.
+	// The names are sorted, so a base comes before its segments.
 	err := m.place.eachSegment(ctx, func(k keptSegment) error {
 		if name != "" && k.generation != name {
 			return nil
@@ -156,7 +156,7 @@ func (m *RestorePoint) lastBefore(ctx context.Context, name string, at time.Time
 	return last, nil
 }
 
-// baseless returns the error for segments that have no base and are newer than every restore point.
+// baseless returns the error for segments without a base, if they are newer than every restore point.
 func baseless(bare, last *keptSegment) error {
 	text := "give --backup with another replica or backup"
 	if last != nil {
@@ -169,11 +169,11 @@ func baseless(bare, last *keptSegment) error {
 // IsGeneration reports whether a name has the form of a generation of a replica.
 func IsGeneration(name string) bool { return generationForm.MatchString(name) }
 
-// Close closes the place.
+// Close closes the directory or bucket of the replica.
 func (m *RestorePoint) Close() error { return m.place.Close() }
 
-// Restore makes a database from the replica at the restore point. It temporarily needs room for a second copy: in
-// the same directory, or among temporary files for PostgreSQL.
+// Restore creates a database from the replica at the restore point. It temporarily needs space for a second copy: in
+// the same directory, or, for PostgreSQL, among temporary files.
 func (m *RestorePoint) Restore(ctx context.Context, identity string, o Options) (done Restored, err error) {
 	identities, err := parseIdentities(strings.NewReader(identity))
 	if err != nil {
@@ -198,8 +198,8 @@ func (m *RestorePoint) Restore(ctx context.Context, identity string, o Options) 
 	return m.reload(ctx, store, head, o, remove)
 }
 
-// reload makes a backup of the rebuilt database and restores the backup. It calls read after it has read all of the
-// rebuilt database.
+// reload makes a backup of the rebuilt database in store and restores the backup. It calls read when it no longer needs
+// store.
 func (m *RestorePoint) reload(ctx context.Context, store *sqlstore.Store, head segment, o Options, read func() error) (done Restored, err error) {
 	between, err := age.GenerateX25519Identity()
 	if err != nil {
@@ -220,7 +220,7 @@ func (m *RestorePoint) reload(ctx context.Context, store *sqlstore.Store, head s
 		failed = errors.Join(err, w.CloseWithError(err))
 	}()
 	ended := func() error {
-		_ = r.Close() // ends the goroutine that writes, even after a failure
+		_ = r.Close() // ends the writing goroutine even after an error
 		<-written
 		if errors.Is(failed, io.ErrClosedPipe) {
 			return nil
@@ -247,7 +247,7 @@ func (m *RestorePoint) reload(ctx context.Context, store *sqlstore.Store, head s
 	return Restore(ctx, from, o)
 }
 
-// rebuild writes the database as it was, and returns the rows of the audit log that may be missing in it.
+// rebuild writes the database file, and returns the audit rows that may be in none of its tables.
 func (m *RestorePoint) rebuild(ctx context.Context, identities []age.Identity, path string) (head segment, rows []keyserver.AuditEntry, err error) {
 	database, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -257,7 +257,7 @@ func (m *RestorePoint) rebuild(ctx context.Context, identities []age.Identity, p
 	ctx, cancel := context.WithCancel(ctx)
 	b := &rebuilding{database: database, identities: identities}
 	opened := m.open(ctx)
-	defer func() { // segments that were opened but are not needed
+	defer func() { // close segments that were opened but not read
 		cancel()
 		for o := range opened {
 			if got := <-o; got.from != nil {
@@ -272,7 +272,7 @@ func (m *RestorePoint) rebuild(ctx context.Context, identities []age.Identity, p
 		}
 		got := <-one
 		if err := b.add(k, got); err != nil {
-			if got.err == nil && ctx.Err() == nil && k.number > 0 { // the segment is damaged or is another one
+			if got.err == nil && ctx.Err() == nil && k.number > 0 { // the content of the segment is wrong
 				return head, nil, fmt.Errorf("%s: %w; %s", k.object, err, otherwise(m.segments[:k.number]))
 			}
 			return head, nil, fmt.Errorf("%s: %w", k.object, err)
@@ -286,7 +286,7 @@ type openedSegment struct {
 	err  error
 }
 
-// open opens segments before the caller reads them.
+// open opens the segments in order, and in advance of the caller.
 func (m *RestorePoint) open(ctx context.Context) <-chan chan openedSegment {
 	all := make(chan chan openedSegment, ahead)
 	go func() {
@@ -310,12 +310,12 @@ func (m *RestorePoint) open(ctx context.Context) <-chan chan openedSegment {
 	return all
 }
 
-// rebuilding is a database that is written from its base and segments.
+// rebuilding is a database file that is written from a base and its segments.
 type rebuilding struct {
 	database   *os.File
 	identities []age.Identity
 
-	head segment // of the last one
+	head segment // of the last segment
 	said []byte
 	rows []keyserver.AuditEntry
 }
@@ -352,7 +352,7 @@ func (b *rebuilding) add(k keptSegment, opened openedSegment) (err error) {
 	return nil
 }
 
-// follows compares a segment's description with its name and with the segment before it.
+// follows compares the description of a segment with its name and with the previous segment.
 func (b *rebuilding) follows(k keptSegment, head segment) error {
 	switch {
 	case head.Format != format:

@@ -21,18 +21,19 @@ import (
 const (
 	// shipEvery is the pause between two segments.
 	shipEvery = time.Second
-	// maxShipBackoff bounds the pause after failures.
+	// maxShipBackoff is the maximum pause after failures.
 	maxShipBackoff = 15 * time.Second
-	// shipTime bounds the writing of one segment. lastShipTime bounds the writing of the last segment at a stop.
+	// shipTime is the time limit of writing a segment. lastShipTime is the limit of the last segment before the process
+	// stops.
 	shipTime     = 5 * time.Minute
 	lastShipTime = 5 * time.Second
-	// foldBytes is about the size of FoldAt pages in the log.
+	// foldBytes is the approximate size of FoldAt pages in the log.
 	foldBytes = sqlite.FoldAt * 4120
-	// maxLogBytes bounds the log. A larger log is folded before the object store has all of it; a new base is then
-	// needed.
+	// maxLogBytes is the maximum size of the write-ahead log. A larger log is copied into the database file before the
+	// object store has all of it. A new base is then needed.
 	maxLogBytes = 512 << 20
-	// A new base is made if the current one is older than maxGeneration, or if the log after it is larger than
-	// maxBehindBase bytes and than maxBehindTimes the base: a restore reads base and log.
+	// A new base is made if the current base is older than maxGeneration, or if its segments have more than
+	// maxBehindBase bytes and more than maxBehindTimes the size of the base. A restore reads the base and its segments.
 	maxGeneration  = 24 * time.Hour
 	maxBehindBase  = 1 << 30
 	maxBehindTimes = 2
@@ -40,30 +41,30 @@ const (
 	pruneEvery = 10 * time.Minute
 	// thereEvery is the interval between checks that the written objects still exist.
 	thereEvery = 10 * time.Second
-	// behindAfter is the delay of the replica from which Late reports it.
+	// behindAfter is the delay of the replica after which Late reports the delay.
 	behindAfter = time.Minute
 )
 
-// Replicator ships the log of an embedded database while it is in use. Every field is required except
-// Keep; 0 keeps all.
+// Replicator copies (ships) the changes of an embedded database to an object store while the key server
+// runs. Every field is required except Keep: 0 keeps all generations.
 type Replicator struct {
 	Store *sqlstore.Store
-	// Maker describes the key server; it makes no backup.
+	// Maker describes the key server. It makes no backups here.
 	Maker     *Maker
 	Place     string
 	Keep      time.Duration
 	Recipient string
 	Logger    *slog.Logger
-	// Record writes the row of the audit log for a base, which is a copy of everything.
+	// Record writes the audit row for a base.
 	Record func(ctx context.Context, outcome keyserver.Outcome, name string) error
-	// MaxLogBytes differs from the default only in tests.
+	// MaxLogBytes is set only in tests. The default is maxLogBytes.
 	MaxLogBytes int64
 
 	log     *sqlite.Log
 	place   Place // without a Store until it was opened
 	current *generation
 	making  *making
-	pending *sqlite.Committed // of current, and not written yet
+	pending *sqlite.Committed // commits of current that are not written yet
 	tried   time.Time         // when a base was last begun
 	discard int64             // the log is discarded when it has more bytes than this
 	foldAt  int64             // pages
@@ -77,12 +78,12 @@ type Replicator struct {
 	claimed time.Time
 
 	failures, bases, shipped atomic.Int64
-	until                    atomic.Int64 // microseconds; 0: not yet
+	until                    atomic.Int64 // Unix time in microseconds of the last restore point; 0: none
 	size                     atomic.Int64 // of the log
 	late                     atomic.Pointer[string]
 }
 
-// generation is a base and the segments after it.
+// generation is a base and its segments.
 type generation struct {
 	name   string
 	begun  time.Time
@@ -90,19 +91,19 @@ type generation struct {
 	number int64 // of the last segment
 	said   []byte
 	at     wal.Position
-	rows   int64 // the last shipped row of the audit log
-	behind int64 // bytes shipped after the base
+	rows   int64 // the last audit row in its segments
+	behind int64 // bytes of log in its segments
 	until  time.Time
 }
 
-// making is a base that is being made.
+// making is a base that is being written in the background.
 type making struct {
 	cancel context.CancelFunc
 	done   chan error
 	made   *generation
 }
 
-// Run works until ctx ends, and then ships the rest.
+// Run calls Pass repeatedly until ctx ends, and then ships the last changes.
 func (r *Replicator) Run(ctx context.Context) {
 	r.start()
 	timer := time.NewTimer(0)
@@ -125,7 +126,7 @@ func (r *Replicator) start() {
 	r.begun, r.discard, r.foldAt = r.Maker.Clock(), foldBytes, sqlite.FoldAt
 }
 
-// end ships the rest, if that takes at most lastShipTime.
+// end ships the last changes, if that takes at most lastShipTime, and closes the log and the place.
 func (r *Replicator) end() {
 	if r.making != nil {
 		r.making.cancel()
@@ -140,14 +141,15 @@ func (r *Replicator) end() {
 	r.ended.Wait()
 	r.drop()
 	if r.log != nil {
-		_ = r.log.Close() // it only folds
+		_ = r.log.Close() // no data can be lost
 	}
 	if r.place.Store != nil {
-		_ = r.place.Close() // nothing is open in it
+		_ = r.place.Close() // no object is open
 	}
 }
 
-// pause logs a change between success and failure, and returns the time until the next call of Pass.
+// pause gets the result of Pass. It logs the first failure and the next success, and returns the time until the next
+// call of Pass.
 func (r *Replicator) pause(ctx context.Context, err error) time.Duration {
 	switch {
 	case ctx.Err() != nil:
@@ -168,7 +170,7 @@ func (r *Replicator) pause(ctx context.Context, err error) time.Duration {
 	return max(r.waits, shipEvery)
 }
 
-// judge updates Late.
+// judge updates the result of Late.
 func (r *Replicator) judge() {
 	since := r.begun
 	if at := r.until.Load(); at > 0 {
@@ -182,7 +184,7 @@ func (r *Replicator) judge() {
 	r.late.Store(&text)
 }
 
-// Late returns a sentence if the replica is far behind, otherwise "".
+// Late returns a message if the replica is more than behindAfter old, otherwise "".
 func (r *Replicator) Late() string {
 	if text := r.late.Load(); text != nil {
 		return *text
@@ -218,7 +220,7 @@ func (r *Replicator) Pass(ctx context.Context) (err error) {
 	return errors.Join(failed, r.follow(ctx))
 }
 
-// claim checks, once per thereEvery, whether the place belongs to this key server.
+// claim checks, at most once per thereEvery, that the place belongs to this key server.
 func (r *Replicator) claim(ctx context.Context) error {
 	now := r.Maker.Clock()
 	if since := now.Sub(r.claimed); since >= 0 && since < thereEvery {
@@ -231,7 +233,7 @@ func (r *Replicator) claim(ctx context.Context) error {
 	return nil
 }
 
-// follow ships the commits after the base.
+// follow ships new commits to the current generation.
 func (r *Replicator) follow(ctx context.Context) error {
 	if whole, err := r.isThere(ctx); err != nil {
 		return err
@@ -248,7 +250,7 @@ func (r *Replicator) follow(ctx context.Context) error {
 		err = r.fold(ctx)
 	}
 	if errors.Is(err, sqlite.ErrLogMoved) {
-		// For example, Erase has folded the log.
+		// For example, Erase has copied the log into the database file.
 		r.Logger.Info("the write-ahead log was checkpointed before it was replicated; a new base is needed", "generation", r.current.name)
 		r.forget()
 		return nil
@@ -259,8 +261,8 @@ func (r *Replicator) follow(ctx context.Context) error {
 	return err
 }
 
-// isThere checks, once per thereEvery, whether the base and the last segment still exist: a volume may not be mounted
-// any more, or a rule of a bucket may remove old objects.
+// isThere checks, at most once per thereEvery, whether the base and the last segment still exist. They may be missing
+// because a volume is not mounted, or because a rule of the bucket removes old objects.
 func (r *Replicator) isThere(ctx context.Context) (bool, error) {
 	now := r.Maker.Clock()
 	if since := now.Sub(r.looked); since >= 0 && since < thereEvery {
@@ -283,7 +285,7 @@ func (r *Replicator) isThere(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// bound keeps the log from growing while the place does not respond.
+// bound limits the size of the log while the place does not respond.
 func (r *Replicator) bound(ctx context.Context) error {
 	size, err := r.log.Size()
 	if err != nil {
@@ -304,7 +306,7 @@ func (r *Replicator) bound(ctx context.Context) error {
 	if err := r.log.Discard(ctx); err != nil {
 		return err
 	}
-	// As long as a read of an older state is open, the log does not shrink.
+	// The log does not shrink while another connection reads an older state.
 	if size, err = r.log.Size(); err != nil {
 		return err
 	}
@@ -312,7 +314,7 @@ func (r *Replicator) bound(ctx context.Context) error {
 	return nil
 }
 
-// forget gives up the current generation.
+// forget ends the current generation. The next segment needs a new base.
 func (r *Replicator) forget() {
 	r.drop()
 	r.current = nil

@@ -28,7 +28,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/bucket"
 )
 
-// replica is a database that the test replicates step by step, and what was written to it.
+// replica is a database that the test writes and replicates step by step.
 type replica struct {
 	*backup.Replicator
 	store    *sqlstore.Store
@@ -38,7 +38,7 @@ type replica struct {
 	identity *age.X25519Identity
 	log      bytes.Buffer
 	records  []string
-	ahead    time.Duration // of the clock
+	ahead    time.Duration // how far the clock is ahead
 	written  int64
 	moments  []moment
 }
@@ -78,7 +78,6 @@ func (r *replica) close() error {
 	return errors.Join(r.rows.Close(), r.store.Close())
 }
 
-// write writes rows of a kilobyte.
 func (r *replica) write(t *testing.T, n int) {
 	t.Helper()
 	many := make([]keyserver.AuditEntry, n)
@@ -89,7 +88,7 @@ func (r *replica) write(t *testing.T, n int) {
 	r.written += int64(n)
 }
 
-// passes makes passes until no base is being made and everything is shipped.
+// passes calls Pass until a base is complete and all changes are shipped.
 func (r *replica) passes(t *testing.T) {
 	t.Helper()
 	rig.Within(t, time.Minute, "a base is made", func() bool {
@@ -100,7 +99,7 @@ func (r *replica) passes(t *testing.T) {
 	r.moments = append(r.moments, moment{r.Until(), r.written})
 }
 
-// restored restores a restore point, and returns how many rows it has.
+// restored restores a restore point, and returns its number of audit rows.
 func (r *replica) restored(t *testing.T, name string, at time.Time) (int64, error) {
 	t.Helper()
 	m, err := backup.FindRestorePoint(t.Context(), r.place, name, at)
@@ -123,7 +122,7 @@ func (r *replica) restored(t *testing.T, name string, at time.Time) (int64, erro
 
 var errNoReplica = errors.New("no replica")
 
-// holds restores each restore point, and the newest.
+// holds restores and checks all recorded restore points, and the newest one.
 func (r *replica) holds(t *testing.T) {
 	t.Helper()
 	newest := r.moments[len(r.moments)-1]
@@ -161,8 +160,8 @@ func (r *replica) walSize(t *testing.T) int64 {
 	return info.Size()
 }
 
-// The log is folded repeatedly, even during a long read of an older state, and each restore point
-// can be restored.
+// Each restore point can be restored, although the log is copied into the database file repeatedly,
+// even during a long read of an older state.
 func TestEachMomentOfAReplica(t *testing.T) {
 	r := newReplica(t, 7, t.TempDir())
 	r.FoldAt(300)
@@ -193,12 +192,12 @@ func TestEachMomentOfAReplica(t *testing.T) {
 	if folds := r.Folds(); folds < 3 {
 		t.Errorf("the log was folded %d times", folds)
 	}
-	r.moments = []moment{r.moments[2], r.moments[5], r.moments[9]} // each takes some time
+	r.moments = []moment{r.moments[2], r.moments[5], r.moments[9]} // only three: a restore is slow
 	r.holds(t)
 }
 
-// Objects of a replica are missing, so that later ones could not be restored. A new base is made,
-// and the loss is logged.
+// If objects of a replica are missing, later changes could not be restored. The Replicator logs that
+// and makes a new base.
 func TestAReplicaThatIsGone(t *testing.T) {
 	for name, gone := range map[string]string{"Everything": "*", "TheBase": "*-000000000.age", "TheLast": "*-000000002-*.age"} {
 		t.Run(name, func(t *testing.T) {
@@ -228,8 +227,8 @@ func TestAReplicaThatIsGone(t *testing.T) {
 	}
 }
 
-// A place that is away blocks no write. Data that was written in that time is replicated later; if
-// the log grew too large, after a new base.
+// While a place is unavailable, writes continue. They are replicated later. If the log grew too large,
+// a new base is made.
 func TestAPlaceThatIsAway(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
@@ -291,7 +290,7 @@ func TestAPlaceThatIsAway(t *testing.T) {
 	}
 }
 
-// A new base is needed if the log was folded before it was read.
+// A new base is made if the log was copied into the database file before it was replicated.
 func TestALogThatIsFoldedByOthers(t *testing.T) {
 	r := newReplica(t, 7, t.TempDir())
 	r.passes(t)
@@ -331,7 +330,7 @@ func TestInABucket(t *testing.T) {
 	}
 }
 
-// Generations older than Keep are removed, if a later one has a restore point that old.
+// Generations older than Keep are removed if a later generation has a restore point older than Keep.
 func TestWhatIsTooOldGoes(t *testing.T) {
 	r := newReplica(t, 7, t.TempDir())
 	for range 8 {
@@ -457,7 +456,7 @@ func TestWhatIsRefusedOfAReplica(t *testing.T) {
 	}
 }
 
-// If the base of the newest replica is missing, an older replica is not restored silently.
+// If the base of the newest generation is missing, FindRestorePoint returns an error and no older one.
 func TestABaseThatIsGone(t *testing.T) {
 	r := newReplica(t, 7, t.TempDir())
 	r.passes(t)
@@ -505,8 +504,8 @@ func TestEmptySegmentsArePassedOver(t *testing.T) {
 	r.holds(t)
 }
 
-// After a failed write, another program has stored an object with the name of that segment. No
-// segment follows it; a new base is made.
+// Another program has stored an object with the name of a segment that could not be written. A new base
+// is then made.
 func TestASegmentOfSomebodyElse(t *testing.T) {
 	r := newReplica(t, 7, filepath.Join(t.TempDir(), "place"))
 	r.passes(t)
@@ -535,8 +534,8 @@ func TestASegmentOfSomebodyElse(t *testing.T) {
 	}
 }
 
-// A second key server with the same system id neither writes to the place of the first one, nor
-// removes objects there.
+// A second key server with the same system id neither writes nor removes objects in the place of the
+// first key server.
 func TestAReplicaOfAnotherKeyServer(t *testing.T) {
 	first := newReplica(t, 7, t.TempDir())
 	first.passes(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// due reports whether a base is to be made.
+// due reports whether a new base must be made.
 func (r *Replicator) due() bool {
 	now := r.Maker.Clock()
 	if r.current == nil {
@@ -24,7 +24,7 @@ func (r *Replicator) due() bool {
 	return age >= longest || age < 0 || r.current.behind > max(maxBehindBase, maxBehindTimes*r.current.base)
 }
 
-// beginBase makes a base in the background.
+// beginBase starts a goroutine that writes a base.
 func (r *Replicator) beginBase(ctx context.Context) error {
 	reader, err := ParseRecipient(r.Recipient)
 	if err != nil {
@@ -45,7 +45,7 @@ func (r *Replicator) beginBase(ctx context.Context) error {
 		defer cancel()
 		head := r.head(ctx, made)
 		m.done <- func() error {
-			// If the place does not respond, no audit row is written.
+			// Check that the place responds before an audit row is written.
 			if _, _, err := r.place.Get(ctx, head.name()); err != nil {
 				return err
 			}
@@ -89,7 +89,7 @@ func (r *Replicator) stopBase() {
 	r.making = nil
 }
 
-// finish switches to a base that is complete.
+// finish switches to the new base if it is complete.
 func (r *Replicator) finish() error {
 	if r.making == nil {
 		return nil

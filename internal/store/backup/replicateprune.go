@@ -8,8 +8,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// prune removes generations that ended before Keep ago, if a later generation with a base has a
-// restore point that old.
+// prune removes generations whose last restore point is older than Keep, if a later generation
+// with a base also has a restore point older than Keep.
 func (r *Replicator) prune(ctx context.Context) {
 	now := r.Maker.Clock()
 	if r.Keep == 0 || now.Sub(r.pruned) < pruneEvery && !now.Before(r.pruned) {
@@ -25,14 +25,14 @@ func (r *Replicator) prune(ctx context.Context) {
 	})
 }
 
-// extent is derived from the names of a generation's objects.
+// extent describes the objects of a generation. It is derived from their names.
 type extent struct {
 	base        bool
 	first, last time.Time
 	number      int64
 }
 
-// extents lists the generations of a key server. It ignores empty objects.
+// extents returns the extents of the generations of a key server. It ignores empty objects.
 func (p Place) extents(ctx context.Context, system keyserver.SystemID) (map[string]*extent, error) {
 	all := map[string]*extent{}
 	err := p.eachSegment(ctx, func(k keptSegment) error {
@@ -79,7 +79,7 @@ func (p Place) pruneReplicas(ctx context.Context, system keyserver.SystemID, cur
 	if len(old) == 0 {
 		return nil
 	}
-	// The base is removed first: segments without a base are not used for a restore.
+	// The base of a generation is removed first: a restore does not use segments without a base.
 	err = p.eachSegment(ctx, func(k keptSegment) error {
 		if !old[k.generation] {
 			return nil

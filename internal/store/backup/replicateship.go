@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// ship writes the commits that are not in the object store yet.
+// ship writes new commits to the object store.
 func (r *Replicator) ship(ctx context.Context) error {
-	if r.pending != nil { // an earlier attempt may have succeeded unnoticed
+	if r.pending != nil { // retry: the result of an earlier attempt may be unknown
 		if err := r.write(ctx); err != nil {
 			return err
 		}
@@ -23,7 +23,7 @@ func (r *Replicator) ship(ctx context.Context) error {
 	return r.write(ctx)
 }
 
-// fold folds the log. All of the log was shipped except the last commits, which fold ships now.
+// fold copies the log into the database file, and ships the last commits in the log.
 func (r *Replicator) fold(ctx context.Context) error {
 	c, done, err := r.log.Fold(ctx, r.current.at)
 	if !done {
@@ -34,15 +34,15 @@ func (r *Replicator) fold(ctx context.Context) error {
 	return errors.Join(err, r.write(ctx))
 }
 
-// write writes the pending data as a segment. It can be repeated until it succeeds: the object is the
-// same each time.
+// write writes the pending commits as a segment. It can be repeated until it succeeds, because the name
+// and content of the segment are the same each time.
 func (r *Replicator) write(ctx context.Context) error {
 	c, g := r.pending, r.current
 	rows := g.rows
 	if n := len(c.Rows); n > 0 {
 		rows = max(rows, c.Rows[n-1].Seq)
 	}
-	if g.number > 0 && c.To.Frames == c.From.Frames && rows == g.rows { // nothing was written
+	if g.number > 0 && c.To.Frames == c.From.Frames && rows == g.rows { // no new commits or audit rows
 		g.at = c.To
 		r.written(c.Until)
 		return nil
@@ -53,7 +53,7 @@ func (r *Replicator) write(ctx context.Context) error {
 	}
 	head := r.head(ctx, g)
 	head.Number, head.Previous, head.From, head.To, head.Header = g.number+1, g.said, c.From, c.To, c.Header.Raw
-	// The clock may be set back, but names must stay in order.
+	// The clock may have been set back, but the times in names must not decrease.
 	head.Until = c.Until.UTC().Truncate(time.Millisecond)
 	if head.Until.Before(g.until) {
 		head.Until = g.until
@@ -92,12 +92,12 @@ func (r *Replicator) write(ctx context.Context) error {
 	return nil
 }
 
-// isOurs returns an error if the object of a segment has another size than the segment. Nothing can
-// follow such an object, so a new base is needed. Its content cannot be decrypted here.
+// isOurs returns an error if a stored segment has another size than expected. A new base is then needed.
+// This process cannot decrypt the stored segment to compare the content.
 func (r *Replicator) isOurs(ctx context.Context, name string, size int64) error {
 	from, is, err := r.place.Get(ctx, name)
 	if err != nil || from == nil {
-		return err // the next pass looks for it again
+		return err // the next pass tries again
 	}
 	if err := from.Close(); err != nil {
 		return err
@@ -109,7 +109,7 @@ func (r *Replicator) isOurs(ctx context.Context, name string, size int64) error 
 	return fmt.Errorf("another process has written it, with %d bytes instead of %d: a new base is made; make sure that only this key server writes there", is, size)
 }
 
-// written records the time up to which everything is replicated.
+// written records the time up to which all changes are replicated.
 func (r *Replicator) written(until time.Time) {
 	r.until.Store(until.UnixMicro())
 	r.drop()

@@ -20,23 +20,23 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/pgcopy"
 )
 
-// Options of a restore.
+// Options are the settings of a restore.
 type Options struct {
 	Target sqlstore.Config // an empty directory or database
-	// Name of the backup, for people and for the row of the audit log.
+	// Name is the name of the backup in messages and in the audit row.
 	Name string
-	// Noted are checkpoints that were stored elsewhere. The newest shows how many rows there were. Without a noted
-	// checkpoint, missing rows are not detected.
+	// Noted are checkpoints that were saved outside of the backup. The newest one shows how many audit rows the key
+	// server had. Without such a checkpoint, missing rows are not detected.
 	Noted []tree.Noted
-	// Key must have signed the checkpoint of the backup. nil: the signer is not checked,
-	// and anyone who knows the recipient may have made the backup.
+	// Key must have signed the checkpoint of the backup. If Key is nil, the signer is not
+	// checked: any program that knows the recipient can have made the backup.
 	Key note.Verifier
-	// AcceptLoss permits a restore with missing rows. It needs Key.
+	// AcceptLoss permits a restore without audit rows that a noted checkpoint has. It requires Key.
 	AcceptLoss bool
 	Clock      func() time.Time
 	Logger     *slog.Logger
-	// Before is called when the database is complete, before it gets its name. nil: not
-	// called.
+	// Before (optional) is called when the database is complete, before it gets its final
+	// name.
 	Before func() error
 }
 
@@ -48,7 +48,7 @@ type Restored struct {
 	Lost   Range
 }
 
-// Range is a range of rows of the audit log; it is empty if First is zero.
+// Range is a range of audit rows. It is empty if First is zero.
 type Range struct{ First, Last int64 }
 
 func (r Range) String() string {
@@ -58,14 +58,14 @@ func (r Range) String() string {
 	return fmt.Sprintf("rows %d to %d", r.First, r.Last)
 }
 
-// ErrLoss is wrapped if a backup lacks rows of a noted checkpoint.
+// ErrLoss is wrapped if a backup lacks audit rows that a noted checkpoint has.
 var ErrLoss = errors.New("the backup is too old")
 
-// ErrOtherServer is wrapped if a backup is not of the expected key server.
+// ErrOtherServer is wrapped if a backup is from another key server than expected.
 var ErrOtherServer = errors.New("the backup was not made by the expected key server")
 
-// Restore creates a database from a backup. If the backup was changed, or its audit log is not intact,
-// no database remains.
+// Restore creates a database from a backup. It fails and removes the database if the backup was changed,
+// or if its audit log is not intact.
 func Restore(ctx context.Context, from *Reader, o Options) (done Restored, err error) {
 	done.Head, done.Tables = from.Head, len(from.Head.Tables)
 	if err := signed(from.Head, o); err != nil {
@@ -96,7 +96,7 @@ func Restore(ctx context.Context, from *Reader, o Options) (done Restored, err e
 	})
 }
 
-// object returns the object of the audit row of a restore.
+// object returns the field Object of the audit row of a restore.
 func object(h Head, lost Range) string {
 	text := fmt.Sprintf("rows up to %d, of a backup of %s", h.Last, h.MadeAt.Format(time.RFC3339))
 	if lost.First > 0 {
@@ -105,8 +105,8 @@ func object(h Head, lost Range) string {
 	return text
 }
 
-// signed checks that the expected key has signed the checkpoint in the backup. age does not
-// show who wrote a backup, and its recipient may be public.
+// signed checks that the expected key has signed the checkpoint in the backup. The encryption
+// does not authenticate the writer of a backup, and its recipient may be public.
 func signed(h Head, o Options) error {
 	if o.Key != nil {
 		if _, err := tree.Open([]byte(h.Tree.Checkpoint), o.Key); err != nil {
@@ -125,8 +125,7 @@ func signed(h Head, o Options) error {
 	return nil
 }
 
-// lost returns the rows that were written after the backup, as far as noted checkpoints
-// show them.
+// lost returns the audit rows that are in a noted checkpoint, but not in the backup.
 func lost(h Head, o Options) (Range, error) {
 	var gone Range
 	for _, n := range o.Noted {
@@ -146,7 +145,7 @@ func lost(h Head, o Options) (Range, error) {
 	return gone, nil
 }
 
-// load loads every table, and checks at the end that all were as they were written.
+// load loads every table, and compares their sizes and hashes with the manifest.
 func load(ctx context.Context, from *Reader, r *sqlstore.Restore) (rows int64, err error) {
 	tables, err := r.Tables(ctx)
 	if err != nil {
@@ -174,8 +173,8 @@ func load(ctx context.Context, from *Reader, r *sqlstore.Restore) (rows int64, e
 	return rows, r.Loaded(ctx, tail)
 }
 
-// known rejects tables and columns that the schema of the backup's version does not have. So no text of a file becomes
-// a name in a statement.
+// known rejects tables and columns that do not exist in the schema of the backup. So SQL statements contain no other
+// names from the file.
 func known(said []snapshot.Table, tables map[string]snapshot.Table) error {
 	if len(said) != len(tables) {
 		return damaged("it has %d tables, but its version has %d", len(said), len(tables))
@@ -201,7 +200,7 @@ func asDamage(err error) error {
 	return err
 }
 
-// verify checks the loaded audit log by its chains, its tree and the noted checkpoints.
+// verify checks the chains and the tree of the loaded audit log, and compares it with the noted checkpoints.
 func verify(ctx context.Context, h Head, store *sqlstore.Store, o Options) error {
 	head, err := store.AuditTree(ctx)
 	if err != nil {

@@ -20,16 +20,16 @@ import (
 const (
 	// lookEvery is the longest interval between checks whether a backup is due.
 	lookEvery = time.Minute
-	// maxBackoff bounds the pause after failures.
+	// maxBackoff is the maximum pause after failures.
 	maxBackoff = 15 * time.Minute
-	// makeTime bounds the making of one backup.
+	// makeTime is the time limit of one backup.
 	makeTime = 6 * time.Hour
-	// lateAfter is how many times Every may pass without a backup before Late reports it.
+	// lateAfter is how many intervals Every may pass without a backup before Late reports that.
 	lateAfter = 2
 )
 
-// Schedule makes backups at intervals, and keeps the newest of them. Every field is
-// required except Keep; 0 keeps all.
+// Schedule makes backups at intervals, and removes old ones. Every field is required except
+// Keep, the number of backups to keep: 0 keeps all.
 type Schedule struct {
 	Maker     *Maker
 	Every     time.Duration
@@ -38,23 +38,23 @@ type Schedule struct {
 	Recipient string
 	Clock     func() time.Time
 	Logger    *slog.Logger
-	// Record writes the row of the audit log for the outcome of a backup.
+	// Record writes the audit row for a backup.
 	Record func(ctx context.Context, outcome keyserver.Outcome, name string) error
 
 	place   Place // without a Store until it was opened
 	begun   time.Time
 	waits   time.Duration // after a failure
 	failing error
-	strange string // the name of the last ignored object
+	strange string // the name of the object that kept ignored last
 
 	failures   atomic.Int64
-	last, size atomic.Int64  // of the newest backup, of any replica
-	took       atomic.Uint64 // seconds, as bits of a float64
+	last, size atomic.Int64  // Unix time and size of the newest backup, from any replica
+	took       atomic.Uint64 // duration in seconds, as bits of a float64
 	late       atomic.Pointer[string]
 }
 
-// Run works until ctx ends. On PostgreSQL each replica runs it, and one makes the backup;
-// the others then see that it exists.
+// Run calls Pass repeatedly until ctx ends. On PostgreSQL, each replica calls Run. One replica
+// makes a backup; the others then find that none is due.
 func (s *Schedule) Run(ctx context.Context) {
 	s.begun = s.Clock()
 	timer := time.NewTimer(0)
@@ -63,7 +63,7 @@ func (s *Schedule) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			if s.place.Store != nil {
-				_ = s.place.Close() // nothing is open in it
+				_ = s.place.Close() // no object is open
 			}
 			return
 		case <-timer.C:
@@ -72,7 +72,8 @@ func (s *Schedule) Run(ctx context.Context) {
 	}
 }
 
-// pause logs a change between success and failure, and returns the time until the next call of Pass.
+// pause gets the result of Pass. It logs the first failure and the next success, and returns the time until the next
+// call of Pass.
 func (s *Schedule) pause(ctx context.Context, err error) time.Duration {
 	every := min(lookEvery, s.Every/10)
 	switch {
@@ -93,7 +94,7 @@ func (s *Schedule) pause(ctx context.Context, err error) time.Duration {
 	return max(s.waits, every)
 }
 
-// judge updates Late.
+// judge updates the result of Late.
 func (s *Schedule) judge() {
 	since := s.begun
 	if at := s.last.Load(); at > 0 {
@@ -110,7 +111,7 @@ func (s *Schedule) judge() {
 	s.late.Store(&text)
 }
 
-// Late returns a sentence if the newest backup is too old, otherwise "".
+// Late returns a message if the newest backup is too old, otherwise "".
 func (s *Schedule) Late() string {
 	if text := s.late.Load(); text != nil {
 		return *text
@@ -144,7 +145,7 @@ func (s *Schedule) Pass(ctx context.Context) (err error) {
 		})
 	})
 	if fault.CodeOf(err) == fault.Overloaded && !recorded {
-		return nil // another replica, or a request, is making one
+		return nil // another replica or a request is making a backup
 	}
 	if err != nil {
 		if recorded {
@@ -160,7 +161,7 @@ func (s *Schedule) Pass(ctx context.Context) (err error) {
 	return s.prune(ctx)
 }
 
-// due checks the stored backups, which other replicas may have made.
+// due reports whether a backup is due, from the age of the newest stored backup of any replica.
 func (s *Schedule) due(ctx context.Context) (bool, error) {
 	all, err := s.kept(ctx)
 	if err != nil {
@@ -171,12 +172,12 @@ func (s *Schedule) due(ctx context.Context) (bool, error) {
 		return true, nil
 	}
 	age := s.Clock().Sub(all[len(all)-1].Begun)
-	return age >= s.Every || age < 0, nil // a clock that ran ahead must not stop backups
+	return age >= s.Every || age < 0, nil // a time in the future must not stop backups
 }
 
-// kept returns the backups of this key server. It ignores empty objects, and backups from
-// the future, which a wrong clock or another writer made: neither counts as the newest
-// backup or as one of those to keep.
+// kept returns the backups of this key server. It ignores empty objects, and backups with a
+// time in the future, which come from a wrong clock or another program. Ignored backups are
+// never the newest backup, and do not count for Keep.
 func (s *Schedule) kept(ctx context.Context) ([]Entry, error) {
 	all, err := s.place.List(ctx, s.Maker.System)
 	if err != nil {
@@ -205,7 +206,7 @@ func (s *Schedule) note(all []Entry) {
 	}
 }
 
-// prune removes the oldest of the backups of this key server.
+// prune removes the oldest backups of this key server until Keep remain.
 func (s *Schedule) prune(ctx context.Context) error {
 	all, err := s.kept(ctx)
 	if err != nil {

@@ -82,8 +82,8 @@ func open(t *testing.T, place string) backup.Place {
 	return p
 }
 
-// Two key servers with the same system id use the same place. The second one detects that, writes
-// nothing there, and removes nothing.
+// A second key server with the same system id neither writes nor removes objects in the place of the
+// first key server.
 func TestAPlaceOfAnotherKeyServer(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "backups")
 	first, second := newDiary(t, sqlstore.Config{Dir: t.TempDir()}, dir), newDiary(t, sqlstore.Config{Dir: t.TempDir()}, dir)
@@ -105,7 +105,7 @@ func TestAPlaceOfAnotherKeyServer(t *testing.T) {
 	if text := second.log.String(); strings.Count(text, "belongs to another key server with the system id 7") != 1 || !strings.Contains(text, backup.OwnerName(7)) {
 		t.Error(text)
 	}
-	rig.Must(t, os.Remove(filepath.Join(dir, backup.OwnerName(7)))) // as the error says, if the other one no longer exists
+	rig.Must(t, os.Remove(filepath.Join(dir, backup.OwnerName(7)))) // the remedy if the other key server no longer exists
 	second.passes(t, time.Hour)
 	if len(second.rows) != 1 {
 		t.Errorf("%v\n%s", second.rows, second.log.String())
@@ -139,8 +139,7 @@ func TestEmptyBackupsArePassedOver(t *testing.T) {
 func TestTheNewestAreKept(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "backups")
 	rig.Must(t, os.Mkdir(dir, 0o700))
-	// The files of another key server and of other programs; a backup that is removed, and its key
-	// file.
+	// Files of other key servers and programs, which stay; an old backup and its key, which are removed.
 	others := []string{"keyserver-8-20200101T000000Z.age", "notes.txt", "keyserver-7-20200101T000000Z.age.txt", "keyserver-7-latest.age"}
 	for _, name := range append([]string{"keyserver-7-20200101T000000Z.age", "keyserver-7-20200101T000000Z.age.kek"}, others...) {
 		rig.Must(t, os.WriteFile(filepath.Join(dir, name), []byte("x"), 0o600))
@@ -166,8 +165,7 @@ func TestTheNewestAreKept(t *testing.T) {
 	}
 }
 
-// A backup from the future, or an empty one, does not count as the newest, and no backup is
-// removed because of it.
+// A backup with a time in the future, or an empty one, does not count as the newest backup or for Keep.
 func TestBackupsOfTheFuture(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "backups")
 	rig.Must(t, os.Mkdir(dir, 0o700))
@@ -196,8 +194,8 @@ func TestBackupsOfTheFuture(t *testing.T) {
 	}
 }
 
-// A process finds a backup of an earlier process in a bucket. The next one is due when that is an
-// hour old.
+// A process finds a backup of an earlier process in a bucket. The next backup is due an hour after that
+// backup.
 func TestABucketSaysWhenTheNextIsDue(t *testing.T) {
 	bucket := blobstore.In(memblob.OpenBucket(nil))
 	d := newDiary(t, sqlstore.Config{Dir: t.TempDir()}, "file:///nowhere")
@@ -242,11 +240,11 @@ func value(t *testing.T, r *prometheus.Registry, name string) float64 {
 	return 0
 }
 
-// A place that cannot be written is logged once, and reported when a backup is late. Its recovery
-// is logged, too.
+// If a place cannot be written, that is logged once, and Late reports it when a backup is late. The next
+// success is logged.
 func TestAPlaceThatCannotBeWritten(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "backups")
-	rig.Must(t, os.WriteFile(dir, nil, 0o600)) // a file in its place
+	rig.Must(t, os.WriteFile(dir, nil, 0o600)) // a file instead of the directory
 	d := newDiary(t, sqlstore.Config{Dir: t.TempDir()}, dir)
 	d.passes(t, 0)
 	d.passes(t, time.Hour)
@@ -284,7 +282,7 @@ func TestABackupThatFails(t *testing.T) {
 	}
 }
 
-// Of several replicas, one makes a backup at a time.
+// Only one of several replicas makes a backup at a time.
 func TestReplicasMakeOne(t *testing.T) {
 	url, dir := migrated.Database(t), t.TempDir()
 	one, other := newDiary(t, sqlstore.Config{URL: url}, dir), newDiary(t, sqlstore.Config{URL: url}, dir)

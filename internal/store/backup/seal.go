@@ -8,7 +8,7 @@ import (
 	"filippo.io/age"
 )
 
-// maxSealed bounds a decrypted key-encryption key, in bytes.
+// maxSealed is the maximum size of a decrypted key-encryption key in bytes.
 const maxSealed = 1 << 16
 
 // Seal encrypts a short text for a recipient.
@@ -23,7 +23,7 @@ func Seal(to io.Writer, recipient age.Recipient, plain []byte) error {
 	return w.Close()
 }
 
-// Unseal decrypts the output of Seal. The caller wipes the result.
+// Unseal decrypts the output of Seal. The caller has to wipe the result.
 func Unseal(from, identity io.Reader) ([]byte, error) {
 	identities, err := parseIdentities(identity)
 	if err != nil {

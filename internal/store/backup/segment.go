@@ -15,18 +15,18 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/wal"
 )
 
-// A replica is a base, which is the file of an embedded database, and segments after it.
-// Each segment has the commits after the one before it
-// (docs/adr/0053-replicating-the-embedded-database.md). Each is an object in the format of a backup.
+// A replica consists of a base, which is a copy of the database file, and segments. Each segment has
+// the commits after the previous segment (docs/adr/0053-replicating-the-embedded-database.md). The base
+// and each segment are objects in the format of a backup.
 
-// Members and parts of them.
+// Names of the members and parts of a base or segment.
 const (
 	segmentMember = "segment.json"
 	databasePart  = "database"
 	logPart       = "log"
 )
 
-// segment identifies the replica that a base or log segment belongs to.
+// segment is the description of a base or segment.
 type segment struct {
 	Format     int                `json:"format"`
 	MadeBy     string             `json:"madeBy"`
@@ -35,28 +35,27 @@ type segment struct {
 	KEK        KEK                `json:"keyEncryptionKey"`
 	Generation string             `json:"generation"`
 	Number     int64              `json:"number"` // 0: the base
-	// Previous is the SHA-256 of the descriptions of the previous segment. The descriptions contain the SHA-256 of the
-	// parts.
+	// Previous is the SHA-256 of the description and manifest of the previous segment. The manifest has the SHA-256 of
+	// its parts.
 	Previous []byte `json:"previous,omitempty"`
-	// Until is the restore point of a segment: all commits that were acknowledged before this time are in this segment
-	// or in earlier ones.
+	// Until is the restore point of a segment: all commits that were acknowledged before this time are in this segment,
+	// an earlier segment, or the base.
 	Until time.Time `json:"until,omitzero"`
 	// Header, From and To identify the frames of the write-ahead log in a segment. A base
-	// has To, after which the log continues.
+	// has only To: its first segment begins there.
 	Header []byte       `json:"header,omitempty"`
 	From   wal.Position `json:"from"`
 	To     wal.Position `json:"to"`
 }
 
-// Names sort in the order of segments.
+// untilTime is the time format in names of segments. The names sort in the order of the segments.
 const untilTime = "20060102T150405.000Z"
 
 var segmentForm = regexp.MustCompile(`^(replica-([0-9]{1,10})-([0-9]{8}T[0-9]{6}Z)-[0-9a-f]{8})-([0-9]{9})(?:-([0-9]{8}T[0-9]{6}\.[0-9]{3}Z))?\.age$`)
 
-// generationForm matches what restore --backup accepts.
+// generationForm matches the name of a generation for restore --backup.
 var generationForm = regexp.MustCompile(`^replica-[0-9]{1,10}-[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}$`)
 
-// generationName returns the name of a base and its segments.
 func generationName(system keyserver.SystemID, begun time.Time, id [4]byte) string {
 	return fmt.Sprintf("replica-%d-%s-%x", system, begun.UTC().Format(nameTime), id)
 }
@@ -68,7 +67,7 @@ func (s segment) name() string {
 	return fmt.Sprintf("%s-%09d-%s.age", s.Generation, s.Number, s.Until.UTC().Format(untilTime))
 }
 
-// keptSegment is a stored base or segment.
+// keptSegment describes a stored base or segment.
 type keptSegment struct {
 	object     string
 	generation string
@@ -79,7 +78,7 @@ type keptSegment struct {
 	size       int64
 }
 
-// segmentOf parses a name. It returns false if it is not the name of a segment.
+// segmentOf parses the name of a base or segment. It returns false for another name.
 func segmentOf(name string) (k keptSegment, ok bool) {
 	m := segmentForm.FindStringSubmatch(name)
 	if m == nil {
@@ -102,7 +101,7 @@ func segmentOf(name string) (k keptSegment, ok bool) {
 	return k, err == nil
 }
 
-// eachSegment calls found with each base and segment, by name. It ignores other objects.
+// eachSegment calls found with each base and segment, in the order of their names. It ignores other objects.
 func (p Place) eachSegment(ctx context.Context, found func(keptSegment) error) error {
 	return p.Each(ctx, func(o blobstore.Object) error {
 		if !strings.HasPrefix(o.Name, "replica-") {
@@ -117,7 +116,7 @@ func (p Place) eachSegment(ctx context.Context, found func(keptSegment) error) e
 	})
 }
 
-// base writes the file of a database.
+// base writes a base: its description, the database file and the manifest.
 func (w *writer) base(head segment, file io.Reader) error {
 	if err := w.describe(segmentMember, head); err != nil {
 		return err

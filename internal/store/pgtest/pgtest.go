@@ -1,13 +1,13 @@
-// Package pgtest gives tests databases on PostgreSQL servers. It starts the servers
-// from the binaries on the machine, on a Unix socket in a directory of their own.
+// Package pgtest creates databases on PostgreSQL servers for tests. It starts the servers
+// from the binaries on the machine. Each server listens on a Unix socket in its own directory.
 //
-// Most tests share one server without durability. If hostVariable is set, that server
-// was started for the whole run; otherwise it belongs to the test binary. Tests of
-// crashes, faults and backups, and benchmarks, use servers with durability on as in
-// production: DurableDatabase, or Start if a test kills or configures the server.
+// Most tests share one server without durability. If hostVariable is set, all test binaries
+// of a run share that server; otherwise it belongs to this test binary. Benchmarks and tests
+// of crashes, faults and backups use servers with durability as in production:
+// DurableDatabase, or Start if a test kills or configures the server.
 //
-// If the binaries are missing, a test of a make target fails, and one of a plain "go test"
-// is skipped. With -short (make check) all are skipped.
+// If the binaries are missing, tests fail in a make target, and are skipped with "go test".
+// With -short (make check), all these tests are skipped.
 package pgtest
 
 import (
@@ -33,14 +33,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/need"
 )
 
-// startTimeout bounds the wait for a server that starts or stops.
+// startTimeout is the time limit for a server to start or stop.
 const startTimeout = time.Minute
 
 // superuser owns every test's databases.
 const superuser = "keyserver"
 
-// Settings of servers. Commits wait for the disk only if a test can notice the difference: after a process is killed,
-// the kernel still writes the data of the process to the disk.
+// Settings of servers with and without durability. Most tests do not need fsync: if only a process is killed, the
+// kernel still writes its data to the disk.
 var (
 	durable = []string{"fsync=on", "max_connections=200", "shared_buffers=32MB"}
 	fast    = []string{"fsync=off", "full_page_writes=off", "max_connections=1000", "shared_buffers=128MB"}
@@ -62,7 +62,7 @@ type Cluster struct {
 	strategy string  // of CREATE DATABASE
 
 	mu        sync.Mutex
-	templates map[string]bool // that are known to exist
+	templates map[string]bool // names of the templates that are known to exist
 }
 
 // Start starts a server that belongs to one test.
@@ -77,7 +77,7 @@ func Start(t testing.TB) *Cluster {
 	return c
 }
 
-// needServer skips a test if -short asks for that, or if this machine lacks PostgreSQL.
+// needServer skips a test with -short. Without PostgreSQL, it skips the test or fails.
 func needServer(t testing.TB) {
 	t.Helper()
 	need.Server(t, "a PostgreSQL server", "make test")
@@ -89,8 +89,8 @@ func needServer(t testing.TB) {
 	}
 }
 
-// start starts a server. It ends with the process owner, or with this process if owner is
-// 0.
+// start starts a server. The server stops when the process with the id owner ends, or, if
+// owner is 0, when this process ends.
 func start(settings []string, owner int) (*Cluster, error) {
 	c, err := prepare(settings, owner)
 	if err != nil {
@@ -154,13 +154,13 @@ func (c *Cluster) create(t testing.TB, template string) string {
 	return c.url(name)
 }
 
-// Kill ends every process of the server at once, as a crash would.
+// Kill kills every process of the server, like a crash.
 func (c *Cluster) Kill(t testing.TB) {
 	t.Helper()
 	if c.postmaster == nil {
 		t.Fatal("pgtest: the server does not run")
 	}
-	// Each backend is in its own process group, and would run until it notices the end of the server.
+	// Kill each backend, too: it would run until it notices the end of the server.
 	postmaster := c.postmaster.Process.Pid
 	victims := append([]int{postmaster}, children(postmaster)...)
 	for _, pid := range victims {
@@ -168,7 +168,7 @@ func (c *Cluster) Kill(t testing.TB) {
 	}
 	<-c.exited
 	c.postmaster = nil
-	// A backend that was just starting was in no list, and would block the next server.
+	// Kill backends that were starting and not in the list. They would block the next server.
 	for left := c.left(); len(left) > 0; left = c.left() {
 		for _, pid := range left {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
@@ -201,7 +201,7 @@ func children(parent int) []int {
 		if err != nil {
 			continue // gone
 		}
-		// "pid (name) state ppid ..."; the name may hold anything.
+		// "pid (name) state ppid ..."; the name may contain any character.
 		_, rest, _ := strings.Cut(string(text[bytes.LastIndexByte(text, ')')+1:]), " ")
 		fields := strings.Fields(rest)
 		if len(fields) < 2 || fields[1] != strconv.Itoa(parent) {
@@ -217,7 +217,7 @@ func children(parent int) []int {
 // Restart starts the server again after Kill, on the same data.
 func (c *Cluster) Restart(t testing.TB) {
 	t.Helper()
-	// The new server waits for the old one's processes to be gone.
+	// A new server cannot start before the processes of the old server have ended.
 	var err error
 	for deadline := time.Now().Add(startTimeout); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
 		if err = c.run(); err == nil {
@@ -295,7 +295,7 @@ func (c *Cluster) run() error {
 	}
 }
 
-// close lets the janitor stop the server and remove its directory.
+// close makes the janitor stop the server and remove its directory.
 func (c *Cluster) close() {
 	_ = c.janitor.Close()
 	if c.postmaster != nil {
@@ -304,12 +304,11 @@ func (c *Cluster) close() {
 	}
 }
 
-// employJanitor starts a shell that waits until the server is no longer needed, then
-// stops the server and removes the directory. It waits for Close or the end of the
-// process owner. If owner is 0, that is this process: the input of the shell ends with
-// it, even if a signal kills it.
+// employJanitor starts a shell, the janitor. It waits for Close or the end of the process
+// with the id owner, and then stops the server and removes the directory. If owner is 0, it
+// waits for the end of this process, which closes the input of the shell.
 func (c *Cluster) employJanitor(owner int) error {
-	// A process that has ended may stay a zombie for a long time.
+	// A zombie process counts as ended.
 	const script = `
 alive() { kill -0 "$1" 2>/dev/null && ! grep -q "^State:[[:space:]]*Z" "/proc/$1/status" 2>/dev/null; }
 clean() {
@@ -362,8 +361,8 @@ func (c *Cluster) command(name string, args ...string) *exec.Cmd {
 
 var errNone = errors.New("pgtest: no PostgreSQL server binaries")
 
-// binaries returns the directory of the server's binaries: RIG_PG_BIN, the one on PATH, or
-// the newest of Debian's.
+// binaries returns the directory of the server's binaries: RIG_PG_BIN, a directory in PATH,
+// or the newest Debian package.
 func binaries() (string, error) {
 	if dir := os.Getenv("RIG_PG_BIN"); dir != "" {
 		if !complete(dir) {
@@ -399,7 +398,7 @@ func complete(dir string) bool {
 	return true
 }
 
-// unprivileged returns the user that runs the server, which refuses to run as root.
+// unprivileged returns the user that runs the server, because PostgreSQL refuses to run as root.
 func unprivileged() (*syscall.Credential, error) {
 	if os.Getuid() != 0 {
 		return nil, nil

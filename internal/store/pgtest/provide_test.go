@@ -20,7 +20,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/need"
 )
 
-// run is a run of tests: a process, and the server that is provided for it.
+// run is a process that stands for a run of tests, with its server.
 type run struct {
 	cmd  *exec.Cmd
 	in   io.Closer
@@ -56,7 +56,7 @@ func (r *run) query(t *testing.T, sql string) (answer string) {
 	return answer
 }
 
-// gone waits until the server and its directory are gone.
+// gone waits until the server has stopped and its directory is removed.
 func (r *run) gone(t *testing.T, postmaster string) {
 	t.Helper()
 	rig.Soon(t, "the directory of the server is removed", func() bool {
@@ -69,8 +69,8 @@ func (r *run) gone(t *testing.T, postmaster string) {
 	})
 }
 
-// TestAProvidedServerEndsWithTheRun ends the run normally and by a kill. A killed run may stay a
-// zombie, if its parent never waits for it.
+// TestAProvidedServerEndsWithTheRun checks that the server stops when a run ends or is killed. A
+// killed run stays a zombie.
 func TestAProvidedServerEndsWithTheRun(t *testing.T) {
 	need.Server(t, "a PostgreSQL server", "make test")
 	for name, end := range map[string]func(*run) error{
@@ -91,8 +91,8 @@ func TestAProvidedServerEndsWithTheRun(t *testing.T) {
 	}
 }
 
-// TestProcessesShareOneServer checks that several processes of a run create databases at the same
-// time, from one template that only one of them creates.
+// TestProcessesShareOneServer checks that processes of a run can create databases at the same time,
+// from one template.
 func TestProcessesShareOneServer(t *testing.T) {
 	need.Server(t, "a PostgreSQL server", "make test")
 	r := newRun(t)
@@ -125,7 +125,7 @@ func TestProcessesShareOneServer(t *testing.T) {
 	}
 }
 
-// inRun marks a process as one of TestProcessesShareOneServer.
+// inRun is an environment variable that is set in the processes of TestProcessesShareOneServer.
 const inRun = "PGTEST_IN_RUN"
 
 func TestProcessOfARun(t *testing.T) {

@@ -16,13 +16,13 @@ type Proxy struct {
 
 	mu     sync.Mutex
 	change *sync.Cond
-	holds  [2]bool // of data to the server, and of data from it
+	holds  [2]bool // stops data to the server, and data from it
 	open   map[net.Conn]struct{}
 	closed bool
 	ways   sync.WaitGroup
 }
 
-// Proxy returns a path to the server, and the URL of a database over it.
+// Proxy starts a Proxy, and returns it with the URL of a database through it.
 func (c *Cluster) Proxy(t testing.TB, url string) (*Proxy, string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -36,9 +36,9 @@ func (c *Cluster) Proxy(t testing.TB, url string) (*Proxy, string) {
 	return l, fmt.Sprintf("postgres://%s@%s/%s?sslmode=disable", superuser, listener.Addr(), databaseOf(url))
 }
 
-// Hold stops data to the server, data from it, or both: no side learns that a connection
-// has ended, and new ones get no response. After Hold(false, false) the data continues,
-// as TCP retransmits it.
+// Hold stops data to the server (questions) or from the server (answers). Neither side notices
+// that the other has closed a connection, and new connections get no response. After
+// Hold(false, false), the stopped data is delivered.
 func (l *Proxy) Hold(questions, answers bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -68,7 +68,7 @@ func (l *Proxy) accept() {
 	}
 }
 
-// join carries one connection. It connects to the server when data may pass to it.
+// join forwards one connection. It connects to the server when data may pass.
 func (l *Proxy) join(near net.Conn) {
 	defer l.forget(near)
 	if !l.keep(near) || !l.passable(0) {
@@ -102,7 +102,7 @@ func (l *Proxy) forget(c net.Conn) {
 	delete(l.open, c)
 }
 
-// carry copies data in one direction, to its end.
+// carry copies data in one direction until the connection ends.
 func (l *Proxy) carry(to, from net.Conn, way int) {
 	buffer := make([]byte, 32<<10)
 	for {

@@ -13,11 +13,11 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// hostVariable names the directory of the socket of the server for the entire run;
-// hack/provide.sh sets it.
+// hostVariable is an environment variable with the socket directory of the server for the
+// entire run. hack/provide.sh sets it.
 const hostVariable = "RIG_PG_HOST"
 
-// shared is a server that the first test to need it starts or finds.
+// shared is a server for several tests. The first of these tests starts it, or connects to it.
 type shared struct {
 	sync.Once
 	cluster *Cluster
@@ -76,7 +76,8 @@ func DurableDatabase(t testing.TB) string {
 
 // Copy creates a database on the shared server as a copy of a template and returns its
 // URL. The first process that needs the template calls fill with the URL of an empty
-// database, and fill closes its connections. Templates with the same name are the same.
+// database. fill must close its connections. Other calls with the same name use the same
+// template.
 func Copy(t testing.TB, template string, fill func(ctx context.Context, url string) error) string {
 	t.Helper()
 	c := fastOne(t)
@@ -86,15 +87,15 @@ func Copy(t testing.TB, template string, fill func(ctx context.Context, url stri
 	return c.create(t, template)
 }
 
-// CopyOf creates a database on the shared server as a copy of another one there, and returns
-// its URL. No connection to the other one may be open. The copy is dropped when the test ends.
+// CopyOf creates a copy of a database on the shared server, and returns its URL. No connection
+// to the original may be open. The copy is dropped when the test ends.
 func CopyOf(t testing.TB, url string) string {
 	t.Helper()
 	return fastOne(t).create(t, databaseOf(url))
 }
 
-// share keeps connections to the server open, because a new one costs as much as the
-// creation of a database does.
+// share opens a pool of connections to the server, because a new connection takes as long as
+// the creation of a database.
 func (c *Cluster) share() error {
 	cfg, err := pgx.ParseConfig(c.url("postgres"))
 	if err != nil {
@@ -103,8 +104,8 @@ func (c *Cluster) share() error {
 	c.db = stdlib.OpenDB(*cfg)
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
-	// Without fsync, copying the files takes a quarter of the work of the default, which
-	// writes a log of the copy. Older servers only have the default.
+	// Without fsync, a copy of the files takes a quarter of the time of the default strategy,
+	// which logs the copy. Older servers have only the default.
 	var copies bool
 	err = c.db.QueryRowContext(ctx, "SELECT current_setting('fsync') = 'off' AND current_setting('server_version_num')::int >= 150000").Scan(&copies)
 	switch {
@@ -119,7 +120,7 @@ func (c *Cluster) share() error {
 }
 
 // Provide starts a server for an entire run of tests and returns the directory of its socket.
-// Server and directory are removed when the process owner ends, however it ends.
+// When the process with the id owner ends, the server stops and the directory is removed.
 func Provide(owner int) (host string, err error) {
 	c, err := start(fast, owner)
 	if err != nil {
@@ -128,8 +129,8 @@ func Provide(owner int) (host string, err error) {
 	return c.dir, nil
 }
 
-// template creates a template unless it exists. Of several processes one creates it, and
-// the others wait. The database is a template for the server only once it is complete.
+// template creates a template unless it exists. Only one of several processes creates it. The
+// others wait. The database is marked as a template when it is complete.
 func (c *Cluster) template(name string, fill func(ctx context.Context, url string) error) (err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// Standby starts a server that replicates this one into its own data. name is the name
-// for the primary's synchronous_standby_names.
+// Standby starts a standby of this server. name is its name in the setting
+// synchronous_standby_names of the primary.
 func (c *Cluster) Standby(t testing.TB, name string) *Cluster {
 	t.Helper()
 	s, err := prepare(c.settings, 0)
@@ -20,7 +20,7 @@ func (c *Cluster) Standby(t testing.TB, name string) *Cluster {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.close)
-	// The name in the connection string is written to the standby's configuration.
+	// pg_basebackup writes the name to the configuration of the standby.
 	source := fmt.Sprintf("host=%s user=%s application_name=%s", c.dir, superuser, name)
 	out, err := s.command("pg_basebackup", "--pgdata", s.data(), "--dbname", source, "--write-recovery-conf", "--checkpoint=fast", "--no-sync").CombinedOutput()
 	if err != nil {
@@ -38,9 +38,9 @@ func (c *Cluster) Promote(t testing.TB) {
 	c.SQL(t, "SELECT pg_promote()")
 }
 
-// Freeze stops every process of the server, like a machine that disappears without
-// closing connections: connections stay, new ones are accepted, and there are no
-// responses. The server is killed when the test ends.
+// Freeze stops every process of the server, like a machine that disappears: its connections
+// stay open, and new connections are accepted, but there are no responses. The server is
+// killed when the test ends.
 func (c *Cluster) Freeze(t testing.TB) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -57,7 +57,7 @@ func (c *Cluster) Freeze(t testing.TB) {
 	}
 }
 
-// SQL runs a statement as the superuser, in no database of a test.
+// SQL runs a statement as the superuser in the database postgres.
 func (c *Cluster) SQL(t testing.TB, statement string) {
 	t.Helper()
 	if err := c.sql(statement); err != nil {
@@ -65,7 +65,7 @@ func (c *Cluster) SQL(t testing.TB, statement string) {
 	}
 }
 
-// On returns the URL of a database on the first of some servers that accepts writes.
+// On returns a URL with the hosts of several servers. Clients use the first one that accepts writes.
 func On(url string, servers ...*Cluster) string {
 	base, _, _ := strings.Cut(url, "?")
 	dirs := make([]string, len(servers))
@@ -75,11 +75,11 @@ func On(url string, servers ...*Cluster) string {
 	return base + "?host=" + strings.Join(dirs, ",") + "&target_session_attrs=read-write"
 }
 
-// URL returns the URL of a database that belongs to no test.
+// URL returns the URL of the database postgres.
 func (c *Cluster) URL() string { return c.url("postgres") }
 
-// Disk mounts a small volume for the server. It skips the test if nothing can be
-// mounted: no other way to fill a disk leaves the rest of the machine alone.
+// Disk mounts a small volume for the server, so that a test can fill the volume without an
+// effect on other programs. It skips the test if nothing can be mounted.
 func (c *Cluster) Disk(t testing.TB, size int) (dir string) {
 	t.Helper()
 	dir = filepath.Join(c.dir, "disk")

@@ -17,16 +17,16 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/stmtcache"
 )
 
-// Connections of one process. One each is for Transact, the audit chain, and a migration or the
-// rewrapping of keys. One checks whether this process is current. One listens or, behind a pooler,
-// holds the claim of the chain. The others read.
+// Connections of one process. Three are for writes: Transact, the audit chain, and a migration or
+// the rewrapping of keys. One checks whether this process is current. One waits for notifications
+// or, behind a pooler, holds the claim of the audit chain. The others are for reads.
 const (
 	postgresWriters = 3
 	postgresWaiters = 1
 	postgresLookers = 1
 	// MinConnections is the least number of connections that a process can work with.
 	MinConnections = postgresWriters + postgresWaiters + postgresLookers + 2
-	// DefaultConnections is the number of connections of a process without another setting.
+	// DefaultConnections is the default number of connections of a process.
 	DefaultConnections = 20
 )
 
@@ -35,7 +35,7 @@ const (
 const (
 	LockClass     = 1263751760 // "KSOP"
 	lockMigration = -1
-	lockUpdate    = -2 // numbers from 1 are audit chains
+	lockUpdate    = -2 // numbers from 1 are for audit chains
 	lockRewrap    = -3
 	LockCopy      = -4
 )
@@ -50,14 +50,14 @@ type Database struct {
 	Log         *slog.Logger
 
 	// Set by reach.
-	Pooled      bool   // a pooler is in front: no session outlives a transaction
-	incarnation string // the expression for the incarnation (incarnations)
+	Pooled      bool   // there is a pooler: each transaction may use another session
+	incarnation string // the SQL expression for the incarnation (incarnations)
 
 	hosts    hosts
 	conns    connTracker
 	sessions sessions
 
-	// Restoring means that the database does not have the name of a complete one yet.
+	// Restoring means that a restore is not complete yet, so the version table has another name (sqldb.RestoringTable).
 	Restoring bool
 }
 
@@ -74,8 +74,8 @@ func (d *Database) Migrations() (goose.Dialect, fs.FS) {
 	return goose.DialectPostgres, sqldb.MigrationDir("postgres")
 }
 
-// LockMigrations allows replicas to start at the same time: all but one wait here and then find
-// nothing to migrate.
+// LockMigrations implements sqldb.Dialect. If replicas start at the same time, one migrates. The
+// others wait here and then have nothing to migrate.
 func (d *Database) LockMigrations(ctx context.Context, db sqldb.Pool) (func() error, error) {
 	c, err := d.Claim(ctx, db, lockMigration, true)
 	if err != nil {
@@ -91,8 +91,8 @@ func (d *Database) Tables(ctx context.Context, db sqldb.Pool, name string) (all,
 	return all, named, err
 }
 
-// RunnerOn returns the pool or connection itself, because the driver caches statements, and prepares them again after a
-// migration has changed a table.
+// RunnerOn returns the pool or connection itself, because the driver caches prepared statements. The driver prepares a
+// statement again after a migration has changed a table.
 func (d *Database) RunnerOn(on stmtcache.Preparer) sqldb.Runner { return on }
 
 // Shared implements sqldb.Dialect.
@@ -131,8 +131,8 @@ func (d *Database) InPlace() error { return nil }
 // Begin implements sqldb.Dialect.
 func (d *Database) Begin() string { return strings.Join(d.Beginning(), "; ") }
 
-// Beginning returns the statements that begin a transaction. Behind a pooler, each transaction may
-// be in another session without our settings.
+// Beginning returns the statements that begin a transaction. Behind a pooler, they include a setting,
+// because the session of the transaction may not have the settings of this process.
 func (d *Database) Beginning() []string {
 	if d.Pooled {
 		return []string{"BEGIN", "SET LOCAL " + idleSetting + " = " + idleBound}
@@ -140,8 +140,8 @@ func (d *Database) Beginning() []string {
 	return []string{"BEGIN"}
 }
 
-// Serialise waits for a bounded time, so that a process that is idle with the lock can be found.
-// The columns are evaluated in their order.
+// Serialise waits at most LockPatience, so that its caller can then evict an idle process that holds the
+// lock. PostgreSQL evaluates the columns in their order.
 func (d *Database) Serialise(ctx context.Context, in sqldb.Statements) (incarnation string, err error) {
 	var set string
 	rows, err := in.Run.QueryContext(ctx, `SELECT set_config('lock_timeout', $1, true) || pg_advisory_xact_lock($2, $3)::text || set_config('lock_timeout', '0', true), `+d.incarnation,
@@ -158,7 +158,7 @@ func (d *Database) Serialise(ctx context.Context, in sqldb.Statements) (incarnat
 	return incarnation, d.waited(ctx, in, rows.Err())
 }
 
-// waited translates the error of a statement that may have waited too long for a lock.
+// waited translates the error of a statement. It returns ErrLockHeld if the statement waited too long for a lock.
 func (d *Database) waited(ctx context.Context, in sqldb.Statements, err error) error {
 	if LockTimedOut(err) {
 		return sqldb.ErrLockHeld
@@ -172,7 +172,7 @@ func (d *Database) Announce(ctx context.Context, in sqldb.Statements) error {
 	return err
 }
 
-// StatementContext returns ctx, because a server may not respond.
+// StatementContext returns ctx with its cancellation, because a server may not respond.
 func (d *Database) StatementContext(ctx context.Context) context.Context { return ctx }
 
 // SetKeyMACs writes all MACs in one round trip to the server.
@@ -188,8 +188,8 @@ func (d *Database) SetKeyWraps(ctx context.Context, in sqldb.Statements, ids, wr
 	return err
 }
 
-// ClaimRewrap claims by a lock that lives as long as its connection. If the connection is lost, two processes may work
-// at the same time. This does no harm, because each batch is serialised.
+// ClaimRewrap takes a lock that lasts until its connection ends. If the connection is lost, two processes may rewrap
+// keys at the same time. This does no harm, because batches of two processes do not overlap (Transact).
 func (d *Database) ClaimRewrap(ctx context.Context, db *sqldb.DB) (func(), error) {
 	c, err := d.Claim(ctx, db.Pools().Write, lockRewrap, false)
 	if err != nil || c == nil {
@@ -198,11 +198,11 @@ func (d *Database) ClaimRewrap(ctx context.Context, db *sqldb.DB) (func(), error
 	return c.Release, nil
 }
 
-// Erase does nothing: VACUUM, which the server runs by itself, removes old versions of rows. The
-// server's log and backups are not ours (docs/guides/replicate.md).
+// Erase does nothing: the server runs VACUUM by itself, which removes old versions of rows. This
+// program does not manage the server's log and backups (docs/guides/replicate.md).
 func (d *Database) Erase(context.Context, *sqldb.DB) (bool, error) { return true, nil }
 
-// Classes and codes of PostgreSQL's errors
+// Codes of PostgreSQL's errors
 // (https://www.postgresql.org/docs/current/errcodes-appendix.html).
 const (
 	pgUniqueViolation     = "23505"
@@ -219,8 +219,8 @@ const (
 	pgDiskFull            = "53100"
 )
 
-// pgUnavailable are the classes of errors after which the same statement may succeed: connection,
-// transaction rollback, resources, and an operator's intervention.
+// pgUnavailable are the classes of errors after which a retry of the statement may succeed: connection
+// exceptions, transaction rollback, insufficient resources, operator intervention, and system errors.
 var pgUnavailable = map[string]bool{"08": true, "40": true, "53": true, "57": true, "58": true}
 
 // Full implements sqldb.Dialect.
@@ -252,7 +252,7 @@ func (d *Database) Classify(err error) sqldb.ErrorClass {
 		if errors.Is(err, sql.ErrNoRows) {
 			return sqldb.ClassOther
 		}
-		return sqldb.ClassUnavailable // the error is not from the server: the request or the response was lost
+		return sqldb.ClassUnavailable // no error from the server: the request or the response was lost
 	}
 	if refusals[e.Code] {
 		d.sessions.refused.Store(true)

@@ -7,16 +7,16 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
 )
 
-// Claim is a lock of the database that one process has until it releases it, or loses the
-// connection.
+// Claim is an advisory lock of the database. One process holds it until the process calls
+// Release or loses the connection.
 type Claim struct {
 	Session *sqldb.Session
 	pooled  bool
 }
 
 // Claim takes a lock. Without wait, it returns nil if another process has the lock. Behind a
-// pooler, the lock belongs to an open transaction, because only a transaction keeps a
-// session.
+// pooler, the lock belongs to a transaction that stays open, because only a transaction stays
+// in one session.
 func (d *Database) Claim(ctx context.Context, db sqldb.Pool, key int64, wait bool) (*Claim, error) {
 	session, err := sqldb.OpenSession(ctx, d, db)
 	if err != nil {
@@ -64,7 +64,8 @@ func (c *Claim) Release() {
 	}
 }
 
-// Held reports whether the process still has the lock, as far as it can know.
+// Held reports whether the process still seems to have the lock. Behind a pooler, it sends a query to check the
+// connection.
 func (c *Claim) Held(ctx context.Context) bool {
 	if c.pooled && !c.Session.Lost {
 		if _, err := c.Session.Run.ExecContext(ctx, "SELECT 1"); err != nil {
@@ -77,12 +78,12 @@ func (c *Claim) Held(ctx context.Context) bool {
 // LockTimedOut reports whether a statement waited too long for a lock.
 func LockTimedOut(err error) bool { return CodeOf(err) == pgLockNotAvailable }
 
-// evictTimeout bounds Evict.
+// evictTimeout is the time limit of Evict.
 const evictTimeout = 5 * time.Second
 
-// Evict ends the sessions that hold the lock or sequence that orders the replicas. It ends a session only if its client
-// has sent nothing for idleBound in the middle of a transaction. The server itself ends sessions that are idle between
-// two statements, but not those that stop within a series of statements.
+// Evict ends sessions that hold the lock of Transact or the lock on a row of the table sequences. It ends a session
+// only if its client has sent nothing for idleBound in the middle of a transaction. The server itself ends sessions
+// that are idle between two statements, but not within a batch of statements.
 func (d *Database) Evict(ctx context.Context, db *sqldb.DB) {
 	ctx, cancel := context.WithTimeout(ctx, evictTimeout)
 	defer cancel()

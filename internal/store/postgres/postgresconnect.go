@@ -15,30 +15,30 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// connectTimeout bounds a connection attempt to one host if the URL sets no bound.
+// connectTimeout is the time limit of a connection attempt to one host if the URL sets none.
 const connectTimeout = 5 * time.Second
 
-// How long a session that is idle in a transaction may hold locks. A process that was
-// stopped in the middle of a transaction, or is cut off from the database, then loses the
-// transaction.
+// How long a session that is idle in a transaction may hold locks. After that time, the
+// transaction ends. This concerns a process that stopped in the middle of a transaction, or
+// lost the connection to the database.
 const (
 	idleSetting = "idle_in_transaction_session_timeout"
 	idleBound   = "1500" // milliseconds
-	// LockPatience is the time after which a process that waits for a lock of all replicas
-	// checks which process has it.
+	// LockPatience is how long a process waits for a lock of all replicas before it evicts an
+	// idle process that holds the lock (Evict).
 	LockPatience = "1000" // milliseconds
 )
 
-// postgresSettings are the settings of each session. They are set after connecting,
-// because poolers reject most of them when a connection is opened.
+// postgresSettings are the settings of each session. They are set by statements, because
+// poolers reject most of them as parameters of a new connection.
 var postgresSettings = []struct{ name, value string }{
 	{"default_transaction_isolation", "read committed"}, // Transact serialises by a lock
-	// Every statement here reads a bounded number of rows by an index. For a window of
-	// some hundred principals, the planner would instead read all of their roles and
-	// groups, which costs more the more principals there are (test/bench/scale).
+	// Every statement reads a bounded number of rows by an index. With hash or merge
+	// joins, the planner would read all roles and groups for a page of some hundred
+	// principals. That is slow if there are many principals (test/bench/scale).
 	{"enable_hashjoin", "off"},
 	{"enable_mergejoin", "off"},
-	// A replica that is gone or stopped must not keep its locks for long.
+	// A replica that has lost its connection must not keep its locks for long.
 	{"tcp_keepalives_idle", "10"},
 	{"tcp_keepalives_interval", "5"},
 	{"tcp_keepalives_count", "3"},
@@ -46,8 +46,8 @@ var postgresSettings = []struct{ name, value string }{
 	{idleSetting, idleBound},
 }
 
-// Config parses the URL. It hides the parser's error, which may repeat the URL and with it
-// a password.
+// Config parses the URL. Its error does not include the parser's error, which may repeat the
+// password in the URL.
 func (d *Database) Config() (*pgx.ConnConfig, error) {
 	if err := CheckURL(d.URL); err != nil {
 		return nil, sqldb.Refuse(sqldb.ErrUnusable, "%s", err)
@@ -73,7 +73,7 @@ func (d *Database) Open(ctx context.Context) (sqldb.Pools, error) {
 		return sqldb.Pools{}, err
 	}
 	if cfg.ValidateConnect == nil {
-		// Also with one host: after a failover it may be a standby.
+		// This is needed even for one host: after a failover it may be a standby.
 		cfg.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsPrimary
 	}
 	if err := d.reach(ctx, cfg); err != nil {
@@ -103,15 +103,16 @@ func (d *Database) OpenReadOnly(ctx context.Context) (sqldb.Pools, error) {
 	if d.Pooled {
 		setting = "" // the pooler would keep the setting for transactions of other clients
 	}
-	return sqldb.Pools{Read: d.Pool(cfg, 2, setting)}, nil // one more, for the data keys while rows are read
+	return sqldb.Pools{Read: d.Pool(cfg, 2, setting)}, nil // the second one reads data keys while a query is open
 }
 
 func (d *Database) readers() int {
 	return d.Connections - postgresWriters - postgresWaiters - postgresLookers
 }
 
-// Pool returns a pool of size connections. Behind a pooler, statements are described and
-// not prepared, and nothing is set: the next transaction may be in another session.
+// Pool returns a pool of at most size connections. setting is a further statement that begins
+// each session. Behind a pooler, statements are described and not prepared, and
+// postgresSettings are not set: the next transaction may use another session.
 func (d *Database) Pool(cfg *pgx.ConnConfig, size int, setting string) sqldb.Pool {
 	cfg = cfg.Copy()
 	if d.Pooled && cfg.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
@@ -132,35 +133,35 @@ func (d *Database) Pool(cfg *pgx.ConnConfig, size int, setting string) sqldb.Poo
 	return db
 }
 
-// settings returns the statements that begin a session. They do not override the URL.
+// settings returns the statements that begin a session. They do not override settings in the URL.
 func (d *Database) settings(cfg *pgx.ConnConfig, more string) string {
 	if d.Pooled {
 		return more
 	}
-	// A commit must be on disk before it is acknowledged. Stricter settings, which also
-	// wait for standbys, are kept.
+	// A commit must be on disk before it is acknowledged. Other values of
+	// synchronous_commit, such as those that wait for standbys, are kept.
 	all := []string{`SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'`}
 	for _, s := range postgresSettings {
 		if cfg.RuntimeParams[s.name] == "" {
 			all = append(all, "SET "+s.name+" = '"+s.value+"'")
 		}
 	}
-	if d.Restoring { // the rows come from elsewhere, possibly slowly
+	if d.Restoring { // the rows may arrive slowly
 		all = append(all, "SET "+idleSetting+" = 0", "SET statement_timeout = 0")
 	}
 	return strings.Join(append(all, more), "; ")
 }
 
-// reach connects once, so that the start reports a wrong URL in one sentence. The driver's errors name host, user and
-// database, never the password.
+// reach connects once, so that a process with a wrong URL fails at its start with a clear error. It also detects a
+// pooler. The driver's errors name host, user and database, never the password.
 func (d *Database) reach(ctx context.Context, cfg *pgx.ConnConfig) error {
 	conn, err := d.hosts.connect(ctx, cfg)
 	switch {
 	case errors.Is(err, pgconn.ErrStandbyConnection), errors.Is(err, pgconn.ErrReadOnlyConnection):
 		return sqldb.Refuse(sqldb.ErrUnusable, "the database is a standby or read-only; name the primary, or all hosts: postgres://USER:PASSWORD@HOST1,HOST2/DATABASE?target_session_attrs=read-write")
 	case CodeOf(err) == pgUndefinedObject:
-		// The parameter's name is not repeated: it may be the part of a password after a
-		// &.
+		// The error omits the name of the parameter, because it may be the part of a
+		// password after a "&".
 		return sqldb.Refuse(sqldb.ErrUnusable, "--database-url: a parameter is unknown to the database; %s", wantURL)
 	case err != nil:
 		return sqldb.Refuse(sqldb.ErrUnusable, "the database cannot be reached: %s", sqldb.DriverText(err))
@@ -176,7 +177,7 @@ func (d *Database) reach(ctx context.Context, cfg *pgx.ConnConfig) error {
 	if syncs != "on" {
 		d.Log.Warn("PostgreSQL runs with fsync off: acknowledged writes and audit rows may be lost if its machine stops")
 	}
-	// A pooler sends its clients process ids that differ from those of the sessions.
+	// A pooler reports another process id to its client than the one of the session.
 	if d.Pooled = conn.PgConn().PID() != backend; d.Pooled && commits == "off" {
 		return sqldb.Refuse(sqldb.ErrUnusable, "the database is behind a pooler and synchronous_commit is off, so acknowledged writes could be lost; run ALTER ROLE ... SET synchronous_commit = on")
 	}
@@ -191,9 +192,9 @@ func (d *Database) reach(ctx context.Context, cfg *pgx.ConnConfig) error {
 	return nil
 }
 
-// incarnations are expressions for the incarnation of the database: the number of the cluster, the timeline, which
-// changes at each promotion, and the start time. If the role may not use the first expression, the second is enough,
-// because no two servers start in the same microsecond.
+// incarnations are SQL expressions for the incarnation of the database: the system identifier of the cluster, the
+// timeline, which changes at each promotion, and the start time. The second expression lacks the system identifier. It
+// is used if the role may not use the first one. It is enough, because no two servers start in the same microsecond.
 var incarnations = []string{
 	`(SELECT system_identifier::text FROM pg_control_system()) || ' ' || ` + startedOn,
 	startedOn,

@@ -40,7 +40,7 @@ func (d *Database) Follow(ctx context.Context, db *sqldb.DB) (*replication.Follo
 			return state, err
 		},
 		Reset: func(was, now replication.State) {
-			// Another host may have taken over between two looks that both succeeded. Connections to the old host may
+			// Another host may have become the primary although no query failed. Connections to the old host may
 			// receive no more data.
 			quiet.extend(0, d.conns.next())
 			d.moved(db, was, now)
@@ -55,7 +55,7 @@ func (d *Database) Follow(ctx context.Context, db *sqldb.DB) (*replication.Follo
 		Notify:    db.Notify, Clock: db.Options().Clock, Logger: db.Options().Logger,
 	}
 	source.Listen = func(ctx context.Context) (replication.Listener, error) {
-		if d.Pooled { // a transaction cannot listen
+		if d.Pooled { // LISTEN needs a session of its own
 			return poller{}, nil
 		}
 		ctx, cancel := context.WithTimeout(ctx, cfg.ConnectTimeout)
@@ -76,17 +76,18 @@ func (d *Database) Follow(ctx context.Context, db *sqldb.DB) (*replication.Follo
 	return replication.Start(ctx, source)
 }
 
-// recordQuery records how a query of the follower that began at the tick moment ended. If it timed out,
-// the driver closes its connection, so that the next query uses another one.
+// recordQuery records a timeout of a query of the follower. The query began at the tick moment
+// (connTracker). The driver closes the connection of such a query, so that the next query uses
+// another connection.
 func (d *Database) recordQuery(ctx context.Context, err error, moment int64, quiet *silence) {
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		quiet.extend(moment, d.conns.next())
 	}
 }
 
-// closeSilentConns records that the database has responded, and closes silent connections. If a statement still waits
-// on a connection from before a silence, its response will never come: the host is gone without closing the connection,
-// or a device on the path has dropped it.
+// closeSilentConns records that the database has responded. It closes connections that have received no data since a
+// silence. A statement that still waits on such a connection would never get a response: its host is gone, or a network
+// device has dropped the connection.
 func (d *Database) closeSilentConns(db *sqldb.DB, quiet *silence) {
 	if n := d.conns.closeSilent(quiet.over(db.Options().Clock())); n > 0 {
 		d.dropIdle(db)
@@ -94,15 +95,15 @@ func (d *Database) closeSilentConns(db *sqldb.DB, quiet *silence) {
 	}
 }
 
-// silence is a period in which the database did not respond to the follower, in moments of
-// the connections.
+// silence is a period in which the database did not respond to the follower, in ticks of
+// connTracker.
 type silence struct {
 	mu           sync.Mutex
-	since, until int64     // when its first query began, and when the last one ended; 0 for none
-	answered     time.Time // when a query first got a response afterwards
+	since, until int64     // begin of the first query that timed out, end of the last one; 0: none
+	answered     time.Time // time of the first response after the silence
 }
 
-// extend records that the database did not respond between two moments; the parameter since is 0 if only the end is
+// extend records that the database did not respond between the ticks since and until. since is 0 if only the end is
 // known.
 func (q *silence) extend(since, until int64) {
 	q.mu.Lock()
@@ -113,9 +114,10 @@ func (q *silence) extend(since, until int64) {
 	q.until, q.answered = until, time.Time{}
 }
 
-// over records that a query got a response. It returns the moment since which each connection must have received data,
-// or 0 to close none. A connection that received data when the silence began may have failed later. It gets
-// MaxStaleness to receive data again, because a statement that works may take a while.
+// over records that a query got a response. It returns a tick: connections that have received no data since that tick
+// must be closed. 0 means none. The first response returns the begin of the silence. A connection that received data
+// during the silence gets MaxStaleness more, because a running statement may take a while. After that time, over
+// returns the end of the silence.
 func (q *silence) over(now time.Time) (since int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -133,8 +135,8 @@ func (q *silence) over(now time.Time) (since int64) {
 	}
 }
 
-// moved records that the database was replaced, or has gone back. Idle connections to the
-// old one are not used again, even if it still responds.
+// moved records that the database was restarted or replaced, or that changes or audit rows are
+// missing. It closes idle connections, because they may lead to the old database.
 func (d *Database) moved(db *sqldb.DB, was, now replication.State) {
 	gone := was.Changes > now.Changes || was.Audit > now.Audit
 	db.RecordReplaced(gone)
@@ -147,13 +149,13 @@ func (d *Database) moved(db *sqldb.DB, was, now replication.State) {
 		"changes", now.Changes, "changesSeen", was.Changes, "auditRows", now.Audit, "auditRowsSeen", was.Audit, "was", was.Incarnation, "now", now.Incarnation)
 }
 
-// dropIdle closes the idle connections.
+// dropIdle closes the idle connections of the pool for reads.
 func (d *Database) dropIdle(db *sqldb.DB) {
 	db.Pools().Read.SetMaxIdleConns(-1)
 	db.Pools().Read.SetMaxIdleConns(d.readers())
 }
 
-// postgresListener waits on its own connection.
+// postgresListener waits for notifications on its own connection.
 type postgresListener struct{ conn *pgx.Conn }
 
 // Wait returns at a notification, or after atMost without one.
@@ -162,7 +164,7 @@ func (l postgresListener) Wait(ctx context.Context, atMost time.Duration) error 
 	defer cancel()
 	_, err := l.conn.WaitForNotification(waiting)
 	if err != nil && waiting.Err() != nil && ctx.Err() == nil && !l.conn.IsClosed() {
-		return nil // only the time is over
+		return nil // there was no notification until atMost
 	}
 	return err
 }
@@ -174,7 +176,7 @@ func (l postgresListener) Close() {
 	_ = l.conn.Close(ctx)
 }
 
-// poller gets no notifications; the follower looks after each wait.
+// poller implements replication.Listener without notifications.
 type poller struct{}
 
 // Wait returns after atMost.

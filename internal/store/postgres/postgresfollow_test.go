@@ -8,8 +8,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/replication"
 )
 
-// TestSilence checks which connections are cut after looks without a response,
-// and when.
+// TestSilence checks which connections are closed after queries without a
+// response, and when.
 func TestSilence(t *testing.T) {
 	var all connTracker
 	open := func() *trackedConn {
@@ -31,10 +31,10 @@ func TestSilence(t *testing.T) {
 	all.next()
 	before, meanwhile, slow := open(), open(), open()
 	look := all.next()
-	hear(meanwhile) // and then nothing more: the host falls silent during the look
+	hear(meanwhile) // the host responds no more after that
 	hear(slow)
 	quiet.extend(look, all.next())
-	look = all.next() // a second look without a response
+	look = all.next() // a second query without a response
 	quiet.extend(look, all.next())
 
 	all.next() // another host responds
@@ -45,7 +45,7 @@ func TestSilence(t *testing.T) {
 	if n := all.closeSilent(quiet.over(now.Add(replication.MaxStaleness / 2))); n != 0 {
 		t.Errorf("cut %d before they had time to be heard", n)
 	}
-	hear(slow) // a statement that took a while
+	hear(slow) // the response to a slow statement
 	if n := all.closeSilent(quiet.over(now.Add(replication.MaxStaleness))); n != 1 || isOpen(meanwhile) || !isOpen(slow) || !isOpen(fresh) {
 		t.Errorf("cut %d then, want the one that fell silent meanwhile", n)
 	}
@@ -71,7 +71,7 @@ func TestSilence(t *testing.T) {
 		t.Error("what fell silent in the second part is open")
 	}
 
-	// Another host has taken over, although every query got a response.
+	// Another host became the primary, although every query got a response.
 	all.next()
 	old, busy := open(), open()
 	quiet.extend(0, all.next())

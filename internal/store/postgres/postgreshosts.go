@@ -15,23 +15,23 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// hosts connects to the one of several hosts that accepts writes. The driver would try one
-// after the other. A host that is gone without closing connections would then delay each
-// connection, and the promotion of a standby would go unnoticed.
+// hosts connects to the one of several hosts that accepts writes. It tries the hosts at the
+// same time, except for the head start of the favourite. The driver would try one host after
+// another. A host that no longer responds would then delay each connection, and the promotion
+// of a standby would go unnoticed.
 type hosts struct {
-	favourite atomic.Int32 // number, from 1, of the host that last accepted a connection; 0 if it may be gone
+	favourite atomic.Int32 // number, from 1, of the host that last accepted a connection; 0: none, or it may be gone
 }
 
 const (
-	// headStart is the time that the favourite has before the other hosts are tried.
+	// headStart is how long only the favourite is tried.
 	headStart = 250 * time.Millisecond
-	// askAgain is the pause before a host that failed is tried again, while no other has
-	// succeeded.
+	// askAgain is the pause before another attempt with a host that failed.
 	askAgain = 100 * time.Millisecond
 )
 
-// EachHost splits a configuration by host. The attempts with one host, with TLS and
-// without, stay together.
+// EachHost splits a configuration into one for each host. The attempts with and without
+// TLS for the same host stay in one configuration.
 func EachHost(cfg *pgx.ConnConfig) []*pgx.ConnConfig {
 	var all []*pgx.ConnConfig
 	for _, f := range append([]*pgconn.FallbackConfig{{Host: cfg.Host, Port: cfg.Port, TLSConfig: cfg.TLSConfig}}, cfg.Fallbacks...) {
@@ -46,7 +46,7 @@ func EachHost(cfg *pgx.ConnConfig) []*pgx.ConnConfig {
 	return all
 }
 
-// connect opens a connection outside of the pools.
+// connect opens a connection that belongs to no pool.
 func (h *hosts) connect(ctx context.Context, cfg *pgx.ConnConfig) (*pgx.Conn, error) {
 	var each []func(context.Context) (*pgx.Conn, error)
 	for _, one := range EachHost(cfg) {
@@ -81,8 +81,8 @@ func (c hostsConnector) Connect(ctx context.Context) (driver.Conn, error) {
 // Driver implements driver.Connector.
 func (c hostsConnector) Driver() driver.Driver { return c.each[0].Driver() }
 
-// first returns the first connection that succeeds, and fails when each host has failed. It
-// tries the favourite before the others. It discards connections that succeed later.
+// first returns the first connection that succeeds. It fails when each host has failed once.
+// It tries the favourite before the other hosts. It discards connections that succeed later.
 func first[T any](ctx context.Context, favourite *atomic.Int32, each []func(context.Context) (T, error), discard func(T)) (T, error) {
 	if len(each) == 1 {
 		return each[0](ctx)
@@ -139,8 +139,8 @@ type hostOutcome[T any] struct {
 	err  error
 }
 
-// retryHost connects to a host until that succeeds or ctx ends, and reports each outcome. A
-// connection that comes after the end of ctx is discarded.
+// retryHost connects to a host until a connection succeeds or ctx ends, and reports each outcome.
+// It discards a connection that succeeds after the end of ctx.
 func retryHost[T any](ctx context.Context, host int, connect func(context.Context) (T, error), outcomes chan<- hostOutcome[T], discard func(T)) {
 	for ctx.Err() == nil {
 		conn, err := connect(ctx)
@@ -161,16 +161,16 @@ func retryHost[T any](ctx context.Context, host int, connect func(context.Contex
 	}
 }
 
-// connTracker tracks the network connections to the database. A connection on which nothing will
-// arrive any more can be cut here, even if a statement waits for it.
+// connTracker tracks the network connections to the database. It can close a connection that receives
+// no more data, even if a statement waits for it.
 type connTracker struct {
-	tick  atomic.Int64 // counts the looks at the database
+	tick  atomic.Int64 // counts queries and events of the follower
 	epoch atomic.Int64 // counts how often all connections became outdated (sessionSettings)
 	mu    sync.Mutex
 	open  map[*trackedConn]struct{}
 }
 
-// trackedConn is one connection.
+// trackedConn is a network connection that a connTracker tracks.
 type trackedConn struct {
 	net.Conn
 	of       *connTracker
@@ -181,7 +181,7 @@ type trackedConn struct {
 // through wraps a dial function, so that the connections that it opens are tracked.
 func (l *connTracker) through(dial pgconn.DialFunc) pgconn.DialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		era := l.epoch.Load() // read before the session begins, because the session gets its settings then
+		era := l.epoch.Load() // read before the session gets its settings: it may be outdated, but never too new
 		conn, err := dial(ctx, network, address)
 		if err != nil {
 			return nil, err
@@ -224,10 +224,10 @@ func (l *connTracker) outdated(conn net.Conn) bool {
 	return ok && c.epoch < l.epoch.Load()
 }
 
-// next begins a tick and returns its number.
+// next increments the tick and returns it.
 func (l *connTracker) next() int64 { return l.tick.Add(1) }
 
-// closeSilent closes the connections on which nothing has arrived since a moment, and returns their
+// closeSilent closes the connections that have received no data since a tick, and returns their
 // number.
 func (l *connTracker) closeSilent(moment int64) int {
 	var silent []*trackedConn
@@ -239,7 +239,7 @@ func (l *connTracker) closeSilent(moment int64) int {
 	}
 	l.mu.Unlock()
 	for _, c := range silent {
-		_ = c.Close() // a reader that waits for it gets an error
+		_ = c.Close() // a goroutine that reads from it gets an error
 	}
 	return len(silent)
 }

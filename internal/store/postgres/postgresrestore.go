@@ -10,7 +10,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
 )
 
-// ClaimEmpty takes an empty database. A process that starts on it waits until the restore ends.
+// ClaimEmpty opens an empty database for a restore. Other processes that open the database wait until the restore ends.
 func (d *Database) ClaimEmpty(ctx context.Context) (sqldb.Pools, error) {
 	p, err := d.Open(ctx)
 	if err != nil {
@@ -32,8 +32,8 @@ type closer func() error
 // Close implements io.Closer.
 func (c closer) Close() error { return c() }
 
-// clear rejects a database that has tables. It removes the tables that an interrupted
-// restore left.
+// clear rejects a database that has tables, except those of an interrupted restore. It
+// drops the tables of an interrupted restore.
 func (d *Database) clear(ctx context.Context, db sqldb.Pool) error {
 	all, left, err := d.Tables(ctx, db, d.VersionTable())
 	switch {
@@ -48,7 +48,7 @@ func (d *Database) clear(ctx context.Context, db sqldb.Pool) error {
 	return d.sweep(ctx, db)
 }
 
-// takesWrites refuses a database in which every transaction is read-only.
+// takesWrites returns an error if transactions in the database are read-only by default.
 func (d *Database) takesWrites(ctx context.Context, db sqldb.Pool) error {
 	var reads string
 	if err := db.QueryRowContext(ctx, `SHOW transaction_read_only`).Scan(&reads); err != nil {
@@ -60,7 +60,7 @@ func (d *Database) takesWrites(ctx context.Context, db sqldb.Pool) error {
 	return nil
 }
 
-// sweep removes an incomplete database.
+// sweep drops the tables of an incomplete database.
 func (d *Database) sweep(ctx context.Context, db sqldb.Pool) error {
 	names := []string{}
 	for name := range rowmac.Tables {
@@ -71,7 +71,7 @@ func (d *Database) sweep(ctx context.Context, db sqldb.Pool) error {
 			names = append(names, name)
 		}
 	}
-	// The last table marks the others as incomplete.
+	// Drop the version table last: while it exists, the database is known to be incomplete.
 	for _, text := range []string{strings.Join(names, ", "), d.VersionTable()} {
 		if _, err := db.ExecContext(ctx, `DROP TABLE IF EXISTS `+text+` CASCADE`); err != nil {
 			return sqldb.Translate(d, err)
@@ -80,13 +80,13 @@ func (d *Database) sweep(ctx context.Context, db sqldb.Pool) error {
 	return nil
 }
 
-// Finish renames the version table, by which every program recognizes the database.
+// Finish gives the version table its final name. After that, programs accept the database.
 func (d *Database) Finish(ctx context.Context, db *sqldb.DB) error {
 	_, err := db.Pools().Write.ExecContext(ctx, `ALTER TABLE `+d.VersionTable()+` RENAME TO `+sqldb.VersionTable)
 	return errors.Join(sqldb.Translate(d, err), db.Close())
 }
 
-// Discard removes a database whose restore was not completed.
+// Discard drops the tables of a restore that was not completed, and closes the database.
 func (d *Database) Discard(ctx context.Context, db *sqldb.DB) error {
 	return errors.Join(d.sweep(ctx, db.Pools().Read), db.Close())
 }

@@ -6,9 +6,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
 )
 
-// postgresSchema lists the schema objects of the tables $1, or of all tables if that is NULL.
-// Partitions of the audit log are created and dropped; only intrusive objects on them are
-// listed. Members of extensions are ignored.
+// postgresSchema lists the schema objects of the tables $1, or of all tables if $1 is NULL. It lists
+// only intrusive objects of the partitions of the audit log, because the key server creates and drops
+// partitions. It omits functions and operators of extensions.
 const postgresSchema = `WITH place AS (SELECT oid FROM pg_namespace WHERE nspname = current_schema()),
 	parts AS (SELECT c.oid, c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid JOIN pg_class p ON p.oid = i.inhparent
 		WHERE p.relname = 'audit' AND p.relnamespace = (SELECT oid FROM place) AND c.relispartition AND c.relnamespace = p.relnamespace

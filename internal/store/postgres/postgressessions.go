@@ -9,29 +9,29 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// sessionSettings is an expression for the settings with which a new session of this role in
-// this database begins (ALTER ROLE, ALTER DATABASE). A session that began before they were
-// changed keeps the old ones until it ends.
+// sessionSettings is an SQL expression for the settings with which a new session of this role
+// begins in this database (ALTER ROLE, ALTER DATABASE). An existing session keeps its old settings
+// until it ends.
 const sessionSettings = `(SELECT coalesce(string_agg(concat_ws(' ', setdatabase, setrole, setconfig), ' ' ORDER BY setdatabase, setrole), '')
 	FROM pg_db_role_setting WHERE setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))
 	AND setrole IN (0, (SELECT oid FROM pg_roles WHERE rolname = session_user)))`
 
-// refusesWrites is an expression that is true in a session that refuses writes although the
-// server is no standby.
+// refusesWrites is an SQL expression. It is true if the session refuses writes although the server
+// is no standby.
 const refusesWrites = `NOT pg_is_in_recovery() AND current_setting('transaction_read_only')::boolean`
 
-// refusals are the errors of PostgreSQL that may come from the settings of a session: the session is read-only, its
-// statements have a short time limit, or its search path is wrong.
+// refusals are the codes of errors that the settings of a session may cause: it is read-only, its statements have a
+// short time limit, or its search path is wrong.
 var refusals = map[string]bool{pgReadOnly: true, pgCanceled: true, pgUndefinedTable: true}
 
-// renewAgain is the least time between two replacements of all sessions because one of them
-// refused a statement. A database that is read-only on purpose refuses writes in every session.
+// renewAgain is the minimum time between two replacements of all sessions because a session refused
+// a statement. A database that is read-only on purpose refuses writes in every session.
 const renewAgain = time.Second
 
-// sessions decides when the sessions of the pools are outdated. Each session is replaced
-// before its next use, so that none is interrupted.
+// sessions decides when the sessions of the pools are outdated. An outdated session is replaced
+// before its next use, so that no statement is interrupted.
 type sessions struct {
-	refused atomic.Bool // a session refused a statement (refusals) since the last renewal
+	refused atomic.Bool // a statement has failed with one of refusals since the last renewal
 
 	mu       sync.Mutex
 	known    bool // whether settings is known
@@ -39,8 +39,8 @@ type sessions struct {
 	renewed  time.Time
 }
 
-// renew starts a new epoch of connections if the settings of new sessions changed, or if a
-// session refused a statement. The settings count only if err is nil.
+// renew marks all connections as outdated if the settings of new sessions have changed, or if a
+// session refused a statement. It ignores settings if err is not nil.
 func (d *Database) renew(settings string, err error, now time.Time) {
 	d.sessions.mu.Lock()
 	defer d.sessions.mu.Unlock()

@@ -13,32 +13,32 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// SessionRecord is a session in the store, which has only the hash of its secret.
+// SessionRecord is a stored session. It has only the hash of the session id.
 type SessionRecord struct {
 	ID         keyserver.ID
 	Hash       [32]byte // SHA-256 of the session id
 	Principal  keyserver.PrincipalRef
 	Kind       keyserver.SessionKind
-	CreatedAt  time.Time // times to the microsecond
+	CreatedAt  time.Time // all times have microsecond precision
 	ExpiresAt  time.Time
 	LastUsedAt time.Time
-	// Certificate is the client certificate of the login that this session comes from;
-	// zero for other logins.
+	// Certificate is the client certificate of the login from which this session was made,
+	// or zero if the login was without one.
 	Certificate keyserver.ID
 	Actor       keyserver.PrincipalRef // the delegate of a delegated session, otherwise zero
-	Scope       []keyserver.HiddenLink // of a scoped session, nil in every other
-	// ScopeOperations are the operations of a scoped session, nil in other sessions and
-	// in those from before operations could be chosen; MayGrant are the rights that it
-	// may give.
+	Scope       []keyserver.HiddenLink // of a scoped session, otherwise nil
+	// ScopeOperations are the operations of a scoped session. They are nil in other
+	// sessions, and in sessions that are older than this column. MayGrant are the rights
+	// that a scoped session may give.
 	ScopeOperations []keyserver.ID
 	MayGrant        keyserver.Rights
-	BoundKey        string // RFC 7638 thumbprint, empty if the session is bound to no key
+	BoundKey        string // RFC 7638 thumbprint, or "" if the session is bound to no key
 	// BoundCertificate is the SHA-256 of the client certificate that each request must
 	// present, empty if there is none.
 	BoundCertificate []byte
 	Parent           keyserver.ID // the session that this one was made from, zero for a login
 	Address          string       // the client address when the session was created, empty if unknown
-	// Ended: a principal of the session was disabled. The session stays unusable.
+	// Ended means that a principal of the session was disabled. The session stays unusable.
 	Ended bool
 }
 
@@ -53,13 +53,13 @@ func (s SessionRecord) GoString() string { return s.String() }
 // LogValue omits the hash from structured logs.
 func (s SessionRecord) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// Session reads the session with that hash, whether or not it is still alive.
+// Session reads the session with a hash, even if the session has expired or ended.
 func (r Reads) Session(ctx context.Context, hash [32]byte) (SessionRecord, error) {
 	return r.session(ctx, `hash = $1`, hash[:])
 }
 
-// SessionByID reads a session by its record's id, whether or not it is still alive. The
-// result has no hash.
+// SessionByID reads a session by the id of its row, even if the session has expired or
+// ended. The result has no hash.
 func (r Reads) SessionByID(ctx context.Context, id keyserver.ID) (SessionRecord, error) {
 	s, err := r.session(ctx, `id = $1`, id[:])
 	s.Hash = [32]byte{}
@@ -92,8 +92,8 @@ func (s *SessionRecord) columns(mac *[]byte) []any {
 	}
 }
 
-// checkSessionMAC accepts an ended session without a check. It is unusable and has no
-// MAC, so that no change of its row can reopen it.
+// checkSessionMAC checks the MAC of a session, unless the session has ended. An ended
+// session is unusable and has no MAC, so that no change of its row can reopen it.
 func (r Reads) checkSessionMAC(s SessionRecord, mac []byte) error {
 	if s.Ended {
 		return nil
@@ -162,7 +162,7 @@ func idsColumn(ids []keyserver.ID) []byte {
 	return b
 }
 
-// scopeColumn writes each handle after its length; NULL if there are none.
+// scopeColumn concatenates hidden links, each after one byte with its length; NULL if there are none.
 func scopeColumn(scope []keyserver.HiddenLink) []byte {
 	var b []byte
 	for _, link := range scope {
@@ -172,20 +172,20 @@ func scopeColumn(scope []keyserver.HiddenLink) []byte {
 	return b
 }
 
-// SessionCount counts the sessions that are alive at now: not expired, and last used within idle. For a scoped session,
-// its own idle time does not count, but the idle times of the sessions that it was made from do.
+// SessionCount counts the sessions that are live at now: not ended, not expired, and last used within idle. A scoped
+// session need not be used itself, but the sessions from which it was made must have been used within idle.
 func (r Reads) SessionCount(ctx context.Context, now time.Time, idle time.Duration) (int, error) {
 	return r.liveSessions(ctx, now, idle, `1 = 1`)
 }
 
-// SessionCountOf counts the live sessions that a principal has logged in to, without
-// those that were made from other sessions.
+// SessionCountOf counts the live sessions from logins of a principal. It omits sessions
+// that were made from other sessions.
 func (r Reads) SessionCountOf(ctx context.Context, p keyserver.PrincipalRef, now time.Time, idle time.Duration) (int, error) {
 	return r.liveSessions(ctx, now, idle, `principal_id = $3 AND system_id = $4 AND parent_id IS NULL`, p.ID[:], int64(p.System))
 }
 
-// SessionCountBy counts the live sessions in which a principal acts: its logins, and
-// the sessions that were made from them.
+// SessionCountBy counts the live sessions in which a principal acts: its own sessions,
+// and delegated sessions of which it is the delegate.
 func (r Reads) SessionCountBy(ctx context.Context, p keyserver.PrincipalRef, now time.Time, idle time.Duration) (int, error) {
 	return r.liveSessions(ctx, now, idle, `(principal_id = $3 AND system_id = $4 AND actor_id IS NULL OR actor_id = $3 AND actor_system = $4)`,
 		p.ID[:], int64(p.System))
@@ -217,9 +217,9 @@ func (r Reads) liveSessions(ctx context.Context, now time.Time, idle time.Durati
 	return n, err
 }
 
-// alive is the condition that a session has not ended at $1; sessions last used at or before $2 are idle. A session
-// ends when its parent or its grandparent is idle. There are no further ancestors, because no session can be made from
-// a session that has a grandparent.
+// alive is the condition that a session is live at $1. A session whose last use is not after $2 is idle. A session is
+// not live if its parent or grandparent is idle. There are no further ancestors, because no session can be made from a
+// session that has a grandparent.
 const (
 	alive = `ended = 0 AND expires_at > $1 AND (last_used_at > $2 OR scope IS NOT NULL) AND NOT ` + idleAbove
 
@@ -227,8 +227,8 @@ const (
 		WHERE p.id = sessions.parent_id AND (p.last_used_at <= $2 OR g.last_used_at <= $2))`
 )
 
-// InsertSession stores a new session. It records no change: no cache can have the
-// session yet.
+// InsertSession stores a new session. It records no change, because no cache can have
+// the session yet.
 func (tx Writes) InsertSession(ctx context.Context, s SessionRecord) error {
 	_, err := tx.sql.Exec(ctx, `INSERT INTO sessions (id, hash, system_id, principal_id, kind, created_at, expires_at, last_used_at, bound_key, certificate_id,
 			actor_system, actor_id, scope, parent_id, scope_operations, may_grant, address, bound_certificate, mac)
@@ -239,8 +239,8 @@ func (tx Writes) InsertSession(ctx context.Context, s SessionRecord) error {
 	return err
 }
 
-// TouchSessions moves the times of last use forward, never back, because another
-// replica may have recorded a later one. It ignores sessions that no longer exist.
+// TouchSessions stores the times of last use, unless a stored time is later: another
+// replica may have recorded a later use. It ignores sessions that no longer exist.
 func (tx Writes) TouchSessions(ctx context.Context, used map[keyserver.ID]time.Time) error {
 	for id, at := range used {
 		if _, err := tx.sql.Exec(ctx, `UPDATE sessions SET last_used_at = $1 WHERE id = $2 AND last_used_at < $1`, at.UnixMicro(), id[:]); err != nil {
@@ -250,9 +250,9 @@ func (tx Writes) TouchSessions(ctx context.Context, used map[keyserver.ID]time.T
 	return nil
 }
 
-// DeleteExpiredSessions removes up to limit sessions that are no longer alive at now, and returns how many. It records
-// no change, because the end of these sessions was known from the start. A session from which others were made stays
-// until the others have ended, so that they still end together with it.
+// DeleteExpiredSessions deletes up to limit sessions that are expired or idle at now, and returns how many. It records
+// no change, because every process knows when they end. It keeps a session while sessions that were made from it exist,
+// so that these still end together with it.
 func (tx Writes) DeleteExpiredSessions(ctx context.Context, now time.Time, idle time.Duration, limit int) (int, error) {
 	n, err := tx.sql.Exec(ctx, `DELETE FROM sessions WHERE id IN (
 		SELECT id FROM sessions WHERE (expires_at <= $1 OR last_used_at <= $2 AND scope IS NULL OR `+idleAbove+`)

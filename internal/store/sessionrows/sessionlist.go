@@ -13,16 +13,16 @@ import (
 
 // SessionFilter selects sessions.
 type SessionFilter struct {
-	// Principal selects the sessions that have its rights, or in which it acts; zero selects
-	// all.
+	// Principal selects sessions with the rights of this principal, and sessions in which it
+	// acts; zero selects all.
 	Principal keyserver.ID
 	After     keyserver.ID // sessions after this id
 	Limit     int
-	Now       time.Time     // sessions that have ended by then are omitted
+	Now       time.Time     // sessions that have expired at this time are omitted
 	Idle      time.Duration // sessions that were not used for this time are omitted
 }
 
-// Sessions reads sessions by id, without their hashes.
+// Sessions reads the sessions that f selects, in the order of ids, without their hashes.
 func (r Reads) Sessions(ctx context.Context, f SessionFilter) ([]SessionRecord, error) {
 	where := `WHERE id > $3 AND ` + alive
 	args := []any{f.Now.UnixMicro(), f.Now.Add(-f.Idle).UnixMicro(), f.After[:], f.Limit}
@@ -45,11 +45,11 @@ func (r Reads) Sessions(ctx context.Context, f SessionFilter) ([]SessionRecord, 
 	return list, err
 }
 
-// ending ends the live sessions of a condition, and all sessions that were made from them,
-// directly or indirectly.
+// ending has the SQL to end the sessions that a condition selects, and all sessions that were
+// made from them, directly or indirectly.
 type ending struct {
 	statement string
-	// left is a query that counts the sessions of the condition that are still live.
+	// left is a query that counts the selected sessions that have not ended.
 	left string
 }
 
@@ -69,11 +69,11 @@ var (
 	closeSessionsOf  = newEnding(`principal_id = $1 OR actor_id = $1`, `UPDATE sessions SET ended = 1, mac = NULL`)
 )
 
-// readBack is the number of sessions that one statement checks.
+// readBack is the maximum number of sessions that one statement of end checks.
 const readBack = 64
 
-// end ends sessions and returns how many. It reads back that none of them is live, because a
-// trigger, for example, can keep rows without an error.
+// end ends sessions and returns how many. It then reads the sessions again to check that they have
+// ended, because a trigger, for example, can keep rows without an error.
 func (tx Writes) end(ctx context.Context, how ending, args ...any) (int, error) {
 	gone, err := tx.sql.IDs(ctx, how.statement, args...)
 	if err != nil {
@@ -106,12 +106,12 @@ func (tx Writes) end(ctx context.Context, how ending, args ...any) (int, error) 
 	return len(gone), nil
 }
 
-// errSessionsLeft rolls the transaction back, so that no caller gets success.
+// errSessionsLeft rolls back a transaction in which sessions did not end.
 var errSessionsLeft error = fault.New(fault.StoreTampered, "the database still has sessions that were ended; ask an operator to check its schema with doctor").
 	Audited(fault.ReasonStoreTampered)
 
 // DeleteSession ends a session and all sessions that were made from it, and returns how many.
-// It returns ErrNotFound if there is none.
+// It returns ErrNotFound if the session does not exist.
 func (tx Writes) DeleteSession(ctx context.Context, id keyserver.ID) (int, error) {
 	gone, err := tx.end(ctx, deleteSession, id[:])
 	if err == nil && gone == 0 {
@@ -120,14 +120,13 @@ func (tx Writes) DeleteSession(ctx context.Context, id keyserver.ID) (int, error
 	return gone, err
 }
 
-// DeleteSessionsOf ends every session of a principal, also those in which it acts with the
-// rights of another and those that were made from them. It returns how many.
+// DeleteSessionsOf ends every session of a principal, its sessions as a delegate, and all
+// sessions that were made from these. It returns how many.
 func (tx Writes) DeleteSessionsOf(ctx context.Context, principal keyserver.PrincipalRef) (int, error) {
 	return tx.end(ctx, deleteSessionsOf, principal.ID[:], int64(principal.System))
 }
 
-// CloseSessionsOf ends every session of a principal as DeleteSessionsOf does, but keeps their
-// rows.
+// CloseSessionsOf ends the same sessions as DeleteSessionsOf, but keeps their rows.
 func (tx Writes) CloseSessionsOf(ctx context.Context, principal keyserver.ID) error {
 	_, err := tx.end(ctx, closeSessionsOf, principal[:])
 	return err

@@ -8,20 +8,19 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
 )
 
-// A bucket gets one token each interval, up to a burst of them. It is stored as
-// the time at which it will be full again (the generic cell rate algorithm of
-// ITU-T I.371). So taking a token is one statement, and a full bucket needs no
-// row.
+// A bucket gets one token each interval, up to burst tokens. It is stored as the
+// time at which it will be full again (the generic cell rate algorithm of ITU-T
+// I.371). So taking a token is one statement, and a full bucket needs no row.
 
-// Throttle keeps the buckets of a database.
+// Throttle stores token buckets, which limit logins, in a database.
 type Throttle struct{ db *sqldb.DB }
 
 // NewThrottle returns the Throttle of a database.
 func NewThrottle(db *sqldb.DB) Throttle { return Throttle{db} }
 
-// TakeToken takes a token from a bucket and returns 0. If there is none, it
-// returns the time to wait. Of concurrent attempts on any replica, no more
-// succeed than there are tokens.
+// TakeToken takes a token from a bucket and returns 0. If the bucket is empty, it
+// returns the time to wait. Concurrent calls on all replicas never take more
+// tokens than there are.
 func (t Throttle) TakeToken(ctx context.Context, bucket [32]byte, now time.Time, interval time.Duration, burst int) (time.Duration, error) {
 	each, capacity := interval.Microseconds(), interval.Microseconds()*int64(burst)
 	taken, err := t.db.Alone(ctx, `INSERT INTO login_buckets (key, full_at) VALUES ($1, CAST($2 AS BIGINT) + CAST($3 AS BIGINT))
@@ -34,7 +33,7 @@ func (t Throttle) TakeToken(ctx context.Context, bucket [32]byte, now time.Time,
 	}
 	var full time.Time
 	err = t.db.Row(ctx, `SELECT full_at FROM login_buckets WHERE key = $1`, []any{bucket[:]}, sqldb.IntoTime(&full))
-	if errors.Is(err, sqldb.ErrNotFound) { // swept since then
+	if errors.Is(err, sqldb.ErrNotFound) { // deleted meanwhile
 		return interval, nil
 	}
 	return max(full.Add(interval).Sub(now)-time.Duration(burst)*interval, time.Millisecond), err
@@ -46,8 +45,8 @@ func (t Throttle) ReturnToken(ctx context.Context, bucket [32]byte, interval tim
 	return err
 }
 
-// KnownOrigin returns the time until which an origin is known; the zero time if
-// it is not.
+// KnownOrigin returns the time until which an origin is known, or the zero time
+// if it is unknown.
 func (r Reads) KnownOrigin(ctx context.Context, origin [32]byte) (until time.Time, err error) {
 	err = r.sql.Row(ctx, `SELECT until FROM known_origins WHERE key = $1`, []any{origin[:]}, sqldb.IntoTime(&until))
 	if errors.Is(err, sqldb.ErrNotFound) {
@@ -56,15 +55,15 @@ func (r Reads) KnownOrigin(ctx context.Context, origin [32]byte) (until time.Tim
 	return until, err
 }
 
-// PutKnownOrigin makes an origin known until some time.
+// PutKnownOrigin stores the time until which an origin is known.
 func (tx Writes) PutKnownOrigin(ctx context.Context, origin [32]byte, until time.Time) error {
 	_, err := tx.sql.Exec(ctx, `INSERT INTO known_origins (key, until) VALUES ($1, $2)
 		ON CONFLICT (key) DO UPDATE SET until = excluded.until`, origin[:], until.UnixMicro())
 	return err
 }
 
-// DeleteStaleLogins removes up to limit full buckets, and up to limit origins
-// that are no longer known.
+// DeleteStaleLogins deletes up to limit full buckets, and up to limit origins
+// whose time is over.
 func (tx Writes) DeleteStaleLogins(ctx context.Context, now time.Time, limit int) error {
 	for _, text := range []string{
 		`DELETE FROM login_buckets WHERE key IN (SELECT key FROM login_buckets WHERE full_at <= $1 LIMIT $2)`,

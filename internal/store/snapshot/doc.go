@@ -1,5 +1,5 @@
-// Package snapshot copies a database as it is at one moment, table by table, and makes another one
-// from such a copy. Both kinds of database write and read the same rows (pgcopy).
+// Package snapshot makes a consistent copy of a database, table by table, and creates a database
+// from such a copy. The format of the rows is the same for SQLite and PostgreSQL (pgcopy).
 //
 // Package backup defines the format of backups and encrypts them.
 //

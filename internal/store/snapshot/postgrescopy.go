@@ -20,10 +20,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/pgcopy"
 )
 
-// postgresTables copies the tables of a PostgreSQL database.
+// postgresTables implements tables for PostgreSQL.
 type postgresTables struct{ d *postgres.Database }
 
-// postgresView is a view of a PostgreSQL database.
+// postgresView implements view for PostgreSQL.
 type postgresView struct{ reading }
 
 func (t postgresTables) view(ctx context.Context, of *Source) (_ view, err error) {
@@ -40,7 +40,7 @@ func (t postgresTables) view(ctx context.Context, of *Source) (_ view, err error
 	if v.conn, err = v.db.Conn(ctx); err != nil {
 		return nil, err
 	}
-	// A large table or a slow reader may take long.
+	// The copy of a large table may take long.
 	for _, text := range []string{`BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`,
 		`SET LOCAL statement_timeout = 0`, `SET LOCAL idle_in_transaction_session_timeout = 0`} {
 		if _, err = v.conn.ExecContext(ctx, text); err != nil {
@@ -48,7 +48,7 @@ func (t postgresTables) view(ctx context.Context, of *Source) (_ view, err error
 		}
 	}
 	var alone bool
-	// The statement that takes the snapshot also takes the lock; the lock ends with the
+	// This first statement takes the snapshot and the lock. The lock ends with the
 	// transaction.
 	err = v.conn.QueryRowContext(ctx, `SELECT pg_try_advisory_xact_lock($1, $2)`, postgres.LockClass, postgres.LockCopy).Scan(&alone)
 	if err == nil && !alone {
@@ -72,8 +72,7 @@ func (t postgresTables) columns(ctx context.Context, in sqldb.Statements) ([]Tab
 	}.read(ctx, in)
 }
 
-// bytewise orders texts by their bytes; the default is the order of the database's
-// locale.
+// bytewise implements view. By default, the database would order texts by its locale.
 func (v *postgresView) bytewise(c Column) string {
 	if c.Type == pgcopy.Text {
 		return c.Name + ` COLLATE "C" NULLS FIRST`
@@ -81,7 +80,7 @@ func (v *postgresView) bytewise(c Column) string {
 	return c.Name + ` NULLS FIRST`
 }
 
-// copy copies the rows of a table; the server encodes them.
+// copy implements view. The server encodes the rows.
 func (v *postgresView) copy(ctx context.Context, t Table, order string, to io.Writer) (rows int64, err error) {
 	columns := ""
 	for i, c := range t.Columns {
@@ -112,14 +111,14 @@ func (v *postgresView) close() error {
 	if v.conn == nil {
 		return v.db.Close()
 	}
-	// A read under way is abandoned together with the connection.
+	// Close the connection, because a query may be in progress.
 	_ = v.conn.Raw(func(any) error { return driver.ErrBadConn })
 	_ = v.conn.Close()
 	return v.db.Close()
 }
 
-// ready creates the partitions for rows up to last. Rows in the default partition would
-// stay there until they are archived.
+// ready creates the partitions for audit rows up to last. Otherwise, rows would stay in the
+// default partition until they are archived.
 func (t postgresTables) ready(ctx context.Context, in sqldb.Statements, last int64) error {
 	var end int64
 	err := in.Each(ctx, `SELECT c.relname::text FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
@@ -145,7 +144,7 @@ func (t postgresTables) ready(ctx context.Context, in sqldb.Statements, last int
 	return nil
 }
 
-// load sends rows to the server; the driver gives numbers the width of their columns.
+// load implements tables. The driver converts numbers to the types of their columns.
 func (t postgresTables) load(ctx context.Context, on *sql.Conn, of Table, rows *pgcopy.Reader) error {
 	names := make([]string, len(of.Columns))
 	for i, c := range of.Columns {

@@ -15,33 +15,33 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/pgcopy"
 )
 
-// changesApart is the gap in the change feed after a restore. The position of a client that has read more of the
-// feed than was restored is before the end of the gap, so it reads everything again.
+// changesApart is the gap in the numbers of changes after a restore. A client may have read changes that were not
+// restored. Its last number is then within the gap, so it reads all objects again.
 const changesApart = 1 << 32
 
-// Restoring is a database that is being made from a Snapshot. It has no name until Finish.
+// Restoring is a database that is being created from a Snapshot. It gets its final name in Finish.
 type Restoring struct {
 	db     *sqldb.DB
 	trail  *auditrows.AuditLog
 	target target
 	tables tables
-	conn   *sql.Conn // loads, within one transaction
+	conn   *sql.Conn // for Load, in one transaction
 	ended  bool
 }
 
-// target is a kind of database that can be made from a Snapshot.
+// target is a kind of database that can be created from a Snapshot.
 type target interface {
 	sqldb.Dialect
-	// ClaimEmpty takes an empty database, or creates one, and locks it for this process.
+	// ClaimEmpty opens an empty database, or creates one, and locks it for this process.
 	ClaimEmpty(ctx context.Context) (sqldb.Pools, error)
-	// Finish closes the database and gives it the name of a complete one.
+	// Finish closes the database and gives it its final name.
 	Finish(ctx context.Context, db *sqldb.DB) error
 	// Discard closes the database and removes it.
 	Discard(ctx context.Context, db *sqldb.DB) error
 }
 
-// ClaimEmpty takes an empty directory or an empty PostgreSQL database. If it is not empty, ClaimEmpty rejects it
-// (ErrUnusable, ErrInUse). It also rejects a version that this program does not know (ErrNewerVersion).
+// ClaimEmpty opens an empty directory or an empty PostgreSQL database for a restore. It rejects a target that is in use
+// (ErrInUse) or not empty (ErrUnusable), and a version that this program does not know (ErrNewerVersion).
 func ClaimEmpty(ctx context.Context, d sqldb.Dialect, o sqldb.Options, schema int64) (*sqldb.DB, error) {
 	newest, err := sqldb.LatestSchema(d)
 	if err != nil {
@@ -61,8 +61,8 @@ func ClaimEmpty(ctx context.Context, d sqldb.Dialect, o sqldb.Options, schema in
 	return sqldb.NewRestored(d, o, p), nil
 }
 
-// BeginRestore creates the tables of a version in a database from ClaimEmpty. The caller has to finish or abandon the
-// restore. If BeginRestore fails, it has removed the database.
+// BeginRestore creates the tables of a schema version in a database from ClaimEmpty. The caller has to finish or
+// abandon the restore. If BeginRestore fails, it removes the database.
 func BeginRestore(ctx context.Context, db *sqldb.DB, trail *auditrows.AuditLog, schema int64) (_ *Restoring, err error) {
 	d := db.Dialect()
 	r := &Restoring{db: db, trail: trail, target: d.(target), tables: tablesOf(d)} //nolint:errcheck,forcetypeassert // ClaimEmpty checked
@@ -99,7 +99,7 @@ func (r *Restoring) loading() sqldb.Statements {
 	return sqldb.Statements{Run: r.conn, Dialect: r.target}
 }
 
-// Load reads the rows of a table and replaces the rows that migrations made. It returns the number of rows. The
+// Load reads the rows of a table. They replace the rows that migrations created. It returns the number of rows. The
 // parameter last is the last row of the audit log.
 func (r *Restoring) Load(ctx context.Context, t Table, from io.Reader, last int64) (int64, error) {
 	in := r.loading()
@@ -122,8 +122,8 @@ func (r *Restoring) Load(ctx context.Context, t Table, from io.Reader, last int6
 	return rows.Rows(), nil
 }
 
-// Loaded migrates the loaded tables to the version of this program, and appends tail, the last rows of the audit
-// log.
+// Loaded commits the loaded tables, migrates them to the version of this program, and appends tail, the last audit
+// rows.
 func (r *Restoring) Loaded(ctx context.Context, tail []keyserver.AuditEntry) error {
 	if _, err := r.conn.ExecContext(ctx, `COMMIT`); err != nil {
 		return sqldb.Translate(r.target, err)
@@ -141,8 +141,8 @@ func (r *Restoring) Loaded(ctx context.Context, tail []keyserver.AuditEntry) err
 	return r.db.WriteAlone(ctx, func(in sqldb.Statements) error { return r.trail.AppendTail(ctx, in, tail) })
 }
 
-// Finish ends the sessions and leases of the servers of the old database, writes a last row to the audit log, and
-// gives the database its name. Used proofs stay used.
+// Finish deletes sessions and changes, ends leases, appends a row to the audit log, and gives the database its final
+// name. It keeps used proofs.
 func (r *Restoring) Finish(ctx context.Context, row keyserver.AuditEntry) error {
 	if err := r.db.WriteAlone(ctx, func(in sqldb.Statements) error {
 		for _, text := range []string{`DELETE FROM sessions`, `DELETE FROM changes`} {
@@ -160,8 +160,8 @@ func (r *Restoring) Finish(ctx context.Context, row keyserver.AuditEntry) error 
 	return r.end(ctx, row, func() error { return nil })
 }
 
-// FinishMove is Finish for a database that continues in another place: sessions stay open, and the change feed
-// continues. It calls moved when everything but the name is done. From then on the source must not change.
+// FinishMove is Finish for a move: sessions stay open, and the change feed continues. It calls moved before the
+// database gets its final name. After that call, the source must not change.
 func (r *Restoring) FinishMove(ctx context.Context, row keyserver.AuditEntry, moved func() error) error {
 	if err := r.db.WriteAlone(ctx, func(in sqldb.Statements) error { return freeDuties(ctx, in) }); err != nil {
 		return err
@@ -169,7 +169,7 @@ func (r *Restoring) FinishMove(ctx context.Context, row keyserver.AuditEntry, mo
 	return r.end(ctx, row, moved)
 }
 
-// freeDuties ends the leases of processes that no longer run.
+// freeDuties ends the leases of the processes that used the old database.
 func freeDuties(ctx context.Context, in sqldb.Statements) error {
 	for _, text := range []string{`UPDATE leases SET until = 0`, `UPDATE audit_sinks SET until = 0`} {
 		if _, err := in.Exec(ctx, text); err != nil {
@@ -179,7 +179,7 @@ func freeDuties(ctx context.Context, in sqldb.Statements) error {
 	return nil
 }
 
-// end writes a last row to the audit log, calls the function complete, and then gives the database its name.
+// end appends a row to the audit log, calls complete, and then gives the database its final name.
 func (r *Restoring) end(ctx context.Context, row keyserver.AuditEntry, complete func() error) error {
 	w, err := audit.NewWriter(ctx, r.trail, audit.Options{Clock: r.db.Options().Clock, Logger: r.db.Options().Logger})
 	if err != nil {
@@ -213,7 +213,7 @@ func (r *Restoring) Abandon() error {
 	return r.target.Discard(ctx, r.db)
 }
 
-// loadRows inserts rows by statements.
+// loadRows inserts rows by INSERT statements.
 func loadRows(ctx context.Context, d sqldb.Dialect, in sqldb.Statements, t Table, rows *pgcopy.Reader) error {
 	ins := sqldb.NewInsert(d, `INSERT INTO `+t.Name+` (`+t.columns()+`)`, len(t.Columns))
 	most := ins.Sizes[0].Rows * ins.Columns

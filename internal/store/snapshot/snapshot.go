@@ -22,11 +22,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/pgcopy"
 )
 
-// journalTable belongs to one embedded database and its journal. A restored database starts
-// without a journal.
+// journalTable is not copied, because a restored database starts without a journal.
 const journalTable = "audit_journal"
 
-// Table is a table as it is copied.
+// Table describes a table of a copy.
 type Table struct {
 	Name    string   `json:"name"`
 	Columns []Column `json:"columns"`
@@ -54,32 +53,32 @@ func (t Table) columns() string {
 	return strings.Join(names, ", ")
 }
 
-// Snapshot is a database as it was at one moment. Later writes do not change it.
+// Snapshot is the state of a database at one time. Later writes do not change it.
 type Snapshot struct {
 	Schema int64   // the version of the schema
-	Tables []Table // each after those that it refers to
+	Tables []Table // each one after the tables to which it refers
 	Tree   audit.TreeHead
 	Extent audit.Extent
-	// Last is the last row of the audit log. Tail are the rows up to it that are durable in
-	// the journal of an embedded database, but in no table yet.
+	// Last is the last row of the audit log. Tail are its last rows, which are durable in the
+	// journal of an embedded database, but in no table yet.
 	Last int64
 	Tail []keyserver.AuditEntry
 
 	view view
 }
 
-// view is a connection that sees one moment of the database.
+// view reads the state of the database at one time.
 type view interface {
 	reader() sqldb.Statements
-	// tables lists the tables; each one comes after those that it refers to.
+	// tables lists the tables, each one after the tables to which it refers.
 	tables(ctx context.Context) ([]Table, error)
 	copy(ctx context.Context, t Table, order string, to io.Writer) (rows int64, err error)
-	// bytewise returns the ORDER BY term for the bytes or numbers of a column, NULL first.
+	// bytewise returns an ORDER BY term that sorts a column by bytes or numbers, NULL first.
 	bytewise(c Column) string
 	close() error
 }
 
-// reading is the transaction of a view, on a connection that nothing else uses.
+// reading is the transaction of a view, on its own connection.
 type reading struct {
 	dialect sqldb.Dialect
 	of      *Source
@@ -95,11 +94,11 @@ func (r *reading) tables(ctx context.Context) ([]Table, error) {
 	return r.of.tables.columns(ctx, r.reader())
 }
 
-// copyPause is the time after which a caller may try again.
+// copyPause is the time after which a caller may retry.
 const copyPause = 10 * time.Second
 
-// errCopying returns the refusal of a second copy. As long as a copy runs, the database cannot clean up the data that
-// the copy sees.
+// errCopying returns the error of a second copy at the same time. Only one is allowed, because the database cannot
+// delete old row versions during a copy.
 func errCopying() error {
 	return fault.Temporary(fault.Overloaded, fault.ScopeProcess, copyPause, "another backup of this database is being made; try again when it is done")
 }
@@ -112,20 +111,20 @@ type Source struct {
 	copying atomic.Bool // SQLite: a Snapshot is open
 }
 
-// NewSource returns the source of snapshots of a database with this audit log.
+// NewSource returns a Source for a database and its audit log.
 func NewSource(db *sqldb.DB, trail *auditrows.AuditLog) *Source {
 	return &Source{db: db, trail: trail, tables: tablesOf(db.Dialect())}
 }
 
-// tables has the differences between the databases.
+// tables has the operations that differ between SQLite and PostgreSQL.
 type tables interface {
-	// view opens a connection that sees the database as it is now.
+	// view returns a view of the current state of the database.
 	view(ctx context.Context, of *Source) (view, error)
 	// columns lists the tables with their columns.
 	columns(ctx context.Context, in sqldb.Statements) ([]Table, error)
-	// ready makes room for audit rows up to last, which are loaded next.
+	// ready prepares the table of the audit log for rows up to last.
 	ready(ctx context.Context, in sqldb.Statements, last int64) error
-	// load inserts the rows of a table, in the transaction of a connection.
+	// load inserts the rows of a table, in the transaction of the connection on.
 	load(ctx context.Context, on *sql.Conn, t Table, rows *pgcopy.Reader) error
 }
 
@@ -139,15 +138,14 @@ func tablesOf(d sqldb.Dialect) tables {
 	panic(fmt.Sprintf("the tables of %T cannot be copied", d))
 }
 
-// snapshotTries is the number of attempts to read tables and journal without a row between
-// them.
+// snapshotTries is the number of attempts to read the tables and the journal (errFilled).
 const snapshotTries = 50
 
-// Snapshot begins a copy of the database. Only one exists at a time, over all replicas; a
-// second call returns OVERLOADED. The caller has to close it.
+// Snapshot begins a copy of the database. Only one copy exists at a time, on all replicas; a
+// second call returns OVERLOADED. The caller has to close the Snapshot.
 //
-// It contains everything that was acknowledged before. Each effect has its row of the audit log, because the row is
-// durable before the effect.
+// The copy has all writes that were acknowledged before the call. It has the audit row of each of its writes, because
+// the row is durable before the write.
 func (s *Source) Snapshot(ctx context.Context) (*Snapshot, error) {
 	for range snapshotTries {
 		snapshot, err := s.snapshot(ctx)
@@ -158,8 +156,8 @@ func (s *Source) Snapshot(ctx context.Context) (*Snapshot, error) {
 	return nil, sqldb.Unavailable(errFilled)
 }
 
-// errFilled ends an attempt: rows moved from the journal to the tables between the reads of
-// both, so that neither read saw them.
+// errFilled ends an attempt. Rows were written from the journal to the tables after the tables
+// were read and before the journal was read, so both reads missed them.
 var errFilled = errors.New("the audit tables are filled too fast to be copied")
 
 func (s *Source) snapshot(ctx context.Context) (_ *Snapshot, err error) {
@@ -202,15 +200,15 @@ func (s *Source) snapshot(ctx context.Context) (_ *Snapshot, err error) {
 	return c, nil
 }
 
-// copyOrder is the order of the rows of large tables. In this order a restore writes each row next to the previous one.
+// copyOrder is the order of the rows of large tables. It is the order of their primary keys, so a restore is fast.
 var copyOrder = map[string]string{"audit": "seq", "audit_block_keys": "block, kind, key", "audit_tiles": "level, place", "stored_keys": "id"}
 
-// Copy writes the rows of a table (package pgcopy), and returns how many there are.
+// Copy writes the rows of a table in the format of package pgcopy. It returns their number.
 func (c *Snapshot) Copy(ctx context.Context, t Table, to io.Writer) (int64, error) {
 	return c.view.copy(ctx, t, copyOrder[t.Name], to)
 }
 
-// Sorted is Copy in an order that is the same in every database.
+// Sorted is Copy with an order of rows that is the same in SQLite and PostgreSQL.
 func (c *Snapshot) Sorted(ctx context.Context, t Table, to io.Writer) (int64, error) {
 	keys := strings.Split(copyOrder[t.Name], ", ")
 	var order []string
@@ -225,10 +223,10 @@ func (c *Snapshot) Sorted(ctx context.Context, t Table, to io.Writer) (int64, er
 // Close ends the snapshot.
 func (c *Snapshot) Close() error { return c.view.close() }
 
-// catalogue has the queries for the tables of a database.
+// catalogue has the queries that list the tables of a database.
 type catalogue struct {
 	columns string // table, column and declared type, in the order of the columns
-	refers  string // table, and another one that it refers to
+	refers  string // table, and a table to which it refers
 	types   map[string]pgcopy.Type
 }
 
@@ -259,8 +257,8 @@ func (c catalogue) read(ctx context.Context, in sqldb.Statements) ([]Table, erro
 	return sorted(found, refers), err
 }
 
-// sorted orders tables so that each comes after those that it refers to, and otherwise by
-// name.
+// sorted orders tables so that each one comes after the tables to which it refers, and otherwise
+// by name.
 func sorted(tables map[string]Table, refers map[string][]string) []Table {
 	var all []Table
 	placed := map[string]bool{}
@@ -270,7 +268,7 @@ func sorted(tables map[string]Table, refers map[string][]string) []Table {
 		if !known || placed[name] {
 			return
 		}
-		placed[name] = true // also ends a circle
+		placed[name] = true // also ends a cycle
 		for _, other := range refers[name] {
 			place(other)
 		}

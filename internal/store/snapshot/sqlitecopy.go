@@ -15,10 +15,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/stmtcache"
 )
 
-// sqliteTables copies the tables of an SQLite database.
+// sqliteTables implements tables for SQLite.
 type sqliteTables struct{ d *sqlite.Database }
 
-// sqliteView is a view of an SQLite database. The writer continues, but cannot restart the log until the view ends.
+// sqliteView implements view for SQLite. Writes continue, but the write-ahead log grows until the view is closed.
 type sqliteView struct{ reading }
 
 func (t sqliteTables) view(ctx context.Context, of *Source) (_ view, err error) {
@@ -37,7 +37,7 @@ func (t sqliteTables) view(ctx context.Context, of *Source) (_ view, err error) 
 	if _, err = v.conn.ExecContext(ctx, `BEGIN`); err != nil {
 		return nil, err
 	}
-	// The first read decides which moment the view sees.
+	// The first read determines the state that the view sees.
 	err = v.conn.QueryRowContext(ctx, `SELECT 1 FROM sqlite_schema LIMIT 1`).Scan(new(int))
 	return v, err
 }
@@ -52,10 +52,10 @@ func (t sqliteTables) columns(ctx context.Context, in sqldb.Statements) ([]Table
 	}.read(ctx, in)
 }
 
-// bytewise needs no collation: the tables name none, so it is BINARY.
+// bytewise implements view. The default collation of SQLite is BINARY.
 func (v *sqliteView) bytewise(c Column) string { return c.Name }
 
-// copy calls the driver directly: database/sql spends more time on each field than SQLite does.
+// copy implements view. It calls the driver directly, because database/sql is slower than SQLite for each field.
 func (v *sqliteView) copy(ctx context.Context, t Table, order string, to io.Writer) (n int64, err error) {
 	text := `SELECT ` + t.columns() + ` FROM ` + t.Name
 	if order != "" {
@@ -101,7 +101,7 @@ func (v *sqliteView) close() error {
 	if v.conn != nil {
 		err = v.conn.Close()
 	}
-	err = errors.Join(err, v.db.Close()) // this ends the transaction
+	err = errors.Join(err, v.db.Close()) // also ends the transaction
 	v.of.copying.Store(false)
 	return err
 }

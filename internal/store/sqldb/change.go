@@ -6,16 +6,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// MaxChangePage bounds a page of changes.
+// MaxChangePage is the maximum number of changes in one page.
 const MaxChangePage = 1000
 
-// pruneSteps spreads pruning over commits: one commit deletes old changes after
-// every KeptChanges/pruneSteps new ones.
+// pruneSteps is how often old changes are deleted while KeptChanges new changes are stored.
 const pruneSteps = 64
 
-// Recorder collects the changes of a write transaction, each once.
+// Recorder collects the changes of a write transaction without duplicates.
 type Recorder struct {
-	changes  []keyserver.Change // without Seq until the commit
+	changes  []keyserver.Change // Seq is 0 until the commit
 	recorded map[keyserver.Change]bool
 }
 
@@ -34,8 +33,8 @@ func (r *Recorder) Record(kind keyserver.ChangeKind, id keyserver.ID, action key
 // Changes returns the recorded changes in order.
 func (r *Recorder) Changes() []keyserver.Change { return r.changes }
 
-// storeChanges gives the changes of a transaction their numbers and stores them. The row of the sequence stays locked
-// until the commit. So the numbers have the order of the commits, and no gaps.
+// storeChanges numbers the changes of a transaction and stores them. Their row in the table sequences stays locked
+// until the commit. So the numbers follow the order of the commits and have no gaps.
 func (db *DB) storeChanges(ctx context.Context, in Statements, changes []keyserver.Change) ([]keyserver.Change, error) {
 	if len(changes) == 0 {
 		return nil, nil
@@ -62,33 +61,33 @@ func (db *DB) storeChanges(ctx context.Context, in Statements, changes []keyserv
 	return changes, db.Dialect().Announce(ctx, in)
 }
 
-// nextInSequence takes n numbers and returns the last of them.
+// nextInSequence reserves the next n numbers of a sequence and returns the last one.
 func nextInSequence(ctx context.Context, in Statements, name string, n int64) (int64, error) {
 	var last int64
 	err := in.Row(ctx, `UPDATE sequences SET value = value + $1 WHERE name = $2 RETURNING value`, []any{n, name}, &last)
 	return last, err
 }
 
-// Feed has the queries of the changes.
+// Feed has the queries of the change feed.
 type Feed struct{ sql Statements }
 
-// NewFeed returns the queries, which run on in.
+// NewFeed returns a Feed whose queries run on in.
 func NewFeed(in Statements) Feed { return Feed{in} }
 
-// ChangeHead returns the number of the last committed change, 0 before the first.
+// ChangeHead returns the number of the last committed change, or 0 if there is none.
 func (f Feed) ChangeHead(ctx context.Context) (int64, error) {
 	var head int64
 	err := f.sql.Row(ctx, `SELECT value FROM sequences WHERE name = 'changes'`, nil, &head)
 	return head, err
 }
 
-// Changes returns up to limit (at most 1000) changes after the cursor. If the
-// cursor is older than the stored changes or newer than the head, the page is a
-// Reset and its Cursor is the head.
+// Changes returns up to limit (at most 1000) changes whose numbers are greater than
+// after. If some of these changes were pruned, or if after is greater than the last
+// number, the page has Reset set, and its Cursor is the last number.
 func (f Feed) Changes(ctx context.Context, after int64, limit int) (keyserver.ChangePage, error) {
 	limit = min(max(limit, 1), MaxChangePage)
-	// The head comes first: all changes up to it can then be read, unless they
-	// were pruned.
+	// Read the last number before the changes: all changes up to that number are
+	// committed, so the next query can read them unless they were pruned.
 	head, err := f.ChangeHead(ctx)
 	if err != nil {
 		return keyserver.ChangePage{}, err
@@ -109,7 +108,7 @@ func (f Feed) Changes(ctx context.Context, after int64, limit int) (keyserver.Ch
 	if err != nil {
 		return keyserver.ChangePage{}, err
 	}
-	// Numbers have no gaps, so the first row alone tells whether any is missing.
+	// Numbers have no gaps. So changes are missing only if the first row is not after+1.
 	if n := len(page.Changes); n > 0 && page.Changes[0].Seq == after+1 {
 		page.Cursor = page.Changes[n-1].Seq
 		return page, nil

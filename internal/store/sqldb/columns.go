@@ -11,8 +11,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// This file converts columns whose form in the database differs from the form in
-// memory.
+// This file converts between Go values and columns of a different type.
 
 // Fixed scans a binary column into an array of exactly its length.
 func Fixed(dest []byte) sql.Scanner { return fixed{dest} }
@@ -20,7 +19,7 @@ func Fixed(dest []byte) sql.Scanner { return fixed{dest} }
 type fixed struct{ dest []byte }
 
 // Untrusted scans a binary column of a row that may have been tampered with. It
-// accepts any length, because the verification of hashes has to find a wrong one.
+// accepts any length, because a later check of the row's hash reports a wrong value.
 func Untrusted(dest []byte) sql.Scanner { return untrusted{dest} }
 
 type untrusted struct{ dest []byte }
@@ -67,7 +66,7 @@ func (t intoTime) Scan(src any) error {
 }
 
 // LookupSize is the number of ids that one statement looks up. A lookup of fewer
-// ids repeats the last one.
+// ids repeats the last id.
 const LookupSize = 64
 
 // Numbered returns the parameter list of a statement that looks up LookupSize
@@ -80,8 +79,8 @@ func Numbered() string {
 	return strings.Join(names, ", ")
 }
 
-// Lookup returns the arguments of such a statement for the first LookupSize ids.
-// ids must not be empty.
+// Lookup returns the arguments for the parameters of Numbered: the first LookupSize
+// ids. ids must not be empty.
 func Lookup(ids []keyserver.ID) []any {
 	args := make([]any, LookupSize)
 	for i := range args {
@@ -104,7 +103,7 @@ func (o optionalID) Scan(src any) error {
 	return IntoID(o.dest).Scan(src)
 }
 
-// OrNull is the inverse of OptionalID.
+// OrNull returns the column value of an identifier: NULL for the zero id.
 func OrNull(id keyserver.ID) []byte {
 	if id.IsZero() {
 		return nil

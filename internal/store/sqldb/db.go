@@ -7,23 +7,23 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// DB is an open database for packages that know SQL. Its statements read from the pool of
-// readers.
+// DB is an open database for packages that use SQL. Its Statements run on the pool for
+// reads.
 type DB struct {
 	*Handle
 	Statements
 }
 
-// Backlog is the state of rows that are durable and wait to be written to their tables.
+// Backlog gives access to rows that are durable in a journal and not yet in their tables.
 type Backlog struct {
-	// Trouble returns why the rows could not be written at the last attempt.
+	// Trouble returns the error of the last attempt to write the rows.
 	Trouble func() error
 	// Release writes the rows before the database closes.
 	Release func() error
 }
 
-// Open opens a database, creates it if there is none, migrates an older one and rejects a
-// changed schema. It leaves a database that it rejects as it was.
+// Open opens a database. It creates a missing database and migrates an older one. After that, it
+// rejects a schema that another program has changed.
 func Open(ctx context.Context, d Dialect, o Options) (*DB, error) {
 	p, err := d.Open(ctx)
 	if err != nil {
@@ -43,7 +43,7 @@ func Open(ctx context.Context, d Dialect, o Options) (*DB, error) {
 	return db, nil
 }
 
-// OpenReadOnly opens a database that another process may be serving from. It migrates nothing. It rejects an older
+// OpenReadOnly opens a database that another process may use at the same time. It migrates nothing. It rejects an older
 // version of the database, and a newer version that this program cannot work with.
 func OpenReadOnly(ctx context.Context, d Dialect, o Options) (*DB, error) {
 	p, err := d.OpenReadOnly(ctx)
@@ -60,8 +60,8 @@ func OpenReadOnly(ctx context.Context, d Dialect, o Options) (*DB, error) {
 	return db, nil
 }
 
-// NewRestored returns a database that is being restored. It is not checked, and nothing
-// follows it.
+// NewRestored returns a database that a restore fills. It checks neither version nor schema,
+// and starts no follower.
 func NewRestored(d Dialect, o Options, p Pools) *DB {
 	db := newDB(d, o, p)
 	db.writer = newWriter(d, p.Write)
@@ -89,7 +89,7 @@ func newDB(d Dialect, o Options, p Pools) *DB {
 // Attach sets the backlog of the database. It is called before the database is used.
 func (db *DB) Attach(b Backlog) { db.backlog = b }
 
-// Follow starts to follow the changes of other processes, if there can be any.
+// Follow starts to read the changes of other processes, if the database is shared.
 func (db *DB) Follow(ctx context.Context) (err error) {
 	db.follower, err = db.dialect.Follow(ctx, db)
 	return err
@@ -104,7 +104,8 @@ func (db *DB) Pools() Pools { return db.pools }
 // Options returns the options with which the database was opened.
 func (db *DB) Options() Options { return db.opts }
 
-// Looking returns statements that do not wait for other reads.
+// Looking returns statements that run on Pools.Look, so they do not wait for other reads. Without Look, they run on
+// Pools.Read.
 func (db *DB) Looking() Statements { return db.looking }
 
 // Backlog returns the backlog that Attach has set.
@@ -113,14 +114,14 @@ func (db *DB) Backlog() Backlog { return db.backlog }
 // ReadOnly reports whether the database was opened for reading only.
 func (db *DB) ReadOnly() bool { return db.writer == nil }
 
-// Lock takes the connection that writes, until Unlock.
+// Lock reserves the connection for writes until Unlock.
 func (db *DB) Lock(ctx context.Context) error { return db.writer.lock(ctx) }
 
-// Unlock returns the connection that Lock has taken.
+// Unlock releases the connection that Lock has reserved.
 func (db *DB) Unlock() { db.writer.unlock() }
 
-// RecordReplaced records that the database was started again, or that another one has taken over. The parameter gone
-// reports that changes or audit rows are missing in that database.
+// RecordReplaced records that the database was restarted, or was replaced by another one. gone means that changes or
+// audit rows are missing in the database now.
 func (db *DB) RecordReplaced(gone bool) {
 	db.replaced.Store(db.opts.Clock().UnixNano())
 	if gone {
@@ -128,7 +129,7 @@ func (db *DB) RecordReplaced(gone bool) {
 	}
 }
 
-// Notify calls the hooks with changes, nil if some were missed.
+// Notify calls the hooks of OnChange. nil means that changes were missed.
 func (db *DB) Notify(changes []keyserver.Change) {
 	db.hookMu.Lock()
 	defer db.hookMu.Unlock()
@@ -137,8 +138,8 @@ func (db *DB) Notify(changes []keyserver.Change) {
 	}
 }
 
-// Alone commits one statement and returns how many rows it changed. If replicas share the
-// database it runs on any connection, and waits for no other transaction.
+// Alone runs one statement in its own transaction and returns how many rows it changed. If replicas
+// share the database, the statement runs on any connection and does not wait for the lock of Transact.
 func (db *DB) Alone(ctx context.Context, text string, args ...any) (n int64, err error) {
 	if db.Shared() {
 		return db.Exec(ctx, text, args...)
@@ -150,7 +151,7 @@ func (db *DB) Alone(ctx context.Context, text string, args ...any) (n int64, err
 	return n, err
 }
 
-// WriteAlone runs a transaction on the connection that Transact uses.
+// WriteAlone runs fn in a transaction on the connection for writes. Other replicas may write at the same time.
 func (db *DB) WriteAlone(ctx context.Context, fn func(in Statements) error) error {
 	if err := db.writer.lock(ctx); err != nil {
 		return err
@@ -159,15 +160,15 @@ func (db *DB) WriteAlone(ctx context.Context, fn func(in Statements) error) erro
 	return db.writer.transact(ctx, fn)
 }
 
-// Transact runs fn in a write transaction and commits it with the changes that fn returns. No two transactions overlap,
-// on any replica. It begins with the data keys that the database has. After the commit it calls the hooks (OnChange)
-// with the changes.
+// Transact runs fn in a write transaction and commits it with the changes that fn returns. No two calls overlap, on any
+// replica. If the data keys of this process are outdated, Transact reloads them before fn. After the commit it calls
+// the hooks (OnChange) with the changes.
 func (db *DB) Transact(ctx context.Context, fn func(in Statements) ([]keyserver.Change, error)) error {
 	for {
 		err := db.transact(ctx, fn)
 		switch {
 		case errors.Is(err, errRingMoved):
-			// Outside of the transaction, because it may ask a service far away.
+			// Reload may send requests to a remote KMS provider, so it runs outside of the transaction.
 			err = db.Handle.macs.key.Load().Reload(ctx)
 		case errors.Is(err, ErrLockHeld):
 			db.dialect.Evict(ctx, db)
@@ -195,7 +196,7 @@ func (db *DB) transact(ctx context.Context, fn func(in Statements) ([]keyserver.
 	err := db.writer.transact(ctx, func(in Statements) error {
 		incarnation, err := db.dialect.Serialise(ctx, in)
 		if err == nil && db.follower != nil && !db.follower.Knows(incarnation) {
-			// The reads before this transaction may be from another database.
+			// Earlier reads of this process may have used another database.
 			err = db.follower.MarkReplaced()
 		}
 		if err != nil {

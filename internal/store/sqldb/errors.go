@@ -18,7 +18,7 @@ var (
 	ErrDuplicate = errors.New("already exists")
 )
 
-// Reasons why a database is not opened. Each is wrapped in one sentence for people.
+// Reasons why a database is not opened. Refuse adds the message for users.
 var (
 	ErrForeign      = datadir.ErrForeign
 	ErrNewerVersion = errors.New("database of a newer version")
@@ -27,12 +27,12 @@ var (
 	ErrUnusable     = datadir.ErrUnusable
 )
 
-// Refuse wraps the reason why a database is not opened in one sentence for people.
+// Refuse returns an error that wraps kind. Its text is the formatted message for users.
 func Refuse(kind error, format string, args ...any) error {
 	return datadir.Refuse(kind, format, args...)
 }
 
-// ErrorClass is the meaning of a driver's error to callers.
+// ErrorClass is the meaning of a driver's error for callers.
 type ErrorClass int
 
 // Classes of errors of a database.
@@ -46,8 +46,8 @@ const (
 // RetryUnavailable is the time after which a caller may retry if the database did not respond.
 const RetryUnavailable = time.Second
 
-// Translate turns an error of database/sql or a driver into one of this
-// package. Only the text of a driver's error survives: its type stays here.
+// Translate converts an error of database/sql or a driver into one of this
+// package. The result keeps the text of a driver's error, but not its type.
 func Translate(d Dialect, err error) error {
 	switch {
 	case err == nil:
@@ -89,5 +89,5 @@ func DriverText(err error) string {
 	return strings.Join(strings.Fields(strings.ToValidUTF8(err.Error(), "?")), " ")
 }
 
-// ErrLockHeld means that the lock that serialises the writes of replicas was not free in time.
+// ErrLockHeld means that another process held the lock for writes of replicas for too long.
 var ErrLockHeld = errors.New("another process holds the lock of the database")

@@ -13,13 +13,13 @@ type Release struct {
 	Schema int64
 }
 
-// Releases are the published releases, in order. RELEASE.md says when one is added. They
-// decide which parts of the schema a migration after the last release may remove (ADR
-// 56).
+// Releases are the published releases, in order. RELEASE.md says when to add one. A
+// migration after the last release may remove only parts of the schema that these releases
+// do not need (ADR 56).
 var Releases = []Release{{"0.1.0", 11}}
 
 // floorSince is the first version of the schema that records which programs can work
-// with it. No newer program has worked on an older version.
+// with it. A newer program migrates an older version before it works with the database.
 const floorSince = 34
 
 // VersionInfo is what a database records about its version.
@@ -27,12 +27,12 @@ type VersionInfo struct {
 	Version int64  // of its schema; 0 if there is none yet
 	newest  string // the newest release that opened the database; empty if unknown
 	// floor is the lowest version of the schema that a program has to know to work with
-	// the database, 0 if unknown; oldest is the first release that knows it.
+	// the database, or 0 if unknown. oldest is the first release that knows that version.
 	floor  int64
 	oldest string
 }
 
-// ReadVersionInfo reads the version information of a database. It refuses a database that has only tables of other
+// ReadVersionInfo reads the version information of a database. It rejects a database that has only tables of other
 // programs.
 func ReadVersionInfo(ctx context.Context, d Dialect, db Pool) (VersionInfo, error) {
 	version, err := schemaVersion(ctx, d, db)
@@ -45,7 +45,7 @@ func ReadVersionInfo(ctx context.Context, d Dialect, db Pool) (VersionInfo, erro
 	if err != nil {
 		return is, fmt.Errorf("read the schema floor of the database: %w", Translate(d, err))
 	}
-	if signed < is.Version { // the process that migrated died before sign
+	if signed < is.Version { // the process that migrated the database ended before it called sign
 		is.newest, is.oldest = "", ""
 	}
 	return is, nil
@@ -76,8 +76,8 @@ func (s VersionInfo) newerWarning(target int64) string {
 		"upgrade all replicas to the same release (docs/upgrade.md)", s.Version, s.newest, version.String(), target)
 }
 
-// sign records that a program of this release opened the database, unless a newer one
-// did.
+// sign records this release as the newest one that opened the database, unless a release with
+// the same or a newer schema is recorded.
 func (s VersionInfo) sign(ctx context.Context, d Dialect, db Pool, target int64) error {
 	if target < floorSince {
 		return nil
@@ -98,8 +98,8 @@ func firstWith(schema int64) string {
 	return version.String()
 }
 
-// NewerWarning returns a sentence for people if the database is of a newer release than this
-// program, otherwise "".
+// NewerWarning returns a message if the database is of a newer release than this program,
+// otherwise "".
 func (h *Handle) NewerWarning() string {
 	if text := h.newerWarning.Load(); text != nil {
 		return *text
@@ -107,14 +107,13 @@ func (h *Handle) NewerWarning() string {
 	return ""
 }
 
-// setNewerWarning stores the warning that NewerWarning returns.
 func (h *Handle) setNewerWarning(is VersionInfo) {
 	text := is.newerWarning(h.target)
 	h.newerWarning.Store(&text)
 }
 
-// look returns why this program has to stop: a newer program has migrated the database, and the migration removed
-// something that this program needs.
+// look returns an error if a newer program has migrated the database and this program can no longer work with it. It
+// also updates the warning of NewerWarning.
 func (h *Handle) look(ctx context.Context) error {
 	var is VersionInfo
 	err := h.looking.Row(ctx, `SELECT version, release, floor, floor_release FROM schema_floor`, nil, &is.Version, &is.newest, &is.floor, &is.oldest)

@@ -15,12 +15,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/replication"
 )
 
-// MaxStaleness is how far behind the database a process may be and still serve requests
-// (contract 4.5).
+// MaxStaleness is how old the data of a process may be while it serves requests (contract
+// 4.5).
 const MaxStaleness = replication.MaxStaleness
 
-// defaultKeptChanges is how many changes a reader may be behind before it has to read all
-// of the state again.
+// defaultKeptChanges is the number of stored changes. A reader that has missed more changes
+// must read all objects again.
 const defaultKeptChanges = 100_000
 
 // Options are the settings of a database of either kind.
@@ -42,9 +42,9 @@ type Handle struct {
 	follower     *replication.Follower
 	inserts      Insert                 // of changes
 	target       int64                  // the version of the schema of this program
-	newerWarning atomic.Pointer[string] // the warning that the database is newer; empty if it is not
+	newerWarning atomic.Pointer[string] // result of NewerWarning
 	lost         atomic.Int64           // how often changes were found to be missing
-	replaced     atomic.Int64           // when another database was last found, in Unix nanoseconds
+	replaced     atomic.Int64           // when a restart or replacement was last found, in Unix nanoseconds
 	backlog      Backlog
 	closing      sync.Once
 	closed       error
@@ -56,7 +56,7 @@ type Handle struct {
 }
 
 // Close stops the background work of the store, waits for it, and closes the database. No
-// call may be in flight. Later calls return the result of the first.
+// other call may be in progress. Later calls of Close return the result of the first call.
 func (h *Handle) Close() error {
 	h.closing.Do(func() { h.closed = h.close() })
 	return h.closed
@@ -73,8 +73,8 @@ func (h *Handle) close() error {
 	return errors.Join(err, h.pools.Close())
 }
 
-// Ping reports whether the database responds. If a follower watches the database, Ping
-// sends no query: its callers may be unauthenticated.
+// Ping reports whether the database responds. Its callers may be unauthenticated. So on a shared
+// database, it sends a query only if the follower is not current.
 func (h *Handle) Ping(ctx context.Context) error {
 	if h.follower != nil {
 		if err := h.follower.Current(ctx); err != nil {
@@ -91,7 +91,7 @@ func (h *Handle) Writable(ctx context.Context) error {
 	if h.writer == nil {
 		return errors.New("the database is open read-only")
 	}
-	if h.dialect.Shared() { // other reads use the same connection
+	if h.dialect.Shared() { // the connection of Looking must soon be free again
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, MaxStaleness)
 		defer cancel()
@@ -102,9 +102,9 @@ func (h *Handle) Writable(ctx context.Context) error {
 	return h.look(ctx)
 }
 
-// Current returns nil if this process knows the database as it was at most MaxStaleness ago: all hooks have had every
-// change up to then. Otherwise it reads the changes once, and returns NOT_CURRENT if that fails. A process with a
-// SQLite directory is the only one, and always current.
+// Current returns nil if all hooks have received every change that is older than MaxStaleness. Otherwise it reads the
+// changes once, and returns NOT_CURRENT if that fails. A process with an embedded database is always current, because
+// no other process can change it.
 func (h *Handle) Current(ctx context.Context) error {
 	if h.follower == nil {
 		return nil
@@ -112,8 +112,8 @@ func (h *Handle) Current(ctx context.Context) error {
 	return h.follower.Current(ctx)
 }
 
-// Confirmed returns the time at which this process last knew every change. A process with
-// a SQLite directory knows every change at any time.
+// Confirmed returns the time up to which the hooks have received every change. With an
+// embedded database, that is the current time.
 func (h *Handle) Confirmed() time.Time {
 	if h.follower == nil {
 		return h.Now()
@@ -124,8 +124,8 @@ func (h *Handle) Confirmed() time.Time {
 // Now returns the time of the clock that Confirmed uses.
 func (h *Handle) Now() time.Time { return h.opts.Clock() }
 
-// Connections are the connections to the database for one use, and how often and how long
-// transactions have waited for one.
+// Connections describes the connection pool for one use. Waits and Waited are how often and
+// how long callers have waited for a connection.
 type Connections struct {
 	Use         string // "read", "write", or "look"
 	Most, InUse int
@@ -133,7 +133,7 @@ type Connections struct {
 	Waited      time.Duration
 }
 
-// Connections returns how the connections are used.
+// Connections returns the state of each connection pool.
 func (h *Handle) Connections() []Connections {
 	var all []Connections
 	for use, db := range map[string]Pool{"read": h.pools.Read, "write": h.pools.Write, "look": h.pools.Look} {
@@ -154,17 +154,18 @@ func (h *Handle) OnTransaction(measure func(took time.Duration, err error)) {
 	h.measure.Store(&measure)
 }
 
-// Lost returns how often this process has found that the database had gone back: changes
-// or audit rows that it had seen were missing.
+// Lost returns how often this process has found that changes or audit rows that it had read
+// before were missing in the database.
 func (h *Handle) Lost() int64 { return h.lost.Load() }
 
 // Replaced returns when this process last found that the database was restarted or replaced. Failures before that time
 // say nothing about the new database.
 func (h *Handle) Replaced() time.Time { return time.Unix(0, h.replaced.Load()) }
 
-// OnChange registers a hook that gets the changes of each commit: of this process before Transact returns, of others as
-// soon as they are seen. A nil slice means that changes were missed, so all cached data may be outdated. A change may
-// be delivered twice. Hooks run one at a time and must neither block nor call Transact or Current.
+// OnChange registers a hook that gets the changes of each commit. The hook gets a commit of this process before
+// Transact returns, and a commit of another process when this process reads it. A nil slice means that changes were
+// missed, so all cached data may be outdated. A change may be delivered twice. Hooks run one at a time and must neither
+// block nor call Transact or Current.
 func (h *Handle) OnChange(hook func([]keyserver.Change)) {
 	h.hookMu.Lock()
 	defer h.hookMu.Unlock()
@@ -175,18 +176,18 @@ func (h *Handle) OnChange(hook func([]keyserver.Change)) {
 // them.
 type Pools struct {
 	Write, Read Pool
-	Look        Pool // for checks whether this process is current; nil if no other process writes
+	Look        Pool // reads that must not wait for other reads; nil if the database is not shared
 	Held        []io.Closer
 }
 
 // Close closes the connections, then Held.
 func (p Pools) Close() error {
 	var errs []error
-	for _, db := range []Pool{p.Look, p.Read, p.Write} { // SQLite folds its log into the database when the last writer closes
+	for _, db := range []Pool{p.Look, p.Read, p.Write} { // Write is last: SQLite then copies its log into the database file
 		if db == nil {
 			continue
 		}
-		if err := db.Close(); !errors.Is(err, net.ErrClosed) { // a silent connection was already cut
+		if err := db.Close(); !errors.Is(err, net.ErrClosed) { // the connection did not respond and was closed before
 			errs = append(errs, err)
 		}
 	}

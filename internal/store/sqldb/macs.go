@@ -10,11 +10,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// ErrNoRowKey is returned by reads and writes of a row with a MAC before the data
-// key is open.
+// ErrNoRowKey is returned by reads and writes of a row with a MAC before UseRowKey
+// has set the key.
 var ErrNoRowKey = errors.New("the rows cannot be verified yet: their key is loaded with the data key")
 
-// macs has the key and the alarm for the MACs of the rows of a store.
+// macs has the key of the row MACs, and the function that is called for a wrong MAC.
 type macs struct {
 	key   atomic.Pointer[rowmac.Key]
 	alarm atomic.Pointer[func(rowmac.Finding)]
@@ -24,11 +24,11 @@ type macs struct {
 // neither read nor written.
 func (h *Handle) UseRowKey(key *rowmac.Key) { h.macs.key.Store(key) }
 
-// OnTampered sets a function that is called with each row that is refused. It must
-// neither block nor use the store.
+// OnTampered sets a function that is called for each row with a wrong MAC. The function
+// must neither block nor use the store.
 func (h *Handle) OnTampered(alarm func(rowmac.Finding)) { h.macs.alarm.Store(&alarm) }
 
-// Key returns the key of the rows, nil until UseRowKey has set it.
+// Key returns the key of the row MACs, or nil before UseRowKey has set it.
 func (s Statements) Key() *rowmac.Key { return s.macs.key.Load() }
 
 // Alarm reports a row that does not agree with its MAC (OnTampered).
@@ -41,8 +41,8 @@ func (s Statements) Alarm(finding rowmac.Finding) {
 // errRingMoved ends a transaction that began with data keys that the database no longer has.
 var errRingMoved = errors.New("the data keys have changed")
 
-// followRing refuses a write if the data keys of this process are not those of the database. Otherwise keys could be
-// wrapped, or MACs made, under a data key that no longer exists.
+// followRing returns errRingMoved if the data keys of this process are not those of the database. Otherwise a write
+// could encrypt keys, or make MACs, with a data key that no longer exists.
 func (db *DB) followRing(ctx context.Context, in Statements) error {
 	key := db.Handle.macs.key.Load()
 	if key == nil {

@@ -33,9 +33,9 @@ func MigrationDir(name string) fs.FS {
 	return dir
 }
 
-// Migrate brings the database to the version of this program. It does not change a newer database that this program can
-// work with. Under the migration lock it rejects an unknown database before it changes anything. It returns the
-// standing of the database afterwards, and the version of this program.
+// Migrate updates the schema of the database to the version of this program. It does not change a newer database that
+// this program can work with. It rejects a database of another program, or one that is too new, before it changes
+// anything. It returns the version information of the database after the migration, and the version of this program.
 func Migrate(ctx context.Context, d Dialect, db Pool, log *slog.Logger) (is VersionInfo, target int64, err error) {
 	unlock, err := d.LockMigrations(ctx, db)
 	if err != nil {
@@ -70,17 +70,17 @@ func Migrate(ctx context.Context, d Dialect, db Pool, log *slog.Logger) (is Vers
 	return is, target, is.sign(ctx, d, db, target)
 }
 
-// Bounds of the attempts to migrate while working servers use the database. The pause
-// doubles after each attempt.
+// Limits of the retries of a migration that conflicts with transactions of running servers.
+// The pause doubles after each attempt.
 const (
 	migrationAttempts = 6
 	migrationPause    = 100 * time.Millisecond
 )
 
-// up applies the pending migrations. If PostgreSQL aborts one in favor of the transaction of a
-// working server, up tries again. Each migration is one transaction, so the next attempt
-// begins with the aborted one. After the last attempt, or if ctx ends in a pause, up returns
-// the error of the database.
+// up applies the pending migrations. If PostgreSQL aborts a migration in favor of the transaction
+// of a running server, up retries. Each migration is one transaction, so the next attempt
+// begins with the aborted migration. After the last attempt, or if ctx ends in a pause, up
+// returns the error of the database.
 func up(ctx context.Context, d Dialect, provider *goose.Provider, log *slog.Logger) error {
 	pause := migrationPause
 	for attempt := 1; ; attempt++ {
@@ -98,7 +98,7 @@ func up(ctx context.Context, d Dialect, provider *goose.Provider, log *slog.Logg
 	}
 }
 
-// checkVersion accepts the version of this program, and a newer version that this program can work with.
+// checkVersion rejects an older database, and a newer database that this program cannot work with.
 func checkVersion(ctx context.Context, d Dialect, db Pool) (is VersionInfo, target int64, err error) {
 	provider, err := newProvider(d, db)
 	if err != nil {
@@ -169,7 +169,7 @@ func schemaVersion(ctx context.Context, d Dialect, db Pool) (int64, error) {
 	return version, nil
 }
 
-// LatestSchema returns the version of the schema that this program works on.
+// LatestSchema returns the version of the schema after all migrations of this program.
 func LatestSchema(d Dialect) (int64, error) {
 	_, files := d.Migrations()
 	return LatestFile(files)

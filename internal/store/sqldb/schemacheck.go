@@ -11,18 +11,19 @@ import (
 // schemaKind is a kind of object in a schema.
 type schemaKind string
 
-// The kinds. Both databases have tables, indexes, triggers and references.
+// The kinds of schema objects. Tables, indexes, triggers and foreign keys are listed for both databases, the other
+// kinds only for PostgreSQL.
 const (
 	kindTable      schemaKind = "table"
 	kindColumn     schemaKind = "column"
 	kindConstraint schemaKind = "constraint"
 	kindIndex      schemaKind = "index"
-	KindReference  schemaKind = "foreign key" // of one of our tables, or to one
+	KindReference  schemaKind = "foreign key" // from or to one of our tables
 	kindTrigger    schemaKind = "trigger"
 	kindRule       schemaKind = "rule"
 	kindPolicy     schemaKind = "row security policy"
 	kindChild      schemaKind = "child table"
-	kindShadow     schemaKind = "name that hides it" // of a table in the search path
+	kindShadow     schemaKind = "name that hides it" // an object earlier in the search path with the name of a table
 	kindFunction   schemaKind = "function or operator with the name of a built-in one"
 	kindPath       schemaKind = "search path"
 )
@@ -33,8 +34,8 @@ var intrusive = map[schemaKind]bool{
 	kindTrigger: true, kindRule: true, kindPolicy: true, kindChild: true, kindShadow: true, kindFunction: true, kindPath: true,
 }
 
-// relied are the kinds of objects that the results of statements depend on. A difference in any other kind, such as an
-// index, only changes the speed of statements, or which writes fail.
+// relied are the kinds of objects that the results of statements depend on. A difference in another kind, such as an
+// index, can only make statements slower, or make the database accept or reject other writes.
 var relied = map[schemaKind]bool{kindTable: true, kindColumn: true, KindReference: true}
 
 // SchemaObject is one object in a schema that concerns our tables.
@@ -48,12 +49,12 @@ func (o SchemaObject) key() SchemaObject {
 	return SchemaObject{Kind: o.Kind, Table: o.Table, Name: o.Name}
 }
 
-// Line returns the form of an object in a list.
+// Line returns the line of an object in the embedded lists of package schema.
 func (o SchemaObject) Line() string {
 	return strings.Join([]string{string(o.Kind), o.Table, o.Name, o.definition}, "\t")
 }
 
-// String returns the object's name for people.
+// String returns the kind and name of the object for messages.
 func (o SchemaObject) String() string {
 	switch {
 	case o.Table == "":
@@ -66,15 +67,15 @@ func (o SchemaObject) String() string {
 }
 
 // SchemaFinding is a difference between the schema of a database and the schema that the
-// migrations make.
+// migrations create.
 type SchemaFinding struct {
-	Text string // for people
-	// Severe: the difference can hide or change the data that the key server reads and writes, so no server works on
-	// the database.
+	Text string // for messages
+	// Severe means that the difference can hide or change the data that the key server reads and writes. So no key
+	// server opens the database.
 	Severe bool
 }
 
-// schemaList reads an embedded list, and returns its objects and tables.
+// schemaList reads an embedded list of schema objects. It also returns the names of its tables.
 func schemaList(name string) (list []SchemaObject, tables []string, err error) {
 	text, err := schema.Lists.ReadFile(name + ".txt")
 	if err != nil {
@@ -94,8 +95,8 @@ func schemaList(name string) (list []SchemaObject, tables []string, err error) {
 	return list, tables, nil
 }
 
-// compareSchemas returns how a schema differs from the one of the migrations. A newer release
-// may have added to its schema and changed it; only intrusive objects are findings there.
+// compareSchemas returns how the schema is differs from the schema want of the migrations. newer
+// means that a newer release may have changed the schema. Only intrusive objects are findings then.
 func compareSchemas(want, is []SchemaObject, newer bool) (all []SchemaFinding) {
 	wanted := map[SchemaObject]string{}
 	for _, o := range want {
@@ -123,8 +124,8 @@ func compareSchemas(want, is []SchemaObject, newer bool) (all []SchemaFinding) {
 	return all
 }
 
-// CheckSchema returns how the schema of the database differs from the one that the migrations
-// of this program make.
+// CheckSchema returns how the schema of the database differs from the schema that the migrations
+// of this program create.
 func (h *Handle) CheckSchema(ctx context.Context) ([]SchemaFinding, error) {
 	want, tables, err := schemaList(h.dialect.Name())
 	if err != nil {
@@ -132,7 +133,7 @@ func (h *Handle) CheckSchema(ctx context.Context) ([]SchemaFinding, error) {
 	}
 	is, err := h.dialect.SchemaOf(ctx, h.reading, tables)
 	if err == nil && h.dialect.Shared() {
-		err = h.look(ctx) // a newer release may have migrated it just now
+		err = h.look(ctx) // a newer release may have migrated the database
 	}
 	if err != nil {
 		return nil, err
@@ -161,8 +162,7 @@ func Severe(findings []SchemaFinding) string {
 	}
 }
 
-// refuseSchema refuses a database whose schema another program has changed, and logs the changes
-// that do no harm.
+// refuseSchema returns an error if the schema has severe differences. It logs the others.
 func (h *Handle) refuseSchema(ctx context.Context) error {
 	findings, err := h.CheckSchema(ctx)
 	if err != nil {

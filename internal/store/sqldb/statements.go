@@ -21,9 +21,9 @@ type Runner interface {
 type Statements struct {
 	Run     Runner
 	Dialect Dialect
-	// Failed keeps the first error of a transaction's statements; nil outside of a
+	// Failed keeps the first error of a transaction's statements. It is nil outside of a
 	// transaction. PostgreSQL aborts a transaction at its first error. So that both databases
-	// behave alike, Transact never commits after one.
+	// behave alike, Transact never commits after an error.
 	Failed *error
 	// macs checks the rows that are read. If visit is set, it gets the rows instead
 	// (Visiting).
@@ -31,18 +31,18 @@ type Statements struct {
 	visit func(row *rowmac.Row, mac []byte) error
 }
 
-// Visiting returns the same statements, but passes each row that is read to visit instead of
-// checking its MAC.
+// Visiting returns a copy of s that passes each row with a MAC to visit, instead of checking the
+// MAC.
 func (s Statements) Visiting(visit func(row *rowmac.Row, mac []byte) error) Statements {
 	s.visit = visit
 	return s
 }
 
-// Fail translates an error of a statement, and keeps the first one of a transaction.
+// Fail translates an error of a statement. It keeps the first error of a transaction in Failed.
 func (s Statements) Fail(ctx context.Context, err error) error {
 	err = Translate(s.Dialect, err)
 	if err != nil && ctx.Err() != nil {
-		err = ctx.Err() // whatever error the driver returned
+		err = ctx.Err() // the driver may return another error then
 	}
 	if err != nil && s.Failed != nil && *s.Failed == nil {
 		*s.Failed = err
@@ -68,8 +68,8 @@ func (s Statements) Exec(ctx context.Context, text string, args ...any) (int64, 
 	return n, s.Fail(ctx, err)
 }
 
-// ExecOne is Exec for a statement that names one row. It returns ErrNotFound if it affects
-// none.
+// ExecOne is Exec for a statement that changes one row. It returns ErrNotFound if the
+// statement affects no row.
 func (s Statements) ExecOne(ctx context.Context, text string, args ...any) error {
 	n, err := s.Exec(ctx, text, args...)
 	if err == nil && n == 0 {
@@ -109,7 +109,7 @@ func (s Statements) Row(ctx context.Context, text string, args []any, dest ...an
 	return err
 }
 
-// Found reports whether a query has a row. The row has one number.
+// Found reports whether a query returns a row. The query must select one integer column.
 func (s Statements) Found(ctx context.Context, text string, args ...any) (bool, error) {
 	var one int
 	err := s.Row(ctx, text, args, &one)
@@ -122,7 +122,7 @@ func (s Statements) Found(ctx context.Context, text string, args ...any) (bool, 
 // Scanner is a row whose columns can be read.
 type Scanner interface{ Scan(dest ...any) error }
 
-// Insert is a statement that inserts rows, in several sizes.
+// Insert is an INSERT statement in several sizes, that is, numbers of rows.
 type Insert struct {
 	Columns int
 	Sizes   []sizedInsert // descending; the last one inserts one row
@@ -133,7 +133,7 @@ type sizedInsert struct {
 	Text string
 }
 
-// NewInsert returns an insert; after is the clause for a row that exists already.
+// NewInsert returns an Insert. after is an optional clause after VALUES, such as ON CONFLICT.
 func NewInsert(d Dialect, into string, columns int, after ...string) Insert {
 	ins := Insert{Columns: columns}
 	for _, rows := range []int{32, 16, 8, 4, 2, 1} {
@@ -142,7 +142,7 @@ func NewInsert(d Dialect, into string, columns int, after ...string) Insert {
 	return ins
 }
 
-// Run inserts the rows whose columns are in args, row after row.
+// Run inserts rows. args has the columns of the first row, then of the second row, and so on.
 func (ins Insert) Run(ctx context.Context, in Statements, args []any) error {
 	for _, size := range ins.Sizes {
 		for n := size.Rows * ins.Columns; len(args) >= n; args = args[n:] {

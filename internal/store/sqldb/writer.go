@@ -11,15 +11,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/stmtcache"
 )
 
-// EndTimeout bounds a commit or rollback, which the caller's context must not
-// interrupt halfway.
+// EndTimeout is the time limit of a commit or rollback. The caller's context does not
+// interrupt them.
 const EndTimeout = 10 * time.Second
 
-// writer manages the one connection on which this process writes.
+// writer manages the connection for the write transactions of this process.
 type writer struct {
 	db      Pool
 	dialect Dialect
-	turn    chan struct{} // holds a token while the writer is taken
+	turn    chan struct{} // has an element while the writer is locked
 
 	session *Session // nil until used, and after its connection was lost
 }
@@ -39,8 +39,8 @@ func (w *writer) lock(ctx context.Context) error {
 
 func (w *writer) unlock() { <-w.turn }
 
-// transact runs a transaction; the caller has the lock. The connection from earlier transactions may be dead by now. So
-// transact retries on a new connection if the transaction had not begun.
+// transact runs a transaction. The caller holds the lock. The connection of earlier transactions may be dead by now. So
+// transact retries once on a new connection if the transaction could not begin.
 func (w *writer) transact(ctx context.Context, fn func(in Statements) error) error {
 	kept := w.session != nil
 	err := w.attempt(ctx, fn)
@@ -69,7 +69,7 @@ func (w *writer) attempt(ctx context.Context, fn func(in Statements) error) erro
 	return err
 }
 
-// close waits for the transaction in flight.
+// close waits until the current transaction ends.
 func (w *writer) close() error {
 	w.turn <- struct{}{}
 	defer w.unlock()
@@ -98,15 +98,15 @@ func OpenSession(ctx context.Context, d Dialect, db Pool) (*Session, error) {
 	return &Session{Conn: conn, dialect: d, Run: d.RunnerOn(conn)}, nil
 }
 
-// notBegunError means that no part of a transaction was done.
+// notBegunError means that a transaction could not begin.
 type notBegunError struct{ cause error }
 
 // Error implements error.
 func (e notBegunError) Error() string { return e.cause.Error() }
 func (e notBegunError) Unwrap() error { return e.cause }
 
-// Transact commits what fn does. It rolls back if fn or one of its statements fails, or
-// if fn panics.
+// Transact runs fn in a transaction and commits it. It rolls back if fn or one of its
+// statements fails, or if fn panics.
 func (s *Session) Transact(ctx context.Context, fn func(in Statements) error) error {
 	in := Statements{Run: s.Run, Dialect: s.dialect, Failed: new(error)}
 	if _, err := in.Exec(s.dialect.StatementContext(ctx), s.dialect.Begin()); err != nil {
@@ -140,8 +140,8 @@ func (s *Session) Transact(ctx context.Context, fn func(in Statements) error) er
 	return nil
 }
 
-// Rollback rolls back. If that fails, it drops the connection, which may still be in a
-// transaction.
+// Rollback ends the transaction. If that fails, it drops the connection, because the
+// connection may still be in the transaction.
 func (s *Session) Rollback(ctx context.Context) {
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), EndTimeout)
 	defer cancel()
@@ -150,8 +150,8 @@ func (s *Session) Rollback(ctx context.Context) {
 	}
 }
 
-// Close returns the connection to its pool. Statements that stay open would keep the connection alive when the pool
-// closes, and SQLite would not fold its log.
+// Close returns the connection to its pool. Before that, it closes the prepared statements. Open statements would keep
+// the connection alive when the pool closes, so SQLite would not copy its log into the database file.
 func (s *Session) Close() error {
 	return errors.Join(s.closeStatements(), s.Conn.Close())
 }

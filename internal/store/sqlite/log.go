@@ -16,34 +16,35 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/wal"
 )
 
-// FoldAt is the number of pages at which the log is folded into the database.
+// FoldAt is the number of pages at which the log is folded, that is, copied into the database file
+// (a checkpoint of SQLite).
 const FoldAt = 4096
 
-// maxRest bounds the bytes that a fold reads while it blocks writes.
+// maxRest is the maximum number of bytes that Fold reads while it blocks writes.
 const maxRest = 4 << 20
 
-// ErrLogMoved means that a part of the log may be gone before it was read.
+// ErrLogMoved means that a part of the log may have been removed or overwritten before it was read.
 var ErrLogMoved = errors.New("the write-ahead log of the database was checkpointed before it was read")
 
-// errBusy means that the caller has to try again.
+// errBusy means that audit rows are being written, and the caller has to try again.
 var errBusy = errors.New("audit rows are being written")
 
-// Log is the write-ahead log of an embedded database whose log is copied elsewhere. The log is read while other
-// connections write, and only Log folds it into the database (Database.Shipped). Its methods must be called by one
-// goroutine.
+// Log is the write-ahead log of an embedded database that is replicated (Database.Shipped). Log reads the log while
+// other connections write. Only Log folds the log. Its methods must be called by one goroutine.
 type Log struct {
 	on      *sqldb.DB
 	dialect *Database
-	db      sqldb.Pool // folds
+	db      sqldb.Pool // for fold
 	durable func() ([]keyserver.AuditEntry, bool)
-	// folded is the position up to which the file of the database has everything, so that
-	// the log continues after it or restarts. nil: the log does not restart.
+	// folded is the position after the last complete fold: the database file has all commits before that position. nil:
+	// it is unknown which part of the log is in the file.
 	folded    *wal.Position
-	unshipped int64 // the value of Database.unshipped when the base was begun
+	unshipped int64 // the value of Database.unshipped at the last call of Base
 }
 
-// Base is the file of the database, which does not change before the log is folded, and a
-// position in the log. The file and the log after that position make the database.
+// Base is the file of the database and a position in the log. The file together with the log
+// after that position is the complete database. The file does not change until the log is
+// folded.
 type Base struct {
 	File io.Reader
 	Size int64
@@ -53,11 +54,11 @@ type Base struct {
 // Committed has the commits after a position in the log.
 type Committed struct {
 	Header   wal.Header
-	From, To wal.Position // of Header, both zero if there is no log yet
+	From, To wal.Position // positions in the log; of Header, if there is a log
 	Frames   io.ReadSeeker
-	// Rows are the durable rows of the audit log that may be in no table yet.
+	// Rows are the audit rows that are durable in the journal and may be in no table yet.
 	Rows []keyserver.AuditEntry
-	// Until is the time of the read: everything that was acknowledged before is included.
+	// Until is the time of the read: all writes that were acknowledged before are included.
 	Until time.Time
 
 	file *os.File
@@ -71,9 +72,9 @@ func (c Committed) Close() error {
 	return c.file.Close()
 }
 
-// NewLog returns the log of a database that was opened to be shipped. It has to be closed before the database is
-// closed. durable returns the rows of the audit log that are durable and may be in no table yet, or false while they
-// are being written.
+// NewLog returns the log of a database that was opened with Shipped. The caller has to close the log before the
+// database. durable returns the audit rows that are durable in the journal and may be in no table yet, or false while
+// they are being written.
 func NewLog(db *sqldb.DB, durable func() ([]keyserver.AuditEntry, bool)) (*Log, error) {
 	d, ok := db.Dialect().(*Database)
 	if !ok || !d.Shipped {
@@ -85,7 +86,7 @@ func NewLog(db *sqldb.DB, durable func() ([]keyserver.AuditEntry, bool)) (*Log, 
 // Close closes the connection of the Log.
 func (l *Log) Close() error { return l.db.Close() }
 
-// open opens the log. It returns nil if there is no complete log.
+// open opens the file of the log. It returns nil if there is no file, or if its header is incomplete.
 func (l *Log) open() (*os.File, wal.Header, error) {
 	f, err := os.Open(l.dialect.Path() + "-wal")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -101,8 +102,8 @@ func (l *Log) open() (*os.File, wal.Header, error) {
 	return f, h, nil
 }
 
-// Base begins a base. Until the caller has read the base, it must not call Fold or Discard. After reading, it has to
-// check Intact.
+// Base returns a base for the caller to read. The caller must not call Fold or Discard before it has read the base.
+// After that, it has to check Intact.
 func (l *Log) Base(ctx context.Context) (b Base, err error) {
 	if err := l.on.Lock(ctx); err != nil {
 		return b, err
@@ -133,8 +134,8 @@ func (l *Log) Base(ctx context.Context) (b Base, err error) {
 		return b, nil
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	// If the log does not continue the file, all of the log is read. Pages that the file already has are then written
-	// again.
+	// If it is unknown which part of the log is in the file, the position is the start of the log. A restore then
+	// writes some pages of the file again.
 	b.At = h.Start
 	if l.folded != nil {
 		_, there, err := h.Scan(f, *l.folded)
@@ -148,18 +149,18 @@ func (l *Log) Base(ctx context.Context) (b Base, err error) {
 	return b, nil
 }
 
-// Intact reports whether only Fold has folded the log since the base was begun.
+// Intact reports whether only Fold has folded the log since the last call of Base.
 func (l *Log) Intact() bool { return l.dialect.unshipped.Load() == l.unshipped }
 
-// tries bounds how often Read waits for a moment in which the audit log is not being
-// written.
+// tries is how often Read tries to read the log and the audit rows while no audit row is
+// being written.
 const tries = 100
 
 // Read returns the commits after a position. The caller has to close the result.
 func (l *Log) Read(ctx context.Context, after wal.Position) (Committed, error) {
 	from := after
 	for range tries {
-		// Most of the log is read while other goroutines write.
+		// Find most of the new commits while other goroutines can still write.
 		c, err := l.scan(from)
 		if err != nil {
 			return Committed{}, err
@@ -200,8 +201,8 @@ func pause(ctx context.Context) error {
 	}
 }
 
-// settled scans the log while no other goroutine writes, with the audit rows of the same
-// moment.
+// settled scans the log while no other goroutine writes. The result includes the audit rows
+// of the same time.
 func (l *Log) settled(ctx context.Context, after wal.Position) (c Committed, err error) {
 	if err := l.on.Lock(ctx); err != nil {
 		return c, err
@@ -210,8 +211,8 @@ func (l *Log) settled(ctx context.Context, after wal.Position) (c Committed, err
 	return l.scanLocked(after)
 }
 
-// scanLocked is scan with the audit rows of the same moment. The caller holds the lock of the writer, without which no
-// row is written.
+// scanLocked is scan, and also returns the audit rows of the same time. The caller holds the lock for writes (DB.Lock),
+// so that no row is written in the meantime.
 func (l *Log) scanLocked(after wal.Position) (c Committed, err error) {
 	if !l.Intact() {
 		return c, ErrLogMoved
@@ -254,9 +255,10 @@ func (l *Log) scan(after wal.Position) (c Committed, err error) {
 	return Committed{Header: h, From: after, To: end, file: f}, nil
 }
 
-// Fold folds the log into the database. It returns the commits after a position, which the caller can then no longer
-// read. It does nothing and returns false if these commits have more than maxRest bytes, if there is no log, or while
-// the audit log is being written. An open read of an older state keeps Fold from folding all of the log.
+// Fold copies the log into the database file. It returns the commits after a position, because the caller can no longer
+// read them from the log. It does nothing and returns false if these commits have more than maxRest bytes, if there is
+// no log, or while audit rows are being written. If another connection still reads an older state, Fold copies only a
+// part of the log.
 func (l *Log) Fold(ctx context.Context, after wal.Position) (c Committed, done bool, err error) {
 	if err := l.on.Lock(ctx); err != nil {
 		return c, false, err
@@ -288,8 +290,8 @@ func (l *Log) Fold(ctx context.Context, after wal.Position) (c Committed, done b
 	return c, true, err
 }
 
-// Discard folds the log into the database even if parts of it were not read. The reader then
-// needs a new base.
+// Discard copies the log into the database file even if parts of the log were not read. The
+// replica then needs a new base.
 func (l *Log) Discard(ctx context.Context) error {
 	if err := l.on.Lock(ctx); err != nil {
 		return err
@@ -301,12 +303,13 @@ func (l *Log) Discard(ctx context.Context) error {
 	return err
 }
 
-// fold needs the lock of the writer. It reports whether all of the log is in the database.
+// fold runs a checkpoint of SQLite. The caller holds the lock for writes. fold reports whether all of the log is in the
+// database file.
 func (l *Log) fold(ctx context.Context, how string) (bool, error) {
 	if err := l.dialect.InPlace(); err != nil {
 		return false, err
 	}
-	// A long read is not waited for: the log then restarts when that read has ended.
+	// Do not wait for a long read of another connection. The log can restart after that read.
 	if _, err := l.db.ExecContext(ctx, `PRAGMA busy_timeout = 100`); err != nil {
 		return false, sqldb.Translate(l.dialect, err)
 	}
@@ -317,8 +320,8 @@ func (l *Log) fold(ctx context.Context, how string) (bool, error) {
 	return logged == folded, nil
 }
 
-// Size returns the size of the log in bytes. When the log restarts it does not shrink,
-// except after Discard.
+// Size returns the size of the file of the log in bytes. The file does not shrink when the log restarts, except after
+// Discard.
 func (l *Log) Size() (int64, error) {
 	info, err := os.Stat(l.dialect.Path() + "-wal")
 	if errors.Is(err, fs.ErrNotExist) {

@@ -14,11 +14,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/datadir"
 )
 
-// MovedFile is in the directory of an embedded database that was moved, and names its new place. While the file exists,
-// no process changes the database: after a move, only one of the two databases may be used as the key server.
+// MovedFile is a file in the directory of an embedded database that was moved. It names the new place. While the file
+// exists, no process changes the database: after a move, only one of the two databases may be in use.
 const MovedFile = DatabaseFile + ".moved"
 
-// maxMoved bounds the bytes that are read of MovedFile.
 const maxMoved = 4096
 
 // Moved returns where an embedded database was moved to, or "" if it was not moved.
@@ -41,8 +40,8 @@ func Moved(dir string) (where string, err error) {
 	return where, nil
 }
 
-// MarkMoved ends all work on the embedded database of a directory. The caller holds the directory
-// (sqlstore.OpenToMove).
+// MarkMoved creates MovedFile, so that no process uses the database in dir again. The caller holds
+// the lock of the directory (sqlstore.OpenToMove).
 func MarkMoved(dir, where string) error {
 	path := filepath.Join(dir, MovedFile)
 	whole := path + ".new"

@@ -14,26 +14,25 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/datadir"
 )
 
-// Names of directories for copies: in the directory of the new database, and, for PostgreSQL,
-// among temporary files.
+// Prefixes of the names of scratch directories: in the directory of the new database, and, for
+// PostgreSQL, in the directory for temporary files.
 const (
 	scratchInside = RestoringFile + "-scratch-"
 	scratchBeside = "keyserver-restore-"
 )
 
-// Scratch is a directory for a copy of a database that is assembled before it is restored. No
-// other user can read it. A lock on it tells the directory of a running process from one that a
-// killed process has left.
+// Scratch is a temporary directory in which a replica is rebuilt before it is restored. No other
+// user can read it. Its lock shows whether the process that created it still runs.
 type Scratch struct {
-	Dir string // for the database, which takes its own lock
+	Dir string // for the database, which has its own lock
 
 	parent string
 	lock   *os.File
 }
 
-// NewScratch creates a Scratch on a volume with room for the database: in its directory, or among
-// temporary files if d is nil. It rejects a directory that is not empty (ErrUnusable, ErrInUse),
-// and removes the copies of killed processes. The caller has to close it.
+// NewScratch creates a Scratch in the directory of d, or among temporary files if d is nil. It
+// rejects a directory that is not empty (ErrUnusable) or in use (ErrInUse). It removes the scratch
+// directories of killed processes. The caller has to close the Scratch.
 func NewScratch(d *Database) (_ *Scratch, err error) {
 	parent, name := os.TempDir(), scratchBeside
 	if d != nil {
@@ -71,7 +70,7 @@ func makeScratch(in, name string) (_ *Scratch, err error) {
 	switch {
 	case err != nil:
 	case !free:
-		return nil, sqldb.Refuse(sqldb.ErrInUse, "another process uses %s", parent) // and removes it
+		return nil, sqldb.Refuse(sqldb.ErrInUse, "another process uses %s", parent) // and will remove it
 	default:
 		err = os.Mkdir(s.Dir, 0o700)
 	}
@@ -97,8 +96,8 @@ func lockScratch(dir string) (*os.File, bool, error) {
 	return f, true, nil
 }
 
-// sweepScratch removes what killed processes of this user have left. It reports whether another
-// process is at work.
+// sweepScratch removes the scratch directories of killed processes of this user. It reports whether
+// a running process uses one.
 func sweepScratch(parent, name string) (busy bool, err error) {
 	entries, err := os.ReadDir(parent)
 	if err != nil {

@@ -30,27 +30,27 @@ import (
 // DatabaseFile is the name of the database in its directory.
 const DatabaseFile = "keyserver.db"
 
-// sqliteReaders is the size of the read pool. SQLite readers neither block the
-// writer nor each other.
+// sqliteReaders is the number of connections for reads. In SQLite, reads block
+// neither writes nor other reads.
 const sqliteReaders = 8
 
-// Database keeps the state in a directory that one process holds at a time. Its one writing connection is
-// the only writer, so no write ever waits for a lock of the database.
+// Database stores the state in a directory that one process at a time locks. The process has only one
+// connection for writes, so no write waits for a lock of the database.
 type Database struct {
 	Dir string
 	Log *slog.Logger
 
-	Place datadir.Place // of the open files
-	away  atomic.Bool   // the files are known not to be in their place
-	// Restoring means that the database does not have the name of a complete one yet.
+	Place datadir.Place // the open files
+	away  atomic.Bool   // the last check found that the files were removed or replaced
+	// Restoring means that a restore is not complete yet, so the file has another name (RestoringFile).
 	Restoring bool
-	Moving    bool   // also opens a database that was moved elsewhere
-	Beside    string // the name of a file that the caller keeps in the directory of a restore
+	Moving    bool   // opens a database even if it was moved elsewhere
+	Beside    string // the name of another file that may exist in the directory of a restore
 
-	// Shipped means that a Log reads the log before it folds it into the database.
+	// Shipped means that the database is replicated: only a Log folds the write-ahead log, after it has read the log.
 	Shipped   bool
-	file      *os.File     // of the database, if Shipped
-	unshipped atomic.Int64 // how often the log was folded without being read
+	file      *os.File     // the database file, if Shipped
+	unshipped atomic.Int64 // how often the log was copied into the file before a Log had read it
 }
 
 // Path returns the file of the database.
@@ -93,9 +93,9 @@ func (d *Database) OpenReadOnly(context.Context) (sqldb.Pools, error) {
 		return sqldb.Pools{}, sqldb.Refuse(sqldb.ErrUnusable, "%s holds no database: %s", d.Dir, datadir.ReasonOf(err))
 	}
 	if _, err := os.Stat(d.Path() + "-wal"); errors.Is(err, fs.ErrNotExist) {
-		// No process has it open. SQLite would create the files of a log anyway, which fails if this user
-		// may only read.
-		return sqldb.Pools{Read: d.Pool(immutable, 2)}, nil // one more, for the data keys while rows are read
+		// Without a log, no process has the database open. In mode "ro", SQLite would still create a log,
+		// which fails if this user may only read.
+		return sqldb.Pools{Read: d.Pool(immutable, 2)}, nil // the second one reads data keys while a query is open
 	}
 	return sqldb.Pools{Read: d.Pool("ro", 2)}, nil
 }
@@ -103,12 +103,12 @@ func (d *Database) OpenReadOnly(context.Context) (sqldb.Pools, error) {
 const (
 	// immutable opens a file that does not change while it is open.
 	immutable = "immutable"
-	// hasty opens a file that is deleted unless the operation succeeds. Nothing written to it is durable
-	// before it is closed and synced.
+	// hasty opens the file of a restore, which is deleted if the restore fails. Writes are durable only
+	// after the caller has closed and synced the file.
 	hasty = "hasty"
 )
 
-// prepare checks that the database file exists and is ours. It creates the file if there is none.
+// prepare creates the database file, or checks that the existing file is a database of this program.
 func (d *Database) prepare(ctx context.Context) error {
 	if err := d.stays(); err != nil {
 		return err
@@ -126,7 +126,7 @@ func (d *Database) prepare(ctx context.Context) error {
 	return d.checkHeader(ctx)
 }
 
-// checkHeader rejects a file that is not ours, or whose version is too new.
+// checkHeader rejects a file of another program, and a database whose version is too new.
 func (d *Database) checkHeader(ctx context.Context) (err error) {
 	version, err := datadir.UserVersion(d.Path())
 	if err != nil {
@@ -138,7 +138,7 @@ func (d *Database) checkHeader(ctx context.Context) (err error) {
 		return err
 	}
 	if version <= target {
-		return nil // the log may hold a newer version; migrate looks again
+		return nil // the log may have a newer version; Migrate checks it
 	}
 	db := d.Pool(immutable, 1)
 	defer func() { err = errors.Join(err, db.Close()) }()
@@ -150,9 +150,9 @@ func (d *Database) checkHeader(ctx context.Context) (err error) {
 	return is.Refusal(target)
 }
 
-// create makes the database under another name, complete and folded into one file, and then renames it. If the process
-// dies, there is either no database or a complete one. Therefore checkHeader can treat any file that is not a complete
-// database as the file of another program.
+// create creates the complete database as one file under another name, and then renames it. If the process ends before
+// the rename, there is no database. Therefore checkHeader can treat a file that is not a complete database as a file of
+// another program.
 func (d *Database) create(ctx context.Context) error {
 	temporary := &Database{Dir: d.Dir, Log: d.Log}
 	name := d.Path() + ".new"
@@ -161,8 +161,8 @@ func (d *Database) create(ctx context.Context) error {
 			return sqldb.Refuse(sqldb.ErrUnusable, "%s cannot be written: %s", d.Dir, datadir.ReasonOf(err))
 		}
 	}
-	// The file is created here, because SQLite would leave its mode to the umask. SQLite gives the same
-	// mode to the other files that it creates in the directory.
+	// Create the file here, because the mode of a file that SQLite creates depends on the umask. SQLite
+	// gives the same mode to the other files of the database.
 	if err := datadir.CreatePrivate(name); err != nil {
 		return sqldb.Refuse(sqldb.ErrUnusable, "%s cannot be written: %s", d.Dir, datadir.ReasonOf(err))
 	}
@@ -185,7 +185,7 @@ func (d *Database) Pool(mode string, size int) sqldb.Pool {
 	return openSQLite(d.Path(), mode, size, FoldAt)
 }
 
-// openSQLite opens a file. SQLite folds the log into the file at foldAt pages; 0: never.
+// openSQLite opens a database file. SQLite copies the log into the file when it has foldAt pages; 0: never.
 func openSQLite(path, mode string, size, foldAt int) sqldb.Pool {
 	settings := url.Values{
 		"mode": {mode}, // never creates
@@ -197,8 +197,8 @@ func openSQLite(path, mode string, size, foldAt int) sqldb.Pool {
 		"_busy_timeout": {"5000"},
 		"_defensive":    {"1"},
 		"_dqs":          {"0"},
-		// The log is folded at 16 MB: pages that every commit changes are then copied and synced four
-		// times less often.
+		// The log is copied into the file at 16 MB. That is four times less often than by default, so pages
+		// that every commit changes are copied less often.
 		"_pragma": {"trusted_schema(0)", "secure_delete(1)", "journal_size_limit(67108864)", "cache_size(-16000)", fmt.Sprintf("wal_autocheckpoint(%d)", foldAt)},
 	}
 	if runtime.GOOS == "darwin" {
@@ -234,7 +234,7 @@ func (d *Database) Migrations() (goose.Dialect, fs.FS) {
 	return goose.DialectSQLite3, sqldb.MigrationDir("sqlite")
 }
 
-// LockMigrations has nothing to do: the directory is held.
+// LockMigrations does nothing, because this process has locked the directory.
 func (d *Database) LockMigrations(context.Context, sqldb.Pool) (func() error, error) {
 	return func() error { return nil }, nil
 }
@@ -255,8 +255,8 @@ func (d *Database) RunnerOn(on stmtcache.Preparer) sqldb.Runner { return stmtcac
 // Shared implements sqldb.Dialect.
 func (d *Database) Shared() bool { return false }
 
-// Writable takes the lock of a write, and checks how the last write to the audit tables ended: only a
-// write shows that a volume is full or read-only.
+// Writable runs an empty write transaction, and checks the result of the last write to the audit tables.
+// Only a real write can show that a volume is full or read-only.
 func (d *Database) Writable(ctx context.Context, db *sqldb.DB) error {
 	if err := db.WriteAlone(ctx, func(sqldb.Statements) error { return nil }); err != nil {
 		return err
@@ -268,7 +268,7 @@ func (d *Database) Writable(ctx context.Context, db *sqldb.DB) error {
 	return nil
 }
 
-// Placeholders uses "?", because the driver looks up a numbered parameter by name.
+// Placeholders uses "?", because numbered parameters are slower: the driver looks them up by name.
 func (d *Database) Placeholders(rows, columns int) string {
 	row := "(" + strings.Repeat("?,", columns-1) + "?)"
 	return strings.Repeat(row+",", rows-1) + row
@@ -289,14 +289,14 @@ func (d *Database) Announce(context.Context, sqldb.Statements) error { return ni
 // Follow implements sqldb.Dialect.
 func (d *Database) Follow(context.Context, *sqldb.DB) (*replication.Follower, error) { return nil, nil }
 
-// StatementContext returns a context that cannot end: the driver starts a goroutine for each statement
-// whose context can, and a statement on a local file needs no interruption.
+// StatementContext returns a context without cancellation. The driver starts a goroutine for each statement
+// with a context that can be canceled. A statement on a local file needs no cancellation.
 func (d *Database) StatementContext(ctx context.Context) context.Context {
 	return context.WithoutCancel(ctx)
 }
 
-// InPlace checks before each commit whether the open files are still those of the directory. Data written
-// to other files would be gone at the next start.
+// InPlace checks whether the paths in the directory still name the open files. Data that is written to
+// removed files would be missing after the next start.
 func (d *Database) InPlace() error {
 	err := d.Place.Check()
 	if away := err != nil; d.away.Swap(away) != away {
@@ -313,7 +313,8 @@ func (d *Database) InPlace() error {
 		"the data directory was removed or replaced while the key server runs, so nothing is written; stop the key server and restore the directory").Because(err)
 }
 
-// SetKeyMACs implements sqldb.Dialect. A statement takes microseconds, so one for all would not be faster.
+// SetKeyMACs implements sqldb.Dialect. A statement takes microseconds, so one statement for all keys would not be
+// faster.
 func (d *Database) SetKeyMACs(ctx context.Context, in sqldb.Statements, ids, macs [][]byte) error {
 	for i, id := range ids {
 		if err := in.ExecOne(ctx, `UPDATE stored_keys SET mac = $1 WHERE id = $2`, macs[i], id); err != nil {
@@ -333,16 +334,16 @@ func (d *Database) SetKeyWraps(ctx context.Context, in sqldb.Statements, ids, wr
 	return nil
 }
 
-// ClaimRewrap implements sqldb.Dialect. No other process has the database.
+// ClaimRewrap implements sqldb.Dialect. No other process uses the database.
 func (d *Database) ClaimRewrap(context.Context, *sqldb.DB) (func(), error) { return func() {}, nil }
 
-// vacuumedSize is the size limit in bytes up to which Erase rewrites the database with VACUUM. For this size VACUUM
-// takes about a second, in memory, and blocks all writes.
+// vacuumedSize is the maximum size in bytes of a database that Erase rewrites with VACUUM. At this size, VACUUM takes
+// about a second and needs memory for a copy. It blocks all writes.
 const vacuumedSize = 64 << 20
 
-// Erase rewrites a database of up to vacuumedSize and empties the log. secure_delete has overwritten
-// deleted data with zeros. But a row that was moved may have left a copy in an unused part of its
-// page, and the log has older versions of pages.
+// Erase rewrites a database of up to vacuumedSize and empties the log. The setting secure_delete
+// overwrites deleted data with zeros. But when SQLite moves a row, a copy may remain in an unused part of
+// the page, and the log has older versions of pages.
 func (d *Database) Erase(ctx context.Context, on *sqldb.DB) (done bool, err error) {
 	if err := on.Lock(ctx); err != nil {
 		return false, err
@@ -358,7 +359,7 @@ func (d *Database) Erase(ctx context.Context, on *sqldb.DB) (done bool, err erro
 	if err := db.QueryRowContext(ctx, `SELECT page_count * page_size FROM pragma_page_count, pragma_page_size`).Scan(&size); err != nil {
 		return false, sqldb.Translate(d, err)
 	}
-	settings := []string{`PRAGMA busy_timeout = 100`, `PRAGMA temp_store = MEMORY`} // a long read is not waited for
+	settings := []string{`PRAGMA busy_timeout = 100`, `PRAGMA temp_store = MEMORY`} // do not wait for a long read
 	if size <= vacuumedSize {
 		settings = append(settings, `VACUUM`)
 	}
@@ -372,7 +373,7 @@ func (d *Database) Erase(ctx context.Context, on *sqldb.DB) (done bool, err erro
 	return err == nil && busy == 0, sqldb.Translate(d, err)
 }
 
-// Outdated implements sqldb.Dialect. Only this program sets up the connections.
+// Outdated implements sqldb.Dialect. Only this program changes the settings of connections.
 func (d *Database) Outdated(*sql.Conn) bool { return false }
 
 // Classify implements sqldb.Dialect.
@@ -394,13 +395,13 @@ func (d *Database) Classify(err error) sqldb.ErrorClass {
 	return sqldb.ClassOther
 }
 
-// LostToAnother implements sqldb.Dialect. No other process has the database.
+// LostToAnother implements sqldb.Dialect. No other process uses the database.
 func (d *Database) LostToAnother(error) bool { return false }
 
 // Full implements sqldb.Dialect.
 func (d *Database) Full(err error) bool { return codeOf(err)&0xff == sqlite3.SQLITE_FULL }
 
-// codeOf returns the extended result code, 0 for an error that is not SQLite's.
+// codeOf returns SQLite's extended result code of an error, or 0 if the error is not from SQLite.
 func codeOf(err error) int {
 	var e *driver.Error
 	if errors.As(err, &e) {

@@ -16,7 +16,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/datadir"
 )
 
-// RestoringFile is the name of a database in its directory until it is complete.
+// RestoringFile is the name of the database file until a restore is complete.
 const RestoringFile = DatabaseFile + "." + sqldb.RestoringSuffix
 
 // interrupted returns an error if a restore into the directory was interrupted.
@@ -31,8 +31,8 @@ func (d *Database) interrupted() error {
 	return nil
 }
 
-// ClaimEmpty starts a database under another name. Nothing has to be durable before it is
-// complete.
+// ClaimEmpty creates an empty database under the name RestoringFile. Writes need not be durable
+// before the restore is complete.
 func (d *Database) ClaimEmpty(ctx context.Context) (sqldb.Pools, error) {
 	lock, err := datadir.Lock(d.Dir, d.Log)
 	if err != nil {
@@ -46,8 +46,8 @@ func (d *Database) ClaimEmpty(ctx context.Context) (sqldb.Pools, error) {
 	return p, nil
 }
 
-// clear replaces the files of an interrupted restore by an empty file. At each moment there is a file that marks the
-// other files as incomplete.
+// clear replaces the files of an interrupted restore by an empty file. RestoringFile exists at any time, because it
+// shows that the other files are incomplete.
 func (d *Database) clear() error {
 	if err := d.vacant(); err != nil {
 		return err
@@ -61,7 +61,7 @@ func (d *Database) clear() error {
 	return os.Rename(d.Path()+"-new", d.Path())
 }
 
-// vacant rejects a directory with other files than those of an interrupted restore.
+// vacant rejects a directory that is not empty, unless its files are from an interrupted restore.
 func (d *Database) vacant() error {
 	entries, err := os.ReadDir(d.Dir)
 	if err != nil {
@@ -81,7 +81,7 @@ func (d *Database) vacant() error {
 // sweep removes an incomplete database.
 func (d *Database) sweep() error { return errors.Join(d.sweepAround(), remove(d.Path())) }
 
-// sweepAround removes everything but the file that marks the restore.
+// sweepAround removes the files and scratch directories of an incomplete restore, except RestoringFile.
 func (d *Database) sweepAround() error {
 	_, err := sweepScratch(d.Dir, scratchInside)
 	entries, failed := os.ReadDir(d.Dir)
@@ -101,7 +101,7 @@ func remove(path string) error {
 	return nil
 }
 
-// Finish closes the database, makes it durable and renames it.
+// Finish closes the database, makes it durable and gives it its final name.
 func (d *Database) Finish(_ context.Context, db *sqldb.DB) error {
 	if err := db.Close(); err != nil {
 		return err

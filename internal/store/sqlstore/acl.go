@@ -9,15 +9,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// ACL reads the ACL of a key, its entries sorted by principal. The caller sets Link,
-// because it knows the system id. It returns ErrNotFound if the key does not exist.
+// ACL reads the ACL of a key, with entries sorted by principal. It does not set Link.
+// It returns ErrNotFound if the key does not exist.
 func (r reads) ACL(ctx context.Context, key keyserver.ID) (keyserver.ACL, error) {
 	_, acl, err := r.KeyWithACL(ctx, key)
 	return acl, err
 }
 
-// PutACLEntry stores an entry in the ACL that e.ACL names. If the principal has an entry, everything in that entry
-// except the id is replaced. It returns ErrNotFound if the ACL does not exist.
+// PutACLEntry stores an entry in the ACL e.ACL. It replaces an existing entry of the principal, but keeps its id. It
+// returns ErrNotFound if the ACL does not exist.
 func (tx *Tx) PutACLEntry(ctx context.Context, e keyserver.ACLEntry) error {
 	key, err := tx.keyOfACL(ctx, e.ACL)
 	if err != nil {
@@ -73,7 +73,6 @@ const sharedEntries = `WITH named AS (SELECT e.system_id, e.principal_id, COALES
 		WHERE (k.id = named.line OR k.lineage = named.line)
 			AND e.acl_id = k.acl_id AND e.system_id = named.system_id AND e.principal_id = named.principal_id`
 
-// sharedEntry is one of the entries that share their uses.
 type sharedEntry struct {
 	id, key        keyserver.ID
 	used, maxUsage int64
@@ -85,8 +84,7 @@ func (e sharedEntry) spent(used int64) bool { return e.limited() && used >= e.ma
 
 // UseACLEntry counts one use and returns whether the entry still allowed the use. An entry without a limit allows every
 // use, and its uses are not counted. A limit applies to the key lineage: each entry of the principal in an ACL of the
-// lineage counts the use. A change is recorded only for a key whose entry this use exhausts; until then the ACL reads
-// the same for every caller.
+// lineage counts the use. UseACLEntry records a change only of a key whose entry has no uses left after this use.
 func (tx *Tx) UseACLEntry(ctx context.Context, entry keyserver.ID) (bool, error) {
 	shared, err := tx.sharedEntries(ctx, entry)
 	if err != nil {
@@ -103,8 +101,8 @@ func (tx *Tx) UseACLEntry(ctx context.Context, entry keyserver.ID) (bool, error)
 	return true, tx.setUses(ctx, entry, shared, used+1)
 }
 
-// usesOf returns the number of spent uses: the highest count. The counts of entries can differ if they were counted
-// separately, before the entries shared their uses.
+// usesOf returns the number of spent uses: the highest count of an entry. The counts can differ if uses were counted
+// before the entries shared them.
 func usesOf(shared []sharedEntry) (used int64) {
 	for _, e := range shared {
 		if e.limited() {
@@ -115,7 +113,7 @@ func usesOf(shared []sharedEntry) (used int64) {
 }
 
 // UsesOfLineage returns the spent uses of each principal that has an entry with a limit in an
-// ACL of the lineage that begins with a key.
+// ACL of a lineage. first is the first key of the lineage.
 func (r reads) UsesOfLineage(ctx context.Context, first keyserver.ID) (map[keyserver.PrincipalRef]int64, error) {
 	spent := map[keyserver.PrincipalRef]int64{}
 	err := r.sql.Each(ctx, `SELECT e.system_id, e.principal_id, MAX(e.used) FROM stored_keys k CROSS JOIN acl_entries e
@@ -131,7 +129,7 @@ func (r reads) UsesOfLineage(ctx context.Context, first keyserver.ID) (map[keyse
 	return spent, err
 }
 
-// RestartUses sets the spent uses of an entry, and of the entries that share them, to 0.
+// RestartUses sets the spent uses of an entry to 0, and of all entries that share its uses.
 func (tx *Tx) RestartUses(ctx context.Context, entry keyserver.ID) error {
 	shared, err := tx.sharedEntries(ctx, entry)
 	if err != nil {
@@ -140,8 +138,8 @@ func (tx *Tx) RestartUses(ctx context.Context, entry keyserver.ID) error {
 	return tx.setUses(ctx, entry, shared, 0)
 }
 
-// sharedEntries reads the entry and those that share its uses. It returns ErrNotFound if
-// the entry does not exist.
+// sharedEntries reads an entry and the entries that share its uses. It returns ErrNotFound
+// if the entry does not exist.
 func (tx *Tx) sharedEntries(ctx context.Context, entry keyserver.ID) (shared []sharedEntry, err error) {
 	err = tx.sql.Each(ctx, sharedEntries, []any{entry[:]}, func(row sqldb.Scanner) error {
 		var e sharedEntry

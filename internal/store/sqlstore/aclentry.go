@@ -8,13 +8,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// maxKeyChanges is how many keys the purge or the resurrection of a peer's ACL entries names in the change feed. If
-// there are more, one change with the zero id stands for all of them. A reader that misses so many changes reads
-// everything anyway, and a million keys would push all other changes out of the feed.
+// maxKeyChanges is how many key changes one transaction may add to the change feed when it changes the ACL entries of a
+// principal or peer. If there are more keys, it adds one change with the zero id instead. A million changes would
+// remove all other changes from the feed.
 const maxKeyChanges = 1000
 
-// openEntries selects the entries of a principal that have not ended at $3. Stamps are big-endian, so comparing their
-// bytes compares the times.
+// openEntries selects the entries of a principal that have not ended at $3. Stamps are big-endian, so their bytes sort
+// by time.
 const openEntries = ` FROM acl_entries e WHERE e.system_id = $1 AND e.principal_id = $2 AND (e.end_stamp = $4 OR e.end_stamp > $3)`
 
 // HasOpenACLEntries reports whether a principal has entries that have not
@@ -28,8 +28,8 @@ func (r reads) HasACLEntries(ctx context.Context, p keyserver.PrincipalRef) (boo
 	return r.sql.Found(ctx, `SELECT 1 FROM acl_entries WHERE system_id = $1 AND principal_id = $2 LIMIT 1`, int64(p.System), p.ID[:])
 }
 
-// CloseACLEntries ends the entries of a principal at a time, unless they have
-// ended before. It returns how many it ended.
+// CloseACLEntries sets the end of the entries of a principal to at, except of
+// entries that end earlier. It returns how many entries it changed.
 func (tx *Tx) CloseACLEntries(ctx context.Context, p keyserver.PrincipalRef, at keyserver.Stamp) (int, error) {
 	args := []any{int64(p.System), p.ID[:], at[:], make([]byte, len(at))}
 	err := tx.changeKeys(ctx, func(k *storedKey) {
@@ -48,20 +48,20 @@ func (tx *Tx) CloseACLEntries(ctx context.Context, p keyserver.PrincipalRef, at 
 
 const aclEntryColumns = `id, acl_id, system_id, principal_id, rights, max_usage, used, user_right, start_stamp, end_stamp`
 
-// PurgeACLEntries moves all entries for principals of a system to the purged
+// PurgeACLEntries moves all ACL entries for principals of a peer to the purged
 // entries. It returns how many it moved.
 func (tx *Tx) PurgeACLEntries(ctx context.Context, system keyserver.SystemID) (int, error) {
 	return tx.moveACLEntries(ctx, "acl_entries", "purged_acl_entries", system, func(k *storedKey) { k.purged, k.entries = moved(k.purged, k.entries, system) })
 }
 
-// RestoreACLEntries moves purged entries back and returns how many. An entry
-// that the principal got since the purge is kept instead.
+// RestoreACLEntries moves purged entries back and returns how many. If a
+// principal has a newer entry in an ACL, the purged entry is dropped.
 func (tx *Tx) RestoreACLEntries(ctx context.Context, system keyserver.SystemID) (int, error) {
 	return tx.moveACLEntries(ctx, "purged_acl_entries", "acl_entries", system, func(k *storedKey) { k.entries, k.purged = moved(k.entries, k.purged, system) })
 }
 
-// moved moves the entries of a system between two lists. It drops an entry
-// whose principal has one in the destination.
+// moved moves the entries of a peer between two lists. It drops an entry if its
+// principal has an entry in the list into already.
 func moved(into, from []keyserver.ACLEntry, system keyserver.SystemID) (added, left []keyserver.ACLEntry) {
 	for _, e := range from {
 		switch {
@@ -74,8 +74,8 @@ func moved(into, from []keyserver.ACLEntry, system keyserver.SystemID) (added, l
 	return into, left
 }
 
-// moveACLEntries moves the entries of a system between two tables, whose names
-// are constants of this file.
+// moveACLEntries moves the entries of a peer between two tables. The names of the tables must be constants, because
+// they become part of the statements.
 func (tx *Tx) moveACLEntries(ctx context.Context, from, into string, system keyserver.SystemID, move func(k *storedKey)) (int, error) {
 	err := tx.changeKeys(ctx, move, `SELECT k.id FROM stored_keys k
 		WHERE k.acl_id IN (SELECT DISTINCT acl_id FROM `+from+` WHERE system_id = $1)`, int64(system))

@@ -11,8 +11,8 @@ import (
 
 const aclTemplateQuery = `SELECT t.id, t.name, (SELECT count(*) FROM acl_template_members m WHERE m.template_id = t.id), t.mac FROM acl_templates t`
 
-// ACLTemplates reads every template without its members, by id. Their number
-// is bounded by keyserver.MaxACLTemplates.
+// ACLTemplates reads every template without its members, in the order of ids.
+// There are at most keyserver.MaxACLTemplates.
 func (r reads) ACLTemplates(ctx context.Context, q keyserver.ACLTemplateQuery) ([]keyserver.ACLTemplate, error) {
 	list := []keyserver.ACLTemplate{}
 	err := r.sql.Each(ctx, aclTemplateQuery+` ORDER BY t.id`, nil, func(row sqldb.Scanner) error {
@@ -34,7 +34,6 @@ func (r reads) ACLTemplates(ctx context.Context, q keyserver.ACLTemplateQuery) (
 	return list, err
 }
 
-// templateMembers reads the rows of every membership, by template.
 func (r reads) templateMembers(ctx context.Context) (map[keyserver.ID][]*rowmac.Row, error) {
 	members := map[keyserver.ID][]*rowmac.Row{}
 	err := r.sql.Each(ctx, `SELECT template_id, system_id, principal_id, rights, max_usage, start_stamp, end_stamp, mac
@@ -53,12 +52,12 @@ func (r reads) templateMembers(ctx context.Context) (map[keyserver.ID][]*rowmac.
 	return members, err
 }
 
-// membersDigest uses the key of the rows, so that no reader can find members by guessing. The digest changes when the
-// data key is replaced. Clients that compare digests then read the members again.
+// membersDigest returns a digest of the members of a template. It is a MAC with the key of the rows, so that a client
+// cannot guess members. It changes when the data key is replaced. Clients then read the members again.
 func (r reads) membersDigest(template keyserver.ID, members []*rowmac.Row) []byte {
 	key := r.sql.Key()
 	if key == nil {
-		return nil // reads that only look for faulty rows have no key
+		return nil // there is no key yet
 	}
 	return key.Sum(rowmac.TemplateMembers(template, members))
 }
@@ -74,8 +73,7 @@ func (r reads) ACLTemplateCount(ctx context.Context) (int, error) {
 func (r reads) ACLTemplate(ctx context.Context, id keyserver.ID) (keyserver.ACLTemplate, error) {
 	t := keyserver.ACLTemplate{Members: []keyserver.TemplateMember{}}
 	var members []*rowmac.Row
-	// The template's own row is in the same statement, so that all rows are from one
-	// moment.
+	// One statement reads the template and its members, so that they are consistent.
 	err := r.sql.Each(ctx, `SELECT 0 AS part, t.name AS name, 0 AS system_id, t.id AS principal_id, 0 AS rights, 0 AS max_usage,
 			t.id AS start_stamp, t.id AS end_stamp, t.mac AS mac FROM acl_templates t WHERE t.id = $1
 		UNION ALL SELECT 1, '', m.system_id, m.principal_id, m.rights, m.max_usage, m.start_stamp, m.end_stamp, m.mac
@@ -107,7 +105,7 @@ func (r reads) ACLTemplate(ctx context.Context, id keyserver.ID) (keyserver.ACLT
 	return t, nil
 }
 
-// ACLTemplateMemberships reads the memberships of a principal, by template.
+// ACLTemplateMemberships reads the memberships of a principal, by template id.
 func (r reads) ACLTemplateMemberships(ctx context.Context, p keyserver.PrincipalRef) (map[keyserver.ID]keyserver.TemplateMember, error) {
 	list := map[keyserver.ID]keyserver.TemplateMember{}
 	err := r.sql.Each(ctx, `SELECT template_id, rights, max_usage, start_stamp, end_stamp, mac FROM acl_template_members
@@ -125,7 +123,7 @@ func (r reads) ACLTemplateMemberships(ctx context.Context, p keyserver.Principal
 }
 
 // InsertACLTemplate stores a template with its members. It returns ErrDuplicate if the
-// id or the name is taken.
+// id or the name exists already.
 func (tx *Tx) InsertACLTemplate(ctx context.Context, t keyserver.ACLTemplate) error {
 	if _, err := tx.sql.Exec(ctx, `INSERT INTO acl_templates (id, name, mac) VALUES ($1, $2, $3)`, t.ID[:], t.Name, tx.sql.MAC(rowmac.ACLTemplate(t))); err != nil {
 		return err
@@ -139,8 +137,8 @@ func (tx *Tx) InsertACLTemplate(ctx context.Context, t keyserver.ACLTemplate) er
 	return nil
 }
 
-// RenameACLTemplate renames a template. It returns ErrNotFound if there is no such
-// template, or ErrDuplicate if the name is taken.
+// RenameACLTemplate renames a template. It returns ErrNotFound if the template does not
+// exist, or ErrDuplicate if another template has the name.
 func (tx *Tx) RenameACLTemplate(ctx context.Context, change keyserver.ACLTemplateChange) error {
 	if err := tx.sql.ExecOne(ctx, `UPDATE acl_templates SET name = $1, mac = $2 WHERE id = $3`, change.Name,
 		tx.sql.MAC(rowmac.ACLTemplate(keyserver.ACLTemplate{ID: change.ID, Name: change.Name})), change.ID[:]); err != nil {
@@ -150,8 +148,8 @@ func (tx *Tx) RenameACLTemplate(ctx context.Context, change keyserver.ACLTemplat
 	return nil
 }
 
-// DeleteACLTemplate removes a template with its members. It fails if a directory uses
-// the template, so the caller checks that before.
+// DeleteACLTemplate deletes a template with its members. It fails if a directory uses
+// the template; the caller must check that first.
 func (tx *Tx) DeleteACLTemplate(ctx context.Context, id keyserver.ID) error {
 	if err := tx.sql.ExecOne(ctx, `DELETE FROM acl_templates WHERE id = $1`, id[:]); err != nil {
 		return err
@@ -160,8 +158,8 @@ func (tx *Tx) DeleteACLTemplate(ctx context.Context, id keyserver.ID) error {
 	return nil
 }
 
-// PutACLTemplateMember makes a principal a member, or replaces its membership.
-// ErrNotFound: there is no such template.
+// PutACLTemplateMember stores or replaces the membership of a principal. It returns
+// ErrNotFound if the template does not exist.
 func (tx *Tx) PutACLTemplateMember(ctx context.Context, m keyserver.TemplateMembership) error {
 	if err := tx.putTemplateMember(ctx, m.Template, m.Member); err != nil {
 		return err

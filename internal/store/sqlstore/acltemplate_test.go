@@ -14,7 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// TestTemplateConformance checks that both databases behave the same with ACL
+// TestTemplateConformance checks that SQLite and PostgreSQL behave the same with ACL
 // templates and templated directories.
 func TestTemplateConformance(t *testing.T) {
 	onEach(t, migratedKinds, map[string]func(*testing.T, newDatabase){
@@ -226,7 +226,7 @@ func testDirectories(t *testing.T, make newDatabase) {
 	for _, d := range []keyserver.TemplatedDirectory{deep, upper, top} {
 		update(t, s, func(ctx context.Context, tx *sqlstore.Tx) error { return tx.InsertTemplatedDirectory(ctx, d) })
 	}
-	// The order is that of bytes, whatever the collation.
+	// The order is by bytes, regardless of the collation.
 	all := []keyserver.TemplatedDirectory{upper, top, deep}
 	if got, err := s.TemplatedDirectories(ctx); err != nil || !cmp.Equal(got, all) {
 		t.Errorf("%v: %s", err, cmp.Diff(all, got))

@@ -13,16 +13,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// settingApprovalPolicy names the setting that holds the approval policy.
 const settingApprovalPolicy = "approvalPolicy"
 
-// ApprovalPolicy reads the policy. It returns ErrNotFound if none was ever set.
+// ApprovalPolicy reads the policy. It returns ErrNotFound if no policy was set.
 func (r reads) ApprovalPolicy(ctx context.Context) ([]byte, error) {
 	return r.Setting(ctx, settingApprovalPolicy)
 }
 
-// SetApprovalPolicy stores the policy. Unlike other settings, a running process reads the policy again, so the change
-// is recorded.
+// SetApprovalPolicy stores the policy. It records a change, so that running processes read the policy again.
 func (tx *Tx) SetApprovalPolicy(ctx context.Context, policy []byte) error {
 	tx.changes.Record(keyserver.ChangeApprovalPolicy, keyserver.ID{}, keyserver.Updated)
 	return tx.PutSetting(ctx, settingApprovalPolicy, policy)
@@ -31,13 +29,13 @@ func (tx *Tx) SetApprovalPolicy(ctx context.Context, policy []byte) error {
 // ApprovalFilter selects approvals.
 type ApprovalFilter struct {
 	Asker keyserver.ID // zero selects approvals of all principals
-	Open  bool         // neither decided nor, by Now, expired
+	Open  bool         // only approvals that are neither decided nor expired at Now
 	Now   time.Time
 	After keyserver.ID // approvals after this id
 	Limit int
 }
 
-// Approvals reads approvals by id.
+// Approvals reads the approvals that f selects, in the order of ids.
 func (r reads) Approvals(ctx context.Context, f ApprovalFilter) ([]keyserver.Approval, error) {
 	return r.approvals(ctx, `WHERE a.id > $1 AND ($2 = 0 OR a.asker_id = $3) AND ($4 = 0 OR a.decision = '' AND a.expires_at > $5) ORDER BY a.id LIMIT $6`,
 		f.After[:], sqldb.Flag(!f.Asker.IsZero()), f.Asker[:], sqldb.Flag(f.Open), f.Now.UnixMicro(), f.Limit)
@@ -55,8 +53,7 @@ func (r reads) Approval(ctx context.Context, id keyserver.ID) (keyserver.Approva
 	return list[0], nil
 }
 
-// approvals reads approvals with their votes in one statement, so that both are from one
-// moment.
+// approvals reads approvals with their votes in one statement, so that they are consistent.
 func (r reads) approvals(ctx context.Context, where string, args ...any) ([]keyserver.Approval, error) {
 	var list []keyserver.Approval
 	var macs [][]byte
@@ -97,9 +94,9 @@ func (r reads) approvals(ctx context.Context, where string, args ...any) ([]keys
 	return list, nil
 }
 
-// PendingApprovals counts the approvals that are neither decided nor expired, and how
-// many of them are of an asker. It ignores approvals whose asker is deleted or disabled:
-// they cannot be executed.
+// PendingApprovals counts the approvals that are neither decided nor expired, and those
+// of them that asker requested. It ignores approvals whose asker is deleted or disabled,
+// because they cannot be executed.
 func (r reads) PendingApprovals(ctx context.Context, asker keyserver.ID, now time.Time) (all, of int, err error) {
 	err = r.sql.Row(ctx, `SELECT count(*), COALESCE(sum(CASE WHEN a.asker_id = $1 THEN 1 ELSE 0 END), 0) FROM approvals a
 		WHERE a.decision = '' AND a.expires_at > $2 AND EXISTS (SELECT 1 FROM principals p WHERE p.id = a.asker_id AND p.flags & 1 = 1)`,
@@ -117,15 +114,14 @@ func (tx *Tx) InsertApproval(ctx context.Context, a keyserver.Approval) error {
 	return err
 }
 
-// storedSubject is one element of the column subjects.
 type storedSubject struct {
 	Kind   keyserver.SubjectKind `json:"kind"`
 	Key    string                `json:"key"`
 	Digest []byte                `json:"digest"`
 }
 
-// subjectsText returns "" for no subjects, the value in rows from before the column
-// existed.
+// subjectsText returns the column subjects. It is "" if there are none, as in rows that
+// are older than the column.
 func subjectsText(list []keyserver.ApprovalSubject) string {
 	if len(list) == 0 {
 		return ""
@@ -138,11 +134,11 @@ func subjectsText(list []keyserver.ApprovalSubject) string {
 	return string(text)
 }
 
-// subjectsIn is the inverse of subjectsText. A text that this program cannot have written becomes a subject that no MAC
-// agrees with.
+// subjectsIn is the inverse of subjectsText. For a text that this program cannot have written, it returns a subject
+// with which the check of the row's MAC fails.
 func subjectsIn(text string) []keyserver.ApprovalSubject {
 	var stored []storedSubject
-	_ = json.Unmarshal([]byte(text), &stored) // an unreadable text is encoded differently, and no MAC agrees with that
+	_ = json.Unmarshal([]byte(text), &stored) // for an unreadable text, the comparison below fails
 	var list []keyserver.ApprovalSubject
 	for _, s := range stored {
 		subject := keyserver.ApprovalSubject{Subject: keyserver.Subject{Kind: s.Kind, Key: s.Key}}
@@ -155,8 +151,8 @@ func subjectsIn(text string) []keyserver.ApprovalSubject {
 	return list
 }
 
-// InsertApprovalVote stores the vote of a principal. It returns ErrDuplicate if it has
-// voted already.
+// InsertApprovalVote stores the vote of a principal. It returns ErrDuplicate if the
+// principal has voted already.
 func (tx *Tx) InsertApprovalVote(ctx context.Context, id keyserver.ID, v keyserver.ApprovalVote) error {
 	a, err := tx.Approval(ctx, id)
 	if err != nil {
@@ -171,7 +167,7 @@ func (tx *Tx) InsertApprovalVote(ctx context.Context, id keyserver.ID, v keyserv
 	return tx.sql.ExecOne(ctx, `UPDATE approvals SET mac = $1 WHERE id = $2`, tx.sql.MAC(rowmac.Approval(a)), id[:])
 }
 
-// DeleteApprovalVote removes the vote of a principal. It returns ErrNotFound if there is
+// DeleteApprovalVote deletes the vote of a principal. It returns ErrNotFound if there is
 // none.
 func (tx *Tx) DeleteApprovalVote(ctx context.Context, id keyserver.ID, of keyserver.PrincipalRef) error {
 	a, err := tx.Approval(ctx, id)
@@ -186,8 +182,8 @@ func (tx *Tx) DeleteApprovalVote(ctx context.Context, id keyserver.ID, of keyser
 	return tx.sql.ExecOne(ctx, `UPDATE approvals SET mac = $1 WHERE id = $2`, tx.sql.MAC(rowmac.Approval(a)), id[:])
 }
 
-// DecideApproval stores the decision. It returns ErrNotFound if the approval is already
-// decided, or does not exist.
+// DecideApproval stores the decision on an approval. It returns ErrNotFound if the
+// approval is decided already or does not exist.
 func (tx *Tx) DecideApproval(ctx context.Context, a keyserver.Approval) error {
 	stored, err := tx.Approval(ctx, a.ID)
 	if err != nil {
@@ -198,7 +194,7 @@ func (tx *Tx) DecideApproval(ctx context.Context, a keyserver.Approval) error {
 		a.ID[:], string(a.Decision), a.DecidedAt.UnixMicro(), int64(a.DecidedBy.System), sqldb.OrNull(a.DecidedBy.ID), tx.sql.MAC(rowmac.Approval(stored)))
 }
 
-// DeleteApprovals removes up to limit approvals that were decided or expired before a
+// DeleteApprovals deletes up to limit approvals that were decided or expired before a
 // time.
 func (tx *Tx) DeleteApprovals(ctx context.Context, before time.Time, limit int) error {
 	gone, err := tx.sql.IDs(ctx, `SELECT id FROM approvals WHERE CASE WHEN decision = '' THEN expires_at ELSE decided_at END < $1 LIMIT $2`,
@@ -206,7 +202,7 @@ func (tx *Tx) DeleteApprovals(ctx context.Context, before time.Time, limit int) 
 	return tx.deleteApprovals(ctx, gone, err)
 }
 
-// DeleteWithdrawnApprovals removes all but the newest approvals that an asker withdrew.
+// DeleteWithdrawnApprovals deletes the approvals that asker withdrew. It keeps the newest ones, whose number is newest.
 func (tx *Tx) DeleteWithdrawnApprovals(ctx context.Context, asker keyserver.ID, newest int) error {
 	gone, err := tx.sql.IDs(ctx, `SELECT id FROM approvals WHERE asker_id = $1 AND decision = $2 ORDER BY decided_at DESC, id LIMIT 1000 OFFSET $3`,
 		asker[:], string(keyserver.ApprovalWithdrawn), newest)

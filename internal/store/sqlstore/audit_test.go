@@ -137,7 +137,7 @@ func testAuditFilters(t *testing.T, make newDatabase) {
 	}
 }
 
-// longObject is longer than its part in an index.
+// longObject is longer than a key of a block.
 const longObject = "object ü and much more"
 
 // testAuditPaging checks that a reader in descending order gets each row once, even
@@ -292,7 +292,7 @@ func testAuditWhileServing(t *testing.T, make newDatabase) {
 	defer closeStore(t, s)
 	w := openWriter(t, s, audit.Options{})
 	defer closeWriter(t, w)
-	if err := w.Write(t.Context(), row("hmacData", "", 1)); err != nil { // at least one row, whatever the goroutines do
+	if err := w.Write(t.Context(), row("hmacData", "", 1)); err != nil { // at least one row, even if the goroutines write none
 		t.Fatal(err)
 	}
 	stop := newSignal()

@@ -11,7 +11,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// query returns the texts of a column.
 func (d database) query(t *testing.T, text string) (out []string) {
 	t.Helper()
 	db, err := sql.Open(d.driver, d.source)
@@ -37,7 +36,6 @@ func (d database) query(t *testing.T, text string) (out []string) {
 	return out
 }
 
-// appendRows writes n rows through one chain.
 func appendRows(t *testing.T, s audit.Store, n int) {
 	t.Helper()
 	w, err := audit.NewWriter(t.Context(), s, audit.Options{})
@@ -54,8 +52,8 @@ func appendRows(t *testing.T, s audit.Store, n int) {
 
 const partitionsOfAudit = `SELECT relname FROM pg_inherits JOIN pg_class c ON c.oid = inhrelid WHERE inhparent = 'audit'::regclass ORDER BY 1`
 
-// TestTheTrailBecomesPartitions checks that an older table becomes the first partition, with
-// its rows and with indexes that this version does not know.
+// TestTheTrailBecomesPartitions checks that the migration makes an older table the first
+// partition, and keeps its rows and unknown indexes.
 func TestTheTrailBecomesPartitions(t *testing.T) {
 	d := onServer(t)
 	s := d.open(t)
@@ -94,9 +92,8 @@ func TestTheTrailBecomesPartitions(t *testing.T) {
 	}
 }
 
-// TestPartitionsComeAndGo checks that partitions are created ahead, that rows without a
-// partition are kept and read, and that archived partitions are dropped without changes to
-// other rows.
+// TestPartitionsComeAndGo checks that partitions are created in advance and dropped after
+// they are archived, and that rows without a partition can be read.
 func TestPartitionsComeAndGo(t *testing.T) {
 	d := onServer(t)
 	s := d.open(t)
@@ -122,7 +119,7 @@ func TestPartitionsComeAndGo(t *testing.T) {
 	}
 	sweep()
 	count(6)
-	// Numbers jump by 9 million, and 7 rows are written after the existing partitions.
+	// The numbers skip 9 million. So 7 rows are written after the last partition.
 	d.tamper(t, fmt.Sprintf(`UPDATE sequences SET value = %d WHERE name = 'audit'`, 9<<20))
 	appendRows(t, s, 7)
 	if got := d.query(t, `SELECT count(*)::text FROM audit_default`); got[0] != "7" {
@@ -148,7 +145,7 @@ func TestPartitionsComeAndGo(t *testing.T) {
 		t.Errorf("%q rows are left, want 4", got)
 	}
 
-	// While a transaction reads for long, neither it nor the sweep waits for the other.
+	// A long transaction and the sweep do not wait for each other.
 	db, err := sql.Open(d.driver, d.source)
 	if err != nil {
 		t.Fatal(err)

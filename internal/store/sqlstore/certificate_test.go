@@ -14,7 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/trustrows"
 )
 
-// TestCertificateConformance checks that both databases behave the same.
+// TestCertificateConformance checks that SQLite and PostgreSQL behave the same.
 func TestCertificateConformance(t *testing.T) {
 	for name, make := range migratedKinds {
 		t.Run(name, func(t *testing.T) {
@@ -121,8 +121,8 @@ func testCertificateLife(t *testing.T, s *sqlstore.Store) {
 	}
 }
 
-// testSubjects checks that the wildcard is %, and that every other
-// metacharacter of SQL stands for itself.
+// testSubjects checks that % is the only wildcard; other metacharacters of
+// SQL have no special meaning.
 func testSubjects(t *testing.T, s *sqlstore.Store) {
 	for i, subject := range []string{"/CN=a", "/CN=A", "/CN=a_b", "/CN=axb", `/CN=a\/b`, "/CN=ab/O=x", "/O=x/CN=a", "/CN=ü", "/CN=*?["} {
 		update(t, s, insertCertificate(certificate(fmt.Sprint("der ", i), subject)))
@@ -157,8 +157,8 @@ func testSubjects(t *testing.T, s *sqlstore.Store) {
 	}
 }
 
-// testSubjectPages checks that a search continues over its pages, even if all
-// rows have one subject, and stops at its limit.
+// testSubjectPages checks that a search reads all pages, even if all rows have
+// the same subject, and stops at its limit.
 func testSubjectPages(t *testing.T, s *sqlstore.Store) {
 	const rows = 600
 	var writes []write

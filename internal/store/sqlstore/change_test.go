@@ -116,8 +116,8 @@ func testChangesInOrder(t *testing.T, make newDatabase) {
 	}
 }
 
-// collect returns a function with the changes that hooks have got so far. A
-// change that is delivered again counts once, at its first place.
+// collect returns a function that returns the changes that hooks have received so
+// far, without duplicates.
 func collect(s *sqlstore.Store) func() []keyserver.Change {
 	var mu sync.Mutex
 	var got []keyserver.Change

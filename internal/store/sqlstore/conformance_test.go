@@ -30,14 +30,13 @@ import (
 // deadline is much longer than any wait here.
 const deadline = 20 * time.Second
 
-// database is an empty place for a store, with direct access to its data.
+// database is the configuration of a store, with direct access to the database.
 type database struct {
 	config sqlstore.Config
 	driver string // of database/sql
 	source string
 }
 
-// newDatabase creates a database for a test.
 type newDatabase func(t testing.TB) database
 
 func inDirectory(t testing.TB) database { return ofDirectory(t.TempDir()) }
@@ -53,8 +52,8 @@ func ofServer(u string) database {
 	return database{config: sqlstore.Config{URL: u}, driver: "pgx", source: u}
 }
 
-// kinds create empty databases. migratedKinds create databases that have the newest schema
-// already, because the migrations take longer than most tests.
+// kinds create empty databases. migratedKinds create databases with the newest schema, because
+// migrations take longer than most tests.
 var (
 	kinds         = map[string]newDatabase{"SQLite": inDirectory, "PostgreSQL": onServer}
 	migratedKinds = map[string]newDatabase{
@@ -88,7 +87,7 @@ func (d database) copy(t testing.TB) database {
 	return c
 }
 
-// tamper runs statements that no store runs.
+// tamper changes the database without a store.
 func (d database) tamper(t testing.TB, statements ...string) {
 	t.Helper()
 	db, err := sql.Open(d.driver, d.source)
@@ -114,7 +113,7 @@ func (d database) open(t testing.TB) *sqlstore.Store {
 	return s
 }
 
-// rowKey returns the key of the MACs in every test.
+// rowKey returns the key of row MACs for all tests.
 func rowKey(t testing.TB) *rowmac.Key {
 	t.Helper()
 	key, err := rowmac.Derive(make([]byte, 32))
@@ -148,7 +147,7 @@ func closeStore(t testing.TB, s *sqlstore.Store) {
 	}
 }
 
-// TestConformance checks that both databases behave the same.
+// TestConformance checks that SQLite and PostgreSQL behave the same.
 func TestConformance(t *testing.T) {
 	onEach(t, migratedKinds, map[string]func(*testing.T, newDatabase){
 		"Refusals":           testRefusals,
@@ -244,7 +243,6 @@ func session(n uint64) sessionrows.SessionRecord {
 	}
 }
 
-// update runs writes that must succeed.
 func update(t testing.TB, s *sqlstore.Store, writes ...func(context.Context, *sqlstore.Tx) error) {
 	t.Helper()
 	if err := tryUpdate(t, s, writes...); err != nil {
@@ -456,8 +454,8 @@ func testFailedTransaction(t *testing.T, make newDatabase) {
 	update(t, s, insertRole(role(1, "a"))) // the store still works
 }
 
-// testOtherVersions checks that a newer database is rejected if its floor is above this
-// program or missing. Otherwise it is opened, and Ahead reports that it is newer.
+// testOtherVersions checks that a newer database is rejected if its schema floor is missing or
+// above the schema of this program. Otherwise it is opened, with a NewerWarning.
 func testOtherVersions(t *testing.T, make newDatabase) {
 	const newer = `INSERT INTO keyserver_schema (version_id, is_applied) VALUES (999, true)`
 	const signed = `UPDATE schema_floor SET version = 999, release = '9.9.0'`
@@ -466,7 +464,7 @@ func testOtherVersions(t *testing.T, make newDatabase) {
 		tamper []string
 		want   error
 		ro     error
-		says   string // in the error, or in Ahead
+		says   string // in the error or the NewerWarning
 	}{
 		"TooNew": {
 			"it says that this program is too old", []string{newer, signed + `, floor = 998, floor_release = '9.8.0'`},
@@ -830,8 +828,8 @@ func testUsageLimit(t *testing.T, make newDatabase) {
 	}
 }
 
-// testUsageLimitOfALine checks that entries of one principal in the ACLs of a key lineage
-// share their uses, each up to its own limit.
+// testUsageLimitOfALine checks that the entries of a principal in the ACLs of a key lineage
+// share their uses. Each entry has its own limit.
 func testUsageLimitOfALine(t *testing.T, make newDatabase) {
 	s := openStore(t, make)
 	successor := func(n uint64, generation int) sqlstore.KeyRecord {
@@ -1050,7 +1048,7 @@ func testDerivedSessions(t *testing.T, make newDatabase) {
 	boom := errors.New("boom")
 	for idle, want := range map[keyserver.ID]struct{ alive, byParent, removed int }{
 		{}:       {4, 2, 0},
-		root.ID:  {0, 0, 2}, // the others are removed later: first come sessions without children
+		root.ID:  {0, 0, 2}, // sessions without children are deleted first
 		lent.ID:  {2, 1, 1},
 		scope.ID: {4, 2, 0},
 	} {

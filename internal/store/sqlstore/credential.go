@@ -9,9 +9,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// CredentialsOf reads the credentials of the principals that exist: for each one
-// the row of its credentials, and its certificates (at most 1025 are read per 64
-// principals).
+// CredentialsOf reads the credentials of principals: for each principal that exists
+// a row of its credentials, and its certificates (see CertificatesOfThese).
 func (r reads) CredentialsOf(ctx context.Context, ids []keyserver.ID) ([]*rowmac.Row, error) {
 	var rows []*rowmac.Row
 	certificates := r.Recording()
@@ -35,7 +34,7 @@ func (r reads) MembersOf(ctx context.Context, group keyserver.ID, limit int) ([]
 	return r.sql.IDs(ctx, `SELECT member_id FROM group_members WHERE group_id = $1 LIMIT $2`, group[:], limit)
 }
 
-// HoldersOf returns the ids of up to limit principals that hold a role, directly or
+// HoldersOf returns the ids of up to limit principals that have a role, directly or
 // through a group.
 func (r reads) HoldersOf(ctx context.Context, role keyserver.ID, limit int) ([]keyserver.ID, error) {
 	return r.sql.IDs(ctx, `SELECT principal_id FROM principal_roles WHERE role_id = $1

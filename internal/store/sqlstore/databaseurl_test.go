@@ -27,8 +27,8 @@ func TestDatabaseURLs(t *testing.T) {
 	}
 }
 
-// TestDatabaseURLWithRawPassword checks a password that is not percent-encoded: none of its
-// parts becomes the name of a host, a database or a parameter, or appears in the error.
+// TestDatabaseURLWithRawPassword checks that no part of a password that is not percent-encoded
+// becomes the name of a host, database or parameter, or appears in the error.
 func TestDatabaseURLWithRawPassword(t *testing.T) {
 	for _, url := range []string{
 		"postgres://user:secr@SECRET/SECRET#SECRET@host/db",

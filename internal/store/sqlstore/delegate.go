@@ -7,8 +7,8 @@ import (
 )
 
 // AddDelegate permits a delegate to act with the rights of a principal. It returns
-// ErrDuplicate if it is a delegate already, or ErrNotFound if there is no such
-// principal.
+// ErrDuplicate if the delegate has this permission already, or ErrNotFound if a
+// principal does not exist.
 func (tx *Tx) AddDelegate(ctx context.Context, principal, delegate keyserver.ID) error {
 	err := tx.changePrincipal(ctx, principal, func(p *storedPrincipal) { p.Delegates = append(p.Delegates, delegate) })
 	if err != nil {
@@ -18,7 +18,7 @@ func (tx *Tx) AddDelegate(ctx context.Context, principal, delegate keyserver.ID)
 	return err
 }
 
-// RemoveDelegate removes a delegate. It returns ErrNotFound if it is not one.
+// RemoveDelegate removes a delegate of a principal. It returns ErrNotFound if there is no such delegate.
 func (tx *Tx) RemoveDelegate(ctx context.Context, principal, delegate keyserver.ID) error {
 	err := tx.changePrincipal(ctx, principal, func(p *storedPrincipal) { p.Delegates = without(p.Delegates, delegate) })
 	if err != nil {

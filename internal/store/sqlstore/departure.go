@@ -9,7 +9,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// KeysOwnedAlone reads up to limit keys that a principal owns at a time, and
+// KeysOwnedAlone returns up to limit keys that a principal owns at a time, and
 // that have no other owner whose ACL entry has no end.
 func (r reads) KeysOwnedAlone(ctx context.Context, p keyserver.PrincipalRef, at keyserver.Stamp, limit int) ([]keyserver.ID, error) {
 	return r.sql.IDs(ctx, `SELECT k.id FROM stored_keys k WHERE k.acl_id IN (SELECT e.acl_id`+openEntries+` AND (e.rights & $5) <> 0)
@@ -18,8 +18,8 @@ func (r reads) KeysOwnedAlone(ctx context.Context, p keyserver.PrincipalRef, at 
 		ORDER BY k.id LIMIT $6`, int64(p.System), p.ID[:], at[:], make([]byte, len(at)), int64(keyserver.Owner), limit)
 }
 
-// PeerOfTransport returns the system id of the peer whose transport principal
-// this is, or nil if it is no transport principal.
+// PeerOfTransport returns the system id of the peer with this transport
+// principal, or nil if there is no such peer.
 func (r reads) PeerOfTransport(ctx context.Context, id keyserver.ID) (*keyserver.SystemID, error) {
 	var system keyserver.SystemID
 	err := r.sql.Row(ctx, `SELECT system_id FROM trusted_servers WHERE transport_id = $1`, []any{id[:]}, &system)
@@ -29,8 +29,8 @@ func (r reads) PeerOfTransport(ctx context.Context, id keyserver.ID) (*keyserver
 	return &system, err
 }
 
-// DeletePrincipal removes a principal with its roles, memberships and identity.
-// The caller first handles all other references to it.
+// DeletePrincipal deletes a principal with its roles, memberships and identity.
+// The caller must handle all other references to the principal first.
 func (tx *Tx) DeletePrincipal(ctx context.Context, id keyserver.ID) error {
 	members, err := tx.sql.IDs(ctx, `SELECT member_id FROM group_members WHERE group_id = $1`, id[:])
 	if err != nil {

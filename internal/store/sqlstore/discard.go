@@ -13,12 +13,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// DiscardJournal discards the journal of an embedded database if it is unusable,
-// and records that in the audit log. It returns the last remaining row. If the
-// journal is usable, discarded is false, and its rows are in the tables.
+// DiscardJournal discards the journal of an embedded database if the journal is
+// unusable, and records that in the audit log. last is the last audit row in the
+// tables. If the journal is usable, DiscardJournal copies its rows to the tables, and
+// discarded is false.
 func DiscardJournal(ctx context.Context, cfg Config) (last int64, discarded bool, err error) {
 	if _, err := os.Stat(filepath.Join(cfg.Dir, sqlite.DatabaseFile)); err != nil {
-		return 0, false, fmt.Errorf("--data-dir: %w", err) // none is created
+		return 0, false, fmt.Errorf("--data-dir: %w", err) // Open would create a database
 	}
 	cfg.discard = func() { discarded = true }
 	if cfg, err = cfg.complete(); err != nil {

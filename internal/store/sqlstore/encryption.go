@@ -6,16 +6,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// EncryptionsLeft returns how many of limit encryptions a key has left.
+// EncryptionsLeft returns how many of limit encryptions with a key are not reserved yet.
 func (r reads) EncryptionsLeft(ctx context.Context, key keyserver.ID, limit int64) (int64, error) {
 	var reserved int64
 	err := r.sql.Row(ctx, `SELECT coalesce(max(reserved), 0) FROM key_encryptions WHERE key_id = $1`, []any{key[:]}, &reserved)
 	return max(limit-reserved, 0), err
 }
 
-// ReserveEncryptions reserves up to n of the encryptions that a key has left of limit. It returns the number of
-// reserved encryptions, and the number that is left after that. Reserved encryptions belong to one replica, even if it
-// does not use them.
+// ReserveEncryptions reserves up to n of the encryptions that EncryptionsLeft counts. It returns the number of reserved
+// encryptions, and the number that is left after that. Only the caller's replica may use reserved encryptions.
 func (tx *Tx) ReserveEncryptions(ctx context.Context, key keyserver.ID, n, limit int64) (got, left int64, err error) {
 	_, err = tx.sql.Exec(ctx, `INSERT INTO key_encryptions (key_id, reserved) VALUES ($1, 0) ON CONFLICT (key_id) DO NOTHING`, key[:])
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// testEncryptions checks that no encryption of a key is reserved twice, and none
-// beyond the limit.
+// testEncryptions checks that replicas together never reserve more encryptions than
+// the limit.
 func testEncryptions(t *testing.T, make newDatabase) {
 	s := openStore(t, make)
 	const limit = 1000
@@ -50,8 +50,8 @@ func testEncryptions(t *testing.T, make newDatabase) {
 	}
 }
 
-// testSuccessors checks that a successor is announced also as a change of the first
-// key of the lineage, which identifies the lineage.
+// testSuccessors checks that a new successor also records a change of the first key
+// of the lineage.
 func testSuccessors(t *testing.T, make newDatabase) {
 	s := openStore(t, make)
 	heard := collect(s)

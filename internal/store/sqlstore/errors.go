@@ -11,7 +11,7 @@ var (
 	ErrDuplicate = sqldb.ErrDuplicate
 )
 
-// Reasons why a database is not opened. Each is wrapped in one sentence for people.
+// Reasons why a database is not opened. The errors of Open and other functions wrap them.
 var (
 	ErrForeign      = sqldb.ErrForeign
 	ErrNewerVersion = sqldb.ErrNewerVersion

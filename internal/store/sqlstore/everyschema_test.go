@@ -27,7 +27,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// Versions of the schema since which something is stored as it is now.
+// Versions of the schema that introduced the present form of some data.
 const (
 	trailSince       = 2
 	templatesSince   = 6
@@ -40,12 +40,12 @@ const (
 // seeded are the tables whose rows migrations create.
 var seeded = []string{"keyserver_schema", "schema_floor", "sequences", "leases", "audit_extent", "audit_journal"}
 
-// former is a key server whose database has everything as its first release did: only
-// one data key, and its CA in settings, too.
+// former is a key server whose database has the data of the first release: only one
+// data key, and the CA in settings, too.
 type former struct {
 	database
 	kek      string
-	dataKey  []byte // in its form from before rows had MACs
+	dataKey  []byte // in the form before macsSince
 	shape    shape
 	rowsOf   *sql.DB // the source of fill
 	link     keyserver.HiddenLink
@@ -124,8 +124,8 @@ func (f *former) populate(t *testing.T) {
 	f.rows = len(s.AllRows(t))
 }
 
-// fill copies the rows and columns that a version of the schema can hold into a
-// database.
+// fill copies the rows and columns that exist in a version of the schema into the
+// database d.
 func (f *former) fill(t *testing.T, d database, version int64) {
 	t.Helper()
 	ctx := t.Context()
@@ -202,10 +202,9 @@ func (f *former) fill(t *testing.T, d database, version int64) {
 	}
 }
 
-// TestEverySchema starts a server on a database of every version of the schema, filled
-// as far as the version allows. Afterwards the schema is the newest, keys make the same
-// MACs, principals have the same rights, every row has its MAC, and the audit log is
-// intact.
+// TestEverySchema starts a server on a database of every version of the schema. After
+// the migration, the schema is the newest, keys make the same MACs, principals have the
+// same rights, every row has a valid MAC, and the audit log is intact.
 func TestEverySchema(t *testing.T) {
 	for name, make := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -270,7 +269,6 @@ func (f *former) holds(t *testing.T, d database, version int64) {
 	}
 }
 
-// allRows returns the rows of a query, each with n columns.
 func allRows(t *testing.T, db *sql.DB, query string, n int) (all [][]any) {
 	t.Helper()
 	rows, err := db.QueryContext(t.Context(), query)

@@ -13,16 +13,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// expandedSince is the last migration before the rule of ADR 56. Later ones add; they
-// remove only something for which a release supported both the old and the new shape.
+// expandedSince is the last migration before the rule of ADR 56. Later migrations only add.
+// They may remove something if a release supports both the old and the new shape.
 const expandedSince = 33
 
-// contractOf matches the line of a migration that removes what another migration, the
-// expand, made superfluous.
+// contractOf matches the line that marks a migration as the contract of another migration.
+// A contract removes what that migration, the expand, has replaced.
 var contractOf = regexp.MustCompile(`(?m)^-- contract of ([0-9]{5})$`)
 
-// column describes a column: its type, whether it may be NULL, and whether a row can be
-// inserted without it.
+// column describes a column. spare means that a row can be inserted without the column.
 type column struct {
 	kind            string
 	nullable, spare bool
@@ -93,7 +92,7 @@ func shapeIn(t *testing.T, driver string, db *sql.DB) shape {
 	return out
 }
 
-// breaks lists the changes that break a program which knows only the schema before.
+// breaks lists the changes that break programs that know only the schema before.
 func breaks(before, after shape) (all []string) {
 	for table, columns := range before.columns {
 		now, ok := after.columns[table]
@@ -156,9 +155,9 @@ func TestWhatBreaksOlderPrograms(t *testing.T) {
 	}
 }
 
-// TestMigrationsExpand checks that a migration only adds, unless it declares itself as a
-// contract. Then a release must have had both shapes. The floor must be raised, so that
-// no program from before the expand works with the rest (ADR 56).
+// TestMigrationsExpand checks that a migration only adds, unless it is marked as a contract.
+// A contract needs a release with both shapes. It must also raise the schema floor, so that
+// programs that are older than the expand reject the database (ADR 56).
 func TestMigrationsExpand(t *testing.T) {
 	for name, tc := range map[string]struct {
 		make newDatabase

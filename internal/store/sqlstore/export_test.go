@@ -23,7 +23,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/datadir"
 )
 
-// WithJournal sets bounds and faults of the journal.
+// WithJournal sets the options of the journal.
 func (c Config) WithJournal(o journal.Options) Config {
 	c.journal = o
 	return c
@@ -45,13 +45,13 @@ func Versions() (all []int64) {
 	return all
 }
 
-// MigrateTo brings a database to a version of the schema. It creates a missing database.
+// MigrateTo migrates a database to a version of the schema. It creates a missing database.
 func MigrateTo(ctx context.Context, cfg Config, version int64) error {
 	return migrateAlone(ctx, cfg, version, func(files fs.FS) (fs.FS, error) { return files, nil })
 }
 
-// DieMigrating is MigrateTo, but kills the process with SIGKILL in the migration to that
-// version: after behind of its statements, or after the last.
+// DieMigrating is MigrateTo, but kills the process with SIGKILL in the last migration, after
+// the first behind statements, or after the last statement.
 func DieMigrating(ctx context.Context, cfg Config, version int64, behind int) error {
 	return migrateAlone(ctx, cfg, version, func(files fs.FS) (fs.FS, error) {
 		deadly, death := fstest.MapFS{}, "SELECT die_now();\n"
@@ -76,8 +76,8 @@ func DieMigrating(ctx context.Context, cfg Config, version int64, behind int) er
 	})
 }
 
-// within inserts a statement after behind others. A statement ends at the end of a line;
-// one with several parts is not split.
+// within inserts a statement after the first behind statements of a migration. Each statement
+// ends at the end of a line.
 func within(text string, behind int, statement string) string {
 	var b strings.Builder
 	whole, put := false, false
@@ -154,7 +154,7 @@ func migrateAlone(ctx context.Context, cfg Config, version int64, change func(fs
 	return err
 }
 
-// MigrationText returns the text of a migration, by the directory of its dialect.
+// MigrationText returns the text of a migration for a dialect.
 func MigrationText(dialect string, version int64) (string, error) {
 	files := sqldb.MigrationDir(dialect)
 	names, err := fs.Glob(files, "*.sql")

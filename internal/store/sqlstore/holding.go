@@ -9,7 +9,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Holdings are the roles that principals hold, directly and through their groups. A
+// Holdings are the roles that principals have, directly and through their groups. A
 // principal without roles has no entry.
 type Holdings map[keyserver.ID][]keyserver.ID
 
@@ -18,8 +18,8 @@ func (r reads) HoldingsOf(ctx context.Context, id keyserver.ID) (Holdings, error
 	return r.holdings(ctx, `SELECT id FROM principals WHERE id = $1`, id[:])
 }
 
-// HoldingsOfMembers reads the holdings of a principal and, if it is a group, of its
-// members.
+// HoldingsOfMembers reads the holdings of a principal. If the principal is a group, it also
+// reads those of the members.
 func (r reads) HoldingsOfMembers(ctx context.Context, id keyserver.ID) (Holdings, error) {
 	return r.holdings(ctx, `SELECT id FROM principals WHERE id = $1 UNION SELECT member_id FROM group_members WHERE group_id = $1`, id[:])
 }
@@ -36,9 +36,8 @@ func (r reads) AllHoldings(ctx context.Context) (Holdings, error) {
 	return r.holdings(ctx, `SELECT id FROM principals`)
 }
 
-// holdings reads the principals that the query selects by the usual queries, which
-// check MACs. Roles that were written into the database without the service
-// therefore fail the read.
+// holdings reads the holdings of the principals that a query selects. It checks the
+// MACs, so it fails for roles that another program wrote into the database.
 func (r reads) holdings(ctx context.Context, query string, args ...any) (Holdings, error) {
 	picked, err := r.sql.IDs(ctx, query, args...)
 	if err != nil {
@@ -73,7 +72,7 @@ func (r reads) holdings(ctx context.Context, query string, args ...any) (Holding
 	return held, nil
 }
 
-// RolesInForce returns the roles of a principal and of its enabled groups.
+// RolesInForce returns the roles of a principal, directly and through enabled groups.
 func (r reads) RolesInForce(ctx context.Context, p keyserver.Principal) ([]keyserver.ID, error) {
 	groups, err := r.PrincipalsByID(ctx, p.Groups)
 	if err != nil {
@@ -88,7 +87,7 @@ func (r reads) RolesInForce(ctx context.Context, p keyserver.Principal) ([]keyse
 	return keyserver.NormalizeIDs(roles), nil
 }
 
-// Granted returns the operations that the roles grant. A deleted role grants none.
+// Granted returns the operations that roles grant. It ignores roles that do not exist.
 func (r reads) Granted(ctx context.Context, roles []keyserver.ID) ([]keyserver.ID, error) {
 	var operations []keyserver.ID
 	for _, id := range keyserver.NormalizeIDs(roles) {

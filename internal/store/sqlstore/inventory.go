@@ -13,14 +13,14 @@ import (
 type Inventory struct {
 	Keys     map[keyserver.KeyState]int64
 	Sessions map[keyserver.SessionKind]int64 // live sessions only
-	// Certificates of principals and peers, without replaced ones: how many end before each of the
-	// requested times, and last the number of all.
+	// Certificates counts the certificates of principals and peers that are not replaced: how many
+	// expire before each of the requested times. The last element is the total number.
 	Certificates []int64
 	Peers        int64
 }
 
-// Inventory counts the objects as of now. It scans entire tables. A session has ended if its last use
-// is before now less idle.
+// Inventory counts the objects in the database. It scans complete tables. It omits sessions that are
+// not live at now, or were not used for the duration idle. ends are the times for Certificates.
 func (r reads) Inventory(ctx context.Context, now time.Time, idle time.Duration, ends []time.Time) (Inventory, error) {
 	i := Inventory{Keys: map[keyserver.KeyState]int64{}}
 	err := r.sql.Each(ctx, `SELECT state, count(*) FROM stored_keys GROUP BY state`, nil, func(row sqldb.Scanner) error {

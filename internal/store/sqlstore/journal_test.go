@@ -25,17 +25,16 @@ import (
 
 var recovered = flag.Int("recovered", 20_000, "rows that TestRecovery recovers")
 
-// usedRow is a row that counts a use of key 1.
 func usedRow() keyserver.AuditEntry {
 	e := row("hmacData", "", 1)
 	e.UsedKey = id(1)
 	return e
 }
 
-// deaths are the actions of a process on a directory before it kills itself, by the value
-// of victimDeath.
+// deaths are the actions of a process before it kills itself. The keys are the values of
+// the environment variable victimDeath.
 var deaths = map[string]func(dir string) error{
-	// 30 rows in the tables and 20 only in the journal.
+	// Writes 30 rows to the tables and 20 only to the journal.
 	"rows": func(dir string) error {
 		s, w, err := begin(sqlstore.Config{Dir: dir})
 		if err != nil {
@@ -50,7 +49,7 @@ var deaths = map[string]func(dir string) error{
 		return writeUsed(w, 20)
 	},
 	"full": fillDisk,
-	// All rows in the journal only: it has room for all of them.
+	// Writes all rows only to the journal, which is large enough.
 	"many": func(dir string) error {
 		s, w, err := begin(sqlstore.Config{Dir: dir}.WithJournal(journal.Options{SegmentBytes: int64(recoveredRows()) * 512}))
 		if err != nil {
@@ -104,8 +103,8 @@ func writeUsed(w *audit.Writer, n int) error {
 	return nil
 }
 
-// dies starts a process that does this with a directory and then kills itself. It returns
-// the directory.
+// dies starts a process that runs one of deaths and then kills itself. It returns the
+// directory of the database.
 func dies(t *testing.T, death string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -118,7 +117,6 @@ func dies(t *testing.T, death string) string {
 	return dir
 }
 
-// die runs a victim's action and kills the process.
 func die(death, dir string) error {
 	if err := deaths[death](dir); err != nil {
 		return err
@@ -126,7 +124,7 @@ func die(death, dir string) error {
 	return syscall.Kill(os.Getpid(), syscall.SIGKILL)
 }
 
-// holds checks that the audit log is intact, and that uses were counted once.
+// holds checks that the audit log is intact, and that each use was counted once.
 func holds(t *testing.T, cfg sqlstore.Config, rows int64) {
 	t.Helper()
 	s, err := sqlstore.Open(t.Context(), cfg)
@@ -157,7 +155,7 @@ func TestAStartTakesOverWhatAKilledProcessLeft(t *testing.T) {
 	for range 2 {
 		holds(t, cfg, 50)
 	}
-	// A process can also die after the last row and before the end of the journal.
+	// A process can also end after all rows are in the tables, but before it deletes the journal.
 	if err := copyFile(filepath.Join(kept, journal.File), filepath.Join(dir, journal.File)); err != nil {
 		t.Fatal(err)
 	}
@@ -236,7 +234,6 @@ func TestAJournalThatDoesNotBelongIsRefused(t *testing.T) {
 	}
 }
 
-// verifyOnly verifies the audit log, and changes nothing in the directory.
 func verifyOnly(t *testing.T, cfg sqlstore.Config) error {
 	t.Helper()
 	s, err := sqlstore.OpenReadOnly(t.Context(), cfg)
@@ -248,8 +245,8 @@ func verifyOnly(t *testing.T, cfg sqlstore.Config) error {
 	return err
 }
 
-// TestWhatServeRefusesIsNotIntact puts a foreign journal next to the database of a stopped
-// server, which has no journal.
+// TestWhatServeRefusesIsNotIntact checks a database without a journal, next to which there
+// is the journal of another database.
 func TestWhatServeRefusesIsNotIntact(t *testing.T) {
 	cfg := sqlstore.Config{Dir: t.TempDir()}
 	s, w, err := begin(cfg)
@@ -318,8 +315,8 @@ func TestAJournalThatCannotBeWritten(t *testing.T) {
 	holds(t, cfg, 3)
 }
 
-// TestMoreThanTheJournalHolds checks that rows wait for the tables, and that rows that are
-// too large for the journal are written to the tables directly.
+// TestMoreThanTheJournalHolds checks that a full journal waits for the tables, and that rows
+// that are too large for the journal are written to the tables directly.
 func TestMoreThanTheJournalHolds(t *testing.T) {
 	cfg := sqlstore.Config{Dir: t.TempDir()}.WithJournal(journal.Options{SegmentBytes: 8 << 10})
 	s, w, err := begin(cfg)
@@ -342,15 +339,15 @@ func TestMoreThanTheJournalHolds(t *testing.T) {
 	holds(t, cfg, 110)
 }
 
-// fillDisk writes until the files of the database may not grow, in a separate process, and
-// continues when they may again.
+// fillDisk writes rows until the database files cannot grow, and continues when they can. It
+// runs in a separate process.
 func fillDisk(dir string) error {
 	s, w, err := begin(sqlstore.Config{Dir: dir}.WithJournal(journal.Options{SegmentBytes: 64 << 10}))
 	if err != nil {
 		return err
 	}
-	// A limit on the size of files has the effect of a full disk; the journal has its space
-	// already.
+	// A limit on the size of files has the effect of a full disk. It does not affect the journal,
+	// whose space is allocated.
 	var was unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &was); err != nil {
 		return err
@@ -405,8 +402,8 @@ func TestAFullDisk(t *testing.T) {
 	holds(t, sqlstore.Config{Dir: dir}, rows)
 }
 
-// TestRecovery measures, with -recovered 1000000, how long a million rows take, in a
-// journal much larger than the usual ones.
+// TestRecovery measures the recovery of the rows in a journal: with -recovered 1000000, of
+// a million rows.
 func TestRecovery(t *testing.T) {
 	dir := dies(t, "many")
 	start, cpu := time.Now(), cpuTime(t)

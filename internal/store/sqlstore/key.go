@@ -13,14 +13,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// KeyRecord is a key at rest.
+// KeyRecord is a stored key with its encrypted bytes.
 type KeyRecord struct {
 	ID        keyserver.ID
 	Algorithm keyserver.Algorithm
 	KeyBytes  int
-	Wrapped   []byte // as package keyring wrapped it
+	Wrapped   []byte // encrypted by package keyring
 	ACL       keyserver.ID
-	CreatedAt time.Time // to the microsecond
+	CreatedAt time.Time // with microsecond precision
 	Life      keyserver.KeyLife
 }
 
@@ -39,13 +39,13 @@ func (r reads) Key(ctx context.Context, id keyserver.ID) (KeyRecord, error) {
 	return k.KeyRecord, err
 }
 
-// KeyWithACL reads a key and its ACL, as Key and ACL do.
+// KeyWithACL reads a key and its ACL in one query.
 func (r reads) KeyWithACL(ctx context.Context, id keyserver.ID) (KeyRecord, keyserver.ACL, error) {
 	k, err := r.storedKey(ctx, id)
 	return k.KeyRecord, k.acl(), err
 }
 
-// storedKey is a key with everything that its MAC covers.
+// storedKey is a key with all data that its row MAC covers.
 type storedKey struct {
 	KeyRecord
 	entries, purged []keyserver.ACLEntry // sorted by principal
@@ -61,7 +61,7 @@ func (k *storedKey) row() *rowmac.Row {
 
 func (k *storedKey) acl() keyserver.ACL { return keyserver.ACL{ID: k.ACL, Entries: k.entries} }
 
-// put adds an entry. If the principal has an entry, put replaces everything in that entry except the id.
+// put adds an entry. It replaces an existing entry of the principal, but keeps its id.
 func (k *storedKey) put(e keyserver.ACLEntry) {
 	i := slices.IndexFunc(k.entries, func(other keyserver.ACLEntry) bool { return other.Principal == e.Principal })
 	if i < 0 {
@@ -72,9 +72,9 @@ func (k *storedKey) put(e keyserver.ACLEntry) {
 	k.entries[i] = e
 }
 
-// storedKeyQuery returns a query that reads everything of the keys that where
-// selects. It is one statement, so that all rows are from one moment. The rows of
-// keys come first.
+// storedKeyQuery returns a query for the keys that where selects, with their ACL
+// entries. It is one statement, so that all rows are consistent. The rows of keys
+// come before the rows of entries.
 func storedKeyQuery(where string) string {
 	entries := func(part, table string) string {
 		return `UNION ALL SELECT ` + part + `, k.id, e.id, e.system_id, e.principal_id, e.rights, e.max_usage, e.used, e.user_right,
@@ -103,7 +103,6 @@ func (r reads) storedKey(ctx context.Context, id keyserver.ID) (storedKey, error
 	return list[0], nil
 }
 
-// storedKeys runs a query from storedKeyQuery.
 func (r reads) storedKeys(ctx context.Context, query string, args ...any) ([]storedKey, error) {
 	list := []storedKey{}
 	at := map[keyserver.ID]int{}
@@ -152,8 +151,8 @@ func (r reads) storedKeys(ctx context.Context, query string, args ...any) ([]sto
 	return list, nil
 }
 
-// InsertKey stores a key and the first entries of its ACL. A zero life becomes a
-// first life.
+// InsertKey stores a key and the first entries of its ACL. It replaces a zero Life by
+// keyserver.FirstLife.
 func (tx *Tx) InsertKey(ctx context.Context, key KeyRecord, entries ...keyserver.ACLEntry) error {
 	if key.Life == (keyserver.KeyLife{}) {
 		key.Life = keyserver.FirstLife(key.ID)
@@ -183,8 +182,8 @@ func (tx *Tx) InsertKey(ctx context.Context, key KeyRecord, entries ...keyserver
 	return nil
 }
 
-// changeKey writes the MAC that a key will have after change. Call it before the
-// entries are written, because it reads the key and checks the present MAC.
+// changeKey stores the MAC of a key after change. The caller must write changed ACL
+// entries after that call, because changeKey reads the key and checks its old MAC.
 func (tx *Tx) changeKey(ctx context.Context, id keyserver.ID, change func(k *storedKey)) error {
 	k, err := tx.storedKey(ctx, id)
 	if err != nil {
@@ -194,8 +193,8 @@ func (tx *Tx) changeKey(ctx context.Context, id keyserver.ID, change func(k *sto
 	return tx.sql.ExecOne(ctx, `UPDATE stored_keys SET mac = $1 WHERE id = $2`, tx.sql.MAC(k.row()), id[:])
 }
 
-// changeKeys is changeKey for the keys that a query selects, in batches. It
-// records a change of each key.
+// changeKeys is changeKey for the keys that a query selects. It records the changes
+// of the keys (recordKeys).
 func (tx *Tx) changeKeys(ctx context.Context, change func(k *storedKey), query string, args ...any) error {
 	key := tx.sql.Key()
 	if key == nil {

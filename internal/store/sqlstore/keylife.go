@@ -12,8 +12,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// storedLife is the life of a key in the form of its columns. lineage is zero for the
-// first key of a lineage.
+// storedLife has the columns of a keyserver.KeyLife. lineage is zero for the first key
+// of a lineage.
 type storedLife struct {
 	state              string
 	lineage            keyserver.ID
@@ -44,11 +44,10 @@ func columnsOf(key keyserver.ID, life keyserver.KeyLife) storedLife {
 	return columns
 }
 
-// keysOfLineage reads the keys of a lineage.
 var keysOfLineage = storedKeyQuery(`(k.id = $1 OR k.lineage = $1)`)
 
-// KeyLineage reads the keys of the lineage that begins with a key, oldest first. It
-// returns none if the key is not the first of a lineage.
+// KeyLineage reads the keys of a lineage, oldest first. first is the first key of the
+// lineage. For any other key, it returns none.
 func (r reads) KeyLineage(ctx context.Context, first keyserver.ID) ([]KeyRecord, error) {
 	list, err := r.storedKeys(ctx, keysOfLineage, first[:])
 	if err != nil {
@@ -64,11 +63,11 @@ func (r reads) KeyLineage(ctx context.Context, first keyserver.ID) ([]KeyRecord,
 	return line, nil
 }
 
-// newestOfLineage selects the newest successor of a key. It never finds the first key of the lineage, whose column
-// lineage is NULL.
+// newestOfLineage selects the newest successor of a key. It does not find the first key of a lineage, because that
+// key's column lineage is NULL.
 const newestOfLineage = `SELECT id FROM stored_keys WHERE lineage = $1 ORDER BY generation DESC LIMIT 1`
 
-// NewestOfLineage returns the newest key of the lineage that begins with a key.
+// NewestOfLineage returns the newest key of the lineage that begins with the key first.
 func (r reads) NewestOfLineage(ctx context.Context, first keyserver.ID) (keyserver.ID, error) {
 	newest := first
 	err := r.sql.Row(ctx, newestOfLineage, []any{first[:]}, sqldb.IntoID(&newest))
@@ -78,8 +77,8 @@ func (r reads) NewestOfLineage(ctx context.Context, first keyserver.ID) (keyserv
 	return newest, err
 }
 
-// SetKeyLife stores the state of a key and its times. Lineage, generation and
-// exportability never change. A destroyed key loses its bytes.
+// SetKeyLife stores the state of a key, StateAt and DestroyAt. Other fields of the life
+// never change. If the state is destroyed, it deletes the bytes of the key.
 func (tx *Tx) SetKeyLife(ctx context.Context, id keyserver.ID, life keyserver.KeyLife) error {
 	k, err := tx.storedKey(ctx, id)
 	if err != nil {
@@ -98,15 +97,15 @@ func (tx *Tx) SetKeyLife(ctx context.Context, id keyserver.ID, life keyserver.Ke
 		columns.state, columns.stateAt, columns.destroyAt, sqldb.OrEmpty(k.Wrapped), tx.sql.MAC(k.row()), id[:])
 }
 
-// KeysEnding returns up to limit keys whose bytes are to be destroyed by a time,
+// KeysEnding returns up to limit keys that must be destroyed at or before the time by,
 // earliest first.
 func (r reads) KeysEnding(ctx context.Context, by time.Time, limit int) ([]keyserver.ID, error) {
 	return r.sql.IDs(ctx, `SELECT id FROM stored_keys WHERE destroy_at > 0 AND destroy_at <= $1 ORDER BY destroy_at LIMIT $2`, by.UnixMicro(), limit)
 }
 
-// Erase removes data that a committed transaction overwrote from the files, as far as
-// the database can. It returns false if an open read prevents that; the caller then
-// retries later.
+// Erase removes the bytes of destroyed keys from the database files, as far as the
+// database supports that. It returns false if an open read prevents that. The caller
+// must then retry later.
 func (s *Store) Erase(ctx context.Context) (done bool, err error) {
 	var owed int64
 	if err := s.db.Row(ctx, `SELECT until FROM leases WHERE name = 'keyErase'`, nil, &owed); err != nil || owed == 0 {
@@ -127,8 +126,8 @@ type ListedKey struct {
 
 var storedKeysByACL = storedKeyQuery(`k.acl_id IN (` + sqldb.Numbered() + `)`)
 
-// KeysWithEntries reads up to limit keys in whose ACLs one of the principals has an
-// entry, ordered by ACL id, after a given one.
+// KeysWithEntries reads up to limit keys whose ACLs have an entry for one of the
+// principals, in the order of ACL ids. It begins after the ACL id after.
 func (r reads) KeysWithEntries(ctx context.Context, who []keyserver.PrincipalRef, after keyserver.ID, limit int) ([]ListedKey, error) {
 	var lists []keyserver.ID
 	for _, p := range who {
@@ -139,7 +138,7 @@ func (r reads) KeysWithEntries(ctx context.Context, who []keyserver.PrincipalRef
 		}
 		lists = append(lists, ids...)
 	}
-	lists = keyserver.NormalizeIDs(lists) // sorted, each once
+	lists = keyserver.NormalizeIDs(lists) // sorted, without duplicates
 	list, err := r.listedKeys(ctx, storedKeysByACL, lists[:min(limit, len(lists))])
 	slices.SortFunc(list, func(a, b ListedKey) int { return bytes.Compare(a.ACL[:], b.ACL[:]) })
 	return list, err

@@ -96,8 +96,8 @@ func TestDestroyedBytesAreGone(t *testing.T) {
 	left("after it was closed")
 }
 
-// TestEraseWaitsForNobody checks that an open read keeps old data in the log. Erase does not
-// wait for it, and succeeds when the read has ended.
+// TestEraseWaitsForNobody checks that Erase does not wait for an open read, which keeps old
+// data in the log, and that Erase succeeds after the read has ended.
 func TestEraseWaitsForNobody(t *testing.T) {
 	d := inDirectory(t)
 	s := d.open(t)
@@ -132,8 +132,8 @@ func TestEraseWaitsForNobody(t *testing.T) {
 	}
 }
 
-// TestLease checks that one process has a lease at a time, until it returns the lease or the
-// time is over.
+// TestLease checks that only one process at a time has a lease, until it releases the lease
+// or the lease ends.
 func TestLease(t *testing.T) {
 	for name, make := range migratedKinds {
 		t.Run(name, func(t *testing.T) {
@@ -153,8 +153,7 @@ func TestLease(t *testing.T) {
 				t.Fatal(err)
 			}
 			take(at(2), true)
-			// No process can have a lease for longer than its duration, whatever the
-			// database says.
+			// A stored lease that ends too late is invalid.
 			d.tamper(t, `UPDATE leases SET until = 9000000000000000000 WHERE name = 'keyLife'`)
 			take(at(3), true)
 		})

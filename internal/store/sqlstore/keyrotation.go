@@ -15,7 +15,7 @@ import (
 type KeyRotation struct {
 	Lineage keyserver.ID // the first key of the lineage
 	keyserver.KeyRotation
-	DueAt time.Time // when the next step of the lineage is due; zero for never
+	DueAt time.Time // when the next rotation step of the lineage is due; zero: never
 }
 
 func (k KeyRotation) row() *rowmac.Row { return rowmac.KeyRotation(k.Lineage, k.KeyRotation, k.DueAt) }
@@ -40,8 +40,8 @@ func (r reads) keyRotations(ctx context.Context, query string, args ...any) ([]K
 	return list, err
 }
 
-// KeyRotation reads the rotation of a lineage. It returns ErrNotFound if it has
-// none.
+// KeyRotation reads the rotation schedule of a lineage. It returns ErrNotFound if
+// the lineage has none.
 func (r reads) KeyRotation(ctx context.Context, lineage keyserver.ID) (KeyRotation, error) {
 	list, err := r.keyRotations(ctx, selectKeyRotation+`WHERE lineage = $1`, lineage[:])
 	if err == nil && len(list) == 0 {
@@ -53,7 +53,7 @@ func (r reads) KeyRotation(ctx context.Context, lineage keyserver.ID) (KeyRotati
 	return list[0], nil
 }
 
-// KeyRotations reads the rotations of those lineages that have one.
+// KeyRotations reads the rotation schedules of lineages. It omits lineages without a schedule.
 func (r reads) KeyRotations(ctx context.Context, lineages []keyserver.ID) (map[keyserver.ID]keyserver.KeyRotation, error) {
 	found := map[keyserver.ID]keyserver.KeyRotation{}
 	for part := range slices.Chunk(keyserver.NormalizeIDs(lineages), sqldb.LookupSize) {
@@ -68,20 +68,19 @@ func (r reads) KeyRotations(ctx context.Context, lineages []keyserver.ID) (map[k
 	return found, nil
 }
 
-// LineagesDue returns up to limit lineages with a step that is due by a time.
+// LineagesDue returns up to limit lineages with a rotation step that is due at or before a time.
 func (r reads) LineagesDue(ctx context.Context, by time.Time, limit int) ([]keyserver.ID, error) {
 	return r.sql.IDs(ctx, `SELECT lineage FROM key_rotations WHERE due_at > 0 AND due_at <= $1 ORDER BY due_at LIMIT $2`, by.UnixMicro(), limit)
 }
 
-// PutKeyRotation stores the rotation of a lineage. Like DeleteKeyRotation, it
-// records a change of the first key, whose metadata shows the rotation.
+// PutKeyRotation stores the rotation schedule of a lineage. It records a change of
+// the first key, because that key's metadata includes the schedule.
 func (tx *Tx) PutKeyRotation(ctx context.Context, k KeyRotation) error {
 	tx.changes.Record(keyserver.ChangeKey, k.Lineage, keyserver.Updated)
 	return tx.PlanKeyRotation(ctx, k)
 }
 
-// PlanKeyRotation stores when the next step of a lineage is due, without
-// recording a change.
+// PlanKeyRotation is PutKeyRotation without a recorded change.
 func (tx *Tx) PlanKeyRotation(ctx context.Context, k KeyRotation) error {
 	_, err := tx.sql.Exec(ctx, `INSERT INTO key_rotations (lineage, every_days, verify_days, destroy_days, due_at, mac) VALUES ($1, $2, $3, $4, $5, $6)
 		ON CONFLICT (lineage) DO UPDATE SET every_days = excluded.every_days, verify_days = excluded.verify_days, destroy_days = excluded.destroy_days,
@@ -90,18 +89,18 @@ func (tx *Tx) PlanKeyRotation(ctx context.Context, k KeyRotation) error {
 	return err
 }
 
-// DeleteKeyRotation removes the rotation of a lineage, if it has one.
+// DeleteKeyRotation deletes the rotation schedule of a lineage, if there is one.
 func (tx *Tx) DeleteKeyRotation(ctx context.Context, lineage keyserver.ID) error {
 	tx.changes.Record(keyserver.ChangeKey, lineage, keyserver.Updated)
 	_, err := tx.sql.Exec(ctx, `DELETE FROM key_rotations WHERE lineage = $1`, lineage[:])
 	return err
 }
 
-// LeaseKeyLife is the lease of the scheduled work on keys.
+// LeaseKeyLife is the lease of the process that rotates and destroys keys on schedule.
 const LeaseKeyLife = "keyLife"
 
-// Lease takes a lease, which one process has at a time, until now plus lasts. It returns false if another process has
-// it. A lease that ends later than now plus lasts is invalid, and counts as free.
+// Lease takes a lease until now plus lasts. Only one process has a lease at a time. Lease returns false if another
+// process has the lease. A stored lease that ends later than now plus lasts is invalid, and is replaced.
 func (s *Store) Lease(ctx context.Context, name string, now time.Time, lasts time.Duration) (bool, error) {
 	until := now.Add(lasts).UnixMicro()
 	n, err := s.db.Alone(ctx, `UPDATE leases SET until = $1 WHERE name = $2 AND (until <= $3 OR until > $1)`, until, name, now.UnixMicro())

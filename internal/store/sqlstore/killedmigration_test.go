@@ -17,8 +17,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// victimMigration selects the migration in which the victim dies, and after how many of
-// its statements.
+// victimMigration is an environment variable. It selects the migration in which the process
+// is killed, and after how many statements.
 const victimMigration = "SQLSTORE_TEST_MIGRATION"
 
 func dieMigrating(place, at string) error {
@@ -66,8 +66,8 @@ func dumped(t *testing.T, d database) []string {
 }
 
 // TestKilledMigrating kills the process with SIGKILL in each migration, after its first
-// statement and before its commit. The next start continues. In the end the schema is
-// that of an undisturbed database.
+// statement and before its commit. The next start continues. The final schema is the same
+// as without kills.
 func TestKilledMigrating(t *testing.T) {
 	for name, make := range kinds {
 		t.Run(name, func(t *testing.T) {

@@ -18,9 +18,9 @@ import (
 // principals, in this order.
 const beforeRowMACs = 16
 
-// TestMigrationDeadlock makes PostgreSQL abort a migration as the victim of a deadlock. The
-// other session takes no part in the detection, and begins to wait before the migration
-// does, so the victim is always the migration.
+// TestMigrationDeadlock makes PostgreSQL abort a migration because of a deadlock. The other
+// session has no deadlock detection and begins to wait first, so the migration is always
+// aborted.
 func TestMigrationDeadlock(t *testing.T) {
 	d := onServer(t)
 	rig.Must(t, sqlstore.MigrateTo(t.Context(), d.config, beforeRowMACs))
@@ -66,11 +66,11 @@ func TestMigrationDeadlock(t *testing.T) {
 	}
 }
 
-// always is more often than any migration is tried.
+// always is more than the maximum number of attempts of a migration.
 const always = 1 << 30
 
-// failing returns a database of an older schema. It fails the first statements of the
-// migrations with a code. The sequence counts the statements, because no rollback undoes its
+// failing returns a database of an older schema, in which the first statements of migrations
+// fail with a code. A sequence counts the statements, because a rollback does not undo its
 // increments.
 func failing(t *testing.T, code string, statements int) database {
 	t.Helper()
@@ -116,7 +116,7 @@ func TestMigrationAborted(t *testing.T) {
 	}
 }
 
-// canceler is a log that cancels a context when it says that a migration is tried again.
+// canceler is a log output that cancels a context when a retry of a migration is logged.
 type canceler context.CancelFunc
 
 func (c canceler) Write(line []byte) (int, error) {
@@ -126,7 +126,7 @@ func (c canceler) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// TestMigrationCanceled cancels a start before it tries a migration again.
+// TestMigrationCanceled cancels a start before it retries a migration.
 func TestMigrationCanceled(t *testing.T) {
 	d := failing(t, "40P01", always)
 	ctx, cancel := context.WithCancel(t.Context())

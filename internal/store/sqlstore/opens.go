@@ -13,15 +13,16 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlite"
 )
 
-// Restore is a database that is being made from a Snapshot, and its Store.
+// Restore is a database that is being created from a Snapshot, and its Store.
 type Restore struct {
 	*snapshot.Restoring
 	store *Store
 }
 
-// NewRestore creates a database with a version of the schema, in an empty directory or an
-// empty PostgreSQL database. It rejects any other (ErrUnusable, ErrInUse), and a version
-// that this program does not know (ErrNewerVersion). The caller has to finish or abandon it.
+// NewRestore creates a database with a schema version, in an empty directory or an empty
+// PostgreSQL database. It rejects a target that is in use (ErrInUse) or not empty (ErrUnusable),
+// and a version that this program does not know (ErrNewerVersion). The caller has to finish or
+// abandon the Restore.
 func NewRestore(ctx context.Context, cfg Config, schema int64) (*Restore, error) {
 	cfg.restore = true
 	cfg, err := cfg.complete()
@@ -40,12 +41,12 @@ func NewRestore(ctx context.Context, cfg Config, schema int64) (*Restore, error)
 	return &Restore{r, s}, nil
 }
 
-// Store returns the database, to be read after Loaded.
+// Store returns the Store of the database. It can be read after Loaded.
 func (r *Restore) Store() *Store { return r.store }
 
-// OpenToMove opens an embedded database that is at rest, to copy all of it. It creates and
-// migrates nothing: the database must have exactly the version of this program. As at any
-// start, rows that a killed process has left in the journal are written to the tables.
+// OpenToMove opens an embedded database to copy it. No other process may use the database. It
+// creates and migrates nothing: the database must have exactly the version of this program. It
+// copies rows that a killed process has left in the journal to the tables.
 func OpenToMove(ctx context.Context, cfg Config) (*Store, error) {
 	as, err := OpenReadOnly(ctx, cfg)
 	if err != nil {
@@ -62,11 +63,11 @@ func OpenToMove(ctx context.Context, cfg Config) (*Store, error) {
 	return Open(ctx, cfg)
 }
 
-// Log returns the log of a database that was opened with Shipped. It has to be closed before
-// the Store.
+// Log returns the write-ahead log of a database that was opened with Shipped. The caller has to
+// close it before the Store.
 func (s *Store) Log() (*sqlite.Log, error) { return sqlite.NewLog(s.db, s.Durable) }
 
-// PlaceOf describes a database for people, without its credentials.
+// PlaceOf describes a database in messages, without its credentials.
 func PlaceOf(cfg Config) string {
 	if cfg.Dir != "" {
 		return "the embedded database in " + cfg.Dir
@@ -82,10 +83,8 @@ func PlaceOf(cfg Config) string {
 	return fmt.Sprintf("the PostgreSQL database %s on %s", c.Database, strings.Join(hosts, ", "))
 }
 
-// NewScratch creates a Scratch on a volume with room for the database: in its directory, or
-// among temporary files for PostgreSQL. It rejects a directory that is not empty
-// (ErrUnusable, ErrInUse), and removes the copies of killed processes. The caller has to
-// close it.
+// NewScratch creates a Scratch in the data directory, or among temporary files for PostgreSQL.
+// See sqlite.NewScratch.
 func NewScratch(cfg Config) (*sqlite.Scratch, error) {
 	cfg, err := cfg.complete()
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 
 const ownersQuery = `SELECT kind, id, owner, since, mac FROM owners`
 
-// Owners reads the owner marks that a filter selects, by id. A filter with an ID
-// needs no limit.
+// Owners reads the owner marks that a filter selects, in the order of ids. It
+// ignores the limit of a filter with an ID.
 func (r reads) Owners(ctx context.Context, f keyserver.OwnerFilter) ([]keyserver.OwnerMark, error) {
 	if f.ID != nil {
 		return r.owners(ctx, ownersQuery+` WHERE kind = $1 AND id = $2`, string(f.Kind), f.ID[:])
@@ -24,7 +24,7 @@ func (r reads) Owners(ctx context.Context, f keyserver.OwnerFilter) ([]keyserver
 	return r.owners(ctx, ownersQuery+` WHERE kind = $1 AND id > $2 ORDER BY id LIMIT $3`, string(f.Kind), f.After[:], f.Limit)
 }
 
-// Owner reads the mark of an object.
+// Owner reads the owner mark of an object.
 func (r reads) Owner(ctx context.Context, o keyserver.Object) (keyserver.OwnerMark, error) {
 	list, err := r.Owners(ctx, keyserver.OwnerFilter{Kind: o.Kind, ID: &o.ID})
 	if err == nil && len(list) == 0 {
@@ -50,7 +50,7 @@ func (r reads) owners(ctx context.Context, query string, args ...any) ([]keyserv
 	return list, err
 }
 
-// ownersOfKind reads the marks of a kind page by page, to check them.
+// ownersOfKind reads all owner marks of a kind, and so checks their MACs.
 func (r reads) ownersOfKind(ctx context.Context, kind keyserver.ChangeKind) error {
 	query, after := ownersQuery+` WHERE kind = $1 AND id >= $2 ORDER BY id LIMIT $3`, []byte{}
 	for {
@@ -62,8 +62,8 @@ func (r reads) ownersOfKind(ctx context.Context, kind keyserver.ChangeKind) erro
 	}
 }
 
-// ownedObjects has a query for each kind that can have a mark; it finds the object
-// $1.
+// ownedObjects has a query for each kind of object that can have an owner mark. The
+// query finds the object $1.
 var ownedObjects = map[keyserver.ChangeKind]string{
 	keyserver.ChangeRole:               `SELECT 1 FROM roles WHERE id = $1`,
 	keyserver.ChangePrincipal:          `SELECT 1 FROM principals WHERE id = $1`,
@@ -75,7 +75,7 @@ var ownedObjects = map[keyserver.ChangeKind]string{
 	keyserver.ChangeTemplatedDirectory: `SELECT 1 FROM templated_directories WHERE id = $1`,
 }
 
-// OwnedObject returns nil if an object exists, and otherwise ErrNotFound.
+// OwnedObject returns ErrNotFound if an object does not exist.
 func (r reads) OwnedObject(ctx context.Context, o keyserver.Object) error {
 	query, known := ownedObjects[o.Kind]
 	if !known {
@@ -93,7 +93,7 @@ func (r reads) OwnedObject(ctx context.Context, o keyserver.Object) error {
 	return r.sql.Row(ctx, query, []any{key}, &one)
 }
 
-// PutOwner stores the mark of an object and replaces an earlier one.
+// PutOwner stores or replaces the owner mark of an object.
 func (tx *Tx) PutOwner(ctx context.Context, m keyserver.OwnerMark) error {
 	_, err := tx.Owner(ctx, m.Object)
 	action := keyserver.Updated
@@ -113,8 +113,8 @@ func (tx *Tx) PutOwner(ctx context.Context, m keyserver.OwnerMark) error {
 	return nil
 }
 
-// DeleteOwner removes the mark of an object. It returns ErrNotFound if it has
-// none.
+// DeleteOwner deletes the owner mark of an object. It returns ErrNotFound if there
+// is none.
 func (tx *Tx) DeleteOwner(ctx context.Context, o keyserver.Object) error {
 	if err := tx.sql.ExecOne(ctx, `DELETE FROM owners WHERE kind = $1 AND id = $2`, string(o.Kind), o.ID[:]); err != nil {
 		return err
@@ -123,9 +123,9 @@ func (tx *Tx) DeleteOwner(ctx context.Context, o keyserver.Object) error {
 	return nil
 }
 
-// settleOwners removes the marks of the objects that the transaction deleted, and
-// sets the mark of the context on the objects that it created. It uses the
-// changes, because objects of every kind record them.
+// settleOwners deletes the owner marks of objects that the transaction has deleted.
+// It stores the mark in ctx for objects that the transaction has created. It finds
+// these objects in the recorded changes.
 func (tx *Tx) settleOwners(ctx context.Context) error {
 	mark, marks := keyserver.MarkOf(ctx)
 	for _, c := range slices.Clone(tx.changes.Changes()) {

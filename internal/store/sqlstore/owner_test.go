@@ -12,7 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// TestOwnerConformance checks that both databases behave the same with owner
+// TestOwnerConformance checks that SQLite and PostgreSQL behave the same with owner
 // marks.
 func TestOwnerConformance(t *testing.T) {
 	onEach(t, migratedKinds, map[string]func(*testing.T, newDatabase){
@@ -96,8 +96,8 @@ func testOwners(t *testing.T, make newDatabase) {
 }
 
 // testOwnersGoWithTheirObjects checks that the deletion of an object deletes its
-// mark, and that a new object with its id has none. An object of another kind with
-// the same id keeps its mark.
+// owner mark, so that a new object with the same id has none. Objects of other
+// kinds with the same id keep their marks.
 func testOwnersGoWithTheirObjects(t *testing.T, make newDatabase) {
 	s := openStore(t, make)
 	const n = 7 // the same id for all objects

@@ -14,7 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/trustrows"
 )
 
-// TestPeerConformance checks that both databases behave the same with the calls
+// TestPeerConformance checks that SQLite and PostgreSQL behave the same with the calls
 // of peers and the entries of their principals.
 func TestPeerConformance(t *testing.T) {
 	for name, make := range migratedKinds {
@@ -76,8 +76,8 @@ func testPeerCalls(t *testing.T, make newDatabase) {
 	}
 }
 
-// testManyPeerCalls checks that the latest calls of a peer are remembered, up
-// to the bound, and all of another peer.
+// testManyPeerCalls checks that MaxPeerCalls limits the stored calls of one peer,
+// and does not affect another peer.
 func testManyPeerCalls(t *testing.T, make newDatabase) {
 	s := openStore(t, make)
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -148,7 +148,7 @@ func testClosedEntries(t *testing.T, make newDatabase) {
 		}
 		return found
 	}
-	if !open(now) || !open(later) { // one never ends
+	if !open(now) || !open(later) { // one entry never ends
 		t.Error("there are no open entries")
 	}
 	for _, want := range []int{2, 0} {

@@ -13,8 +13,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// TestTheDirectoryIsTakenAway checks that writes to files that were moved away are not
-// acknowledged, and that the service continues when they are back.
+// TestTheDirectoryIsTakenAway checks that writes fail while the database files are moved
+// away, and succeed when the files are back.
 func TestTheDirectoryIsTakenAway(t *testing.T) {
 	move := func(name string) func(*testing.T, string, string) {
 		return func(t *testing.T, dir, elsewhere string) {

@@ -76,8 +76,8 @@ func TestThroughAPooler(t *testing.T) {
 	}
 }
 
-// TestAPoolerThatIsCutOff checks that replicas lose their locks on the server with their
-// connections, and take them again.
+// TestAPoolerThatIsCutOff checks that replicas that lose their connections and locks take
+// the locks again.
 func TestAPoolerThatIsCutOff(t *testing.T) {
 	cluster := pgtest.Start(t)
 	d := database{config: sqlstore.Config{URL: pgbouncer.Start(t, cluster.Database(t), pgbouncer.Transaction, 10)}}
@@ -101,8 +101,7 @@ func TestAPoolerThatIsCutOff(t *testing.T) {
 	}
 }
 
-// TestAPoolerWithoutTransactions checks for an error of one sentence that says what to
-// set.
+// TestAPoolerWithoutTransactions checks that the error names the setting to change.
 func TestAPoolerWithoutTransactions(t *testing.T) {
 	through := pgbouncer.Start(t, pgtest.Database(t), pgbouncer.Statement, 4)
 	_, err := sqlstore.Open(t.Context(), sqlstore.Config{URL: through})

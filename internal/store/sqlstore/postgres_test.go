@@ -36,8 +36,8 @@ func TestServerRefused(t *testing.T) {
 	}
 }
 
-// TestReplicasStartTogether checks that one of them migrates, and that all of
-// them serve.
+// TestReplicasStartTogether checks that replicas can start at the same time on an
+// empty database.
 func TestReplicasStartTogether(t *testing.T) {
 	d := onServer(t)
 	var wg sync.WaitGroup
@@ -114,8 +114,8 @@ func TestReplicasWriteInTurn(t *testing.T) {
 	}
 }
 
-// TestReplicasHaveTheirOwnChains checks that each writer takes the lowest free
-// chain, and that all of them make one audit log without gaps.
+// TestReplicasHaveTheirOwnChains checks that each writer claims the lowest free
+// chain, and that the rows of all chains are one audit log without gaps.
 func TestReplicasHaveTheirOwnChains(t *testing.T) {
 	d := onServer(t)
 	var writers []*audit.Writer
@@ -164,9 +164,9 @@ func TestReplicasHaveTheirOwnChains(t *testing.T) {
 	}
 }
 
-// TestServerCrashes kills the database under load: rows are refused, never
-// lost; a replica that cannot confirm that it is current refuses; and
-// everything continues when the database is back.
+// TestServerCrashes kills the database under load. No acknowledged row is lost,
+// a replica that is not current reports that, and all replicas continue when the
+// database runs again.
 func TestServerCrashes(t *testing.T) {
 	cluster := pgtest.Start(t)
 	d := database{config: sqlstore.Config{URL: cluster.Database(t)}}
@@ -239,8 +239,8 @@ func TestServerCrashes(t *testing.T) {
 	}
 }
 
-// TestMissedChanges checks that a process that was cut off for longer than
-// changes are kept is notified that anything may have changed.
+// TestMissedChanges checks that a process that has missed deleted changes gets
+// nil, which means that all cached data may be outdated.
 func TestMissedChanges(t *testing.T) {
 	d := onServer(t)
 	d.config.KeptChanges = 5

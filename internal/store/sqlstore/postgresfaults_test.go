@@ -22,8 +22,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// sleeper holds a lock that orders the replicas, in the middle of a pipeline of statements
-// that never ends. The server itself does not end such a session.
+// sleeper runs statements that take a lock in a pipeline that never ends. The server itself does
+// not end such a session.
 func sleeper(t *testing.T, url string, statements ...string) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)
@@ -100,8 +100,8 @@ func TestAnIdleTransactionIsLost(t *testing.T) {
 	update(t, one, insertRole(role(1, "one")))
 }
 
-// TestADatabaseThatWentBack promotes a standby that lacks the newest changes. Replicas must
-// not use these changes any more, and must drop them before they write.
+// TestADatabaseThatWentBack promotes a standby that lacks the newest changes. Before replicas
+// write again, they must discard these changes.
 func TestADatabaseThatWentBack(t *testing.T) {
 	primary := pgtest.Start(t)
 	url := primary.Database(t)
@@ -166,7 +166,7 @@ func TestADatabaseThatWentBack(t *testing.T) {
 	}
 }
 
-// TestAStandbyByMistake checks for an error of one sentence, for each form of the URL.
+// TestAStandbyByMistake checks the error for URLs that name only a standby.
 func TestAStandbyByMistake(t *testing.T) {
 	primary := pgtest.Start(t)
 	url := primary.Database(t)
@@ -178,11 +178,11 @@ func TestAStandbyByMistake(t *testing.T) {
 			t.Errorf("%s: %v", url, err)
 		}
 	}
-	closeStore(t, database{config: sqlstore.Config{URL: pgtest.On(url, standby, primary)}}.open(t)) // the second one works
+	closeStore(t, database{config: sqlstore.Config{URL: pgtest.On(url, standby, primary)}}.open(t)) // the second host accepts writes
 }
 
-// TestConnectionsAreBounded checks that a process has at most the permitted connections,
-// and rejects fewer than it needs.
+// TestConnectionsAreBounded checks that a process opens at most MaxConnections, and rejects
+// a value that is too small.
 func TestConnectionsAreBounded(t *testing.T) {
 	d := onServer(t)
 	d.config.MaxConnections = postgres.MinConnections - 1
@@ -220,8 +220,9 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// TestAHostThatFallsSilentBetweenTwoLooks checks that a statement that waits on a silent
-// host is ended when another host has taken over, even if every look got a response.
+// TestAHostThatFallsSilentBetweenTwoLooks checks that a statement that waits for a host without
+// responses fails when another host is the primary, even if every query of the follower got a
+// response.
 func TestAHostThatFallsSilentBetweenTwoLooks(t *testing.T) {
 	primary := pgtest.Start(t)
 	url := primary.Database(t)
@@ -246,8 +247,8 @@ func TestAHostThatFallsSilentBetweenTwoLooks(t *testing.T) {
 		rig.Must(t, witness.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'`).Scan(&n))
 		return n > 0
 	}
-	// The look gets its response, and the read of the changes has to wait until the host is
-	// silent.
+	// The follower gets the state, but its read of the changes must wait until the host no longer
+	// responds.
 	exec(other, `BEGIN`)
 	exec(other, `LOCK TABLE changes IN ACCESS EXCLUSIVE MODE`)
 	exec(witness, `UPDATE sequences SET value = value + 1 WHERE name = 'changes'`)

@@ -52,7 +52,7 @@ func storeOnOwnServer(t *testing.T) (cfg sqlstore.Config, admin func(string), s 
 }
 
 // TestSettingsOfSessionsChange checks that sessions are replaced when settings of the role or
-// the database change, whether or not they fail.
+// the database break their statements, and when these settings are reset.
 func TestSettingsOfSessionsChange(t *testing.T) {
 	for name, tc := range map[string]struct{ set, reset string }{
 		"ReadOnly": {`ALTER DATABASE %s SET default_transaction_read_only = on`, `ALTER DATABASE %s RESET default_transaction_read_only`},
@@ -81,7 +81,7 @@ func TestSettingsOfSessionsChange(t *testing.T) {
 	}
 }
 
-// TestSessionsAreReplacedWhenSettingsChange checks that working sessions are replaced, too.
+// TestSessionsAreReplacedWhenSettingsChange checks that sessions without errors are replaced, too.
 func TestSessionsAreReplacedWhenSettingsChange(t *testing.T) {
 	cfg, admin, s, w := storeOnOwnServer(t)
 	use := func() {

@@ -11,9 +11,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// principalsQuery reads principals with everything that belongs to them in one statement, so that all of it is from one
-// moment. The parameter from selects the principals. order is "name, id" or "id, name"; the second column sorts the
-// rows of one principal.
+// principalsQuery returns a query for principals with their roles, groups, identities and delegates. It is one
+// statement, so that all rows are consistent. from selects the principals. order is "name, id" or "id, name"; its
+// second column sorts the rows of a principal.
 func principalsQuery(from, order string) string {
 	return `WITH page AS MATERIALIZED (SELECT p.id, p.system_id, p.type, p.name, p.flags, p.password_hash, p.mac FROM ` + from + `)
 		SELECT 0 AS part, id AS owner, id, system_id, type, name, flags, password_hash, mac FROM page
@@ -58,16 +58,14 @@ func (r reads) principal(ctx context.Context, query string, args ...any) (keyser
 	return list[0], nil
 }
 
-// storedPrincipal is a principal with the columns that only its own row has.
 type storedPrincipal struct {
 	keyserver.Principal
-	hash string // of its password, empty if it has none
+	hash string // of the password, "" if there is none
 	mac  []byte
 }
 
 func (p storedPrincipal) row() *rowmac.Row { return rowmac.Principal(p.Principal, p.hash) }
 
-// principals runs a query from principalsQuery.
 func (r reads) principals(ctx context.Context, query string, args []any) ([]keyserver.Principal, error) {
 	stored, err := r.storedPrincipals(ctx, query, args)
 	list := make([]keyserver.Principal, len(stored))
@@ -109,7 +107,7 @@ func (r reads) storedPrincipals(ctx context.Context, query string, args []any) (
 		case 5:
 			p.Delegates = append(p.Delegates, id)
 		default:
-			if p.Identity == nil { // the row of the identity was deleted outside of the service; the MAC shows that
+			if p.Identity == nil { // another program deleted the row of the identity; the check of the MAC fails
 				p.Identity = &keyserver.Identity{}
 			}
 			p.Identity.Audiences = append(p.Identity.Audiences, second)
@@ -151,9 +149,9 @@ func (tx *Tx) SetPassword(ctx context.Context, id keyserver.ID, hash string) err
 	return tx.changePrincipal(ctx, id, func(p *storedPrincipal) { p.hash = hash })
 }
 
-// RenewPasswordHash replaces one hash of a password by another hash of the same
-// password. It returns ErrNotFound if the stored hash is not old. It records no
-// change, because only logins use the hash.
+// RenewPasswordHash replaces the hash old by another hash of the same password. It
+// returns ErrNotFound if the stored hash differs from old. It records no change,
+// because only logins use the hash.
 func (tx *Tx) RenewPasswordHash(ctx context.Context, id keyserver.ID, old, renewed string) error {
 	p, err := tx.storedPrincipal(ctx, id)
 	if err != nil {
@@ -166,8 +164,8 @@ func (tx *Tx) RenewPasswordHash(ctx context.Context, id keyserver.ID, old, renew
 
 // InsertPrincipal stores a principal with its roles, groups and identity. An empty
 // passwordHash means no password. It returns ErrDuplicate if the id, the identity,
-// or the name within its type is taken, or ErrNotFound if a role or group does not
-// exist.
+// or the name within the type exists already, or ErrNotFound if a role or group does
+// not exist.
 func (tx *Tx) InsertPrincipal(ctx context.Context, p keyserver.Principal, passwordHash string) error {
 	_, err := tx.sql.Exec(ctx, `INSERT INTO principals (id, system_id, type, name, flags, password_hash, mac)
 		VALUES ($1, $2, $3, $4, $5, $6, $7)`, p.ID[:], int64(p.System), string(p.Type), p.Name, int64(p.Flags),
@@ -192,9 +190,9 @@ func (tx *Tx) InsertPrincipal(ctx context.Context, p keyserver.Principal, passwo
 
 func orNoText(s string) sql.NullString { return sql.NullString{String: s, Valid: s != ""} }
 
-// changePrincipal writes a principal's own row as change leaves it, and its MAC. A
-// caller that also changes roles, groups or identity calls it first, because it
-// reads the principal and checks the present MAC.
+// changePrincipal applies change to a principal and stores its row in principals with
+// the new MAC. The caller must write roles, groups or identity after that call,
+// because changePrincipal reads the principal and checks its old MAC.
 func (tx *Tx) changePrincipal(ctx context.Context, id keyserver.ID, change func(p *storedPrincipal)) error {
 	p, err := tx.storedPrincipal(ctx, id)
 	if err != nil {
@@ -245,14 +243,14 @@ func (tx *Tx) insertPrincipalRoles(ctx context.Context, id keyserver.ID, roles [
 	return nil
 }
 
-// RenamePrincipal renames a principal. It returns ErrDuplicate if another one of
-// its type has the name.
+// RenamePrincipal renames a principal. It returns ErrDuplicate if another principal
+// of the same type has the name.
 func (tx *Tx) RenamePrincipal(ctx context.Context, id keyserver.ID, name string) error {
 	return tx.changePrincipal(ctx, id, func(p *storedPrincipal) { p.Name = name })
 }
 
-// SetPrincipalFlags replaces the flag word of a principal. Disabling it ends its
-// sessions, which stay ended if it is enabled again.
+// SetPrincipalFlags replaces the flags of a principal. If they disable the principal,
+// its sessions end. They stay ended if the principal is enabled again.
 func (tx *Tx) SetPrincipalFlags(ctx context.Context, id keyserver.ID, flags keyserver.Flags) error {
 	if err := tx.changePrincipal(ctx, id, func(p *storedPrincipal) { p.Flags = flags }); err != nil {
 		return err
@@ -263,8 +261,8 @@ func (tx *Tx) SetPrincipalFlags(ctx context.Context, id keyserver.ID, flags keys
 	return nil
 }
 
-// AddGroupMember adds a principal to a group. It returns ErrDuplicate if it is a
-// member already, or ErrNotFound if either does not exist.
+// AddGroupMember adds a principal to a group. It returns ErrDuplicate if the
+// principal is a member already, or ErrNotFound if group or member does not exist.
 func (tx *Tx) AddGroupMember(ctx context.Context, group, member keyserver.ID) error {
 	if err := tx.changePrincipal(ctx, member, func(p *storedPrincipal) { p.Groups = append(p.Groups, group) }); err != nil {
 		return err
@@ -286,7 +284,7 @@ func (tx *Tx) RemoveGroupMember(ctx context.Context, group, member keyserver.ID)
 	return tx.sql.ExecOne(ctx, `DELETE FROM group_members WHERE group_id = $1 AND member_id = $2`, group[:], member[:])
 }
 
-// without returns ids without id. It changes ids.
+// without returns ids without id. It overwrites ids.
 func without(ids []keyserver.ID, id keyserver.ID) []keyserver.ID {
 	return slices.DeleteFunc(ids, func(other keyserver.ID) bool { return other == id })
 }

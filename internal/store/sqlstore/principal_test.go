@@ -15,7 +15,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// TestPrincipalConformance checks that both databases behave the same with
+// TestPrincipalConformance checks that SQLite and PostgreSQL behave the same with
 // listings, identities and memberships.
 func TestPrincipalConformance(t *testing.T) {
 	onEach(t, migratedKinds, map[string]func(*testing.T, newDatabase){
@@ -80,7 +80,7 @@ func testListings(t *testing.T, make newDatabase) {
 	group := principal(500, "a group")
 	group.Type = keyserver.GroupPrincipal
 	update(t, s, insertPrincipal(group, ""))
-	// The order is that of bytes, whatever the locale of the database.
+	// The order is by bytes, regardless of the locale of the database.
 	sorted := []string{"", " ", "%a", "A", "B", "_", "a", "a ", "a%", "a*", "aB", `a\`, "a_", "ab", "b", "z", "~", "é", "ß", "\ud7ff", "\ue000", "\U0010ffff", "\U0010ffffa"}
 	slices.Sort(sorted)
 	for i, name := range sorted {
@@ -122,7 +122,7 @@ func testListings(t *testing.T, make newDatabase) {
 }
 
 // testAnyPrefix checks, for random names, prefixes and page sizes, that all
-// pages together are the names with the prefix, in order, each once.
+// pages together have exactly the names with the prefix, in order.
 func testAnyPrefix(t *testing.T, make newDatabase) {
 	s := openStore(t, make)
 	char := rapid.SampledFrom([]rune("ab%_\\*Aé\ud7ff\ue000\U0010ffff"))

@@ -9,8 +9,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// A listing reads a range of the index on type and name. The range has an end
-// only if there is a prefix.
+// Queries for lists of principals. principalsFrom and principalsBetween read a range of
+// the index on type and name; principalsBetween is for names with a prefix.
 var (
 	principalsFrom = principalsQuery(`principals p WHERE p.type = $1 AND p.name >= $2
 		ORDER BY p.name LIMIT $3 OFFSET $4`, `name, id`)
@@ -21,8 +21,8 @@ var (
 		ORDER BY m.member_id LIMIT $2 OFFSET $3`, `id, name`)
 )
 
-// Principals reads the principals that a filter selects, by the bytes of their
-// names. Its Limit must be positive.
+// Principals reads the principals that a filter selects, sorted by the bytes of
+// their names. f.Limit must be positive.
 func (r reads) Principals(ctx context.Context, f keyserver.PrincipalFilter) ([]keyserver.Principal, error) {
 	args := []any{string(f.Type), f.Prefix, f.Limit, f.Offset}
 	if end, ok := prefixEnd(f.Prefix); ok {
@@ -31,9 +31,9 @@ func (r reads) Principals(ctx context.Context, f keyserver.PrincipalFilter) ([]k
 	return r.principals(ctx, principalsFrom, args)
 }
 
-// prefixEnd returns the first text, in the order of bytes, after all texts with
-// the prefix. It returns false if there is none: after the empty prefix, or one
-// that consists of the last character only.
+// prefixEnd returns the first text, in the order of bytes, after all texts with the
+// prefix. It returns false if there is no such text: the prefix is empty, or consists
+// only of the last Unicode character.
 func prefixEnd(prefix string) (string, bool) {
 	for len(prefix) > 0 {
 		last, size := utf8.DecodeLastRuneInString(prefix)
@@ -48,7 +48,7 @@ func prefixEnd(prefix string) (string, bool) {
 	return "", false
 }
 
-// PrincipalsByID reads the principals with the given ids that exist. They are not in the order of ids.
+// PrincipalsByID reads principals by their ids, in any order. It omits ids that do not exist.
 func (r reads) PrincipalsByID(ctx context.Context, ids []keyserver.ID) ([]keyserver.Principal, error) {
 	list := []keyserver.Principal{}
 	for ids := keyserver.NormalizeIDs(ids); len(ids) > 0; ids = ids[min(sqldb.LookupSize, len(ids)):] {
@@ -61,7 +61,7 @@ func (r reads) PrincipalsByID(ctx context.Context, ids []keyserver.ID) ([]keyser
 	return list, nil
 }
 
-// GroupMembers reads a window of the members of a group, by id.
+// GroupMembers reads up to limit members of a group after the first offset members, in the order of ids.
 func (r reads) GroupMembers(ctx context.Context, group keyserver.ID, limit, offset int) ([]keyserver.Principal, error) {
 	return r.principals(ctx, groupMembers, []any{group[:], limit, offset})
 }

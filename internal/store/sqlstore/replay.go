@@ -12,25 +12,25 @@ import (
 // UsedProof is the use of a DPoP proof.
 type UsedProof struct {
 	Digest [32]byte  // of the proof's key and jti
-	Until  time.Time // end of the time in which the use has to be remembered, to the microsecond
+	Until  time.Time // until when the use must be stored, with microsecond precision
 }
 
-// proofsOpen is a setting. A process that remembers proofs which are not in the database
-// sets it to "open". An orderly end removes it, or stores the time before which unknown
-// proofs may have been used.
+// proofsOpen is the name of a setting. It is "open" while a process has uses of proofs in
+// memory only. ConcludeProofs deletes it, or sets it to a time before which unknown proofs
+// may have been used.
 const proofsOpen = "proofMemory"
 
-// UseProof records the use of a proof, durably. It returns false if any process recorded
-// it before: of concurrent uses, exactly one is the first.
+// UseProof durably records the use of a proof. It returns false if a process has recorded a
+// use of the proof before. Of concurrent calls, exactly one returns true.
 func (s *Store) UseProof(ctx context.Context, p UsedProof) (bool, error) {
 	n, err := s.db.Alone(ctx, `INSERT INTO used_proofs (digest, expires) VALUES ($1, $2)
 		ON CONFLICT (digest) DO NOTHING`, p.Digest[:], p.Until.UnixMicro())
 	return n == 1, err
 }
 
-// ResumeProofs returns the recorded uses that expire after now, and whether these are all uses of proofs that are not
-// older than since. Some uses are missing if a process ended without ConcludeProofs. This process must call
-// ConcludeProofs, too.
+// ResumeProofs returns the recorded uses that expire after now. all means that these are all uses of proofs that are
+// not older than since. all is false if an earlier process ended without ConcludeProofs. The caller must call
+// ConcludeProofs before its process ends.
 func (s *Store) ResumeProofs(ctx context.Context, now time.Time) (used []UsedProof, since time.Time, all bool, err error) {
 	err = s.Update(ctx, func(tx *Tx) error {
 		left, err := tx.Setting(ctx, proofsOpen)
@@ -61,8 +61,8 @@ func (r reads) usedProofs(ctx context.Context, now time.Time) ([]UsedProof, erro
 	return used, err
 }
 
-// ConcludeProofs stores all uses for the next process. The stored uses are all uses of proofs that are not older than
-// since. A zero since means that all uses are known.
+// ConcludeProofs stores uses of proofs for the next process. used has all uses of proofs that are not older than since.
+// A zero since means that used has all uses.
 func (s *Store) ConcludeProofs(ctx context.Context, used []UsedProof, since time.Time) error {
 	args := make([]any, 0, 2*len(used))
 	for _, p := range used {

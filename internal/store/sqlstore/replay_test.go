@@ -13,7 +13,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// TestReplayConformance checks that both databases behave the same.
+// TestReplayConformance checks that SQLite and PostgreSQL behave the same.
 func TestReplayConformance(t *testing.T) {
 	for name, make := range migratedKinds {
 		t.Run(name, func(t *testing.T) {
@@ -80,8 +80,8 @@ func testProofExpiry(t *testing.T, s *sqlstore.Store) {
 	}
 }
 
-// testResumeProofs checks what a process leaves when it ends, and that the next
-// one detects an unorderly end.
+// testResumeProofs checks that a process gets the uses that an earlier process has
+// stored, and detects a crash of that process.
 func testResumeProofs(t *testing.T, s *sqlstore.Store) {
 	resume := func(all bool, want ...sqlstore.UsedProof) {
 		t.Helper()

@@ -18,18 +18,18 @@ func (s *Store) ClaimRewrap(ctx context.Context) (release func(), err error) {
 	return s.db.Dialect().ClaimRewrap(ctx, s.db)
 }
 
-// underDataKey selects the keys that a data key wraps, in the expression of their
-// index.
+// underDataKey selects the keys that a data key encrypts, by the prefix of their
+// encrypted bytes. The expression must be the same as in the index.
 const underDataKey = `FROM stored_keys WHERE substr(wrapped, 1, 9) >= $1 AND substr(wrapped, 1, 9) < $2`
 
-// CountWrapped counts the keys whose wrapped bytes begin with a prefix, of at most 9
+// CountWrapped counts the keys whose wrapped bytes begin with a prefix of at most 9
 // bytes.
 func (r reads) CountWrapped(ctx context.Context, prefix []byte) (n int64, err error) {
 	err = r.sql.Row(ctx, `SELECT count(*) `+underDataKey, []any{prefix, after(prefix)}, &n)
 	return n, err
 }
 
-// after returns the lowest value that comes after all values with a prefix.
+// after returns the lowest value that is greater than all values with a prefix.
 func after(prefix []byte) []byte {
 	end := slices.Clone(prefix)
 	for i := len(end) - 1; i >= 0; i-- {
@@ -40,8 +40,8 @@ func after(prefix []byte) []byte {
 	return end
 }
 
-// Refused are rows that do not agree with their MACs, by table and key. These rows are not changed, and not tried
-// again.
+// Refused has rows that were tampered with or cannot be rewrapped. Its keys are table and row id. These rows are not
+// changed, and not tried again.
 type Refused map[string]bool
 
 // RewrapKeys rewraps up to limit keys whose wrapped bytes begin with a prefix, and
@@ -90,7 +90,7 @@ func (tx *Tx) rewrapKeys(ctx context.Context, keys []keyserver.ID, refused Refus
 		if refused["stored_keys "+k.ID.Hex()] {
 			continue
 		}
-		if k.Wrapped, err = wrap(k.ID, k.Wrapped); err != nil { // one key must not stop the others
+		if k.Wrapped, err = wrap(k.ID, k.Wrapped); err != nil { // an error must not stop the rewrap of other keys
 			refused["stored_keys "+k.ID.Hex()] = true
 			continue
 		}
@@ -99,7 +99,7 @@ func (tx *Tx) rewrapKeys(ctx context.Context, keys []keyserver.ID, refused Refus
 	return len(ids), tx.sql.Dialect.SetKeyWraps(ctx, tx.sql, ids, wraps, macs)
 }
 
-// add records a row that does not agree with its MAC, and raises the alarm.
+// add records a row that does not agree with its MAC, and calls the function of OnTampered.
 func (r Refused) add(in sqldb.Statements, row *rowmac.Row, mac []byte) {
 	r[row.Table+" "+row.ID] = true
 	in.Alarm(sqldb.FindingOf(row, mac))
@@ -111,9 +111,10 @@ type RowCursor struct {
 	after any
 }
 
-// RecomputeMACs checks the next rows, at most 64 keys of a table. It makes new MACs for
-// rows whose MAC is by an older data key. It returns false at the end. It adds rows
-// that agree with no data key to refused, and writes nothing if all MACs are current.
+// RecomputeMACs checks the rows of the next page, which has at most 64 keys of a table.
+// It makes new MACs for rows with a MAC of an older data key. It adds rows without a
+// valid MAC to refused. It writes nothing if all MACs are current. It returns false
+// after the last page.
 func (s *Store) RecomputeMACs(ctx context.Context, at *RowCursor, refused Refused) (more bool, err error) {
 	if at.table >= len(coveredTables) {
 		return false, nil
@@ -151,8 +152,7 @@ func (s *Store) RecomputeMACs(ctx context.Context, at *RowCursor, refused Refuse
 	return true, nil
 }
 
-// recomputeMACs makes new MACs for rows that agree with their MAC, but not by the active
-// data key.
+// recomputeMACs makes new MACs for rows with a valid MAC of an older data key.
 func (tx *Tx) recomputeMACs(ctx context.Context, t coveredTable, keys []any, key *rowmac.Key, refused Refused) error {
 	var read []*rowmac.Row
 	r := tx.visiting(func(row *rowmac.Row, mac []byte) error {
@@ -181,8 +181,8 @@ func (tx *Tx) recomputeMACs(ctx context.Context, t coveredTable, keys []any, key
 	return nil
 }
 
-// readPage reads the rows under keys. It adds rows that cannot be read to refused,
-// because they were tampered with; doctor reports them, too.
+// readPage reads the rows of keys. It adds rows that cannot be read to refused, because
+// another program has changed them.
 func (t coveredTable) readPage(ctx context.Context, r reads, keys []any, refused Refused) error {
 	if together, ok := readTogether[t.name]; ok {
 		err := together(ctx, r, keys)

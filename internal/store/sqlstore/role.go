@@ -14,13 +14,12 @@ const rolesQuery = `SELECT r.id, r.name, r.built_in, r.mac, o.operation_id
 
 const findRolesQuery = rolesQuery + ` WHERE r.id = $1 OR r.name = $2 ORDER BY r.id, o.operation_id`
 
-// Roles reads every role, by id. The built-in roles have the lowest ids.
+// Roles reads every role, in the order of ids. The built-in roles have the lowest ids.
 func (r reads) Roles(ctx context.Context) ([]keyserver.Role, error) {
 	return r.roles(ctx, rolesQuery+` ORDER BY r.id, o.operation_id`)
 }
 
-// FindRoles reads the roles that have the id or the name, by id. An index finds
-// both.
+// FindRoles reads the roles that have f.ID or f.Name, in the order of ids.
 func (r reads) FindRoles(ctx context.Context, f keyserver.RoleFilter) ([]keyserver.Role, error) {
 	return r.roles(ctx, findRolesQuery, f.ID[:], f.Name)
 }
@@ -71,8 +70,8 @@ func (r reads) roles(ctx context.Context, query string, args ...any) ([]keyserve
 	return roles, nil
 }
 
-// InsertRole stores a role. It returns ErrDuplicate if the id or the name is
-// taken.
+// InsertRole stores a role. It returns ErrDuplicate if the id or the name exists
+// already.
 func (tx *Tx) InsertRole(ctx context.Context, role keyserver.Role) error {
 	_, err := tx.sql.Exec(ctx, `INSERT INTO roles (id, name, built_in, mac) VALUES ($1, $2, $3, $4)`, role.ID[:], role.Name, toInt(role.BuiltIn),
 		tx.sql.MAC(rowmac.Role(role)))
@@ -86,8 +85,8 @@ func (tx *Tx) InsertRole(ctx context.Context, role keyserver.Role) error {
 	return nil
 }
 
-// UpdateRole changes the fields that are not nil. It returns ErrNotFound if
-// there is no such role, or ErrDuplicate if the new name is taken.
+// UpdateRole changes the fields of a role that are not nil in change. It returns
+// ErrNotFound if the role does not exist, or ErrDuplicate if another role has the name.
 func (tx *Tx) UpdateRole(ctx context.Context, change keyserver.RoleChange) error {
 	role, err := tx.Role(ctx, change.ID)
 	if err != nil {
@@ -114,8 +113,8 @@ func (tx *Tx) UpdateRole(ctx context.Context, change keyserver.RoleChange) error
 	return nil
 }
 
-// DeleteRole removes a role, and removes it from every principal that holds it.
-// It records a change of each of them.
+// DeleteRole deletes a role, and removes it from every principal that has it. It
+// records a change of each such principal.
 func (tx *Tx) DeleteRole(ctx context.Context, id keyserver.ID) error {
 	holders, err := tx.sql.IDs(ctx, `SELECT principal_id FROM principal_roles WHERE role_id = $1 ORDER BY principal_id`, id[:])
 	if err != nil {

@@ -7,12 +7,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/datadir"
 )
 
-// startRoom is the room in bytes that a start and a stop need at most: rows are written
-// from their journal to the tables, and SQLite keeps them in its log for a while.
+// startRoom is the free space in bytes that a start and a stop need at most: they write rows
+// from the journal to the tables, and SQLite also keeps these rows in its log.
 const startRoom = 32 << 20
 
-// Explain adds a note to a failure of an embedded database if the cause is that its volume has no room. The database
-// itself only knows that it could not write.
+// Explain adds a remedy to an error of an embedded database if the volume of the database is nearly full.
 func Explain(err error, c Config) error {
 	if code := fault.CodeOf(err); c.Dir == "" || code != fault.StoreUnavailable && code != fault.AuditUnavailable {
 		return err

@@ -16,13 +16,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// RecordingReads are reads that keep the encoding of each row with a MAC.
+// RecordingReads are reads that collect each row with a MAC that they read.
 type RecordingReads struct {
 	reads
 	Rows []*rowmac.Row
 }
 
-// Recording returns the same reads, which keep the rows that they read.
+// Recording returns a copy of r that collects the rows in Rows.
 func (r reads) Recording() *RecordingReads {
 	seen := &RecordingReads{}
 	seen.reads = r.visiting(func(row *rowmac.Row, mac []byte) error {
@@ -35,13 +35,13 @@ func (r reads) Recording() *RecordingReads {
 	return seen
 }
 
-// coveredTable describes how a table with MACs is checked: keys are read in pages, and the
-// rows of each key by the usual query.
+// coveredTable describes how the rows of a table with MACs are read: first a page of keys, and
+// then the rows of each key.
 type coveredTable struct {
 	name  string
-	from  string // the relation with the keys, if it is not the table
+	from  string // the FROM clause for the keys; default: the table
 	key   string
-	first any // before every key
+	first any // a value before every key
 	read  func(ctx context.Context, r reads, key any) error
 }
 
@@ -49,8 +49,8 @@ type coveredTable struct {
 // tables with very many rows.
 var readTogether = map[string]func(ctx context.Context, r reads, keys []any) error{"stored_keys": readKeys}
 
-// coveredTables lead to every row that has a MAC. Members are read with their template, even
-// if that is missing; policy and CRL of an issuer are read together.
+// coveredTables reach every row that has a MAC. Members are read with their template, even if the
+// template is missing. Policy and CRL of an issuer are read together.
 var coveredTables = []coveredTable{
 	{"settings", "", "name", "", func(ctx context.Context, r reads, key any) error { return drop(r.Setting(ctx, textOf(key))) }},
 	{"roles", "", "id", []byte{}, func(ctx context.Context, r reads, key any) error { return drop(r.Role(ctx, idOf(key))) }},
@@ -93,7 +93,7 @@ var coveredTables = []coveredTable{
 // drop returns the error of a read and discards the result.
 func drop[T any](_ T, err error) error { return err }
 
-// idOf returns an id, or zero, which no row has, for a value that is not an id.
+// idOf returns an id. For a value that is not an id, it returns the zero id, which no row has.
 func idOf(key any) (id keyserver.ID) {
 	_ = sqldb.IntoID(&id).Scan(key)
 	return id
@@ -115,8 +115,8 @@ func readKeys(ctx context.Context, r reads, keys []any) error {
 // rowPage is the number of keys that are read at a time.
 const rowPage = 512
 
-// visitRows calls visit with every row that has a MAC, and done after the rows of each key.
-// It calls unread for a key whose rows cannot be read.
+// visitRows calls visit for every row that has a MAC, and done after the rows of each key of a
+// coveredTable. It calls unread instead of done for a key whose rows cannot be read.
 func (r reads) visitRows(ctx context.Context, visit func(*rowmac.Row, []byte) error, done func() error, unread func(rowmac.Finding, error) error) error {
 	r = r.visiting(visit)
 	for _, t := range coveredTables {
@@ -167,7 +167,7 @@ func nameOf(key any) string {
 }
 
 // CheckRows calls found for every row that does not agree with its MAC or cannot be read. It
-// returns the number of all rows.
+// returns the number of checked rows.
 func (s *Store) CheckRows(ctx context.Context, found func(rowmac.Finding) error) (rows int, err error) {
 	key := s.sql.Key()
 	if key == nil {
@@ -190,9 +190,9 @@ func (s *Store) CheckRows(ctx context.Context, found func(rowmac.Finding) error)
 	return rows, err
 }
 
-// SealRows makes the MAC of every row. The same transaction calls mark, which records that this was done. SealRows runs
-// once, on a database of a version without MACs, and trusts the content of that database. mark returns false if
-// SealRows has already run.
+// SealRows makes the MAC of every row. It runs once, on a database of a version without MACs, and trusts the content of
+// that database. In the same transaction it calls mark, which records that SealRows has run, or returns false if it has
+// run before.
 func (s *Store) SealRows(ctx context.Context, key *rowmac.Key, mark func(tx *Tx) (bool, error)) (rows int, err error) {
 	err = s.Update(ctx, func(tx *Tx) error {
 		first, err := mark(tx)

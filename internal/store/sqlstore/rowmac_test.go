@@ -21,8 +21,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/trustrows"
 )
 
-// TestRowMACs checks that every row that was written into the database without the
-// service is found.
+// TestRowMACs checks that changes by another program in the database are
+// detected.
 func TestRowMACs(t *testing.T) {
 	for name, make := range migratedKinds {
 		t.Run(name, func(t *testing.T) {
@@ -52,7 +52,6 @@ func TestRowMACs(t *testing.T) {
 
 const oneIssuer = "AB"
 
-// populate inserts a row into each table with MACs.
 func populate(t *testing.T, s *sqlstore.Store) {
 	t.Helper()
 	member := keyserver.TemplateMember{Principal: ref(20), Rights: keyserver.AllRights, MaxUsage: keyserver.NoUsageLimit}
@@ -166,7 +165,6 @@ func (o outside) run(t *testing.T, text string, args ...any) {
 	}
 }
 
-// columns returns the columns of all tables, by table.
 func (o outside) columns(t *testing.T) map[string][]string {
 	t.Helper()
 	query := `SELECT m.name, c.name FROM sqlite_schema m, pragma_table_info(m.name) c WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite_%'`
@@ -288,8 +286,8 @@ func testEveryRow(t *testing.T, _ database, s *sqlstore.Store, o outside) {
 	}
 }
 
-// testMovedMACs checks that a MAC is valid for its own row only, and that no row is
-// valid without one.
+// testMovedMACs checks that the MAC of another row is invalid, and that a row without
+// a MAC is invalid.
 func testMovedMACs(t *testing.T, _ database, s *sqlstore.Store, o outside) {
 	o.run(t, `UPDATE principals SET mac = (SELECT mac FROM principals WHERE name = 'alice') WHERE name = 'group'`)
 	o.run(t, `UPDATE trusted_cas SET mac = NULL`)
@@ -298,7 +296,6 @@ func testMovedMACs(t *testing.T, _ database, s *sqlstore.Store, o outside) {
 	}
 }
 
-// failure returns the error of a read.
 func failure[T any](_ T, err error) error { return err }
 
 func tampered(err error) bool { return fault.CodeOf(err) == fault.StoreTampered }
@@ -388,8 +385,8 @@ func testNotLaundered(t *testing.T, _ database, s *sqlstore.Store, o outside) {
 	}
 }
 
-// testDataKeyGone checks that a database with rows gets no new data key if its own
-// was deleted: that would hide the loss.
+// testDataKeyGone checks that a database whose data key was deleted gets no new data
+// key, which would hide the loss.
 func testDataKeyGone(t *testing.T, _ database, s *sqlstore.Store, _ outside) {
 	_, err := s.EnsureSetting(t.Context(), rowmac.DataKeySetting, func(context.Context) ([]byte, error) { return []byte("another"), nil })
 	if err == nil || !strings.Contains(err.Error(), "dataKey") {
@@ -400,8 +397,8 @@ func testDataKeyGone(t *testing.T, _ database, s *sqlstore.Store, _ outside) {
 	}
 }
 
-// testSealRows checks that a database from before MACs gets its MACs once. If they
-// are deleted later, it does not get them again.
+// testSealRows checks that a database of a version without MACs gets MACs once, and
+// not again if they are deleted.
 func testSealRows(t *testing.T, _ database, s *sqlstore.Store, o outside) {
 	clearMACs := func() {
 		for name := range rowmac.Tables {
@@ -429,11 +426,11 @@ func testSealRows(t *testing.T, _ database, s *sqlstore.Store, o outside) {
 	}
 }
 
-// testSealBesideOthers checks that a serving process is detected. It might be of an
-// older version and still write rows without MACs.
+// testSealBesideOthers checks that another running process is detected. It might be of
+// an older version, which writes rows without MACs.
 func testSealBesideOthers(t *testing.T, d database, s *sqlstore.Store, _ outside) {
 	if d.config.URL == "" {
-		return // no other process can have it open
+		return // no other process can open it
 	}
 	old := d.open(t)
 	defer closeStore(t, old)

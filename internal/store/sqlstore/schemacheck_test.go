@@ -23,7 +23,7 @@ import (
 
 var writeLists = flag.Bool("write", false, "TestSchemaLists writes the lists of the schema instead of comparing them")
 
-// TestSchemaLists checks that the embedded lists have the schema that the migrations make.
+// TestSchemaLists checks that the embedded lists match the schema that the migrations create.
 func TestSchemaLists(t *testing.T) {
 	for _, d := range []database{inDirectory(t), onServer(t)} {
 		name, list, err := sqlstore.SchemaList(t.Context(), d.config)
@@ -110,7 +110,7 @@ var onPostgres = map[string]schemaChange{
 	"statistics": {[]string{`ANALYZE`, `CREATE STATISTICS theirs ON kind, ended FROM sessions`}, tolerated, []string{`DROP STATISTICS theirs`}},
 }
 
-// judge returns the reaction of a running server to its findings.
+// judge returns how a running server reacts to the schema, and the findings.
 func judge(t *testing.T, s *sqlstore.Store) (verdict string, findings []sqldb.SchemaFinding) {
 	t.Helper()
 	findings, err := s.CheckSchema(t.Context())
@@ -125,8 +125,8 @@ func judge(t *testing.T, s *sqlstore.Store) (verdict string, findings []sqldb.Sc
 	}
 }
 
-// TestSchemaChanges checks that changes which can hide or change rows are severe, and that
-// changes which an administrator may make are no findings.
+// TestSchemaChanges checks that schema changes that can hide or change rows are severe, and that
+// harmless changes by an administrator are no findings.
 func TestSchemaChanges(t *testing.T) {
 	for _, changes := range []map[string]schemaChange{onBoth, onSQLite} {
 		for what, change := range changes {
@@ -168,7 +168,7 @@ func TestSchemaChanges(t *testing.T) {
 	}
 }
 
-// testVerdict checks that start and doctor react like a running server.
+// testVerdict checks that a start and doctor have the same result as judge.
 func testVerdict(t *testing.T, d database, want string) {
 	t.Helper()
 	beside, err := sqlstore.OpenReadOnly(t.Context(), d.config)
@@ -194,8 +194,8 @@ func testVerdict(t *testing.T, d database, want string) {
 	}
 }
 
-// TestSchemaOfANewerRelease checks that a newer schema may have more objects and differ, but may
-// not hide or change rows.
+// TestSchemaOfANewerRelease checks that a newer schema may differ, except by objects that can hide
+// or change rows.
 func TestSchemaOfANewerRelease(t *testing.T) {
 	for name, make := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -221,7 +221,7 @@ func TestSchemaOfANewerRelease(t *testing.T) {
 	}
 }
 
-// TestHiddenTables checks a table of the same name that comes first in the search path.
+// TestHiddenTables checks that tables hidden by another schema in the search path are detected.
 func TestHiddenTables(t *testing.T) {
 	cfg, admin := onOwnServer(t)
 	for what, path := range map[string]string{
@@ -243,8 +243,8 @@ func TestHiddenTables(t *testing.T) {
 	}
 }
 
-// TestEndedSessionsAreReadBack checks that no success is reported while the database keeps ended
-// sessions.
+// TestEndedSessionsAreReadBack checks that the deletion of sessions fails if a trigger keeps their
+// rows.
 func TestEndedSessionsAreReadBack(t *testing.T) {
 	keeps := map[string]map[string][]string{
 		"SQLite": {

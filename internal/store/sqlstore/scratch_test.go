@@ -11,8 +11,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// TestScratch checks that the directory of a killed process is removed, that the one of a running
-// process stays, and that no other user can read it.
+// TestScratch checks that NewScratch removes the directory of a killed process but not of a running
+// process, and that no other user can read the directory.
 func TestScratch(t *testing.T) {
 	for kind, make := range map[string]func(t *testing.T) (sqlstore.Config, string, string){
 		"SQLite": func(t *testing.T) (sqlstore.Config, string, string) {

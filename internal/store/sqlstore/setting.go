@@ -22,11 +22,11 @@ func (r reads) Setting(ctx context.Context, name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return sqldb.OrEmpty(value), nil // the drivers differ
+	return sqldb.OrEmpty(value), nil // a driver may return nil for an empty value
 }
 
-// PutSetting stores a setting. It records a change only of the data keys; processes
-// read the other settings once, when they start.
+// PutSetting stores a setting. It records a change only of the data keys, because
+// processes read the other settings only when they start.
 func (tx *Tx) PutSetting(ctx context.Context, name string, value []byte) error {
 	var mac driver.Valuer
 	if name == rowmac.DataKeySetting {
@@ -45,8 +45,8 @@ func (tx *Tx) RemoveSetting(ctx context.Context, name string) error {
 	return err
 }
 
-// EnsureSetting reads a setting. If there is none, it stores the result of make.
-// Concurrent replicas all get the value that was stored.
+// EnsureSetting reads a setting. If the setting does not exist, it stores the result of
+// make. Concurrent replicas all get the stored value.
 func (s *Store) EnsureSetting(ctx context.Context, name string, make func(ctx context.Context) ([]byte, error)) ([]byte, error) {
 	value, err := s.Setting(ctx, name)
 	if !errors.Is(err, sqldb.ErrNotFound) {
@@ -74,8 +74,7 @@ func (s *Store) EnsureSetting(ctx context.Context, name string, make func(ctx co
 	return value, nil
 }
 
-// ReplaceSetting replaces the value of a setting if the value is still that of the parameter was, and returns whether
-// it did. Other replicas are notified if the setting is the data keys.
+// ReplaceSetting replaces the value of a setting if the stored value is still was, and returns whether it did.
 func (s *Store) ReplaceSetting(ctx context.Context, name string, was, value []byte) (replaced bool, err error) {
 	err = s.Update(ctx, func(tx *Tx) error {
 		now, err := tx.Setting(ctx, name)
@@ -87,8 +86,8 @@ func (s *Store) ReplaceSetting(ctx context.Context, name string, was, value []by
 	return replaced && err == nil, err
 }
 
-// refuseNewKey refuses a new data key if the database has rows. The rows were made with another data key. A new data
-// key would hide that the old one is missing.
+// refuseNewKey returns an error if name is the setting of the data keys and the database has principals. Such a
+// database had a data key. A new data key would hide that the old one is missing.
 func (tx *Tx) refuseNewKey(ctx context.Context, name string) error {
 	if name != rowmac.DataKeySetting {
 		return nil

@@ -24,7 +24,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// copied is a snapshot in memory.
 type copied struct {
 	*snapshot.Snapshot
 	rows map[string][]byte
@@ -52,7 +51,6 @@ func copyOf(t *testing.T, s *sqlstore.Store) copied {
 	return c
 }
 
-// restoreRow is the audit row of a restore.
 var restoreRow = keyserver.AuditEntry{Operation: keyserver.AuditRestored, Outcome: keyserver.Allowed, Kind: keyserver.InternalSession, Principal: keyserver.PrincipalRef{System: 1}}
 
 func (c copied) load(t *testing.T, r *sqlstore.Restore) error {
@@ -79,7 +77,7 @@ func (c copied) restore(t *testing.T, cfg sqlstore.Config) {
 	}
 }
 
-// content returns all rows of a database as texts that do not depend on its kind.
+// content returns all rows of a copy as texts, which are the same for SQLite and PostgreSQL.
 func (c copied) content(t *testing.T) map[string][]string {
 	t.Helper()
 	all := map[string][]string{}
@@ -145,8 +143,7 @@ func TestSnapshotIsRestoredIntoEitherKind(t *testing.T) {
 		}
 		after := copyOf(t, restored)
 		was, is := before.content(t), after.content(t)
-		// Tables that a restore changes, and tables of the rows that only the journal
-		// had.
+		// Skip tables that a restore changes, and tables with rows from the journal.
 		for _, name := range []string{"sessions", "changes", "sequences", "audit", "audit_chains", "leases", "key_uses"} {
 			if len(is[name]) > 0 && name == "sessions" {
 				t.Errorf("sessions are still open: %v", is[name])
@@ -163,7 +160,7 @@ func TestSnapshotIsRestoredIntoEitherKind(t *testing.T) {
 	})
 }
 
-// Rows that only the journal has are in the snapshot, with the uses that they count.
+// A snapshot has the rows that are only in the journal, and the uses of keys in these rows.
 func TestSnapshotHasWhatOnlyTheJournalHas(t *testing.T) {
 	s := inDirectory(t).open(t)
 	defer s.Close()
@@ -268,7 +265,7 @@ func TestRestoreRefusesWhatIsThere(t *testing.T) {
 			if _, err := sqlstore.NewRestore(t.Context(), make(t).config, c.Schema+1); !errors.Is(err, sqlstore.ErrNewerVersion) {
 				t.Errorf("of a version that comes: %v", err)
 			}
-			again := d.open(t) // it opens as before
+			again := d.open(t) // the database still opens
 			if err := again.Close(); err != nil {
 				t.Error(err)
 			}
@@ -292,8 +289,8 @@ func TestRestoreRefusesWhatIsThere(t *testing.T) {
 	})
 }
 
-// No program takes the rest of a killed restore for a database, and the next restore
-// starts again.
+// No program accepts the result of a killed restore as a database. The next restore starts
+// again.
 func TestAnInterruptedRestoreLooksLikeNothing(t *testing.T) {
 	for kind, make := range kinds {
 		t.Run(kind, func(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// After a clean stop the database is one file, so that a copy of it is a backup.
+// After a clean stop the database is one file. So a copy of that file is a backup.
 func TestACleanStopFoldsTheLogIn(t *testing.T) {
 	dir := t.TempDir()
 	s, err := sqlstore.Open(t.Context(), sqlstore.Config{Dir: dir})

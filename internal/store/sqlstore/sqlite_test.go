@@ -135,7 +135,6 @@ func TestDirectoryRefused(t *testing.T) {
 	})
 }
 
-// filesOf returns mode, size, time and content of every file of a directory.
 func filesOf(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -208,8 +207,8 @@ func TestVersionInTheFile(t *testing.T) {
 	}
 }
 
-// TestDiesWhileCreating checks that the files of a first start that was killed
-// are not taken for a database, and do not block the next start.
+// TestDiesWhileCreating checks that the next start ignores the files of a first
+// start that was killed.
 func TestDiesWhileCreating(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"keyserver.db.new", "keyserver.db.new-wal", "keyserver.db.new-shm"} {
@@ -224,7 +223,8 @@ func TestDiesWhileCreating(t *testing.T) {
 	}
 }
 
-// victimDir makes this test binary the process that TestKilled kills.
+// victimDir is an environment variable. If it is set, this test binary is the
+// process that TestKilled kills.
 const victimDir = "SQLSTORE_TEST_VICTIM"
 
 func TestMain(m *testing.M) {

@@ -1,10 +1,10 @@
-// Package sqlstore keeps the state of a key server in a database: SQLite in a directory, or
-// PostgreSQL, which several replicas may share. There is one set of queries; a dialect has the
-// differences between the two.
+// Package sqlstore stores the state of a key server in a database: SQLite in a directory, or
+// PostgreSQL, which several replicas may share. Both use the same queries; sqldb.Dialect has the
+// differences.
 //
-// Reads are the same on a Store and in a write transaction. Writes exist only in Store.Update,
-// which serialises them over all replicas. It records their changes in the same transaction, in a
-// sequence whose order is the order of the commits.
+// Store and Tx have the same reads. Only Tx has writes. Store.Update runs one write transaction at a
+// time on all replicas. It stores the changes in the same transaction. Their numbers follow the order
+// of the commits.
 package sqlstore
 
 import (
@@ -32,25 +32,25 @@ type Config struct {
 	Dir string // SQLite: the database is Dir/keyserver.db
 	URL string // PostgreSQL
 
-	Clock       func() time.Time // default: the system's
+	Clock       func() time.Time // default: time.Now
 	Logger      *slog.Logger     // default: discards
 	KeptChanges int64            // default: 100,000
 
-	// MaxConnections bounds all connections to PostgreSQL; default: DefaultConnections.
+	// MaxConnections is the maximum number of connections to PostgreSQL; default: postgres.DefaultConnections.
 	MaxConnections int
 
-	// Shipped, of SQLite, means that only a Log folds the log into the database. The caller then
-	// has to use a Log.
+	// Shipped means that an SQLite database is replicated: only a Log copies the write-ahead log into
+	// the database file. The caller then has to use a Log.
 	Shipped bool
 
-	// Beside, of SQLite and a Restore, is the name of a file that the caller puts into Dir before
-	// Finish. A killed restore may have left that file.
+	// Beside is the name of a file that the caller of an SQLite Restore creates in Dir before Finish.
+	// A killed restore may have left that file.
 	Beside string
 
-	journal journal.Options         // SQLite: other than the defaults only in tests
-	discard func()                  // SQLite: called when an unusable journal is discarded; nil refuses it
+	journal journal.Options         // SQLite: only tests change the defaults
+	discard func()                  // SQLite: called when an unusable journal is discarded; nil: rejects it
 	moving  bool                    // SQLite: also opens a database that was moved elsewhere
-	restore bool                    // the database has the name of an incomplete one
+	restore bool                    // the database has the name of an incomplete restore
 	copied  *[]keyserver.AuditEntry // SQLite: the database is a copy, whose journal had these rows
 }
 
@@ -88,10 +88,10 @@ type Store struct {
 	insertProofs sqldb.Insert
 }
 
-// Open opens the database for this process. It creates a missing database and migrates an older one. It does not change
-// a newer database that this program can work with (Ahead). It rejects a database of another program (ErrForeign), and
-// a database of a version that is too new (ErrNewerVersion). It rejects a directory that another process uses
-// (ErrInUse) or that cannot be used (ErrUnusable). Such an error is one sentence, and nothing was changed.
+// Open opens the database for this process. It creates a missing database and migrates an older one. It does not
+// migrate a newer database that this program can work with (NewerWarning). It rejects a database of another program
+// (ErrForeign), and a database of a version that is too new (ErrNewerVersion). It rejects a directory that another
+// process uses (ErrInUse), and an unusable directory, schema or journal (ErrUnusable).
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	cfg, err := cfg.complete()
 	if err != nil {
@@ -111,14 +111,14 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// OpenCopy opens the copy of an embedded database, to make a Snapshot of it. rows are the durable
-// rows of its journal, some of which may be in the copy already.
+// OpenCopy opens a copy of an embedded database, to make a Snapshot of it. rows are the durable rows
+// of the journal of the original. Some of them may be in the tables of the copy already.
 func OpenCopy(ctx context.Context, dir string, rows []keyserver.AuditEntry) (*Store, error) {
 	return Open(ctx, Config{Dir: dir, copied: &rows})
 }
 
-// OpenReadOnly opens a database that another process may be serving from. It migrates nothing. It
-// rejects a database of an older version, and a newer one that this program cannot work with.
+// OpenReadOnly opens a database that another process may use at the same time. It migrates nothing.
+// It rejects an older database, and a newer database that this program cannot work with.
 func OpenReadOnly(ctx context.Context, cfg Config) (*Store, error) {
 	cfg, err := cfg.complete()
 	if err != nil {
@@ -148,7 +148,7 @@ type reads struct {
 	sqldb.Feed
 }
 
-// Each package of rows names its queries Reads and Writes.
+// Names for the types Reads and Writes of other packages, so that they can be embedded together.
 type (
 	auditReads    = auditrows.Reads
 	auditWrites   = auditrows.Writes
@@ -162,8 +162,8 @@ func newReads(in sqldb.Statements) reads {
 	return reads{in, auditrows.NewReads(in), sessionrows.NewReads(in), trustrows.NewReads(in), sqldb.NewFeed(in)}
 }
 
-// visiting returns the same reads, which pass each row with a MAC to visit instead of checking
-// it.
+// visiting returns a copy of r that passes each row with a MAC to visit instead of checking the
+// MAC.
 func (r reads) visiting(visit func(row *rowmac.Row, mac []byte) error) reads {
 	return newReads(r.sql.Visiting(visit))
 }

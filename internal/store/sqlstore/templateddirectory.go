@@ -12,14 +12,14 @@ import (
 
 const directoryQuery = `SELECT id, path, alias, host_id, template_id, flag, mac FROM templated_directories`
 
-// TemplatedDirectories reads every templated directory, by path. Their number
-// is bounded by keyserver.MaxTemplatedDirectories.
+// TemplatedDirectories reads every templated directory, in the order of paths.
+// There are at most keyserver.MaxTemplatedDirectories.
 func (r reads) TemplatedDirectories(ctx context.Context) ([]keyserver.TemplatedDirectory, error) {
 	return r.directories(ctx, directoryQuery+` ORDER BY path`)
 }
 
-// TemplatedDirectoriesAt reads the directories that are at one of the paths,
-// in the order of the paths.
+// TemplatedDirectoriesAt reads the templated directories with one of the paths, in
+// the order of the parameter paths.
 func (r reads) TemplatedDirectoriesAt(ctx context.Context, paths []string) ([]keyserver.TemplatedDirectory, error) {
 	list := []keyserver.TemplatedDirectory{}
 	for _, path := range paths {
@@ -32,8 +32,8 @@ func (r reads) TemplatedDirectoriesAt(ctx context.Context, paths []string) ([]ke
 	return list, nil
 }
 
-// FirstTemplatedDirectory reads the directory at the first templated path of
-// paths.
+// FirstTemplatedDirectory reads the templated directory with the first of the paths
+// that has one.
 func (r reads) FirstTemplatedDirectory(ctx context.Context, paths []string) (keyserver.TemplatedDirectory, error) {
 	for _, path := range paths {
 		d, err := r.directory(ctx, directoryQuery+` WHERE path = $1`, []byte(path))
@@ -89,8 +89,8 @@ func (r reads) directories(ctx context.Context, query string, args ...any) ([]ke
 	return list, err
 }
 
-// InsertTemplatedDirectory stores a directory. It returns ErrDuplicate if the
-// id or the path is taken, or ErrNotFound if there is no such template.
+// InsertTemplatedDirectory stores a templated directory. It returns ErrDuplicate if the
+// id or the path exists already, or ErrNotFound if the template does not exist.
 func (tx *Tx) InsertTemplatedDirectory(ctx context.Context, d keyserver.TemplatedDirectory) error {
 	_, err := tx.sql.Exec(ctx, `INSERT INTO templated_directories (id, path, alias, host_id, template_id, flag, mac)
 		VALUES ($1, $2, $3, $4, $5, $6, $7)`, d.ID[:], []byte(d.Path), d.Alias, d.HostID, d.Template[:], d.Flag, tx.sql.MAC(rowmac.TemplatedDirectory(d)))

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Time returns the time by the clock of a shared database, or otherwise the time of
-// the newest audit row. It is zero if there is no row.
+// Time returns the current time of a shared database. For an embedded database, it
+// returns the time of the newest audit row, or zero if there is none.
 func (s *Store) Time(ctx context.Context) (time.Time, error) {
 	if s.Shared() {
 		var micros int64

@@ -8,8 +8,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// TestTrailsThatDoNotFitTogether checks that no writer starts on such an audit log, and
-// that the error names the problem.
+// TestTrailsThatDoNotFitTogether checks that no writer starts if the tables of the audit log
+// contradict each other, and that the error names the problem.
 func TestTrailsThatDoNotFitTogether(t *testing.T) {
 	for name, tc := range map[string]struct{ change, says string }{
 		"counter put back":  {`UPDATE sequences SET value = 2 WHERE name = 'audit'`, "its last row is 5, but the table sequences says 2"},

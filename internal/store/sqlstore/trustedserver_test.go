@@ -13,7 +13,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// TestTrustConformance checks that both databases behave the same with peers
+// TestTrustConformance checks that SQLite and PostgreSQL behave the same with peers
 // and principal trusts.
 func TestTrustConformance(t *testing.T) {
 	onEach(t, migratedKinds, map[string]func(*testing.T, newDatabase){
@@ -144,8 +144,8 @@ func testTrustedServers(t *testing.T, make newDatabase) {
 	}
 }
 
-// testReplacedServer replaces every column of a record except the transport
-// principal; the new record names another one, which is ignored.
+// testReplacedServer checks that every field of a peer is replaced except the
+// transport principal.
 func testReplacedServer(t *testing.T, s *sqlstore.Store, old keyserver.TrustedServer) {
 	t.Helper()
 	other := peer(77, 12)

@@ -22,13 +22,13 @@ type Tx struct {
 	changes *sqldb.Recorder
 }
 
-// Update runs fn in a write transaction and commits it if fn returns nil. No two transactions overlap, on any replica.
-// After the commit, Update passes the changes to the hooks and returns. fn must use only the Tx: an audit row or a
-// second Update would wait for the end of this transaction.
+// Update runs fn in a write transaction and commits it if fn returns nil. No two calls overlap, on any replica. After
+// the commit, Update passes the changes to the hooks and returns. fn must use only the Tx: a call that appends an audit
+// row, or another Update, would wait for the end of this transaction.
 //
-// The transaction begins with the data keys of the database: fn wraps keys and makes MACs with the active data key.
+// Before fn, Update loads the current data keys: fn encrypts keys and makes MACs with the active data key.
 //
-// After STORE_UNAVAILABLE from the commit itself the effect is unknown.
+// If the commit itself fails with STORE_UNAVAILABLE, it is unknown whether the transaction was committed.
 func (s *Store) Update(ctx context.Context, fn func(tx *Tx) error) error {
 	return s.db.Transact(ctx, func(in sqldb.Statements) ([]keyserver.Change, error) {
 		changes := sqldb.NewRecorder()
@@ -47,7 +47,7 @@ func (s *Store) Update(ctx context.Context, fn func(tx *Tx) error) error {
 // errTried rolls back the transaction of Try.
 var errTried = errors.New("the transaction is a trial and is rolled back")
 
-// Try runs fn like Update, rolls back what fn did, and returns the error of fn.
+// Try runs fn like Update, but always rolls back the transaction. It returns the error of fn.
 func (s *Store) Try(ctx context.Context, fn func(tx *Tx) error) error {
 	err := s.Update(ctx, func(tx *Tx) error {
 		if err := fn(tx); err != nil {
@@ -61,5 +61,5 @@ func (s *Store) Try(ctx context.Context, fn func(tx *Tx) error) error {
 	return err
 }
 
-// Untouched reports whether the transaction has changed nothing yet.
+// Untouched reports whether the transaction has recorded no changes yet.
 func (tx *Tx) Untouched() bool { return len(tx.changes.Changes()) == 0 }

@@ -6,19 +6,19 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// MembersAfter returns the ids of up to limit members of a group after an id, in
-// order.
+// MembersAfter returns the sorted ids of up to limit members of a group that are greater
+// than the id after.
 func (r reads) MembersAfter(ctx context.Context, group, after keyserver.ID, limit int) ([]keyserver.ID, error) {
 	return r.sql.IDs(ctx, `SELECT member_id FROM group_members WHERE group_id = $1 AND member_id > $2 ORDER BY member_id LIMIT $3`, group[:], after[:], limit)
 }
 
-// HoldersAfter returns the ids of up to limit principals after an id that hold a
-// role directly, in order. They include groups.
+// HoldersAfter returns the sorted ids of up to limit principals and groups that have a
+// role directly and are greater than the id after.
 func (r reads) HoldersAfter(ctx context.Context, role, after keyserver.ID, limit int) ([]keyserver.ID, error) {
 	return r.sql.IDs(ctx, `SELECT principal_id FROM principal_roles WHERE role_id = $1 AND principal_id > $2 ORDER BY principal_id LIMIT $3`, role[:], after[:], limit)
 }
 
-// GroupsWith returns the groups that hold a role.
+// GroupsWith returns the ids of the groups that have a role.
 func (r reads) GroupsWith(ctx context.Context, role keyserver.ID) ([]keyserver.ID, error) {
 	return r.sql.IDs(ctx, `SELECT r.principal_id FROM principal_roles r JOIN principals p ON p.id = r.principal_id WHERE r.role_id = $1 AND p.type = 'group' ORDER BY r.principal_id`, role[:])
 }

@@ -9,8 +9,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// UpdateWitnessedLog changes the record of a log; a new log has only its origin. No
-// two changes overlap, on any replica. If change fails, nothing is stored.
+// UpdateWitnessedLog calls change with the record of a witnessed log and stores the
+// result. The record of a new log has only its origin. No two calls overlap, on any
+// replica. If change fails, nothing is stored.
 func (s *Store) UpdateWitnessedLog(ctx context.Context, origin string, change func(l *keyserver.WitnessedLog) error) error {
 	return s.Update(ctx, func(tx *Tx) error {
 		l, err := tx.WitnessedLog(ctx, origin)

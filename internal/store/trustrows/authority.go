@@ -11,7 +11,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Authority is a CA of this key server with its private key, wrapped under its id.
+// Authority is an internal CA of this key server with its encrypted private key.
 type Authority struct {
 	keyserver.Authority
 	WrappedKey []byte
@@ -19,12 +19,12 @@ type Authority struct {
 
 const authorityQuery = `SELECT id, generation, state, certificate, links, wrapped_key, prepared_at, activated_at, retiring_at, mac FROM authorities`
 
-// Authorities reads every authority, by generation.
+// Authorities reads every internal CA, in the order of generations.
 func (r Reads) Authorities(ctx context.Context) ([]Authority, error) {
 	return r.authorities(ctx, authorityQuery+` ORDER BY generation`)
 }
 
-// Authority reads one authority.
+// Authority reads one internal CA.
 func (r Reads) Authority(ctx context.Context, id keyserver.ID) (Authority, error) {
 	list, err := r.authorities(ctx, authorityQuery+` WHERE id = $1`, id[:])
 	if err == nil && len(list) == 0 {
@@ -54,8 +54,8 @@ func (r Reads) authorities(ctx context.Context, query string, args ...any) ([]Au
 	return list, err
 }
 
-// InsertAuthority stores an authority. It returns ErrDuplicate if its generation is
-// taken.
+// InsertAuthority stores an internal CA. It returns ErrDuplicate if there is one with
+// the same generation.
 func (tx Writes) InsertAuthority(ctx context.Context, a Authority) error {
 	links := slices.Concat(a.Links...)
 	_, err := tx.sql.Exec(ctx, `INSERT INTO authorities (id, generation, state, certificate, links, wrapped_key, prepared_at, activated_at, retiring_at, mac)
@@ -68,8 +68,8 @@ func (tx Writes) InsertAuthority(ctx context.Context, a Authority) error {
 	return nil
 }
 
-// ChangeAuthority stores another state and its times. It returns ErrNotFound if
-// there is no such authority.
+// ChangeAuthority stores the state of an internal CA and the times of the state. It
+// returns ErrNotFound if the CA does not exist.
 func (tx Writes) ChangeAuthority(ctx context.Context, a keyserver.Authority) error {
 	err := tx.sql.ExecOne(ctx, `UPDATE authorities SET state = $1, activated_at = $2, retiring_at = $3, mac = $4 WHERE id = $5`,
 		string(a.State), keyserver.Micros(a.ActivatedAt), keyserver.Micros(a.RetiringAt), tx.sql.MAC(rowmac.Authority(a, slices.Concat(a.Links...))), a.ID[:])
@@ -80,12 +80,12 @@ func (tx Writes) ChangeAuthority(ctx context.Context, a keyserver.Authority) err
 	return nil
 }
 
-// SetAuthorityKey stores the rewrapped key of an authority.
+// SetAuthorityKey stores the rewrapped private key of an internal CA.
 func (tx Writes) SetAuthorityKey(ctx context.Context, id keyserver.ID, wrapped []byte) error {
 	return tx.sql.ExecOne(ctx, `UPDATE authorities SET wrapped_key = $1 WHERE id = $2`, wrapped, id[:])
 }
 
-// DeleteAuthority removes an authority with its key.
+// DeleteAuthority deletes an internal CA with its private key.
 func (tx Writes) DeleteAuthority(ctx context.Context, id keyserver.ID) error {
 	if err := tx.sql.ExecOne(ctx, `DELETE FROM authorities WHERE id = $1`, id[:]); err != nil {
 		return err
@@ -96,13 +96,13 @@ func (tx Writes) DeleteAuthority(ctx context.Context, id keyserver.ID) error {
 
 const peerAuthorityQuery = `SELECT system_id, certificate, links, anchor, learned_at, fingerprint, mac FROM peer_authorities`
 
-// PeerAuthorities reads the known authorities of all peers, by peer and then the
-// earliest first.
+// PeerAuthorities reads the known CAs of all peers, in the order of peers and then of
+// the times at which they became known.
 func (r Reads) PeerAuthorities(ctx context.Context) ([]keyserver.PeerAuthority, error) {
 	return r.peerAuthorities(ctx, peerAuthorityQuery+` ORDER BY system_id, learned_at, fingerprint`)
 }
 
-// PeerAuthoritiesOf reads the known authorities of one peer, the earliest first.
+// PeerAuthoritiesOf reads the known CAs of one peer, the earliest known first.
 func (r Reads) PeerAuthoritiesOf(ctx context.Context, system keyserver.SystemID) ([]keyserver.PeerAuthority, error) {
 	return r.peerAuthorities(ctx, peerAuthorityQuery+` WHERE system_id = $1 ORDER BY learned_at, fingerprint`, int64(system))
 }
@@ -122,8 +122,8 @@ func (r Reads) peerAuthorities(ctx context.Context, query string, args ...any) (
 	return list, err
 }
 
-// InsertPeerAuthority stores an authority of a peer. It returns ErrDuplicate if it
-// is known.
+// InsertPeerAuthority stores a CA of a peer. It returns ErrDuplicate if the CA is
+// known.
 func (tx Writes) InsertPeerAuthority(ctx context.Context, a keyserver.PeerAuthority) error {
 	fingerprint, links := keyserver.DigestOf(a.Certificate), slices.Concat(a.Links...)
 	_, err := tx.sql.Exec(ctx, `INSERT INTO peer_authorities (system_id, fingerprint, certificate, links, anchor, learned_at, mac)
@@ -136,7 +136,7 @@ func (tx Writes) InsertPeerAuthority(ctx context.Context, a keyserver.PeerAuthor
 	return nil
 }
 
-// DeletePeerAuthority removes an authority of a peer.
+// DeletePeerAuthority deletes a CA of a peer.
 func (tx Writes) DeletePeerAuthority(ctx context.Context, a keyserver.PeerAuthority) error {
 	fingerprint := keyserver.DigestOf(a.Certificate)
 	if err := tx.sql.ExecOne(ctx, `DELETE FROM peer_authorities WHERE system_id = $1 AND fingerprint = $2`, int64(a.System), fingerprint[:]); err != nil {
@@ -146,14 +146,14 @@ func (tx Writes) DeletePeerAuthority(ctx context.Context, a keyserver.PeerAuthor
 	return nil
 }
 
-// DeletePeerAuthorities removes all authorities of a peer.
+// DeletePeerAuthorities deletes all CAs of a peer.
 func (tx Writes) DeletePeerAuthorities(ctx context.Context, system keyserver.SystemID) error {
 	_, err := tx.sql.Exec(ctx, `DELETE FROM peer_authorities WHERE system_id = $1`, int64(system))
 	return err
 }
 
-// split separates concatenated DER structures. It stops at bytes that are not a DER structure; no MAC then agrees with
-// the result.
+// split separates concatenated DER structures. It stops at bytes that are not a DER structure. The check of the MAC
+// then fails for the result.
 func split(all []byte) (list [][]byte) {
 	for len(all) > 0 {
 		var one asn1.RawValue

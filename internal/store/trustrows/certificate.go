@@ -16,7 +16,7 @@ const certificateQuery = `SELECT id, principal_id, status, subject, issuer, issu
 // subjectPage is the number of rows that a search by subject reads at a time.
 const subjectPage = 256
 
-// Certificate reads the certificate whose DER form has that digest.
+// Certificate reads the certificate whose DER form has the digest.
 func (r Reads) Certificate(ctx context.Context, digest keyserver.Digest) (keyserver.Certificate, error) {
 	return r.oneCertificate(ctx, certificateQuery+` WHERE fingerprint = $1`, digest[:])
 }
@@ -31,23 +31,22 @@ func (r Reads) CertificatesOf(ctx context.Context, principal keyserver.ID, limit
 	return r.certificates(ctx, certificateQuery+` WHERE principal_id = $1 ORDER BY id LIMIT $2`, principal[:], limit)
 }
 
-// EnrolledCertificates reads up to limit certificates that are enrolled and
-// have exactly that subject, by id.
+// EnrolledCertificates reads up to limit certificates that belong to a principal
+// and have exactly the subject, in the order of ids.
 func (r Reads) EnrolledCertificates(ctx context.Context, subject string, limit int) ([]keyserver.Certificate, error) {
 	return r.certificates(ctx, certificateQuery+` WHERE subject_key = $1 AND principal_id IS NOT NULL ORDER BY id LIMIT $2`,
 		[]byte(subject), limit)
 }
 
 // CertificatesBySubject reads up to limit certificates whose subject matches the
-// pattern: % stands for any text, every other character for itself. They are in the
-// order of their subjects.
+// pattern, in the order of subjects. In the pattern, % stands for any text.
 func (r Reads) CertificatesBySubject(ctx context.Context, pattern string, limit int) ([]keyserver.Certificate, error) {
 	p := newSubjectPattern(pattern)
 	found := []keyserver.Certificate{}
 	after, id := []byte(p.prefix()), keyserver.ID{}
 	for {
-		// LIKE only reduces the rows, because one of the databases ignores case in it.
-		// The pattern itself decides.
+		// LIKE only reduces the number of rows: SQLite ignores case in LIKE. p.matches
+		// decides.
 		page, err := r.certificates(ctx, certificateQuery+` WHERE (subject_key, id) > ($1, $2) AND subject_key < $3
 			AND subject LIKE $4 ESCAPE '\' ORDER BY subject_key, id LIMIT $5`, after, id[:], p.end(), p.like(), subjectPage)
 		if err != nil {
@@ -95,8 +94,8 @@ func (r Reads) certificates(ctx context.Context, query string, args ...any) ([]k
 	return list, err
 }
 
-// CertificatesInForce counts the certificates of an issuer that are in use and have
-// not ended at a time.
+// CertificatesInForce counts the certificates of an issuer that are not replaced, and
+// not expired at a time.
 func (r Reads) CertificatesInForce(ctx context.Context, issuerDigest string, at time.Time) (int, error) {
 	var n int
 	err := r.sql.Row(ctx, `SELECT count(*) FROM certificates WHERE issuer_digest = $1 AND not_after > $2 AND status <> $3`,
@@ -106,8 +105,8 @@ func (r Reads) CertificatesInForce(ctx context.Context, issuerDigest string, at 
 
 var certificatesOfThese = certificateQuery + ` WHERE principal_id IN (` + sqldb.Numbered() + `) ORDER BY id LIMIT 1025`
 
-// CertificatesOfThese reads the certificates of some principals, 64 at a time. If 64
-// principals have more than 1024, it returns none of these.
+// CertificatesOfThese reads the certificates of principals, 64 principals at a time. It
+// omits the certificates of 64 principals that have more than 1024 together.
 func (r Reads) CertificatesOfThese(ctx context.Context, ids []keyserver.ID) (list []keyserver.Certificate, err error) {
 	for ids := keyserver.NormalizeIDs(ids); len(ids) > 0; ids = ids[min(sqldb.LookupSize, len(ids)):] {
 		found, err := r.certificates(ctx, certificatesOfThese, sqldb.Lookup(ids)...)
@@ -121,9 +120,9 @@ func (r Reads) CertificatesOfThese(ctx context.Context, ids []keyserver.ID) (lis
 	return list, nil
 }
 
-// InsertCertificate stores a certificate; it is enrolled if it names a principal. It
-// returns ErrDuplicate if it is stored already, or ErrNotFound if there is no such
-// principal.
+// InsertCertificate stores a certificate, with or without a principal. It returns
+// ErrDuplicate if the certificate is stored already, or ErrNotFound if the principal
+// does not exist.
 func (tx Writes) InsertCertificate(ctx context.Context, c keyserver.Certificate) error {
 	digest := keyserver.DigestOf(c.DER)
 	_, err := tx.sql.Exec(ctx, `INSERT INTO certificates (id, fingerprint, principal_id, status, subject, subject_key, issuer, issuer_digest,
@@ -144,7 +143,7 @@ func certificateRow(c keyserver.Certificate) *rowmac.Row {
 }
 
 // EnrolCertificate assigns a stored certificate to a transport principal. It returns
-// ErrNotFound if either does not exist.
+// ErrNotFound if the certificate or the principal does not exist.
 func (tx Writes) EnrolCertificate(ctx context.Context, id, principal keyserver.ID) error {
 	return tx.changeCertificate(ctx, id, func(c *keyserver.Certificate) { c.Principal, c.Status = principal, keyserver.StatusRegular })
 }

@@ -1,9 +1,8 @@
-// Package trustrows keeps the trust of a key server in a database: CAs, certificates, revocation,
-// its own authorities, peers with their authorities and calls, trust in principals, and witnessed
-// logs.
+// Package trustrows stores the trust of a key server in a database: trusted CAs, certificates,
+// revocation, internal CAs, peers with their CAs and calls, principal trusts, and witnessed logs.
 //
-// Every row has a MAC, which a query checks. A write gives its changes to the Recorder of the
-// transaction.
+// Rows have a MAC, except the calls of peers. Queries check the MAC. Writes record their changes
+// in the Recorder of the transaction.
 //
 // May import: internal/store/sqldb, internal/crypto/rowmac, internal/keyserver
 package trustrows

@@ -9,24 +9,24 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Bounds of the stored calls of peers.
+// Limits of the stored calls of peers.
 const (
-	// deletedPerCall is how many of a peer's oldest calls are checked, and deleted if they are stale, for each new one.
-	// It is more than one, so that the number of rows shrinks when the number of recent calls shrinks.
+	// deletedPerCall is how many of a peer's oldest calls each new call checks, and deletes if they are stale. It is
+	// more than one, so that the number of rows decreases when there are fewer calls.
 	deletedPerCall = 8
-	// MaxPeerCalls is how many calls of one peer are remembered, the latest ones. At a thousand counted uses a second
-	// they cover 16 seconds. A peer repeats a call within the 10 seconds that --peer-timeout allows.
+	// MaxPeerCalls is how many of the latest calls of a peer are stored. That is enough for 16 seconds with a thousand
+	// calls per second. A peer repeats a call within 10 seconds (--peer-timeout).
 	MaxPeerCalls = 16384
 )
 
-// PeerCallKnown reports whether a call of a peer took effect before and has not expired at now.
+// PeerCallKnown reports whether a call of a peer is recorded and has not expired at now.
 func (r Reads) PeerCallKnown(ctx context.Context, key keyserver.CallKey, now time.Time) (bool, error) {
 	return r.sql.Found(ctx, `SELECT 1 FROM peer_calls WHERE call_key = $1 AND expires > $2`, key[:], now.UnixMicro())
 }
 
-// RecordPeerCall records, in the transaction of its effect, that a call took effect. It returns ErrDuplicate if the
-// call is known at now. It deletes the oldest calls of the peer that have expired or exceed MaxPeerCalls. A call that
-// is deleted too early takes effect again if it is repeated, and counts again, so no limit is exceeded.
+// RecordPeerCall records a call in the transaction of its effect. It returns ErrDuplicate if the call is recorded and
+// has not expired at now. It deletes the oldest calls of the peer that have expired or exceed MaxPeerCalls. If a call
+// was deleted too early and is repeated, it takes effect and is counted again. So no limit is exceeded.
 func (tx Writes) RecordPeerCall(ctx context.Context, from keyserver.SystemID, key keyserver.CallKey, now, until time.Time) error {
 	var seq int64
 	known := true

@@ -12,7 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// PrincipalTrusts reads the rows that a filter selects, by id.
+// PrincipalTrusts reads the principal trusts that a filter selects, in the order of ids.
 func (r Reads) PrincipalTrusts(ctx context.Context, f keyserver.PrincipalTrustFilter) ([]keyserver.PrincipalTrust, error) {
 	where, args := principalTrustWhere(f)
 	limit := int64(math.MaxInt64)
@@ -35,8 +35,8 @@ func (r Reads) PrincipalTrusts(ctx context.Context, f keyserver.PrincipalTrustFi
 	return list, err
 }
 
-// PrincipalTrustCount counts the rows that a filter selects, without its limit
-// and offset.
+// PrincipalTrustCount counts the principal trusts that a filter selects. It ignores
+// the limit and offset.
 func (r Reads) PrincipalTrustCount(ctx context.Context, f keyserver.PrincipalTrustFilter) (int, error) {
 	where, args := principalTrustWhere(f)
 	var n int
@@ -44,7 +44,8 @@ func (r Reads) PrincipalTrustCount(ctx context.Context, f keyserver.PrincipalTru
 	return n, err
 }
 
-// principalTrustWhere returns a different text for each set of conditions, so that each text can use its own index.
+// principalTrustWhere returns the WHERE clause of a filter, and its arguments. The clause has only the conditions that
+// are set, so that the database can use an index for each set.
 func principalTrustWhere(f keyserver.PrincipalTrustFilter) (string, []any) {
 	var conditions []string
 	var args []any
@@ -67,8 +68,8 @@ func principalTrustWhere(f keyserver.PrincipalTrustFilter) (string, []any) {
 	return " WHERE " + strings.Join(conditions, " AND "), args
 }
 
-// InsertPrincipalTrust stores a row. It returns ErrDuplicate if the id is taken
-// or the principal has a row for that peer.
+// InsertPrincipalTrust stores a principal trust. It returns ErrDuplicate if the id
+// exists, or if the principal has one for the same peer.
 func (tx Writes) InsertPrincipalTrust(ctx context.Context, t keyserver.PrincipalTrust) error {
 	_, err := tx.sql.Exec(ctx, `INSERT INTO principal_trusts (id, principal_id, system_id, flag, mac) VALUES ($1, $2, $3, $4, $5)`,
 		t.ID[:], t.Principal[:], int64(t.Server), int64(t.Flag), tx.sql.MAC(rowmac.PrincipalTrust(t)))
@@ -79,7 +80,7 @@ func (tx Writes) InsertPrincipalTrust(ctx context.Context, t keyserver.Principal
 	return nil
 }
 
-// SetPrincipalTrustFlag changes the flag of a row.
+// SetPrincipalTrustFlag changes the flag of a principal trust.
 func (tx Writes) SetPrincipalTrustFlag(ctx context.Context, change keyserver.PrincipalTrustChange) error {
 	rows, err := tx.reads.PrincipalTrusts(ctx, keyserver.PrincipalTrustFilter{ID: &change.ID})
 	if err != nil {
@@ -98,7 +99,7 @@ func (tx Writes) SetPrincipalTrustFlag(ctx context.Context, change keyserver.Pri
 	return nil
 }
 
-// DeletePrincipalTrust removes a row.
+// DeletePrincipalTrust deletes a principal trust.
 func (tx Writes) DeletePrincipalTrust(ctx context.Context, id keyserver.ID) error {
 	if err := tx.sql.ExecOne(ctx, `DELETE FROM principal_trusts WHERE id = $1`, id[:]); err != nil {
 		return err

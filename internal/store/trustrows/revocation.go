@@ -17,8 +17,8 @@ type RevocationState struct {
 	CRL    *keyserver.CRLFacts        // nil if none was imported
 }
 
-// RevocationStates reads the state of every issuer that has a policy or a CRL, by
-// digest. There are about as many as trusted CAs.
+// RevocationStates reads the states of all issuers that have a policy or a CRL. The
+// keys are the digests of the issuers. There are about as many as trusted CAs.
 func (r Reads) RevocationStates(ctx context.Context) (map[string]RevocationState, error) {
 	states := map[string]RevocationState{}
 	err := r.sql.Each(ctx, revocationQuery(`NULL`, ``), nil, func(row sqldb.Scanner) error {
@@ -31,8 +31,8 @@ func (r Reads) RevocationStates(ctx context.Context) (map[string]RevocationState
 	return states, err
 }
 
-// Revocation reads the state of one issuer, with the serial numbers in its CRL. The
-// mode of an issuer without a policy is off.
+// Revocation reads the state of one issuer, and the serial numbers in its CRL. Without
+// a policy, the mode is off.
 func (r Reads) Revocation(ctx context.Context, digest string) (RevocationState, keyserver.SerialSet, error) {
 	state := RevocationState{Policy: keyserver.RevocationPolicy{Mode: keyserver.RevocationOff}}
 	var serials keyserver.SerialSet
@@ -46,8 +46,8 @@ func (r Reads) Revocation(ctx context.Context, digest string) (RevocationState, 
 // IssuersWithRevocation selects the digests of the issuers that have a policy or a CRL.
 const IssuersWithRevocation = `(SELECT issuer_digest FROM revocation_policies UNION SELECT issuer_digest FROM revocation_lists) d`
 
-// revocationQuery reads policy and CRL in one statement, so that both are from one
-// moment. Either may be missing.
+// revocationQuery returns a statement that reads policies and CRLs at the same time.
+// The policy or the CRL of an issuer may be missing.
 func revocationQuery(serials, where string) string {
 	return `SELECT d.issuer_digest, p.mode, p.max_age, l.fingerprint, l.number, l.this_update, l.next_update, l.imported_at, l.revoked, ` + serials + `, p.mac, l.mac
 		FROM ` + IssuersWithRevocation + `
@@ -55,8 +55,8 @@ func revocationQuery(serials, where string) string {
 		LEFT JOIN revocation_lists l ON l.issuer_digest = d.issuer_digest ` + where
 }
 
-// scanRevocation checks the MAC of the CRL only if the parameter whole is set. A CRL without its serial numbers is only
-// displayed; decisions use the complete CRL.
+// scanRevocation scans a row of revocationQuery. It checks the MAC of the CRL only if whole is set, because the MAC
+// covers the serial numbers. A CRL without serial numbers is only displayed.
 func (r Reads) scanRevocation(row sqldb.Scanner, whole bool) (digest string, state RevocationState, serials keyserver.SerialSet, err error) {
 	var mode sql.NullString
 	var age, this, next, imported, revoked sql.NullInt64

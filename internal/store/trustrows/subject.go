@@ -2,27 +2,24 @@ package trustrows
 
 import "strings"
 
-// anyText is the one wildcard of a search by subject.
 const anyText = "%"
 
 // likeEscaper escapes every metacharacter of LIKE except the wildcard.
 var likeEscaper = strings.NewReplacer(`\`, `\\`, `_`, `\_`)
 
-// subjectPattern is a pattern, split at its wildcards.
+// subjectPattern is a pattern that is split at its wildcards.
 type subjectPattern struct{ parts []string }
 
 func newSubjectPattern(text string) subjectPattern {
 	return subjectPattern{strings.Split(text, anyText)}
 }
 
-// prefix returns the text that every matching subject begins with.
 func (p subjectPattern) prefix() string { return p.parts[0] }
 
-// end returns a bound above every text with the prefix: UTF-8 never contains
-// the byte 0xff.
+// end returns a value that is greater than every text with the prefix, because
+// UTF-8 never contains the byte 0xff.
 func (p subjectPattern) end() []byte { return append([]byte(p.prefix()), 0xff) }
 
-// like returns the pattern for LIKE.
 func (p subjectPattern) like() string {
 	return likeEscaper.Replace(strings.Join(p.parts, anyText))
 }

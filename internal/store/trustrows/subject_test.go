@@ -8,9 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestSubjectPattern compares a pattern with a regular expression in which only
-// the wildcard is special, and checks that the range of the SQL query contains
-// every match.
+// TestSubjectPattern compares matches with a regular expression. It also checks
+// that the range of the SQL query contains every match.
 func TestSubjectPattern(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringOfN(rapid.RuneFrom([]rune(`aA/=%_\.*?[ü`)), 0, 8, -1)

@@ -12,7 +12,7 @@ import (
 
 const trustedCAQuery = `SELECT id, status, subject, issuer, key_type, serial, not_before, not_after, der, mac FROM trusted_cas`
 
-// TrustedCAs reads every trusted CA, by id.
+// TrustedCAs reads every trusted CA, in the order of ids.
 func (r Reads) TrustedCAs(ctx context.Context) ([]keyserver.Certificate, error) {
 	return r.trustedCAs(ctx, trustedCAQuery+` ORDER BY id`)
 }
@@ -44,8 +44,8 @@ func (r Reads) trustedCAs(ctx context.Context, query string, args ...any) ([]key
 	return cas, err
 }
 
-// InsertTrustedCA stores a CA. It returns ErrDuplicate if the id is taken or
-// the same certificate is trusted already.
+// InsertTrustedCA stores a trusted CA. It returns ErrDuplicate if the id or the
+// certificate is stored already.
 func (tx Writes) InsertTrustedCA(ctx context.Context, c keyserver.Certificate) error {
 	fingerprint := sha256.Sum256(c.DER)
 	_, err := tx.sql.Exec(ctx, `INSERT INTO trusted_cas (id, fingerprint, status, subject, issuer, key_type, serial, not_before, not_after, der, mac)

@@ -15,13 +15,13 @@ const trustedServerQuery = `SELECT s.system_id, s.name, s.port, s.friendly_name,
 		s.cert_id, s.cert_status, s.subject, s.issuer, s.key_type, s.serial, s.not_before, s.not_after, s.der, s.witness, s.mac, r.role_id
 	FROM trusted_servers s LEFT JOIN principal_roles r ON r.principal_id = s.transport_id`
 
-// TrustedServers reads every registered peer, by system id. Their number is
-// bounded by keyserver.MaxTrustedServers.
+// TrustedServers reads every peer, in the order of system ids. There are at most
+// keyserver.MaxTrustedServers.
 func (r Reads) TrustedServers(ctx context.Context) ([]keyserver.TrustedServer, error) {
 	return r.trustedServers(ctx, trustedServerQuery+` ORDER BY s.system_id, r.role_id`)
 }
 
-// TrustedServer reads one registered peer.
+// TrustedServer reads one peer.
 func (r Reads) TrustedServer(ctx context.Context, system keyserver.SystemID) (keyserver.TrustedServer, error) {
 	list, err := r.trustedServers(ctx, trustedServerQuery+` WHERE s.system_id = $1 ORDER BY r.role_id`, int64(system))
 	if err == nil && len(list) == 0 {
@@ -73,9 +73,9 @@ func (r Reads) IsTrustedServer(ctx context.Context, system keyserver.SystemID) (
 	return n > 0, err
 }
 
-// InsertTrustedServer stores a peer. It returns ErrDuplicate if the system id
-// is registered, or ErrNotFound if the transport principal does not exist.
-// Roles belong to the principal and are not stored here.
+// InsertTrustedServer stores a peer. It returns ErrDuplicate if a peer has the
+// system id, or ErrNotFound if the transport principal does not exist. It does
+// not store the roles, because they belong to the principal.
 func (tx Writes) InsertTrustedServer(ctx context.Context, s keyserver.TrustedServer) error {
 	c := s.Certificate
 	_, err := tx.sql.Exec(ctx, `INSERT INTO trusted_servers (system_id, name, port, friendly_name, description, transport_id, chain,
@@ -91,8 +91,8 @@ func (tx Writes) InsertTrustedServer(ctx context.Context, s keyserver.TrustedSer
 	return nil
 }
 
-// UpdateTrustedServer changes the fields that are not nil. It returns
-// ErrNotFound if no peer has the system id.
+// UpdateTrustedServer changes the fields of a peer that are not nil in change.
+// It returns ErrNotFound if no peer has the system id.
 func (tx Writes) UpdateTrustedServer(ctx context.Context, change keyserver.TrustedServerChange) error {
 	s, err := tx.reads.TrustedServer(ctx, change.System)
 	if err != nil {
@@ -116,7 +116,7 @@ func (tx Writes) UpdateTrustedServer(ctx context.Context, change keyserver.Trust
 	return nil
 }
 
-// ReplaceTrustedServer replaces the record of a peer, which keeps its transport
+// ReplaceTrustedServer replaces all data of a peer except its transport
 // principal. It returns ErrNotFound if no peer has the system id.
 func (tx Writes) ReplaceTrustedServer(ctx context.Context, s keyserver.TrustedServer) error {
 	before, err := tx.reads.TrustedServer(ctx, s.System)
@@ -138,8 +138,8 @@ func (tx Writes) ReplaceTrustedServer(ctx context.Context, s keyserver.TrustedSe
 	return nil
 }
 
-// DeleteTrustedServer removes a peer together with its transport principal and
-// the record of its calls. Principal trusts that name the peer stay.
+// DeleteTrustedServer deletes a peer, its transport principal, its CAs, its
+// calls and its witnessed logs. It keeps principal trusts for the peer.
 func (tx Writes) DeleteTrustedServer(ctx context.Context, system keyserver.SystemID) error {
 	var transport keyserver.ID
 	err := tx.sql.Row(ctx, `SELECT transport_id FROM trusted_servers WHERE system_id = $1`, []any{int64(system)}, sqldb.IntoID(&transport))

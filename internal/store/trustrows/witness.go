@@ -11,12 +11,12 @@ import (
 
 const witnessedLogQuery = `SELECT origin, key, system_id, witness_key, size, root, seen_at, conflict, conflict_at, mac FROM witnessed_logs`
 
-// WitnessedLogs reads every log that this key server has witnessed, by origin.
+// WitnessedLogs reads every audit log that this key server has witnessed, in the order of origins.
 func (r Reads) WitnessedLogs(ctx context.Context) ([]keyserver.WitnessedLog, error) {
 	return r.witnessedLogs(ctx, witnessedLogQuery+` ORDER BY origin`)
 }
 
-// WitnessedLog reads one log.
+// WitnessedLog reads one witnessed log.
 func (r Reads) WitnessedLog(ctx context.Context, origin string) (keyserver.WitnessedLog, error) {
 	list, err := r.witnessedLogs(ctx, witnessedLogQuery+` WHERE origin = $1`, origin)
 	if err == nil && len(list) == 0 {
@@ -42,7 +42,7 @@ func (r Reads) witnessedLogs(ctx context.Context, query string, args ...any) ([]
 	return list, err
 }
 
-// PutWitnessedLog stores the record of a log.
+// PutWitnessedLog stores a witnessed log and replaces an earlier record.
 func (tx Writes) PutWitnessedLog(ctx context.Context, l keyserver.WitnessedLog) error {
 	_, err := tx.sql.Exec(ctx, `INSERT INTO witnessed_logs (origin, key, system_id, witness_key, size, root, seen_at, conflict, conflict_at, mac)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
@@ -53,7 +53,6 @@ func (tx Writes) PutWitnessedLog(ctx context.Context, l keyserver.WitnessedLog) 
 	return err
 }
 
-// deleteWitnessedLogs deletes the logs of a peer.
 func (tx Writes) deleteWitnessedLogs(ctx context.Context, system keyserver.SystemID) error {
 	_, err := tx.sql.Exec(ctx, `DELETE FROM witnessed_logs WHERE system_id = $1`, int64(system))
 	return err

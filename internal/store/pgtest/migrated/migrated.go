@@ -1,6 +1,5 @@
-// Package migrated gives tests databases of PostgreSQL and SQLite that have the newest schema
-// already. They are copies of a template, because the migrations of one database take longer
-// than most tests.
+// Package migrated creates databases with the newest schema for tests, on PostgreSQL and SQLite.
+// They are copies of a template, because migrations take longer than most tests.
 package migrated
 
 import (
@@ -16,8 +15,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/migrations"
 )
 
-// Database creates a PostgreSQL database as the migrations leave it, and returns its URL.
-// No key server has started on it. It is dropped when the test ends.
+// Database creates a PostgreSQL database with the newest schema, and returns its URL. No key
+// server has used the database. It is dropped when the test ends.
 func Database(t testing.TB) string {
 	t.Helper()
 	name, err := template()
@@ -35,8 +34,8 @@ func migrate(ctx context.Context, url string) error {
 	return s.Close()
 }
 
-// template returns the name of the template of these migrations. It depends on their content,
-// because a server may outlive a change to them.
+// template returns the name of the template. The name depends on the content of the migrations,
+// because a server may still have templates of older migrations.
 var template = sync.OnceValues(func() (string, error) {
 	sum := sha256.New()
 	err := fs.WalkDir(migrations.Files, "postgres", func(path string, entry fs.DirEntry, err error) error {

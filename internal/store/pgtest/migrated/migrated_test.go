@@ -15,8 +15,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// TestACopyIsWhatTheMigrationsMake compares a copy of the template with an empty database
-// that a store has just migrated: the schema, and the rows of each table.
+// TestACopyIsWhatTheMigrationsMake compares the schema and rows of a copy of the template with a
+// database that a store has migrated.
 func TestACopyIsWhatTheMigrationsMake(t *testing.T) {
 	copied, made := migrated.Database(t), pgtest.Database(t)
 	s, err := sqlstore.Open(t.Context(), sqlstore.Config{URL: made})

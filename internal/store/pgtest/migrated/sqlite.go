@@ -11,8 +11,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// Dir creates a data directory with a database as the migrations leave it, and returns its
-// path. No key server has started on it. It is removed when the test ends.
+// Dir creates a data directory with a database of the newest schema, and returns its path.
+// No key server has used the database. The directory is removed when the test ends.
 func Dir(t testing.TB) string {
 	t.Helper()
 	content, err := file()
@@ -26,8 +26,8 @@ func Dir(t testing.TB) string {
 	return dir
 }
 
-// file returns the content of a migrated database. A closed store leaves nothing in the
-// log.
+// file returns the content of the file of a migrated database. After Close, the log of
+// the database is empty.
 var file = sync.OnceValues(func() (content []byte, err error) {
 	dir, err := os.MkdirTemp("", "migrated")
 	if err != nil {

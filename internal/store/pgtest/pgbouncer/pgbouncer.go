@@ -1,4 +1,4 @@
-// Package pgbouncer runs a real PgBouncer for tests, before a server of package pgtest.
+// Package pgbouncer runs PgBouncer as a pooler for a server of package pgtest.
 package pgbouncer
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/need"
 )
 
-// variable names the program; hack/provide.sh sets it.
+// variable is an environment variable with the path of PgBouncer; hack/provide.sh sets it.
 const variable = "RIG_PGBOUNCER"
 
 // Modes of pooling.
@@ -56,8 +56,8 @@ default_pool_size = %d
 max_client_conn = 500
 server_login_retry = 1
 `, server, u.User.Username(), dir, mode, most), 0o644))
-	// It runs as the user of the server: it refuses to run as root, and the socket is
-	// private.
+	// Run PgBouncer as the user of the server: it refuses to run as root, and only that
+	// user can use the socket.
 	var owner syscall.Stat_t
 	rig.Must(t, syscall.Stat(server, &owner))
 	cmd := exec.Command(program, config)

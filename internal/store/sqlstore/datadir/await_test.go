@@ -29,7 +29,7 @@ func TestAwaitEndsWithTheCaller(t *testing.T) {
 	}
 }
 
-// After the patience of Await is over, Lock returns its usual error.
+// After Await has waited for its patience, Lock returns ErrInUse.
 func TestAwaitEndsWithItsPatience(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	quiet := slog.New(slog.DiscardHandler)

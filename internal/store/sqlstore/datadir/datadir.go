@@ -1,5 +1,5 @@
-// Package datadir manages the directory of a SQLite database. One process holds the
-// directory, its files are private, and a file of another program is rejected.
+// Package datadir manages the directory of a SQLite database. One process at a time locks
+// the directory. Its files are private, and a file of another program is rejected.
 package datadir
 
 import (
@@ -23,20 +23,20 @@ const (
 	fileMode = 0o600
 )
 
-// Reasons why a directory is rejected. Each is wrapped in one sentence for people.
+// Reasons why a directory is rejected. Refuse adds the message for users.
 var (
 	ErrForeign  = errors.New("not a database of this program")
 	ErrInUse    = errors.New("in use by another process")
 	ErrUnusable = errors.New("cannot be used")
 )
 
-// refusal is one sentence that wraps the kind of refusal without repeating it.
+// refusal is an error that wraps its kind. Its text is only the sentence.
 type refusal struct {
 	sentence string
 	kind     error
 }
 
-// Refuse returns an error with this sentence that is an error of the kind.
+// Refuse returns an error that wraps kind. Its text is the formatted sentence.
 func Refuse(kind error, format string, args ...any) error {
 	return &refusal{sentence: fmt.Sprintf(format, args...), kind: kind}
 }
@@ -67,10 +67,10 @@ func Lock(dir string, log *slog.Logger) (*os.File, error) {
 			return unix.ENOTDIR
 		}
 		if info.Mode().Perm()&0o077 != 0 {
-			// Perhaps a mounted volume, whose mode is not ours to change.
+			// The directory may be a mounted volume, so this program does not change its mode.
 			log.Warn("other users have access to the data directory, but not to its files", "dir", dir, "mode", info.Mode().Perm().String())
 		}
-		// SQLite would quietly fall back to reading only.
+		// Without write access, SQLite would open the database read-only and report no error.
 		return unix.Access(dir, unix.R_OK|unix.W_OK|unix.X_OK)
 	}()
 	if err != nil {
@@ -88,8 +88,8 @@ func Lock(dir string, log *slog.Logger) (*os.File, error) {
 // awaitEvery is the interval at which Await checks: a blocking lock cannot be cancelled.
 const awaitEvery = 10 * time.Millisecond
 
-// Await waits until no other process holds the directory, but no longer than patience. It
-// takes no lock: if another process is faster, Lock returns ErrInUse.
+// Await waits until no other process has locked the directory, but no longer than patience.
+// It does not lock the directory itself, so a later Lock can still return ErrInUse.
 func Await(ctx context.Context, dir string, patience time.Duration, log *slog.Logger) error {
 	ctx, stop := context.WithTimeout(ctx, patience)
 	defer stop()
@@ -127,7 +127,7 @@ func isHeld(dir string) (bool, error) {
 	return false, err
 }
 
-// makeDirectory creates only the last element, and makes it private regardless of the umask.
+// makeDirectory creates only the last element of the path. It makes the directory private regardless of the umask.
 func makeDirectory(dir string) error {
 	err := os.Mkdir(dir, dirMode)
 	if errors.Is(err, fs.ErrExist) {
@@ -151,7 +151,7 @@ func CreatePrivate(path string) error {
 	return errors.Join(f.Chmod(fileMode), f.Close())
 }
 
-// Sync makes the names in a directory durable.
+// Sync makes the entries of a directory durable, such as the name of a new file.
 func Sync(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -160,8 +160,8 @@ func Sync(dir string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// The parts of SQLite's file header (https://www.sqlite.org/fileformat.html) that identify
-// the program of a file.
+// Fields of SQLite's file header (https://www.sqlite.org/fileformat.html) that identify the
+// program to which a file belongs.
 const (
 	headerMagic      = "SQLite format 3\x00"
 	headerLen        = 100
@@ -171,9 +171,9 @@ const (
 )
 
 // UserVersion returns the version in the header of a database of this program, and rejects
-// any other file. It does not open the file as a database, which would change it and the
-// files next to it. It reads the file through its own descriptor. Closing that while SQLite
-// has the file open would release SQLite's locks, so call UserVersion before any connection.
+// any other file. It does not open the file with SQLite, because that would change files in
+// the directory. It closes its own file descriptor, which releases all SQLite locks of this
+// process on the file. So call UserVersion before SQLite opens the file.
 func UserVersion(path string) (int64, error) {
 	header, err := readHeader(path)
 	if err != nil {
@@ -211,7 +211,7 @@ func ForeignFile(path string) error {
 	return Refuse(ErrForeign, "%s is not a database of this program; choose another data directory, or move the file", path)
 }
 
-// ReasonOf returns an error's reason without the path, which the sentence around it names.
+// ReasonOf returns the text of an error without the path, because the message has the path already.
 func ReasonOf(err error) string {
 	var p *fs.PathError
 	if errors.As(err, &p) {

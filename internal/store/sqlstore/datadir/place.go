@@ -8,22 +8,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Place knows which files are open, and detects when they no longer have their names.
-// That happens if the directory was removed or replaced; data written to the files is
-// then lost when they are closed. It is safe for concurrent use.
+// Place records the open files, and detects if their paths no longer name the same files.
+// That happens if the directory was removed or replaced. Data written to the open files is
+// then lost when they are closed. Place is safe for concurrent use.
 type Place struct {
 	mu    sync.RWMutex
 	files map[string]file // by path
 }
 
-// file identifies a file to the system. No other file has the same value while it is
-// open.
+// file identifies a file by device and inode. No other file has the same value while the
+// file is open.
 type file struct {
 	device device
 	inode  uint64
 }
 
-// Opened records the file that a path names now.
+// Opened records the path and the file at that path.
 func (p *Place) Opened(path string) error {
 	f, err := look(path)
 	if err != nil {
@@ -33,8 +33,8 @@ func (p *Place) Opened(path string) error {
 	return nil
 }
 
-// Needed records a path that must name a file, no matter which one. SQLite makes a new log
-// after the last connection was closed.
+// Needed records a path at which a file must exist, but may be replaced by another one. SQLite
+// creates a new log after the last connection was closed.
 func (p *Place) Needed(path string) { p.record(path, file{}) }
 
 func (p *Place) record(path string, f file) {
@@ -53,8 +53,8 @@ func (p *Place) Closed(path string) {
 	delete(p.files, path)
 }
 
-// Check returns nil if each path still names its file. It makes one system call per
-// file.
+// Check returns nil if each path still names the recorded file. It makes one system call
+// per file.
 func (p *Place) Check() error {
 	p.mu.RLock()
 	defer p.mu.RUnlock()

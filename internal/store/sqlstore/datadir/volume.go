@@ -6,11 +6,11 @@ import (
 	"syscall"
 )
 
-// The service treats a volume as full before the system does, because an audit row that cannot be written stops
-// everything.
+// Free space that a volume must have. The limit is above 0, because the key server refuses all requests if it cannot
+// write audit rows.
 const (
-	freeShare = 10      // one in freeShare bytes has to be free,
-	freeMost  = 5 << 30 // but no more than this, on a large volume
+	freeShare = 10      // 1/freeShare of the volume has to be free,
+	freeMost  = 5 << 30 // but at most this many bytes
 )
 
 // Volume is the state of the volume of a directory.
@@ -30,7 +30,7 @@ func VolumeOf(dir string) (Volume, error) {
 }
 
 // Check returns an error if the volume of a data directory is read-only or has too
-// little room. least is the number of bytes that have to be free, 0 for the default.
+// little free space. least is the number of bytes that must be free; 0 is the default.
 func (v Volume) Check(least uint64) error {
 	if v.ReadOnly {
 		return errors.New("the volume of --data-dir is read-only")

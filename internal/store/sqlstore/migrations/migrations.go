@@ -1,9 +1,9 @@
-// Package migrations holds the migrations of the database, a directory for each kind.
+// Package migrations has the migrations of the database, in one directory for each kind of database.
 package migrations
 
 import "embed"
 
-// Files are the migrations as goose reads them.
+// Files are the migrations in the format of goose.
 //
 //go:embed postgres sqlite
 var Files embed.FS

@@ -1,6 +1,6 @@
-// Package pgcopy encodes rows of tables in the binary format of PostgreSQL's COPY
+// Package pgcopy encodes and decodes rows of tables in the binary format of PostgreSQL's COPY
 // (https://www.postgresql.org/docs/current/sql-copy.html), with three types only: int8, text and bytea. PostgreSQL
-// itself writes and reads this format. For any other database, the rows can be inserted one by one.
+// itself writes and reads this format.
 package pgcopy
 
 import (
@@ -14,17 +14,17 @@ import (
 	"unicode/utf8"
 )
 
-// Type is the type of a column. A column can also hold NULL.
+// Type is the type of a column. A column can also be NULL.
 type Type string
 
-// The types: int64, string and []byte.
+// The types of columns. Their Go types are int64, string and []byte.
 const (
 	Int   Type = "int"
 	Text  Type = "text"
 	Bytes Type = "bytes"
 )
 
-// MaxField bounds one field of a row, in bytes.
+// MaxField is the maximum size of a field in bytes.
 const MaxField = 1 << 28
 
 // header is the signature, no flags, and no extension.
@@ -33,7 +33,7 @@ var header = []byte("PGCOPY\n\xff\r\n\x00\x00\x00\x00\x00\x00\x00\x00\x00")
 // trailer follows the last row, in place of the number of fields of a row.
 const trailer = -1
 
-// ErrDamaged is wrapped by errors about bytes that are not rows of the types.
+// ErrDamaged is wrapped by errors about input that is not in this format, or has other types.
 var ErrDamaged = errors.New("damaged")
 
 // Writer writes rows.
@@ -45,11 +45,11 @@ type Writer struct {
 // NewWriter returns a Writer and writes the header.
 func NewWriter(to io.Writer) *Writer {
 	w := &Writer{to: bufio.NewWriterSize(to, 1<<16)}
-	_, _ = w.to.Write(header) // the Writer keeps an error until Close
+	_, _ = w.to.Write(header) // bufio.Writer returns an error again in Flush
 	return w
 }
 
-// Row writes one row of int64, string, []byte and nil.
+// Row writes a row. Its values are int64, string, []byte or nil.
 func (w *Writer) Row(types []Type, values []any) error {
 	w.row = binary.BigEndian.AppendUint16(w.row[:0], uint16(len(values))) //nolint:gosec // columns of a table
 	for i, value := range values {
@@ -92,7 +92,7 @@ type Reader struct {
 	row    int64
 }
 
-// NewReader reads rows whose columns have these types.
+// NewReader returns a Reader of rows whose columns have these types.
 func NewReader(from io.Reader, types []Type) *Reader {
 	return &Reader{from: bufio.NewReaderSize(from, 1<<16), types: types, values: make([]any, len(types))}
 }
@@ -100,8 +100,8 @@ func NewReader(from io.Reader, types []Type) *Reader {
 // Rows returns how many rows were read.
 func (r *Reader) Rows() int64 { return r.row }
 
-// Next reads the next row, which is valid until the next call. After the trailer it returns
-// io.EOF. Rows that end without the trailer are damaged.
+// Next reads the next row. The row is valid until the next call. At the trailer, Next returns
+// io.EOF. If the trailer is missing, the error wraps ErrDamaged.
 func (r *Reader) Next() ([]any, error) {
 	if !r.begun {
 		r.begun = true
@@ -168,11 +168,11 @@ func (r *Reader) field(t Type) (any, error) {
 	return nil, r.damaged(nil, "the type of a column is unknown")
 }
 
-// short is the longest field that is returned from the read buffer without a copy. Nearly all
-// fields are that short, and a restore has billions.
+// short is the maximum size in bytes of a field that is returned from the buffer of the Reader without a copy. Nearly
+// all fields are that short, and a restore may have billions of fields.
 const short = 1 << 12
 
-// take returns the next bytes, at most short, which are valid until the next read.
+// take returns the next n bytes. n is at most short. The result is valid until the next read.
 func (r *Reader) take(n int) ([]byte, error) {
 	b, err := r.from.Peek(n)
 	if err != nil {
@@ -182,8 +182,8 @@ func (r *Reader) take(n int) ([]byte, error) {
 	return b, err
 }
 
-// firstRead bounds the memory that is allocated for a field before data of that size was read, so that a false length
-// takes no memory.
+// firstRead is how much memory is allocated at first for a field. So a wrong length in the input does not allocate much
+// memory.
 const firstRead = 1 << 20
 
 func (r *Reader) read(n int) ([]byte, error) {

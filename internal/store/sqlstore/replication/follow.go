@@ -1,5 +1,5 @@
-// Package replication brings the changes that other processes commit to a shared database
-// into this process, and knows how current this process is.
+// Package replication delivers the changes that other processes commit to a shared database
+// to this process, and tracks up to which time this process has received all changes.
 package replication
 
 import (
@@ -14,49 +14,49 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// MaxStaleness is how far behind the database a process may be and still serve requests
-// (contract 4.5).
+// MaxStaleness is how old the data of a process may be while it serves requests (contract
+// 4.5).
 const MaxStaleness = time.Second
 
-// Pace of the follower. It polls because a broken connection loses notifications; a few
-// polls fit into MaxStaleness.
+// Intervals and time limits of the follower. It polls in addition to notifications, because a
+// broken connection loses notifications.
 const (
 	poll         = MaxStaleness / 4
 	pageTimeout  = 2 * time.Second
 	stateTimeout = MaxStaleness // an older state would be useless
-	// While the database does not respond, one connection at a time tries to reach it. The pause before each attempt is
-	// between again and twice again. The pause does not grow, because the end of a long outage has to be noticed as
-	// fast as the end of a short one. A refused attempt costs nothing.
+	// again is the minimum pause between attempts to connect while the database does not respond. The maximum is twice
+	// as long. The pause does not grow, because the end of a long outage has to be noticed as fast as the end of a
+	// short one. A refused attempt costs nothing.
 	again = 100 * time.Millisecond
 )
 
-// retryAfter is the time after which a caller may retry if this process was not current.
+// retryAfter is the time after which a caller may retry after NOT_CURRENT.
 const retryAfter = time.Second
 
-// State is the state of a database that the follower compares.
+// State is the state of a database. The follower compares it with the state before.
 type State struct {
 	// Incarnation identifies the running database: it changes at each start, and when a
-	// standby takes over.
+	// standby is promoted.
 	Incarnation string
 	Changes     int64 // number of the last committed change
 	Audit       int64 // number of the last audit row
 }
 
-// isBehind reports whether changes or audit rows of the earlier state are missing.
+// isBehind reports whether s lacks changes or audit rows of the earlier state was.
 func (s State) isBehind(was State) bool { return s.Changes < was.Changes || s.Audit < was.Audit }
 
 // Source is the followed database, and the functions that get its changes.
 type Source struct {
-	// State returns the state of the database, as one statement sees it.
+	// State reads the state of the database in one statement.
 	State func(ctx context.Context) (State, error)
-	// Reset is called if the database was replaced or has gone back, before Notify.
+	// Reset is called before Notify if the database was restarted or replaced, or if changes or audit rows are missing.
 	Reset func(was, now State)
 	// Page reads the changes after a number, at most PageLimit of them.
 	Page      func(ctx context.Context, after int64, limit int) (keyserver.ChangePage, error)
 	PageLimit int
 	// Listen opens a connection on which other processes announce changes.
 	Listen func(ctx context.Context) (Listener, error)
-	// Notify delivers changes to the hooks; nil means that anything may be different.
+	// Notify delivers changes to the hooks. nil means that all cached data may be outdated.
 	Notify func([]keyserver.Change)
 	Clock  func() time.Time
 	Logger *slog.Logger
@@ -75,17 +75,17 @@ type Follower struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 
-	// looking is held while a goroutine reads changes and delivers them, so that hooks get
-	// them in order. It is a channel so that waiting for it can end with a context.
+	// looking is a lock: it has an element while a goroutine reads and delivers changes. So
+	// hooks get changes in order. It is a channel so that a context can end the wait for it.
 	looking chan struct{}
 
 	mu        sync.Mutex
-	known     State     // the state that the last look saw
-	cursor    int64     // all changes up to here went to the hooks
-	confirmed time.Time // when the last successful look began
+	known     State     // the state that look read last
+	cursor    int64     // all changes up to this number were delivered
+	confirmed time.Time // when the last successful call of look began
 }
 
-// Start starts a Follower of the changes from now on.
+// Start starts a Follower. It delivers the changes after the current state.
 func Start(ctx context.Context, s Source) (*Follower, error) {
 	began := s.Clock()
 	state, err := s.State(ctx)
@@ -104,7 +104,7 @@ func Start(ctx context.Context, s Source) (*Follower, error) {
 	return f, nil
 }
 
-// Stop ends following and waits for its goroutine.
+// Stop stops the goroutine of the Follower and waits for its end.
 func (f *Follower) Stop() {
 	f.cancel()
 	<-f.done
@@ -142,7 +142,7 @@ func (f *Follower) listenOnce(ctx context.Context, succeeded func()) error {
 	}
 	defer l.Close()
 	for {
-		// Looking comes after LISTEN, so that no change is missed in between.
+		// look is called after LISTEN: an earlier call could miss changes before LISTEN.
 		if err := f.look(ctx); err != nil {
 			return err
 		}
@@ -153,8 +153,8 @@ func (f *Follower) listenOnce(ctx context.Context, succeeded func()) error {
 	}
 }
 
-// Current returns nil if the hooks have had every change up to MaxStaleness ago. Otherwise it calls look once, and
-// returns NOT_CURRENT if that fails.
+// Current returns nil if the hooks have received every change that is older than MaxStaleness. Otherwise it calls look
+// once, and returns NOT_CURRENT if that fails.
 func (f *Follower) Current(ctx context.Context) error {
 	if f.isCurrent() {
 		return nil
@@ -178,15 +178,15 @@ func notCurrent(cause error) error {
 
 func (f *Follower) isCurrent() bool { return f.source.Clock().Sub(f.Confirmed()) < MaxStaleness }
 
-// Confirmed returns the time up to which the hooks have had every change.
+// Confirmed returns the time up to which the hooks have received every change.
 func (f *Follower) Confirmed() time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.confirmed
 }
 
-// look reads and delivers all changes after the cursor. This process is then as current as the database was when look
-// began. Concurrent callers share one call of look.
+// look reads and delivers all changes after the cursor. On success, the hooks have received every change up to the time
+// at which look began. Concurrent callers share one read.
 func (f *Follower) look(ctx context.Context) error {
 	arrived := f.source.Clock()
 	select {
@@ -207,8 +207,8 @@ func (f *Follower) look(ctx context.Context) error {
 }
 
 // step delivers a page of changes, and reports whether there may be more. The database may
-// be replaced, or go back, at any moment. Therefore step checks its state again after
-// reading.
+// be replaced at any time. Therefore step checks the state of the database before and
+// after it reads the page.
 func (f *Follower) step(ctx context.Context) (more bool, err error) {
 	began := f.source.Clock()
 	now, reset, err := f.state(ctx)
@@ -242,10 +242,10 @@ func (f *Follower) step(ctx context.Context) (more bool, err error) {
 	return more, nil
 }
 
-// state reads the state of the database. If the database was replaced or has gone back, it
-// resets the follower to that state and returns reset.
+// state reads the state of the database. If the database was restarted or replaced, or if changes
+// or audit rows are missing, it resets the follower to that state and returns reset.
 func (f *Follower) state(ctx context.Context) (now State, reset bool, err error) {
-	// The caller may give up; its cancellation must not close the connection.
+	// The cancellation of the caller's context must not close the connection.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stateTimeout)
 	defer cancel()
 	if now, err = f.source.State(ctx); err != nil {
@@ -268,7 +268,7 @@ func (f *Follower) state(ctx context.Context) (now State, reset bool, err error)
 	return now, reset, nil
 }
 
-// reached records the cursor, and, if there are no more changes, the time of the look.
+// reached records the cursor, and the time up to which all changes are delivered; the zero time means unknown.
 func (f *Follower) reached(cursor int64, confirmed time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -278,7 +278,7 @@ func (f *Follower) reached(cursor int64, confirmed time.Time) {
 	}
 }
 
-// Knows reports whether the database is the one that the last look saw.
+// Knows reports whether the incarnation is the one that the follower read last.
 func (f *Follower) Knows(incarnation string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -286,7 +286,7 @@ func (f *Follower) Knows(incarnation string) bool {
 }
 
 // MarkReplaced is called when a caller finds another incarnation (Knows). This process is then
-// not current until the next look. MarkReplaced returns the fault for the caller.
+// not current until look succeeds again. MarkReplaced returns the fault for the caller.
 func (f *Follower) MarkReplaced() error {
 	f.mu.Lock()
 	f.confirmed = time.Time{}
@@ -294,8 +294,8 @@ func (f *Follower) MarkReplaced() error {
 	return notCurrent(errors.New("the database was restarted, or another one has replaced it"))
 }
 
-// page bounds one read, so that a hanging connection does not delay all callers that wait
-// for the look.
+// page reads one page of changes. It has a time limit, so that a hanging connection does not
+// block all callers that wait for look.
 func (f *Follower) page(ctx context.Context, cursor int64) (keyserver.ChangePage, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pageTimeout)
 	defer cancel()
@@ -309,8 +309,8 @@ func (f *Follower) confirmedSince(t time.Time) bool {
 }
 
 // Committed delivers the changes of a commit of this process. To keep the order, it waits
-// for a look under way, at most MaxStaleness. The changes may be delivered twice: if the
-// look was faster or took too long, or if changes of another process precede them.
+// for a running call of look, at most MaxStaleness. look may deliver the same changes
+// again, for example if changes of another process precede them.
 func (f *Follower) Committed(changes []keyserver.Change) {
 	inOrder := false
 	patience := time.NewTimer(MaxStaleness)
@@ -325,7 +325,7 @@ func (f *Follower) Committed(changes []keyserver.Change) {
 	f.mu.Lock()
 	cursor := f.cursor
 	f.mu.Unlock()
-	// After the database has gone back, known numbers may occur again.
+	// Notify even if the cursor is higher: a database that lost changes assigns their numbers again.
 	f.source.Notify(changes)
 	if inOrder && first == cursor+1 {
 		f.mu.Lock()

@@ -13,12 +13,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/replication"
 )
 
-// database can be away.
+// database is a database that can be unavailable (away).
 type database struct {
 	away     atomic.Bool
 	attempts atomic.Int64 // to connect
-	at, most atomic.Int64 // connections at once
-	looked   atomic.Int64 // looks that succeeded
+	at, most atomic.Int64 // current and maximum number of connections
+	looked   atomic.Int64 // successful reads of the state
 }
 
 var errAway = errors.New("connection refused")
@@ -58,9 +58,8 @@ func (c *connection) Wait(ctx context.Context, atMost time.Duration) error {
 
 func (c *connection) Close() { c.database.at.Add(-1) }
 
-// While a database is away, one connection at a time tries to reach it, five to ten times a
-// second, however long it is away. Its return is noticed after an hour as fast as after a
-// second.
+// While a database is unavailable, the follower makes five to ten attempts to connect per second, one
+// at a time. It notices the end of a long outage as fast as the end of a short one.
 func TestADatabaseThatIsAway(t *testing.T) {
 	for _, away := range []time.Duration{time.Second, time.Minute, time.Hour} {
 		t.Run(away.String(), func(t *testing.T) {

@@ -1,10 +1,10 @@
-// Package schema has, for each kind of database, the list of the schema that the
-// migrations make.
+// Package schema has the list of schema objects that the migrations create, for each
+// kind of database.
 package schema
 
 import "embed"
 
-// Lists are the lists. TestSchemaLists writes them.
+// Lists are the files with the lists. TestSchemaLists writes them.
 //
 //go:embed *.txt
 var Lists embed.FS

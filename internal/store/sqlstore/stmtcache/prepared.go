@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// maxPrepared bounds the cached statements. The store has far fewer. Other
-// statements are prepared again for each call.
+// maxPrepared is the maximum number of cached statements. The store uses far fewer.
+// If the cache is full, further statements run without the cache.
 const maxPrepared = 256
 
 // Preparer is a pool or a connection: it prepares and runs statements.

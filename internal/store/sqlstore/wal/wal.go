@@ -1,11 +1,11 @@
 // Package wal reads the write-ahead log of a SQLite database
-// (https://www.sqlite.org/fileformat2.html#the_write_ahead_log), either while it is
-// written or from a copy. It writes the pages of a log into a copy of the database.
+// (https://www.sqlite.org/fileformat2.html#the_write_ahead_log), either while SQLite
+// writes the log, or from a copy. It writes the pages of a log into a copy of the database.
 //
-// A log is a header and frames. A frame is one page after a transaction. The last frame
-// of a transaction has the size of the database after it. Each frame has the salts of its
-// log and a checksum over everything before it. These tell valid frames from the rest of
-// an older log and from incomplete writes.
+// A log is a header and frames. A frame has the new content of a page. The last frame of a
+// transaction also has the size of the database. Each frame has the salts of the log and a
+// checksum over all previous frames. They show whether a frame is valid, or is part of an
+// older log or of an incomplete write.
 package wal
 
 import (
@@ -28,14 +28,14 @@ const (
 	leastPage, mostPage = 512, 1 << 16
 )
 
-// ErrDamaged means that bytes are not part of a valid log.
+// ErrDamaged means that the input is not part of a valid log.
 var ErrDamaged = errors.New("the write-ahead log is damaged")
 
-// Sum is the checksum over a log up to a place in it.
+// Sum is the checksum over the beginning of a log.
 type Sum [2]uint32
 
-// Position is the end of a transaction: the salts of a log, the number of its frames up
-// to there, and the checksum of the last one. No two logs have the same position.
+// Position is the end of a transaction in a log: the salts of the log, the number of frames
+// up to that end, and the checksum of the last frame. The salts differ between logs.
 type Position struct {
 	Salts  uint64 `json:"salts"`
 	Frames int64  `json:"frames"`
@@ -72,7 +72,7 @@ func ParseHeader(raw []byte) (Header, error) {
 	return h, nil
 }
 
-// ReadHeader reads the header of a log. It returns false if there is no complete one.
+// ReadHeader reads the header of a log. It returns false if there is no valid header.
 func ReadHeader(log io.ReaderAt) (Header, bool, error) {
 	raw := make([]byte, HeaderSize)
 	if _, err := log.ReadAt(raw, 0); err != nil && !errors.Is(err, io.EOF) {
@@ -82,7 +82,7 @@ func ReadHeader(log io.ReaderAt) (Header, bool, error) {
 	return h, err == nil, nil
 }
 
-// sum continues a checksum over b, whose length is a multiple of 8.
+// sum continues a checksum over b. The length of b is a multiple of 8.
 func (h Header) sum(s Sum, b []byte) Sum {
 	for ; len(b) >= 8; b = b[8:] {
 		s[0] += h.order.Uint32(b) + s[1]
@@ -98,19 +98,17 @@ func sumAt(b []byte) Sum {
 // FrameSize returns the size of a frame in bytes.
 func (h Header) FrameSize() int64 { return frameHeaderSize + h.Page }
 
-// offset returns the offset at which a frame begins; the first frame is 0.
 func (h Header) offset(frame int64) int64 { return HeaderSize + frame*h.FrameSize() }
 
-// frame is a valid frame.
 type frame struct {
 	number uint32 // of the page, from 1 on
-	pages  uint32 // of the database after the transaction that the frame ends; 0: it ends none
+	pages  uint32 // of the database, if the frame ends a transaction; otherwise 0
 	page   []byte
 	sum    Sum
 }
 
-// check parses a frame. It returns false if the bytes are not a frame that continues the
-// checksum.
+// check parses a frame. It returns false if the frame is invalid. after is the checksum of
+// the previous frame.
 func (h Header) check(b []byte, after Sum) (frame, bool) {
 	f := frame{binary.BigEndian.Uint32(b), binary.BigEndian.Uint32(b[4:]), b[frameHeaderSize:], sumAt(b[16:])}
 	if f.number == 0 || binary.BigEndian.Uint64(b[8:]) != h.Start.Salts {
@@ -119,8 +117,8 @@ func (h Header) check(b []byte, after Sum) (frame, bool) {
 	return f, h.sum(h.sum(after, b[:8]), f.page) == f.sum
 }
 
-// Scan returns the end of the last transaction after a position of this log. It returns
-// false if the log does not have that position.
+// Scan returns the end of the last complete transaction in this log. It begins at the
+// position from, and returns false if the log does not have that position.
 func (h Header) Scan(log io.ReaderAt, from Position) (Position, bool, error) {
 	if there, err := h.has(log, from); err != nil || !there {
 		return from, false, err
@@ -146,7 +144,7 @@ func (h Header) Scan(log io.ReaderAt, from Position) (Position, bool, error) {
 	}
 }
 
-// has reports whether the log has a position: the frame before it is still the same.
+// has reports whether the log has a position: the last frame before the position is unchanged.
 func (h Header) has(log io.ReaderAt, at Position) (bool, error) {
 	if at.Salts != h.Start.Salts {
 		return false, nil
@@ -169,8 +167,8 @@ func (h Header) Frames(log io.ReaderAt, from, to Position) *io.SectionReader {
 	return io.NewSectionReader(log, h.offset(from.Frames), (to.Frames-from.Frames)*h.FrameSize())
 }
 
-// Apply writes the frames between two positions into a copy of the database. It returns
-// ErrDamaged if they are not valid or do not end with a transaction.
+// Apply writes the pages in the frames between two positions into a copy of the database. It
+// returns ErrDamaged if the frames are invalid or do not end with a complete transaction.
 func (h Header) Apply(frames io.Reader, from, to Position, database *os.File) error {
 	if from.Salts != h.Start.Salts || to.Salts != h.Start.Salts || from.Frames > to.Frames || from.Frames == 0 && from != h.Start {
 		return ErrDamaged

@@ -16,8 +16,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// written returns the path of a database with a log, the log, and the file from
-// before it.
+// written returns the path of a database with a log, the content of the log, and the
+// content of the database file before the log was written.
 func written(t *testing.T) (path string, log, base []byte) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "database")
@@ -41,8 +41,8 @@ func written(t *testing.T) (path string, log, base []byte) {
 	return path, log, base
 }
 
-// Frames after the last transaction, of another log, or with damage, do not belong to
-// the log.
+// Scan ignores frames after the last complete transaction, frames of another log, and
+// damaged frames.
 func TestScanAndApply(t *testing.T) {
 	_, log, base := written(t)
 	h, err := wal.ParseHeader(log[:wal.HeaderSize])
