@@ -25,7 +25,7 @@ func newAudit(args []string) *cobra.Command {
 // databaseOptions are the flags that locate a database.
 type databaseOptions struct{ dataDir, databaseURL string }
 
-// bind adds the flags. The help of --data-dir ends with also, which names other content of the directory.
+// bind adds the flags. also is added to the help of --data-dir.
 func (o *databaseOptions) bind(f *pflag.FlagSet, also string) {
 	f.StringVar(&o.dataDir, "data-dir", "keyserver-data", "directory of the embedded database"+also)
 	f.StringVar(&o.databaseURL, "database-url", "", "PostgreSQL URL; default: the embedded database in --data-dir")
@@ -104,7 +104,7 @@ func (o *auditOptions) run(cmd *cobra.Command) error {
 	return found.Show(cmd.OutOrStdout())
 }
 
-// verifyDatabase reads each row once and checks it against its chain and the tree.
+// verifyDatabase reads each audit row once, and checks it against the hash chain and the audit tree.
 func (o *auditOptions) verifyDatabase(cmd *cobra.Command, found *auditverify.Report, expected []audit.Head) (err error) {
 	if err := program.ForbidFlags(cmd, "applies only with --server; add --server or leave it out", "ca-file", "username", "password-file"); err != nil {
 		return err
@@ -138,10 +138,10 @@ func (o *auditOptions) verifyDatabase(cmd *cobra.Command, found *auditverify.Rep
 	return err
 }
 
-// maxBlocksNamed is the maximum number of blocks that an error names; there may be more.
+// maxBlocksNamed is the maximum number of blocks in the error. A block is a range of rows that the index summarizes.
 const maxBlocksNamed = 10
 
-// checkBlocks returns an error if filters may miss rows of the audit log, because its index of blocks is wrong.
+// checkBlocks returns an error if the filter index is wrong, so that filters may miss rows of the audit log.
 func checkBlocks(ctx context.Context, store *sqlstore.Store) error {
 	wrong, err := store.DisagreeingAuditBlocks(ctx, maxBlocksNamed)
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/blobstore"
 )
 
-// verifyArchive verifies an archive. Of the other flags it requires only --key.
+// verifyArchive verifies an audit archive. It requires --key, and forbids flags about other sources.
 func (o *auditOptions) verifyArchive(cmd *cobra.Command, options tree.Options) (err error) {
 	if err := program.ForbidFlags(cmd, "applies to a database or a key server, but --archive reads neither; leave one of them out", "data-dir", "database-url", "server", "ca-file", "username", "password-file", "expect-head"); err != nil {
 		return err

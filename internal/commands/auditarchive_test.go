@@ -12,8 +12,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 )
 
-// TestAuditVerifyRefuses: audit verify rejects flags that do not apply to the source that it would
-// verify, before it reads anything.
+// TestAuditVerifyRefuses checks that audit verify rejects flags that do not apply to its source, before it reads
+// anything.
 func TestAuditVerifyRefuses(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")

@@ -10,7 +10,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// TestCheckBlocks: audit verify rejects blocks that do not match their rows.
+// TestCheckBlocks checks that audit verify finds a filter index that does not match its rows.
 func TestCheckBlocks(t *testing.T) {
 	cfg := sqlstore.Config{Dir: t.TempDir()}
 	for _, tc := range []struct{ change, want string }{

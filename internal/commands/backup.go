@@ -52,7 +52,7 @@ func newBackup() *cobra.Command {
 	return cmd
 }
 
-// checked checks the flags and returns the recipient that they name.
+// checked validates the flags and returns the recipient of the encrypted backup.
 func (o *backupOptions) checked(cmd *cobra.Command) (age.Recipient, error) {
 	flags := []string{"server", "password-file", "to", "recipient"}
 	if o.TokenFile != "" {
@@ -61,7 +61,7 @@ func (o *backupOptions) checked(cmd *cobra.Command) (age.Recipient, error) {
 	if err := program.RequireFlags(cmd, flags...); err != nil {
 		return nil, err
 	}
-	if o.databaseURL != "" { // checked even if --include-kek does not use it
+	if o.databaseURL != "" { // an invalid URL is an error even if it is not needed
 		if _, err := o.config(); err != nil {
 			return nil, err
 		}
@@ -116,7 +116,7 @@ func (o *backupOptions) run(cmd *cobra.Command) (err error) {
 		return fmt.Errorf("--to: %w", err)
 	}
 	name := backup.Name(system, time.Now())
-	if kek != nil { // before the backup, so that an existing backup has its key
+	if kek != nil { // earlier than the backup, so that no backup is without its key
 		if _, err := place.Save(ctx, backup.KeyName(name), func(w io.Writer) error { return backup.Seal(w, recipient, kek) }); err != nil {
 			return fmt.Errorf("write the key-encryption key: %w", err)
 		}

@@ -16,7 +16,7 @@ type broken struct{}
 
 func (broken) Write([]byte) (int, error) { panic("the writer\nis broken") }
 
-// TestLinkOfThePlugin: docs/ctl.md once recommended a link of this name to keyserver-operator.
+// TestLinkOfThePlugin checks links to keyserver-operator with these names, which docs/ctl.md recommended earlier.
 func TestLinkOfThePlugin(t *testing.T) {
 	for _, name := range []string{"kubectl-keyserver", "/usr/bin/kubectl_complete-keyserver"} {
 		var out, errOut bytes.Buffer
@@ -27,7 +27,7 @@ func TestLinkOfThePlugin(t *testing.T) {
 	}
 }
 
-// TestPanic: a panic exits with 1. Exit code 2 would mean a wrong command line, or changes of a plan.
+// TestPanic checks that a panic exits with 1. Code 2 means a wrong command line, or that a plan has changes.
 func TestPanic(t *testing.T) {
 	var errOut bytes.Buffer
 	if code := Main([]string{"version"}, nil, broken{}, &errOut); code != program.ExitError {
@@ -39,7 +39,7 @@ func TestPanic(t *testing.T) {
 	}
 }
 
-// TestOneLine: an error is printed as one line without control characters for the terminal.
+// TestOneLine checks that an error is one line without characters that control the terminal.
 func TestOneLine(t *testing.T) {
 	for given, want := range map[string]string{
 		"a: b\nc\r\nd\n":                   "a: b; c; d",

@@ -81,7 +81,7 @@ func (o *recoveryOptions) run(ctx context.Context, out, notes io.Writer) (err er
 	return nil
 }
 
-// write writes the recovery file, and returns the ids of the data keys in it.
+// write writes the recovery file, and returns the ids of its data keys.
 func (o *recoveryOptions) write(ctx context.Context, provider *keyring.Provider, store *sqlstore.Store, out io.Writer) ([]keyserver.ID, error) {
 	if o.out == program.StandardOutput {
 		return keyring.WriteRecovery(ctx, provider, store.Setting, o.recipient, out)

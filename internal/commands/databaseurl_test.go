@@ -10,8 +10,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 )
 
-// TestRawDatabaseURLIsRefused: each command with a database URL rejects an unescaped password in it
-// before it uses the URL. The error shows no part of the password.
+// TestRawDatabaseURLIsRefused checks that each command rejects a database URL with an unescaped password, before it
+// uses the URL. The error must not contain a part of the password.
 func TestRawDatabaseURLIsRefused(t *testing.T) {
 	needs := map[string][]string{
 		"serve":            {},

@@ -1,5 +1,5 @@
-// Package commands has the flags of all commands and connects the parts that a command needs.
-// It decides nothing about keys. Code that all programs share is in program.
+// Package commands has the flags of all commands, and connects the packages that a command uses. It has no logic about
+// keys. Package program has the code that all programs share.
 //
 //   - plan, migrate: larger commands
 //   - ctl: the command-line client, for keyserverctl; agent, kmsplugin: for keyserver-agent

@@ -45,7 +45,7 @@ func TestUnknownVariables(t *testing.T) {
 	}
 }
 
-// TestVariablesOfOtherPrograms: a program accepts variables of the others, because programs in one Pod share them.
+// TestVariablesOfOtherPrograms checks that a program accepts variables of other programs, because a Pod shares them.
 func TestVariablesOfOtherPrograms(t *testing.T) {
 	environment := []string{"KEYSERVER_DATA_DIR=/data", "KEYSERVER_LINEAGE=AAAAAQECAwQFBgcI", "KEYSERVER_SOCKET_MODE=0660"}
 	for _, name := range []string{"keyserver-agent", "keyserver-operator"} {

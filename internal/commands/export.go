@@ -47,7 +47,7 @@ func newExport() *cobra.Command {
 	return cmd
 }
 
-// check returns a usage error if the flags would produce manifests that cannot be applied.
+// check returns a usage error for flags that give invalid manifests.
 func (o *exportOptions) check(cmd *cobra.Command) error {
 	if err := program.RequireFlags(cmd, "server", "password-file"); err != nil {
 		return err

@@ -55,8 +55,8 @@ type managerOptions struct {
 	restConfig    *rest.Config
 }
 
-// leaderOptions are the flags of leader election: one of several managers is
-// active. The zero value disables it.
+// leaderOptions are the flags of leader election, by which only one of several managers is active. The zero value
+// disables leader election.
 type leaderOptions struct {
 	elect     bool
 	namespace string
@@ -85,7 +85,7 @@ func (l *leaderOptions) bind(f *pflag.FlagSet) {
 	f.DurationVar(&l.retry, "leader-elect-retry-period", 2*time.Second, "interval of attempts to renew or acquire the lease")
 }
 
-// validate returns a usage error for durations that would allow two active managers, or none.
+// validate returns a usage error for durations with which two managers, or none, could be active.
 func (l *leaderOptions) validate() error {
 	switch {
 	case l.retry < 10*time.Millisecond:
@@ -141,7 +141,7 @@ func (o *managerOptions) complete(errOut io.Writer) (err error) {
 	return err
 }
 
-// RunManager runs the controllers on a cluster until ctx ends, without leader election, metrics and probes.
+// RunManager runs the controllers until ctx ends. It has no leader election, metrics or health probes.
 func RunManager(ctx context.Context, cluster *rest.Config, logger *slog.Logger, clusterName string) error {
 	o := managerOptions{restConfig: cluster, logger: logger, clusterName: clusterName}
 	return o.run(ctx)
@@ -151,12 +151,11 @@ func RunManager(ctx context.Context, cluster *rest.Config, logger *slog.Logger, 
 func (o *managerOptions) run(ctx context.Context) error {
 	ctrl.SetLogger(logr.FromSlogHandler(o.logger.Handler()))
 	klog.SetSlogLogger(o.logger) // leader election and caches also log JSON
-	// The API server has its own fairness. The client's default of a few
-	// requests per second would only add a hidden queue.
+	// The API server limits requests fairly. The client's default limit would only delay requests without notice.
 	o.restConfig.QPS = -1
 	options := ctrl.Options{
 		Scheme: NewScheme(),
-		// Both are served by serveProbes, which bounds and watches their connections.
+		// serveProbes serves the metrics and health probes instead, with limits for connections.
 		Metrics:                metricsserver.Options{BindAddress: off},
 		HealthProbeBindAddress: off,
 	}
@@ -199,12 +198,11 @@ const (
 	probeHeaderSize = 16 << 10
 )
 
-// serveProbes adds the servers of metrics and health to the manager. Health and readiness show only
-// that the process runs. In a Pod with the key server, a check of Kubernetes would remove the key
-// server from its Service whenever Kubernetes does not respond.
+// serveProbes adds the servers of metrics and health probes to the manager. The probes show only that the process runs.
+// If they also checked Kubernetes, an outage of Kubernetes would remove a key server in the same Pod from its Service.
 func (o *managerOptions) serveProbes(ctx context.Context, mgr ctrl.Manager) error {
 	accepts := listener.NewAccepts("keyserver_manager_accept_failures_total", o.logger)
-	// The registry belongs to the process, in which tests run several managers.
+	// The registry is global, and tests run several managers in one process.
 	if err := metrics.Registry.Register(accepts); err != nil && !errors.As(err, &prometheus.AlreadyRegisteredError{}) {
 		return err
 	}
@@ -240,8 +238,8 @@ func (o *managerOptions) serveProbes(ctx context.Context, mgr ctrl.Manager) erro
 	return nil
 }
 
-// registerBuild adds the metric of the running build. The registry belongs to the process, in which tests run several
-// managers.
+// registerBuild registers the metric of the build once. The registry is global, and tests run several managers in one
+// process.
 var registerBuild = sync.OnceFunc(func() { metrics.Registry.MustRegister(server.BuildInfo()) })
 
 // NewScheme returns a scheme of all types that the controllers read or write.

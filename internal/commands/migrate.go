@@ -114,7 +114,7 @@ func (o *migrateOptions) databases() (from, to sqlstore.Config, err error) {
 	return sqlstore.Config{Dir: o.dataDir}, to, err
 }
 
-// openProvider opens an existing key-encryption key. flag is the flag that errors name.
+// openProvider opens an existing key-encryption key. Errors name flag.
 func (o *migrateOptions) openProvider(ctx context.Context, flag, kek string) (*keyring.Provider, error) {
 	named := o.keyOptions
 	named.kek = kek
@@ -128,7 +128,7 @@ func (o *migrateOptions) openProvider(ctx context.Context, flag, kek string) (*k
 	return nil, fmt.Errorf("%s: %w", flag, err)
 }
 
-// report prints the result and the remaining steps for the user.
+// report prints the result and the next steps.
 func (o *migrateOptions) report(out io.Writer, from, to sqlstore.Config, done migrate.Result) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "moved %s to %s: %d rows in %d tables, each compared with the original\n", sqlstore.PlaceOf(from), sqlstore.PlaceOf(to), done.Rows, done.Tables)

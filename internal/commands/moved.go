@@ -14,14 +14,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 )
 
-// Programs that took over commands of keyserver-operator (ADR 79).
+// Programs that have the commands that were in keyserver-operator earlier (ADR 79).
 const (
 	agentProgram  = "keyserver-agent"
 	clientProgram = "keyserverctl"
 )
 
-// movedCommands returns the commands that moved to other programs. args are the arguments of the program. Manifests,
-// unit files and scripts name these commands, so most of them run the other program for one release.
+// movedCommands returns the commands that moved to other programs. args are the arguments of the program. Most of these
+// commands run the other program for one release, because manifests, unit files and scripts use them.
 func movedCommands(args []string) []*cobra.Command {
 	return []*cobra.Command{
 		forwards("agent", agentProgram, args),
@@ -42,8 +42,7 @@ func forwards(name, other string, args []string) *cobra.Command {
 	}
 }
 
-// forward warns that the form of a command is deprecated, and then replaces this process by another program, with the same
-// arguments.
+// forward warns that a command is deprecated, and replaces this process by the other program with the same arguments.
 func forward(cmd *cobra.Command, form, other string, args []string) error {
 	instead := other + strings.TrimPrefix(cmd.CommandPath(), programName)
 	path, err := findProgram(other)
@@ -59,7 +58,7 @@ func forward(cmd *cobra.Command, form, other string, args []string) error {
 	return fmt.Errorf("run %s: %w", path, err)
 }
 
-// findProgram returns the path of a program of ours: in the directory of this program, or else in $PATH.
+// findProgram returns the path of a program of this project, in the directory of this program or in $PATH.
 func findProgram(name string) (string, error) {
 	places := []string{name}
 	if self, err := os.Executable(); err == nil { // fails without /proc
@@ -76,7 +75,7 @@ func findProgram(name string) (string, error) {
 // forwarded has the flags of doctor and audit verify that moved to keyserverctl. If server or cluster is set, the
 // command is forwarded.
 type forwarded struct {
-	args    []string // of the program
+	args    []string // arguments of the program
 	server  string
 	cluster bool
 }
@@ -105,7 +104,7 @@ func hide(f *pflag.FlagSet, names ...string) {
 	}
 }
 
-// refers returns a command that fails and names the program to use instead.
+// refers returns a command that fails with the name of the program that has the command now.
 func refers(name, instead string) *cobra.Command {
 	return &cobra.Command{
 		Use:                name,

@@ -109,9 +109,8 @@ func hashesIn(t *testing.T, dir string) (hashes []string) {
 	return hashes
 }
 
-// knowsCost are the non-test files that may name the field PasswordCost or the cost for
-// tests: files that copy the field from server.Config, and test support that sets it.
-// No file of internal/commands may do so.
+// knowsCost are the non-test files that may name the field PasswordCost, or the cost for tests. They copy the field
+// from server.Config, or support tests. No file of internal/commands is allowed.
 var knowsCost = []string{
 	"internal/auth/session/account.go",
 	"internal/auth/session/manager.go",
@@ -131,9 +130,8 @@ var (
 	environment = regexp.MustCompile(`\b(Getenv|LookupEnv|Environ|ExpandEnv)\(`)
 )
 
-// TestNoProgramSetsThePasswordCost: no command sets another cost in a way that a test of
-// serve does not detect, for instance by a flag of up. The files that handle the cost
-// read no environment variable.
+// TestNoProgramSetsThePasswordCost checks that no command can set another cost, for example by a flag of up, which a
+// test of serve does not detect. The files in knowsCost must read no environment variable.
 func TestNoProgramSetsThePasswordCost(t *testing.T) {
 	root, err := rig.Root()
 	rig.Must(t, err)

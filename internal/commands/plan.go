@@ -21,9 +21,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/sources"
 )
 
-// exitChanges is the exit code if the key server does not agree with the plan.
-// Other commands exit with 2 for a wrong command line. plan exits with 1 for
-// that, so that a script does not take it for changes.
+// exitChanges is the exit code if a key server does not agree with the files. Other commands exit with 2 for a wrong
+// command line. plan exits with 1 for it, so that scripts do not interpret it as changes.
 const exitChanges program.Exit = 2
 
 // planOptions are the flags of plan.
@@ -136,8 +135,8 @@ func planLogin(l *access.Login) *plan.Login {
 	return &plan.Login{Name: l.Name, Password: l.Password}
 }
 
-// cluster returns a client of the cluster, or nil if none was named. It has no
-// other default, so that no user plans against a cluster by accident.
+// cluster returns a client of the cluster that flags or variables name, or nil. It never uses a default cluster, so
+// that no plan uses a cluster by mistake.
 func (o *planOptions) cluster() (client.Reader, *sources.Issuer, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = o.kubeconfig

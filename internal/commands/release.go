@@ -199,7 +199,7 @@ func digests(binaries []string) ([]string, error) {
 	return sums, nil
 }
 
-// writeNew creates a file and syncs it to disk. It fails if the file exists, and deletes an incomplete file.
+// writeNew creates a file and syncs it to disk. It fails if the file exists. After an error it removes the new file.
 func writeNew(path string, content []byte, mode fs.FileMode) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if errors.Is(err, fs.ErrExist) {
@@ -215,8 +215,7 @@ func writeNew(path string, content []byte, mode fs.FileMode) error {
 	return nil
 }
 
-// replace writes a file that any user may read (mode 0644), atomically: a
-// concurrent reader sees the old file or the new one.
+// replace writes a file with mode 0644 atomically: a concurrent reader sees either the old or the new content.
 func replace(path string, content []byte) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
 	if err != nil {

@@ -114,7 +114,7 @@ func (o *restoreBackupOptions) run(cmd *cobra.Command) (err error) {
 	return o.report(cmd.OutOrStdout(), moment.Name, done, beside{})
 }
 
-// passedOver prints the names of skipped empty objects: at most 10 names, and the number of the rest.
+// passedOver prints at most 10 names of skipped empty objects, and the number of further ones.
 func passedOver(cmd *cobra.Command, names []string) {
 	const most = 10
 	for _, name := range names[:min(len(names), most)] {
@@ -192,7 +192,7 @@ func (o *restoreBackupOptions) backup(cmd *cobra.Command, identity string, optio
 	return o.report(cmd.OutOrStdout(), found.Name, done, kek)
 }
 
-// report prints the result and the remaining steps for the user.
+// report prints the result and the next steps.
 func (o *restoreBackupOptions) report(out io.Writer, name string, done backup.Restored, kek beside) error {
 	var b strings.Builder
 	h := done.Head
@@ -238,8 +238,8 @@ type beside struct {
 	written bool
 }
 
-// besides looks for the key-encryption key next to a backup. It decrypts the key only with
-// --include-kek, because any user that can write to --from can have put it there.
+// besides looks for a key-encryption key next to a backup. It decrypts this key only with --include-kek, because any
+// user with write access to --from may have put it there.
 func (o *restoreBackupOptions) besides(ctx context.Context, found backup.Found, identity string) (k beside, err error) {
 	r, err := found.Key(ctx)
 	if err != nil {
@@ -263,8 +263,8 @@ func (o *restoreBackupOptions) besides(ctx context.Context, found backup.Found, 
 	return k, err
 }
 
-// write writes the key to path atomically. It fails if the file exists with another key. It accepts
-// the same key, which a killed restore may have left.
+// write writes the key to path atomically. It fails if the file has another key. The file may have the same key, from a
+// killed restore.
 func (k *beside) write() error {
 	if err := os.MkdirAll(filepath.Dir(k.path), 0o700); err != nil {
 		return fmt.Errorf("--data-dir: %w", err)
@@ -298,7 +298,7 @@ func (k *beside) write() error {
 	return nil
 }
 
-// remove deletes the key after a failed restore, also if a killed restore wrote it.
+// remove deletes the key after a failed restore, even if an earlier, killed restore wrote it.
 func (k *beside) remove() error {
 	if k.plain == nil {
 		return nil

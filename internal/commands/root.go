@@ -19,8 +19,8 @@ func Main(args []string, in io.Reader, out, errOut io.Writer) (code int) {
 	return Program().Run(args, in, out, errOut)
 }
 
-// Run is Main for a program that was started with the name started. It rejects names of a kubectl plugin: docs/ctl.md
-// once recommended links with these names, and they must point to keyserverctl now.
+// Run is Main for a program that was started with the name started. It rejects names of kubectl plugins: links with
+// these names, which docs/ctl.md recommended earlier, must now point to keyserverctl.
 func Run(started string, args []string, in io.Reader, out, errOut io.Writer) (code int) {
 	if name := filepath.Base(started); strings.HasPrefix(name, "kubectl") {
 		fmt.Fprintf(errOut, "%s: %s is a link to the wrong program; link it to keyserverctl\n", programName, name)

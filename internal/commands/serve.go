@@ -106,7 +106,7 @@ func ServerDefaults() server.Config {
 	return o.Config
 }
 
-// identify sets the version of this program and its clocks.
+// identify sets the version and the clocks.
 func (o *serveOptions) identify() {
 	o.Version, o.Steady = program.BuildVersion(programName), monotonic.New()
 	o.Clock = o.Steady.Now

@@ -16,9 +16,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/trustfiles"
 )
 
-// trustFileOptions are the flags for files that the manager and a key server in
-// the same Pod share. A flag that serve has, too, names the same file there, so
-// that one environment variable sets both.
+// trustFileOptions are the flags for files that the manager shares with a key server in the same Pod. A flag that serve
+// also has means the same file, so that one environment variable sets both flags.
 type trustFileOptions struct {
 	jwksFile     string
 	issuer       string

@@ -13,10 +13,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
 )
 
-// keyPair is the certificate that both programs show to each other and to clients. Its CA has signed no other
-// certificate, and the key of the CA is not kept.
+// keyPair is the certificate that etcd and kube-apiserver use as server and as client. Its CA signs only this
+// certificate, and the key of the CA is not stored.
 type keyPair struct {
-	ca, certificate, key string // files
+	ca, certificate, key string // paths of files
 	caPEM                []byte
 	roots                *x509.CertPool
 	pair                 tls.Certificate

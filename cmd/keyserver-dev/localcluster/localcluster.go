@@ -1,6 +1,5 @@
-// Package localcluster runs etcd and kube-apiserver on this machine for
-// "keyserver-dev up". The state of etcd is kept, so a later run continues
-// where an earlier one ended.
+// Package localcluster runs etcd and kube-apiserver on this machine for "keyserver-dev up". The state of etcd is kept,
+// so a later run continues where an earlier run ended.
 package localcluster
 
 import (
@@ -24,10 +23,10 @@ import (
 )
 
 const (
-	// startTimeout bounds the start of each of the two programs.
+	// startTimeout bounds the start of etcd, and that of kube-apiserver.
 	startTimeout = 90 * time.Second
 	loopback     = "127.0.0.1"
-	// user has full rights, because kube-apiserver grants them to the group.
+	// user has full rights, because it belongs to group and kube-apiserver grants group full rights.
 	user, group = "local-admin", "system:masters"
 )
 
@@ -46,12 +45,12 @@ type Cluster struct {
 // Options configure the control plane.
 type Options struct {
 	Assets string // directory with etcd, kube-apiserver and kubectl
-	Dir    string // state; created if it does not exist
+	Dir    string // directory of the state; created if it does not exist
 	Log    io.Writer
 }
 
-// Start runs the control plane and returns when it responds. It first kills programs that an earlier, killed
-// run left running on the same directory.
+// Start runs the control plane and returns when kube-apiserver responds. If an earlier run was killed, Start first
+// kills the programs of that run that still use the directory.
 func Start(ctx context.Context, o Options) (*Cluster, error) {
 	for _, name := range []string{"etcd", "kube-apiserver"} {
 		if _, err := os.Stat(filepath.Join(o.Assets, name)); err != nil {
@@ -62,7 +61,7 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	if err := endLeftovers(etcdDir, certDir); err != nil {
 		return nil, err
 	}
-	// Each start creates new credentials; those of earlier runs are invalid.
+	// Each start creates new credentials. Credentials of earlier runs are invalid.
 	if err := os.RemoveAll(certDir); err != nil {
 		return nil, err
 	}
@@ -108,7 +107,7 @@ func (c *Cluster) startEtcd(ctx context.Context, o Options, keys keyPair, dir st
 		"--data-dir="+dir, "--listen-client-urls="+url, "--advertise-client-urls="+url,
 		// Any client of etcd can read every Secret, so only kube-apiserver has access.
 		"--client-cert-auth", "--trusted-ca-file="+keys.ca, "--cert-file="+keys.certificate, "--key-file="+keys.key,
-		// It has no peers.
+		// etcd is a cluster of one member, without peers.
 		"--listen-peer-urls=https://"+net.JoinHostPort(loopback, "0"),
 		"--peer-client-cert-auth", "--peer-trusted-ca-file="+keys.ca, "--peer-cert-file="+keys.certificate, "--peer-key-file="+keys.key,
 		"--unsafe-no-fsync") // a development cluster need not wait for the disk
@@ -120,8 +119,8 @@ func (c *Cluster) startEtcd(ctx context.Context, o Options, keys keyPair, dir st
 	return url, c.etcd.await(ctx, asUs, url+"/health")
 }
 
-// admit writes the key of service accounts, the token of a user with full rights, and a kubeconfig for that
-// user.
+// admit writes the signing key of service account tokens, the token of a user with full rights, and a kubeconfig for
+// this user.
 func (c *Cluster) admit(address string, keys keyPair, dir string) (tokenFile string, err error) {
 	accounts, err := keyutil.MakeEllipticPrivateKeyPEM()
 	if err != nil {
@@ -185,7 +184,7 @@ func (c *Cluster) startAPIServer(ctx context.Context, o Options, keys keyPair, e
 // Ended returns a channel that receives one error if one of the programs ends.
 func (c *Cluster) Ended() <-chan error {
 	ended := make(chan error, 1)
-	go func() { // at the latest until Stop
+	go func() { // ends at Stop, at the latest
 		select {
 		case <-c.etcd.exited:
 			ended <- fmt.Errorf("etcd stopped: %w", c.etcd.ended())
@@ -196,7 +195,7 @@ func (c *Cluster) Ended() <-chan error {
 	return ended
 }
 
-// Stop ends the control plane and keeps its state. It ends kube-apiserver first, because that cannot stop
+// Stop ends the control plane and keeps its state. It ends kube-apiserver first, because kube-apiserver cannot stop
 // cleanly without etcd.
 func (c *Cluster) Stop() error { return errors.Join(c.apiserver.stop(), c.etcd.stop()) }
 

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	stopTimeout  = 3 * time.Second // for a program after SIGTERM
+	stopTimeout  = 3 * time.Second // time to exit after SIGTERM
 	pollInterval = 50 * time.Millisecond
 	probeTimeout = 5 * time.Second
 )
@@ -30,7 +30,7 @@ type process struct {
 	err    error // valid when exited is closed
 }
 
-// startProcess starts a program. It continues after ctx ends, until stop ends it.
+// startProcess starts a program. The program runs until stop ends it, even if ctx ends earlier.
 func startProcess(ctx context.Context, log io.Writer, path string, args ...string) (*process, error) {
 	//nolint:gosec // path is one of the two programs, in the directory that the user named
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), path, args...)
@@ -39,7 +39,7 @@ func startProcess(ctx context.Context, log io.Writer, path string, args ...strin
 	p.cmd.SysProcAttr = ofOurs()
 	started := make(chan error)
 	go func() {
-		runtime.LockOSThread() // the program ends with this thread
+		runtime.LockOSThread() // Pdeathsig kills the program when this thread ends
 		err := p.cmd.Start()
 		started <- err
 		if err != nil {
@@ -63,7 +63,7 @@ func (p *process) await(ctx context.Context, c *http.Client, url string) error {
 	for {
 		err := probe(ctx, c, url)
 		select {
-		case <-p.exited: // another process responded
+		case <-p.exited: // if url responds nevertheless, another process serves it
 			return fmt.Errorf("%s stopped before it responded (%w)", p.name, p.ended())
 		default:
 		}
@@ -98,7 +98,7 @@ func probe(ctx context.Context, c *http.Client, url string) error {
 	return nil
 }
 
-// ended returns how the process ended.
+// ended returns the error of the process, or "exit status 0".
 func (p *process) ended() error {
 	if p.err == nil {
 		return errors.New("exit status 0")
@@ -130,8 +130,8 @@ func (p *process) stop() error {
 	return nil
 }
 
-// endLeftovers kills processes that still run on these directories. It recognizes them by their name and by the
-// directory in their arguments. The caller holds the lock of the directories, so no other run uses them.
+// endLeftovers kills processes of an earlier run that still use these directories. It recognizes them by their name and
+// by the directory in their arguments. The caller holds the lock of the directories, so no other run uses them.
 func endLeftovers(etcdDir, certDir string) error {
 	wanted := map[string]string{"etcd": "--data-dir=" + etcdDir, "kube-apiserver": "--cert-dir=" + certDir}
 	entries, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -141,7 +141,7 @@ func endLeftovers(etcdDir, certDir string) error {
 	for _, path := range entries {
 		cmdline, err := os.ReadFile(path)
 		if err != nil {
-			continue // ended since, or a process of another user
+			continue // the process has ended since, or belongs to another user
 		}
 		args := strings.Split(string(cmdline), "\x00")
 		if argument, ours := wanted[filepath.Base(args[0])]; !ours || !slices.Contains(args, argument) {

@@ -2,8 +2,8 @@ package localcluster
 
 import "syscall"
 
-// ofOurs returns the attributes of the programs. Ctrl-C does not reach them, because this process ends them in
-// order. If this process is killed, the kernel kills them, too.
+// ofOurs returns the attributes of the started programs. Ctrl-C does not reach the programs, because this process ends
+// them in order. If this process is killed, the kernel kills the programs, too.
 func ofOurs() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// printFederationSteps prints where the key servers are, and commands to try. It prints no secret: the commands
-// read the passwords from their files.
+// printFederationSteps prints the URLs of the key servers, and commands to try. It prints no secret: the commands read
+// the passwords from their files.
 func (o *options) printFederationSteps(ctx context.Context, out io.Writer, servers []namedServer, cluster target) error {
 	east, west := servers[0], servers[1]
 	link, err := o.remembered(func() (string, error) { return sharedKey(ctx, west, east) })
@@ -58,8 +58,8 @@ Ctrl-C stops everything and keeps the state.
 	return err
 }
 
-// sharedKey mints a key at owner and gives the administrator of guest access to it. It returns the key's hidden
-// link.
+// sharedKey creates a key on the key server owner and gives the administrator of the key server guest READ access. It
+// returns the key's hidden link.
 func sharedKey(ctx context.Context, owner, guest namedServer) (link string, err error) {
 	there, err := guest.connect()
 	if err != nil {

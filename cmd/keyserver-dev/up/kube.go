@@ -41,7 +41,7 @@ const (
 	credentialSecret = "keyserver-admin"
 )
 
-// servedTimeout bounds how long a cluster may take to serve new definitions.
+// servedTimeout bounds how long a cluster may take to serve new custom resource definitions.
 const servedTimeout = 30 * time.Second
 
 // kube is a client of the cluster.
@@ -163,8 +163,8 @@ func (k *kube) applyKeyServer(ctx context.Context, name string, srv *server.Serv
 	return nil
 }
 
-// grantsOfUp returns the grants of an installation. They also allow adopting objects that an earlier run left
-// on the key server.
+// grantsOfUp returns the grants of a normal installation. In addition, each grant allows adoption, because an earlier
+// run may have left objects on the key server.
 func grantsOfUp() ([]v1alpha1.Grant, error) {
 	shipped := &v1alpha1.KeyServer{}
 	if err := k8syaml.UnmarshalStrict(config.KeyServer, shipped); err != nil {
@@ -176,8 +176,8 @@ func grantsOfUp() ([]v1alpha1.Grant, error) {
 	return shipped.Spec.Grants, nil
 }
 
-// applySamples applies the sample objects of a directory. If another field owner has edited a field, it keeps
-// and reports the edit.
+// applySamples applies the sample objects of a directory. If another field owner has edited a field, applySamples keeps
+// the edit and reports it.
 func (k *kube) applySamples(ctx context.Context, dir string, out io.Writer) error {
 	return eachFile(config.Samples, dir, func(content []byte) error {
 		decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(string(content)), 4096)
@@ -207,7 +207,7 @@ func (k *kube) applySamples(ctx context.Context, dir string, out io.Writer) erro
 	})
 }
 
-// apply makes a server-side apply.
+// apply sends a server-side apply request.
 func (k *kube) apply(ctx context.Context, o client.Object, opts ...client.ApplyOption) error {
 	gvk, err := k.GroupVersionKindFor(o)
 	if err != nil {
@@ -230,7 +230,7 @@ func (k *kube) apply(ctx context.Context, o client.Object, opts ...client.ApplyO
 func (k *kube) watch(o client.Object) {
 	gvk, err := k.GroupVersionKindFor(o)
 	if err != nil {
-		return // apply would have failed with this error
+		return // apply has already returned this error
 	}
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(gvk)

@@ -15,8 +15,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 )
 
-// printNextSteps prints where things are, and three commands to try. It prints no secret: the commands read the
-// password from its file.
+// printNextSteps prints URLs and paths, and three commands to try. It prints no secret: the commands read the password
+// from its file.
 func (o *options) printNextSteps(ctx context.Context, out io.Writer, srv *server.Server, cluster target, k *kube) error {
 	link, err := o.demoKey(ctx, srv)
 	if err != nil {
@@ -54,7 +54,7 @@ Log in, then try:
 	return err
 }
 
-// plainWord matches text that a shell reads without quotes.
+// plainWord matches text that needs no quotes in a shell.
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
 
 // shellWord returns s as one word of a shell command line.
@@ -74,12 +74,12 @@ func (k *kube) sampleOf(kind string) string {
 	return ""
 }
 
-// demoKey returns the hidden link of a key to try. It mints the key through the API, like any workload.
+// demoKey returns the hidden link of a demo key. It creates the key through the API, like any workload.
 func (o *options) demoKey(ctx context.Context, srv *server.Server) (string, error) {
 	return o.remembered(func() (string, error) { return mintKey(ctx, namedServer{keyServerName, srv}) })
 }
 
-// remembered returns the key to try that an earlier run made, or calls mint for a new one.
+// remembered returns the hidden link of the demo key that an earlier run created, or calls mint to create a key.
 func (o *options) remembered(mint func() (string, error)) (string, error) {
 	path := filepath.Join(o.dir, "demo-key")
 	if link, err := os.ReadFile(path); err == nil {

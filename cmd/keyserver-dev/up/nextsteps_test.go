@@ -43,7 +43,7 @@ func TestNextStepsInAnyDirectory(t *testing.T) {
 	}
 }
 
-// TestShellWord checks that only text that needs quotes is quoted.
+// TestShellWord checks that shellWord quotes text only if necessary.
 func TestShellWord(t *testing.T) {
 	for given, want := range map[string]string{
 		"/home/me/.keyserver/server/ca.crt": "/home/me/.keyserver/server/ca.crt",

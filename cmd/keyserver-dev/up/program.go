@@ -1,4 +1,4 @@
-// Package up starts a control plane, key servers and the manager in one process, for development and for a first look.
+// Package up starts a control plane, key servers and the manager on one machine, for development and for a first trial.
 package up
 
 import (
@@ -10,7 +10,7 @@ import (
 // programName is the name of the program.
 const programName = "keyserver-dev"
 
-// Program returns keyserver-dev, which has the command up.
+// Program returns the program keyserver-dev with its command "up".
 func Program() program.Program {
 	return program.Program{Name: programName, Root: func([]string) (*cobra.Command, error) {
 		return program.Group(programName, "Run all of keyserver-operator on this machine, for development and for a first look",

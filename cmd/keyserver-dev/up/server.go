@@ -19,28 +19,28 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 )
 
-// namedServer is a key server that up runs, with the name of its KeyServer.
+// namedServer is a running key server with the name of its KeyServer object.
 type namedServer struct {
 	name string
 	*server.Server
 }
 
-// place describes where a key server runs. If host is set, it also listens for peers there.
+// place describes one key server to start. If host is set, the key server also listens for peers on that address.
 type place struct {
 	name, dir string
 	system    uint32
 	host      string
 }
 
-// peersPort is the port of the listener for peers, as with serve.
+// peersPort is the port of the listener for peers, the same as for serve.
 const peersPort = "9443"
 
-// peersHost is the address where a single key server listens for peers. Another key server on this machine
-// would treat 127.0.0.1 as its own address.
+// peersHost is the address on which a single key server listens for peers. Another key server on this machine would
+// treat 127.0.0.1 as its own address.
 const peersHost = "127.0.0.5"
 
-// places returns one key server, or three that trust each other. Each has another address, because a key server
-// rejects itself as a peer.
+// places returns one key server, or three that trust each other. Each of the three has another address, because a key
+// server rejects itself as a peer.
 func (o *options) places() []place {
 	if !o.federation {
 		return []place{{name: keyServerName, dir: "server"}}
@@ -60,8 +60,8 @@ func (o *options) samples() string {
 	return "samples"
 }
 
-// startServers starts the key servers one after the other. If one fails, it returns the started ones with the
-// error; the caller must stop them.
+// startServers starts the key servers one after the other. If a start fails, it returns the error and the servers that
+// run already, which the caller must stop.
 func (o *options) startServers(ctx context.Context, logger *slog.Logger, steps *progress) (servers []namedServer, err error) {
 	for _, p := range o.places() {
 		cfg, err := o.serverConfig(p)
@@ -87,7 +87,7 @@ func (o *options) startServers(ctx context.Context, logger *slog.Logger, steps *
 	return servers, nil
 }
 
-// serverConfig returns the defaults of serve for a place.
+// serverConfig returns the configuration of one key server.
 func (o *options) serverConfig(p place) (server.Config, error) {
 	cfg := commands.ServerDefaults()
 	cfg.Listen, cfg.ExternalListen, cfg.DataDir = o.listen, "", filepath.Join(o.dir, p.dir)
@@ -100,7 +100,7 @@ func (o *options) serverConfig(p place) (server.Config, error) {
 		cfg.ExternalListen, cfg.ServerName = net.JoinHostPort(peersHost, besides(port)), peersHost
 	} else {
 		peers := peersPort
-		if port == "0" { // both ports are then arbitrary
+		if port == "0" { // the system chooses both ports
 			peers = port
 		}
 		cfg.Listen, cfg.ExternalListen = net.JoinHostPort(p.host, port), net.JoinHostPort(p.host, peers)
@@ -142,7 +142,7 @@ func besides(port string) string {
 	return strconv.FormatUint(n+1000, 10)
 }
 
-// stopServers stops all servers concurrently, within DrainTime.
+// stopServers stops all servers concurrently. It waits at most DrainTime.
 func stopServers(ctx context.Context, servers []namedServer) error {
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), program.DrainTime)
 	defer cancel()
@@ -157,7 +157,7 @@ func stopServers(ctx context.Context, servers []namedServer) error {
 	return errors.Join(errs...)
 }
 
-// anyFailed returns a channel that receives the failures of the servers.
+// anyFailed returns a channel that receives the error of each server that fails.
 func anyFailed(ctx context.Context, servers []namedServer) <-chan error {
 	failed := make(chan error, len(servers))
 	for _, s := range servers {

@@ -62,7 +62,7 @@ func newUp() *cobra.Command {
 	return cmd
 }
 
-// complete checks the command line before the command creates anything.
+// complete checks the flags before the command creates anything.
 func (o *options) complete() (err error) {
 	switch {
 	case o.dir == "":
@@ -103,7 +103,7 @@ func (o *options) run(ctx context.Context, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }()
-	// Programs of an earlier run are recognized by the canonical path of the directory.
+	// endLeftovers recognizes programs of an earlier run by the canonical path of the directory.
 	if o.dir, err = filepath.EvalSymlinks(o.dir); err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func (o *options) run(ctx context.Context, out io.Writer) (err error) {
 	}
 }
 
-// prepared returns a client for the cluster after it has installed the custom resource definitions.
+// prepared installs the custom resource definitions and returns a client for the cluster.
 func prepared(ctx context.Context, cluster target, steps *progress) (*kube, error) {
 	k, err := newKube(cluster.config)
 	if err != nil {
@@ -196,7 +196,7 @@ func (o *options) declare(ctx context.Context, kube *kube, servers []namedServer
 	return nil
 }
 
-// screen writes progress. It ignores write errors, so that up continues after its output is closed.
+// screen writes to the terminal. It ignores write errors, so that up continues after its output is closed.
 type screen struct{ io.Writer }
 
 // Write implements io.Writer.
@@ -205,11 +205,11 @@ func (s screen) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// target is the cluster that up uses.
+// target is the cluster to which up connects the key servers.
 type target struct {
 	config     *rest.Config
 	kubeconfig string
-	ended      <-chan error // nil for a given cluster
+	ended      <-chan error // nil for the cluster of --kubeconfig
 }
 
 func (o *options) startCluster(ctx context.Context, log io.Writer, steps *progress) (target, func() error, error) {
@@ -233,7 +233,7 @@ func (o *options) startManager(ctx context.Context, cfg *rest.Config, logger *sl
 	return done
 }
 
-// progress prints each step with its duration.
+// progress prints the name, result and duration of each step.
 type progress struct{ out io.Writer }
 
 func (p *progress) run(what string, step func() error) error {
@@ -248,7 +248,7 @@ func (p *progress) run(what string, step func() error) error {
 	return nil
 }
 
-// lockDir creates the directory and locks it for this process, so that two runs never share it. The kernel
+// lockDir creates the directory and locks it for this process, so that two runs never share the directory. The kernel
 // releases the lock when the process ends.
 func lockDir(dir string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {

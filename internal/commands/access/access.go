@@ -19,14 +19,13 @@ import (
 // adminName is the name of the password principal of a new key server.
 const adminName = "admin"
 
-// Options are the flags for access to one key server. They match the fields
-// of a KeyServer's spec. A password comes from a file, because other users of
-// the machine can read the command line.
+// Options are the flags for access to one key server. They correspond to fields of a KeyServer's spec. Passwords are
+// read from files, because other users of the machine can read command lines.
 type Options struct {
 	Server       string
 	CAFile       string
-	ExternalURL  string // this package has no flag for it
-	TokenFile    string // replaces the password; only some commands bind a flag for it
+	ExternalURL  string // set by the caller, without a flag
+	TokenFile    string // used instead of the password; only some commands have a flag for it
 	username     string
 	passwordFile string
 	officer      string
@@ -47,13 +46,13 @@ func (o *Options) BindOne(f *pflag.FlagSet) {
 	o.BindPassword(f)
 }
 
-// BindPassword adds only the login flags, for a command that gets the URL of its key server in another way.
+// BindPassword adds only the login flags, for a command that gets the URL from another source.
 func (o *Options) BindPassword(f *pflag.FlagSet) {
 	f.StringVar(&o.username, "username", adminName, "password principal to log in as")
 	f.StringVar(&o.passwordFile, "password-file", "", "file with the password of --username")
 }
 
-// Access has the values of the flags and the content of their files. Parts that were not given are empty.
+// Access has the values of the flags and the content of the named files. Missing flags give empty fields.
 type Access struct {
 	URL            string
 	CA             string // PEM
@@ -61,8 +60,8 @@ type Access struct {
 	Admin, Officer *Login
 }
 
-// Login is a password principal, or a service account with its token in a file. Its printed form
-// never contains the password or the token.
+// Login is a password principal, or a service account with a token file. Printing a Login never shows a password or
+// token.
 type Login struct{ Name, Password, tokenFile string }
 
 // Format prints the name of the principal or of the token file, for every verb.
@@ -113,8 +112,8 @@ func (o *Options) Read(cmd *cobra.Command) (Access, error) {
 	return a, err
 }
 
-// WithHint adds the flag that can fix a failure, if there is one. It compares
-// texts, because a plan receives a TLS failure only as the text of a condition.
+// WithHint adds the flag that can prevent the error, if there is one. It compares texts, because a plan gets TLS errors
+// only as the text of a condition.
 func (a Access) WithHint(err error) error {
 	switch {
 	case err == nil || a.URL == "":
@@ -146,9 +145,8 @@ func readLogin(flag, name, file string) (*Login, error) {
 	return &Login{Name: name, Password: password}, nil
 }
 
-// Client returns a client that is logged in as l. It binds the session to a key of this process
-// only if the key server requires that (serve --require-proof): behind a forwarded port, the key
-// server knows itself by another URL and would reject the proof.
+// Client returns a client that logs in as l. It binds the session to a key only if the key server requires this (serve
+// --require-proof). Behind a forwarded port, the key server has another URL than the client and would reject proofs.
 func (a Access) Client(ctx context.Context, l *Login, userAgent string) (*client.Client, error) {
 	c, err := a.connect(l, userAgent, nil)
 	if err != nil {
@@ -164,7 +162,7 @@ func (a Access) Client(ctx context.Context, l *Login, userAgent string) (*client
 	return a.connect(l, userAgent, key)
 }
 
-// roots returns the certificates of --ca-file, or nil for those of the system.
+// roots returns the certificates of --ca-file, or nil for the system's certificates.
 func (a Access) roots() (*x509.CertPool, error) {
 	if a.CA == "" {
 		return nil, nil

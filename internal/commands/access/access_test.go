@@ -8,7 +8,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/client"
 )
 
-// TestExplained: an error names the flag that can fix it, and no other flag.
+// TestExplained checks that an error names only the flag that can prevent the error.
 func TestExplained(t *testing.T) {
 	denied, unknown := &client.Error{Code: "ACCESS_DENIED", Detail: "no role grants it"}, errors.New("tls: certificate signed by unknown authority")
 	for name, c := range map[string]struct {

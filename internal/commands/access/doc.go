@@ -1,8 +1,8 @@
-// Package access has the flags for the URL and the principal of one key server, and logs in for one command.
-// The commands plan, export and backup bind all flags. Commands of keyserverctl bind the password only, because they
-// have the URL from a context.
+// Package access has the flags for the URL of a key server and for the login to it. It logs in for one command. The
+// commands plan, export and backup use all flags. Commands of keyserverctl use only the password flags, because a
+// context has the URL.
 //
-// A password or a token comes from a file. The package stores no session: the command that opens one ends it.
+// Passwords and tokens are read from files. No session is stored: the command that opens a session ends it.
 //
 // It may import clients/go/client, program and shared/certtext.
 package access

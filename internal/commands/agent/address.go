@@ -12,7 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/unixsocket"
 )
 
-// address is the address of the listener for requests: a socket, or a port of loopback.
+// address is the address of the listener for requests: a unix socket, or a loopback port.
 type address struct {
 	socket string
 	mode   fs.FileMode
@@ -57,7 +57,7 @@ func (a address) listen(ctx context.Context) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--listen: %w", err)
 	}
-	if at, ok := l.Addr().(*net.TCPAddr); !ok || !at.IP.IsLoopback() { // /etc/hosts defines localhost
+	if at, ok := l.Addr().(*net.TCPAddr); !ok || !at.IP.IsLoopback() { // /etc/hosts may define localhost differently
 		return nil, errors.Join(fmt.Errorf("--listen is %q, which resolves to %s; it must be a loopback address", a.port, l.Addr()), l.Close())
 	}
 	return l, nil

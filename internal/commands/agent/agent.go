@@ -1,6 +1,6 @@
-// Package agent forwards requests of one Pod's workload to a key server. The workload calls /api on a unix
-// socket or on loopback without a credential. The agent logs in with the Pod's projected token, binds its
-// session to a key that it keeps in memory, and forwards the allowed requests.
+// Package agent forwards requests of the workload in the same Pod to a key server. The workload calls /api on a unix
+// socket or loopback port without a credential. The agent logs in with the Pod's projected token. It binds its session
+// to a key in memory, and forwards only allowed requests.
 package agent
 
 import (
@@ -42,30 +42,29 @@ const (
 	headerTimeout  = 10 * time.Second
 	idleTimeout    = 2 * time.Minute
 	maxHeaderBytes = 16 << 10
-	// connectionsPerRequest leaves room for idle connections.
+	// connectionsPerRequest allows idle connections in addition to active ones.
 	connectionsPerRequest = 4
 	// ownFiles is the number of files that an agent needs in addition to the connections of requests.
 	ownFiles = 48
-	// maxMaxRequests is far more than the concurrent requests of one session (serve
-	// --max-requests-per-session).
+	// maxMaxRequests is far above the limit for one session (serve --max-requests-per-session).
 	maxMaxRequests = 4096
-	// logoutTime bounds the end of the session at a stop.
+	// logoutTime bounds the logout when the agent stops.
 	logoutTime = 5 * time.Second
 )
 
-// Config holds the flags of agent. Errors name the flag.
+// Config has the values of the flags. Errors name the flag.
 type Config struct {
 	Server      string
-	ExternalURL string // the key server's own name for its URL; empty: Server
-	CAFile      string // PEM; empty: that of the system
+	ExternalURL string // URL that the key server has for itself; empty: Server
+	CAFile      string // PEM; empty: certificates of the system
 	TokenFile   string
 
-	Listen     string // unix:///PATH, or host:port of loopback
+	Listen     string // unix:///PATH, or host:port with a loopback host
 	SocketMode string // in octal digits
 	Allow      []string
 
-	HealthListen  string // empty: none
-	MetricsListen string // empty: none
+	HealthListen  string // empty: no listener
+	MetricsListen string // empty: no listener
 	MaxRequests   int    // concurrent requests
 
 	UserAgent string
@@ -73,7 +72,7 @@ type Config struct {
 	Clock     func() time.Time
 }
 
-// Validate returns an error if no start could use the configuration. It changes nothing.
+// Validate returns an error if the configuration is invalid. It reads only the flags and changes nothing.
 func (c *Config) Validate() error {
 	_, err := c.parts()
 	return err
@@ -140,15 +139,15 @@ type Agent struct {
 	places  chan struct{}
 
 	listener net.Listener
-	beside   struct{ health, metrics net.Listener } // nil: none
+	beside   struct{ health, metrics net.Listener } // nil: no listener
 	servers  []*http.Server
 	watching context.CancelFunc
 	done     sync.WaitGroup
 	failed   chan error
 }
 
-// Start opens the listeners and returns when the agent accepts requests. It does not wait for the key server:
-// until that responds, requests get an error. ctx bounds only the start.
+// Start opens the listeners and returns when the agent accepts requests. Until the key server responds, requests get an
+// error. ctx bounds only the start.
 func Start(ctx context.Context, cfg Config) (*Agent, error) {
 	p, err := cfg.parts()
 	if err != nil {
@@ -227,8 +226,8 @@ func (a *Agent) listen(ctx context.Context, at address, registry *prometheus.Reg
 	return nil
 }
 
-// serve runs one HTTP server until Shutdown. If more than half of the places are taken, responses close their
-// connection. So idle connections do not block other clients. places 0 means no limit.
+// serve runs one HTTP server until Shutdown. If more than half of the places are taken, each response closes its
+// connection, so that idle connections do not block other clients. If places is 0, there is no limit.
 func (a *Agent) serve(l net.Listener, handler http.Handler, places int) {
 	var taken atomic.Int64
 	s := &http.Server{
@@ -244,7 +243,7 @@ func (a *Agent) serve(l net.Listener, handler http.Handler, places int) {
 				taken.Add(1)
 			case http.StateClosed, http.StateHijacked:
 				taken.Add(-1)
-			case http.StateActive, http.StateIdle: // it has its place already
+			case http.StateActive, http.StateIdle: // the place was taken in StateNew
 			}
 		},
 		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
@@ -284,7 +283,7 @@ func (a *Agent) MetricsAddress() string { return a.beside.metrics.Addr().String(
 // Failed returns a channel with the error of a listener that stopped unexpectedly.
 func (a *Agent) Failed() <-chan error { return a.failed }
 
-// Shutdown accepts no more requests, waits for running ones until ctx ends, and ends the session.
+// Shutdown stops accepting requests, waits for running requests until ctx ends, and ends the session.
 func (a *Agent) Shutdown(ctx context.Context) error {
 	if a.watching != nil {
 		a.watching()
@@ -304,14 +303,14 @@ func (a *Agent) Shutdown(ctx context.Context) error {
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), logoutTime)
 	defer cancel()
 	if err := a.client.Logout(ending); err != nil {
-		// The session expires, and it cannot be used without the key.
+		// The session expires, and is useless without its key.
 		a.cfg.Logger.Warn("the session could not be ended", "error", err.Error())
 	}
 	a.client.CloseIdleConnections()
 	return errors.Join(errs...)
 }
 
-// maxFile bounds how much of a certificate file is read.
+// maxFile bounds the size of a certificate file, in bytes.
 const maxFile = 1 << 20
 
 func readFile(name string) ([]byte, error) {

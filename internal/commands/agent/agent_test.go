@@ -64,12 +64,12 @@ func TestRefusals(t *testing.T) {
 		held, writer := io.Pipe()
 		give = writer
 		go func() { first <- load.asks(t, "POST", "/api/crypto/mac", held) }()
-		_, _ = io.WriteString(give, `{"lineage":"`+w.line.String()+`",`) // a refused request reads no body
+		_, _ = io.WriteString(give, `{"lineage":"`+w.line.String()+`",`) // the body is incomplete: a rejected request must not wait for it
 	}
 	hold()
 	rig.Succeeds(t, func() error {
 		select {
-		case <-first: // the request below came first, so this one was refused
+		case <-first: // the later request was forwarded first, so this one was rejected
 			hold()
 		default:
 		}
@@ -92,7 +92,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestWithheld checks which routes need a rule. A new route of this kind must be added here.
+// TestWithheld lists the routes that need a rule of --allow. A new route of this kind must be added here.
 func TestWithheld(t *testing.T) {
 	all, err := agent.ParseAllow(nil)
 	rig.Must(t, err)
@@ -233,15 +233,15 @@ func TestOneLogin(t *testing.T) {
 	if r := load.works(t, "GET", "/api/health", nil, "X-Request-Id", "mine"); r.header.Get("X-Request-Id") != "mine" || r.header.Get("Date") == "" {
 		t.Errorf("got %v", r.header)
 	}
-	load.fails(t, 400, "BAD_REQUEST", "GET", "/api/roles", nil, "X-Keyserver-Owner", "nobody") // the header is passed on
+	load.fails(t, 400, "BAD_REQUEST", "GET", "/api/roles", nil, "X-Keyserver-Owner", "nobody") // the agent forwards this header
 	load.stop(t)
 	if n := w.sessions(t); n != 0 {
 		t.Errorf("%d sessions are left behind", n)
 	}
 }
 
-// TestSessionEnded checks that the agent replaces a session ended by an officer, once. The request that used it
-// succeeds, even with a long message.
+// TestSessionEnded checks that the agent replaces a session that an officer has ended, only once. The request that used
+// the session must succeed, even with a long body.
 func TestSessionEnded(t *testing.T) {
 	w := newWorld(t)
 	load := begin(t, w.config())
@@ -251,7 +251,7 @@ func TestSessionEnded(t *testing.T) {
 		func() reply { return load.asks(t, "GET", current, nil) },
 		func() reply { return load.asks(t, "POST", "/api/crypto/mac", w.mac("aGVsbG8=")) },
 		func() reply { return load.asks(t, "POST", "/api/crypto/mac", long) },
-		func() reply { return load.asks(t, "POST", "/api/crypto/mac", io.MultiReader(strings.NewReader(long))) }, // chunked
+		func() reply { return load.asks(t, "POST", "/api/crypto/mac", io.MultiReader(strings.NewReader(long))) }, // chunked encoding
 	} {
 		_, err := w.admin.EndSessionsOfPrincipal(t.Context(), schema.ByID{ID: w.web})
 		rig.Must(t, err)
@@ -264,8 +264,8 @@ func TestSessionEnded(t *testing.T) {
 	}
 }
 
-// TestTokens checks that the agent reads the token at each login. It reports an unusable token, and recovers
-// when there is a valid one.
+// TestTokens checks that the agent reads the token at each login, reports an invalid token, and recovers when the token
+// is valid again.
 func TestTokens(t *testing.T) {
 	w := newWorld(t)
 	c := w.config()
@@ -320,7 +320,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// TestServerAway checks that the agent reports an unreachable key server, and recovers when it is back.
+// TestServerAway checks that the agent reports an unreachable key server, and recovers when it is reachable again.
 func TestServerAway(t *testing.T) {
 	w := newWorld(t)
 	c := w.config()
@@ -497,8 +497,8 @@ func TestIdleConnections(t *testing.T) {
 	rig.Must(t, agent.Check(t.Context(), load.Address()))
 }
 
-// TestStreamsStayOutOfMemory checks that long messages are not kept in memory: 16 messages of 16 MiB each are
-// in progress. Workload, agent and key server are one process.
+// TestStreamsStayOutOfMemory checks that memory does not grow with the length of bodies: 16 messages of 16 MiB are in
+// progress, with the workload, the agent and the key server in one process.
 func TestStreamsStayOutOfMemory(t *testing.T) {
 	const messages, sent, most = 16, 8 << 20, 64 << 20
 	w := newWorld(t)
@@ -583,7 +583,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// TestCodesAreDocumented checks that the documentation has each code and its meaning.
+// TestCodesAreDocumented checks that the documentation lists each code with its meaning.
 func TestCodesAreDocumented(t *testing.T) {
 	root, err := rig.Root()
 	rig.Must(t, err)

@@ -12,17 +12,17 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Allow maps the names of the allowed routes to the allowed keys of each.
+// Allow maps each allowed route to its allowed keys.
 type Allow map[string]Keys
 
-// Keys are the keys that a request may name; nil: any key.
+// Keys are the keys that a request may name. nil means any key.
 type Keys map[schema.HiddenLink]bool
 
-// maxKeys bounds the keys of all rules in total.
+// maxKeys is the maximum number of keys in all rules.
 const maxKeys = 1024
 
-// ParseAllow parses rules of the form ROUTE[,ROUTE...][:KEY[,KEY...]]. A text may have several rules, separated
-// by white space. Without texts, every route is allowed that is not withheld.
+// ParseAllow parses rules of the form ROUTE[,ROUTE...][:KEY[,KEY...]]. One text may have several rules, separated by
+// white space. Without rules, all routes are allowed that do not need a rule.
 func ParseAllow(texts []string) (Allow, error) {
 	table := routes.All()
 	if len(texts) == 0 {
@@ -51,8 +51,8 @@ func unlimited(table []routes.Route) Allow {
 	return all
 }
 
-// withheld reports whether a route needs a rule that names it. These routes open or end sessions, change
-// principals or groups, or do that for another principal.
+// withheld reports whether a route is allowed only by a rule that names it. Such routes open or end sessions, change
+// principals or groups, or act for another principal.
 func withheld(r routes.Route) bool {
 	for _, op := range []keyserver.Operation{keyserver.OpIssueCertificate, keyserver.OpRenewCertificate, keyserver.OpEnrollCertificate, keyserver.OpResetTransportPrincipal} {
 		if slices.ContainsFunc(r.Operations, func(needed keyserver.Operation) bool { return needed.ID == op.ID }) {
@@ -134,7 +134,7 @@ func (a Allow) let(r routes.Route, keys Keys) error {
 	return nil
 }
 
-// Permit returns the keys that a request of the route may name, and whether the route is allowed.
+// Permit reports whether a route is allowed, and returns the keys that a request may name.
 func (a Allow) Permit(route string) (Keys, bool) {
 	keys, ok := a[route]
 	return keys, ok

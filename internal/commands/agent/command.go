@@ -34,7 +34,7 @@ func (o *flags) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 }
 
-// Program returns keyserver-agent, which has the command agent and others.
+// Program returns the program keyserver-agent, with the command agent and the given commands.
 func Program(others ...*cobra.Command) program.Program {
 	const name = "keyserver-agent"
 	return program.Program{Name: name, Root: func([]string) (*cobra.Command, error) {
@@ -81,7 +81,7 @@ func (o *flags) ask(cmd *cobra.Command) error {
 	return nil
 }
 
-// serve runs the agent until ctx ends, then drains it.
+// serve runs the agent until ctx ends, and then waits for running requests.
 func (o *flags) serve(ctx context.Context, out, errOut io.Writer) (err error) {
 	if o.Logger, err = program.NewLogger(errOut, o.logLevel); err != nil {
 		return err

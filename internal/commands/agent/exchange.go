@@ -21,18 +21,18 @@ import (
 )
 
 const (
-	// answerTime is how long a response may take in addition to the time of its route.
+	// answerTime is the time for a response in addition to the timeout of its route.
 	answerTime = 15 * time.Second
-	// attemptsTime bounds all attempts of a request, as a multiple of the time of one attempt.
+	// attemptsTime bounds all attempts of a request together, as a multiple of the time for one attempt.
 	attemptsTime = 2
-	// patience is the longest pause requested by the key server that the agent waits for before a retry. After
-	// a longer one, the workload gets the error.
+	// patience is the longest Retry-After pause for which the agent waits. If the key server requests a longer pause, the
+	// workload gets the error.
 	patience = 2 * time.Second
-	// streamHead is how many bytes of a long body are kept, so that it can be sent again.
+	// streamHead is the number of bytes of a long body that are kept to send the body again.
 	streamHead = 64 << 10
 )
 
-// exchange is one request of the workload.
+// exchange is one request of the workload, with its response.
 type exchange struct {
 	agent   *Agent
 	w       http.ResponseWriter
@@ -71,7 +71,7 @@ func (a *Agent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if x.written {
 		x.code = noAnswer.Code
-		panic(http.ErrAbortHandler) // the client must notice that the response is incomplete
+		panic(http.ErrAbortHandler) // the connection closes, so the client notices the incomplete response
 	}
 	x.refuse(err)
 }
@@ -108,7 +108,7 @@ func (x *exchange) handle() error {
 	if err != nil {
 		return err
 	}
-	_ = rc.SetReadDeadline(in(attemptsTime*attempt + answerTime)) // if it passed, it would end the request
+	_ = rc.SetReadDeadline(in(attemptsTime*attempt + answerTime)) // a deadline that passes would end the request
 	f.Timeout, f.Patience = attempt, patience
 	if !f.Open {
 		if why := x.agent.gate.shut(); why != nil {
@@ -118,16 +118,16 @@ func (x *exchange) handle() error {
 	return x.ended(ctx, f, x.agent.client.Forward(ctx, f, x.handOn))
 }
 
-// in returns a deadline of a connection. It uses the machine's clock, as connections do.
+// in returns a deadline d from now, by the system clock, which connections use.
 func in(d time.Duration) time.Time {
 	return time.Now().Add(d)
 }
 
-// credentials are the headers that carry a credential.
+// credentials are the headers with a credential.
 var credentials = []string{"Authorization", "Proxy-Authorization", "Dpop", "Cookie"}
 
-// caller rejects requests with a credential, which the agent would otherwise ignore silently. Without a unix
-// socket it also rejects requests of web pages in a browser of this machine.
+// caller rejects requests with a credential, which would have no effect. If the listener is not a unix socket, it also
+// rejects requests of web pages in a browser of this machine.
 func (x *exchange) caller() error {
 	for _, name := range credentials {
 		if _, sent := x.r.Header[name]; sent {
@@ -151,10 +151,10 @@ func forLoopback(host string) bool {
 	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
 }
 
-// passedOn are the request headers that a key server uses.
+// passedOn are the request headers that are forwarded to the key server.
 var passedOn = []string{"X-Keyserver-For", "X-Keyserver-Owner", "X-Request-Id"}
 
-// read reads enough of the request to decide on it and to send it again.
+// read reads as much of the request as is needed to authorize it and to send it again.
 func (x *exchange) read(found *routes.Found, keys Keys) (client.Forwarded, error) {
 	f := client.Forwarded{
 		Route: found.Name, Method: found.Method, Target: x.r.URL.EscapedPath(), Header: http.Header{},
@@ -198,7 +198,7 @@ func (x *exchange) readStream(f client.Forwarded, found *routes.Found, keys Keys
 		head = read
 	}
 	n := len(head)
-	head = append(head, make([]byte, max(1, streamHead-n))...) // at least one more byte shows whether the body continues
+	head = append(head, make([]byte, max(1, streamHead-n))...) // one more byte shows whether the body continues
 	more, err := io.ReadFull(x.body, head[n:])
 	f.Body, f.Length = head[:n+more], x.r.ContentLength
 	switch {
@@ -222,7 +222,7 @@ func (k Keys) check(route string, named ...schema.HiddenLink) error {
 	return nil
 }
 
-// incoming is the body of a request. It remembers a read error, because its reader only sees a broken
+// incoming is the body of a request. It stores a read error, because the transport that reads it only reports a broken
 // connection.
 type incoming struct {
 	from   io.Reader
@@ -251,8 +251,8 @@ func (i *incoming) Read(p []byte) (int, error) {
 // answered are the response headers that the workload gets.
 var answered = []string{"Content-Type", "Content-Length", "Cache-Control", "X-Content-Type-Options", "X-Request-Id", "Retry-After", "Allow"}
 
-// handOn sends the key server's response to the workload. Errors of the agent's session are not sent; the agent
-// handles them.
+// handOn forwards the key server's response to the workload. It does not forward errors about the agent's session, but
+// returns them.
 func (x *exchange) handOn(resp *http.Response, failure *client.Error) error {
 	if failure != nil {
 		if failure.Reauth || failure.Status == http.StatusUnauthorized && failure.Code != "INVALID_CREDENTIALS" {
@@ -288,7 +288,7 @@ func (x *exchange) ended(ctx context.Context, f client.Forwarded, err error) err
 	case broken != nil:
 		return broken
 	case x.written:
-		return err // either side may have closed the connection
+		return err // the workload or the key server may have closed the connection
 	case x.r.Context().Err() != nil:
 		return fault.New(fault.RequestTimeout, "the workload closed the connection")
 	}
@@ -324,14 +324,14 @@ func (x *exchange) refuse(err error) {
 	own.write(x.w)
 }
 
-// hurryBody bounds how long net/http waits for the rest of a body before it sends an error response.
+// hurryBody bounds how long net/http reads the body before it sends an error response.
 func (x *exchange) hurryBody() {
 	if x.r.Body != http.NoBody {
 		_ = http.NewResponseController(x.w).SetReadDeadline(in(time.Second))
 	}
 }
 
-// finish counts and logs the request: the agent's own errors at level info, others at level debug.
+// finish counts and logs the request. Errors with a code of the agent are logged at level info, all else at debug.
 func (x *exchange) finish() {
 	took := x.agent.cfg.Clock().Sub(x.start)
 	x.agent.metrics.observe(x.route, x.code, took)

@@ -12,17 +12,16 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/client"
 )
 
-// Bounds of the pause before another login. A key server that is away may return at any moment. A key server
-// that rejects the login counts failed logins, so the pause is longer.
+// Limits of the pause after a failed login. An unreachable key server may respond again at any moment. A key server
+// that rejects a login counts failed logins, so the pause is longer.
 const (
 	firstPause  = time.Second
 	awayPause   = 5 * time.Second
 	refusePause = time.Minute
-	longest     = 10 * time.Minute // longest pause that a key server may request
+	longest     = 10 * time.Minute // longest Retry-After pause that is accepted
 )
 
-// gate remembers why there is no session. Until the next try is due, requests get that error and no login is
-// sent.
+// gate limits logins after a failed one. Until the next login is due, requests get the error of the last one.
 type gate struct {
 	clock  func() time.Time
 	logger *slog.Logger
@@ -31,12 +30,12 @@ type gate struct {
 	mu       sync.Mutex
 	failures int
 	until    time.Time
-	why      *refusal // error of the last try; nil: it succeeded
-	tried    bool     // there was a try
+	why      *refusal // error of the last login; nil if it succeeded
+	tried    bool     // there was a login
 	reached  bool     // the key server responded to the last request
 }
 
-// shut returns why there can be no session now, or nil if a login may be tried.
+// shut returns the error for requests while no login is allowed, or nil.
 func (g *gate) shut() *refusal {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -71,8 +70,8 @@ func (g *gate) lost(err error) {
 	g.tried, g.reached = true, false
 }
 
-// failed records a failed login and returns the error for the workload. Several requests that waited for one
-// login get the same error, and it counts once.
+// failed records a failed login and returns the error for the workload. If several requests waited for the same login,
+// it counts only once.
 func (g *gate) failed(err error) *refusal {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -128,11 +127,11 @@ func (g *gate) ready() *refusal {
 	}
 }
 
-// probeEvery is how often an unreachable key server is queried again.
+// probeEvery is the interval of requests to an unreachable key server.
 const probeEvery = time.Second
 
-// watch queries the key server while it is unknown whether it accepts the session: at the start, and after it
-// did not respond.
+// watch sends a request to the key server while it is unknown whether the session is accepted: at the start, and after
+// the key server did not respond.
 func (a *Agent) watch(ctx context.Context) {
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
@@ -140,7 +139,7 @@ func (a *Agent) watch(ctx context.Context) {
 		if a.gate.ready() != nil && a.gate.shut() == nil {
 			_, err := a.client.GetCurrentSession(ctx)
 			if ctx.Err() == nil {
-				_ = a.note(err) // no request waits for the result
+				_ = a.note(err) // the error is only recorded
 			}
 		}
 		select {
@@ -151,7 +150,7 @@ func (a *Agent) watch(ctx context.Context) {
 	}
 }
 
-// note records how a request ended. It returns the error for the workload, or nil if the key server responded.
+// note records the result of a request. It returns the error for the workload if the session failed, or nil.
 func (a *Agent) note(err error) *refusal {
 	var noSession *client.LoginError
 	var refused *sessionRefused

@@ -18,13 +18,13 @@ import (
 const (
 	livePath  = "/livez"
 	readyPath = "/readyz"
-	// checkTime bounds a check by another process.
+	// checkTime bounds a check.
 	checkTime = 2 * time.Second
-	// maxProbe bounds how much of a probe's response is read.
+	// maxProbe bounds the size of a probe's response.
 	maxProbe = 64 << 10
 )
 
-// health serves the probes: whether the process serves, and whether the key server accepted the session at the
+// health serves the probes. /livez shows that the process runs, /readyz that the key server accepted the session at the
 // last request.
 func (a *Agent) health(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path != livePath && r.URL.Path != readyPath {
@@ -47,8 +47,8 @@ func (a *Agent) health(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, `{"status":"ok"}`+"\n") // the client may be gone
 }
 
-// Check returns an error unless the agent at an address is ready. It is for exec probes of containers, because
-// other probes cannot reach a socket.
+// Check returns an error unless the agent at an address is ready. Exec probes of containers use it, because other
+// probes cannot reach a socket.
 func Check(ctx context.Context, listen string) error {
 	at, err := parseAddress(listen, DefaultSocketMode)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// metrics has only labels from tables, never values that a workload or a key server can choose.
+// metrics have only label values from fixed tables, so that workloads and key servers cannot add others.
 type metrics struct {
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
@@ -51,7 +51,7 @@ func (m *metrics) observe(route, code string, took time.Duration) {
 	m.duration.WithLabelValues(route).Observe(took.Seconds())
 }
 
-// known returns the code if a table has it, or else OTHER.
+// known returns the code if it is in a table, and otherwise OTHER.
 func known(code string) string {
 	if code == "" {
 		return "OK"

@@ -11,7 +11,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Code is an error code of the agent: it did not forward a request, or does not know how the request ended.
+// Code is an error code of the agent. It means that a request was not forwarded, or that its result is unknown.
 type Code struct {
 	Code    string
 	Status  int
@@ -27,7 +27,7 @@ func code(name string, status int, meaning string) Code {
 	return c
 }
 
-// The codes.
+// The error codes of the agent.
 var (
 	credentialSent = code("AGENT_CREDENTIAL_SENT", http.StatusBadRequest, "The request has a credential (Authorization, Proxy-Authorization, DPoP, Cookie). Leave it out: the agent has one.")
 	callerRefused  = code("AGENT_CALLER_REFUSED", http.StatusForbidden, "The request comes from a web page, or is for another host than loopback.")
@@ -43,7 +43,7 @@ var (
 type refusal struct {
 	code, detail string
 	status       int
-	after        time.Duration // time until a retry makes sense; 0: never, or unknown
+	after        time.Duration // pause before a retry; 0: a retry does not help, or the pause is unknown
 	missing      bool          // the path or method does not exist
 }
 
@@ -54,14 +54,14 @@ func refuse(c Code, detail string) *refusal {
 // Error implements error.
 func (r *refusal) Error() string { return r.code + ": " + r.detail }
 
-// later sets the time until a retry makes sense, at least one second.
+// later sets the pause before a retry, at least one second.
 func (r *refusal) later(after time.Duration) *refusal {
 	r.after = max(after, time.Second)
 	return r
 }
 
-// refusalOf returns a refusal with the code and text of a key server, for requests that it would refuse as
-// well.
+// refusalOf returns a refusal with the code and text of a key server's error, for requests that a key server would
+// reject with the same code.
 func refusalOf(f *fault.Error) *refusal {
 	return &refusal{
 		code: string(f.Code), detail: f.Detail, status: routes.Status(f.Code),
@@ -78,7 +78,7 @@ func (r *refusal) write(w http.ResponseWriter) {
 	}
 	text, err := json.Marshal(body)
 	if err != nil {
-		text = []byte(`{"code":"OP_FAILED","detail":""}`) // only invalid UTF-8 gets here
+		text = []byte(`{"code":"OP_FAILED","detail":""}`) // only invalid UTF-8 causes an error
 	}
 	h := w.Header()
 	h.Set("Content-Type", "application/json")

@@ -35,7 +35,7 @@ type object = map[string]any
 // issuer signs service account tokens like a cluster.
 type issuer struct {
 	key  *ecdsa.PrivateKey
-	file string // with its public key
+	file string // file with the public key
 }
 
 const (
@@ -76,11 +76,11 @@ func (i issuer) token(t testing.TB, subject string, life time.Duration) string {
 
 func padded(n *big.Int) []byte { return n.FillBytes(make([]byte, 32)) }
 
-// world is a key server with a workload. The workload has a token in a file, and may use both key lineages.
+// world is a key server with a workload that has a token file and may use two key lineages.
 type world struct {
 	*testserver.Server
 	issuer     issuer
-	token      string // the file
+	token      string // path of the token file
 	line, more schema.HiddenLink
 	admin      *client.Client
 	web        schema.HexID
@@ -125,7 +125,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// project replaces the token file as kubelet does.
+// project replaces the token file like the kubelet.
 func (w *world) project(t testing.TB, token string) {
 	t.Helper()
 	rig.Must(t, os.WriteFile(w.token+".new", []byte(token+"\n"), 0o600))
@@ -141,7 +141,7 @@ func (w *world) config() agent.Config {
 	}
 }
 
-// workload calls an agent.
+// workload sends requests to an agent.
 type workload struct {
 	*agent.Agent
 	log  *rig.Output
@@ -179,7 +179,7 @@ func (w *workload) stop(t testing.TB) {
 	rig.Must(t, w.Shutdown(ctx))
 }
 
-// reply is the response that the workload got.
+// reply is a response to the workload.
 type reply struct {
 	status int
 	header http.Header
@@ -190,7 +190,7 @@ func (r reply) code() string { return r.text("code") }
 
 func (r reply) text(member string) string { s, _ := r.body[member].(string); return s }
 
-// asks sends a request. It streams a body that is an io.Reader.
+// asks sends a request. If body is an io.Reader, it is streamed.
 func (w *workload) asks(t testing.TB, method, path string, body any, headers ...string) reply {
 	t.Helper()
 	var from io.Reader
@@ -225,7 +225,7 @@ func (w *workload) asks(t testing.TB, method, path string, body any, headers ...
 	return r
 }
 
-// fails sends a request that must be refused.
+// fails sends a request that must be rejected.
 func (w *workload) fails(t testing.TB, status int, code, method, path string, body any, headers ...string) reply {
 	t.Helper()
 	r := w.asks(t, method, path, body, headers...)
@@ -251,7 +251,7 @@ func (w *world) mac(data string) object { return object{"lineage": w.line.String
 
 var loginsTried = regexp.MustCompile(`(?m)^keyserver_agent_logins_total ([0-9]+)$`)
 
-// logins returns the number of logins that the agent has tried.
+// logins returns the number of the agent's login attempts.
 func (w *workload) logins(t testing.TB) int {
 	t.Helper()
 	resp, err := http.Get("http://" + w.MetricsAddress() + "/metrics")

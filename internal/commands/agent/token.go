@@ -16,13 +16,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 )
 
-// maxToken bounds how much of a token file is read. No token is longer.
+// maxToken bounds the size of a token file, in bytes.
 const maxToken = 16 << 10
 
-// token is the projected token of the Pod. Each login reads the file, because kubelet replaces it.
+// token is the projected token of the Pod. The file is read at each login, because the kubelet replaces it.
 type token struct {
 	file   string
-	logins atomic.Int64 // number of tries
+	logins atomic.Int64 // number of login attempts
 }
 
 // Login implements client.Credentials.
@@ -52,7 +52,7 @@ func (t *token) read() (string, error) {
 	return token, nil
 }
 
-// Format prints the path of the token, never the token.
+// Format prints the path of the token file, and never the token.
 func (t *token) Format(f fmt.State, _ rune) {
 	_, _ = io.WriteString(f, "service account token in "+t.file)
 }
@@ -65,7 +65,7 @@ type claims struct {
 	Expires  float64   `json:"exp"`
 }
 
-// audiences is one audience or a list (RFC 7519 section 4.1.3).
+// audiences is one audience or a list of audiences (RFC 7519 section 4.1.3).
 type audiences []string
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -78,7 +78,7 @@ func (a *audiences) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, (*[]string)(a))
 }
 
-// doubt returns a possible defect of the token, for a key server that rejects it without a reason.
+// doubt returns a possible reason why a key server rejects the token, because the key server gives none.
 func (t *token) doubt(now time.Time) string {
 	text, err := t.read()
 	if err != nil {

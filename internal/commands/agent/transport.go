@@ -13,17 +13,17 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/certtext"
 )
 
-// Bounds of connections to the key server.
+// Time limits of connections to the key server.
 const (
 	dialTimeout = 4 * time.Second
-	// A silent connection is probed, because the Pod of a key server may end without closing it.
+	// A connection without data is probed, because the Pod of a key server may end without closing the connection.
 	pingAfter   = 15 * time.Second
 	pingTimeout = 5 * time.Second
 	idleConns   = 64
 )
 
-// newTransport returns a transport to the key server. It reads the CA file for each connection, because kubelet
-// replaces it while the agent runs.
+// newTransport returns a transport to the key server. It reads the CA file for each connection, because the kubelet may
+// replace the file.
 func newTransport(server, caFile string) (*http.Transport, error) {
 	u, err := url.Parse(server)
 	if err != nil {
@@ -54,7 +54,7 @@ func newTransport(server, caFile string) (*http.Transport, error) {
 	}, nil
 }
 
-// roots reads the certificates of a file. It returns nil for those of the system.
+// roots reads the certificates of a file. nil means the system's certificates.
 func roots(file string) (*x509.CertPool, error) {
 	if file == "" {
 		return nil, nil //nolint:nilnil // nil means those of the system

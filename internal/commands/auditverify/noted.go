@@ -13,7 +13,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 )
 
-// Noted has the flags for the key of an audit log and for checkpoints of it that were saved earlier. Both are optional.
+// Noted has the flags for the key of an audit log and for its checkpoints that a user saved earlier. All are optional.
 type Noted struct {
 	Key         string
 	Checkpoints []string
@@ -30,7 +30,7 @@ func BindKey(f *pflag.FlagSet, key *string) {
 	f.StringVar(key, "key", "", "key that signs the checkpoints, as GET /api/audit/key returns it, or a file that contains it")
 }
 
-// Read reads the files that the flags name.
+// Read reads the named files.
 func (n *Noted) Read() (options tree.Options, err error) {
 	if n.Key != "" {
 		if options.Key, err = ReadVerifier(n.Key); err != nil {
@@ -54,7 +54,7 @@ func (n *Noted) Read() (options tree.Options, err error) {
 	return options, nil
 }
 
-// ReadLines reads a file as a text that ends with one line break.
+// ReadLines reads a file and makes the text end with exactly one line break.
 func ReadLines(flag, file string) ([]byte, error) {
 	text, err := program.ReadFile(flag, file)
 	return []byte(strings.TrimRight(text, "\r\n") + "\n"), err

@@ -11,17 +11,17 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
 )
 
-// HeadText returns a head in the form that audit verify prints and --expect-head takes.
+// HeadText formats the last row of a chain as audit verify prints it and as --expect-head accepts it.
 func HeadText(h audit.Head) string { return fmt.Sprintf("%d:%d:%x", h.Chain, h.Position, h.Hash) }
 
-// Report is the findings of one verification.
+// Report has the findings of one verification.
 type Report struct {
-	Expected bool // the caller gave expected heads
+	Expected bool // there are expected heads, as from --expect-head
 	Remote   bool // the log of a key server, which does not return chains
 	Options  tree.Options
 	Chains   audit.Report
 	Tree     tree.Report
-	Filters  error // the reason why filters may hide rows
+	Filters  error // why filters may miss rows; nil if they do not
 }
 
 // Show prints the report. It returns an error if the audit log is not intact.
@@ -94,7 +94,7 @@ func (f *Report) intact(b *strings.Builder, rows int64) {
 	}
 }
 
-// Begin adds a finding if rows before the first one were removed without being archived.
+// Begin adds a finding if the first rows were removed and are not in an archive.
 func (f *Report) Begin(e audit.Extent) {
 	if problem := checkExtent(e, f.Tree.Pruned); problem != "" {
 		f.Tree.Total++
@@ -102,9 +102,8 @@ func (f *Report) Begin(e audit.Extent) {
 	}
 }
 
-// checkExtent returns the defect of the first row of an audit log, or "". pruned reports that a
-// row under the signed tree records the removal of the rows before the first one. The server writes
-// that row before it removes a segment.
+// checkExtent returns what is wrong with the first row of an audit log, or "". pruned means that a row in the signed
+// audit tree records the removal of earlier rows. The server writes that row before it removes a segment.
 func checkExtent(e audit.Extent, pruned bool) string {
 	switch {
 	case e.First == 1:

@@ -40,7 +40,7 @@ func TestReadVerifier(t *testing.T) {
 	}
 }
 
-// TestFiltersThatLieAreInTheFirstLine: a reader who stops after the first line must see that filters are wrong.
+// TestFiltersThatLieAreInTheFirstLine checks that the first line of the report says that filters are wrong.
 func TestFiltersThatLieAreInTheFirstLine(t *testing.T) {
 	for _, tc := range []struct {
 		filters error
@@ -57,8 +57,8 @@ func TestFiltersThatLieAreInTheFirstLine(t *testing.T) {
 	}
 }
 
-// TestCheckExtent: the first row is at most the row after the archived ones, and begins a segment. A
-// row of the log must record the removal of the rows before it.
+// TestCheckExtent checks that the first row follows an archived row, that it begins a segment, and that a row records
+// the removal of earlier rows.
 func TestCheckExtent(t *testing.T) {
 	for _, tc := range []struct {
 		extent audit.Extent

@@ -10,7 +10,7 @@ import (
 
 var (
 	errRow = errors.New("hash and previousHash must have 32 bytes each, and outcome be allowed, refused or failed")
-	// Further digits are in no hash, so a row with added digits would pass verification.
+	// The hash does not include further digits, so a row with added digits would be verified.
 	errRowTime = errors.New("time must have at most six digits of a second")
 )
 

@@ -11,18 +11,18 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Bounds of each response.
+// Limits of each response.
 const (
 	answerTime = 10 * time.Second
 	maxAnswer  = 32 << 20 // bytes; the same as for the verbs of keyserverctl
 	maxValues  = 500_000  // JSON values: an object of two bytes takes much more memory when it is decoded
 )
 
-// bounded rejects a response that is too long after decompression. The Kubernetes client keeps all data that it reads,
-// and a response may have no end.
+// bounded rejects a response that is too long after decompression. Without a limit, the Kubernetes client would keep
+// all data of an endless response in memory.
 type bounded struct {
 	http.RoundTripper
-	streams bool // successful responses are streams, and their readers limit them
+	streams bool // successful responses are streams, which their readers limit
 }
 
 func (b bounded) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -31,7 +31,7 @@ func (b bounded) RoundTrip(req *http.Request) (*http.Response, error) {
 		return resp, err
 	}
 	resp.Body = &boundedBody{resp.Body, maxAnswer, maxValues}
-	// The client would also decode errors of other media types, whose values are not counted.
+	// The client would also decode errors of other media types, but the limit of values counts only JSON.
 	if is := resp.Header.Get("Content-Type"); is != "" && !strings.HasPrefix(is, runtime.ContentTypeJSON) {
 		resp.Header.Set("Content-Type", "text/plain")
 	}

@@ -37,19 +37,19 @@ func (o *Options) Connect(ctx context.Context) (*Client, error) {
 	}
 	err = to(c.answers, "/version", nil).Do(ctx).Error()
 	var refused apierrors.APIStatus
-	if err != nil && !errors.As(err, &refused) { // a refusal is a response
+	if err != nil && !errors.As(err, &refused) { // a rejection is also a response
 		return nil, fmt.Errorf("the cluster at %s does not respond: %w", config.Host, err)
 	}
 	return c, nil
 }
 
-// New returns a client with bounded responses. It changes config.
+// New returns a client with limited responses. It changes config.
 func New(config *rest.Config) (*Client, error) {
 	klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // the commands print each error once
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, metav1.Unversioned)
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	config.QPS = -1 // the API server has its own fairness
+	config.QPS = -1 // the API server limits requests fairly
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 	answers, streams := rest.CopyConfig(config), config
 	answers.Timeout = answerTime
@@ -72,10 +72,10 @@ func to(c *rest.RESTClient, path string, query url.Values) *rest.Request {
 	return request
 }
 
-// Get sends a request and decodes the response into the fields of into. It uses one value of each query parameter.
+// Get sends a request and decodes the response into into. It uses one value of each query parameter.
 func (c *Client) Get(ctx context.Context, path string, query url.Values, into any) error {
 	result := to(c.answers, path, query).Do(ctx)
-	if err := result.Error(); err != nil { // unlike the error of DoRaw, it has the message of the API server
+	if err := result.Error(); err != nil { // unlike DoRaw, this error has the message of the API server
 		return err
 	}
 	raw, err := result.Raw()
@@ -85,12 +85,12 @@ func (c *Client) Get(ctx context.Context, path string, query url.Values, into an
 	return json.Unmarshal(raw, into)
 }
 
-// Stream returns the body of a response without bounds. The caller bounds and closes it.
+// Stream returns the body of a response. The caller limits and closes it.
 func (c *Client) Stream(ctx context.Context, path string, query url.Values) (io.ReadCloser, error) {
 	return to(c.streams, path, query).Stream(ctx)
 }
 
-// List has the fields of a list that paging needs, and its items.
+// List has the fields of a list that are needed to read page by page, and its items.
 type List[T any] struct {
 	Metadata struct {
 		Continue string `json:"continue"`
@@ -98,7 +98,7 @@ type List[T any] struct {
 	Items []T `json:"items"`
 }
 
-// Object has the fields of an object of our kinds that doctor and a support bundle read.
+// Object has the fields of an object that doctor and a support bundle use.
 type Object struct {
 	Metadata struct {
 		Namespace  string `json:"namespace"`

@@ -14,7 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 )
 
-// ManagerLease is the name of the Lease that managers compete for. The manifests grant this name.
+// ManagerLease is the name of the Lease for leader election. The released manifests grant access to this name.
 const ManagerLease = "manager.trust.keyserver.dev"
 
 // Options are the flags of commands that look at a cluster.
@@ -39,7 +39,7 @@ func CheckNamespace(name string) error {
 	return nil
 }
 
-// Config returns the configuration of the kubeconfig file, else of $KUBECONFIG, else of the Pod.
+// Config returns the configuration in the kubeconfig file, in $KUBECONFIG, or of the Pod, in this order.
 func Config(kubeconfig string) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = kubeconfig
@@ -60,7 +60,7 @@ func Config(kubeconfig string) (*rest.Config, error) {
 	return config, nil
 }
 
-// Secrets returns the tokens and the password of the kubeconfig, so that a support bundle can leave them out.
+// Secrets returns the tokens and the password in the kubeconfig, so that a support bundle can remove them.
 func (o *Options) Secrets() []string {
 	config, err := Config(o.kubeconfig)
 	if err != nil {

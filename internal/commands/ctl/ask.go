@@ -9,14 +9,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/cmdline"
 )
 
-// approvable reports whether the request can be submitted for approval. It must be authorized by an
-// operation, and the server must be able to store it.
+// approvable reports whether a request can be submitted for approval. An operation must authorize it, and the server
+// must be able to store it.
 func (v *verb) approvable() bool {
 	return v.route.Session && len(v.route.Operations) > 0 && v.stream == "" && !v.route.Waits && !v.route.Uncounted
 }
 
-// askOthers submits the request for approval instead of sending it. It validates the request first,
-// so that approvers do not get one that the server cannot read.
+// askOthers submits the request for approval instead of sending it. It first validates the request, so that approvers
+// get only requests that the server can read.
 func (o *options) askOthers(cmd *cobra.Command, ask, v *verb, in *input, args []string) error {
 	if err := o.showable(&ask.answer, nil); err != nil {
 		return err
@@ -24,7 +24,7 @@ func (o *options) askOthers(cmd *cobra.Command, ask, v *verb, in *input, args []
 	if o.owner != "" || o.to != "" || o.all {
 		return cmdline.Usagef("--ask: cannot be combined with --owned-by, --to or --all, because an approval is for one request; leave them out")
 	}
-	for _, f := range v.body { // before a password is asked for
+	for _, f := range v.body { // checked first, so that no password is asked for
 		if f.secret && (f.required || in.files[f.name].said != nil) {
 			return cmdline.Usagef("--ask: --%s-file contains a secret, which approvers would see; leave out one of them", f.flag)
 		}
@@ -59,7 +59,7 @@ func (o *options) askOthers(cmd *cobra.Command, ask, v *verb, in *input, args []
 	return err
 }
 
-// inApproval returns the request that asks for approval of r.
+// inApproval returns the request that submits r for approval.
 func inApproval(v *verb, r *request, reason string) (*request, error) {
 	var body members[jsontext.Value]
 	for _, m := range []struct{ name, said string }{{"method", v.route.Method}, {"path", r.target}, {"reason", reason}} {

@@ -20,7 +20,7 @@ type column struct {
 
 const (
 	gap = 2 // between two columns
-	// narrow is the width that a column of text can be cut to, to make room for others.
+	// narrow is the minimum width to which a column of text can be cut, so that other columns fit.
 	narrow = 16
 )
 
@@ -74,8 +74,8 @@ func (p *printer) row(cells []string, header bool) error {
 	return err
 }
 
-// choose returns the columns of a table: those of --columns at their full width, else the most
-// useful ones that fit.
+// choose returns the columns of a table: the columns of --columns in full width, or else the most useful columns that
+// fit.
 func (p *printer) choose(of *value, rows []members[jsontext.Value]) []column {
 	if len(p.columns) > 0 {
 		return p.asked(of, rows)
@@ -95,9 +95,9 @@ func (p *printer) choose(of *value, rows []members[jsontext.Value]) []column {
 		case c.width <= left:
 		case c.shortens() && least <= left:
 			c.width = left
-		case len(chosen) == 0: // there is at least one column
+		case len(chosen) == 0: // the first column is always shown
 			c.width = left
-		default: // a later column may be narrower and fit
+		default: // a narrower column may still fit
 			left += gap
 			continue
 		}
@@ -107,7 +107,7 @@ func (p *printer) choose(of *value, rows []members[jsontext.Value]) []column {
 	return chosen
 }
 
-// asked returns the columns of --columns. showable has checked the names.
+// asked returns the columns of --columns, whose names are already validated by showable.
 func (p *printer) asked(of *value, rows []members[jsontext.Value]) []column {
 	var chosen []column
 	for _, name := range p.columns {
@@ -137,7 +137,7 @@ func newColumn(f property) column {
 // roomy is the minimum width of a column of text if more rows follow later.
 const roomy = 20
 
-// measure sets the width of a column. It leaves 0 if no row has a value.
+// measure sets the width of a column. If no row has a value, the width stays 0.
 func (c *column) measure(rows []members[jsontext.Value], more bool) {
 	most := 0
 	for _, row := range rows {
@@ -157,8 +157,8 @@ func (c *column) shortens() bool {
 	return c.is.kind == array || c.is.kind == object || c.is.kind == text && c.is.name == "" && len(c.is.enum) == 0
 }
 
-// candidatesFor returns the columns of a schema, the most useful first: identifiers, names, states,
-// then the other members in their order.
+// candidatesFor returns the columns of a schema, the most useful first: identifiers, names, states, and then the other
+// members in their order.
 func candidatesFor(of *value) []column {
 	type ranked struct {
 		column
@@ -200,7 +200,7 @@ func rank(f property, seen map[string]bool) int {
 	case identifies[f.value.name] && !seen["id"]:
 		seen["id"] = true
 		return 0
-	case f.value.name == "DecimalID" && seen["id"]: // the same id in another spelling
+	case f.value.name == "DecimalID" && seen["id"]: // the same id in decimal digits
 		return 9
 	case len(f.enum) > 0, f.name == "state", f.name == "kind", f.name == "mode":
 		return 2

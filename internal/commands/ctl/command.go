@@ -82,8 +82,8 @@ func Command(use string) (*cobra.Command, error) {
 	return root, nil
 }
 
-// say changes the summaries of groups that have the same one: the summary becomes that of their verbs.
-// The group with the most verbs keeps the summary of the noun.
+// say makes the summaries of groups unique. If several groups have the same summary, only the group with the most verbs
+// keeps it. The others get the summaries of their verbs.
 func say(root *cobra.Command) {
 	same := map[string][]*cobra.Command{}
 	var walk func(cmd *cobra.Command)
@@ -112,7 +112,7 @@ func say(root *cobra.Command) {
 	}
 }
 
-// verbOfItsOwn marks a group that does something if it is called without a verb.
+// verbOfItsOwn marks a group that is also a verb.
 const verbOfItsOwn = "verb"
 
 // leaves returns the commands below a group that are not groups.
@@ -128,7 +128,7 @@ func leaves(of *cobra.Command) []*cobra.Command {
 	return all
 }
 
-// add puts a command below the groups of its nouns, and creates those that are missing.
+// add adds a command below the groups of its nouns, and creates missing groups.
 func (t *table) add(root *cobra.Command, words []string, cmd *cobra.Command) {
 	at := root
 	for n := 1; n < len(words); n++ {
@@ -139,7 +139,7 @@ func (t *table) add(root *cobra.Command, words []string, cmd *cobra.Command) {
 		}
 		at = next
 	}
-	// A verb can also be a noun: "crypto mac verify" and "crypto mac verify ...". Then the command is both.
+	// A word can be a verb and a noun: "crypto mac verify" and "crypto mac verify ...". Then one command is both.
 	if there := child(at, cmd.Name()); there != nil {
 		cmd.AddCommand(there.Commands()...)
 		at.RemoveCommand(there)
@@ -156,18 +156,18 @@ func child(of *cobra.Command, name string) *cobra.Command {
 	return nil
 }
 
-// bind adds the flags that all verbs have.
+// bind adds the flags of all verbs.
 func (o *options) bind(root *cobra.Command) {
 	o.Bind(root)
 	root.PersistentFlags().StringVarP(&o.output, "output", "o", asTable, "output format: table, json or yaml")
 	cmdline.Choices(root, "output", asTable, asJSON, asYAML)
 }
 
-// global lists the flags that an environment variable can set. Fields of requests are not in it:
-// KEYSERVER_NAME must not become the name of every role.
+// global lists the flags that an environment variable can set. Fields of requests are not listed, because a variable
+// such as KEYSERVER_NAME would set the name of every new role.
 var global = []string{"server", "context", "ca-file", "external-url", "output"}
 
-// complete sets flags that are not given from their environment variables. It removes white space around all values.
+// complete sets missing flags from environment variables. It removes white space around all values.
 func (o *options) complete(cmd *cobra.Command) error {
 	var first error
 	local := cmd.LocalNonPersistentFlags()
@@ -200,14 +200,14 @@ func (o *options) command(t *table, v *verb, use string) *cobra.Command {
 	return cmd
 }
 
-// become makes cmd execute the verb, with its flags and help.
+// become makes cmd the command for a verb, with flags and help.
 func (o *options) become(t *table, v *verb, cmd *cobra.Command) {
 	in := v.inputs(cmd)
 	cmd.Use = cmd.Name()
 	for _, p := range v.path {
 		cmd.Use += " " + strings.ToUpper(dashed(p.name))
 	}
-	if cmd.HasSubCommands() { // a noun that is also a verb
+	if cmd.HasSubCommands() { // cmd is also a noun
 		cmd.Use = cmd.Name()
 		cmd.Annotations = map[string]string{verbOfItsOwn: v.route.Name}
 	}

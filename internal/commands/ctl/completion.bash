@@ -1,6 +1,6 @@
-# What the script below needs of the package bash-completion, for a shell without it.
+# Functions of the package bash-completion that the script below calls, for shells without that package.
 if ! declare -F _get_comp_words_by_ref >/dev/null; then
-    # Sets words, cword, cur and prev. Bash splits a line at = and :, too, which it undoes.
+    # Sets words, cword, cur and prev. Bash also splits a line at = and :, and this function joins those parts again.
     _get_comp_words_by_ref()
     {
         local i line=$COMP_LINE

@@ -1,5 +1,4 @@
-// Package ctl is the command-line client for people: every route of /api is a verb. It makes the verbs from the
-// table of routes and its OpenAPI document and has no code for a single route. Only the data in names.go names
-// routes; it has the names that a rule would get wrong. Package login keeps the session that a verb uses, and
-// package cmdline has the exit codes.
+// Package ctl is the command-line client for people. Every route of /api is a verb. The verbs are made from the table
+// of routes and the OpenAPI document, without code for single routes. Only the data in names.go names routes, for which
+// the general rule gives a wrong name. Package login stores the sessions. Package cmdline has the exit codes.
 package ctl

@@ -68,13 +68,13 @@ func (w *words) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return err
 }
 
-// member is a member of an object.
+// member is one name and value of a JSON object.
 type member[T any] struct {
 	name  string
 	value T
 }
 
-// members has the members of an object in their order. The order in the document is meaningful to readers.
+// members has the members of a JSON object in their order, which readers of the document need.
 type members[T any] []member[T]
 
 // UnmarshalJSONFrom implements json.UnmarshalerFrom.
@@ -154,18 +154,18 @@ const (
 	free   // an object without a schema
 )
 
-// value is a schema with its references resolved. Flags and columns are made from it.
+// value is a schema with its references resolved. It determines flags and columns.
 type value struct {
 	kind    kind
-	name    string // of the schema, such as HiddenLink; empty if it has none
+	name    string // name of the schema, such as HiddenLink, or ""
 	doc     string
 	enum    []string
 	low     *int64 // the minimum of a number
 	high    *int64
 	long    *int64 // the maximum length in characters
-	of      *value // the element of an array
+	of      *value // schema of the elements of an array
 	fields  []property
-	refKind refKind // the kind of object that an identifier refers to
+	refKind refKind // kind of object that an identifier refers to
 }
 
 // property is a member of an object.
@@ -175,7 +175,7 @@ type property struct {
 	value
 }
 
-// nothingBelow is the maximum depth of a value, which ends recursive schemas.
+// nothingBelow is the depth at which schemas are cut, because some are recursive.
 const nothingBelow = 6
 
 func (d *document) value(s *shape) value { return d.read(s, nothingBelow) }
@@ -249,7 +249,7 @@ func (d *document) choice(s *shape, depth int) value {
 	return v
 }
 
-// plain returns the text of a JSON value. The text of a string is unquoted.
+// plain returns the text of a JSON value. A string has no quotes.
 func plain(v jsontext.Value) string {
 	var s string
 	if v.Kind() == '"' && json.Unmarshal(v, &s) == nil {
@@ -258,7 +258,7 @@ func plain(v jsontext.Value) string {
 	return string(v)
 }
 
-// answer returns the schema of a successful response, or false if it is not JSON.
+// answer returns the schema of a successful response. It returns false if the response is not JSON.
 func (d *document) answer(o *operation) (value, bool) {
 	body, ok := o.Responses["200"].Content["application/json"]
 	if !ok {

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Each command in the documents exists, with the flags that they show.
+// TestCommandsOfDocuments checks that the commands and flags in the documents exist.
 func TestCommandsOfDocuments(t *testing.T) {
 	shown := regexp.MustCompile("(?m)(?:keyserverctl|kubectl keyserver) ([^`\\n|)]+)")
 	for name, least := range map[string]int{"ctl.md": 6, "guides/session.md": 14, "guides/verify-the-audit-log.md": 2, "guides/support-bundle.md": 1} {

@@ -21,16 +21,16 @@ import (
 // input has the flag values of one command.
 type input struct {
 	verb  *verb
-	texts map[string]*texts // by the name of a field
+	texts map[string]*texts // by name of the field
 	files map[string]*texts
-	whole texts // --file
+	whole texts // value of --file
 }
 
-// texts is the value of a flag: text that only the schema of the field can interpret.
+// texts is the value of a flag. Only the schema of its field can interpret the texts.
 type texts struct {
 	is   *value
 	said []string
-	what string // shown after the flag in the help
+	what string // type of the value in the help
 }
 
 // String implements pflag.Value.
@@ -39,7 +39,7 @@ func (t *texts) String() string { return strings.Join(t.said, ",") }
 // Type implements pflag.Value.
 func (t *texts) Type() string { return t.what }
 
-// Set implements pflag.Value. A repeated flag adds an element to a list; otherwise the last value counts.
+// Set implements pflag.Value. A repeated flag adds an element if the field is a list. Otherwise the last value is used.
 func (t *texts) Set(s string) error {
 	if t.is == nil || t.is.kind != array {
 		t.said = nil
@@ -123,7 +123,7 @@ func (v *value) choices() []string {
 	return v.enum
 }
 
-// help returns the description of a field with its bounds.
+// help returns the description of a field with its limits.
 func (f *field) help() string {
 	text := strings.TrimRight(f.doc, ".")
 	if text == "" && f.kind == array {
@@ -161,7 +161,7 @@ func (f *field) help() string {
 	return text
 }
 
-// example returns a JSON object with the members of an object.
+// example returns an example of a JSON object with the members of v.
 func (v *value) example() string {
 	var parts []string
 	for _, p := range v.fields {
@@ -190,17 +190,17 @@ func (f *field) fileHelp(v *verb) string {
 	}
 }
 
-// request is the request that the flags describe.
+// request is the request that a command line describes.
 type request struct {
 	segments map[string]string
 	query    string
 	body     []byte
-	rest     io.Reader // the rest of a streamed body, after body
-	in       any       // the decoded request, as the server reads it
+	rest     io.Reader // later part of a streamed body, after body
+	in       any       // the request as the server decodes it
 	target   string
 }
 
-// request builds the request from the flags and the files that they name.
+// request builds the request from the flags and the named files.
 func (in *input) request(cmd *cobra.Command, args []string) (*request, error) {
 	r := &request{segments: map[string]string{}}
 	for i, p := range in.verb.path {
@@ -302,7 +302,7 @@ func (in *input) fill(cmd *cobra.Command, r *request) error {
 	return in.stream(cmd, r)
 }
 
-// stream adds the member of unlimited length after all others.
+// stream adds the member of unlimited length as the last member.
 func (in *input) stream(cmd *cobra.Command, r *request) error {
 	name := in.verb.stream
 	var from io.Reader
@@ -316,7 +316,7 @@ func (in *input) stream(cmd *cobra.Command, r *request) error {
 		if err != nil {
 			return fmt.Errorf("--%s-file: %w", flagName(name), err)
 		}
-		from = f // the process exits after the call, which closes it
+		from = f // the process exits after the call, which closes f
 	default:
 		from = cmd.InOrStdin()
 	}
@@ -345,7 +345,7 @@ func (in *input) streamWhole(cmd *cobra.Command, r *request, file string) error 
 		if err != nil {
 			return fmt.Errorf("--file: %w", err)
 		}
-		r.rest = f // the process exits after the call, which closes it
+		r.rest = f // the process exits after the call, which closes f
 	}
 	return nil
 }
@@ -363,7 +363,7 @@ func open(cmd *cobra.Command, file string, limit int64) ([]byte, error) {
 	return cmdline.ReadAll(file, f, limit)
 }
 
-// spell returns the JSON of a field from its flags, or nil if no flag sets it.
+// spell returns the JSON value of a field from its flags, or nil if no flag sets the field.
 func (in *input) spell(cmd *cobra.Command, f *field) (jsontext.Value, error) {
 	file := in.files[f.name]
 	given := in.texts[f.name] != nil && in.texts[f.name].said != nil
@@ -427,7 +427,7 @@ func (in *input) ofFiles(cmd *cobra.Command, f *field, files []string) (jsontext
 	return list[0], nil
 }
 
-// spell returns the JSON of the text of one value.
+// spell returns the JSON value for the text of one value.
 func (v *value) spell(flag, said string) (jsontext.Value, error) {
 	switch v.kind {
 	case integer:
@@ -452,7 +452,7 @@ func (v *value) spell(flag, said string) (jsontext.Value, error) {
 			return jsontext.Value(said), nil
 		}
 		return marshal(strings.Split(strings.ToUpper(said), ","))
-	case text, instant, array: // an array is converted one element at a time
+	case text, instant, array: // elements of an array are converted one at a time
 	}
 	said, err := v.convertText(flag, said)
 	if err != nil {
@@ -465,7 +465,7 @@ func quote(s string) (jsontext.Value, error) { return marshal(s) }
 
 func marshal(what any) (jsontext.Value, error) {
 	text, err := json.Marshal(what)
-	if err != nil { // its error may quote a secret
+	if err != nil { // the decoder's error may quote a secret
 		return nil, cmdline.Usagef("text must be valid UTF-8")
 	}
 	return text, nil

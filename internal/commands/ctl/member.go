@@ -10,9 +10,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/cmdline"
 )
 
-// showable returns an error if --field or --columns does not match the schema of the response or of
-// its rows. It is called before the request is sent. Otherwise a verb could create a key and then
-// fail to print its handle.
+// showable returns an error if --field or --columns does not match the schema of the response or of its rows. The
+// caller calls showable before it sends the request. Otherwise a command could create a key and then not print its
+// handle.
 func (o *options) showable(answer, of *value) error {
 	if o.field != "" && o.picks(answer, of) == nil {
 		return cmdline.Usagef("--field is %q; %s", o.field, fieldsNear(answer, of, o.field))
@@ -31,8 +31,8 @@ func (o *options) showable(answer, of *value) error {
 	return nil
 }
 
-// picks returns the schema that --field applies to: the response, else the rows of a listing. It
-// returns nil if the path is in neither.
+// picks returns the schema at the path of --field: in the response, or else in the rows of a listing. It returns nil if
+// neither has the path.
 func (o *options) picks(answer, of *value) *value {
 	path := strings.Split(o.field, ".")
 	switch {
@@ -45,8 +45,8 @@ func (o *options) picks(answer, of *value) *value {
 	}
 }
 
-// at returns the schema at a path, or nil if there is none. A path goes through a list to its
-// elements. Any path exists in a value without a schema.
+// at returns the schema at a path, or nil if there is none. In a list, a path continues in each element. A value
+// without a schema has any path.
 func (v *value) at(path []string) *value {
 	if len(path) == 0 {
 		return v
@@ -66,7 +66,7 @@ func (v *value) at(path []string) *value {
 	return nil
 }
 
-// fieldsNear lists the members that exist, for an error about a path that does not.
+// fieldsNear lists existing members, for an error about a path that does not exist.
 func fieldsNear(answer, of *value, path string) string {
 	words := strings.Split(path, ".")
 	for n := len(words) - 1; n > 0; n-- {
@@ -130,7 +130,7 @@ func (p *printer) one(from jsontext.Value) error {
 	return nil
 }
 
-// within returns the values at a path. It follows each element of a list on the path.
+// within returns the values at a path, in each element of a list.
 func within(from jsontext.Value, path []string) []jsontext.Value {
 	if len(path) == 0 {
 		return []jsontext.Value{from}

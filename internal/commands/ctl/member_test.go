@@ -12,8 +12,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/cmdline"
 )
 
-// A command line that cannot show the response is rejected before the request is sent. There is no
-// session, so that a request would fail with another exit code.
+// TestUnshowableIsNotSent checks that a command line whose response cannot be printed is rejected before a request is
+// sent. Without a session, a request would give another exit code.
 func TestUnshowableIsNotSent(t *testing.T) {
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
@@ -40,7 +40,7 @@ func TestUnshowableIsNotSent(t *testing.T) {
 	}
 }
 
-// The value at a path is printed, once for each row and for each element on the path.
+// TestFieldsWithin checks that the value at a path is printed once for each row and for each element.
 func TestFieldsWithin(t *testing.T) {
 	all := theTable(t)
 	for _, c := range []struct{ verb, field, answer, want string }{
@@ -66,8 +66,8 @@ func TestFieldsWithin(t *testing.T) {
 	}
 }
 
-// A terminal does not act on anything that a key server sends: member names that the schema does
-// not have, and text of several lines.
+// TestWordsOfAServer checks that texts of a key server cannot control the terminal, even in unknown member names and in
+// texts of several lines.
 func TestWordsOfAServer(t *testing.T) {
 	const planted = "evil\x1b]0;x\a\u202e\u3164\ufe0f" // the last two are invisible
 	var out bytes.Buffer

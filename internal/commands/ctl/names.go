@@ -1,9 +1,9 @@
 package ctl
 
-// The data of this package: names that the general rule would get wrong or that users would not
-// find. A test checks that each name is one of a route, a schema or a field.
+// This file has names for which the general rule is wrong, or that users would not find. A test checks that each name
+// belongs to a route, a schema or a field.
 
-// alias is another name of a verb. If the name is also a noun, the noun without a verb runs it.
+// alias is a second name of a verb. If the name is also a noun, the noun alone runs the verb.
 type alias struct{ name, verb string }
 
 var aliases = []alias{
@@ -23,13 +23,13 @@ var aliases = []alias{
 // follower is a command that polls a listing for new rows.
 type follower struct {
 	name, verb string
-	cursor     string // the parameter for the position to start after
-	mark       string // the member of a row with its position
-	order      string // the parameter for the order, and its value for newest first
+	cursor     string // parameter for the start position
+	mark       string // member of a row with its position
+	order      string // parameter for the order; newest is its value for the newest rows first
 	newest     string
 	limit      string // the parameter for the number of rows
-	session    string // the member with the session of a row
-	operation  string // the member with the operation of a row
+	session    string // member of a row with its session
+	operation  string // member of a row with its operation
 }
 
 var followers = []follower{
@@ -39,7 +39,7 @@ var followers = []follower{
 // approvalVerb is the verb that requests approval of a request.
 const approvalVerb = "approvals ask"
 
-// columns lists the columns of a table by the schema of a row, if the general rule does not choose the useful ones.
+// columns has the columns of a table by the schema of a row, if the general rule does not choose useful columns.
 var columns = map[string][]string{
 	"ACLEntry":        {"principalId", "systemId", "rightNames", "maxUsage", "startTime", "endTime"},
 	"AuditEntry":      {"seq", "time", "operation", "outcome", "reason", "object", "principalId", "address", "for"},
@@ -52,18 +52,18 @@ var columns = map[string][]string{
 	"TemplateMember":  {"principalId", "systemId", "rightNames", "maxUsage", "startTime", "endTime"},
 }
 
-// principals lists the members and parameters that are principals in hexadecimal digits. So is {id} in principalPath.
+// principals are the members and parameters that are principal ids in hexadecimal digits, like {id} in principalPath.
 var principals = []string{"principalId", "groupId", "heir", "asker", "pid", "gid"}
 
 const principalPath = "/principals/{id}"
 
-// verdict describes a response to a refusal that lists the reasons: the rows that are not good.
+// verdict describes an error response that lists its reasons: the rows of list whose member good is false.
 type verdict struct{ list, name, good, why, again, also string }
 
-// verdicts are these responses, by the name of their schema.
+// verdicts has a verdict for each such response, by the name of its schema.
 var verdicts = map[string]verdict{
 	"Ready": {list: "parts", name: "part", good: "ready", why: "detail", again: "retryInSeconds", also: "warnings"},
 }
 
-// upper has the words whose spelling in a header differs from the general rule.
+// upper has the column headers of words for which the general rule is wrong.
 var upper = map[string]string{"acl": "ACL", "ca": "CA", "crl": "CRL", "id": "ID", "url": "URL", "ttag": "KEY"}

@@ -36,7 +36,7 @@ func width(out io.Writer) int {
 	return widest
 }
 
-// colored reports whether to use colours: if out is a terminal that supports them and NO_COLOR is not set.
+// colored reports whether to use colours: out is a terminal with colours, and NO_COLOR is not set.
 func colored(out io.Writer) bool {
 	f, ok := out.(*os.File)
 	return ok && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
@@ -49,8 +49,8 @@ type printer struct {
 	notes  io.Writer // text that is not part of the response
 	width  int
 	color  bool
-	behind bool // at least one page was printed before
-	rows   bool // the printer gets rows of a follower, not responses
+	behind bool // a page was printed already
+	rows   bool // for rows of a follower instead of responses
 	chosen []column
 }
 
@@ -73,7 +73,7 @@ func (p *printer) print(v *verb, answer jsontext.Value) error {
 	}
 }
 
-// quoting returns the double-quoted style if s has invisible characters, because only that style can escape them.
+// quoting returns the double-quoted style if s has invisible characters, because other YAML styles cannot escape them.
 func quoting(s string) yaml.Style {
 	if strings.ContainsFunc(s, hidden) {
 		return yaml.DoubleQuotedStyle
@@ -81,9 +81,8 @@ func quoting(s string) yaml.Style {
 	return 0
 }
 
-// refused prints the reasons of a refusal. JSON and YAML output has the complete response. A table
-// has a line for each row that is not good, if the response is one of verdicts. For any other
-// response it prints nothing, because the error says it all.
+// refused prints the reasons in an error response. In JSON and YAML it prints the entire response. As a table it prints
+// a line for each bad row, if verdicts has the response. Otherwise it prints nothing, because the error has the reason.
 func (p *printer) refused(v *verb, answer jsontext.Value) error {
 	if p.output != asTable {
 		return p.print(v, answer)
@@ -105,7 +104,7 @@ func (p *printer) refused(v *verb, answer jsontext.Value) error {
 	return nil
 }
 
-// bad prints a row of a verdict that is not good.
+// bad prints a row if its member good is false.
 func (p *printer) bad(say verdict, row jsontext.Value) error {
 	var all members[jsontext.Value]
 	_ = json.Unmarshal(row, &all) // a row that is not an object has no members
@@ -121,13 +120,13 @@ func (p *printer) bad(say verdict, row jsontext.Value) error {
 	return p.hang(plain(name), text)
 }
 
-// hang prints a name followed by a text. It wraps long text and cuts nothing.
+// hang prints a name and a text. It wraps long text, but does not cut it.
 func (p *printer) hang(name, said string) error {
 	_, err := fmt.Fprintln(p.out, broken(printable(name)+": "+printable(said), p.width))
 	return err
 }
 
-// elements returns the elements of the list that is a member of an object.
+// elements returns the elements of a list in a JSON object.
 func elements(of jsontext.Value, member string) []jsontext.Value {
 	var all members[jsontext.Value]
 	var list []jsontext.Value
@@ -179,7 +178,7 @@ func (p *printer) json(answer jsontext.Value) error {
 	return err
 }
 
-// escaped replaces invisible characters in JSON text by their JSON escapes. They only occur inside strings.
+// escaped replaces invisible characters in JSON text by JSON escapes. Such characters occur only inside strings.
 func escaped(text string) string {
 	if strings.IndexFunc(text, hidden) < 0 {
 		return text
@@ -201,7 +200,7 @@ func escaped(text string) string {
 
 func hidden(r rune) bool { return r != '\n' && keyserver.Unprintable(r) }
 
-// yaml prints a response as YAML, with its members in the order of the response.
+// yaml prints a response as YAML and keeps the order of its members.
 func (p *printer) yaml(answer jsontext.Value) error {
 	node, err := node(answer)
 	if err != nil {
@@ -220,8 +219,8 @@ func (p *printer) yaml(answer jsontext.Value) error {
 	return err
 }
 
-// escapeYAML returns YAML in which invisible characters are escaped. The encoder does not escape
-// text direction marks; node puts them inside double quotes, where an escape is valid.
+// escapeYAML returns YAML text with escaped invisible characters. The encoder does not escape marks of text direction.
+// node puts strings with such marks inside double quotes, in which escapes are valid.
 func escapeYAML(n *yaml.Node) ([]byte, error) {
 	var b bytes.Buffer
 	enc := yaml.NewEncoder(&b)
@@ -294,7 +293,7 @@ func (v *value) names() []string {
 	return names
 }
 
-// more prints how to get the next page, unless the printed response has its position.
+// more prints how to get the next page, unless the printed response has this information.
 func (p *printer) more(next *pager, where string) {
 	if where != "" && p.output == asTable && p.field == "" {
 		fmt.Fprintf(p.notes, "there are more rows; continue with --%s %s, or use --all\n", next.field.flag, printable(where))

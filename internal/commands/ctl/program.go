@@ -9,7 +9,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 )
 
-// Names of the program: its own, as a plugin of kubectl, and as the program that completes the plugin's command line.
+// Names of the program: its own, as a kubectl plugin, and as the program that completes command lines of the plugin.
 const (
 	programName    = "keyserverctl"
 	pluginName     = "kubectl-keyserver"
@@ -24,7 +24,7 @@ func isPlugin(started string) bool {
 
 func base(started string) string { return strings.TrimSuffix(filepath.Base(started), ".exe") }
 
-// Program returns the command line client and its arguments. started is the name by which it was started.
+// Program returns the command-line client and its arguments. started is the name with which the program was started.
 func Program(started string, args []string) (program.Program, []string) {
 	if !isPlugin(started) {
 		return program.Program{Name: programName, Root: root}, args
@@ -42,7 +42,7 @@ func Program(started string, args []string) (program.Program, []string) {
 	}}, args
 }
 
-// root creates all verbs, which takes a while, unless the arguments only ask for the version.
+// root creates all verbs, which takes time. If the only argument is version, it creates just that command.
 func root(args []string) (*cobra.Command, error) {
 	if len(args) == 1 && args[0] == "version" {
 		cmd := &cobra.Command{Use: programName}

@@ -30,7 +30,7 @@ func (p *printer) table(v *verb, answer jsontext.Value) error {
 	return p.record(&v.answer, all)
 }
 
-// line is one member of a record.
+// line is one printed member of an object.
 type line struct{ name, text string }
 
 // record prints an object: a line for each member, and a table for each list of objects.
@@ -105,7 +105,7 @@ type found struct {
 	text jsontext.Value
 }
 
-// ordered returns the members in the order of the schema, then those that the schema does not have.
+// ordered returns the members in the order of the schema, and then members without a schema.
 func ordered(of *value, all members[jsontext.Value]) []found {
 	var out []found
 	for _, f := range of.fields {
@@ -128,7 +128,7 @@ func (p *printer) bold(s string) string {
 	return "\x1b[1m" + s + "\x1b[0m"
 }
 
-// cell returns a value as one line of text, or "" for null and for a missing value.
+// cell returns a value as one line. null and a missing value give "".
 func cell(is *value, v jsontext.Value) string {
 	switch v.Kind() {
 	case 'n', 0:
@@ -156,8 +156,7 @@ func cell(is *value, v jsontext.Value) string {
 	}
 }
 
-// called returns an object as the text of one cell: its name and period of validity if it has a
-// name, else its members.
+// called returns an object as the text of one cell: its name and validity period, or else its members.
 func called(is *value, v jsontext.Value) string {
 	var all members[jsontext.Value]
 	if json.Unmarshal(v, &all) != nil {
@@ -182,7 +181,7 @@ func called(is *value, v jsontext.Value) string {
 	return strings.Join(parts, " ")
 }
 
-// spoken returns a text in the form that people read.
+// spoken returns a text in the format for people.
 func spoken(is *value, s string) string {
 	switch {
 	case is.kind == instant:

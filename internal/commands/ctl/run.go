@@ -30,23 +30,23 @@ import (
 const (
 	// maxAnswer bounds a response that is read into memory, in bytes.
 	maxAnswer = 32 << 20
-	// slack is added to the timeout of a route to get the timeout of the call.
+	// slack is the time for a call in addition to the timeout of its route.
 	slack = 15 * time.Second
-	// patience is the longest wait before a retry that the client accepts from the server.
+	// patience is the longest Retry-After pause for which the client waits.
 	patience = 30 * time.Second
-	// maxPages bounds --all.
+	// maxPages is the maximum number of pages for --all.
 	maxPages = 10_000
 )
 
-// caller sends requests of verbs to one key server.
+// caller sends requests to one key server.
 type caller struct {
 	*login.Context
 	client *client.Client
 	in     bool // the calls use a session
 }
 
-// caller returns a client for the verb. It has the kept session if the verb requires one, or if a
-// session is optional for the verb and one is kept.
+// caller returns a client for the verb. It uses the stored session if the verb requires a session, or accepts one and a
+// session is stored.
 func (o *options) caller(v *verb) (*caller, error) {
 	h, err := o.Find()
 	if err != nil {
@@ -86,7 +86,7 @@ func (o *options) run(cmd *cobra.Command, v *verb, in *input, args []string) err
 	for page := 0; ; page++ {
 		answer, err := o.ask(cmd.Context(), c, v, r)
 		if err != nil {
-			if answer != nil { // a refusal can come with a response that has the reasons
+			if answer != nil { // the response of an error may have the reasons
 				_ = show.refused(v, answer)
 			}
 			return err
@@ -115,8 +115,7 @@ func (o *options) run(cmd *cobra.Command, v *verb, in *input, args []string) err
 	}
 }
 
-// ask sends a request and returns the response. If the status is 409 or 503, it returns the
-// response together with the error.
+// ask sends a request and returns the response. If the status is 409 or 503, it returns the response and the error.
 func (o *options) ask(ctx context.Context, c *caller, v *verb, r *request) (answer jsontext.Value, err error) {
 	err = c.send(o.purposed(ctx), v, r, o.owner, func(resp *http.Response, failure *client.Error) error {
 		text, err := cmdline.ReadAll("the response", resp.Body, maxAnswer)
@@ -157,8 +156,8 @@ func (c *caller) send(ctx context.Context, v *verb, r *request, owner string, an
 	}, answer)
 }
 
-// believe returns an error if a successful response does not conform to docs/contract.md, or if it
-// lacks the evidence for its result or the evidence does not match the request.
+// believe checks a successful response. It returns an error if the response does not conform to docs/contract.md, has
+// no evidence of its result, or has evidence that does not match the request.
 func (v *verb) believe(r *request, answer jsontext.Value, resp *http.Response) error {
 	said := &client.Error{Status: resp.StatusCode, RequestID: resp.Header.Get("X-Request-Id")}
 	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
@@ -170,7 +169,7 @@ func (v *verb) believe(r *request, answer jsontext.Value, resp *http.Response) e
 		return nil
 	}
 	out := reflect.New(v.route.Response)
-	if json.Unmarshal(answer, out.Interface()) != nil { // its error may quote a secret
+	if json.Unmarshal(answer, out.Interface()) != nil { // the decoder's error may quote a secret
 		said.Detail = fmt.Sprintf("the response to %s %s does not conform to the API of a key server; check --server", v.route.Method, v.route.Path)
 		return said
 	}
@@ -228,16 +227,16 @@ func (o *options) download(cmd *cobra.Command, c *caller, v *verb, r *request) e
 	return c.Failed(err)
 }
 
-// pager describes how to request the next page of a listing: the member of the response that has
-// its position, and the field of the request that takes it.
+// pager describes how to request the next page of a listing: member is the member of the response with the next
+// position, field is the request field for it.
 type pager struct {
 	member string
 	field  field
 	inBody bool
 }
 
-// pages returns the pager of a verb, or nil if its responses have no next page. A listing has the
-// member "next" in its response; the request takes it as "after" or "cursor".
+// pages returns the pager of a verb, or nil if there are no further pages. A paged response has the member "next". The
+// request has the field "after" or "cursor" for its value.
 func pages(v *verb) *pager {
 	if !slices.ContainsFunc(v.answer.fields, func(p property) bool { return p.name == "next" }) {
 		return nil
@@ -267,7 +266,7 @@ func (p *pager) of(answer jsontext.Value) string {
 	return ""
 }
 
-// turn changes the request so that it requests the next page.
+// turn changes the request to request the next page.
 func (p *pager) turn(r *request, in *input, where string) error {
 	if !p.inBody {
 		query, err := url.ParseQuery(r.query)
@@ -359,7 +358,7 @@ func (t *tailing) run(ctx context.Context, many int, every time.Duration) error 
 	if t.filter, err = url.ParseQuery(t.request.query); err != nil {
 		return err
 	}
-	// Read at least one row to learn the current end of the log.
+	// Read at least one row to get the present end of the log.
 	rows, _, err := t.look(ctx, map[string]string{t.order: t.newest, t.limit: strconv.Itoa(max(many, 1))})
 	if err != nil {
 		return err
@@ -378,7 +377,7 @@ func (t *tailing) run(ctx context.Context, many int, every time.Duration) error 
 		}
 		if !more {
 			select {
-			case <-ctx.Done(): // interrupted: this is how the command ends
+			case <-ctx.Done(): // a signal ended the command
 				return nil
 			case <-time.After(every):
 			}
@@ -395,7 +394,7 @@ func (t *tailing) run(ctx context.Context, many int, every time.Duration) error 
 	}
 }
 
-// look sends the query once, with parameters added to the filter. It returns the rows, and whether there are more.
+// look sends the query once, with additional parameters. It returns the rows, and whether there are more.
 func (t *tailing) look(ctx context.Context, parameters map[string]string) ([]jsontext.Value, bool, error) {
 	query := url.Values{}
 	for name, values := range t.filter {
@@ -416,7 +415,7 @@ func (t *tailing) look(ctx context.Context, parameters map[string]string) ([]jso
 	return rows, pages(t.verb).of(answer) != "", nil
 }
 
-// others returns the rows except those that the polling itself adds to the log.
+// others removes the rows that the polling itself adds to the log.
 func (t *tailing) others(rows []jsontext.Value) []jsontext.Value {
 	return slices.DeleteFunc(slices.Clone(rows), func(row jsontext.Value) bool {
 		var all members[jsontext.Value]
@@ -439,8 +438,8 @@ func (t *tailing) place(row jsontext.Value) string {
 	return plain(at)
 }
 
-// ids completes the first path parameter with the ids from the listing at the path before the
-// parameter. It completes nothing if there is no such listing or no session.
+// ids completes the first path parameter with ids from the listing at the preceding path. Without such a listing or
+// without a session, it completes nothing.
 func (o *options) ids(t *table, v *verb) cobra.CompletionFunc {
 	var listing *verb
 	if before, _, ok := strings.Cut(v.route.Path, "/{"); ok {
@@ -472,8 +471,8 @@ func (o *options) ids(t *table, v *verb) cobra.CompletionFunc {
 	}
 }
 
-// candidates returns the values of the rows whose schema is spelled, the schema of the parameter.
-// Each has the name of its row as its description.
+// candidates returns the ids in the rows of a response, with the names of the rows as descriptions. spelled is the
+// schema of the ids.
 func candidates(v *verb, answer jsontext.Value, spelled string) []string {
 	of, rows := listed(v, answer)
 	if of == nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/cmdline"
 )
 
-// run executes a command line against the given service.
+// run runs a command line with a fake key server.
 func run(t *testing.T, service http.HandlerFunc, line ...string) (out, notes string, err error) {
 	t.Helper()
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
@@ -42,7 +42,7 @@ func unready(w http.ResponseWriter, _ *http.Request) {
 		`{"part":"volume","ready":false,"detail":"3 MiB are left"}],"warnings":["the certificate ends\u001b[31m in 3 days"]}`))
 }
 
-// The command prints why the key server is not ready, also in a table.
+// TestNotReadySaysWhy checks that the command prints why the key server is not ready, also as a table.
 func TestNotReadySaysWhy(t *testing.T) {
 	out, _, err := run(t, unready, "ready")
 	var failure *cmdline.Failure

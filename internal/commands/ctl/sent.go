@@ -16,8 +16,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// route returns the verb of a request, or nil if this build has none. If several paths match, the
-// one with the most literal segments counts.
+// route returns the verb of a request, or nil if this build has none. If several paths match, it chooses the one with
+// the most literal segments.
 func (t *table) route(method, path string) *verb {
 	path, _, _ = strings.Cut(path, "?")
 	have := strings.Split(path, "/")
@@ -38,8 +38,8 @@ func (t *table) route(method, path string) *verb {
 	return found
 }
 
-// sent prints the body of a request that awaits approval. It prints the complete body, because an
-// approver has to read everything, and then explains encoded values in words.
+// sent prints the entire body of a request that waits for approval, because an approver must read all of it. Then it
+// explains encoded values.
 func (p *printer) sent(name string, request members[jsontext.Value], body jsontext.Value) error {
 	text := body.Clone()
 	if err := text.Indent(jsontext.WithIndent("  ")); err != nil {
@@ -86,7 +86,7 @@ func (v *verb) members() []property {
 	return out
 }
 
-// meanings returns an explanation of each encoded value in v.
+// meanings returns explanations of all encoded values in v.
 func meanings(is *value, name string, v jsontext.Value) []line {
 	if text := meaning(is, name, v); text != "" {
 		return []line{{name, text}}
@@ -119,7 +119,7 @@ func meanings(is *value, name string, v jsontext.Value) []line {
 	return out
 }
 
-// meaning explains one encoded value. It returns "" if the value is readable as it is.
+// meaning explains one encoded value. It returns "" if the value needs no explanation.
 func meaning(is *value, name string, v jsontext.Value) string {
 	base, _, _ := strings.Cut(name, "[")
 	switch {
@@ -150,7 +150,7 @@ func rightsInWords(asked keyserver.Rights) string {
 	return said
 }
 
-// stampInWords explains a raw time. The name of the member tells whether it is a start or an end.
+// stampInWords explains an encoded time. name shows whether the time is a start or an end.
 func stampInWords(name, raw string) string {
 	at, ok := stamped(raw)
 	switch {
@@ -167,7 +167,7 @@ func stampInWords(name, raw string) string {
 	}
 }
 
-// stamped decodes a raw time. It returns "" if the time is unset, and false if raw is not a time.
+// stamped decodes an encoded time. at is "" if no time is set. ok is false if raw is not a time.
 func stamped(raw string) (at string, ok bool) {
 	text, err := base64.StdEncoding.DecodeString(raw)
 	if err != nil || len(text) != 8 {
@@ -178,7 +178,7 @@ func stamped(raw string) (at string, ok bool) {
 		return "", true
 	case ms < 1<<52:
 		return time.UnixMilli(int64(ms)).UTC().Format(time.RFC3339), true
-	default: // beyond the range of a calendar
+	default: // outside of the calendar's range
 		return strconv.FormatUint(ms, 10) + " ms after 1970", true
 	}
 }

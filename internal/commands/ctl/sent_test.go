@@ -8,7 +8,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// shown returns the output for an approval as an approver sees it.
+// shown returns the output of the request for an approver.
 func shown(t *testing.T, method, path, body string, wide int) string {
 	t.Helper()
 	all := theTable(t)
@@ -21,7 +21,8 @@ func shown(t *testing.T, method, path, body string, wide int) string {
 	return out.String()
 }
 
-// An approver sees the complete request, and explanations of its times, rights, operations and ids.
+// TestApprovalIsRead checks that an approver sees the entire request, and explanations of times, rights, operations and
+// ids.
 func TestApprovalIsRead(t *testing.T) {
 	for _, c := range []struct {
 		reason, method, path, body string
@@ -52,7 +53,7 @@ func TestApprovalIsRead(t *testing.T) {
 	}
 }
 
-// A path belongs to the route with the matching literal segments.
+// TestRouteOfRequest checks that a path belongs to the route with matching literal segments.
 func TestRouteOfRequest(t *testing.T) {
 	all := theTable(t)
 	for request, want := range map[string]string{

@@ -16,8 +16,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// refKind is the kind of object that an identifier refers to, if the command line accepts more
-// spellings of it than the route.
+// refKind is the kind of object that an identifier refers to. For these kinds, the command line accepts more formats
+// than the route.
 type refKind int
 
 const (
@@ -26,7 +26,7 @@ const (
 	refOperation
 )
 
-// setRefKind sets the kind of object that the member called name refers to. All decimal ids are ids of principals.
+// setRefKind sets the kind of object to which the member name refers. All decimal ids are principal ids.
 func (v *value) setRefKind(name string) {
 	is := v
 	if is.kind == array {
@@ -40,9 +40,9 @@ func (v *value) setRefKind(name string) {
 	}
 }
 
-// convertText converts a text to the spelling that the route takes: a time in RFC 3339 to a raw time,
-// the name or key of an operation to its id, and the id of a principal to the other base. It does
-// not change other text, which the decoder of the server may reject.
+// convertText converts a text to the format of the route: a time in RFC 3339 to an encoded time, the name or key of an
+// operation to its id, and a principal id to the other base. Other text stays unchanged; the server's decoder may
+// reject it.
 func (v *value) convertText(flag, said string) (string, error) {
 	switch {
 	case v.name == "Stamp":
@@ -88,8 +88,8 @@ func isHexID(s string) bool {
 	return len(s) == 16 && strings.Trim(s, "0123456789abcdefABCDEF") == ""
 }
 
-// principalAs converts the id of a principal to HexID or DecimalID. 16 digits without a leading
-// zero are ambiguous; they are taken as the route takes them. 0x marks hexadecimal digits.
+// principalAs converts a principal id to HexID or DecimalID. 16 digits without a leading zero are ambiguous and stay
+// unchanged. The prefix 0x marks hexadecimal digits.
 func principalAs(want, said string) string {
 	number, base := said, 10
 	if digits, ok := strings.CutPrefix(strings.ToLower(said), "0x"); ok {
@@ -126,8 +126,8 @@ func (v *value) convertJSON(flag string, in jsontext.Value) (jsontext.Value, err
 	}
 }
 
-// convertObject applies convertJSON to the members of an object. It does not change an invalid object,
-// which the decoder of the server rejects with a reason.
+// convertObject applies convertJSON to the members of an object. An invalid object stays unchanged, because the
+// server's decoder rejects it with a reason.
 func (v *value) convertObject(flag string, in jsontext.Value) (jsontext.Value, error) {
 	var all members[jsontext.Value]
 	if json.Unmarshal(in, &all) == nil {

@@ -31,13 +31,13 @@ func asked(t *testing.T, line ...string) (target, body string, err error) {
 	return r.target, string(r.body), nil
 }
 
-// All spellings that users may have at hand are accepted, and are sent in the spelling of the route.
+// TestSpellings checks that all common formats are accepted and converted to the format of the route.
 func TestSpellings(t *testing.T) {
 	const hex, decimal = "3433ef10968644ca", "3761612968308393162"
 	for _, c := range []struct {
 		reason string
 		line   []string
-		want   string // in the request or in the error
+		want   string // part of the request or of the error
 	}{
 		{"why takes decimal", []string{"why", "--operation", "hmacData", "--principal-id", decimal}, `"principalId":"` + hex + `"`},
 		{"why takes hexadecimal", []string{"why", "--operation", "hmacData", "--principal-id", hex}, `"principalId":"` + hex + `"`},

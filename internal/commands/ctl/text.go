@@ -12,11 +12,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// printable returns one line without characters that control a terminal.
+// printable returns s as one line without characters that control a terminal.
 func printable(s string) string { return keyserver.Sanitize(s) }
 
-// alone is printable, but keeps tabs, which are harmless in a terminal. Scripts pass a printed
-// member on, and a trust blob has fields separated by tabs.
+// alone is like printable, but keeps tabs, which cannot control a terminal. Scripts use printed members, and a trust
+// blob has tabs.
 func alone(s string) string {
 	fields := strings.Split(s, "\t")
 	for i, f := range fields {
@@ -25,7 +25,7 @@ func alone(s string) string {
 	return strings.Join(fields, "\t")
 }
 
-// readable returns a writer that replaces invisible characters in a text of several lines.
+// readable returns a writer that replaces invisible characters, but keeps line breaks.
 func readable(to io.Writer) io.WriteCloser {
 	return transform.NewWriter(to, runes.Map(func(r rune) rune {
 		if hidden(r) {
@@ -35,11 +35,11 @@ func readable(to io.Writer) io.WriteCloser {
 	}))
 }
 
-// fold breaks a text into lines at spaces. A word longer than a line is cut off: a word that
-// continues on the next line would be copied with the line break. --field prints all of it.
+// fold breaks a text into lines at spaces, and cuts words that are longer than a line. A broken word would be copied
+// with a line break. --field prints the entire word.
 func fold(text string, width int) string { return lined(text, width, cut) }
 
-// broken breaks a text like fold, but also breaks words longer than a line, so that nothing is lost.
+// broken breaks a text like fold, but breaks long words instead of cutting them.
 func broken(text string, width int) string { return lined(text, width, pieces) }
 
 // lined breaks a text at spaces, and calls long for words longer than a line.

@@ -9,34 +9,34 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 )
 
-// verb is a route as a command.
+// verb is the command of a route.
 type verb struct {
 	route  routes.Route
 	words  []string // nouns, then the action
-	path   []field  // in the order of the path
+	path   []field  // path parameters in their order
 	query  []field
 	body   []field
 	stream string // the member of unlimited length, or ""
-	open   bool   // needs no session and uses none
-	maybe  bool   // needs no session, but uses one if it is kept
+	open   bool   // neither needs nor uses a session
+	maybe  bool   // uses a session if one is stored, but needs none
 	answer value
-	json   bool // the answer is JSON
+	json   bool // the response is JSON
 }
 
 // field is a member of the request that one flag or argument sets.
 type field struct {
-	name     string // in the request
+	name     string // name in the request
 	flag     string
 	required bool
 	secret   bool
 	value
 }
 
-// table has all verbs, and the document that they are made from.
+// table has all verbs, and the OpenAPI document.
 type table struct {
 	*document
 	verbs []*verb
-	about map[string]string // descriptions of nouns, by their words
+	about map[string]string // descriptions of nouns, by the words of the noun
 }
 
 func newTable() (*table, error) {
@@ -58,7 +58,7 @@ func newTable() (*table, error) {
 				return nil, err
 			}
 			t.verbs = append(t.verbs, v)
-			for n := 1; n < len(v.words); n++ { // a shared prefix gets the description of the noun with most of its routes
+			for n := 1; n < len(v.words); n++ { // a shared prefix gets the description of the noun with the most routes
 				group := strings.Join(v.words[:n], " ")
 				if of[group]++; of[group] > most[group] {
 					most[group], t.about[group] = of[group], noun.About
@@ -110,9 +110,9 @@ func (t *table) verb(r routes.Route) (*verb, error) {
 
 var versioned = regexp.MustCompile(`^v[0-9]+$`)
 
-// name returns the words of a verb: the literal segments of the path as nouns, then the first word
-// of the operationId as the action. The action is not repeated if the last segment has it: POST
-// /api/keys/rotate, rotateKey, becomes "keys rotate".
+// name returns the words of a verb: the literal segments of the path as nouns, and then the first word of the
+// operationId as the action. If the last segment is the action already, it is not repeated: POST /api/keys/rotate,
+// rotateKey, becomes "keys rotate".
 func name(path, operation string) []string {
 	var nouns []string
 	for segment := range strings.SplitSeq(strings.TrimPrefix(path, "/api"), "/") {
@@ -133,7 +133,7 @@ func name(path, operation string) []string {
 	return append(nouns, operation[:first])
 }
 
-// own lists the flags that verbs have anyway. A field with such a name gets the prefix "with-".
+// own lists the flags of all verbs. A field with such a name gets a flag with the prefix "with-".
 var own = map[string]bool{
 	"server": true, "context": true, "ca-file": true, "external-url": true, "output": true, "columns": true, "field": true, "for": true,
 	"file": true, "help": true, "all": true, "ask": true, "to": true, "owned-by": true,

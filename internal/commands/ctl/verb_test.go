@@ -34,8 +34,8 @@ func theCommand(t *testing.T) *cobra.Command {
 	return root
 }
 
-// Each route is a distinct verb, with a flag or an argument for each field of the request. The test
-// fails if the rule gives a new route no name or the name of another route.
+// TestEveryRouteIsAVerb checks that each route has its own verb, with a flag or argument for each field. It fails if
+// the naming rule gives a new route no name, or a name that exists.
 func TestEveryRouteIsAVerb(t *testing.T) {
 	root, all := theCommand(t), theTable(t)
 	if len(all.verbs) != len(routes.All()) {
@@ -73,7 +73,7 @@ func TestEveryRouteIsAVerb(t *testing.T) {
 	}
 }
 
-// The names that users know. A change of the naming rule that alters them has to be a decision.
+// TestNames lists names that users know, so that a change of the naming rule does not change them by mistake.
 func TestNames(t *testing.T) {
 	for operation, want := range map[string]string{
 		"listRoles": "roles list", "createRole": "roles create", "rotateKey": "keys rotate", "setKeyRotation": "keys rotation set",
@@ -93,7 +93,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// All names in the data of names.go exist.
+// TestNamesOfData checks that all names in names.go exist.
 func TestNamesOfData(t *testing.T) {
 	all, root := theTable(t), theCommand(t)
 	for _, a := range aliases {
@@ -134,7 +134,7 @@ func TestNamesOfData(t *testing.T) {
 	}
 }
 
-// The members that a verdict reads exist.
+// TestVerdictsOfData checks that the members in verdicts exist.
 func TestVerdictsOfData(t *testing.T) {
 	for name, say := range verdicts {
 		is := theTable(t).read(&shape{Ref: "#/components/schemas/" + name}, nothingBelow)
@@ -151,8 +151,8 @@ func TestVerdictsOfData(t *testing.T) {
 	}
 }
 
-// Commands have a summary that differs from their group and their neighbours; flags without a
-// description are logged.
+// TestHelp checks that the summary of each command differs from those of its group and its neighbours. It logs flags
+// without a description.
 func TestHelp(t *testing.T) {
 	var walk func(cmd *cobra.Command)
 	walk = func(cmd *cobra.Command) {
@@ -160,7 +160,7 @@ func TestHelp(t *testing.T) {
 			t.Errorf("%s says nothing of itself", cmd.CommandPath())
 		}
 		said := map[string]string{}
-		if len(cmd.Commands()) > 1 && cmd.Annotations[verbOfItsOwn] == "" { // a group with one command may have its summary
+		if len(cmd.Commands()) > 1 && cmd.Annotations[verbOfItsOwn] == "" { // a group with one command may have the same summary as that command
 			said[cmd.Short] = cmd.Name()
 		}
 		for _, c := range cmd.Commands() {
@@ -181,7 +181,7 @@ func TestHelp(t *testing.T) {
 	walk(theCommand(t))
 }
 
-// made returns a response of a schema, with text as long as possible.
+// made returns a response of a schema with the longest allowed texts.
 func made(v *value, depth int) jsontext.Value {
 	long := strings.Repeat("long ünd \u009bx ", 30)
 	switch v.kind {
@@ -225,7 +225,7 @@ func made(v *value, depth int) jsontext.Value {
 	return text
 }
 
-// No line of any response is longer than the terminal is wide, and none has invisible characters.
+// TestTablesFit checks that no output line is longer than the terminal, and that none has invisible characters.
 func TestTablesFit(t *testing.T) {
 	for _, v := range theTable(t).verbs {
 		if !v.json || v.answer.kind != object {
@@ -253,7 +253,7 @@ func TestTablesFit(t *testing.T) {
 	}
 }
 
-// JSON and YAML have the values of the response in its order, and no invisible characters.
+// TestForms checks that JSON and YAML keep the order of the response, and have no invisible characters.
 func TestForms(t *testing.T) {
 	v := theTable(t).find("roles list")
 	answer := jsontext.Value("{\"count\":9007199254740991,\"roles\":[{\"id\":\"0000000000000001\",\"name\":\"a \u009b\U000e0001 b\",\"builtIn\":null,\"operations\":[]}],\"detail\":\"1001\"}")
@@ -272,7 +272,8 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// Text direction marks and terminal sequences in a name from the server are escaped or replaced in each output format.
+// TestNothingActsOnATerminal checks that each output format escapes or replaces terminal sequences and marks of text
+// direction in a name from the server.
 func TestNothingActsOnATerminal(t *testing.T) {
 	v := theTable(t).find("roles list")
 	var name strings.Builder
@@ -310,7 +311,7 @@ func TestNothingActsOnATerminal(t *testing.T) {
 	}
 }
 
-// Only the header is coloured.
+// TestColors checks that only the header has colours.
 func TestColors(t *testing.T) {
 	v := theTable(t).find("roles list")
 	var out bytes.Buffer

@@ -11,15 +11,15 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// whole prints all pages of a listing as one document, and holds only one page in memory. It prints
-// the list first, page by page, and then the other members of the last page.
+// whole prints all pages of a listing as one document, with only one page in memory. It prints the elements of the list
+// page by page, and then the other members of the last page.
 type whole struct {
-	list  string // the member whose elements are spread over the pages
+	list  string // the member whose elements are distributed over the pages
 	rows  int
 	aside members[jsontext.Value] // other lists, which only the first page has
 }
 
-// shared returns the member of a paged response whose elements are spread over the pages: the first list.
+// shared returns the member whose elements are distributed over the pages: the first list of the response.
 func (v *verb) shared() string {
 	for i := range v.answer.fields {
 		if v.answer.fields[i].kind == array {
@@ -57,8 +57,8 @@ func (p *printer) page(v *verb, w *whole, answer jsontext.Value, last bool) erro
 	return p.jsonPage(w, rows, rest, first, before, last)
 }
 
-// rest returns the members other than the list. The count is the sum over all pages, and detail is
-// left out because it is about one page.
+// rest returns the members without the list. The count is the sum of all pages. detail is removed, because it is about
+// one page.
 func (w *whole) rest(all members[jsontext.Value]) members[jsontext.Value] {
 	rest := members[jsontext.Value]{}
 	for _, m := range all {
@@ -107,7 +107,7 @@ func (p *printer) jsonPage(w *whole, rows []jsontext.Value, rest members[jsontex
 	return err
 }
 
-// yamlPage prints the rows of a page. The key of the list is only printed before the first row.
+// yamlPage prints the rows of a page. Only the first row has the key of the list before it.
 func (p *printer) yamlPage(w *whole, rows []jsontext.Value, rest members[jsontext.Value], headed, last bool) error {
 	if headed || len(rows) > 0 {
 		list, err := json.Marshal(rows)

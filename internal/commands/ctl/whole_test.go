@@ -10,7 +10,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// All pages together are one document, also empty ones. An incomplete JSON output is not a valid document.
+// TestAllPagesAreOneDocument checks that all pages, even empty ones, give one document. Incomplete JSON must be
+// invalid.
 func TestAllPagesAreOneDocument(t *testing.T) {
 	v := theTable(t).find("keys list")
 	pages := func(rows ...string) []string {
@@ -68,7 +69,7 @@ func TestAllPagesAreOneDocument(t *testing.T) {
 	}
 }
 
-// Lists that only the first page has are not lost.
+// TestAsideOfPages checks that lists that only the first page has are printed.
 func TestAsideOfPages(t *testing.T) {
 	v := theTable(t).find("who-can list")
 	var out bytes.Buffer
@@ -85,7 +86,7 @@ func TestAsideOfPages(t *testing.T) {
 	}
 }
 
-// Every paged response has a list that is spread over the pages.
+// TestPagesShareAList checks that every paged response has a list.
 func TestPagesShareAList(t *testing.T) {
 	for _, v := range theTable(t).verbs {
 		if pages(v) == nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/cluster"
 )
 
-// Cluster has the checks of the cluster that the operator runs in.
+// Cluster has the checks of the operator's cluster.
 type Cluster struct {
 	*cluster.Client
 	Namespace string // namespace of the operator
@@ -75,7 +75,7 @@ func (c Cluster) manager(ctx context.Context, found func(string) error) (string,
 	return "a manager is active", nil
 }
 
-// Bounds of the check of one kind.
+// Limits of the check of one kind.
 const (
 	maxPages    = 5000
 	maxFindings = 1000
@@ -99,7 +99,7 @@ func (c Cluster) objects(ctx context.Context, kind v1alpha1.Kind, found func(str
 	return fmt.Sprintf("%d objects checked", all), err
 }
 
-// unready calls found with one line if the object is not Ready: the reason and message of its condition.
+// unready reports an object that is not Ready, with the reason and message of its condition.
 func unready(o *cluster.Object, found func(string) error) error {
 	name := o.Metadata.Name
 	if ns := o.Metadata.Namespace; ns != "" {

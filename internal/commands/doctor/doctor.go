@@ -14,16 +14,16 @@ import (
 // Check is a check of one part of an installation.
 type Check struct {
 	Name string
-	// Run calls found with a line for each problem. holds is a text about the
-	// part. An error means that the check could not be done.
+	// Run calls found with one line for each problem. holds describes the checked part. An error means that the check
+	// could not be completed.
 	Run func(ctx context.Context, found func(line string) error) (holds string, err error)
 }
 
-// ErrFindings is wrapped by the error of Run if there are findings.
+// ErrFindings is the error that Run wraps if there are findings.
 var ErrFindings = errors.New("see the lines above")
 
-// Run runs all checks and writes one line for each, after a line for each of its
-// findings. A check that could not be done is a finding, too.
+// Run runs all checks. For each check it writes one line for each finding, and then one for the check. A check that
+// could not be completed is a finding.
 func Run(ctx context.Context, out io.Writer, checks []Check) error {
 	var all, failed int
 	for _, c := range checks {

@@ -12,13 +12,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 )
 
-// soon is the remaining lifetime below which a certificate is a finding.
+// soon is the remaining lifetime of a certificate below which doctor reports it.
 const soon = 30 * 24 * time.Hour
 
 // Server is a key server to check over /api.
 type Server struct {
 	*client.Client
-	LoggedIn bool  // there is a session, so that all checks are possible
+	LoggedIn bool  // there is a session, so all checks are possible
 	Refused  error // the error of a failed login
 	Build    string
 	Now      time.Time

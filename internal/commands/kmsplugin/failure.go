@@ -13,7 +13,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/brief"
 )
 
-// maxSentence bounds the text of an error that a caller gets, in bytes.
+// maxSentence limits the text of an error for a caller, in bytes.
 const maxSentence = 1 << 10
 
 // refusal is an error that the plugin itself found.
@@ -28,7 +28,7 @@ func refusef(code codes.Code, format string, args ...any) error {
 	return &refusal{code, fmt.Sprintf(format, args...)}
 }
 
-// coded converts an error into the status of a call. No other code does this.
+// coded converts an error to the gRPC status for a caller. It is the only such conversion.
 func coded(err error) error {
 	if err == nil {
 		return nil
@@ -53,9 +53,9 @@ func codeOf(err error) codes.Code {
 	}
 }
 
-// codeOfAnswer returns the gRPC code for an error of the key server. The code shows which side has to act: only
-// the caller, with a retry (Unavailable), the owner of the ACLs and roles (PermissionDenied), the owner of the
-// token (Unauthenticated), or the owner of the keys (FailedPrecondition, NotFound).
+// codeOfAnswer returns the gRPC code for an error of the key server. The code shows who must act: only the caller, with
+// a retry (Unavailable), the owner of ACLs and roles (PermissionDenied), the owner of the token (Unauthenticated), or
+// the owner of the keys (FailedPrecondition, NotFound).
 func codeOfAnswer(e *client.Error) codes.Code {
 	switch {
 	case e.Retryable:

@@ -17,17 +17,16 @@ import (
 )
 
 const (
-	// maxCall bounds calls with a longer or no deadline. kube-apiserver waits 3 s unless it is configured
-	// otherwise.
+	// maxCall bounds calls whose deadline is longer or missing. The default deadline of kube-apiserver is 3 s.
 	maxCall = 30 * time.Second
-	// maxUnderWay is the number of concurrent calls; other calls wait. kube-apiserver makes few calls: one for
-	// each seed that it does not know yet.
+	// maxUnderWay is the number of concurrent calls. Further calls wait. kube-apiserver makes few calls: one for each seed
+	// that it does not know yet.
 	maxUnderWay = 16
-	// maxUID bounds the values of a caller that are logged, in bytes.
+	// maxUID limits the length of values of a caller in the log, in bytes.
 	maxUID = 128
 )
 
-// each wraps every call: it bounds the call, converts its error into a status, counts it and logs it.
+// each runs every call. It bounds the duration, converts the error to a status, and counts and logs the call.
 func (p *plugin) each(ctx context.Context, in any, about *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (answer any, err error) {
 	method, uid, began := path.Base(about.FullMethod), uidOf(in), p.clock()
 	ctx, cancel := context.WithTimeout(ctx, patience(ctx))
@@ -63,7 +62,7 @@ func patience(ctx context.Context) time.Duration {
 	return min(maxCall, time.Until(end)*9/10)
 }
 
-// note counts and logs a call that has ended. A successful status call is too frequent for the log.
+// note counts and logs a call. It does not log successful status calls, because they are frequent.
 func (p *plugin) note(ctx context.Context, method, uid, key string, err error, took time.Duration) {
 	code := status.Code(err)
 	p.metrics.calls.WithLabelValues(method, code.String()).Inc()
@@ -86,7 +85,7 @@ func (p *plugin) note(ctx context.Context, method, uid, key string, err error, t
 	p.logger.Log(ctx, level, "kms call", attributes...)
 }
 
-// uidOf returns the caller's id of the call, so that it can be found in both logs.
+// uidOf returns the caller's id of a call, which both logs contain.
 func uidOf(in any) string {
 	named, ok := in.(interface{ GetUid() string })
 	if !ok {

@@ -20,20 +20,20 @@ import (
 )
 
 const (
-	// pause is the shortest time between two attempts of one call.
+	// pause is the minimum pause between two attempts of one call.
 	pause = 100 * time.Millisecond
-	// maxCAFile bounds how much of a certificate file is read.
+	// maxCAFile limits the size of a certificate file, in bytes.
 	maxCAFile = 1 << 20
-	// dialTime bounds a connection attempt, so that an unreachable address does not use up the time of a call.
+	// dialTime bounds a connection attempt, so that an unreachable address leaves time for other attempts.
 	dialTime = time.Second
-	// A connection without incoming data for silence is probed. Without a response within answerTime it is
-	// closed. Otherwise calls would wait on it, one after the other, while the kernel repeats its packets.
+	// A connection without incoming data for the time silence is probed. If there is no response within answerTime, the
+	// connection is closed. Otherwise calls would wait for it while the kernel repeats packets.
 	silence    = 3 * time.Second
 	answerTime = 2 * time.Second
 )
 
-// connection is the client of a key server. Its files may be replaced: it reads the token at each login and the
-// certificates at each call.
+// connection is the client of a key server. It reads the token at each login and the certificates at each call, because
+// both files may be replaced.
 type connection struct {
 	options client.Options // without RootCAs
 	caFile  string         // empty: the roots of the system
@@ -43,20 +43,20 @@ type connection struct {
 	current *client.Client
 }
 
-// newConnection makes no connection yet and needs none of the files: they may come later.
+// newConnection reads no file and does not connect, because the files may be created later.
 func newConnection(c Config, key crypto.Signer) (*connection, error) {
 	n := &connection{caFile: c.CAFile, options: client.Options{
 		BaseURL: c.Server, ProofURL: c.ExternalURL, UserAgent: c.UserAgent, ProofKey: key,
 		Credentials: client.KubernetesCredentials(c.TokenFile),
 		Timeout:     maxCall,
-		MaxRetries:  -1, // persist repeats calls until the caller's deadline
+		MaxRetries:  -1, // persist repeats calls instead, until the caller's deadline
 	}}
 	_, err := client.New(n.options)
 	return n, err
 }
 
-// client returns a client that trusts the current certificates of the file. If the file cannot be read, it
-// returns the previous client.
+// client returns a client that trusts the present certificates in the file. If the file cannot be read, it returns the
+// previous client.
 func (n *connection) client() (keyServer, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -86,13 +86,13 @@ func (n *connection) client() (keyServer, error) {
 		return nil, err
 	}
 	if n.current != nil {
-		n.current.CloseIdleConnections() // its session expires
+		n.current.CloseIdleConnections() // the session of this client expires
 	}
 	n.current = made
 	return made, nil
 }
 
-// transport returns the transport to the key server. nil roots are those of the system.
+// transport returns the transport to the key server. If roots is nil, the system's certificates are used.
 func transport(roots *x509.CertPool) *http.Transport {
 	return &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
@@ -122,18 +122,18 @@ func readCA(name string) ([]byte, error) {
 	return ca, nil
 }
 
-// close ends the session.
+// close ends the session and the connections.
 func (n *connection) close(ctx context.Context) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.current != nil {
-		_ = n.current.Logout(ctx) // otherwise it expires
+		_ = n.current.Logout(ctx) // after an error, the session expires
 		n.current.CloseIdleConnections()
 	}
 }
 
-// persist repeats a call until ctx ends, if there was no response or the key server's error is retryable.
-// Encrypting or decrypting again is harmless: it may count another use of the key.
+// persist repeats a call until ctx ends, if there was no response or the error is retryable. Repeating an encryption or
+// decryption is harmless, but may count one more use of the key.
 func persist[T any](ctx context.Context, keys func() (keyServer, error), ask func(context.Context, keyServer) (T, error)) (T, error) {
 	for {
 		var out T
@@ -148,8 +148,7 @@ func persist[T any](ctx context.Context, keys func() (keyServer, error), ask fun
 	}
 }
 
-// once gives one attempt two thirds of the remaining time, so that there is time for another attempt if it
-// hangs.
+// once runs one attempt with two thirds of the remaining time, so that there is time for another attempt.
 func once[T any](ctx context.Context, at keyServer, ask func(context.Context, keyServer) (T, error)) (T, error) {
 	if end, bounded := ctx.Deadline(); bounded {
 		attempt, cancel := context.WithTimeout(ctx, time.Until(end)*2/3)
@@ -159,14 +158,14 @@ func once[T any](ctx context.Context, at keyServer, ask func(context.Context, ke
 	return ask(ctx, at)
 }
 
-// mayHelp reports whether another attempt may succeed, and after which pause.
+// mayHelp reports whether another attempt may succeed, and returns the pause before it.
 func mayHelp(ctx context.Context, err error) (time.Duration, bool) {
 	var none *client.NetworkError
 	var said *client.Error
 	switch {
 	case err == nil || ctx.Err() != nil:
 		return 0, false
-	case errors.As(err, &none), errors.Is(err, context.DeadlineExceeded): // of the attempt, not of the call
+	case errors.As(err, &none), errors.Is(err, context.DeadlineExceeded): // deadline of the attempt, not of the call
 		return pause, true
 	case errors.As(err, &said):
 		return max(pause, said.RetryAfter), said.Retryable
@@ -175,8 +174,8 @@ func mayHelp(ctx context.Context, err error) (time.Duration, bool) {
 	}
 }
 
-// sleep waits for d and returns true. It returns false if ctx ends before that, without waiting if the deadline
-// is known.
+// sleep waits for d and returns true. It returns false if ctx ends earlier. If the deadline of ctx is earlier, it
+// returns false without waiting.
 func sleep(ctx context.Context, d time.Duration) bool {
 	if end, bounded := ctx.Deadline(); bounded && time.Until(end) <= d {
 		return false

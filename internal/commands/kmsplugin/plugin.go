@@ -1,6 +1,6 @@
-// Package kmsplugin implements the Kubernetes KMS v2 API with a key lineage. kube-apiserver encrypts its
-// storage with data keys; the newest key of the lineage encrypts their seed, and any key of the lineage
-// decrypts it. The plugin is a client of /api and keeps only the last observed state of the lineage.
+// Package kmsplugin implements the Kubernetes KMS v2 API with a key lineage. kube-apiserver encrypts its storage with
+// data keys that it derives from a seed. The newest key of the lineage encrypts the seed, and any key of the lineage
+// decrypts it. The plugin is a client of /api and stores only the last known state of the lineage.
 package kmsplugin
 
 import (
@@ -24,17 +24,17 @@ const (
 	well       = "ok"
 )
 
-// Limits of kube-apiserver for a ciphertext and a key id.
+// Limits of kube-apiserver for ciphertexts and key ids.
 const (
 	maxCiphertext = 1 << 10
 	maxKeyID      = 1 << 10
-	// cipherOverhead is how many bytes a ciphertext is longer than its plaintext (contract 7.23).
+	// cipherOverhead is the difference between the lengths of ciphertext and plaintext, in bytes (contract 7.23).
 	cipherOverhead = 37
 	maxPlain       = maxCiphertext - cipherOverhead
 )
 
-// Associated data, which binds a ciphertext to its purpose. Ciphertexts of other uses of the lineage do not
-// decrypt here, and ciphertexts of the plugin do not decrypt elsewhere.
+// Associated data binds a ciphertext to its purpose. The plugin cannot decrypt ciphertexts of other uses of the
+// lineage, and other users cannot decrypt ciphertexts of the plugin.
 const (
 	forAPIServer = "keyserver-operator kms v2"
 	forStatus    = "keyserver-operator kms v2 status"
@@ -47,17 +47,16 @@ const sample = "is the line of keys there?"
 // status calls.
 const fresh = 10 * time.Second
 
-// telling is the length from which a plaintext does not occur in its ciphertext by chance.
+// telling is the minimum length of a plaintext that a ciphertext does not contain by chance.
 const telling = 16
 
-// keyServer has the operations of the key server that the plugin uses.
+// keyServer has the requests that the plugin sends to the key server.
 type keyServer interface {
 	Encrypt(context.Context, schema.EncryptRequest) (schema.EncryptResponse, error)
 	Decrypt(context.Context, schema.DecryptRequest) (schema.DecryptResponse, error)
 }
 
-// plugin implements the Kubernetes KMS v2 API. Its methods return errors of any kind; each converts them for
-// the caller.
+// plugin implements the Kubernetes KMS v2 API. Its methods return any error, and each converts it for the caller.
 type plugin struct {
 	kms.UnimplementedKeyManagementServiceServer
 
@@ -66,7 +65,7 @@ type plugin struct {
 	clock   func() time.Time
 	logger  *slog.Logger
 	metrics *metrics
-	places  chan struct{} // one element per concurrent call
+	places  chan struct{} // one element for each concurrent call
 
 	looks singleflight.Group[sight]
 	mu    sync.Mutex
@@ -75,15 +74,15 @@ type plugin struct {
 
 // sight is the last observed state of the lineage.
 type sight struct {
-	key        schema.HiddenLink // key that encrypted
+	key        schema.HiddenLink // the key that encrypts
 	generation int
 	at         time.Time // time of the check; zero if a new check is needed
-	opens      bool      // a ciphertext of this key was decrypted since
+	opens      bool      // a ciphertext of this key was decrypted
 }
 
-// Status implements the KMS v2 API. The key id is that of the key that encrypts now, after it has just
-// encrypted. If that is unknown, Status returns an error and not an unhealthy response, because kube-apiserver
-// would use the key id of such a response and continue to write under that key.
+// Status implements the KMS v2 API. It returns the id of the key that has encrypted a sample within the last seconds.
+// If there is none, Status returns an error instead of an unhealthy response: kube-apiserver would use the key id of
+// such a response and continue to encrypt.
 func (p *plugin) Status(ctx context.Context, _ *kms.StatusRequest) (*kms.StatusResponse, error) {
 	s, err := p.look(ctx)
 	if err != nil {
@@ -124,8 +123,8 @@ func (p *plugin) Decrypt(ctx context.Context, in *kms.DecryptRequest) (*kms.Decr
 	return &kms.DecryptResponse{Plaintext: plain}, nil
 }
 
-// look returns the key that the lineage encrypts with, by encrypting and decrypting a sample. Concurrent
-// callers share one check.
+// look returns the key that the lineage encrypts with. It encrypts and decrypts a sample, unless the last check is
+// fresh. Concurrent callers share one check.
 func (p *plugin) look(ctx context.Context) (sight, error) {
 	if s := p.seen(); p.isFresh(s) {
 		return s, nil
@@ -180,7 +179,7 @@ func believe(out schema.EncryptResponse, plain []byte) error {
 	return nil
 }
 
-// decrypt decrypts with the key of the lineage that encrypted. It fails if that is not key.
+// decrypt decrypts a ciphertext. It fails if another key than key had encrypted it.
 func (p *plugin) decrypt(ctx context.Context, sealed []byte, use string, key schema.HiddenLink) ([]byte, error) {
 	associated := schema.Base64(use)
 	out, err := persist(ctx, p.keys, func(ctx context.Context, k keyServer) (schema.DecryptResponse, error) {
@@ -231,7 +230,7 @@ func (p *plugin) opened(key schema.HiddenLink) {
 	}
 }
 
-// forget makes the next look check again.
+// forget makes the next look run a check.
 func (p *plugin) forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -34,12 +34,12 @@ const (
 	second = schema.HiddenLink("the second key")
 )
 
-// pretended is a fake key server. encrypt and decrypt can change its responses. Its ciphertext is the name of
-// the key, the associated data, and the reversed plaintext.
+// pretended is a fake key server. encrypt and decrypt can change its responses. Its ciphertext is the key's name, the
+// associated data, and the reversed plaintext.
 type pretended struct {
 	mu      sync.Mutex
 	key     schema.HiddenLink
-	asked   int // encryptions and decryptions
+	asked   int // number of encryptions and decryptions
 	encrypt func(context.Context, *schema.EncryptResponse) error
 	decrypt func(context.Context, *schema.DecryptResponse) error
 }
@@ -239,7 +239,7 @@ func TestKeyIDFollowsTheLine(t *testing.T) {
 		t.Errorf("after the rotation the key id is %q", got)
 	}
 
-	// An encryption is the first to use a new key. After it, a status returns no other key id.
+	// An encryption uses a new key first. A later status must return the id of the new key.
 	k.set(func() { k.key = line })
 	answer, err := s.Encrypt(t.Context(), &kms.EncryptRequest{Plaintext: []byte("seed"), Uid: "u"})
 	if err != nil || answer.GetKeyId() != line.String() || len(answer.GetAnnotations()) != 0 {
@@ -332,7 +332,7 @@ func TestRepeats(t *testing.T) {
 	}
 }
 
-// TestDrain checks that a call in progress gets its response when the process stops.
+// TestDrain checks that a call in progress gets its response while the process stops.
 func TestDrain(t *testing.T) {
 	begun, goOn := make(chan struct{}), make(chan struct{})
 	k := &pretended{key: line}
@@ -364,7 +364,7 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestBound checks the limit of concurrent calls. Waiting calls get an error when their time is over.
+// TestBound checks the limit of concurrent calls. A waiting call gets an error at its deadline.
 func TestBound(t *testing.T) {
 	k := &pretended{key: line}
 	s := serve(t, k)
@@ -477,10 +477,10 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 	}
 }
 
-// TestSilentConnection checks that a connection is closed if its other end has disappeared without closing it.
-// No later call waits on it.
+// TestSilentConnection checks that a connection is closed if the other end has disappeared silently. No later call may
+// wait for this connection.
 func TestSilentConnection(t *testing.T) {
-	t.Parallel() // it waits for timeouts
+	t.Parallel() // the test waits for timeouts
 	server := httptest.NewUnstartedServer(http.NotFoundHandler())
 	server.EnableHTTP2 = true
 	server.StartTLS()

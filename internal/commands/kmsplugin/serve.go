@@ -24,19 +24,19 @@ import (
 )
 
 const (
-	// maxConnections is the number of open connections to the socket. kube-apiserver has one for each
-	// configured provider.
+	// maxConnections is the maximum number of connections to the socket. kube-apiserver opens one for each configured
+	// provider.
 	maxConnections = 64
 	// ownFiles is the number of files that the plugin needs in addition to these connections.
 	ownFiles   = 48
 	maxStreams = 64
 	maxMessage = 64 << 10
 	maxHeader  = 16 << 10
-	// drainTime bounds how long the shutdown waits for running calls.
+	// drainTime bounds the wait for running calls at shutdown.
 	drainTime = 10 * time.Second
-	// handshake bounds the connection setup.
+	// handshake bounds the setup of a connection.
 	handshake = 10 * time.Second
-	// lookTime bounds a check that has no deadline of a caller.
+	// lookTime bounds a check without a caller's deadline.
 	lookTime = 3 * time.Second
 	// goodbye bounds the logout.
 	goodbye = 2 * time.Second
@@ -45,19 +45,19 @@ const (
 // Config is the configuration of the plugin.
 type Config struct {
 	Server      string // URL of the key server's API
-	ExternalURL string // the key server's own name for its URL; empty: Server
-	CAFile      string // PEM certificates that verify the API's certificate; empty: those of the system
+	ExternalURL string // URL that the key server has for itself; empty: Server
+	CAFile      string // PEM file with the CA certificates of the API; empty: certificates of the system
 	TokenFile   string // file of the service account token for the login
 	Lineage     schema.HiddenLink
-	Socket      string // path
-	Metrics     string // address of metrics and health, empty for none
+	Socket      string // path of the socket
+	Metrics     string // address for metrics and health; may be empty
 	UserAgent   string
 	Logger      *slog.Logger
 	Clock       func() time.Time
 }
 
-// Run serves until ctx ends, then drains. It calls ready when it accepts calls, and does not wait for the key
-// server.
+// Run serves until ctx ends, and then waits for running calls. It calls ready when it accepts calls, even if the key
+// server does not respond yet.
 func Run(ctx context.Context, c Config, ready func()) error {
 	// The session is bound to a key that only this process has.
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -117,7 +117,7 @@ func (p *plugin) serve(ctx context.Context, socket, observed net.Listener) error
 		}()
 	}
 	looked := make(chan struct{})
-	go func() { // so that errors are logged at the start
+	go func() { // the first check logs errors at the start
 		defer close(looked)
 		p.firstLook(ctx)
 	}()
@@ -158,8 +158,8 @@ func (p *plugin) firstLook(ctx context.Context) {
 	}
 }
 
-// observe returns the server of metrics and health: /healthz shows that the process runs, /readyz that the
-// lineage encrypts.
+// observe returns the server of metrics and health. /healthz shows that the process runs, /readyz that the lineage can
+// encrypt.
 func (p *plugin) observe() *http.Server {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(p.metrics.registry(), promhttp.HandlerOpts{}))

@@ -13,7 +13,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/pgcopy"
 )
 
-// same compares each row of each table in both databases. Both return the rows in the same order.
+// same compares each row of each table in both databases, which return the rows in the same order.
 func same(ctx context.Context, from *snapshot.Snapshot, store *sqlstore.Store) (err error) {
 	to, err := store.Snapshot(ctx)
 	if err != nil {
@@ -63,7 +63,7 @@ func sameTable(ctx context.Context, from, to *snapshot.Snapshot, t snapshot.Tabl
 	}
 }
 
-// next returns nil after the last row.
+// next returns the next row, or nil after the last row.
 func next(rows *pgcopy.Reader) ([]any, error) {
 	row, err := rows.Next()
 	if errors.Is(err, io.EOF) {
@@ -89,7 +89,7 @@ func differ(t snapshot.Table, one, other []any) (columns []string) {
 	return columns
 }
 
-// streamed is a pipe with a goroutine that writes. A write error is returned to the reader.
+// streamed is a pipe to which a goroutine writes. The reader gets the goroutine's error.
 type streamed struct {
 	*io.PipeReader
 	ended chan struct{}
@@ -100,13 +100,13 @@ func stream(write func(io.Writer) error) *streamed {
 	s := &streamed{r, make(chan struct{})}
 	go func() {
 		defer close(s.ended)
-		_ = w.CloseWithError(write(w)) // never fails
+		_ = w.CloseWithError(write(w)) // CloseWithError returns no error
 	}()
 	return s
 }
 
 // end closes the pipe and waits for the goroutine.
 func (s *streamed) end() {
-	_ = s.Close() // never fails
+	_ = s.Close() // Close returns no error
 	<-s.ended
 }

@@ -24,28 +24,27 @@ import (
 
 // Options configure a move. All fields except Previous are required.
 type Options struct {
-	From sqlstore.Config // an embedded database at rest
+	From sqlstore.Config // an embedded database that no server uses
 	To   sqlstore.Config // an empty PostgreSQL database
-	// Provider holds the key-encryption key of the target. If it replaces another key, Previous holds the old
-	// one.
+	// Provider has the key-encryption key of the target. If that is a new key, Previous has the old one.
 	Provider, Previous *keyring.Provider
 	Clock              func() time.Time
 	Logger             *slog.Logger
 
-	loaded func() error // called before the comparison; for tests
+	loaded func() error // called after the copy, for tests
 }
 
 // Result is the result of a move.
 type Result struct {
-	Rows   int64 // of all tables
+	Rows   int64 // number of rows of all tables
 	Tables int
 	Last   int64 // last row of the audit log
-	Tree   int64 // rows in the tree over the audit log
+	Tree   int64 // number of rows in the audit tree
 	KEK    keyserver.KEK
 }
 
-// Run moves the database. After an error the source is unchanged, unless the error is an UnsureError, and no
-// server would serve from the target.
+// Run moves the database. After an error, the source is unchanged and no server can use the target. An UnsureError is
+// the exception.
 func Run(ctx context.Context, o Options) (done Result, err error) {
 	from, err := sqlstore.OpenToMove(ctx, o.From)
 	if err != nil {
@@ -71,7 +70,7 @@ func Run(ctx context.Context, o Options) (done Result, err error) {
 		}
 		return done, err
 	}
-	defer func() { err = errors.Join(err, to.Abandon()) }() // does nothing after finish
+	defer func() { err = errors.Join(err, to.Abandon()) }() // no effect after finish
 	done.Tables, done.Last, done.Tree = len(s.Tables), s.Last, s.Tree.Size
 	if done.Rows, err = load(ctx, s, to); err != nil {
 		return done, err
@@ -93,7 +92,7 @@ func Run(ctx context.Context, o Options) (done Result, err error) {
 	return done, o.finish(ctx, s, to)
 }
 
-// UnsureError is the error if it is unknown whether the move was completed.
+// UnsureError means that it is unknown whether the move was completed.
 type UnsureError struct{ cause error }
 
 func (e UnsureError) Error() string {
@@ -102,8 +101,8 @@ func (e UnsureError) Error() string {
 
 func (e UnsureError) Unwrap() error { return e.cause }
 
-// finish completes the target. Before that it marks the source, so that no server serves from it any more.
-// Otherwise both could continue.
+// finish completes the target. Before that it marks the source as moved, so that no server uses it. Otherwise servers
+// could use both.
 func (o Options) finish(ctx context.Context, s *snapshot.Snapshot, to *sqlstore.Restore) error {
 	system, err := bootstrap.SystemOf(ctx, to.Store())
 	if err != nil {
@@ -123,8 +122,7 @@ func (o Options) finish(ctx context.Context, s *snapshot.Snapshot, to *sqlstore.
 	return err
 }
 
-// opens checks that the key-encryption key is that of the source, and that the key server wrote the source's
-// rows. It runs before anything is written.
+// opens checks the key-encryption key and the row MACs of the source, before anything is written.
 func (o Options) opens(ctx context.Context, from *sqlstore.Store) error {
 	ring, err := keyring.Existing(ctx, o.Provider, from.Setting)
 	if errors.Is(err, keyring.ErrWrongKey) && o.Previous != nil {
@@ -142,7 +140,7 @@ func (o Options) opens(ctx context.Context, from *sqlstore.Store) error {
 	return checkMACs(ctx, from)
 }
 
-// checkMACs returns an error if a row does not agree with its MAC.
+// checkMACs returns an error if the MAC of a row is wrong.
 func checkMACs(ctx context.Context, store *sqlstore.Store) error {
 	var first *rowmac.Finding
 	found := 0
@@ -160,7 +158,7 @@ func checkMACs(ctx context.Context, store *sqlstore.Store) error {
 	return nil
 }
 
-// load copies every table.
+// load copies all tables.
 func load(ctx context.Context, s *snapshot.Snapshot, to *sqlstore.Restore) (rows int64, err error) {
 	for _, t := range s.Tables {
 		from := stream(func(w io.Writer) error {
@@ -177,7 +175,7 @@ func load(ctx context.Context, s *snapshot.Snapshot, to *sqlstore.Restore) (rows
 	return rows, to.Loaded(ctx, s.Tail)
 }
 
-// intact checks the audit log in the target against its chains, its tree, and the tree of the source.
+// intact checks the audit log in the target: its chains, its tree, and that its tree is that of the source.
 func intact(ctx context.Context, s *snapshot.Snapshot, to *sqlstore.Store) error {
 	head, err := to.AuditTree(ctx)
 	if err != nil {
@@ -209,8 +207,8 @@ func intact(ctx context.Context, s *snapshot.Snapshot, to *sqlstore.Store) error
 	return nil
 }
 
-// rewrap wraps the data keys with the key-encryption key of the target, if that is a new one. Then it checks
-// each row as the key server will.
+// rewrap encrypts the data keys with the key-encryption key of the target, if that is a new key. Then it checks each
+// row as a key server does.
 func (o Options) rewrap(ctx context.Context, to *sqlstore.Store) (keyserver.KEK, error) {
 	ring, err := keyring.Start(ctx, o.Provider, to, keyring.Options{Previous: o.Previous, Clock: o.Clock})
 	if err != nil {

@@ -38,7 +38,7 @@ type house struct {
 	link    schema.HiddenLink
 	mac     []byte
 	session schema.HexID // public id of a session that was open
-	cursor  int64        // of the change feed
+	cursor  int64        // position in the change feed
 }
 
 func newHouse(t *testing.T) *house {
@@ -66,7 +66,7 @@ func newHouse(t *testing.T) *house {
 	return h
 }
 
-// copied returns a copy whose files a test may damage.
+// copied returns a copy that a test may damage.
 func (h *house) copied(t *testing.T) *house {
 	t.Helper()
 	other := *h
@@ -83,7 +83,7 @@ func macOf(t *testing.T, c *client.Client, link schema.HiddenLink) []byte {
 	return mac.MAC
 }
 
-// alter changes the source without the key server.
+// alter changes the source database directly.
 func (h *house) alter(t *testing.T, text string) {
 	t.Helper()
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(h.dir, sqlite.DatabaseFile))
@@ -215,7 +215,7 @@ func TestWhatIsRefused(t *testing.T) {
 	}
 }
 
-// TestADifferenceIsFound checks that any difference in the target is found, and nothing is moved.
+// TestADifferenceIsFound checks that any difference in the target stops the move.
 func TestADifferenceIsFound(t *testing.T) {
 	h := newHouse(t)
 	for reason, tc := range map[string]struct{ text, says string }{
@@ -249,7 +249,7 @@ func TestWhatIsMovedServes(t *testing.T) {
 	h := newHouse(t)
 	url := pgtest.Database(t)
 	before := h.files(t)
-	// A database whose locale orders names differently.
+	// The database sorts names by another locale.
 	done, err := migrate.Run(t.Context(), h.options(t, url).Tampered(func() error {
 		exec(t, url, `ALTER TABLE leases ALTER COLUMN name TYPE text COLLATE "en-x-icu"`)
 		return nil
@@ -266,7 +266,7 @@ func TestWhatIsMovedServes(t *testing.T) {
 		}
 	}
 
-	// No server starts on the source any more, but it can still be read.
+	// No server starts with the source any more, but it can be read.
 	if _, err := sqlstore.Open(t.Context(), sqlstore.Config{Dir: h.dir}); !errors.Is(err, sqlstore.ErrUnusable) || !strings.Contains(err.Error(), "was moved to the PostgreSQL database") {
 		t.Errorf("the source: %v", err)
 	}
@@ -307,7 +307,7 @@ func TestWhatIsMovedServes(t *testing.T) {
 		return err
 	})
 
-	// The way back, if the writes since the move are not needed.
+	// A move can be undone if the later writes are not needed.
 	h.Stop(t)
 	rig.Must(t, os.Remove(filepath.Join(h.dir, sqlite.MovedFile)))
 	h.Restart(t, func(c *server.Config) { c.DatabaseURL = "" })
@@ -316,7 +316,7 @@ func TestWhatIsMovedServes(t *testing.T) {
 	}
 }
 
-// TestAnotherKEKOnTheWay checks that a move can change the key-encryption key. The source keeps its own.
+// TestAnotherKEKOnTheWay checks that a move can change the key-encryption key, and that the source keeps its key.
 func TestAnotherKEKOnTheWay(t *testing.T) {
 	h := newHouse(t)
 	o := h.options(t, pgtest.Database(t))

@@ -64,7 +64,7 @@ func TestChangesToACluster(t *testing.T) {
 			t.Fatalf("the key server was written to: %v", after[len(before):])
 		}
 
-		// The manager does that.
+		// The manager carries out the plan.
 		c.apply(t, ca("ca", fresh, ""))
 		for end := time.Now().Add(patience); !slices.Contains(k.writes(t)[len(before):], "removeTrustedCA"); time.Sleep(50 * time.Millisecond) {
 			if time.Now().After(end) {
@@ -107,7 +107,7 @@ func TestChangesToACluster(t *testing.T) {
 		}
 	})
 
-	// An annotation from a manifest is removed with it. An annotation set by hand stays.
+	// Applying a manifest removes an annotation that an earlier manifest set, but not one that a user set separately.
 	t.Run("Unpaused", func(t *testing.T) {
 		role := func(name, annotations string) string {
 			return strings.Replace(object("Role", name, "{roleName: "+name+", operations: []}"), "{name: "+name+"}", "{name: "+name+", annotations: {"+annotations+"}}", 1)
@@ -117,7 +117,7 @@ func TestChangesToACluster(t *testing.T) {
 		c.apply(t, role("applied", pause)+role("last-applied", fmt.Sprintf("%s: %q", corev1.LastAppliedConfigAnnotation, old))+role("by-hand", "")+role("taken-over", pause))
 		for _, name := range []string{"last-applied", "by-hand", "taken-over"} {
 			r := &v1alpha1.Role{}
-			// The manager also writes to it.
+			// The manager also writes to the object.
 			if err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
 				if err := c.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: name}, r); err != nil {
 					return err
@@ -137,7 +137,7 @@ func TestChangesToACluster(t *testing.T) {
 				t.Errorf("%s: %+v, paused should be %v", name, o, paused)
 			}
 		}
-		// The API server does that.
+		// The API server removes the annotation.
 		c.apply(t, role("applied", ""))
 		left := &v1alpha1.Role{}
 		if err := c.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "applied"}, left); err != nil || left.Annotations[v1alpha1.AnnotationPaused] != "" {
@@ -145,8 +145,8 @@ func TestChangesToACluster(t *testing.T) {
 		}
 	})
 
-	// An object that is being deleted is planned without permission to read definitions, also while its
-	// KeyServer is being deleted. This case is last, because it deletes both.
+	// A plan for an object that is being deleted needs no permission to read definitions, even if its KeyServer is being
+	// deleted. This case is last, because it deletes both.
 	t.Run("Deleted", func(t *testing.T) {
 		manifests := object("Role", "going", "{roleName: Going, operations: []}")
 		c.apply(t, manifests)
@@ -181,7 +181,7 @@ func TestChangesToACluster(t *testing.T) {
 	})
 }
 
-// forbidding is a cluster in which definitions cannot be read and one role is being deleted.
+// forbidding is a cluster that forbids reading definitions, and in which one role is being deleted.
 type forbidding struct {
 	client.Reader
 	deleted *v1alpha1.Role
@@ -215,7 +215,7 @@ func TestKeyServerThatGoes(t *testing.T) {
 	}
 }
 
-// TestNamespacesForbidden checks that a plan without permission to read namespaces uses those of the objects.
+// TestNamespacesForbidden checks that a plan uses the objects' own namespaces if it may not read namespaces.
 func TestNamespacesForbidden(t *testing.T) {
 	k := start(t)
 	r := k.mustPlan(t, object("Role", "a", signers), func(o *plan.Options) { o.Cluster = secretive{} })

@@ -31,7 +31,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
 )
 
-// patience bounds a wait for the manager. Only a failing test waits that long.
+// patience bounds a wait for the manager. Only a failing test waits so long.
 const patience = time.Minute
 
 // cluster is a kube-apiserver with the definitions and a running manager.
@@ -76,7 +76,7 @@ func (c *cluster) register(t testing.TB, k *keys) {
 	}
 }
 
-// apply applies manifests as kubectl apply --server-side does.
+// apply applies manifests like kubectl apply --server-side.
 func (c *cluster) apply(t testing.TB, manifests string) {
 	t.Helper()
 	for _, m := range must[[]manifest.Manifest](t)(manifest.Read(t.Context(), []string{"-"}, strings.NewReader(manifests))) {
@@ -89,7 +89,7 @@ func (c *cluster) apply(t testing.TB, manifests string) {
 	}
 }
 
-// managed returns the status of the objects of every kind, by kind and name.
+// managed returns the status of all objects, by kind and name.
 func (c *cluster) managed(t testing.TB) map[string]*v1alpha1.ManagedStatus {
 	t.Helper()
 	all := map[string]*v1alpha1.ManagedStatus{}
@@ -147,7 +147,7 @@ func (k *keys) populate(t testing.TB) {
 			PrincipalID: group.ID, TrustedServerSystemID: system, Flag: "expose",
 		}))
 	}
-	// A trust without its peer, which has only the peer's number.
+	// A principal trust without its peer, of which only the system id is left.
 	must[schema.TrustedServerGone](t)(k.admin.RemoveTrustedServer(ctx, schema.BySystemID{SystemID: 8}))
 
 	var operations []schema.HexID
@@ -184,8 +184,8 @@ func (k *keys) populate(t testing.TB) {
 	}
 }
 
-// TestExportApplyPlan checks that an export can be applied and adopted, and that then nothing is left to do.
-// Nothing writes to the key server except for owner marks. A plan shows a later change.
+// TestExportApplyPlan checks that an export can be applied and adopted, and that a plan then has no changes. Only owner
+// marks are written to the key server. A plan shows a later change.
 func TestExportApplyPlan(t *testing.T) {
 	k := start(t)
 	k.populate(t)
@@ -196,8 +196,7 @@ func TestExportApplyPlan(t *testing.T) {
 	before := k.writes(t)
 
 	r := k.mustPlan(t, exported)
-	// The exception is an object that refers to a Principal. Its id on the key server is known only after it is
-	// applied.
+	// One object refers to a Principal whose id on the key server is known only after it is applied.
 	if s := r.Summary; s.Adopt != len(r.Objects)-1 || len(r.Objects) != 17 || s.Blocked != 1 {
 		t.Errorf("from the files alone everything is adopted: %+v\n%s", s, exported)
 	}
@@ -250,8 +249,8 @@ func TestExportApplyPlan(t *testing.T) {
 	}
 }
 
-// TestObserveWritesNothing checks managementPolicy Observe for every kind: the status shows differences, and
-// nothing writes to the key server, whether an object is missing, differs or is deleted.
+// TestObserveWritesNothing checks managementPolicy Observe for every kind. The status must show differences, and
+// nothing may write to the key server if an object is missing, differs or is deleted.
 func TestObserveWritesNothing(t *testing.T) {
 	k := start(t)
 	k.populate(t)

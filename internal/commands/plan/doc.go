@@ -1,7 +1,7 @@
-// Package plan reports what the manager would do about manifests that are not applied yet. It puts them, and
-// the objects that they refer to, into a snapshot for the manager's own reconcilers (snapshot.go). Each
-// reconciler makes one pass over connections that reject writes, and the package prints their decisions.
+// Package plan shows what the manager would do if manifests were applied. It puts them and the objects to which they
+// refer into a snapshot for the manager's own reconcilers (snapshot.go). Each reconciler runs one pass with connections
+// that block writes, and the package prints the decisions.
 //
-// The process only reads: the snapshot keeps the reconcilers' writes to the cluster, and package controllers
-// rejects their writes to a key server.
+// The process only reads. The snapshot keeps writes to the cluster in memory, and package controllers blocks writes to
+// a key server.
 package plan

@@ -22,22 +22,22 @@ import (
 
 // Options configure a plan.
 type Options struct {
-	Files []string // paths of files and directories; "-" is Stdin
+	Files []string // paths of files and directories; "-" means Stdin
 	Stdin io.Reader
-	// Namespace is the namespace of manifests that name none.
+	// Namespace is the namespace for manifests without one.
 	Namespace string
-	// Cluster returns objects that are not in the files; nil without a cluster.
+	// Cluster reads objects that are not in the files. It is nil without a cluster.
 	Cluster client.Reader
-	// Issuer is the issuer of the cluster's service accounts; nil without a cluster.
+	// Issuer reads the issuer of the cluster's service accounts. It is nil without a cluster.
 	Issuer *sources.Issuer
-	// Access overrides how one KeyServer is reached; nil overrides nothing.
+	// Access changes how one KeyServer is reached. It may be nil.
 	Access *Access
-	// Clock is the clock of the reconcilers; nil: that of the system.
+	// Clock is the clock of the reconcilers. nil means the system clock.
 	Clock clock.Clock
 	Log   logr.Logger
 }
 
-// Make reads the files and returns what the manager would do about them.
+// Make reads the files and returns the plan.
 func Make(ctx context.Context, o Options) (*Report, error) {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
@@ -68,7 +68,7 @@ func Make(ctx context.Context, o Options) (*Report, error) {
 	return w.report(ctx, intents)
 }
 
-// connect connects to every KeyServer that the objects refer to, and tries those that they name as peers.
+// connect connects to every KeyServer of the objects, and tries to connect to their peers.
 func (w *world) connect(ctx context.Context, planner *controllers.Planner) error {
 	var asked, peers []string
 	for _, p := range w.planned {
@@ -101,7 +101,7 @@ func (w *world) connect(ctx context.Context, planner *controllers.Planner) error
 		if !exists || slices.Contains(asked, name) {
 			continue
 		}
-		// Objects that need an unreachable peer are reported as blocked.
+		// If a peer does not respond, the objects that need it are blocked.
 		if err := planner.Connect(ctx, name); err != nil {
 			w.options.Log.Info("a peer does not respond", "keyServer", name, "cause", err.Error())
 		}
@@ -125,7 +125,7 @@ func unique(names []string) []string {
 	return slices.Compact(out)
 }
 
-// Access overrides how a KeyServer is reached, from the command line. Empty fields override nothing.
+// Access changes how a KeyServer is reached, by command-line flags. Empty fields have no effect.
 type Access struct {
 	KeyServer     string
 	URL           string
@@ -140,10 +140,10 @@ type Login struct {
 	Password string
 }
 
-// flagsNamespace holds the Secrets made from flags. No namespace can have this name.
+// flagsNamespace is the namespace of Secrets made from flags. No real namespace can have this name.
 const flagsNamespace = "(flags)"
 
-// override changes or creates the KeyServer of the flags.
+// override changes or creates the KeyServer that the flags name.
 func (w *world) override(ctx context.Context, a *Access) error {
 	ks := &v1alpha1.KeyServer{}
 	err := w.snapshot.Get(ctx, client.ObjectKey{Name: a.KeyServer}, ks)
@@ -152,7 +152,7 @@ func (w *world) override(ctx context.Context, a *Access) error {
 		if a.URL == "" || a.Administrator == nil {
 			return fmt.Errorf("KeyServer %q is neither in the files nor in a cluster; give --server and --password-file, too", a.KeyServer)
 		}
-		// There are no grants yet.
+		// A new KeyServer has no grants yet.
 		ks.Name, ks.UID = a.KeyServer, w.uid()
 		ks.Spec.Grants = []v1alpha1.Grant{v1alpha1.GrantAll("flags", v1alpha1.GrantedNamespaces{Selector: &metav1.LabelSelector{}})}
 	case err != nil:

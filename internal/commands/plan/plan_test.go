@@ -82,8 +82,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestPlanOfAFreshKeyServer checks that missing objects are planned as new. Objects that must wait name what
-// they wait for. Nothing is written.
+// TestPlanOfAFreshKeyServer checks that missing objects are planned as new, that waiting objects name what they wait
+// for, and that nothing is written.
 func TestPlanOfAFreshKeyServer(t *testing.T) {
 	k, p := start(t), newPeer(t, 7)
 	r := k.mustPlan(t, object("PrincipalTrust", "trust", "{trustedServerRef: {name: peer}, principal: {id: 00000000000000aa}, flag: expose}")+
@@ -130,8 +130,7 @@ func TestPlanOfAFreshKeyServer(t *testing.T) {
 	}
 }
 
-// TestPlanOfWhatIsThere checks that existing objects are adopted, corrected or left unchanged, according to the
-// policies.
+// TestPlanOfWhatIsThere checks that existing objects are adopted, corrected or unchanged, as the policies say.
 func TestPlanOfWhatIsThere(t *testing.T) {
 	k := start(t)
 	must[schema.RoleSaved](t)(k.admin.CreateRole(t.Context(), schema.CreateRoleRequest{Name: "Signers"}))
@@ -172,8 +171,8 @@ func TestPlanOfWhatIsThere(t *testing.T) {
 	}
 }
 
-// TestPlanBehindAProxy checks a key server behind a proxy with any path. Only the path below it decides whether
-// a call reads or writes.
+// TestPlanBehindAProxy checks a key server behind a proxy with a path prefix. Whether a request is a read depends only
+// on the path after the prefix.
 func TestPlanBehindAProxy(t *testing.T) {
 	k := start(t)
 	behind, err := url.Parse(k.URL())
@@ -210,7 +209,7 @@ func TestSavedManifest(t *testing.T) {
 			if o := find(t, k.mustPlan(t, saved), "Role a"); o.Action != reconcile.PlanCreate {
 				t.Errorf("got %+v", o)
 			}
-			// The creation timestamp of the file does not count either.
+			// The creation timestamp in the file is ignored, too.
 			r := k.mustPlan(t, strings.Replace(saved, "name: a", "name: z", 1)+object("Role", "b", signers))
 			if o := find(t, r, "Role z"); o.Reason != v1alpha1.ReasonConflict {
 				t.Errorf("an age from the file: %+v", o)
@@ -219,7 +218,7 @@ func TestSavedManifest(t *testing.T) {
 	}
 }
 
-// TestOneAge checks that new objects have the same age, even if reading the files takes time.
+// TestOneAge checks that all new objects get the same age, even if reading the files takes time.
 func TestOneAge(t *testing.T) {
 	k := start(t)
 	r := k.mustPlan(t, object("Role", "z", signers)+object("Role", "b", signers), func(o *plan.Options) { o.Clock = &hasty{} })
@@ -231,7 +230,7 @@ func TestOneAge(t *testing.T) {
 	}
 }
 
-// hasty is a clock that advances by one second with each reading.
+// hasty is a clock that advances by one second at each reading.
 type hasty struct {
 	clock.RealClock
 
@@ -276,7 +275,7 @@ func TestEverythingFromFiles(t *testing.T) {
 	}
 }
 
-// TestPrintedNamesAreHarmless checks that names from outside cannot control the terminal, in any field.
+// TestPrintedNamesAreHarmless checks that names in any field cannot control the terminal.
 func TestPrintedNamesAreHarmless(t *testing.T) {
 	const evil = "\x1b[2J\u202eevil"
 	observed := evil
@@ -296,11 +295,11 @@ func TestPrintedNamesAreHarmless(t *testing.T) {
 	}
 }
 
-// all grants trust to every namespace.
+// all is a grant for trust in every namespace.
 const all = "[{name: all, namespaces: {selector: {}}, kinds: [TrustedCA, TrustedServer], names: ['*']}]"
 
-// TestGrantsForbid checks that the plan shows objects that a grant forbids. A KeyServer of the files keeps its
-// grants if flags change how it is reached.
+// TestGrantsForbid checks that the plan shows objects that no grant allows. A KeyServer in the files keeps its grants
+// if flags change how it is reached.
 func TestGrantsForbid(t *testing.T) {
 	k, p := start(t), newPeer(t, 7)
 	r := k.mustPlan(t, object("KeyServer", "default", fmt.Sprintf("{url: %q, credentials: {administrator: {secretRef: {namespace: ns, name: none}}}, grants: [%s]}", k.URL(),
@@ -324,8 +323,8 @@ func TestGrantsForbid(t *testing.T) {
 	}
 }
 
-// TestOfficerFlags checks that trust is managed with the flags of the security officer. Without them it is
-// managed with those of the administrator, regardless of the KeyServer.
+// TestOfficerFlags checks that the flags of the security officer are used for trust. Without them, the flags of the
+// administrator are used, regardless of the KeyServer.
 func TestOfficerFlags(t *testing.T) {
 	k, p := start(t), newPeer(t, 7)
 	manifests := object("KeyServer", "default", fmt.Sprintf("{url: %q, credentials: {administrator: {secretRef: {namespace: ns, name: none}}, securityOfficer: {secretRef: {namespace: ns, name: none}}}, grants: %s}", k.URL(), all)) +
@@ -350,8 +349,8 @@ func TestCancelled(t *testing.T) {
 	}
 }
 
-// TestPlanOfAPeerReference checks that the trust blob and the CA come from a peer that is declared as a
-// KeyServer. If the peer does not respond, the objects that need it report that.
+// TestPlanOfAPeerReference checks that the trust blob and the CA come from a peer KeyServer. If the peer does not
+// respond, the objects that need it report this.
 func TestPlanOfAPeerReference(t *testing.T) {
 	k, p := start(t), testserver.Start(t, func(c *server.Config) {
 		c.SystemID, c.ServerName, c.ExternalListen = 7, "192.0.2.7", rig.FreeAddress(t, "127.0.0.1")
@@ -377,7 +376,7 @@ func TestPlanOfAPeerReference(t *testing.T) {
 	}
 }
 
-// TestOwnersForbid checks that the plan shows objects with another owner, and that a plan sets no owner marks.
+// TestOwnersForbid checks that the plan shows objects with another owner, and sets no owner marks.
 func TestOwnersForbid(t *testing.T) {
 	k := start(t)
 	for name, owner := range map[string]string{"Theirs": "elsewhere/ns/Role/theirs", "Ours": "some-cluster/default/Role/ours", "Nobody's": ""} {
@@ -394,7 +393,7 @@ func TestOwnersForbid(t *testing.T) {
 	if o := find(t, r, "Role theirs"); o.Action != reconcile.PlanBlocked || o.Reason != v1alpha1.ReasonConflict || !strings.Contains(o.Message, "is owned by elsewhere/ns/Role/theirs") {
 		t.Errorf("somebody else's: %+v", o)
 	}
-	// Without a cluster, the plan assumes the cluster that owns the object.
+	// Without a cluster, the plan assumes that it is the owner's cluster.
 	if o := find(t, r, "Role ours"); o.Action != reconcile.PlanUpdate {
 		t.Errorf("one's own: %+v", o)
 	}

@@ -45,10 +45,10 @@ type Object struct {
 	Action  reconcile.PlannedAction `json:"action"`
 	Reason  v1alpha1.Reason         `json:"reason"`
 	Message string                  `json:"message"`
-	// External names the object on the key server. ExternalID is set if it exists.
+	// External describes the external object. ExternalID is empty if the external object does not exist.
 	External   string `json:"external,omitempty"`
 	ExternalID string `json:"externalId,omitempty"`
-	// Fields are the fields that differ, or all declared fields if nothing exists.
+	// Fields are the differing fields, or all declared fields if the external object does not exist.
 	Fields []Field `json:"fields"`
 	// WaitsFor names objects of the files that must be applied first.
 	WaitsFor []string `json:"waitsFor"`
@@ -56,15 +56,14 @@ type Object struct {
 	Calls []string `json:"calls"`
 }
 
-// Field is one field of the spec. Observed is nil if nothing exists.
+// Field is one field of the spec. Observed is nil if the external object does not exist.
 type Field struct {
 	Field    string  `json:"field"`
 	Declared string  `json:"declared"`
 	Observed *string `json:"observed"`
 }
 
-// Summary counts objects by action. Drifted counts objects that are only observed and differ; None includes
-// them.
+// Summary counts objects by action. None includes Drifted, the observed objects that differ.
 type Summary struct {
 	Create  int `json:"create"`
 	Update  int `json:"update"`
@@ -73,10 +72,9 @@ type Summary struct {
 	None    int `json:"none"`
 	Blocked int `json:"blocked"`
 	Drifted int `json:"drifted"`
-	// Ignored counts manifests of kinds that a plan does not cover.
+	// Ignored counts manifests of other kinds.
 	Ignored int `json:"ignored"`
-	// Agrees is true if the key servers hold what the files declare. Then applying the files would change
-	// nothing there.
+	// Agrees is true if the key servers agree with the files. Applying the files would then not change them.
 	Agrees bool `json:"agrees"`
 }
 
@@ -148,8 +146,8 @@ func (w *world) objectOf(i reconcile.Intent) (Object, error) {
 	return o, nil
 }
 
-// declared returns the fields of an object that does not exist on the key server yet. It omits the fields that
-// all kinds share. Certificates and trust blobs are replaced by their description in the status.
+// declared returns the fields of an object that does not exist on the key server. It omits fields that all kinds have.
+// Certificates and trust blobs are replaced by their description in the status.
 func declared(obj client.Object) ([]Field, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {
@@ -184,8 +182,8 @@ func number[N int32 | int64](n *N) string {
 	return fmt.Sprint(*n)
 }
 
-// flatten lists the leaves of a spec. A list of scalars is one leaf. A list of objects is keyed by the
-// principal of each, or else by its index.
+// flatten lists the values in a spec with their paths. A list of scalars is one value. The path of an object in a list
+// has its principal, or else its index.
 func flatten(path string, value any, out *[]Field) {
 	switch v := value.(type) {
 	case map[string]any:
@@ -230,7 +228,7 @@ func (r *Report) JSON(out io.Writer) error {
 	return err
 }
 
-// marks are the first characters of the lines.
+// marks has the first character of a line for each action.
 var marks = map[reconcile.PlannedAction]string{
 	reconcile.PlanCreate: "+", reconcile.PlanUpdate: "~", reconcile.PlanAdopt: "=",
 	reconcile.PlanDelete: "-", reconcile.PlanNone: " ", reconcile.PlanBlocked: "!",
@@ -282,7 +280,7 @@ func (o Object) text(b *bytes.Buffer) {
 		fmt.Fprintf(w, "    - %s\t%s\n", printable(f.Field), short(*f.Observed))
 		fmt.Fprintf(w, "    + %s\t%s\n", printable(f.Field), short(f.Declared))
 	}
-	_ = w.Flush() // a buffer returns no error
+	_ = w.Flush() // writing to a buffer cannot fail
 }
 
 // short shortens a value for a line. The JSON has the full value.

@@ -22,8 +22,8 @@ func (p peer) crl(t testing.TB, number int64, thisUpdate time.Time) []byte {
 	return must[[]byte](t)(x509.CreateRevocationList(rand.Reader, list, p.ca.Certificate, p.ca.Key))
 }
 
-// TestRevocation checks that a plan shows the policy and the CRL that would be set, and that an export plans no
-// change. The export omits the CRL, because it would soon be outdated.
+// TestRevocation checks that a plan shows the revocation policy and list to be set, and that an export plans no change.
+// The export omits the list, because it would soon be outdated.
 func TestRevocation(t *testing.T) {
 	k, p, now := start(t), newPeer(t, 7), time.Now().Truncate(time.Second)
 	must[schema.TrustedCAAdded](t)(k.admin.AddTrustedCA(t.Context(), schema.AddTrustedCARequest{Certificate: p.ca.Certificate.Raw}))

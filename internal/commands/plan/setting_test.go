@@ -79,7 +79,7 @@ func (k *keys) export(t testing.TB, kinds ...string) (manifests string, left []e
 	return b.String(), made.LeftOut
 }
 
-// writes returns the operations in the audit log that write. They show what a plan or an observer really did.
+// writes returns the write operations in the audit log. They show what a plan or an observer really did.
 func (k *keys) writes(t testing.TB) []string {
 	t.Helper()
 	limit := 1000
@@ -91,7 +91,7 @@ func (k *keys) writes(t testing.TB) []string {
 		}
 		for _, e := range page.Entries {
 			if e.SessionKind == "internal" {
-				continue // an operation of the server itself, for instance its start
+				continue // an operation of the server itself, such as its start
 			}
 			if !slices.ContainsFunc([]string{"list", "read", "find", "lookup", "login", "logout", "watch"}, func(verb string) bool {
 				return strings.HasPrefix(e.Operation, verb)
@@ -137,7 +137,7 @@ func newPeer(t testing.TB, system int) peer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// An address for documentation (RFC 5737), which no machine uses.
+	// A documentation address (RFC 5737), which no machine uses.
 	blob, err := schema.ParseTrustBlob(fmt.Sprintf("%d\t192.0.2.7\t9443\t%s", system, base64.StdEncoding.EncodeToString(chain)))
 	if err != nil {
 		t.Fatal(err)

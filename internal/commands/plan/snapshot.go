@@ -22,10 +22,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 )
 
-// snapshot is the state of a cluster after the files are applied. It keeps all writes to itself.
+// snapshot is the state of a cluster as if the files were applied. Writes change only the snapshot.
 type snapshot struct {
 	scheme *runtime.Scheme
-	// behind returns Secrets, ConfigMaps and Namespaces that are not in the files; nil without a cluster.
+	// behind reads Secrets, ConfigMaps and Namespaces that are not in the files. It is nil without a cluster.
 	behind client.Reader
 
 	mu      sync.Mutex
@@ -33,7 +33,7 @@ type snapshot struct {
 	kinds   map[schema.GroupVersionKind]*shelf
 }
 
-// shelf holds the objects of one kind.
+// shelf has the objects of one kind.
 type shelf struct {
 	objects map[client.ObjectKey]client.Object
 	extract map[string]client.IndexerFunc
@@ -60,7 +60,7 @@ func (s *snapshot) shelf(kind schema.GroupVersionKind) *shelf {
 	return s.kinds[kind]
 }
 
-// put stores a copy of an object and replaces an earlier one of that name.
+// put stores a copy of an object, and replaces an object of the same name.
 func (s *snapshot) put(obj client.Object) error {
 	kind, err := s.GroupVersionKindFor(obj)
 	if err != nil {
@@ -137,7 +137,7 @@ func (s *snapshot) Get(ctx context.Context, key client.ObjectKey, obj client.Obj
 	if s.behind != nil && kind.Group != v1alpha1.GroupVersion.Group {
 		err := s.behind.Get(ctx, key, obj, opts...)
 		if kind.Kind == "CustomResourceDefinition" && apierrors.IsForbidden(err) {
-			obj.SetName(key.Name) // not every planner may read it; assume that it stays
+			obj.SetName(key.Name) // a plan may have no permission to read it; assume that it is not being deleted
 			return nil
 		}
 		return err
@@ -145,7 +145,7 @@ func (s *snapshot) Get(ctx context.Context, key client.ObjectKey, obj client.Obj
 	return apierrors.NewNotFound(schema.GroupResource{Group: kind.Group, Resource: strings.ToLower(kind.Kind)}, key.Name)
 }
 
-// copyInto copies an object, or only its metadata into a PartialObjectMetadata.
+// copyInto copies an object. If obj is a PartialObjectMetadata, it copies only the metadata.
 func copyInto(stored, obj client.Object) error {
 	if m, partial := obj.(*metav1.PartialObjectMetadata); partial {
 		accessor, err := meta.Accessor(stored.DeepCopyObject())
@@ -167,7 +167,7 @@ func copyInto(stored, obj client.Object) error {
 	return nil
 }
 
-// List implements client.Reader. It can select by one index or not, which is enough for the reconcilers.
+// List implements client.Reader. It supports at most one index, which is enough for the reconcilers.
 func (s *snapshot) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	var o client.ListOptions
 	o.ApplyOptions(opts)
@@ -192,7 +192,7 @@ func (s *snapshot) List(ctx context.Context, list client.ObjectList, opts ...cli
 	return meta.SetList(list, items)
 }
 
-// listMetadata lists the objects of a foreign kind in the files and the cluster, by label.
+// listMetadata lists the objects of another API's kind in the files and the cluster, by label.
 func (s *snapshot) listMetadata(ctx context.Context, list *metav1.PartialObjectMetadataList, o client.ListOptions, opts ...client.ListOption) error {
 	kind := list.GroupVersionKind()
 	kind.Kind = strings.TrimSuffix(kind.Kind, "List")
@@ -266,8 +266,7 @@ func (s *snapshot) GroupVersionKindFor(obj runtime.Object) (schema.GroupVersionK
 // Scheme implements client.Client.
 func (s *snapshot) Scheme() *runtime.Scheme { return s.scheme }
 
-// The remaining methods of client.Client return an error, because the reconcilers do not use them. So a first
-// use is noticed.
+// The other methods of client.Client return an error, so that a first use by a reconciler is noticed.
 var _ client.Client = (*snapshot)(nil)
 
 func refuse(verb string) error { return fmt.Errorf("a plan does not support %s", verb) }

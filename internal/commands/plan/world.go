@@ -26,7 +26,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 )
 
-// world is the input of a plan.
+// world has all inputs of a plan.
 type world struct {
 	options  Options
 	schemas  *manifest.Schemas
@@ -38,8 +38,8 @@ type world struct {
 	ignored            int // manifests of other kinds
 	seen               map[string]manifest.Source
 	uids               int
-	// made is the creation time of all new objects. Objects applied together have the same age, so their names
-	// decide which is first.
+	// made is the creation time of all new objects. Objects that are applied together have the same age, so the order of
+	// their names decides conflicts.
 	made metav1.Time
 }
 
@@ -113,7 +113,7 @@ func (w *world) loadCluster(ctx context.Context) error {
 	return nil
 }
 
-// add puts one manifest into the snapshot.
+// add adds one manifest to the snapshot.
 func (w *world) add(ctx context.Context, m manifest.Manifest) error {
 	u := m.Object
 	core := slices.Contains([]string{"Secret", "ConfigMap", "Namespace"}, u.GetKind())
@@ -138,14 +138,13 @@ func (w *world) add(ctx context.Context, m manifest.Manifest) error {
 	return nil
 }
 
-// seenKey returns the name of an object in the files. No two kinds of the groups that are read have the same
-// name.
+// seenKey returns a unique key for an object in the files. It has no API group, because the kinds of all read groups
+// have different names.
 func seenKey(kind string, obj client.Object) string {
 	return kind + " " + strings.TrimPrefix(obj.GetNamespace()+"/"+obj.GetName(), "/")
 }
 
-// addOurs validates an object of our API group as admission would, and overlays it on the object in the
-// cluster.
+// addOurs validates an object of this API like a kube-apiserver, and overlays it on the object in the cluster.
 func (w *world) addOurs(ctx context.Context, m manifest.Manifest) error {
 	u := m.Object
 	if err := w.schemas.Knows(u); err != nil {
@@ -180,7 +179,7 @@ func (w *world) addOurs(ctx context.Context, m manifest.Manifest) error {
 	return w.snapshot.put(obj)
 }
 
-// orSays returns the schema's error about an object that does not fit its type, or else err.
+// orSays returns the schema's error about a wrong object, or else err.
 func (w *world) orSays(ctx context.Context, u *unstructured.Unstructured, err error) error {
 	if said := w.schemas.Validate(ctx, u, nil); said != nil {
 		return said
@@ -198,7 +197,7 @@ func (w *world) typed(u *unstructured.Unstructured) (client.Object, error) {
 		return nil, fmt.Errorf("%s is not an object", u.GetKind())
 	}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, obj); err != nil {
-		// The converter's error may quote a value, and it names no field.
+		// The converter's error names no field and may quote a value.
 		return nil, cmp.Or(manifest.CheckType(u, obj), errors.New("does not match the schema of a "+u.GetKind()))
 	}
 	obj.GetObjectKind().SetGroupVersionKind(u.GroupVersionKind())
@@ -228,14 +227,13 @@ func (w *world) existing(ctx context.Context, obj client.Object) (*unstructured.
 // authored are the metadata fields that a manifest sets.
 var authored = []string{"name", "namespace", "labels", "annotations", "finalizers", "ownerReferences"}
 
-// overlay returns the object after its manifest is applied: the new spec replaces the old one, the rest stays.
-// A new object gets the current time as its creation time.
+// overlay returns the object as if its manifest was applied: the spec is replaced, other fields stay. A new object gets
+// the creation time w.made.
 func (w *world) overlay(u, old *unstructured.Unstructured) *unstructured.Unstructured {
 	if old == nil {
 		out := u.DeepCopy()
 		metadata, _, _ := unstructured.NestedMap(u.Object, "metadata")
-		// An API server ignores the other fields when it creates an object, for example a deletion timestamp in
-		// the file.
+		// An API server ignores other metadata of a new object, for example a deletion timestamp in the file.
 		maps.DeleteFunc(metadata, func(name string, _ any) bool { return !slices.Contains(authored, name) })
 		out.Object["metadata"] = metadata
 		out.SetUID(w.uid())
@@ -260,9 +258,8 @@ func (w *world) overlay(u, old *unstructured.Unstructured) *unstructured.Unstruc
 	return out
 }
 
-// applied reports whether an annotation in the cluster came from an earlier manifest of the object. Then
-// applying a manifest without it removes it. The future field owner is unknown: applied assumes that it is the
-// one that applied a spec.
+// applied reports whether an earlier manifest has set an annotation in the cluster. If so, applying a manifest without
+// the annotation removes it. applied assumes that the field owner that applied the spec will apply the new manifest.
 func applied(old *unstructured.Unstructured, annotation string) bool {
 	if manifest := old.GetAnnotations()[corev1.LastAppliedConfigAnnotation]; manifest != "" {
 		var last metav1.PartialObjectMetadata
@@ -290,7 +287,7 @@ func applied(old *unstructured.Unstructured, annotation string) bool {
 	return by && !others
 }
 
-// addSource adds an object that our objects may refer to.
+// addSource adds an object to which planned objects may refer.
 func (w *world) addSource(u *unstructured.Unstructured) error {
 	obj, err := w.typed(u)
 	if err != nil {

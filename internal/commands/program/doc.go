@@ -1,3 +1,3 @@
-// Package program has what all programs share: exit codes, signals, wrong command lines, flags from the environment,
-// and logs.
+// Package program has the code that all programs share: exit codes, signals, errors for wrong command lines, flags from
+// environment variables, and logs.
 package program

@@ -10,13 +10,13 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// ofPrograms lists the variables of the programs that serve, one per line. "make generate" writes it.
+// ofPrograms lists the variables of all programs that serve, one in each line. "make generate" writes it.
 //
 //go:embed variables.txt
 var ofPrograms string
 
-// RefuseUnknownVariables returns a usage error if a variable with the prefix KEYSERVER_ belongs to no flag. It
-// accepts a variable for a flag of another command or program, because containers share their settings.
+// RefuseUnknownVariables returns a usage error for a variable with the prefix KEYSERVER_ that belongs to no flag. Flags
+// of other commands and programs are allowed, because containers share their settings.
 func RefuseUnknownVariables(root *cobra.Command, environment []string) error {
 	known := map[string]bool{}
 	for _, name := range strings.Fields(ofPrograms) {
@@ -58,8 +58,8 @@ func eachFlag(cmd *cobra.Command, do func(*pflag.Flag)) {
 	}
 }
 
-// Patterns of variables that Kubernetes sets in each container for a Service whose name begins with keyserver,
-// unless the Pod has enableServiceLinks: false.
+// Kubernetes sets such variables in each container if a Service's name begins with keyserver, unless the Pod has
+// enableServiceLinks: false.
 var (
 	serviceName  = regexp.MustCompile(`^[A-Z0-9_]+_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$`)
 	servicePort  = regexp.MustCompile(`^[A-Z0-9_]+_PORT$`)

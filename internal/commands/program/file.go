@@ -6,7 +6,7 @@ import (
 	"os"
 )
 
-// StandardOutput is the file name that stands for standard output.
+// StandardOutput is the file name that means standard output.
 const StandardOutput = "-"
 
 // maxFile is the largest file that a flag may name, in bytes.

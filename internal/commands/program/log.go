@@ -8,8 +8,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/urltext"
 )
 
-// NewLogger returns a logger that writes JSON lines from this level up. It logs only the scheme and host of
-// URLs.
+// NewLogger returns a logger that writes JSON lines of this level or higher. It reduces URLs to scheme and host.
 func NewLogger(w io.Writer, level string) (*slog.Logger, error) {
 	var l slog.Level
 	switch level {
@@ -27,7 +26,7 @@ func NewLogger(w io.Writer, level string) (*slog.Logger, error) {
 	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: l, ReplaceAttr: explained})), nil
 }
 
-// explained logs errors with their causes, and only the scheme and host of URLs.
+// explained adds the causes to errors, and reduces URLs to scheme and host.
 func explained(groups []string, a slog.Attr) slog.Attr {
 	if err, is := a.Value.Any().(error); is && err != nil {
 		a.Value = slog.StringValue(fault.Explain(err))

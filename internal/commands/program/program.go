@@ -22,9 +22,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/urltext"
 )
 
-// Exit codes of every command. For a plan, 2 has another meaning. Go's runtime also exits with 2 if it has no
-// memory or another goroutine panics, which this program cannot change. Then the output ends with a stack and
-// not with a sentence.
+// Exit codes of all commands. Only plan uses 2 differently. Go's runtime also exits with 2 if memory runs out or
+// another goroutine panics, which a program cannot change. Then the output ends with a stack trace.
 const (
 	ExitOK    = 0
 	ExitError = 1 // the command failed, or the program has a bug
@@ -34,7 +33,7 @@ const (
 // endsWithin is the longest time that a command may take to end after a signal.
 const endsWithin = 10 * time.Second
 
-// Serves is the annotation of commands that run until a signal ends them. They drain open requests first.
+// Serves is the annotation of commands that run until a signal, and then wait for open requests.
 const Serves = "serves"
 
 // Values of Serves.
@@ -43,7 +42,7 @@ const (
 	AtTerminal = "until a signal ends it, or its terminal is closed"
 )
 
-// envPrefix starts the environment variable that stands for a flag.
+// envPrefix is the prefix of environment variables for flags.
 const envPrefix = "KEYSERVER_"
 
 // UsageError is a wrong command line.
@@ -59,20 +58,20 @@ func Usagef(format string, args ...any) error { return Usage(fmt.Errorf(format, 
 
 // Program is one of the programs of this project.
 type Program struct {
-	Name string // in errors and in the help text
+	Name string // used in errors and in the help
 	// Root creates the commands. It can omit commands that the arguments do not name.
 	Root func(args []string) (*cobra.Command, error)
 }
 
-// Exit is an error that ends the program with this code and without a message.
+// Exit is an error that ends the program with this exit code, without a message.
 type Exit int
 
 func (e Exit) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
-// Run runs one command line and returns the exit code. An error can choose its exit code by a method
-// ProgramExit. SIGINT, SIGTERM and SIGHUP cancel the command; a second one kills the process. A command that
-// does not serve then has ten seconds; after that, the program exits with ExitError. Services (AsService)
-// ignore SIGHUP.
+// Run runs one command line and returns the exit code. An error with a method ProgramExit chooses its own exit code.
+// SIGINT, SIGTERM and SIGHUP cancel the command, and a second signal kills the process. A command that does not serve
+// must end within ten seconds after the signal; otherwise the program exits with ExitError. Services (AsService) ignore
+// SIGHUP.
 func (p Program) Run(args []string, in io.Reader, out, errOut io.Writer) (code int) {
 	defer func() {
 		if mistake := recover(); mistake != nil {
@@ -94,21 +93,20 @@ func (p Program) Run(args []string, in io.Reader, out, errOut io.Writer) (code i
 	return p.exitCode(root.ExecuteContext(ctx), errOut)
 }
 
-// untilSignalled returns a context that a signal ends. A command that does not serve is killed if it
-// still runs endsWithin after that. The caller calls end when the command has ended.
+// untilSignalled returns a context that a signal ends. If a command that does not serve still runs endsWithin later,
+// the process exits. The caller must call end when the command has ended.
 func (p Program) untilSignalled(root *cobra.Command, args []string, errOut io.Writer) (ctx context.Context, end func()) {
 	cmd, _, err := root.Find(args)
 	drains := err == nil && cmd.Annotations[Serves] != ""
 	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if drains {
-		// Otherwise a write to standard output or standard error would kill the process when its reader is
-		// gone.
+		// Otherwise a write to a closed standard output or standard error would kill the process.
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	}
 	switch {
-	case signal.Ignored(syscall.SIGHUP): // as with nohup
+	case signal.Ignored(syscall.SIGHUP): // started by nohup
 	case drains && cmd.Annotations[Serves] != AtTerminal:
-		// There is nothing to reload: files are read again when they change.
+		// A reload is not needed, because files are read again when they change.
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	default:
 		ends = append(ends, syscall.SIGHUP)
@@ -145,11 +143,11 @@ func (p Program) exitCode(err error, errOut io.Writer) int {
 	}
 	var usage UsageError
 	wrong := errors.As(err, &usage)
-	if !wrong { // a usage error contains an example URL and no given one
+	if !wrong { // usage errors contain example URLs and no real ones
 		err = urltext.Error(err)
 	}
 	fmt.Fprintf(errOut, "%s: %s\n", p.Name, OneLine(err))
-	var chosen interface{ ProgramExit() int } // not ExitCode, which *exec.ExitError has
+	var chosen interface{ ProgramExit() int } // not named ExitCode, because *exec.ExitError has such a method
 	switch {
 	case errors.As(err, &chosen):
 		return chosen.ProgramExit()
@@ -174,8 +172,7 @@ func (p Program) Commands(args []string) (*cobra.Command, error) {
 	return root, nil
 }
 
-// refuseUnknownHelp makes "help" reject unknown commands like the root command. By default it prints a list and
-// succeeds.
+// refuseUnknownHelp makes "help" reject unknown commands. By default it would print a list and succeed.
 func refuseUnknownHelp(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	for _, help := range root.Commands() {
@@ -231,8 +228,8 @@ func RunE(run func(cmd *cobra.Command) error) func(*cobra.Command, []string) err
 	}
 }
 
-// RunService is RunE for a command that serves. It also refuses unknown variables, because such a command would ignore
-// them for a long time.
+// RunService is RunE for a command that serves. It also rejects unknown variables, which would otherwise stay unnoticed
+// while the command runs.
 func RunService(run func(cmd *cobra.Command) error) func(*cobra.Command, []string) error {
 	return RunE(func(cmd *cobra.Command) error {
 		if err := RefuseUnknownVariables(cmd.Root(), os.Environ()); err != nil {
@@ -245,9 +242,8 @@ func RunService(run func(cmd *cobra.Command) error) func(*cobra.Command, []strin
 // FromVariable is the annotation of a flag whose value came from an environment variable.
 const FromVariable = "environment"
 
-// fromEnvironment sets every flag that was not given from its environment
-// variable: --data-dir from KEYSERVER_DATA_DIR. It removes white space around each value,
-// and around each element of a list: files and templates often end in a newline.
+// fromEnvironment sets each missing flag from its environment variable: --data-dir from KEYSERVER_DATA_DIR. It removes
+// white space around values and list elements, because files and templates often end with a newline.
 func fromEnvironment(flags *pflag.FlagSet) error {
 	var first error
 	flags.VisitAll(func(f *pflag.Flag) {
@@ -276,7 +272,7 @@ func fromEnvironment(flags *pflag.FlagSet) error {
 	return first
 }
 
-// trim removes white space around texts. Other types, such as numbers, reject white space when they are set.
+// trim removes white space around texts and elements of lists. Other types reject white space.
 func trim(v pflag.Value) error {
 	if list, ok := v.(pflag.SliceValue); ok {
 		trimmed := list.GetSlice()
@@ -296,12 +292,11 @@ func envName(flag string) string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// OneLine returns the error as one line, so that it is one sentence for people and one record for a log
-// collector. It replaces terminal control characters, for example an escape sequence in the name of a file or
-// an object.
+// OneLine returns the error as one line for people and for log collectors. It replaces characters that control a
+// terminal, for example an escape sequence in a file name.
 func OneLine(err error) string { return Line(fault.Explain(err)) }
 
-// Line returns a foreign text as one line, with the characters replaced that a terminal would interpret.
+// Line returns an untrusted text as one line, without characters that control a terminal.
 func Line(text string) string {
 	lines := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' })
 	return keyserver.Sanitize(strings.Join(lines, "; "))
@@ -318,8 +313,8 @@ func RequireFlags(cmd *cobra.Command, flags ...string) error {
 	return nil
 }
 
-// ForbidFlags returns a usage error if one of the flags was given. why follows the name of the flag in the error. Flags that a
-// variable set are ignored, because all commands of a container have the same variables.
+// ForbidFlags returns a usage error if one of the flags was given. why follows the flag's name in the error. Flags from
+// environment variables are ignored, because all commands of a container have the same variables.
 func ForbidFlags(cmd *cobra.Command, why string, flags ...string) error {
 	for _, flag := range flags {
 		if f := cmd.Flags().Lookup(flag); f != nil && f.Changed && f.Annotations[FromVariable] == nil {
@@ -346,10 +341,10 @@ func CheckServer(server string) error {
 	return nil
 }
 
-// DrainTime is the longest time that a program waits for open requests before it ends.
+// DrainTime is the maximum time that a program waits for open requests before it ends.
 const DrainTime = 20 * time.Second
 
-// OneFormat returns a usage error if --output was given, for commands that ignore this flag of their program.
+// OneFormat returns a usage error if --output was given. It is for commands that have only one output format.
 func OneFormat(cmd *cobra.Command) error {
 	return ForbidFlags(cmd, "does not apply: this command prints one format; leave it out", "output")
 }

@@ -14,7 +14,7 @@ type chosen struct{ error }
 
 func (chosen) ProgramExit() int { return 5 }
 
-// TestExitCodes checks that the exit code of another process does not become that of the program.
+// TestExitCodes checks that the program does not exit with the exit code of another process that it ran.
 func TestExitCodes(t *testing.T) {
 	ended := exec.Command("sh", "-c", "exit 2").Run()
 	for name, c := range map[string]struct {

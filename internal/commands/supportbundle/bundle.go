@@ -1,6 +1,5 @@
-// Package supportbundle packs a .tar.gz for the diagnosis of an
-// installation, without secrets. It packs only the fields that an allow list names (fields.go, log.go,
-// metrics.go). It does not search the packed fields for secrets.
+// Package supportbundle writes a .tar.gz without secrets, for the diagnosis of an installation. An allow list names the
+// packed fields (fields.go, log.go, metrics.go). The package does not search these fields for secrets.
 package supportbundle
 
 import (
@@ -24,9 +23,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/urltext"
 )
 
-// Bounds of a bundle.
+// Limits of a bundle.
 const (
-	maxFile  = 4 << 20 // bytes of each file; only the end of a longer one is packed
+	maxFile  = 4 << 20 // maximum bytes of a file; only the end of a longer file is packed
 	maxFiles = 500
 )
 
@@ -37,11 +36,11 @@ type Writer struct {
 	tar   *tar.Writer
 	at    time.Time
 	files []Listed
-	taken map[string]bool // names in use, in lower case
+	taken map[string]bool // used names, in lower case
 	given []string        // credentials to remove, the longest first
 }
 
-// Listed is an entry of files.json, which is the last file of the bundle and lists the others.
+// Listed is an entry of files.json, the last file of a bundle, which lists the other files.
 type Listed struct {
 	Name    string `json:"name"`
 	Bytes   int    `json:"bytes"`
@@ -50,31 +49,31 @@ type Listed struct {
 	Error   string `json:"error,omitempty"`   // why the file is missing or incomplete
 }
 
-// listName is the name of the file that lists the others.
+// listName is the name of the file that lists the other files.
 const listName = "files.json"
 
-// New begins a bundle that is written to to. at is the modification time of its files. The Writer
-// adds no files after ctx has ended.
+// New begins a bundle and writes it to to. at is the modification time of its files. After ctx ends, the Writer adds no
+// file.
 func New(ctx context.Context, to io.Writer, at time.Time) *Writer {
 	zip := gzip.NewWriter(to)
 	return &Writer{ctx: ctx, zip: zip, tar: tar.NewWriter(zip), at: at, taken: map[string]bool{listName: true}}
 }
 
 const (
-	// shortest is the length in bytes from which a credential is removed: a shorter one can be part of a word.
+	// shortest is the minimum length of a removed credential, in bytes. A shorter one may be a part of other words.
 	shortest = 4
 	removed  = "[left out]"
 )
 
-// Redact makes the Writer remove credentials of this command from everything that is added later,
-// both plain and encoded as JSON. An error may quote a credential if a server returns it.
+// Redact makes the Writer remove credentials from everything that is added later, in plain text and in JSON encoding.
+// For example, an error may quote a credential that a server returned.
 func (w *Writer) Redact(credentials ...string) {
 	for _, credential := range credentials {
 		if quoted, err := json.Marshal(credential); err == nil && len(credential) >= shortest {
 			w.given = append(w.given, credential, string(quoted[1:len(quoted)-1]))
 		}
 	}
-	// A credential can begin with another one.
+	// A longer credential may begin with a shorter one.
 	slices.SortFunc(w.given, func(a, b string) int { return len(b) - len(a) })
 }
 
@@ -85,7 +84,7 @@ func (w *Writer) without(text string) string {
 	return text
 }
 
-// sentence returns the text of an error without credentials. URLs in it are reduced to scheme and host.
+// sentence returns the text of an error without credentials. It reduces URLs to scheme and host.
 func (w *Writer) sentence(err error) string {
 	if err == nil {
 		return ""
@@ -93,7 +92,7 @@ func (w *Writer) sentence(err error) string {
 	return w.without(urltext.Redact(err.Error()))
 }
 
-// ErrFull is the error if the bundle has the maximum number of files.
+// ErrFull is the error for a file that would exceed the maximum number of files.
 var ErrFull = fmt.Errorf("a bundle can hold at most %d files", maxFiles)
 
 // add adds a file, or only its end if it is longer than maxFile.
@@ -154,10 +153,10 @@ func (w *Writer) takes() error {
 	return w.ctx.Err()
 }
 
-// fileTime limits the time to read one file of this machine.
+// fileTime limits the time to read one local file.
 const fileTime = 10 * time.Second
 
-// Tail adds the named attributes at the end of a log file of this machine.
+// Tail adds the allowed attributes at the end of a local log file.
 func (w *Writer) Tail(name, file string) error {
 	text, err := within(w.ctx, fileTime, func() ([]byte, error) { return tail(file) })
 	if err != nil {
@@ -166,8 +165,8 @@ func (w *Writer) Tail(name, file string) error {
 	return w.Log(name, text, nil)
 }
 
-// within calls read and returns an error if it takes longer than most. Some files of the system,
-// such as /proc/kmsg, look like regular files, but reading them blocks until an event happens.
+// within calls read, and returns an error if it takes longer than most. Some system files, such as /proc/kmsg, look
+// like regular files but block until an event.
 func within(ctx context.Context, most time.Duration, read func() ([]byte, error)) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("the file could not be read within %s", most))
 	defer cancel()
@@ -188,15 +187,15 @@ func tail(file string) (_ []byte, err error) {
 	if !info.Mode().IsRegular() {
 		return nil, errors.New(filepath.Base(file) + " is not a regular file")
 	}
-	// One byte more than the limit shows that the file was cut.
+	// One more byte shows that the file is longer than the limit.
 	if _, err := f.Seek(max(info.Size()-maxFile-1, 0), io.SeekStart); err != nil {
 		return nil, err
 	}
 	return io.ReadAll(io.LimitReader(f, maxFile+1))
 }
 
-// named returns a safe and unique form of a name, which may come from an untrusted source: a path
-// inside the bundle, without control characters for a terminal, that no other file has.
+// named returns a safe and unique path in the bundle for a name from an untrusted source. The path has no characters
+// that control a terminal.
 func (w *Writer) named(name string) string {
 	parts := strings.Split(w.without(name), "/")
 	for i, part := range parts {
@@ -211,11 +210,11 @@ func (w *Writer) named(name string) string {
 	return free
 }
 
-// maxLabel is the length in bytes of a part of a name; every file system allows more.
+// maxLabel is the maximum length of one part of a path, in bytes. Every file system allows longer names.
 const maxLabel = 200
 
-// label returns a name that is one part of a path. Bytes that are unusual in names of Kubernetes and
-// of files are encoded in hexadecimal. A long name is cut to its end, which has the file extension.
+// label returns a name as one part of a path. Unusual bytes are encoded in hexadecimal. Of a long name only the end
+// stays, which has the file extension.
 func label(name string) string {
 	if name == "" || name == "." || name == ".." {
 		return "%" + strings.Repeat("2E", len(name))
@@ -231,7 +230,7 @@ func label(name string) string {
 	return b.String()[max(b.Len()-maxLabel, 0):]
 }
 
-// write writes one file to the tar. The name is a result of named, or listName.
+// write writes one file to the archive. The name must come from named, or be listName.
 func (w *Writer) write(name string, text []byte) error {
 	err := w.tar.WriteHeader(&tar.Header{Name: "support-bundle/" + name, Mode: 0o600, Size: int64(len(text)), ModTime: w.at})
 	if err == nil {

@@ -20,12 +20,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// line returns a line of a log of ours with the message n.
+// line returns a log line of this project's programs with the message n.
 func line(n int) string {
 	return fmt.Sprintf(`{"time":"2026-11-25T21:57:38Z","level":"INFO","msg":"%d"}`, n) + "\n"
 }
 
-// TestABundleHasTheEndsOfLogs: files.json lists the missing files, and the bundle reads only regular files.
+// TestABundleHasTheEndsOfLogs checks that files.json lists missing files, and that only regular files are read.
 func TestABundleHasTheEndsOfLogs(t *testing.T) {
 	dir := t.TempDir()
 	long, short := filepath.Join(dir, "long.log"), filepath.Join(dir, "short.log")
@@ -34,7 +34,7 @@ func TestABundleHasTheEndsOfLogs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	pipe := filepath.Join(dir, "pipe") // no process writes to it
+	pipe := filepath.Join(dir, "pipe") // a pipe without a writer
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func TestABundleHasTheEndsOfLogs(t *testing.T) {
 	}
 }
 
-// TestALineThatIsCutThroughIsLeftOut: a cut line is left out even if its rest looks complete.
+// TestALineThatIsCutThroughIsLeftOut checks that a cut line is omitted, even if its end looks like a complete line.
 func TestALineThatIsCutThroughIsLeftOut(t *testing.T) {
 	text := strings.Repeat(" ", maxFile-len(line(1))-len(line(2))) + line(1) + line(2)
 	files := packedBy(t, func(w *Writer) error { return w.Log("log", []byte("cut "+text), nil) })
@@ -91,7 +91,7 @@ func TestABundleIsBounded(t *testing.T) {
 	}
 }
 
-// TestNoNameLeadsOutOfABundle: names from a malicious API server stay inside the bundle and are unique.
+// TestNoNameLeadsOutOfABundle checks that names from a malicious API server are unique paths inside the bundle.
 func TestNoNameLeadsOutOfABundle(t *testing.T) {
 	names := []string{
 		"../x", "../../x", "/x", "x/../../y", "x/./y", "x//y", "x/", "", ".", "..", "a\x1b[31m\nb", `..\x`, "x\u202ey", "C:x", "x\x00",
@@ -150,7 +150,7 @@ func TestNoNameLeadsOutOfABundle(t *testing.T) {
 	}
 }
 
-// TestABundleEndsWithItsContext: a canceled bundle returns errors, so that it is not taken for a complete one.
+// TestABundleEndsWithItsContext checks that a cancelled bundle returns errors, because it is incomplete.
 func TestABundleEndsWithItsContext(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	w := New(ctx, io.Discard, time.Time{})
@@ -168,8 +168,8 @@ func TestABundleEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestAReadThatDoesNotEnd: a read that blocks, as of /proc/kmsg, ends at its time limit, and when the
-// context is canceled.
+// TestAReadThatDoesNotEnd checks that a blocking read, as of /proc/kmsg, ends at its time limit or when the context is
+// cancelled.
 func TestAReadThatDoesNotEnd(t *testing.T) {
 	block := make(chan struct{})
 	defer close(block)

@@ -12,16 +12,16 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/urltext"
 )
 
-// The types of this file are the allow list for responses of a key server and of a cluster. A
-// bundle does not contain fields that these types do not name.
+// The types in this file are the allow list for responses of a key server and of a cluster. A bundle has no field that
+// these types do not name.
 
-// redacted is a text of a response. Only the scheme and the host of each URL in it are packed.
+// redacted is a text in a response. Its URLs are reduced to scheme and host.
 type redacted string
 
-// MarshalText returns the text with each URL cut to its scheme and host.
+// MarshalText returns the text with its URLs reduced to scheme and host.
 func (r redacted) MarshalText() ([]byte, error) { return []byte(urltext.Redact(string(r))), nil }
 
-// named returns the fields of a response that T names. It returns err unchanged if it is not nil.
+// named converts a response to T, which drops the fields that T does not have. If err is not nil, it returns err.
 func named[T any](answer any, err error) (kept T, _ error) {
 	if err != nil {
 		return kept, err
@@ -83,7 +83,7 @@ type setting struct {
 
 type settings struct {
 	Nodes      []setting `json:"nodes"`
-	Suppressed int       `json:"suppressed"` // number of elements that this list or the key server leaves out
+	Suppressed int       `json:"suppressed"` // number of elements that are removed here or by the key server
 }
 
 func namedSettings(answer schema.Configuration, err error) (settings, error) {
@@ -180,7 +180,7 @@ type witness struct {
 	} `json:"logs"`
 }
 
-// condition is a condition of an object of any kind.
+// condition is a condition of a Kubernetes object.
 type condition struct {
 	Type               redacted  `json:"type"`
 	Status             redacted  `json:"status"`
@@ -190,7 +190,7 @@ type condition struct {
 	LastTransitionTime time.Time `json:"lastTransitionTime,omitzero"`
 }
 
-// object is an object of one of our kinds.
+// object is an object of this project's API.
 type object struct {
 	Kind       string      `json:"kind"`
 	Namespace  redacted    `json:"namespace,omitempty"`
@@ -218,8 +218,8 @@ type container struct {
 	LastState    state    `json:"lastState"`
 }
 
-// state is the state of a container. The message of a terminated container is left out: the
-// container writes it, and it may be the end of its log.
+// state is the state of a container. The message of a terminated container is omitted, because the container writes it
+// and it may be a part of its log.
 type state struct {
 	Waiting *struct {
 		Reason  redacted `json:"reason"`
@@ -237,7 +237,7 @@ type state struct {
 	} `json:"terminated,omitzero"`
 }
 
-// foundPod has the fields of a Pod that are read.
+// foundPod has the needed fields of a Pod.
 type foundPod struct {
 	Metadata struct {
 		Name string `json:"name"`
@@ -269,7 +269,7 @@ func namedPods(pods []foundPod) []pod {
 	return about
 }
 
-// foundEvent has the fields of an event that are read.
+// foundEvent has the needed fields of an event.
 type foundEvent struct {
 	FirstTimestamp metav1.Time      `json:"firstTimestamp"`
 	LastTimestamp  metav1.Time      `json:"lastTimestamp"`
@@ -300,13 +300,13 @@ type event struct {
 	Count    int32       `json:"count"`
 }
 
-// reporters are the components whose event messages are packed: the manager and Kubernetes.
+// reporters are the components whose event messages are allowed: the manager and Kubernetes.
 var reporters = strings.Fields(`keyserver-operator kubelet default-scheduler attachdetach-controller
 	cronjob-controller daemonset-controller deployment-controller endpoint-slice-controller horizontal-pod-autoscaler
 	job-controller node-controller persistentvolume-controller replicaset-controller statefulset-controller
 	taint-eviction-controller`)
 
-// quoting are the reasons of events whose messages quote the output of a container. These messages are left out.
+// quoting are the reasons of events whose messages may quote a container's output. These messages are omitted.
 var quoting = []string{"Unhealthy", "ProbeWarning", "FailedPostStartHook", "FailedPreStopHook"}
 
 func namedEvent(e *foundEvent) event {

@@ -14,9 +14,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/urltext"
 )
 
-// logFields are the attributes of a log line that are packed, in the order in which they are
-// written. These attributes of our lines are left out: "name" of a refused login, because
-// users type passwords as names; "session"; "panic", which can quote the request.
+// logFields are the allowed attributes of a log line, in their output order. These attributes of our log lines are
+// omitted: "name" of a rejected login, because users type passwords as names; "session"; "panic", which may quote a
+// request.
 var logFields = strings.Fields(`time level msg error err cause code detail why message
 	requestId traceId method route status took principal peer remote keyServer operation part
 	logger controller controllerGroup controllerKind namespace reconcileID object configMap rule action reason
@@ -27,23 +27,21 @@ var logFields = strings.Fields(`time level msg error err cause code detail why m
 	connections transactions sessions logins watched started released decided recovered replaced
 	by followed ahead difference dir file mode feed before checkpoint id use stack stacktrace`)
 
-// idFields are attributes whose text is packed only if it is an id: in the log of another program
-// it may be a key.
+// idFields are attributes that are packed only if the text is an id. In the log of another program it may be a key.
 var idFields = []string{"id", "key", "keys", "lineage", "dataKey", "retiring"}
 
 var (
-	// frame matches a line of our own code in a stack trace of the Go runtime.
+	// frame matches a line about this project's code in a stack trace of Go.
 	frame = regexp.MustCompile(`^\t(github\.com/keyserver-operator/keyserver-operator/[\w./-]+\.go:[0-9]+)(?: \+0x[0-9a-f]+)?$`)
-	// failure matches the start of the error line that our programs print before they exit.
+	// failure matches the start of the error line that this project's programs print before they exit.
 	failure = regexp.MustCompile(`^keyserver(?:-operator|-agent|-dev|ctl): `)
 )
 
-// mistake is the text before the value of a panic in a failure.
+// mistake precedes the value of a panic in such an error line.
 const mistake = "please report it: "
 
-// namedLog returns the parts of a log of our programs that the allow list names: the named
-// attributes of JSON lines, failures, and stack frames of our own code. leftOut is the number of
-// lines and attributes that it leaves out.
+// namedLog returns the allowed parts of a log: attributes of JSON lines, error lines, and stack frames of this
+// project's code. leftOut is the number of omitted lines and attributes.
 func namedLog(raw []byte) (kept []byte, leftOut int) {
 	for line := range bytes.Lines(raw) {
 		if line = bytes.TrimRight(line, "\r\n"); len(line) == 0 {
@@ -92,8 +90,8 @@ func namedLine(line []byte) (kept []byte, leftOut int) {
 	return append(kept, '}'), leftOut
 }
 
-// isOurs reports whether a line has the attributes that log/slog adds to each line. It also accepts lines of other
-// programs that use log/slog.
+// isOurs reports whether a line has the attributes that log/slog adds to each line. Other programs that use log/slog
+// have the same attributes.
 func isOurs(line map[string]json.RawMessage) bool {
 	var at time.Time
 	var level slog.Level
@@ -115,8 +113,8 @@ func member(object []byte, key string, value any) []byte {
 	return append(append(append(append(object, between, '"'), key...), `":`...), encoded...)
 }
 
-// attribute returns the packed value of an attribute: a text, a list of texts, a
-// number or a boolean. It returns nil for an object, and if there is none.
+// attribute returns the packed value of an attribute: a text, a list of texts, a number or a boolean. For an object or
+// a missing attribute it returns nil.
 func attribute(key string, raw json.RawMessage) any {
 	switch {
 	case len(raw) == 0 || raw[0] == '{':

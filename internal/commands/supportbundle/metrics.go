@@ -14,22 +14,22 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/urltext"
 )
 
-// families are the prefixes of the names of packed metrics: ours, those of Go and of the process,
-// and those of controller-runtime.
+// families are the name prefixes of the allowed metrics: this project's, Go's, the process's and those of
+// controller-runtime.
 var families = []string{
 	"keyserver_", "go_", "process_", "promhttp_",
 	"controller_runtime_", "workqueue_", "rest_client_", "leader_election_", "certwatcher_",
 }
 
-// labels are the labels that a packed metric may have.
+// labels are the allowed labels. A metric with another label is omitted.
 var labels = strings.Fields(`bound call ceiling code commit conflict expires flag goversion keyserver kind method name
 	namespace outcome part peer reason route sink state table use version
 	controller host priority result webhook`)
 
 var errNoMetrics = errors.New("the response is not in the text format of Prometheus")
 
-// namedMetrics returns the metrics that the allow list names, with all of their labels. leftOut is
-// the number of the others. With an error it returns the metrics before the line that it cannot parse.
+// namedMetrics returns the allowed metrics with all their labels. leftOut is the number of omitted metrics. If a line
+// cannot be parsed, it returns the metrics before that line and an error.
 func namedMetrics(raw []byte) (kept []byte, leftOut int, err error) {
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	all, err := parser.TextToMetricFamilies(bytes.NewReader(raw))
@@ -53,7 +53,7 @@ func namedMetrics(raw []byte) (kept []byte, leftOut int, err error) {
 	return out.Bytes(), leftOut, err
 }
 
-// namedMetric reports whether a metric is packed, and cuts the URLs in its labels.
+// namedMetric reports whether a metric is allowed, and reduces URLs in its labels to scheme and host.
 func namedMetric(name string, m *dto.Metric) bool {
 	if !slices.ContainsFunc(families, func(begin string) bool { return strings.HasPrefix(name, begin) }) {
 		return false

@@ -26,7 +26,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// marker is the prefix of each planted text; the path of its field follows.
+// marker is the prefix of each planted text. The path of its field follows.
 const marker = "Pl4nted:"
 
 var (
@@ -34,8 +34,7 @@ var (
 	inEncoded = regexp.MustCompile(base64.StdEncoding.EncodeToString([]byte(marker))[:10] + `[\w+/]*=*`)
 )
 
-// plant sets every text in a value, also in nested maps, lists and objects, to the marker and the
-// path of the text.
+// plant sets each text in a value to the marker and the path of the text. It includes nested maps, lists and objects.
 func plant(v reflect.Value, path string) {
 	switch {
 	case v.Type() == reflect.TypeFor[time.Time](), v.Type() == reflect.TypeFor[metav1.Time](), v.Type() == reflect.TypeFor[metav1.MicroTime]():
@@ -46,13 +45,13 @@ func plant(v reflect.Value, path string) {
 		at.Set(reflect.ValueOf(time.Unix(1_700_000_000, 0)))
 		return
 	case v.Type() == reflect.TypeFor[metav1.FieldsV1]():
-		v.FieldByName("Raw").SetBytes([]byte(`"` + marker + path + `"`)) // the field holds JSON
+		v.FieldByName("Raw").SetBytes([]byte(`"` + marker + path + `"`)) // the field has JSON
 		return
 	case v.Kind() == reflect.Slice && v.Type().Elem().Kind() == reflect.Uint8:
 		v.SetBytes([]byte(marker + path))
 		return
 	case reflect.PointerTo(v.Type()).Implements(reflect.TypeFor[interface{ UnmarshalText([]byte) error }]()):
-		return // an id or a quantity cannot hold a planted text
+		return // ids and quantities cannot have a planted text
 	}
 	switch v.Kind() {
 	case reflect.String:
@@ -129,7 +128,7 @@ func only(t *testing.T, files map[string]string, name, fields string) {
 	}
 }
 
-// unnamed adds a field to every object in a JSON value, except below allowList, whose values are not texts.
+// unnamed adds a field to each object in a JSON value. It skips allowList, whose values are not texts.
 func unnamed(value any) any {
 	switch v := value.(type) {
 	case map[string]any:
@@ -147,8 +146,7 @@ func unnamed(value any) any {
 	return value
 }
 
-// TestOnlyNamedFieldsOfAKeyServerArePacked: each text of each response is planted, and each object
-// has a field that no type names.
+// TestOnlyNamedFieldsOfAKeyServerArePacked plants each text of each response, and adds an unknown field to each object.
 func TestOnlyNamedFieldsOfAKeyServerArePacked(t *testing.T) {
 	settings := planted[schema.Configuration]()
 	for tag := range settingNames {
@@ -158,7 +156,7 @@ func TestOnlyNamedFieldsOfAKeyServerArePacked(t *testing.T) {
 		}
 	}
 	servers := planted[schema.TrustedServerList]()
-	servers.TrustedServers[0].TrustBlob = nil // the client parses it, so it cannot hold a planted text
+	servers.TrustedServers[0].TrustBlob = nil // the client parses it, so it cannot have a planted text
 	answers := map[string]any{
 		"/api/ready": planted[schema.Ready](), "/api/server/version": planted[schema.Version](), "/api/config/get": settings,
 		"/api/custody": planted[schema.Custody](), "/api/authority": planted[schema.AuthorityList](), "/api/trusted-cas": planted[schema.TrustedCAList](),
@@ -191,8 +189,8 @@ func TestOnlyNamedFieldsOfAKeyServerArePacked(t *testing.T) {
 	only(t, files, "files.json", "")
 }
 
-// TestEverySettingThatMayLeaveIsNamed: fails if the key server's allow list gets a setting, so that
-// packing it is a deliberate decision.
+// TestEverySettingThatMayLeaveIsNamed fails if the key server's allow list gets a new setting, so that packing the
+// setting is a decision.
 func TestEverySettingThatMayLeaveIsNamed(t *testing.T) {
 	for _, row := range keyserver.ConfigAllowList {
 		names, known := settingNames[row.Tag]
@@ -253,7 +251,7 @@ func TestOnlyNamedFieldsOfAClusterArePacked(t *testing.T) {
 	only(t, files, "cluster/events.json", "InvolvedObject.Kind InvolvedObject.Name Message.0 Message.1")
 }
 
-// TestOnlyNamedAttributesOfALogArePacked: secrets in parts that the allow list does not name are left out.
+// TestOnlyNamedAttributesOfALogArePacked checks that secrets outside of the allowed attributes are omitted.
 func TestOnlyNamedAttributesOfALogArePacked(t *testing.T) {
 	const base = `{"time":"2026-11-25T21:57:38.072421156Z","level":"WARN","msg":"it fails"`
 	const place = "github.com/keyserver-operator/keyserver-operator/main.go:1"
@@ -298,7 +296,7 @@ func TestOnlyNamedAttributesOfALogArePacked(t *testing.T) {
 	}
 }
 
-// TestOnlyNamedMetricsArePacked: other metrics and labels, help texts and broken lines are left out.
+// TestOnlyNamedMetricsArePacked checks that other metrics and labels, help texts and invalid lines are omitted.
 func TestOnlyNamedMetricsArePacked(t *testing.T) {
 	const page = `# HELP keyserver_ready S3cret
 # TYPE keyserver_ready gauge
@@ -325,13 +323,13 @@ keyserver_ready{part="database"} 1
 	}
 }
 
-// TestNothingThatIsPackedHasAKnownCredential: files, their names and their errors contain no credential.
+// TestNothingThatIsPackedHasAKnownCredential checks that files, file names and errors contain no credential.
 func TestNothingThatIsPackedHasAKnownCredential(t *testing.T) {
 	for _, credential := range []string{"obGf2DRdPyXdH-8ikRtoW0zjUU-9n5t8", `a"b\c<d>&e/f`, "pässwörd+/="} {
 		quoted, err := json.Marshal(credential)
 		rig.Must(t, err)
 		files := packedBy(t, func(w *Writer) error {
-			w.Redact(credential[:4], credential, "") // one can begin with another
+			w.Redact(credential[:4], credential, "") // one credential begins with another
 			return errors.Join(w.JSON(credential, []string{credential}), w.Missing("server/login", errors.New("403: no account for <"+credential+">")),
 				w.Log("log", []byte(`{"time":"2026-11-25T21:57:38Z","level":"INFO","msg":`+string(quoted)+"}\n"), errors.New(credential)))
 		})

@@ -22,8 +22,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/cluster"
 )
 
-// Service adds the named fields of the responses of a key server about itself. Without loggedIn it
-// sends only the requests that need no session.
+// Service adds the allowed fields of a key server's responses about itself. If loggedIn is false, it sends only
+// requests that need no session.
 func (w *Writer) Service(ctx context.Context, c *api.Client, loggedIn bool) error {
 	answers := []struct {
 		name string
@@ -33,7 +33,7 @@ func (w *Writer) Service(ctx context.Context, c *api.Client, loggedIn bool) erro
 		{"ready", func() (any, error) {
 			answer, err := c.GetReadiness(ctx)
 			if api.IsCode(err, "NOT_READY") {
-				err = nil // the response shows the parts that are not ready
+				err = nil // the response names the parts that are not ready
 			}
 			return named[ready](answer, err)
 		}, true},
@@ -105,21 +105,20 @@ func get(ctx context.Context, url string) (_ []byte, err error) {
 // Cluster selects the data that is read from a cluster.
 type Cluster struct {
 	*cluster.Client
-	Namespace string // of the operator
-	Lines     int64  // of each log
-	// LogTime limits the time to read one log. LogsTime limits the time to read and pack all of
-	// them.
+	Namespace string // namespace of the operator
+	Lines     int64  // number of lines of each log
+	// LogTime limits the time to read one log. LogsTime limits the time to read and pack all logs.
 	LogTime, LogsTime time.Duration
-	// Progress is called with one line about the progress of a long read.
+	// Progress gets one line about the progress of a long read.
 	Progress func(string)
 }
 
-// Bounds of the data that is read from a cluster.
+// Limits of the data from a cluster.
 const (
 	maxObjects = 5000 // objects of one kind
 	maxPods    = 50
 	pageEvents = 500
-	maxEvents  = 1000 // packed: the newest of those that are read
+	maxEvents  = 1000 // the newest ones are packed
 	readEvents = 10_000
 	maxPages   = 100
 	// spare is the number of files that are reserved for sources after the logs of a cluster.
@@ -158,7 +157,7 @@ func (w *Writer) Cluster(ctx context.Context, c Cluster) error {
 	return w.logs(ctx, c, logs)
 }
 
-// listed adds a list. If why is a Cut, it also adds a note that the list is incomplete.
+// listed adds a list. If why is a Cut, it also records that the list is incomplete.
 func (w *Writer) listed(name string, list any, why error) error {
 	var cut cluster.Cut
 	switch {
@@ -188,7 +187,7 @@ func (c Cluster) below(resource string) string {
 	return "/api/v1/namespaces/" + c.Namespace + "/" + resource
 }
 
-// pods returns the first maxPods Pods, and a Cut if there are more.
+// pods returns at most maxPods Pods, and a Cut if there are more.
 func (c Cluster) pods(ctx context.Context) ([]foundPod, error) {
 	var list cluster.List[foundPod]
 	err := c.Get(ctx, c.below("pods"), url.Values{"limit": {strconv.Itoa(maxPods)}}, &list)
@@ -201,7 +200,7 @@ func (c Cluster) pods(ctx context.Context) ([]foundPod, error) {
 	return slices.Clone(list.Items[:min(len(list.Items), maxPods)]), err
 }
 
-// events returns the newest maxEvents events, oldest first. It returns a Cut if it did not read all events.
+// events returns the newest maxEvents events, the oldest first. If it did not read all events, it returns a Cut.
 func (c Cluster) events(ctx context.Context) ([]event, error) {
 	all := []event{}
 	err := cluster.Each(ctx, c.Client, c.below("events"), maxPages, pageEvents, func(e *foundEvent) error {
@@ -215,7 +214,7 @@ func (c Cluster) events(ctx context.Context) ([]event, error) {
 	return all[max(len(all)-maxEvents, 0):], err
 }
 
-// lastSeen returns the last time of an event. Components use different fields for it.
+// lastSeen returns the last time of an event, which components write to different fields.
 func lastSeen(e *foundEvent) metav1.Time {
 	last := e.LastTimestamp.Time
 	times := []time.Time{e.FirstTimestamp.Time, e.EventTime.Time}
@@ -230,7 +229,7 @@ func lastSeen(e *foundEvent) metav1.Time {
 	return metav1.NewTime(last)
 }
 
-// log identifies the log of a container of a Pod, or of its previous instance.
+// log identifies the log of a container, or of its previous instance.
 type log struct {
 	pod, container string
 	previous       bool
@@ -244,7 +243,7 @@ func logsOf(p *foundPod) []log {
 	return logs
 }
 
-// name returns the file name of a log. without removes credentials before label encodes them.
+// name returns the file name for a log. without removes credentials before label encodes the name.
 func (l log) name(without func(string) string) string {
 	name := "logs/" + label(without(l.pod)) + "." + label(without(l.container))
 	if l.previous {
@@ -253,14 +252,13 @@ func (l log) name(without func(string) string) string {
 	return name + ".log"
 }
 
-// logsAtOnce is the number of logs that are read concurrently, so that a log that hangs does not delay the others.
+// logsAtOnce is the number of concurrent reads, so that a read that hangs does not delay others.
 const logsAtOnce = 4
 
 // reportEvery is the interval of progress lines.
 const reportEvery = 10 * time.Second
 
-// logs adds logs of a cluster in the order in which they arrive, so that at most logsAtOnce of them
-// are in memory.
+// logs adds logs of a cluster in the order of their arrival. At most logsAtOnce logs are in memory.
 func (w *Writer) logs(ctx context.Context, c Cluster, logs []log) error {
 	ctx, stop := context.WithTimeoutCause(ctx, c.LogsTime, fmt.Errorf("the logs could not be read within %s", c.LogsTime))
 	defer stop()
@@ -268,7 +266,7 @@ func (w *Writer) logs(ctx context.Context, c Cluster, logs []log) error {
 	defer tick.Stop()
 	readers, ctx := errgroup.WithContext(ctx)
 	readers.SetLimit(logsAtOnce)
-	var one sync.Mutex // held while a log is added
+	var one sync.Mutex // locked while a log is added
 	done := 0
 	for _, l := range logs {
 		readers.Go(func() error {
@@ -287,19 +285,19 @@ func (w *Writer) logs(ctx context.Context, c Cluster, logs []log) error {
 	return readers.Wait()
 }
 
-// log adds a log, or the part of it that was read before the error.
+// log adds a log, or the part that was read before an error.
 func (w *Writer) log(l log, text []byte, err error) error {
 	var answered apierrors.APIStatus
 	switch {
 	case err == nil || len(text) > 0:
 		return w.Log(l.name(w.without), text, err)
 	case l.previous && errors.As(err, &answered):
-		return nil // the container has not been restarted
+		return nil // the container was never restarted
 	}
 	return w.Missing(l.name(w.without), err)
 }
 
-// log reads the end of a log. It limits lines, because a limit in bytes would keep the beginning.
+// log reads the end of a log. It limits the number of lines, because a limit in bytes would keep the beginning.
 func (c Cluster) log(ctx context.Context, l log) (_ []byte, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.LogTime, fmt.Errorf("the log could not be read to its end within %s", c.LogTime))
 	defer cancel()
@@ -321,7 +319,7 @@ func (c Cluster) log(ctx context.Context, l log) (_ []byte, err error) {
 	return endOf(stream)
 }
 
-// endOf returns the last maxFile+1 bytes of r. The extra byte shows that the text must be cut.
+// endOf returns the last maxFile+1 bytes of r. The additional byte shows that the text must be cut.
 func endOf(r io.Reader) ([]byte, error) {
 	var text []byte
 	for piece := make([]byte, 64<<10); ; {

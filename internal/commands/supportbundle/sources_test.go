@@ -17,7 +17,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// clusterOf returns a cluster whose API server is answer, which can behave unlike a real one.
+// clusterOf returns a cluster with a fake API server.
 func clusterOf(t *testing.T, answer http.HandlerFunc) Cluster {
 	t.Helper()
 	s := httptest.NewServer(answer)
@@ -77,7 +77,7 @@ func TestALogThatDoesNotEnd(t *testing.T) {
 	}
 }
 
-// TestAllLogsHaveOneBound: all logs that hang share one time limit, and a log that arrives is packed.
+// TestAllLogsHaveOneBound checks that all reads that hang share one time limit, and that other logs are packed.
 func TestAllLogsHaveOneBound(t *testing.T) {
 	var asked atomic.Int64
 	c := clusterOf(t, func(w http.ResponseWriter, r *http.Request) {

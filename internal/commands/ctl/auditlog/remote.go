@@ -15,7 +15,7 @@ import (
 // remoteLog is the audit log of a key server, read over /api.
 type remoteLog struct {
 	client *client.Client
-	size   int64 // of the tree
+	size   int64 // size of the audit tree
 }
 
 // first returns the sequence number of the first row that the key server has.

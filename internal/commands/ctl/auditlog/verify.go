@@ -14,7 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 )
 
-// Commands returns the commands of this package. The key of each is its path below keyserverctl.
+// Commands returns the commands of this package, by their words after keyserverctl.
 func Commands(flags *login.Flags) map[string]*cobra.Command {
 	return map[string]*cobra.Command{
 		"audit verify":         newVerify(flags),
@@ -78,7 +78,7 @@ func (o *verifyOptions) run(cmd *cobra.Command) error {
 		}
 		return h.Failed(err)
 	}
-	// A key server does not return the last row of its archive, so this assumes that all removed rows are in it.
+	// A key server does not return the last archived row, so assume that the archive has all removed rows.
 	found.Begin(audit.Extent{First: found.Options.First, Archived: found.Options.First - 1})
 	return found.Show(cmd.OutOrStdout())
 }

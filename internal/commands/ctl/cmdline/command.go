@@ -2,7 +2,8 @@ package cmdline
 
 import "github.com/spf13/cobra"
 
-// Group returns a command that only has subcommands. Without one it shows its help, and it rejects unknown ones.
+// Group returns a command that only has subcommands. Without a subcommand it shows its help. It rejects unknown
+// subcommands.
 func Group(use, short string) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short,

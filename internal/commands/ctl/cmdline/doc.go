@@ -1,4 +1,4 @@
-// Package cmdline has what all commands of keyserverctl share: exit codes, the rejection of wrong command lines,
-// completion of values, and reading files and secrets up to a limit. It knows no route and no key server, and imports no
-// other package of this module.
+// Package cmdline has the code that all commands of keyserverctl share: exit codes, errors for wrong command lines,
+// completion of values, and reading files and secrets with a size limit. It does not know routes or key servers, and
+// imports no package of this module.
 package cmdline

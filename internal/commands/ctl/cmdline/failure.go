@@ -2,17 +2,17 @@ package cmdline
 
 import "fmt"
 
-// Exit codes. Those of every command come first (docs/adr/0024).
+// Exit codes. All programs have the first two (docs/adr/0024).
 const (
 	ExitFailed      = 1
 	ExitUsage       = 2 // the command line was wrong; nothing was sent
-	ExitRefused     = 3 // the key server refused
+	ExitRefused     = 3 // the key server rejected the request
 	ExitNotFound    = 4 // the key server has no such object
-	ExitNotVerified = 5 // a conflict with the current state, or the write did not read back
+	ExitNotVerified = 5 // a conflict with the present state, or the second read does not show the write
 	ExitUnavailable = 6 // the key server is unavailable
 )
 
-// Failure is an error with the exit code of its kind.
+// Failure is an error with an exit code.
 type Failure struct {
 	Code int
 	Err  error

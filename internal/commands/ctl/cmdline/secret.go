@@ -14,7 +14,7 @@ import (
 // maxSecret is the largest secret, in bytes.
 const maxSecret = 64 << 10
 
-// Secret reads a secret from a file, or asks for it at a terminal, which does not show it.
+// Secret reads a secret from a file, or asks for it at a terminal without showing it.
 func Secret(cmd *cobra.Command, flag, file, question string) (string, error) {
 	var text []byte
 	var err error

@@ -22,7 +22,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// liar starts an API server and returns its kubeconfig. It responds like a real one unless other handles the request.
+// liar starts a fake API server and returns its kubeconfig. It responds like a real one if other returns false.
 func liar(t *testing.T, other func(w http.ResponseWriter, r *http.Request) bool) (kubeconfig string) {
 	t.Helper()
 	answers := map[string]string{
@@ -51,14 +51,14 @@ func liar(t *testing.T, other func(w http.ResponseWriter, r *http.Request) bool)
 	return kubeconfig
 }
 
-// listOf returns a page of a list of a kind. next is the continue token.
+// listOf returns a page of a list. next is the continue token.
 func listOf(kind v1alpha1.Kind, next, items string) string {
 	return fmt.Sprintf(`{"kind":"%sList","apiVersion":%q,"metadata":{"continue":%q},"items":[%s]}`, kind.Name, v1alpha1.GroupVersion.String(), next, items)
 }
 
-// TestAnAnswerOfAClusterIsBounded: every response is bounded in bytes, also a compressed one.
+// TestAnAnswerOfAClusterIsBounded checks that every response is limited in bytes, even if it is compressed.
 func TestAnAnswerOfAClusterIsBounded(t *testing.T) {
-	const all = 256 << 20 // ends the test even if the client reads without a bound
+	const all = 256 << 20 // ends the test even if the client reads without a limit
 	flood := func(w io.Writer) (sent int) {
 		for piece := []byte(`{"a":"` + strings.Repeat("b", 65_000) + `"},`); sent < all; sent += len(piece) {
 			if _, err := w.Write(piece); err != nil {
@@ -127,8 +127,8 @@ func TestAnAnswerOfAClusterIsBounded(t *testing.T) {
 	}
 }
 
-// TestAnAnswerOfSmallValuesIsBounded: two bytes of a response can become a kilobyte in memory, also
-// if the response has a media type that was not requested.
+// TestAnAnswerOfSmallValuesIsBounded checks the limit of JSON values, because two bytes of a response can need a
+// kilobyte of memory. It also applies to unexpected media types.
 func TestAnAnswerOfSmallValuesIsBounded(t *testing.T) {
 	role := kindOf("roles")
 	for name, tc := range map[string]struct{ is, answer, says string }{
@@ -156,7 +156,7 @@ func kindOf(resource string) v1alpha1.Kind {
 	return v1alpha1.Kinds[slices.IndexFunc(v1alpha1.Kinds, func(k v1alpha1.Kind) bool { return k.Resource == resource })]
 }
 
-// TestDoctorEndsWhereAListDoesNot: doctor stops reading an endless list and prints that it did not check the rest.
+// TestDoctorEndsWhereAListDoesNot checks that doctor stops reading an endless list, and reports this.
 func TestDoctorEndsWhereAListDoesNot(t *testing.T) {
 	const broken = `{"metadata":{"name":"a","namespace":"d"}}`
 	role := kindOf("roles")
@@ -197,7 +197,7 @@ func TestDoctorEndsWhereAListDoesNot(t *testing.T) {
 	}
 }
 
-// TestALineOfDoctorIsBounded: the message of an error can be as long as a response.
+// TestALineOfDoctorIsBounded checks that a long error message is cut.
 func TestALineOfDoctorIsBounded(t *testing.T) {
 	kubeconfig := liar(t, func(w http.ResponseWriter, r *http.Request) bool {
 		if !strings.HasSuffix(r.URL.Path, "/roles") {
@@ -214,7 +214,7 @@ func TestALineOfDoctorIsBounded(t *testing.T) {
 	}
 }
 
-// TestABundleThatIsGivenUpLeavesNothing: a canceled bundle leaves no file, and a new bundle replaces no file.
+// TestABundleThatIsGivenUpLeavesNothing checks that a cancelled bundle leaves no file, and that no file is overwritten.
 func TestABundleThatIsGivenUpLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
 	out := filepath.Join(dir, "b.tar.gz")

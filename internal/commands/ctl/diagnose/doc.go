@@ -1,5 +1,5 @@
-// Package diagnose has the commands doctor and support-bundle of keyserverctl: their flags, and the session for their
-// requests to a key server. The checks are in package doctor, and the contents of a bundle in supportbundle.
+// Package diagnose has the commands doctor and support-bundle of keyserverctl: their flags and their session at a key
+// server. Package doctor has the checks. Package supportbundle has the content of a bundle.
 //
 // It may import access, cluster, ctl/login, doctor, supportbundle, program, platform/urltext and platform/version.
 package diagnose

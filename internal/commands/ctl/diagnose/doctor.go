@@ -72,8 +72,8 @@ func (o *doctorOptions) run(cmd *cobra.Command) error {
 	return doctor.Run(cmd.Context(), cmd.OutOrStdout(), doctor.Service(asked))
 }
 
-// ask returns a key server with the session that a opens, or with the stored session. Without both, or if the login
-// fails, the result has no session: a failed login is a finding. The caller must call end, unless there is an error.
+// ask returns a key server with a new session if a has a login, or with the stored session. If there is neither, or if
+// the login fails, it has no session, because a failed login is a finding. The caller must call end if err is nil.
 func ask(ctx context.Context, h *login.Context, a access.Access, userAgent string) (_ doctor.Server, end func(), err error) {
 	asked := doctor.Server{Build: version.String(), Now: time.Now()}
 	if a.Admin != nil || h.LoggedIn() {

@@ -16,7 +16,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 )
 
-// run runs one command line of keyserverctl, for a user without contexts.
+// run runs one command line of keyserverctl, without stored contexts.
 func run(t *testing.T, args []string, out io.Writer) (code int) {
 	t.Helper()
 	for _, name := range []string{"XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"} {
@@ -26,7 +26,7 @@ func run(t *testing.T, args []string, out io.Writer) (code int) {
 	return p.Run(args, nil, out, out)
 }
 
-// TestDoctorAsksAKeyServer uses a fake key server, with states that a test cannot cause in a real one.
+// TestDoctorAsksAKeyServer uses a fake key server with states that a real one cannot have in a test.
 func TestDoctorAsksAKeyServer(t *testing.T) {
 	const whole = `{"ready":true,"detail":"every part is ready","warnings":["the replica knows no other"],"parts":[{"part":"store","ready":true,"detail":"it answers"}]}`
 	for name, tc := range map[string]struct {
@@ -81,7 +81,7 @@ func TestDoctorAsksAKeyServer(t *testing.T) {
 	}
 }
 
-// TestDoctorWhereNobodyLogsIn: a key server on a full volume rejects logins. doctor still reports the full volume.
+// TestDoctorWhereNobodyLogsIn checks that doctor reports a full volume, although the key server then rejects logins.
 func TestDoctorWhereNobodyLogsIn(t *testing.T) {
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

@@ -93,7 +93,7 @@ func (o *supportBundleOptions) check() error {
 	return nil
 }
 
-// asks reports whether the bundle includes a key server: if a flag names one, or if no flag names another source.
+// asks reports whether the bundle includes a key server: a flag names one, or no flag names another source.
 func (o *supportBundleOptions) asks() bool {
 	return o.flags.Chosen() || !o.in.Cluster && len(o.metrics) == 0 && len(o.logs) == 0
 }
@@ -136,24 +136,24 @@ func (o *supportBundleOptions) run(cmd *cobra.Command) (err error) {
 	return err
 }
 
-// pack writes the bundle to a temporary file and renames it when it is complete, so that an
-// incomplete bundle never has the name of --output. h is nil if no key server is asked.
+// pack writes the bundle to a temporary file and renames the complete file, so that the file --output is never
+// incomplete. If h is nil, the bundle includes no key server.
 func (o *supportBundleOptions) pack(cmd *cobra.Command, h *login.Context, now time.Time) (_ *supportbundle.Writer, err error) {
 	dir := filepath.Dir(o.output)
 	if o.output == program.StandardOutput {
 		dir = "" // the system directory for temporary files
-	} else if _, err := os.Lstat(o.output); err == nil { // fail now and not after all the work
+	} else if _, err := os.Lstat(o.output); err == nil { // fail now, not after collecting all data
 		return nil, fmt.Errorf("--output: %s: %w", o.output, fs.ErrExist)
 	}
 	f, err := os.CreateTemp(dir, ".support-bundle-*.partial")
 	if err != nil {
 		if at := (*fs.PathError)(nil); errors.As(err, &at) {
-			at.Path = o.output // the user named this file, not the temporary one
+			at.Path = o.output // errors name the file of the user instead of the temporary file
 		}
 		return nil, fmt.Errorf("--output: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(f.Name())) }()
-	// Cancellation deletes the file immediately, because requests in progress may take longer to end.
+	// A cancellation deletes the file immediately, because requests in progress may end later.
 	keep := context.AfterFunc(cmd.Context(), func() { _ = os.Remove(f.Name()) })
 	w := supportbundle.New(cmd.Context(), f, now)
 	if err := errors.Join(o.fill(cmd, w, h, now), w.Close(), f.Close()); err != nil {
@@ -253,7 +253,7 @@ func (o *supportBundleOptions) fillServer(cmd *cobra.Command, w *supportbundle.W
 		return err
 	case err != nil:
 		return w.Missing("server", err)
-	case asked.Refused != nil: // responses that need no session can still be packed
+	case asked.Refused != nil: // some responses need no session
 		if err := w.Missing("server/login", asked.Refused); err != nil {
 			return err
 		}
@@ -261,7 +261,7 @@ func (o *supportBundleOptions) fillServer(cmd *cobra.Command, w *supportbundle.W
 	return w.Service(cmd.Context(), asked.Client, asked.LoggedIn)
 }
 
-// Time limits for one log of a cluster, and for all of them together.
+// Time limits for one log of a cluster, and for all logs together.
 const (
 	logTime  = 15 * time.Second
 	logsTime = 2 * time.Minute

@@ -38,16 +38,16 @@ func (f *Flags) Bind(root *cobra.Command) {
 	})
 }
 
-// Commands returns the commands that keep and end sessions, and choose between them. complete sets the flags of a
+// Commands returns the commands that open and end sessions, and that choose a context. complete sets the flags of a
 // command from environment variables.
 func Commands(flags *Flags, complete func(*cobra.Command) error) []*cobra.Command {
 	return []*cobra.Command{newLogin(flags, complete), newLogout(flags, complete), newContexts()}
 }
 
-// fallback is the name of the context if neither a flag nor the settings name one.
+// fallback is the name of the context if neither a flag nor the settings give one.
 const fallback = "default"
 
-// Context is a key server with the session that is kept for it.
+// Context is a key server with its stored session.
 type Context struct {
 	*store
 	settings settings
@@ -56,7 +56,7 @@ type Context struct {
 	session  *session // nil without a session
 }
 
-// Find returns the context that the flags name, or the current one. The flags take precedence over its settings.
+// Find returns the context that the flags name, or the current one. Flags override its settings.
 func (f *Flags) Find() (*Context, error) {
 	s, err := newStore(os.Getenv)
 	if err != nil {
@@ -95,8 +95,8 @@ func (f *Flags) Find() (*Context, error) {
 	return h, checkServer(h.place)
 }
 
-// FindWithoutSession is Find for commands that do not need a session. A Pod has no home directory, and so neither
-// settings nor sessions: there, FindWithoutSession returns the key server that --server names.
+// FindWithoutSession is like Find, for commands that can work without a session. If there is no home directory for
+// settings and sessions, as in a Pod, it returns the key server of --server.
 func (f *Flags) FindWithoutSession() (*Context, error) {
 	if _, err := newStore(os.Getenv); err == nil {
 		return f.Find()
@@ -112,7 +112,7 @@ func (f *Flags) FindWithoutSession() (*Context, error) {
 // Chosen reports whether a flag names the key server or the context.
 func (f *Flags) Chosen() bool { return f.Server != "" || f.context != "" }
 
-// sameServer compares URLs of key servers, hosts without case.
+// sameServer compares URLs of key servers. It ignores the case of hosts.
 func sameServer(a, b string) bool {
 	one, err := url.Parse(strings.TrimRight(a, "/"))
 	if err != nil {
@@ -137,8 +137,8 @@ func checkServer(p place) error {
 	return nil
 }
 
-// client returns a client. credentials open its session, which is bound to key; both are nil for
-// calls that need no session.
+// client returns a client of a key server. credentials open its session, which is bound to key. Both are nil for
+// requests without a session.
 func (p *place) client(credentials client.Credentials, key crypto.Signer) (*client.Client, error) {
 	o := client.Options{
 		BaseURL: p.Server, ProofURL: p.ExternalURL, Credentials: credentials, ProofKey: key,
@@ -156,12 +156,12 @@ func (p *place) client(credentials client.Credentials, key crypto.Signer) (*clie
 	return client.New(o)
 }
 
-// LoggedIn reports whether a session of the key server is kept.
+// LoggedIn reports whether there is a stored session for the key server.
 func (h *Context) LoggedIn() bool {
 	return h.session != nil && sameServer(h.session.Server, h.place.Server)
 }
 
-// SessionID returns the id by which others see the session that is kept, or "" if there is none.
+// SessionID returns the public id of the stored session, or "" if there is none.
 func (h *Context) SessionID() string {
 	if h.session == nil {
 		return ""
@@ -172,7 +172,7 @@ func (h *Context) SessionID() string {
 // Server returns the URL of the key server.
 func (h *Context) Server() string { return h.place.Server }
 
-// Secret returns the id that the key server knows the kept session by, or "" if there is none.
+// Secret returns the secret id of the stored session, or "" if there is none.
 func (h *Context) Secret() string {
 	if h.session == nil {
 		return ""
@@ -183,7 +183,7 @@ func (h *Context) Secret() string {
 // Client returns a client without a session.
 func (h *Context) Client() (*client.Client, error) { return h.place.client(nil, nil) }
 
-// Resume returns a client that uses the session that is kept.
+// Resume returns a client that uses the stored session.
 func (h *Context) Resume() (*client.Client, error) {
 	switch {
 	case h.session == nil:

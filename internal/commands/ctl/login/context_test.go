@@ -19,7 +19,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// command returns the commands of this package with a command line.
+// command returns the commands of this package for a command line.
 func command(line ...string) *cobra.Command {
 	root := &cobra.Command{Use: "ctl", SilenceErrors: true, SilenceUsage: true}
 	flags := &Flags{}
@@ -31,7 +31,7 @@ func command(line ...string) *cobra.Command {
 	return root
 }
 
-// serve starts a service for a user without a home, and returns its URL and the flags for its certificate and a password.
+// serve starts a fake key server, for a user without files. It returns the URL and flags for its CA and a password.
 func serve(t *testing.T, service http.HandlerFunc) (url string, flags []string) {
 	t.Helper()
 	for _, name := range []string{"XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"} {
@@ -49,7 +49,7 @@ func serve(t *testing.T, service http.HandlerFunc) (url string, flags []string) 
 	return server.URL, []string{"--ca-file", ca, "--password-file", password}
 }
 
-// A session that the key server did not bind is not kept: its id alone would open it.
+// TestAnUnboundSessionIsNotKept checks that a session without a bound key is not stored: its id alone gives access.
 func TestAnUnboundSessionIsNotKept(t *testing.T) {
 	ended := false
 	server, files := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -94,8 +94,8 @@ func (s *sessions) serve(w http.ResponseWriter, r *http.Request) {
 		`"roles":[],"boundKey":"key","expiresAt":%q,"idleExpiresAt":%q,"detail":"d"}`, id, s.last, at, at)
 }
 
-// Changes by several processes all persist: no context is lost, and of several logins to one
-// context the last session is kept and the others are ended.
+// TestLoginsAtOnce checks concurrent logins of several processes. No context may be lost. For one context, the last
+// session must be stored and the earlier ones ended.
 func TestLoginsAtOnce(t *testing.T) {
 	const each = 6
 	service := &sessions{open: map[string]bool{}}

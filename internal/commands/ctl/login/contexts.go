@@ -79,7 +79,7 @@ func oneContext(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// changing changes the settings. It fails if they do not have the context called name.
+// changing changes the settings. It fails if there is no context with this name.
 func changing(name string, how func(s *store, all *settings) error) error {
 	s, err := newStore(os.Getenv)
 	if err != nil {

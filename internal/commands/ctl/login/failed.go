@@ -10,7 +10,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/cmdline"
 )
 
-// Failed gives the error of a call its exit code, and names a remedy if there is one.
+// Failed adds an exit code to the error of a call, and a remedy if there is one.
 func (h *Context) Failed(err error) error {
 	var have *cmdline.Failure
 	if err == nil || errors.As(err, &have) {
@@ -46,8 +46,8 @@ func (h *Context) Failed(err error) error {
 	}
 }
 
-// unreachable adds the flag that helps to an error about an untrusted certificate. It compares the
-// text because each platform has another error type.
+// unreachable adds the flag that can solve an error about an untrusted certificate. It compares texts, because the
+// error type depends on the platform.
 func (h *Context) unreachable(err error) error {
 	if h.place.CAFile == "" && strings.Contains(err.Error(), "certificate signed by unknown authority") {
 		return fmt.Errorf("%w; give the CA certificate of the key server with --ca-file", err)

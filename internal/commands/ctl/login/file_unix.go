@@ -9,12 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// homeVariable names the home directory of the user.
+// homeVariable is the environment variable with the user's home directory.
 const homeVariable = "HOME"
 
-// lockFile waits until no other process has the lock of a file. The lock ends when the file
-// is closed.
+// lockFile waits until this process has the lock of a file. Closing the file releases the lock.
 func lockFile(f *os.File) error { return unix.Flock(int(f.Fd()), unix.LOCK_EX) }
 
-// othersMayRead reports whether users other than the owner may use a file.
+// othersMayRead reports whether the mode gives other users access to a file.
 func othersMayRead(info fs.FileInfo) bool { return info.Mode().Perm()&0o077 != 0 }

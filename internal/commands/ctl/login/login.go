@@ -64,7 +64,7 @@ func newLogin(flags *Flags, complete func(*cobra.Command) error) *cobra.Command 
 	return cmd
 }
 
-// check sets the default of the method, and rejects flags that do not belong to the method.
+// check sets the default method, and rejects flags of other methods.
 func (l *loginOptions) check() error {
 	if l.method == "" {
 		switch {
@@ -140,23 +140,23 @@ func (l *loginOptions) run(cmd *cobra.Command) error {
 		kept.Certificate, kept.Key = absolute(l.certificate), absolute(l.key)
 	}
 	if err := l.keep(cmd.Context(), h, kept, key); err != nil {
-		_ = c.Logout(context.WithoutCancel(cmd.Context())) // the session is of no use without its files
+		_ = c.Logout(context.WithoutCancel(cmd.Context())) // the session is useless without its files
 		return err
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "logged in to %s as %s until %s (context %s)\n", h.place.Server, keyserver.Sanitize(kept.Principal), kept.ExpiresAt.UTC().Format(time.RFC3339), h.name)
 	return nil
 }
 
-// keep stores the new session and ends the previous one of the context.
+// keep stores the new session and ends the previous session of the context.
 func (l *loginOptions) keep(ctx context.Context, h *Context, kept session, key crypto.Signer) error {
 	var before *client.Client
 	err := h.alone(func() (err error) {
-		// Another process may have logged in since.
+		// Another process may have logged in in the meantime.
 		if h.session, err = h.store.session(h.name); err != nil {
 			return err
 		}
 		if h.session != nil && sameServer(h.session.Server, kept.Server) {
-			before, _ = h.Resume() // fails if its key is gone
+			before, _ = h.Resume() // fails if the key of the session is missing
 		}
 		if err := h.keep(h.name, kept, key); err != nil {
 			return err
@@ -224,7 +224,7 @@ func newLogout(flags *Flags, complete func(*cobra.Command) error) *cobra.Command
 			}
 			err = h.alone(func() error {
 				is, err := h.store.session(h.name)
-				if err != nil || is == nil || is.ID != h.session.ID { // another process has logged in since
+				if err != nil || is == nil || is.ID != h.session.ID { // another process has logged in in the meantime
 					return err
 				}
 				return h.forget(h.name)

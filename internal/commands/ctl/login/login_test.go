@@ -35,7 +35,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
 )
 
-// user is a person at a terminal with a separate home directory.
+// user runs command lines with a separate home directory.
 type user struct {
 	t    *testing.T
 	home string
@@ -57,7 +57,7 @@ func (u *user) at(home string) {
 	u.t.Setenv("HOME", home)
 }
 
-// ctl runs one command line, and returns its output, its errors and its exit code.
+// ctl runs one command line, and returns its output, its error output and its exit code.
 func (u *user) ctl(in string, args ...string) (out, said string, code int) {
 	u.t.Helper()
 	root, err := ctl.Command("ctl")
@@ -84,7 +84,7 @@ func (u *user) ctl(in string, args ...string) (out, said string, code int) {
 	return stdout.String(), stderr.String(), code
 }
 
-// must runs a command line that has to succeed.
+// must runs a command line that must succeed, and returns its output.
 func (u *user) must(in string, args ...string) string {
 	u.t.Helper()
 	out, said, code := u.ctl(in, args...)
@@ -174,8 +174,8 @@ func TestLoginByPassword(t *testing.T) {
 	}
 }
 
-// A stolen session file, from a backup or from a home directory on another machine, gives no access
-// without the key of the session.
+// TestStolenSession checks that a stolen session file, for example from a backup, gives no access without the key of
+// the session.
 func TestStolenSession(t *testing.T) {
 	s := testserver.Start(t)
 	u := newUser(t)
@@ -320,7 +320,7 @@ func TestLoginByCertificate(t *testing.T) {
 	}
 	private := u.file("key.pem", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})))
 	u.must("", "login", "--context", "till", "--server", s.URL(), "--ca-file", s.CAFile(), "--certificate", cert, "--key", private)
-	// The session is bound to the key and the certificate, and each request presents both.
+	// The session is bound to the key and to the certificate. Each request uses both.
 	if got := u.must("", "whoami", "--field", "kind"); got != "certificate\n" {
 		t.Errorf("got %q", got)
 	}
@@ -332,8 +332,8 @@ func TestLoginByCertificate(t *testing.T) {
 	}
 }
 
-// A keyring can hold the key instead of a file. Without a keyring, login fails with a remedy and
-// leaves no session open.
+// TestKeyring checks that a keyring can store the key instead of a file. Without a keyring, login fails with a remedy,
+// and no session stays open.
 func TestKeyring(t *testing.T) {
 	s := testserver.Start(t)
 	u := newUser(t)

@@ -9,8 +9,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/access"
 )
 
-// OneTimeFlags has the flags of commands that can log in for one run. Pods and scripts use them instead of a session
-// that is kept.
+// OneTimeFlags has the flags of commands that can log in for one run. Pods and scripts use them instead of a stored
+// session.
 type OneTimeFlags struct{ access.Options }
 
 // Read reads the files that the flags name, for the key server of a context.
@@ -19,13 +19,13 @@ func (o *OneTimeFlags) Read(cmd *cobra.Command, h *Context) (access.Access, erro
 	return o.Options.Read(cmd)
 }
 
-// Open returns a client with a valid session: one that it opens if a has a password, else the session that is kept. The
-// caller calls end, which ends the session that Open opened.
+// Open returns a client with a valid session: a new one if a has a password, or else the stored one. The caller must
+// call end, which ends a new session.
 func (h *Context) Open(ctx context.Context, a access.Access, userAgent string) (c *client.Client, end func(), err error) {
 	end = func() {}
 	if a.Admin == nil {
 		if c, err = h.Resume(); err == nil {
-			_, err = c.GetCurrentSession(ctx) // it may have ended
+			_, err = c.GetCurrentSession(ctx) // the session may have expired
 		}
 		return c, end, err
 	}

@@ -22,7 +22,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/cmdline"
 )
 
-// place is the address of a key server, and how to connect to it.
+// place is the URL of a key server, with the settings to connect to it.
 type place struct {
 	Server      string `json:"server"`
 	CAFile      string `json:"caFile,omitzero"`
@@ -35,26 +35,26 @@ type settings struct {
 	Contexts map[string]place `json:"contexts"`
 }
 
-// session is the stored part of a login, without the key that it is bound to. It gives no access without the key.
+// session is the stored part of a login. It gives no access without its bound key, which is stored separately.
 type session struct {
-	Server      string    `json:"server"` // the session is sent to no other server
+	Server      string    `json:"server"` // the session is only sent to this server
 	SessionID   string    `json:"sessionId"`
-	ID          string    `json:"id"` // the id that other users see
+	ID          string    `json:"id"` // public id
 	Principal   string    `json:"principal"`
 	Method      string    `json:"method"`
 	ExpiresAt   time.Time `json:"expiresAt"`
 	KeyIn       string    `json:"keyIn"`
-	Certificate string    `json:"certificate,omitzero"` // files of the client certificate that the session is bound to
+	Certificate string    `json:"certificate,omitzero"` // paths of the client certificate and its key, if the session is bound to them
 	Key         string    `json:"key,omitzero"`
 }
 
-// Places of a key.
+// Values for where a key is stored.
 const (
 	inFile    = "file"
 	inKeyring = "keyring"
 )
 
-// store has the directories of one user's files.
+// store has the directories of a user's files.
 type store struct {
 	config  string // directory of the settings
 	state   string // directory of the sessions
@@ -63,14 +63,14 @@ type store struct {
 
 const (
 	directory = "keyserver-operator"
-	// maxFile bounds each file, in bytes.
+	// maxFile limits the size of each file, in bytes.
 	maxFile = 1 << 20
 	// service names the entries in the desktop's keyring.
 	service = "keyserver-operator ctl"
 )
 
-// newStore finds the directories as the XDG Base Directory Specification says. It ignores paths
-// that are not absolute, as the specification requires.
+// newStore returns the directories of the XDG Base Directory Specification. As the specification requires, it ignores
+// paths that are not absolute.
 func newStore(getenv func(string) string) (*store, error) {
 	home := getenv(homeVariable)
 	at := func(variable string, below ...string) string {
@@ -106,7 +106,7 @@ func (s *store) sessionFile(name string) string     { return filepath.Join(s.sta
 func (s *store) keyFile(name string) string         { return filepath.Join(s.runtime, name+".key") }
 func (s *store) entry(name string) (string, string) { return service, name }
 
-// settings returns the settings, or empty ones if there is no file.
+// settings returns the settings. If there is no file, they are empty.
 func (s *store) settings() (settings, error) {
 	var out settings
 	content, err := readFile(s.settingsFile(), false)
@@ -122,7 +122,7 @@ func (s *store) settings() (settings, error) {
 	return out, err
 }
 
-// alone runs do while no other process changes the files of this user.
+// alone runs do while no other process can change the user's files.
 func (s *store) alone(do func() error) (err error) {
 	if err := os.MkdirAll(s.config, 0o700); err != nil {
 		return err
@@ -131,14 +131,14 @@ func (s *store) alone(do func() error) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, lock.Close()) }() // unlocks it, too
+	defer func() { err = errors.Join(err, lock.Close()) }() // closing releases the lock
 	if err := lockFile(lock); err != nil {
 		return fmt.Errorf("lock %s: %w", lock.Name(), err)
 	}
 	return do()
 }
 
-// change changes the settings as they are now. It is for callers of alone.
+// change changes the stored settings. Call it only within alone.
 func (s *store) change(how func(all *settings)) error {
 	all, err := s.settings()
 	if err != nil {
@@ -148,7 +148,7 @@ func (s *store) change(how func(all *settings)) error {
 	return save(s.settingsFile(), all)
 }
 
-// session returns nil if the context has no session.
+// session returns the stored session of a context, or nil.
 func (s *store) session(name string) (*session, error) {
 	var out session
 	content, err := readFile(s.sessionFile(name), true)
@@ -161,7 +161,7 @@ func (s *store) session(name string) (*session, error) {
 	return &out, err
 }
 
-// keep stores a session and its key. It writes the key first, so that no session is left without a key.
+// keep stores a session and its key. The key is stored first, so that no stored session lacks its key.
 func (s *store) keep(name string, what session, key crypto.Signer) error {
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
@@ -236,7 +236,7 @@ func (s *store) forget(name string) error {
 	return nil
 }
 
-// known returns the store and the settings of the user.
+// known returns the store and its settings.
 func known() (*store, settings, error) {
 	s, err := newStore(os.Getenv)
 	if err != nil {
@@ -248,8 +248,8 @@ func known() (*store, settings, error) {
 
 func (s settings) names() []string { return slices.Sorted(maps.Keys(s.Contexts)) }
 
-// readFile reads a file of this package. If the file has a secret and other users may read it, it
-// fails, because they may have read it.
+// readFile reads a file of this package. If the file is secret and other users have access, it fails, because they may
+// already know the secret.
 func readFile(name string, secret bool) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -267,7 +267,7 @@ func readFile(name string, secret bool) ([]byte, error) {
 }
 
 func parse(name string, content []byte, out any) error {
-	if json.Unmarshal(content, out) != nil { // its error may quote the content
+	if json.Unmarshal(content, out) != nil { // the decoder's error may quote the content
 		return fmt.Errorf("%s: this program did not write this content; delete the file and log in again", name)
 	}
 	return nil
@@ -281,13 +281,13 @@ func save(name string, what any) error {
 	return write(name, append(content, '\n'))
 }
 
-// write replaces a file atomically. Only this user may read it.
+// write replaces a file atomically, with access only for the user.
 func write(name string, content []byte) error {
 	dir := filepath.Dir(name)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(dir, ".ctl-*") // 0600
+	f, err := os.CreateTemp(dir, ".ctl-*") // mode 0600
 	if err != nil {
 		return err
 	}

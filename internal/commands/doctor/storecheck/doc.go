@@ -1,6 +1,6 @@
-// Package storecheck has the checks of keyserver-operator doctor for a database and its data directory. They read only.
+// Package storecheck has the checks of keyserver-operator doctor for a database and its data directory. They only read.
 //
-// The checks that need no database are in package doctor, so that keyserverctl does not link the store.
+// Checks without a database are in package doctor, so that keyserverctl does not contain the database code.
 //
 // It may import doctor, crypto/keyring, crypto/rowmac, engine/bootstrap, platform/fault and store/sqlstore.
 package storecheck

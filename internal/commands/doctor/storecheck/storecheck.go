@@ -25,12 +25,12 @@ func Volume(dir string) doctor.Check {
 	}}
 }
 
-// Database returns the checks of a database that is open for reading. kek returns the URL of its key-encryption key.
+// Database returns the checks of a database that is open read-only. kek returns the URL of its key-encryption key.
 func Database(store *sqlstore.Store, kek func() (url string, err error)) []doctor.Check {
 	opened := errors.New("the data key is not open; see the check key")
 	return []doctor.Check{
 		{Name: "schema", Run: func(ctx context.Context, found func(string) error) (string, error) {
-			holds := "the database has the schema of this version" // OpenReadOnly rejects an older one
+			holds := "the database has the schema of this version" // OpenReadOnly rejects an older schema
 			if newer := store.NewerWarning(); newer != "" {
 				holds = newer
 			}
@@ -62,7 +62,7 @@ func Database(store *sqlstore.Store, kek func() (url string, err error)) []docto
 				if errors.Is(err, sqlstore.ErrNotFound) {
 					err = found(name + " is missing, and the server does not start without it; restore it from a backup")
 				}
-				if err != nil && fault.CodeOf(err) != fault.StoreTampered { // the check of the rows reports it
+				if err != nil && fault.CodeOf(err) != fault.StoreTampered { // the check of the rows reports these
 					return "", err
 				}
 			}
