@@ -25,9 +25,9 @@ var aclTemplates = connection.List[schema.ACLTemplate]{
 	Keys: func(t schema.ACLTemplate) []string { return []string{t.ID.String(), byName(t.Name)} },
 }
 
-// identity caches the principal that the manager changes templates as.
+// identity caches the principal with which the manager changes templates.
 var identity = connection.Lookup[schema.SessionPrincipal]{
-	Name: "own identity", // for as long as the connection is the same
+	Name: "own identity", // valid as long as the connection
 	Read: func(ctx context.Context, c *connection.Connection, _ string) (schema.SessionPrincipal, error) {
 		s, err := c.Officer.GetCurrentSession(ctx)
 		return s.Principal, err
@@ -39,7 +39,7 @@ var identity = connection.Lookup[schema.SessionPrincipal]{
 type declaredTemplate struct {
 	membership
 	name string
-	// paths that use it, each with its trailing slash; nil if they stay as they are.
+	// paths are the directories that use the template, each with a trailing slash. nil leaves the directories unchanged.
 	paths map[string]bool
 }
 
@@ -64,8 +64,7 @@ func (aclTemplateAdapter) Sources(*v1alpha1.ACLTemplate) []sources.Ref { return 
 // Owned implements reconcile.Adapter.
 func (aclTemplateAdapter) Owned(obj *v1alpha1.ACLTemplate) string { return obj.Status.TemplateID }
 
-// Claims implements reconcile.Adapter: an ACLTemplate claims a
-// name, and the id of the template that it has created or adopted.
+// Claims implements reconcile.Adapter: an ACLTemplate claims a name, and the id of the template that it owns.
 func (aclTemplateAdapter) Claims(obj *v1alpha1.ACLTemplate, _ *declaredTemplate) []string {
 	claims := []string{byName(obj.Spec.TemplateName)}
 	if obj.Status.TemplateID != "" && obj.Status.Provenance != "" {
@@ -74,8 +73,8 @@ func (aclTemplateAdapter) Claims(obj *v1alpha1.ACLTemplate, _ *declaredTemplate)
 	return claims
 }
 
-// Scope implements reconcile.Adapter: a template affects the keys
-// under its directories. Observe finds the template's present name.
+// Scope implements reconcile.Adapter: a template affects the keys below its directories. Observe adds the present name
+// of the template.
 func (aclTemplateAdapter) Scope(_ context.Context, _ reconcile.Input, obj *v1alpha1.ACLTemplate, _ *declaredTemplate) (grants.Scope, error) {
 	reach := grants.Scope{Names: []grants.Name{{obj.Spec.TemplateName}}}
 	for _, p := range obj.Spec.Directories {
@@ -93,7 +92,7 @@ func (aclTemplateAdapter) Provides(obj *v1alpha1.ACLTemplate) []string {
 	return keys
 }
 
-// Needs implements reconcile.Consumer: a member that an object declares must not be deleted.
+// Needs implements reconcile.Consumer. The principals of the members must not be deleted.
 func (aclTemplateAdapter) Needs(obj *v1alpha1.ACLTemplate) []reconcile.Need {
 	needs := make([]reconcile.Need, len(obj.Spec.Members))
 	for i, m := range obj.Spec.Members {
@@ -127,8 +126,7 @@ func (a aclTemplateAdapter) Declared(ctx context.Context, in reconcile.Input, ob
 	return want, nil
 }
 
-// Observe implements reconcile.Adapter. The template is found by the id that the object
-// owns, and only then by name.
+// Observe implements reconcile.Adapter. It finds the template by the id in the status, and otherwise by name.
 func (a aclTemplateAdapter) Observe(ctx context.Context, in reconcile.Input, obj *v1alpha1.ACLTemplate, want *declaredTemplate) (reconcile.External, error) {
 	seen := reconcile.External{What: fmt.Sprintf("ACL template %q", obj.Spec.TemplateName)}
 	keys := []string{obj.Status.TemplateID}
@@ -177,11 +175,11 @@ func (a aclTemplateAdapter) Observe(ctx context.Context, in reconcile.Input, obj
 
 // templateNotes is data of a template reading for later use.
 type templateNotes struct {
-	begun bool // members and directories are missing, and nothing else differs
+	begun bool // the template only lacks members or directories
 }
 
-// NeedsOnlyAdditions implements reconcile.Stepwise: a template is created
-// first, then its members and directories.
+// NeedsOnlyAdditions implements reconcile.Stepwise: the first write creates the template, later writes add its members
+// and directories.
 func (aclTemplateAdapter) NeedsOnlyAdditions(seen reconcile.External) bool {
 	noted, _ := seen.AdapterData.(templateNotes)
 	return noted.begun
@@ -195,8 +193,7 @@ func fixedBy(reasons ...string) []reconcile.Blocker {
 	return nil
 }
 
-// heldName says which template already has a name that another
-// one should get. It returns "" if no template has it.
+// heldName returns a message if a template already has the declared name, or "".
 func heldName(ctx context.Context, in reconcile.Input, name string) (string, error) {
 	holder, taken, err := aclTemplates.Of(in.Conn).Find(ctx, in.NotBefore, byName(name))
 	if err != nil || !taken {
@@ -205,8 +202,8 @@ func heldName(ctx context.Context, in reconcile.Input, name string) (string, err
 	return fmt.Sprintf("spec.templateName: ACL template %q (id %s) already has this name; rename or delete that template, or declare another name", holder.Name, holder.ID), nil
 }
 
-// Create implements reconcile.Adapter. The template exists as soon
-// as it has a name. If a later write fails, the next pass continues.
+// Create implements reconcile.Adapter. The first write creates the template with its name only. If a later write fails,
+// the next pass continues.
 func (a aclTemplateAdapter) Create(ctx context.Context, c *connection.Connection, want declaredTemplate) (reconcile.Outcome, error) {
 	saved, err := c.Officer.CreateACLTemplate(ctx, schema.ACLTemplateRequest{Name: want.name})
 	if err != nil {
@@ -235,7 +232,7 @@ func (a aclTemplateAdapter) Update(ctx context.Context, c *connection.Connection
 	return reconcile.Outcome{ID: seen.ID, Evidence: evidence}, err
 }
 
-// fill changes members and directories to the declared ones.
+// fill makes the members and directories of the template equal to the declared ones.
 func (a aclTemplateAdapter) fill(ctx context.Context, c *connection.Connection, want declaredTemplate, id schema.HexID) (string, error) {
 	if err := enroll(ctx, c, want, id); err != nil {
 		return "", err
@@ -243,8 +240,8 @@ func (a aclTemplateAdapter) fill(ctx context.Context, c *connection.Connection, 
 	return fmt.Sprintf("the second read shows exactly the declared %s", plural(len(want.members), "member")), place(ctx, c, want.paths, id)
 }
 
-// Delete implements reconcile.Adapter. It deletes directories
-// only if the object declares them; others block the deletion.
+// Delete implements reconcile.Adapter. It deletes directories only if the object declares directories. Otherwise
+// existing directories block the deletion.
 func (aclTemplateAdapter) Delete(ctx context.Context, c *connection.Connection, obj *v1alpha1.ACLTemplate, id string) (reconcile.Outcome, error) {
 	template, err := parseID(schema.ParseHexID, id)
 	if err != nil {

@@ -26,7 +26,7 @@ var directories = connection.List[schema.TemplatedDirectory]{
 
 func byPath(path string) string { return "path:" + path }
 
-// directoryPath returns a path as the key server stores it: with one trailing slash.
+// directoryPath adds the trailing slash with which the key server stores a path.
 func directoryPath(path string) string { return strings.TrimRight(path, "/") + "/" }
 
 // directoriesAbove lists the directories that contain a path.
@@ -40,9 +40,8 @@ func directoriesAbove(path string) (above []string) {
 	return above
 }
 
-// compareDirectories lists the differences between the directories that
-// use the template and the declared ones. added says that none has to
-// be removed. taken is a message about directories of other templates.
+// compareDirectories lists the differences between the directories of the template and the declared ones. added means
+// that no directory has to be removed. taken is a message about declared directories that other templates use.
 func compareDirectories(ctx context.Context, in reconcile.Input, template string, want map[string]bool) (drift []v1alpha1.FieldDrift, added bool, taken string, err error) {
 	if want == nil {
 		return nil, true, "", nil
@@ -74,8 +73,7 @@ func compareDirectories(ctx context.Context, in reconcile.Input, template string
 	return drift, added, taken, nil
 }
 
-// place changes the directories that use the template to the
-// declared ones, always in the same order.
+// place makes the directories of the template equal to the declared ones, always in the same order.
 func place(ctx context.Context, c *connection.Connection, want map[string]bool, template schema.HexID) error {
 	if want == nil {
 		return nil
@@ -97,9 +95,8 @@ func place(ctx context.Context, c *connection.Connection, want map[string]bool, 
 	return nil
 }
 
-// displace deletes the directories that use the template unless keep
-// selects them, and returns the kept ones. Another template may wait
-// for a deleted path, so the change is left to the feed to report.
+// displace deletes the directories of the template that keep does not select, and returns the kept ones. It does not
+// update the listing, so that the change feed reports the change: another template may wait for a deleted path.
 func displace(ctx context.Context, c *connection.Connection, template schema.HexID, keep func(path string) bool) (kept map[string]bool, err error) {
 	all, err := c.Officer.ListTemplatedDirectories(ctx, schema.TemplatedDirectoryQuery{})
 	if err != nil {

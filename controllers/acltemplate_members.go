@@ -32,11 +32,11 @@ var templateMembers = connection.Lookup[schema.TemplateMemberList]{
 	ID: func(l schema.TemplateMemberList) string { return l.ID.String() },
 }
 
-// readMembers reads the members of a template. It uses an earlier reading if that has the
-// digest of the list of templates, so that a resync of all templates costs one request.
+// readMembers reads the members of a template. It uses the cached members if the list of templates has the same digest,
+// so that a resync of all templates costs one request.
 func readMembers(ctx context.Context, in reconcile.Input, t schema.ACLTemplate) (schema.TemplateMemberList, error) {
 	memo := templateMembers.Of(in.Conn)
-	if t.MembersDigest != "" { // older services send none
+	if t.MembersDigest != "" { // older key servers send no digest
 		memo.Confirm(t.ID.String(), in.NotBefore, func(l schema.TemplateMemberList) bool { return l.Digest == t.MembersDigest })
 	}
 	return memo.Get(ctx, in.NotBefore, t.ID.String())
@@ -55,16 +55,16 @@ func (k memberKey) compare(other memberKey) int {
 	return cmp.Or(cmp.Compare(k.system, other.system), slices.Compare(k.principal[:], other.principal[:]))
 }
 
-// declaredMember is a member with its principal resolved.
+// declaredMember is a declared member after its principal is resolved.
 type declaredMember struct {
 	schema.TemplateMemberRequest
 	spelled string // the principal as named in the spec
 }
 
-// membership is a set of principals with their declared rights.
+// membership is a set of declared members.
 type membership struct {
 	members map[memberKey]declaredMember
-	own     memberKey // the principal that the manager logs in as
+	own     memberKey // the manager's own principal
 }
 
 // declareMembers resolves a list of members.
@@ -83,7 +83,7 @@ func declareMembers(ctx context.Context, in reconcile.Input, list []v1alpha1.ACL
 	return want, nil
 }
 
-// resolveMember finds the principal of a "TYPE/NAME" or "id/SYSTEM/PRINCIPAL".
+// resolveMember finds the principal that is written as TYPE/NAME or id/SYSTEM/PRINCIPAL.
 func resolveMember(ctx context.Context, in reconcile.Input, spelled string) (memberKey, error) {
 	kind, rest, _ := strings.Cut(spelled, "/")
 	if kind != "id" {
@@ -110,7 +110,7 @@ func memberOf(key memberKey, m v1alpha1.ACLTemplateMember) schema.TemplateMember
 	}
 }
 
-// stampOf converts a time to a stamp of the key server, nil for none.
+// stampOf converts a time to a time stamp of the key server. nil stays nil.
 func stampOf(t *metav1.Time) *schema.Stamp {
 	if t == nil {
 		return nil
@@ -120,7 +120,7 @@ func stampOf(t *metav1.Time) *schema.Stamp {
 	return &s
 }
 
-// timeOf formats a stamp for messages.
+// timeOf formats a time stamp for messages.
 func timeOf(s schema.Stamp) string {
 	ms := binary.BigEndian.Uint64(s[:])
 	const year9999 = 253402300799999
@@ -134,8 +134,9 @@ func locksOut(m schema.TemplateMemberRequest) bool {
 	return !m.Rights.Widen().Has(schema.RightNamed("WRITE")) || m.StartTime != nil || m.EndTime != nil
 }
 
-// compareMembers lists the differences between the members and the declared ones. begun says that
-// only members are missing. The manager's own principal may be a member without being declared.
+// compareMembers lists the differences between the members and the declared ones. begun means that members only have to
+// be added, and that at most the manager's own entry has to be changed. The manager's own principal may be a member
+// without a declaration.
 func compareMembers(want membership, held []schema.TemplateMember) (drift []v1alpha1.FieldDrift, begun bool) {
 	begun = true
 	seen := map[memberKey]bool{}
@@ -164,14 +165,14 @@ func compareMembers(want membership, held []schema.TemplateMember) (drift []v1al
 
 func memberField(name string) string { return "members[" + name + "]" }
 
-// agree compares a declared member with the one on the key server,
-// which may have more rights: those that the declared ones imply.
+// agree reports whether a member on the key server is as declared. It may also have the rights that the declared rights
+// imply.
 func agree(want schema.TemplateMemberRequest, held schema.TemplateMember) bool {
 	return held.Rights.Has(want.Rights) && want.Rights.Widen().Has(held.Rights) &&
 		held.MaxUsage == usage(want.MaxUsage) && held.StartTime == deref(want.StartTime) && held.EndTime == deref(want.EndTime)
 }
 
-// usage returns the key server's value for a limit: -1 for none.
+// usage returns the value of a usage limit for the key server: -1 for no limit.
 func usage(limit *int64) int64 {
 	if limit == nil {
 		return -1
@@ -201,10 +202,9 @@ func terms(rights schema.Rights, limit int64, start, end schema.Stamp) string {
 	return says
 }
 
-// enroll changes the members to the declared ones. It removes
-// members before it adds or changes others.
+// enroll makes the members equal to the declared ones. It first removes members, and then adds and changes members.
 func enroll(ctx context.Context, c *connection.Connection, want declaredTemplate, id schema.HexID) error {
-	// The cached members are outdated, even if this fails.
+	// The cached members are outdated, even if enroll fails.
 	defer templateMembers.Of(c).Changed(aclTemplates.Name, id.String(), "updated")
 	held, err := c.Officer.ListACLTemplateMembers(ctx, schema.ByID{ID: id})
 	if err != nil {

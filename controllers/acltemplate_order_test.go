@@ -13,7 +13,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 )
 
-// clerk is a service that records the order in which a template is filled.
+// clerk is a fake key server that records the order of the writes to a template.
 type clerk struct {
 	connection.API
 	members []schema.TemplateMember
@@ -44,8 +44,7 @@ func (c *clerk) CreateTemplatedDirectory(_ context.Context, in schema.CreateTemp
 	return schema.TemplatedDirectorySaved{Saved: true, Directory: &schema.TemplatedDirectory{Path: in.Path}}, nil
 }
 
-// The same declaration is always written in the same order,
-// independent of the order of map iteration.
+// TestTemplatesAreFilledInOrder checks that the order of writes does not depend on the order of map iteration.
 func TestTemplatesAreFilledInOrder(t *testing.T) {
 	service := &clerk{}
 	connections := connection.NewConnections(func(connection.Endpoint) (connection.API, error) { return service, nil }, clock.RealClock{}, connection.DefaultTiming, logr.Discard())

@@ -54,7 +54,7 @@ func (s *stage) template(ctx context.Context, name string) string {
 	return ""
 }
 
-// memberships returns the rights of the members of a template by their names.
+// memberships returns the rights of a template's members by the names of the members.
 func (s *stage) memberships(ctx context.Context, name string) func() map[string]string {
 	return func() map[string]string {
 		held := map[string]string{}
@@ -73,7 +73,7 @@ func (s *stage) memberships(ctx context.Context, name string) func() map[string]
 	}
 }
 
-// paths returns the paths that use a template.
+// paths returns the directories of a template.
 func (s *stage) paths(ctx context.Context, name string) func() []string {
 	return func() []string {
 		list, err := s.admin().ListTemplatedDirectories(ctx, schema.TemplatedDirectoryQuery{})
@@ -104,7 +104,7 @@ var _ = Describe("ACLTemplate", func() {
 			lists := shown.templates.Load()
 			Eventually(func() int32 { return shown.templates.Load() - lists }).WithTimeout(time.Minute).Should(BeNumerically(">=", 3))
 		}
-		come() // now they have earlier readings
+		come() // the listings and memos are now filled
 		rolls := shown.rolls.Load()
 		come()
 		Expect(shown.rolls.Load()).To(Equal(rolls))
@@ -322,7 +322,7 @@ func TestCompareMembers(t *testing.T) {
 	ofOwn := held(own, bits("OWNER", "WRITE", "READ"))
 	cases := map[string]struct {
 		reason string
-		rights map[byte]schema.Rights // declared
+		rights map[byte]schema.Rights // declared rights
 		held   []schema.TemplateMember
 		fields []string
 		begun  bool

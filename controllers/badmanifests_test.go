@@ -25,12 +25,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 )
 
-// badManifest is a mistake that users make, and the message that they get.
+// badManifest is a manifest with a common mistake, and the error that the user must get.
 type badManifest struct {
 	mistake string
 	kind    string
 	spec    string // without keyServerRef
-	// reason is the reason of Ready; empty if the API server does not admit it.
+	// reason is the reason of the condition Ready. It is empty if the API server rejects the manifest.
 	reason v1alpha1.Reason
 	// says are parts of the message: the field, and the problem or the remedy.
 	says []string
@@ -65,7 +65,7 @@ var badManifests = []badManifest{
 	{"an id that is none", "Role", `{roleId: "12", operations: []}`, "", []string{"spec.roleId", "16 hexadecimal digits"}},
 	{"an operation twice", "Role", `{roleName: a, operations: [HMAC Data, HMAC Data]}`, "", []string{"spec.operations[1]", "Duplicate"}},
 
-	// Mistakes that only the key server can find are reported, and not tried.
+	// Only the key server can find these mistakes. The manager reports them and does not write.
 	{"an operation that there is not", "Role", `{roleName: Bad 1, operations: [HMAC Date]}`, v1alpha1.ReasonInvalidSpec,
 		[]string{"spec.operations", `"HMAC Date"`, `did you mean "HMAC Data"?`}},
 	{"an operation in lower case", "Role", `{roleName: Bad 2, operations: [hmac data]}`, v1alpha1.ReasonInvalidSpec, []string{"spec.operations", `"hmac data"`}},
@@ -195,7 +195,7 @@ var _ = Describe("Bad manifests", func() {
 	})
 })
 
-// typed returns an object of one of our kinds, by its name.
+// typed converts u to the Go type of its kind.
 func typed(u *unstructured.Unstructured) client.Object {
 	GinkgoHelper()
 	kind, known := v1alpha1.KindNamed(u.GetKind())
@@ -207,7 +207,7 @@ func typed(u *unstructured.Unstructured) client.Object {
 	return obj
 }
 
-// newLeaf returns a certificate that cannot issue others.
+// newLeaf returns a certificate that is not a CA certificate.
 func newLeaf() string {
 	GinkgoHelper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -15,13 +15,13 @@ import (
 
 const damagedPEM = "-----BEGIN CERTIFICATE-----\nAAA\n-----END CERTIFICATE-----\n"
 
-// A damaged certificate is named by its line and never skipped. A
-// certificate that cannot be parsed is rejected with the parser's error.
+// TestDamagedCertificates checks that a damaged certificate is rejected with its line number or the parser's error, and
+// is never skipped.
 func TestDamagedCertificates(t *testing.T) {
 	good := rig.NewCA(t, "good").PEM
 	negative, err := os.ReadFile(filepath.Join("..", "clients", "go", "shared", "certtext", "testdata", "negative.crt"))
 	rig.Must(t, err)
-	for name, tc := range map[string]struct{ text, ca, bundle string }{ // empty: it is accepted
+	for name, tc := range map[string]struct{ text, ca, bundle string }{ // ca and bundle: part of the error; empty: it is accepted
 		"Good":         {"# a comment\r\n" + strings.ReplaceAll(good, "\n", "\r\n"), "", ""},
 		"Indented":     {"\uFEFF  " + strings.ReplaceAll(good, "\n", "\n  "), "", ""},
 		"Two":          {good + good, "more than one PEM block", ""},
@@ -42,13 +42,13 @@ func TestDamagedCertificates(t *testing.T) {
 	}
 }
 
-// A replaced CA stays as long as the one that replaces it is not valid.
+// TestKeepUntilValid checks that a replaced CA stays until the new CA is valid.
 func TestKeepUntilValid(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	const day, overlap = 24 * time.Hour, time.Minute
 	for name, tc := range map[string]struct {
 		from, until time.Duration
-		before      []time.Duration // when each is removed, from now
+		before      []time.Duration // removal times of the replaced CAs, from now
 		want        []time.Duration
 	}{
 		"Valid":      {-day, day, []time.Duration{overlap}, []time.Duration{overlap}},

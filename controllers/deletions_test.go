@@ -20,9 +20,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/schedules"
 )
 
-// In the simulated world each role is deleted on the key server, so that the manager creates it
-// again, and the object is deleted during that. The object must not be released while the key
-// server has a role for it whose creation was acknowledged.
+// TestSchedulesOfDeletions deletes each role on the key server, so that the manager creates it again, and then the
+// object during that creation. An object must not be released while the key server has an acknowledged role of the
+// object.
 func TestSchedulesOfDeletions(t *testing.T) {
 	var again atomic.Uint64
 	n := schedules.Each(t, 150, func(seed uint64) string {
@@ -48,9 +48,9 @@ func scheduleOfDeletions(t *testing.T, seed uint64) (o outcome) {
 	return o
 }
 
-// deleteAll deletes roles and objects while calls fail, and waits for the end of the objects.
+// deleteAll deletes the roles and objects while calls fail, and waits until the objects no longer exist.
 func (w *simWorld) deleteAll() {
-	time.Sleep(peoplePause + time.Second) // the simulated users stop, because there are no faults
+	time.Sleep(peoplePause + time.Second) // without faults, the simulated users stop
 	w.mu.Lock()
 	w.before = len(w.known)
 	w.mu.Unlock()
@@ -87,7 +87,7 @@ func (w *simWorld) deleteAll() {
 	}
 }
 
-// pauseBeforeDeletion is mostly as short as the pass that creates the role again.
+// pauseBeforeDeletion returns a pause: in two of three cases as short as the pass that creates the role again.
 func pauseBeforeDeletion(d *rand.Rand) time.Duration {
 	most := 50 * time.Millisecond
 	if d.IntN(3) == 0 {
@@ -117,7 +117,7 @@ func (w *simWorld) delete(at types.NamespacedName) {
 	w.store(next, lag)
 }
 
-// release ends an object whose last finalizer was removed; the caller holds mu.
+// release removes an object whose last finalizer was removed. The caller holds mu.
 func (w *simWorld) release(at types.NamespacedName, lag time.Duration) {
 	w.trace.Say("manager: release %s", at.Name)
 	for id, role := range w.roles {

@@ -1,11 +1,10 @@
-// Package controllers has the kinds: an adapter for each managed kind, in a file named
-// after it, and the reconciler of KeyServers (keyserver.go), which all of them refer to.
-// The adapters plug into package reconcile. Package connection connects to key servers.
+// Package controllers has an adapter for each managed kind, in a file named after the kind. It also has the reconciler
+// of KeyServers (keyserver.go), to which all kinds refer. Package reconcile uses the adapters. Package connection
+// connects to key servers.
 //
-// A kind is a line of v1alpha1.Kinds and one file here, which registers
-// its adapter (kinds.go). No file of package reconcile knows the kind,
-// and of package connection only api.go if the kind needs new requests.
+// To add a kind, add a line to v1alpha1.Kinds and a file with its adapter here, which registers the adapter (kinds.go).
+// Package reconcile needs no change. Package connection needs new methods in api.go only for new requests.
 //
-// Setup runs the reconcilers in a manager. A Planner (plan.go) asks
-// the same reconcilers for their next actions and prevents all writes.
+// Setup runs the reconcilers in a manager. A Planner (plan.go) runs the same reconcilers without writes and returns
+// their next actions.
 package controllers

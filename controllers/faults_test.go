@@ -47,11 +47,11 @@ var _ = Describe("a key server that", func() {
 		apply(ctx, obj, beUnready(v1alpha1.ReasonNotVerified, "NOT_SAVED: a fresh read does not contain it"))
 		Expect(meta.IsStatusConditionFalse(obj.Status.Conditions, v1alpha1.ConditionVerified)).To(BeTrue())
 		Expect(obj.Status.CertificateID).To(BeEmpty())
-		for range 20 { // woken by unrelated changes
+		for range 20 { // passes because of unrelated changes
 			_, err := s.admin().AddTrustedCA(ctx, schema.AddTrustedCARequest{Certificate: newCA().der})
 			Expect(err).NotTo(HaveOccurred())
 		}
-		// As many as the doubling pauses have allowed by now, however slow the machine is.
+		// Not more writes than the doubling pauses allow until now, on a machine of any speed.
 		adds, passed := s.adds.Load(), time.Since(begun)
 		allowed := int32(1)
 		for due := timing.RetryMin; due <= passed; due += min(timing.RetryMin<<(allowed-1), timing.RetryMax) {
@@ -98,8 +98,8 @@ var _ = Describe("a key server that", func() {
 		apply(ctx, kept, beReady("created"))
 		requests := shut(true)
 		Eventually(readiness(ctx, kept)).Should(beUnready(v1alpha1.ReasonKeyServerUnavailable, "does not respond"))
-		Eventually(readiness(ctx, ks)).Should(beUnready(v1alpha1.ReasonKeyServerUnavailable, "")) // its own requests have ended
-		Expect(requests()).NotTo(BeEmpty())                                                       // those that failed
+		Eventually(readiness(ctx, ks)).Should(beUnready(v1alpha1.ReasonKeyServerUnavailable, "")) // the KeyServer's own requests have ended
+		Expect(requests()).NotTo(BeEmpty())                                                       // the failed requests
 		for i := range late {
 			late[i] = s.trustedCA(newCA())
 			apply(ctx, late[i], beUnready(v1alpha1.ReasonKeyServerUnavailable, "does not respond"))
@@ -199,7 +199,7 @@ var _ = Describe("a key server that", func() {
 		var asked []time.Time
 		s := newStage(ctx, func(ks *v1alpha1.KeyServer) {
 			meddlerOf(ks.Spec.URL).onChanges(func(ctx context.Context, real connection.API, in schema.ChangesQuery) (schema.ChangePage, error) {
-				if in.LongPoll() == 0 { // the manager catches up without waiting
+				if in.LongPoll() == 0 { // the manager moves to the end of the feed without waiting
 					return real.ListChanges(ctx, in)
 				}
 				mu.Lock()
@@ -221,7 +221,7 @@ var _ = Describe("a key server that", func() {
 		ca := newCA()
 		obj := s.trustedCA(ca)
 		apply(ctx, obj, beReady(""))
-		// The removal is not reported; the feed only says that the cursor is too old.
+		// The feed does not report the removal. It only reports that the cursor is too old.
 		hidden := false
 		s.onChanges(func(ctx context.Context, real connection.API, in schema.ChangesQuery) (schema.ChangePage, error) {
 			page, err := real.ListChanges(ctx, in)
@@ -231,7 +231,7 @@ var _ = Describe("a key server that", func() {
 			}
 			return page, err
 		})
-		// The present long poll still goes to the real service.
+		// The long poll in progress still goes to the real key server.
 		annotate(ctx, &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}}, v1alpha1.AnnotationReconcileRequestedAt, "1")
 		Eventually(func() string {
 			ks := &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
@@ -244,8 +244,8 @@ var _ = Describe("a key server that", func() {
 	})
 })
 
-// newFront starts a TLS-terminating proxy in front of a service. After shut(true) it
-// responds with 503. The function that shut returns lists the requests since its last call.
+// newFront starts a TLS proxy in front of a key server. After shut(true), the proxy returns 503. shut returns a
+// function that lists the requests since its last call.
 func newFront(s *testserver.Server) (front *httptest.Server, shut func(bool) (asked func() []string)) {
 	GinkgoHelper()
 	target, err := url.Parse(s.URL())
@@ -253,7 +253,7 @@ func newFront(s *testserver.Server) (front *httptest.Server, shut func(bool) (as
 	proxy := &httputil.ReverseProxy{
 		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
 		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: s.Pool(GinkgoTB()), MinVersion: tls.VersionTLS13}},
-		ErrorLog:  log.New(io.Discard, "", 0), // requests that are cut by a closing connection
+		ErrorLog:  log.New(io.Discard, "", 0), // hides errors of requests that a closed connection interrupts
 	}
 	var mu sync.Mutex
 	var closed bool
@@ -277,7 +277,7 @@ func newFront(s *testserver.Server) (front *httptest.Server, shut func(bool) (as
 		closed, asked = close, nil
 		mu.Unlock()
 		if close {
-			front.CloseClientConnections() // also the present long poll
+			front.CloseClientConnections() // also ends the long poll in progress
 		}
 		return func() []string {
 			mu.Lock()
@@ -293,11 +293,10 @@ func counter(of *prometheus.CounterVec, kind string) float64 {
 	return testutil.ToFloat64(of.WithLabelValues(kind))
 }
 
-// withoutRoutes returns a real client of a service that has none of the routes.
+// withoutRoutes returns a client of a server that returns 404 for every route.
 func withoutRoutes() *apiclient.Client { return clientOf(http.NotFoundHandler()) }
 
-// lying returns a real client of a service that responds to
-// every call with success and the same body.
+// lying returns a client of a server that returns success and the same body for every call.
 func lying(answer string) *apiclient.Client {
 	return clientOf(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

@@ -13,8 +13,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 )
 
-// A client that replaces an entire object, as kubectl replace and Argo
-// CD's Replace do, removes the manager's finalizer and annotations.
+// kubectl replace and Argo CD's Replace replace the entire object, and so remove the manager's finalizer and
+// annotations.
 var _ = Describe("A finalizer that somebody removes", func() {
 	finalizers := func(ctx context.Context, obj client.Object) func() []string {
 		return func() []string {

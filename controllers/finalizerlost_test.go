@@ -16,9 +16,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 )
 
-// In the simulated world without faults: a replacement of the entire
-// object removes the finalizer, and the manager restores it. An object
-// that is deleted without its finalizer is detected by its owner mark.
+// TestAFinalizerThatIsRemoved checks, in the simulated world without faults, that the manager restores a removed
+// finalizer. If the object is deleted without its finalizer, the owner mark shows what it left behind.
 func TestAFinalizerThatIsRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(1, false)

@@ -14,7 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
 )
 
-// labelled selects the namespaces with a label.
+// labelled selects namespaces by one label.
 func labelled(label, value string) v1alpha1.GrantedNamespaces {
 	return v1alpha1.GrantedNamespaces{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{label: value}}}
 }
@@ -27,13 +27,13 @@ func grant(name string, kinds []v1alpha1.GrantedKind, names []string, operations
 	}
 }
 
-// newGrantingStage returns a stage whose KeyServer has only these grants.
+// newGrantingStage returns a stage whose KeyServer has exactly these grants.
 func newGrantingStage(ctx context.Context, grants ...v1alpha1.Grant) *stage {
 	GinkgoHelper()
 	return newStage(ctx, func(ks *v1alpha1.KeyServer) { ks.Spec.Grants = grants })
 }
 
-// regrant replaces the grants.
+// regrant replaces the grants of the KeyServer.
 func (s *stage) regrant(ctx context.Context, grants ...v1alpha1.Grant) {
 	GinkgoHelper()
 	edit(ctx, &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}}, func(ks *v1alpha1.KeyServer) { ks.Spec.Grants = grants })

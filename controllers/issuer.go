@@ -14,11 +14,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/sources"
 )
 
-// issuerTimeout limits one request. Objects that wait for its response wait one after the other.
+// issuerTimeout limits one request. Objects that need the issuer wait for the request one after the other.
 const issuerTimeout = 10 * time.Second
 
-// IssuerOf returns an Issuer that reads the cluster's OpenID configuration.
-// The role system:service-account-issuer-discovery permits that.
+// IssuerOf returns an Issuer that reads the cluster's OpenID configuration, with the permissions of the ClusterRole
+// system:service-account-issuer-discovery.
 func IssuerOf(config *rest.Config, c *http.Client) (*sources.Issuer, error) {
 	d, err := discovery.NewDiscoveryClientForConfigAndClient(config, c)
 	if err != nil {

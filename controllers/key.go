@@ -26,7 +26,7 @@ type declaredKey struct {
 	mint schema.MintKeyRequest
 	// membership includes the manager's own principal as OWNER.
 	membership
-	left     bool // the ACLs stay as they are
+	left     bool // the manager leaves the ACLs unchanged
 	rotation schema.KeyRotation
 }
 
@@ -34,8 +34,7 @@ type keyAdapter struct{}
 
 func init() { adapted(keyAdapter{}) }
 
-// Kind implements reconcile.Adapter. The feed and the owner
-// marks identify a key lineage by the id of its first key.
+// Kind implements reconcile.Adapter. The change feed and owner marks use the id of a lineage's first key.
 func (keyAdapter) Kind() reconcile.Kind {
 	return reconcile.Kind{
 		Name: "Key", Feed: lineages.Feed,
@@ -62,8 +61,8 @@ func (keyAdapter) Claims(obj *v1alpha1.Key, _ *declaredKey) []string {
 	return claims
 }
 
-// Scope implements reconcile.Adapter. Keys have no names, so a
-// Key without a path has its own name as scope.
+// Scope implements reconcile.Adapter. Keys have no names on the key server, so the scope of a Key without a path is the
+// name of the object.
 func (keyAdapter) Scope(_ context.Context, _ reconcile.Input, obj *v1alpha1.Key, _ *declaredKey) (grants.Scope, error) {
 	name := "key/" + obj.Namespace + "/" + obj.Name
 	if obj.Spec.Path != nil {
@@ -76,8 +75,8 @@ func (keyAdapter) Scope(_ context.Context, _ reconcile.Input, obj *v1alpha1.Key,
 	return reach, nil
 }
 
-// Needs implements reconcile.Consumer. Members given by id have no object. A
-// directory is needed only to mint, and any directory above the path is enough.
+// Needs implements reconcile.Consumer. Members given by id have no object. A directory is needed only to create a key,
+// so it may be deleted later. Any directory above the path is enough.
 func (keyAdapter) Needs(obj *v1alpha1.Key) []reconcile.Need {
 	var needs []reconcile.Need
 	for _, m := range obj.Spec.Members {
@@ -93,7 +92,7 @@ func (keyAdapter) Needs(obj *v1alpha1.Key) []reconcile.Need {
 	return needs
 }
 
-// Lasts implements reconcile.Lasting: a destroyed key stays known forever.
+// Lasts implements reconcile.Lasting: the key server never removes a destroyed key.
 func (keyAdapter) Lasts() {}
 
 // Declared implements reconcile.Adapter.
@@ -141,8 +140,8 @@ type keyNotes struct {
 
 func (n keyNotes) newest() schema.KeyFacts { return n.keys[len(n.keys)-1] }
 
-// Observe implements reconcile.Adapter. It finds the lineage by the link that the
-// object declares or has recorded, and otherwise by the owner mark of its creation.
+// Observe implements reconcile.Adapter. It finds the lineage by the hidden link in the spec or the status, and
+// otherwise by the owner mark.
 func (a keyAdapter) Observe(ctx context.Context, in reconcile.Input, obj *v1alpha1.Key, want *declaredKey) (reconcile.External, error) {
 	seen := reconcile.External{What: "a lineage of " + string(obj.Spec.Algorithm) + " keys"}
 	first, found, err := a.first(ctx, in, obj)
@@ -169,13 +168,13 @@ func (a keyAdapter) Observe(ctx context.Context, in reconcile.Input, obj *v1alph
 	if in.Deleting {
 		a.observeGoing(in, obj, &seen)
 	}
-	if want == nil || !seen.Exists { // or being destroyed, and reported already
+	if want == nil || !seen.Exists { // if Exists is false, all keys are destroyed or will be
 		return seen, nil
 	}
 	return seen, a.compare(ctx, in, obj, want, &seen)
 }
 
-// first finds the hidden link that identifies the lineage.
+// first finds the hidden link of the lineage's first key.
 func (keyAdapter) first(ctx context.Context, in reconcile.Input, obj *v1alpha1.Key) (first schema.HiddenLink, found bool, err error) {
 	known := obj.Status.Lineage
 	if obj.Spec.Lineage != nil {
@@ -188,7 +187,7 @@ func (keyAdapter) first(ctx context.Context, in reconcile.Input, obj *v1alpha1.K
 	id, marked, err := in.Marked(ctx)
 	if err != nil || !marked {
 		if connection.IsUnsupported(err) {
-			if in.Deleting { // then no key was minted either
+			if in.Deleting { // without owner marks the manager creates no key
 				return "", false, nil
 			}
 			err = connection.NewProblem(v1alpha1.ReasonUnsupported, "the key server has no owner marks, so the manager cannot find a key again that it has minted; "+
@@ -204,8 +203,8 @@ func (keyAdapter) first(ctx context.Context, in reconcile.Input, obj *v1alpha1.K
 	return schema.LinkOf(self.SystemID, key), err == nil, err
 }
 
-// unmintable returns what blocks the minting of a new key. A path below no directory is
-// refused, and waits for one. If the manager may not list directories, minting is tried.
+// unmintable returns the blockers of a key creation. It blocks a path that is not below a directory. If the manager may
+// not list directories, it blocks nothing.
 func (keyAdapter) unmintable(ctx context.Context, in reconcile.Input, obj *v1alpha1.Key) ([]reconcile.Blocker, error) {
 	switch {
 	case in.Deleting:
@@ -251,8 +250,8 @@ func (keyAdapter) observeGoing(in reconcile.Input, obj *v1alpha1.Key, seen *reco
 		"schedules the destruction of %s for %s; they cannot be used from now on; until then, POST /api/keys/restore restores them", plural(living, "key"), day(last))))
 }
 
-// Create implements reconcile.Adapter. The lineage exists as soon as its
-// first key is minted. If a later write fails, the next pass continues.
+// Create implements reconcile.Adapter. The first write creates the first key of the lineage. If a later write fails,
+// the next pass continues.
 func (a keyAdapter) Create(ctx context.Context, c *connection.Connection, want declaredKey) (reconcile.Outcome, error) {
 	minted, err := c.Admin.MintKey(ctx, want.mint)
 	if err != nil {
@@ -277,10 +276,10 @@ func (a keyAdapter) Update(ctx context.Context, c *connection.Connection, want d
 	return a.fill(ctx, c, want, keyNotes(line))
 }
 
-// fill changes the ACLs and the rotation to the declared ones. The
-// newest key comes first, because its successor inherits its ACL.
+// fill makes the ACLs and the rotation equal to the declared ones. The newest key comes first, because a successor
+// inherits its ACL.
 func (keyAdapter) fill(ctx context.Context, c *connection.Connection, want declaredKey, line keyNotes) (reconcile.Outcome, error) {
-	// The cached lineage is outdated, even if this fails.
+	// The cached lineage is outdated, even if fill fails.
 	defer lineages.Of(c).Changed(lineages.Feed, idOfLink(line.first.String()), "updated")
 	newest := &line.keys[len(line.keys)-1]
 	out := reconcile.Outcome{ID: idOfLink(line.first.String()), AdapterData: line}
@@ -306,8 +305,8 @@ func (keyAdapter) fill(ctx context.Context, c *connection.Connection, want decla
 	return out, nil
 }
 
-// Delete implements reconcile.Adapter: it schedules the destruction of
-// every key. The newest key comes first, so that no successor is created.
+// Delete implements reconcile.Adapter: it schedules the destruction of every key. The newest key comes first, so that
+// the key server creates no successor.
 func (keyAdapter) Delete(ctx context.Context, c *connection.Connection, obj *v1alpha1.Key, id string) (reconcile.Outcome, error) {
 	key, err := parseID(schema.ParseHexID, id)
 	if err != nil {
@@ -388,8 +387,8 @@ func (keyAdapter) Publishes(obj *v1alpha1.Key) []v1alpha1.PublishedReference {
 	return []v1alpha1.PublishedReference{{APIVersion: "v1", Kind: sources.ConfigMap, Namespace: obj.Namespace, Name: obj.Spec.Publish.ConfigMap.Name}}
 }
 
-// Published implements reconcile.Publisher. With this data, a Pod that
-// has only a token can find the key server, trust it, and name the key.
+// Published implements reconcile.Publisher. With this data, a Pod that has only a token can find and trust the key
+// server and use the key.
 func (keyAdapter) Published(ctx context.Context, in reconcile.Input, obj *v1alpha1.Key) ([]reconcile.Publication, error) {
 	if obj.Spec.Publish == nil {
 		return nil, nil
@@ -414,7 +413,7 @@ func (keyAdapter) Published(ctx context.Context, in reconcile.Input, obj *v1alph
 		if err != nil {
 			return nil, err
 		}
-		for _, c := range certs { // without comments
+		for _, c := range certs { // only the certificates, without comments
 			data["ca.crt"] += string(pem.EncodeToMemory(&pem.Block{Type: certtext.CertificateType, Bytes: c.Raw}))
 		}
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 )
 
-// lineages caches the keys of a lineage, by the hidden link of
-// its first key. There are too many keys to list them all.
+// lineages caches the keys of each lineage, by the hidden link of its first key. There are too many keys to list all of
+// them.
 var lineages = connection.Lookup[keyLineage]{
 	Feed: "key", Name: "keys of a line",
 	Read: readLineage,
@@ -27,14 +27,14 @@ var lineages = connection.Lookup[keyLineage]{
 	},
 }
 
-// keyLineage is a key lineage, oldest key first. It has no keys if
-// first is not the first key of a lineage that the manager may read.
+// keyLineage has the keys of a lineage, the oldest first. keys is empty if first is not the first key of a lineage, or
+// if the manager may not read it.
 type keyLineage struct {
 	first schema.HiddenLink
 	keys  []schema.KeyFacts
 }
 
-// Bounds on one lineage: ten thousand keys, which is a new one each day for 27 years.
+// Limits of one lineage: ten thousand keys, which are enough for one key a day for 27 years.
 const (
 	linePage  = 500
 	linePages = 20
@@ -62,7 +62,7 @@ func readLineage(ctx context.Context, c *connection.Connection, first string) (k
 	return line, connection.NewProblem(v1alpha1.ReasonConflict, "key lineage %s has more than %d keys, the limit of the manager; declare a new Key", first, linePage*linePages)
 }
 
-// keyACLs caches the ACL of one key, by its hidden link.
+// keyACLs caches the ACL of each key, by its hidden link.
 var keyACLs = connection.Lookup[keyACL]{
 	Feed: "key", Name: "list of a key",
 	Read: func(ctx context.Context, c *connection.Connection, key string) (keyACL, error) {
@@ -81,7 +81,7 @@ type keyACL struct {
 	members []schema.TemplateMember
 }
 
-// membersOf converts ACL entries to members of a template, which the entries are created from.
+// membersOf converts ACL entries to members of an ACL template.
 func membersOf(list schema.ACLInfo) []schema.TemplateMember {
 	members := make([]schema.TemplateMember, len(list.Entries))
 	for i, e := range list.Entries {
@@ -92,12 +92,11 @@ func membersOf(list schema.ACLInfo) []schema.TemplateMember {
 	return members
 }
 
-// makeOwner says what to do if an ACL denies the manager.
+// makeOwner is the end of a message: the remedy if an ACL denies access to the manager.
 const makeOwner = "the ACL of the key no longer grants the manager's principal the rights that it needs; ask an owner of the key to make it OWNER again (POST /api/keys/acl/grant)"
 
-// readable returns an error if a lineage has keys that the manager cannot
-// read. A missing generation was hidden from the manager. It would be
-// wrong to take an older key for the newest, or to mint another lineage.
+// readable returns an error if the manager cannot read all keys of a lineage. A missing generation means that an ACL
+// hides a key. Without the error, the manager could use an older key as the newest, or create another lineage.
 func (keyAdapter) readable(ctx context.Context, in reconcile.Input, obj *v1alpha1.Key, line keyLineage) error {
 	if len(line.keys) == 0 {
 		_, err := keyACLs.Of(in.Conn).Get(ctx, in.NotBefore, line.first.String())
@@ -185,8 +184,8 @@ func withdrawn(line string, newest schema.KeyFacts) reconcile.Blocker {
 	return reconcile.Blocker{Rule: "withdrawn", When: reconcile.Agreed, Reason: v1alpha1.ReasonConflict, Message: says}
 }
 
-// admit changes the ACL of a key to the declared one. It makes the manager
-// OWNER first if it is not. Then it revokes entries before it grants others.
+// admit makes the ACL of a key equal to the declared one. First it makes the manager OWNER if necessary. Then it
+// revokes entries, and then grants and changes others.
 func admit(ctx context.Context, c *connection.Connection, want membership, ttag schema.HiddenLink) error {
 	got, err := c.Admin.GetACL(ctx, schema.KeyRequest{TTag: ttag})
 	if err != nil {
@@ -214,7 +213,7 @@ func admit(ctx context.Context, c *connection.Connection, want membership, ttag 
 		if slices.ContainsFunc(held, func(h schema.TemplateMember) bool {
 			return h.SystemID == m.SystemID && h.PrincipalID == m.PrincipalID
 		}) {
-			send = c.Admin.UpdateACL // it also removes rights
+			send = c.Admin.UpdateACL // GrantACL cannot remove rights
 		}
 		saved, err := send(ctx, change)
 		if err == nil {
@@ -254,7 +253,7 @@ func changedMeanwhile(what string) error {
 	return &connection.Problem{Reason: v1alpha1.ReasonProgressing, Outdated: true, Message: what + " changed outside while the manager wrote the keys; it tries again"}
 }
 
-// The states of a key that this package distinguishes.
+// The key states that this package distinguishes.
 const (
 	stateEnabled    = "enabled"
 	stateDestroying = "destroying"
@@ -281,7 +280,7 @@ func formatRotation(r schema.KeyRotation) string {
 	return fmt.Sprintf("everyDays %d, verifyOnlyDays %d, destroyAfterDays %d", r.EveryDays, r.VerifyOnlyDays, r.DestroyAfterDays)
 }
 
-// evidence says how a lineage was matched with the declaration.
+// evidence describes how the lineage agrees with the declaration.
 func evidence(want declaredKey, line keyNotes) string {
 	says := fmt.Sprintf("key lineage %s is at generation %d", line.first, generationOf(line.newest()))
 	if want.left {
@@ -290,7 +289,7 @@ func evidence(want declaredKey, line keyNotes) string {
 	return says + fmt.Sprintf("; each ACL has exactly the declared %s", plural(len(want.members), "member"))
 }
 
-// destroyed says until when the keys can be restored.
+// destroyed describes until when the keys can be restored.
 func destroyed(line []schema.KeyFacts) string {
 	var last *time.Time
 	for _, k := range line {

@@ -92,7 +92,7 @@ func (s *stage) rightsOn(ctx context.Context, key schema.HiddenLink) func() map[
 	}
 }
 
-// self returns the manager's principal as an ACL entry names it.
+// self returns the manager's principal in the format of an ACL entry.
 func (s *stage) self(ctx context.Context) string {
 	GinkgoHelper()
 	session, err := s.admin().GetCurrentSession(ctx)
@@ -102,7 +102,7 @@ func (s *stage) self(ctx context.Context) string {
 
 func idOf(p schema.Principal) string { return memberKey{p.SystemID, p.PrincipalID}.String() }
 
-// keyMark returns the owner of a lineage on the key server, "" for none.
+// keyMark returns the owner string in the mark of a lineage, or "".
 func (s *stage) keyMark(ctx context.Context, first string) func() string {
 	return func() string {
 		list, err := s.admin().ListOwners(ctx, schema.OwnerQuery{Kind: lineages.Feed})
@@ -118,14 +118,14 @@ func (s *stage) keyMark(ctx context.Context, first string) func() string {
 	}
 }
 
-// lose removes a Key in the same way as vanish.
+// lose removes a Key like vanish does.
 func lose(ctx context.Context, obj *v1alpha1.Key) {
 	GinkgoHelper()
 	vanish(ctx, obj)
 	obj.Status = v1alpha1.KeyStatus{}
 }
 
-// notes returns the notes of the events about an object with a reason.
+// notes returns the notes of an object's events that have this reason.
 func notes(ctx context.Context, obj client.Object, reason string) func() []string {
 	return func() (said []string) {
 		all := &eventsv1.EventList{}

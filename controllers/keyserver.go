@@ -29,8 +29,8 @@ import (
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
-// keyServerReconciler keeps the connection of each KeyServer as its spec
-// and its Secrets require, and reports the state of the connection.
+// keyServerReconciler updates the connection of each KeyServer if its spec or Secrets change, and reports the state of
+// the connection.
 type keyServerReconciler struct {
 	reconcile.Cluster
 	connections *connection.Connections
@@ -39,16 +39,16 @@ type keyServerReconciler struct {
 	controllers []reconcile.Controller // of kinds that refer to KeyServers
 	tokenFiles  map[string]string      // files with tokens of the manager's service account, by audience
 	wake        chan event.TypedGenericEvent[reconcile.Wake]
-	notified    sync.Map // the generation of the last notice to the objects, by name
+	notified    sync.Map // by name: the generation for which the objects were last notified
 }
 
-// generation identifies one generation of one object.
+// generation identifies one generation of an object with a given UID.
 type generation struct {
 	uid types.UID
 	n   int64
 }
 
-// keyServerKind is the only kind that is not managed.
+// keyServerKind is the only kind without an adapter.
 var keyServerKind, _ = v1alpha1.KindNamed("KeyServer")
 
 // Reconcile implements reconcile.Reconciler.
@@ -80,14 +80,14 @@ func (r *keyServerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (
 	case held.Action == reconcile.ActRelease:
 		return r.release(ctx, read, ks)
 	case held.Reason == v1alpha1.ReasonPaused:
-		// A paused KeyServer stops everything that uses it.
+		// While a KeyServer is paused, its objects cannot use the connection.
 		r.connections.Block(ctx, ks.Name, connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "%s", held.Message))
 		say = status.Conclusion{Reason: held.Reason, Message: held.Message}
 	default:
 		if say, err = r.connect(ctx, ks); err != nil {
 			return ctrl.Result{}, err
 		}
-		if held.Reason != "" { // the dependants need the connection for their deletion
+		if held.Reason != "" { // deletions of the dependants need the connection
 			say = status.Conclusion{Reason: held.Reason, Message: held.Message}
 		}
 	}
@@ -96,8 +96,8 @@ func (r *keyServerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (
 	if err != nil || !written {
 		return reconcile.RequeueUnless(written), err
 	}
-	// The grants may have changed. The status cannot tell whether the
-	// objects were notified: it may have been written without a response.
+	// The grants may have changed, so the objects must be notified once for each generation. The status cannot show
+	// whether this happened: its write may have succeeded without a response.
 	if was, _ := r.notified.Swap(req.NamespacedName, generation{ks.UID, ks.Generation}); was != (generation{ks.UID, ks.Generation}) {
 		r.connections.Notify(ctx, connection.Notice{KeyServer: ks.Name})
 	}
@@ -128,7 +128,7 @@ func (r *keyServerReconciler) deletion(ctx context.Context, ks *v1alpha1.KeyServ
 	return d, nil
 }
 
-// connect updates the connection to the spec and returns what to report about it.
+// connect updates the connection if the spec has changed, and returns the conclusion for the status.
 func (r *keyServerReconciler) connect(ctx context.Context, ks *v1alpha1.KeyServer) (status.Conclusion, error) {
 	conn, err := r.connection(ctx, ks)
 	if err != nil {
@@ -155,14 +155,14 @@ func (r *keyServerReconciler) connect(ctx context.Context, ks *v1alpha1.KeyServe
 	if err := r.recordLeftBehind(ctx, ks, conn); err != nil {
 		return status.Conclusion{}, err
 	}
-	// The cursor changes all the time; it is written only with another change.
+	// The cursor changes often, so it is written only together with another change.
 	if ks.Status.ObservedGeneration != ks.Generation || !meta.IsStatusConditionTrue(ks.Status.Conditions, v1alpha1.ConditionReady) {
 		ks.Status.Cursor = s.Cursor
 	}
 	return status.Conclusion{Reason: v1alpha1.ReasonVerified, Message: "the key server responds and accepts the credentials"}, nil
 }
 
-// connection returns the connection that the spec describes.
+// connection returns the connection for the spec. It creates the connection if necessary.
 func (r *keyServerReconciler) connection(ctx context.Context, ks *v1alpha1.KeyServer) (*connection.Connection, error) {
 	l, err := r.login(ctx, ks)
 	if err != nil {
@@ -175,8 +175,7 @@ func (r *keyServerReconciler) connection(ctx context.Context, ks *v1alpha1.KeySe
 	return conn, nil
 }
 
-// login resolves the references of the spec. Its version
-// changes with every Secret and ConfigMap that it depends on.
+// login resolves the references of the spec. Its version changes if a referenced Secret or ConfigMap changes.
 func (r *keyServerReconciler) login(ctx context.Context, ks *v1alpha1.KeyServer) (connection.Login, error) {
 	roots, pem, err := r.roots(ctx, ks.Spec.CABundle)
 	if err != nil {
@@ -205,7 +204,7 @@ func (r *keyServerReconciler) login(ctx context.Context, ks *v1alpha1.KeyServer)
 	return l, nil
 }
 
-// credential returns the login of an endpoint, and the versions of the sources that it depends on.
+// credential returns the endpoint for a credential, and the versions of the Secrets and ConfigMaps that it refers to.
 func (r *keyServerReconciler) credential(ctx context.Context, c v1alpha1.AdministratorCredential) (e connection.Endpoint, version []string, err error) {
 	if account := c.ServiceAccount; account != nil {
 		if e.TokenFile = r.tokenFiles[account.Audience]; e.TokenFile == "" {
@@ -248,7 +247,7 @@ func (r *keyServerReconciler) roots(ctx context.Context, from *v1alpha1.CABundle
 	return pool, pem, err
 }
 
-// bundle reads the CA certificates that a service is trusted by.
+// bundle reads the CA certificates that the connection trusts.
 func bundle(ctx context.Context, values *sources.Reader, from *v1alpha1.CABundle) ([]byte, error) {
 	where, pem := "spec.caBundle.inline", []byte(deref(from.Inline))
 	if key := sources.At(from.SecretKeyRef, from.ConfigMapKeyRef); from.Inline == nil && key != nil {
@@ -297,7 +296,7 @@ func (r *keyServerReconciler) release(ctx context.Context, read, ks *v1alpha1.Ke
 	return reconcile.RequeueUnless(written), err
 }
 
-// handleNotice wakes the KeyServer of a notice, unless the notice concerns one kind.
+// handleNotice enqueues the KeyServer of a notice, unless the notice is about another kind.
 func (r *keyServerReconciler) handleNotice(ctx context.Context, n connection.Notice) {
 	if n.Kind != "" {
 		return
@@ -308,7 +307,7 @@ func (r *keyServerReconciler) handleNotice(ctx context.Context, n connection.Not
 	}
 }
 
-// readersOf maps a Secret or ConfigMap to the KeyServers that read it.
+// readersOf maps a Secret or ConfigMap to the KeyServers that refer to it.
 func (r *keyServerReconciler) readersOf(sourceKind string) func(context.Context, client.Object) []ctrl.Request {
 	return func(ctx context.Context, o client.Object) []ctrl.Request {
 		all := &v1alpha1.KeyServerList{}

@@ -106,8 +106,7 @@ var _ = Describe("KeyServer", func() {
 		s := newStage(ctx, func(ks *v1alpha1.KeyServer) {
 			ks.Spec.Credentials.Administrator.SecretRef.UsernameKey = "user" // a key that does not exist yet
 		})
-		// The feed does not notice the end of the session, as behind a
-		// proxy that holds the connection.
+		// The change feed does not notice the end of the session, for example because a proxy holds the connection.
 		s.onChanges(func(ctx context.Context, real connection.API, in schema.ChangesQuery) (schema.ChangePage, error) {
 			if in.Wait != nil && *in.Wait > 0 {
 				<-ctx.Done()
@@ -135,7 +134,7 @@ var _ = Describe("KeyServer", func() {
 		By("not logging in for each of them")
 		_, err = admin.SetPassword(ctx, schema.SetPasswordRequest{ID: manager.Principal.ID, Password: "the second password"})
 		Expect(err).NotTo(HaveOccurred())
-		for _, obj := range roles { // each object has something to do
+		for _, obj := range roles { // each object then has differences to correct
 			edit(ctx, obj, func(o *v1alpha1.Role) { o.Spec.Operations = []string{"List Roles"} })
 		}
 		says := beUnready(v1alpha1.ReasonAccessDenied, "the key server rejects the credentials of Secret kube-system/"+s.name+` (keys "username" and "password"): INVALID_CREDENTIALS`)
@@ -177,7 +176,7 @@ var _ = Describe("KeyServer", func() {
 		for _, obj := range []client.Object{ca, template} {
 			apply(ctx, obj, beUnready(v1alpha1.ReasonAccessDenied, "ACCESS_DENIED"))
 		}
-		for _, obj := range []client.Object{peer, trust} { // they may observe only
+		for _, obj := range []client.Object{peer, trust} { // they only observe
 			apply(ctx, obj, beUnready(v1alpha1.ReasonDependencyNotReady, ""))
 		}
 		s.officer(ctx)
@@ -220,7 +219,7 @@ var _ = Describe("KeyServer", func() {
 			Expect(s.peers(ctx)).To(HaveLen(2))
 			Expect(s.trusted(ctx)).To(HaveLen(2))
 		}
-		// All at once, as when a namespace is deleted: each waits for the objects that need it.
+		// All are deleted together, as with a namespace: each waits for the objects that need it.
 		for _, obj := range samples {
 			Expect(kube.Delete(ctx, obj)).To(Succeed())
 		}
@@ -307,7 +306,7 @@ var _ = Describe("KeyServer", func() {
 	})
 })
 
-// officer configures the security officer of the first start as the identity that manages trust.
+// officer sets the built-in security officer as the login that manages trust.
 func (s *stage) officer(ctx context.Context) {
 	GinkgoHelper()
 	s.secret(ctx, s.name+"-officer", testserver.OfficerName, testserver.AdminPassword)
@@ -318,8 +317,7 @@ func (s *stage) officer(ctx context.Context) {
 	})
 }
 
-// applySamples applies the manifests of a directory, and
-// returns the objects of our kinds among them.
+// applySamples applies the manifests of a directory, and returns the applied objects of this API.
 func applySamples(ctx context.Context, directory string) []client.Object {
 	GinkgoHelper()
 	files, err := filepath.Glob(filepath.Join(directory, "*.yaml"))

@@ -17,8 +17,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 )
 
-// oneKeyServer is a cluster with one KeyServer. It stores its
-// status, and the response of the first write is lost.
+// oneKeyServer is a fake cluster with one KeyServer. It stores the first status write, but loses its response.
 type oneKeyServer struct {
 	client.Client
 	object *v1alpha1.KeyServer
@@ -50,12 +49,12 @@ func (s oneStatus) Patch(_ context.Context, obj client.Object, _ client.Patch, _
 	return nil
 }
 
-// The grants may change with a KeyServer. Its objects are notified
-// once, even if the status was written without a response.
+// TestAChangedKeyServerIsToldOf checks that the objects of a changed KeyServer are notified exactly once, even if the
+// response of the status write is lost.
 func TestAChangedKeyServerIsToldOf(t *testing.T) {
 	ks := &v1alpha1.KeyServer{}
 	ks.Name, ks.UID, ks.ResourceVersion, ks.Generation = "ks", "1", "1", 2
-	ks.Annotations = map[string]string{v1alpha1.AnnotationPaused: "true"} // otherwise it would be connected
+	ks.Annotations = map[string]string{v1alpha1.AnnotationPaused: "true"} // prevents a connection
 	ks.Status.ObservedGeneration = 1
 	controllerutil.AddFinalizer(ks, v1alpha1.FinalizerInUse)
 	kube := &oneKeyServer{object: ks}

@@ -10,16 +10,16 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 )
 
-// adapters of the kinds. Each is added by its own file.
+// adapters has one registration for each kind. Each file of a kind adds its own.
 var adapters []registration
 
-// registration is an adapter without its type parameters.
+// registration hides the type parameters of an adapter.
 type registration struct {
 	kind     func() reconcile.Kind
 	register func(*reconcile.Registry) error
 }
 
-// adapted adds an adapter.
+// adapted adds an adapter to adapters.
 func adapted[T reconcile.Object, D any](a reconcile.Adapter[T, D]) {
 	adapters = append(adapters, registration{
 		kind:     a.Kind,
@@ -27,8 +27,8 @@ func adapted[T reconcile.Object, D any](a reconcile.Adapter[T, D]) {
 	})
 }
 
-// registerKinds creates the reconciler of each kind. Kinds that
-// others wait for come first, so that a plan knows their objects.
+// registerKinds creates the reconciler of each kind. A kind comes after the kinds for which it waits, so that a plan
+// already knows their objects.
 func registerKinds(s *reconcile.Registry) error {
 	var kinds []reconcile.Kind
 	register := map[string]func(*reconcile.Registry) error{}
@@ -54,7 +54,7 @@ func registerKinds(s *reconcile.Registry) error {
 	return nil
 }
 
-// parseID parses an id that an object has as text, for a request about it.
+// parseID parses the id in an object's status or spec, for a request.
 func parseID[ID any](parse func(string) (ID, error), text string) (ID, error) {
 	id, err := parse(text)
 	if err != nil {
@@ -63,13 +63,12 @@ func parseID[ID any](parse func(string) (ID, error), text string) (ID, error) {
 	return id, nil
 }
 
-// inOrder sorts kinds after the kinds that they wait for.
-// Kinds that do not wait for each other keep their order.
+// inOrder sorts each kind after the kinds for which it waits. Otherwise the order does not change.
 func inOrder(kinds []reconcile.Kind) []reconcile.Kind {
 	var after func(k reconcile.Kind, way []string) int
 	after = func(k reconcile.Kind, way []string) (depth int) {
 		for _, other := range kinds {
-			// Kinds that wait for each other have the same depth.
+			// Two kinds that wait for each other get the same depth.
 			if slices.Contains(k.Awaits, other.Feed) && !slices.Contains(way, other.Feed) {
 				depth = max(depth, 1+after(other, append(way, other.Feed)))
 			}

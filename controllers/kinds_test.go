@@ -12,7 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 )
 
-// Messages that list objects of several kinds, and plans, have this order.
+// TestKindsAreRegisteredInTheOrderOfTheirNeeds checks the order of kinds in plans and messages.
 func TestKindsAreRegisteredInTheOrderOfTheirNeeds(t *testing.T) {
 	var kinds []reconcile.Kind
 	for _, k := range v1alpha1.Kinds {
@@ -25,7 +25,7 @@ func TestKindsAreRegisteredInTheOrderOfTheirNeeds(t *testing.T) {
 	var got []string
 	want := []string{"TrustedCA", "Role", "TrustedServer", "Principal", "PrincipalTrust", "ACLTemplate", "Key"}
 	for _, k := range inOrder(kinds) {
-		if slices.Contains(want, k.Name) { // a later kind may be in any place
+		if slices.Contains(want, k.Name) { // a new kind may have any position
 			got = append(got, k.Name)
 		}
 	}
@@ -48,8 +48,8 @@ func TestKindsThatWaitForEachOtherHaveAnOrder(t *testing.T) {
 	}
 }
 
-// TestMetricsOfKindsBeginAtZero requires that the series of each kind exist before its
-// first event. Prometheus sees no increase in a series that begins with its first event.
+// TestMetricsOfKindsBeginAtZero checks that the metrics of each kind exist before their first event. Otherwise
+// Prometheus cannot see the first increase.
 func TestMetricsOfKindsBeginAtZero(t *testing.T) {
 	kube := &simCluster{w: newWorld(1, false)}
 	if err := registerKinds(Options{}.registry(reconcile.Cluster{Client: kube, Live: kube}, kube, logr.Discard())); err != nil {
@@ -59,7 +59,7 @@ func TestMetricsOfKindsBeginAtZero(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kinds := map[string][]string{} // by metric
+	kinds := map[string][]string{} // kinds by metric name
 	for _, family := range families {
 		for _, m := range family.GetMetric() {
 			for _, label := range m.GetLabel() {

@@ -12,8 +12,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/status"
 )
 
-// recordLeftBehind reports the external objects that deleted objects left behind. It deletes
-// nothing: a user that removed a finalizer may have wanted to keep the external object.
+// recordLeftBehind reports external objects whose objects were deleted without their finalizer. It deletes nothing: the
+// user who removed the finalizer may want to keep the external object.
 func (r *keyServerReconciler) recordLeftBehind(ctx context.Context, ks *v1alpha1.KeyServer, conn *connection.Connection) error {
 	var left []string
 	for _, c := range r.controllers {

@@ -11,8 +11,8 @@ import (
 // maxShownName is the maximum number of characters that a message shows of an unknown name.
 const maxShownName = 32
 
-// unknownNames returns a message about names that the key server does not know.
-// It suggests known names that may be meant. list says where to find all names.
+// unknownNames returns a message about names that the key server does not have. It suggests similar known names. list
+// says where users can find all names.
 func unknownNames(unknown, known []string, list string) string {
 	var quoted, meant []string
 	for _, name := range unknown {
@@ -32,8 +32,8 @@ func unknownNames(unknown, known []string, list string) string {
 	return says + "did you mean " + strings.Join(meant, ", ") + "?"
 }
 
-// nearest returns the known name that a name most likely stands for: at most a third of the
-// longer one differs. It returns "" if there is none. Case and white space do not count.
+// nearest returns the most similar known name, or "" if more than a third of the longer name differs. It ignores case
+// and white space.
 func nearest(name string, known []string) (best string) {
 	plain := func(s string) []rune { return []rune(strings.ToLower(strings.Join(strings.Fields(s), ""))) }
 	least, asked := -1, plain(name)
@@ -46,8 +46,7 @@ func nearest(name string, known []string) (best string) {
 	return best
 }
 
-// distance is the Levenshtein distance: how many characters are inserted, removed or
-// replaced to get from one text to the other.
+// distance is the Levenshtein distance: the number of characters to insert, remove or replace to turn a into b.
 func distance(a, b []rune) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

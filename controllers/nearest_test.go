@@ -8,8 +8,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// The message about unknown names suggests the nearest ones
-// and stays short, for any number and length of names.
+// TestUnknownNames checks that the message suggests the most similar names and is short, even for many long names.
 func TestUnknownNames(t *testing.T) {
 	var known []string
 	for _, op := range keyserver.Operations {

@@ -1,19 +1,18 @@
 package controllers
 
-// The keys by which objects need others. Each kind of key has one format, defined here.
+// This file defines the formats of the keys of reconcile.Need.
 
-// objectKey returns the key of an object of the cluster.
+// objectKey returns the key of a Kubernetes object.
 func objectKey(kind, namespace, name string) string { return kind + " " + namespace + "/" + name }
 
-// peerKey returns the key of a peer of a key server, by its system id.
+// peerKey returns the key of a peer with a system id.
 func peerKey(system string) string { return "peer " + system }
 
-// roleKey returns the key of a role of a key server, by its name.
+// roleKey returns the key of a role with a name.
 func roleKey(name string) string { return "role " + name }
 
-// directoryKey returns the key of a templated directory of a
-// key server, by its path with the trailing slash.
+// directoryKey returns the key of a templated directory. path has a trailing slash.
 func directoryKey(path string) string { return "directory " + path }
 
-// principalKey returns the key of a principal of a key server, given as TYPE/NAME.
+// principalKey returns the key of a principal, written as TYPE/NAME.
 func principalKey(principal string) string { return "principal " + principal }

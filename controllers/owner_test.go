@@ -18,7 +18,7 @@ import (
 )
 
 var _ = Describe("Owner marks", func() {
-	// holder returns the owner of a role on the key server, "" for none.
+	// holder returns the owner string in the mark of a role, or "".
 	holder := func(ctx context.Context, s *stage, role string) string {
 		GinkgoHelper()
 		list, err := s.admin().ListOwners(ctx, schema.OwnerQuery{Kind: roles.Name})

@@ -13,15 +13,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/certtext"
 )
 
-// peerChain is the certificate chain of a trust blob.
+// peerChain is the certificate chain in a trust blob of a peer.
 type peerChain struct {
 	leaf *x509.Certificate
-	// path leads from the leaf's issuer upwards, as far as the blob contains it.
+	// path has the CAs above the leaf that are in the blob, beginning with the issuer of the leaf.
 	path []*x509.Certificate
 }
 
-// parsePeerChain reads the chain of a trust blob. Its errors continue a sentence that
-// begins with the source of the blob. Other errors of a chain are found by the key server.
+// parsePeerChain parses the chain of a trust blob. Its errors have no subject; the caller puts the source of the blob
+// before them. It does not validate the chain, which the key server does.
 func parsePeerChain(der []byte) (peerChain, error) {
 	p7, err := pkcs7.Parse(der)
 	if err != nil {
@@ -60,8 +60,7 @@ func (c peerChain) issuer() string {
 	return c.path[len(c.path)-1].Issuer.String()
 }
 
-// complete reports whether the chain ends at a root: then it
-// contains every CA that could vouch for it.
+// complete reports whether the chain ends with a root CA. If so, no CA outside the chain can be its issuer.
 func (c peerChain) complete() bool {
 	if len(c.path) == 0 {
 		return false

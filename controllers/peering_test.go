@@ -22,7 +22,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
 )
 
-// newPeeringStage starts a key server that can be a peer of others.
+// newPeeringStage starts a key server that can be a peer.
 func newPeeringStage(ctx context.Context, change ...func(*v1alpha1.KeyServer)) (*stage, int64) {
 	GinkgoHelper()
 	system := 100 + systems.Add(1)
@@ -32,7 +32,7 @@ func newPeeringStage(ctx context.Context, change ...func(*v1alpha1.KeyServer)) (
 	return s, system
 }
 
-// federates declares, on s, that other is its peer.
+// federates returns the objects on s that declare other as a peer.
 func (s *stage) federates(other *stage) (*v1alpha1.TrustedCA, *v1alpha1.TrustedServer) {
 	ref := &v1alpha1.PeerReference{Name: other.name}
 	ca := s.trustedCA(testCA{}, func(o *v1alpha1.TrustedCA) {

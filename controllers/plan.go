@@ -29,19 +29,18 @@ import (
 
 // PlanOptions are the inputs of a plan.
 type PlanOptions struct {
-	// Client has the objects, and everything that they refer to. The reconcilers
-	// write to it; the caller decides what happens with these writes.
+	// Client has the objects and the Kubernetes objects to which they refer. The reconcilers write to Client. The caller
+	// must provide a client that does not write to the cluster.
 	Client  client.Client
 	Indexer client.FieldIndexer
 	Log     logr.Logger
-	// Issuer of the cluster; nil without a cluster.
+	// Issuer reads the cluster's issuer. It is nil without a cluster.
 	Issuer *sources.Issuer
-	// Clock is the system's if nil.
+	// Clock is the system clock if it is nil.
 	Clock clock.Clock
 }
 
-// Planner runs the manager's reconcilers, one pass for each
-// object, on connections that refuse all writes.
+// Planner runs one pass of the manager's reconcilers for each object, with connections that block all writes.
 type Planner struct {
 	registry   *reconcile.Registry
 	keyServers *keyServerReconciler
@@ -49,7 +48,7 @@ type Planner struct {
 	settled    chan struct{}
 
 	mu      sync.Mutex
-	calls   []string // refused during the present pass
+	calls   []string // writes that were blocked during the present pass
 	clients []*apiclient.Client
 }
 
@@ -75,13 +74,13 @@ func NewPlanner(o PlanOptions) (*Planner, error) {
 func (p *Planner) Close(ctx context.Context) {
 	p.registry.Connections.Close()
 	for _, c := range p.clients {
-		_ = c.Logout(ctx) // an unused session ends by itself
+		_ = c.Logout(ctx) // the session expires anyway
 		c.CloseIdleConnections()
 	}
 }
 
-// Connect connects to a KeyServer. It returns an error if the connection
-// fails. A paused KeyServer is not an error: its objects report it.
+// Connect connects to a KeyServer. It returns an error if the connection fails. A paused KeyServer is no error, because
+// the plans of its objects report it.
 func (p *Planner) Connect(ctx context.Context, name string) error {
 	ctx = ctrl.LoggerInto(ctx, p.log)
 	request := ctrl.Request{NamespacedName: types.NamespacedName{Name: name}}
@@ -101,12 +100,12 @@ func (p *Planner) Connect(ctx context.Context, name string) error {
 			return ctx.Err()
 		}
 	}
-	// The second pass writes the state of the connection to the status.
+	// The second Reconcile writes the state of the connection to the status.
 	if _, err := p.keyServers.Reconcile(ctx, request); err != nil {
 		return fmt.Errorf("KeyServer %q: %w", name, err)
 	}
 	if _, why := p.registry.Connections.Get(name); why == nil {
-		return nil // even if there is more to report, such as its deletion
+		return nil // the status may have another problem, such as a deletion
 	}
 	ks := &v1alpha1.KeyServer{}
 	if err := p.registry.Client.Get(ctx, request.NamespacedName, ks); err != nil {
@@ -119,8 +118,8 @@ func (p *Planner) Connect(ctx context.Context, name string) error {
 	return nil
 }
 
-// Peer returns the name of the KeyServer that an object refers to as its peer, or
-// "". That KeyServer does not have to respond: its last response may be enough.
+// Peer returns the name of an object's peer KeyServer, or "". The peer does not have to respond: the last trust info
+// may be enough.
 func (p *Planner) Peer(obj client.Object) string {
 	for _, c := range p.registry.Controllers {
 		if c.Has(obj) {
@@ -130,12 +129,12 @@ func (p *Planner) Peer(obj client.Object) string {
 	return ""
 }
 
-// Plan makes one pass over each object and returns the intents in the same order. Needed
-// objects come before those that need them. The KeyServers of the objects must be connected.
+// Plan runs one pass for each object and returns one intent for each. The intents are sorted by kind, and needed kinds
+// come first. Call Connect for the KeyServers of the objects earlier.
 func (p *Planner) Plan(ctx context.Context, objects []client.Object) ([]reconcile.Intent, error) {
 	ctx = ctrl.LoggerInto(ctx, p.log)
 	intents := make([]reconcile.Intent, 0, len(objects))
-	// coming has the objects that will provide keys that others need.
+	// coming maps each key that the plan will provide to the object that provides it.
 	coming := map[string]string{}
 	for _, c := range p.registry.Controllers {
 		for _, obj := range objects {
@@ -158,8 +157,8 @@ func (p *Planner) Plan(ctx context.Context, objects []client.Object) ([]reconcil
 	return intents, nil
 }
 
-// look makes a pass over one object. It repeats a pass that
-// met a list that changed while it was read.
+// look runs a pass for one object. It repeats the pass if the problem is temporary, for example if a list changed
+// during its read.
 func (p *Planner) look(ctx context.Context, c reconcile.Controller, obj client.Object) (*reconcile.Intent, error) {
 	const attempts = 3
 	for attempt := 1; ; attempt++ {
@@ -185,8 +184,7 @@ func (p *Planner) look(ctx context.Context, c reconcile.Controller, obj client.O
 	}
 }
 
-// await adds to the intent the names of the objects that it
-// waits for. Call it when coming is complete.
+// await sets WaitsFor of the intent: the names of the planned objects that provide its needs. coming must be complete.
 func await(i *reconcile.Intent, coming map[string]string) {
 	if i.Action != reconcile.PlanBlocked || i.Reason != v1alpha1.ReasonDependencyNotReady {
 		return
@@ -198,11 +196,10 @@ func await(i *reconcile.Intent, coming map[string]string) {
 	}
 }
 
-// codePlanned is the code of a refused write. No service returns it.
+// codePlanned is the error code of a blocked write. No key server returns it.
 const codePlanned = "PLANNED"
 
-// dial is the Dial of a plan: the client is the manager's, and
-// its transport passes only reading requests.
+// dial is the Dial of a plan. It returns the manager's client with a transport that sends only read requests.
 func (p *Planner) dial(e connection.Endpoint) (connection.API, error) {
 	base, err := url.Parse(e.BaseURL)
 	if err != nil {
@@ -231,9 +228,8 @@ func (p *Planner) dial(e connection.Endpoint) (connection.API, error) {
 	return unmarking{c}, nil
 }
 
-// unmarking is a service on which a plan does not set owner marks. They
-// do not change the planned objects, so they are not part of the plan.
-// A mark of another owner is still found, because it is read earlier.
+// unmarking is an API that does not set owner marks. Marks do not change the planned objects, so a plan leaves them
+// out. A mark of another owner is still found, because marks are read.
 type unmarking struct{ *apiclient.Client }
 
 // SetOwner implements connection.API.
@@ -252,16 +248,15 @@ func (p *Planner) refused(call string) {
 	p.calls = append(p.calls, call)
 }
 
-// readOnlyTransport passes reading requests on, and refuses and reports all others. It is below the
-// client, so a call that is added to the client later is refused until it is listed as reading.
+// readOnlyTransport sends read requests, and blocks and reports all others. It does not depend on the methods of the
+// client, so it also blocks a new write method.
 type readOnlyTransport struct {
 	next    http.RoundTripper
 	under   string // the path of the base URL
 	refused func(call string)
 }
 
-// reads are the requests that read although their method is
-// not GET, and those about the plan's own session.
+// reads are the read requests whose method is not GET, and the requests for the plan's own session.
 var reads = []string{
 	"POST /api/sessions",
 	"DELETE /api/sessions/current",

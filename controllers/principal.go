@@ -20,7 +20,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/sources"
 )
 
-// The types of principals that an object can declare, with the key server's names.
+// Types of principals that an object can declare, as the key server names them.
 const (
 	xauthType       = "xauth"
 	ldapType        = "ldap"
@@ -28,7 +28,7 @@ const (
 	certificateType = "certificate"
 )
 
-// classNames are the key server's class names of the types.
+// classNames maps each type to the key server's class name.
 var classNames = map[string]string{
 	xauthType: "XAuthPrincipal", ldapType: "LDAPPrincipal", groupType: "GroupPrincipal", certificateType: "CertificatePrincipal",
 }
@@ -37,14 +37,14 @@ var classNames = map[string]string{
 type declaredPrincipal struct {
 	kind     string
 	name     string
-	identity *tokenIdentity // of an xauth principal
-	leaf     *declaredLeaf  // of a certificate principal
+	identity *tokenIdentity // set for an xauth principal
+	leaf     *declaredLeaf  // set for a certificate principal
 
 	roles     []schema.HexID // sorted
 	groups    []schema.HexID // sorted
 	disabled  bool
-	anybody   bool           // every principal that may act for others may act for it
-	delegates []schema.HexID // the only principals that may act for it, sorted
+	anybody   bool           // every principal that may act for others may act for this one
+	delegates []schema.HexID // if not anybody, the principals that may act for this one; sorted
 }
 
 type principalAdapter struct{}
@@ -96,8 +96,8 @@ func declaredType(obj *v1alpha1.Principal) string {
 	}
 }
 
-// declaredName returns the name of the principal as far as the object itself states
-// it. If a certificate comes from a source, the status has the last known name.
+// declaredName returns the principal's name from the object's own fields. If the certificate is in a Secret or
+// ConfigMap, it returns the last name in the status.
 func declaredName(obj *v1alpha1.Principal) string {
 	switch s := obj.Spec; {
 	case s.PrincipalName != nil:
@@ -115,9 +115,8 @@ func declaredName(obj *v1alpha1.Principal) string {
 	return obj.Status.Name
 }
 
-// Scope implements reconcile.Adapter. A service account logs in by its
-// subject, whatever the name of its principal is, so both are names of
-// it. It has the operations of its roles and of its groups' roles.
+// Scope implements reconcile.Adapter. A service account logs in by its subject, which may differ from the name of its
+// principal, so the scope has both. The operations are those of its roles and of its groups' roles.
 func (a principalAdapter) Scope(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal, want *declaredPrincipal) (grants.Scope, error) {
 	var reach grants.Scope
 	for _, claim := range a.Claims(obj, want) {
@@ -140,9 +139,8 @@ func (a principalAdapter) Scope(ctx context.Context, in reconcile.Input, obj *v1
 	return reach, err
 }
 
-// entered returns the groups that the principal should be in. A member
-// has the rights that ACLs give to the group, and no operation shows
-// these. A group that does not exist has no name yet, and no members.
+// entered returns the groups in which the principal should be. A grant must cover them, because ACLs may give rights to
+// a group, which its operations do not show. A group object that does not exist is skipped.
 func entered(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal) (names []grants.Name) {
 	if in.Cluster == nil || !obj.DeletionTimestamp.IsZero() {
 		return nil
@@ -157,7 +155,7 @@ func entered(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal) (
 	return names
 }
 
-// Follows implements reconcile.Follower: the members of a group have its operations.
+// Follows implements reconcile.Follower: a change of a group changes the operations of its members.
 func (principalAdapter) Follows(obj *v1alpha1.Principal) []reconcile.Followed {
 	ids := make([]reconcile.Followed, len(obj.Status.GroupIDs))
 	for i, id := range obj.Status.GroupIDs {
@@ -166,8 +164,8 @@ func (principalAdapter) Follows(obj *v1alpha1.Principal) []reconcile.Followed {
 	return ids
 }
 
-// Needs implements reconcile.Consumer. A principal does not block the
-// deletion of a delegate: two that act for each other could never be deleted.
+// Needs implements reconcile.Consumer. A principal does not block the deletion of its delegates. Otherwise two
+// principals that are delegates of each other could never be deleted.
 func (principalAdapter) Needs(obj *v1alpha1.Principal) []reconcile.Need {
 	var needs []reconcile.Need
 	for _, r := range obj.Spec.Roles {
@@ -223,13 +221,13 @@ func (a principalAdapter) Declared(ctx context.Context, in reconcile.Input, obj 
 	return want, err
 }
 
-// maxPrincipalName is the longest name that the key server accepts.
+// maxPrincipalName is the maximum length of a name on the key server.
 const maxPrincipalName = 128
 
 // principalNotes is data of a principal reading for later use.
 type principalNotes struct {
 	held  schema.Principal
-	begun bool // something is missing, and nothing else differs
+	begun bool // parts are missing, and nothing else differs
 }
 
 // Observe implements reconcile.Adapter. It finds the principal by
@@ -260,7 +258,7 @@ func (a principalAdapter) Observe(ctx context.Context, in reconcile.Input, obj *
 func (principalAdapter) find(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal, want *declaredPrincipal) (schema.Principal, bool, error) {
 	if id := obj.Status.PrincipalID; id != "" {
 		held, err := principalsByID.Of(in.Conn).Get(ctx, in.NotBefore, id)
-		// A principal of another type with this id was never this object's.
+		// If the principal with this id has another type, it is not this object's.
 		if err != nil && !connection.IsGone(err) || err == nil && held.ClassName == classNames[declaredType(obj)] {
 			return held, err == nil, err
 		}
@@ -279,8 +277,8 @@ func (principalAdapter) find(ctx context.Context, in reconcile.Input, obj *v1alp
 	return held, err == nil, err
 }
 
-// compare lists the differences between the principal and the
-// declaration, and which of them cannot be corrected.
+// compare lists the differences between the principal and its declaration, and adds a blocker for each that cannot be
+// corrected.
 func (a principalAdapter) compare(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal, want *declaredPrincipal, held schema.Principal, seen *reconcile.External) (begun bool, err error) {
 	own, err := ownPrincipals(ctx, in.Conn)
 	if err != nil {
@@ -304,15 +302,15 @@ func (a principalAdapter) compare(ctx context.Context, in reconcile.Input, obj *
 	return begun, nil
 }
 
-// NeedsOnlyAdditions implements reconcile.Stepwise: a principal is created
-// with its roles; groups and flags follow.
+// NeedsOnlyAdditions implements reconcile.Stepwise: the first write creates the principal with its roles, later writes
+// set groups and flags.
 func (principalAdapter) NeedsOnlyAdditions(seen reconcile.External) bool {
 	noted, _ := seen.AdapterData.(principalNotes)
 	return noted.begun
 }
 
-// Create implements reconcile.Adapter. A principal that is
-// declared as disabled gets its roles only after it is disabled.
+// Create implements reconcile.Adapter. If the principal is declared as disabled, it is disabled before it gets its
+// roles.
 func (a principalAdapter) Create(ctx context.Context, c *connection.Connection, want declaredPrincipal) (reconcile.Outcome, error) {
 	with := want.roles
 	if want.disabled {
@@ -332,7 +330,7 @@ func (a principalAdapter) Create(ctx context.Context, c *connection.Connection, 
 	return out, nil
 }
 
-// make sends the one call that creates a principal.
+// make sends the write that creates the principal.
 func (principalAdapter) make(ctx context.Context, c *connection.Connection, want declaredPrincipal, with []schema.HexID) (schema.Principal, error) {
 	var saved schema.PrincipalSaved
 	var err error
@@ -363,7 +361,7 @@ func (principalAdapter) make(ctx context.Context, c *connection.Connection, want
 func (principalAdapter) Update(ctx context.Context, c *connection.Connection, want declaredPrincipal, seen reconcile.External) (reconcile.Outcome, error) {
 	noted, _ := seen.AdapterData.(principalNotes)
 	held := noted.held
-	// The cached principal is outdated, even if this fails.
+	// The cached principal is outdated, even if Update fails.
 	defer forgetPrincipal(c, seen.ID)
 	if slices.ContainsFunc(seen.Drift, func(d v1alpha1.FieldDrift) bool { return d.Field == "certificate" }) {
 		var err error
@@ -410,8 +408,8 @@ func (principalAdapter) Delete(ctx context.Context, c *connection.Connection, ob
 	return reconcile.Outcome{ID: id, Evidence: fmt.Sprintf("%s; %s ended", gone.Detail, plural(gone.SessionsEnded, "session"))}, nil
 }
 
-// disableBeforeDeletion disables a principal whose deletion has to wait: its access is revoked when its object
-// is deleted, even if it still owns keys. Groups are not disabled, because they do not log in.
+// disableBeforeDeletion disables a principal whose deletion must wait, for example because it still owns keys. So its
+// access ends when its object is deleted. Groups cannot log in and are not disabled.
 func disableBeforeDeletion(ctx context.Context, c *connection.Connection, obj *v1alpha1.Principal, id schema.HexID, why *connection.Problem) error {
 	held, err := principalsByID.Of(c).Get(ctx, time.Time{}, id.String())
 	if err != nil {
@@ -430,7 +428,7 @@ func disableBeforeDeletion(ctx context.Context, c *connection.Connection, obj *v
 	return why
 }
 
-// inUseAgain is the pause before a blocked deletion is retried: no event announces its end.
+// inUseAgain is the pause before the retry of a blocked deletion, because no event reports the end of the block.
 const inUseAgain = 30 * time.Second
 
 // Record implements reconcile.Adapter.
@@ -459,8 +457,8 @@ func (principalAdapter) Record(obj *v1alpha1.Principal, want *declaredPrincipal,
 	}
 }
 
-// Expiry implements reconcile.Expirer. A certificate that the key
-// server renews is about to expire only if the renewal fails.
+// Expiry implements reconcile.Expirer. If the key server renews the certificate, the warning starts only when the
+// renewal is overdue.
 func (principalAdapter) Expiry(obj *v1alpha1.Principal) (notBefore, notAfter *metav1.Time, warn time.Duration) {
 	warn = warnBefore(obj.Spec.WarnBefore)
 	if s := obj.Status; s.NotAfter != nil && s.RenewAfter != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 )
 
-// rolesDeclared resolves the roles.
+// rolesDeclared returns the ids of the declared roles.
 func rolesDeclared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal) ([]schema.HexID, error) {
 	ids := []schema.HexID{}
 	for _, r := range obj.Spec.Roles {
@@ -37,8 +37,7 @@ func rolesDeclared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Princi
 	return asSet(ids), nil
 }
 
-// roleNamed returns the key that finds a role on the key
-// server, and a text about the role for messages.
+// roleNamed returns the listing key of a declared role, and a description of the role for messages.
 func roleNamed(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal, r v1alpha1.PrincipalRole) (key, what string, err error) {
 	if r.RoleRef == nil {
 		return byName(deref(r.Name)), fmt.Sprintf("role %q", deref(r.Name)), nil
@@ -57,7 +56,7 @@ func roleNamed(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal,
 	return role.Status.RoleID, "role of Role " + at.String(), nil
 }
 
-// groupsDeclared resolves the groups.
+// groupsDeclared returns the ids of the declared groups.
 func groupsDeclared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal) ([]schema.HexID, error) {
 	ids := []schema.HexID{}
 	for _, g := range obj.Spec.Groups {
@@ -68,7 +67,7 @@ func groupsDeclared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Princ
 		if other.Spec.Group == nil {
 			return nil, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.groups: Principal %s/%s is not a group", obj.Namespace, other.Name)
 		}
-		if other.Status.Provenance == "" { // an object that only observes a group does not decide about its members
+		if other.Status.Provenance == "" { // an object that only observes a group must not add members to it
 			return nil, connection.NewProblem(v1alpha1.ReasonDependencyNotReady,
 				"spec.groups: Principal %s/%s has neither created nor adopted its group; let it manage the group, or ask the owner of the group to add this principal", obj.Namespace, other.Name)
 		}
@@ -77,7 +76,7 @@ func groupsDeclared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Princ
 	return asSet(ids), nil
 }
 
-// delegatesDeclared resolves the principals that may act for this one.
+// delegatesDeclared returns the ids of the principals that may act for this one.
 func delegatesDeclared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal) ([]schema.HexID, error) {
 	ids := []schema.HexID{}
 	for _, d := range obj.Spec.Delegation.Delegates {
@@ -116,7 +115,7 @@ func principalNamed(ctx context.Context, in reconcile.Input, obj *v1alpha1.Princ
 	return other, held, err
 }
 
-// absent reports that an object does not exist. Any other failure comes from the cluster.
+// absent converts a not-found error to a problem. Other errors come from the cluster and stay unchanged.
 func absent(err error, kind string, at types.NamespacedName) error {
 	if apierrors.IsNotFound(err) {
 		return connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "%s %s does not exist", kind, at)
@@ -128,7 +127,7 @@ func notThereYet(kind string, at types.NamespacedName) error {
 	return connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "%s %s is not on the key server yet; see its conditions", kind, at)
 }
 
-// sameKeyServer returns an error if an object belongs to another KeyServer.
+// sameKeyServer returns an error if the two objects refer to different KeyServers.
 func sameKeyServer(kind string, other, obj reconcile.Object) error {
 	its, _ := other.Managed()
 	mine, _ := obj.Managed()
@@ -139,8 +138,8 @@ func sameKeyServer(kind string, other, obj reconcile.Object) error {
 		reconcile.NameOf(kind, other), its.KeyServerRef.Name, mine.KeyServerRef.Name)
 }
 
-// grantedOperations returns the operations that the roles of the principal and
-// of its groups grant. References that cannot be resolved grant nothing.
+// grantedOperations returns the operations that the roles of the principal and of its groups grant. References that
+// cannot be resolved are skipped.
 func grantedOperations(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal, want *declaredPrincipal) ([]grants.Operation, error) {
 	if want == nil {
 		want = &declaredPrincipal{}
@@ -174,7 +173,7 @@ func grantedOperations(ctx context.Context, in reconcile.Input, obj *v1alpha1.Pr
 		if err != nil {
 			return nil, err
 		}
-		if !ok { // without a duty
+		if !ok { // not in the catalogue: no name and no duty
 			op.Name = id.String()
 		}
 		out = append(out, grants.Operation{ID: id.String(), Name: op.Name, Duty: op.Duty})
@@ -182,14 +181,14 @@ func grantedOperations(ctx context.Context, in reconcile.Input, obj *v1alpha1.Pr
 	return out, nil
 }
 
-// unsolvable reports a failure that does not concern the references of the object.
+// unsolvable reports whether an error is not a problem with the references of the object.
 func unsolvable(err error) bool {
 	var p *connection.Problem
 	return err != nil && !errors.As(err, &p)
 }
 
-// differsInAccess lists the differences in roles, groups, flags
-// and delegates. begun says that nothing has to be removed.
+// differsInAccess lists the differences in roles, groups, flags and delegates. begun means that nothing has to be
+// removed.
 func differsInAccess(ctx context.Context, in reconcile.Input, want *declaredPrincipal, held schema.Principal, seen *reconcile.External) (begun bool) {
 	begun = true
 	differs := func(field, declared, observed string, less bool) {
@@ -216,8 +215,7 @@ func within(some, all []schema.HexID) bool {
 	return !slices.ContainsFunc(some, func(id schema.HexID) bool { return !slices.Contains(all, id) })
 }
 
-// delegationSetting is the delegation setting of a principal: whether
-// others may act with its rights, and which.
+// delegationSetting says whether other principals may act for a principal, and which ones.
 type delegationSetting struct {
 	enabled   bool
 	delegates []schema.HexID // sorted; empty means any principal
@@ -270,9 +268,8 @@ func principalNames(ctx context.Context, in reconcile.Input, ids []schema.HexID)
 	return listed(names)
 }
 
-// grantAccess changes roles, groups, flags and delegates to the declared
-// ones. Within a step it removes before it adds, except for delegates. It
-// disables a principal before all other steps and enables it after them.
+// grantAccess makes roles, groups, flags and delegates equal to the declared ones. Each step removes before it adds,
+// except for delegates. Disabling the principal is the first step, enabling it the last.
 func grantAccess(ctx context.Context, c *connection.Connection, want declaredPrincipal, held schema.Principal) (schema.Principal, error) {
 	w := accessWriter{c: c, want: want, held: held}
 	for _, step := range []func(context.Context) error{w.disable, w.setRoles, w.setGroups, w.setDelegation, w.enable} {
@@ -290,8 +287,7 @@ func grantAccess(ctx context.Context, c *connection.Connection, want declaredPri
 	return w.held, nil
 }
 
-// accessWriter changes one principal to the declared state.
-// held is the principal as last read back.
+// accessWriter changes one principal to the declared state. held is the principal after the last write.
 type accessWriter struct {
 	c    *connection.Connection
 	want declaredPrincipal
@@ -356,8 +352,8 @@ func (w *accessWriter) setGroups(ctx context.Context) error {
 	return nil
 }
 
-// setDelegation adds delegates before it removes others: without a delegate the flag
-// would mean any principal, and the key server clears the flag with the last one.
+// setDelegation adds delegates before it removes others. The flag without delegates would allow any principal, and the
+// key server clears the flag when the last delegate is removed.
 func (w *accessWriter) setDelegation(ctx context.Context) error {
 	on := w.want.delegation().enabled
 	if !on && w.held.Delegation {

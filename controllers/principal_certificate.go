@@ -22,13 +22,13 @@ import (
 
 // declaredLeaf is the client certificate that a Principal declares.
 type declaredLeaf struct {
-	name string // its subject, which is the name of the principal
+	name string // subject of the certificate, which is the name of the principal
 	now  time.Time
-	// request is the request that the key server issues it from,
-	// nil if the certificate itself is declared.
+	// request is the request from which the key server issues the certificate. It is nil if the object declares the
+	// certificate itself.
 	request      *x509.CertificateRequest
 	validityDays *int
-	// cert is the declared certificate, or the last one that was issued. It is nil before that.
+	// cert is the declared or the last issued certificate. It is nil until one is issued.
 	cert *x509.Certificate
 }
 
@@ -38,9 +38,8 @@ type enrolledLeaves struct {
 	certs     []*x509.Certificate
 }
 
-// leaves caches the certificates that a principal can log in with. The key
-// is the id of the principal followed by its name. The change feed reports
-// only the principal, so a changed certificate is found at the resync.
+// leaves caches the certificates with which a principal can log in. The key is the principal's id followed by its name.
+// The change feed reports only changes of the principal, so changed certificates are found at the resync.
 var leaves = connection.Lookup[enrolledLeaves]{
 	Feed: principals.Feed, Name: "certificates of a principal",
 	Read: func(ctx context.Context, c *connection.Connection, key string) (enrolledLeaves, error) {
@@ -60,8 +59,8 @@ var leaves = connection.Lookup[enrolledLeaves]{
 	ID: func(l enrolledLeaves) string { return l.principal },
 }
 
-// currentCertificate returns the body of a certificate, or nil
-// if a renewal replaced it or the response has no body.
+// currentCertificate parses the body of a certificate. It returns nil if a renewal has replaced the certificate, or if
+// the response has no valid body.
 func currentCertificate(c schema.Certificate) *x509.Certificate {
 	if c.Certificate == nil || deref(c.StatusLabel) == "Expired" {
 		return nil
@@ -73,8 +72,7 @@ func currentCertificate(c schema.Certificate) *x509.Certificate {
 	return cert
 }
 
-// leafSource returns the source of the certificate or the
-// request, or nil if the object has it inline.
+// leafSource returns the Secret or ConfigMap with the certificate or the request. It is nil for an inline value.
 func leafSource(obj *v1alpha1.Principal) *sources.Key {
 	from := deref(obj.Spec.Certificate)
 	if from.Request != nil {
@@ -83,7 +81,7 @@ func leafSource(obj *v1alpha1.Principal) *sources.Key {
 	return sources.In(obj.Namespace, deref(from.Certificate).SecretKeyRef, deref(from.Certificate).ConfigMapKeyRef)
 }
 
-// inlineLeaf returns the certificate or the request that the object has inline.
+// inlineLeaf returns the inline certificate or the inline request, or nil.
 func inlineLeaf(obj *v1alpha1.Principal) *string {
 	from := deref(obj.Spec.Certificate)
 	if from.Request != nil {
@@ -113,16 +111,15 @@ func leafDeclared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Princip
 	if err != nil {
 		return nil, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "%s %s", where, err)
 	}
-	if leaf.name == "" { // the name identifies it for grants and on the key server
+	if leaf.name == "" { // grants and the key server identify the principal by this name
 		return nil, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "%s has an empty subject; the subject is the name of the principal, so set it", where)
 	}
 	leaf.now = in.Now
 	return leaf, nil
 }
 
-// parseLeaf reads a client certificate, the first one of a chain, or one
-// request. Its errors continue a sentence that begins with the source of the
-// text. They quote nothing of it: a reference may name a private key by mistake.
+// parseLeaf parses the first certificate of a chain, or one request. Its errors have no subject; the caller puts the
+// source before them. They never quote the text, because a reference may name a private key by mistake.
 func parseLeaf(text []byte, obj *v1alpha1.Principal) (*declaredLeaf, error) {
 	from := obj.Spec.Certificate
 	if from.Request == nil {
@@ -152,8 +149,8 @@ func parseLeaf(text []byte, obj *v1alpha1.Principal) (*declaredLeaf, error) {
 	return leaf, nil
 }
 
-// renewalOf returns when two thirds of a certificate's
-// lifetime are over, truncated to seconds as in the status.
+// renewalOf returns the renewal time: the end of two thirds of the certificate's lifetime, truncated to seconds as in
+// the status.
 func renewalOf(cert *x509.Certificate) time.Time {
 	life := cert.NotAfter.Sub(cert.NotBefore)
 	return status.Stamp(cert.NotBefore.Add(life * 2 / 3)).Time
@@ -208,8 +205,8 @@ func (l *declaredLeaf) issued(text string) bool {
 	return err == nil && l.newest(certs) != nil
 }
 
-// enrol enrolls the certificate, which is issued first if there is a request.
-// making says that the call creates the principal, with the given roles.
+// enrol enrolls the certificate. If there is a request, it issues the certificate first. making means that the call
+// must create the principal, with the given roles.
 func enrol(ctx context.Context, c *connection.Connection, leaf *declaredLeaf, with []schema.HexID, making bool) (schema.Principal, error) {
 	if leaf.request != nil {
 		cert, err := issue(ctx, c, leaf)
@@ -231,9 +228,8 @@ func enrol(ctx context.Context, c *connection.Connection, leaf *declaredLeaf, wi
 	return as.Principal, nil
 }
 
-// issue returns a certificate that the key server issues. It reuses
-// one that was issued for the same request and is not due, so that
-// repeated failures of later steps do not issue more certificates.
+// issue returns a certificate that the key server issues from the request. It reuses a certificate that was issued for
+// the same request and is not due. So repeated failures of later steps do not issue more certificates.
 func issue(ctx context.Context, c *connection.Connection, leaf *declaredLeaf) (*x509.Certificate, error) {
 	found, err := c.Admin.FindCertificatesBySubject(ctx, schema.CertificatesRequest{Subject: leaf.name, IncludeBodies: true})
 	if err != nil {
@@ -256,7 +252,7 @@ func issue(ctx context.Context, c *connection.Connection, leaf *declaredLeaf) (*
 	return cert, nil
 }
 
-// record writes the data of the certificate into the status.
+// record writes the dates of the certificate, and an issued certificate, into the status.
 func (l *declaredLeaf) record(s *v1alpha1.PrincipalStatus) {
 	if l.cert == nil {
 		return

@@ -24,7 +24,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// A reference may name a private key by mistake: rejected input is never quoted.
+// TestParseLeafRefuses checks that errors do not quote the text, because a reference may name a private key by mistake.
 func TestParseLeafRefuses(t *testing.T) {
 	block := func(kind, body string) string {
 		return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: []byte(body)}))
@@ -59,8 +59,8 @@ func TestParseLeafRefuses(t *testing.T) {
 	}
 }
 
-// A certificate is replaced when two thirds of its lifetime are over, to the
-// second of the status: the object is woken then, and the certificate must be due.
+// TestRenewal checks that a certificate is due at the end of two thirds of its lifetime, exactly at the second in the
+// status, because the object is reconciled at that second.
 func TestRenewal(t *testing.T) {
 	from := time.Date(2026, 1, 1, 0, 0, 0, 700_000_000, time.UTC)
 	cert := &x509.Certificate{NotBefore: from, NotAfter: from.Add(30 * time.Hour)}
@@ -75,8 +75,8 @@ func TestRenewal(t *testing.T) {
 	}
 }
 
-// A certificate with automatic renewal is about to expire only
-// after the renewal has failed for a while.
+// TestExpiryOfPrincipals checks that the warning about a renewed certificate starts only when its renewal has failed
+// for a while.
 func TestExpiryOfPrincipals(t *testing.T) {
 	at := func(day int) *metav1.Time {
 		s := metav1.NewTime(time.Date(2026, 1, day, 0, 0, 0, 0, time.UTC))
@@ -126,7 +126,7 @@ func connected(t *testing.T) *connection.Connection {
 	return c
 }
 
-// requesting declares a certificate that is issued for three days.
+// requesting returns a Principal with a request for a certificate of three days.
 func requesting(t *testing.T, name string) *v1alpha1.Principal {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -139,7 +139,7 @@ func requesting(t *testing.T, name string) *v1alpha1.Principal {
 	}}}
 }
 
-// A certificate that is due gets a successor, and stays valid.
+// TestRenewalLeavesTheOldOne checks that a renewed certificate stays valid next to the new one.
 func TestRenewalLeavesTheOldOne(t *testing.T) {
 	c, a, obj := connected(t), principalAdapter{}, requesting(t, "renewed")
 	in := reconcile.Input{Conn: c, Now: time.Now()}
@@ -182,7 +182,7 @@ func TestRenewalLeavesTheOldOne(t *testing.T) {
 	}
 }
 
-// A certificate that is issued and cannot be enrolled is not issued again by each try.
+// TestFailedEnrolmentsIssueOnce checks that retries after a failed enrollment do not issue new certificates.
 func TestFailedEnrolmentsIssueOnce(t *testing.T) {
 	c, a, obj := connected(t), principalAdapter{}, requesting(t, "tried")
 	in := reconcile.Input{Conn: c, Now: time.Now()}

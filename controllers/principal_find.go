@@ -12,7 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 )
 
-// principals caches principals by type and name. There may be too many of them to list.
+// principals caches principals by type and name. There may be too many to list.
 var principals = connection.Lookup[schema.Principal]{
 	Feed: "principal", Name: "principal by name",
 	Read: func(ctx context.Context, c *connection.Connection, key string) (schema.Principal, error) {
@@ -35,9 +35,9 @@ var principalsByID = connection.Lookup[schema.Principal]{
 	ID: func(p schema.Principal) string { return p.ID.String() },
 }
 
-// administrator caches the principal that the manager changes principals and keys as.
+// administrator caches the principal with which the manager changes principals and keys.
 var administrator = connection.Lookup[schema.SessionPrincipal]{
-	Name: "own identity as administrator", // for as long as the connection is the same
+	Name: "own identity as administrator", // valid as long as the connection
 	Read: func(ctx context.Context, c *connection.Connection, _ string) (schema.SessionPrincipal, error) {
 		s, err := c.Admin.GetCurrentSession(ctx)
 		return s.Principal, err
@@ -45,7 +45,7 @@ var administrator = connection.Lookup[schema.SessionPrincipal]{
 	ID: func(schema.SessionPrincipal) string { return "" },
 }
 
-// ownPrincipals returns the ids of the principals that the manager logs in as.
+// ownPrincipals returns the ids of the manager's own principals.
 func ownPrincipals(ctx context.Context, c *connection.Connection) ([]schema.HexID, error) {
 	who := []*connection.Lookup[schema.SessionPrincipal]{&administrator}
 	if c.Officer != c.Admin {
@@ -62,27 +62,26 @@ func ownPrincipals(ctx context.Context, c *connection.Connection) ([]schema.HexI
 	return ids, nil
 }
 
-// notePrincipal records the principal that a write has read
-// back. made says that the write created it.
+// notePrincipal records the principal that a write has read back. made means that the write created it.
 func notePrincipal(c *connection.Connection, kind string, p schema.Principal, made bool) {
 	principals.Of(c).Put(kind+"/"+p.Name, p, made)
 	principalsByID.Of(c).Put(p.ID.String(), p, made)
 }
 
-// forgetPrincipal makes the next reader read the principal again.
+// forgetPrincipal discards the cached principal.
 func forgetPrincipal(c *connection.Connection, id string) {
 	principals.Of(c).Changed(principals.Feed, id, "updated")
 	principalsByID.Of(c).Changed(principals.Feed, id, "updated")
 	leaves.Of(c).Changed(principals.Feed, id, "updated")
 }
 
-// principalPage is the longest page of principals that a service returns.
+// principalPage is the maximum page size of the key server.
 const principalPage = 500
 
-// findPrincipal reads the pages of names that begin with name. In byte order,
-// name would be the first of them, but a service may use another order.
+// findPrincipal reads the names that begin with name, page by page. In byte order, name itself would be first, but a
+// key server may use another order.
 func findPrincipal(ctx context.Context, c *connection.Connection, kind, name string) (schema.Principal, error) {
-	const pages = 200 // 100,000 names that begin alike
+	const pages = 200 // 100,000 names with the same beginning
 	limit := principalPage
 	for i := range pages {
 		offset := i * limit
@@ -102,10 +101,10 @@ func findPrincipal(ctx context.Context, c *connection.Connection, kind, name str
 	return schema.Principal{}, nobody
 }
 
-// codeNoPrincipal distinguishes a missing principal from other failures. No service returns it.
+// codeNoPrincipal is the code for a missing principal. No key server returns it.
 const codeNoPrincipal = "NO_PRINCIPAL"
 
-// resolvePrincipal finds a principal by its type and its exact name.
+// resolvePrincipal returns the principal with this type and exact name.
 func resolvePrincipal(ctx context.Context, in reconcile.Input, kind, name string) (schema.Principal, error) {
 	return principals.Of(in.Conn).Get(ctx, in.NotBefore, kind+"/"+name)
 }

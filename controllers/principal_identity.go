@@ -11,7 +11,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 )
 
-// tokenIdentity is the identity of an xauth principal in tokens.
+// tokenIdentity has the claims by which the key server recognizes the tokens of an xauth principal.
 type tokenIdentity struct {
 	issuer, subject string
 	audiences       []string // sorted
@@ -29,7 +29,7 @@ func declaredSubject(obj *v1alpha1.Principal) string {
 	return "system:serviceaccount:" + namespace + ":" + account.Name
 }
 
-// identityDeclared returns the identity in tokens of the service account.
+// identityDeclared returns the declared issuer, subject and audiences of the service account's tokens.
 func identityDeclared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal) (*tokenIdentity, error) {
 	account := obj.Spec.ServiceAccount
 	if n := len(declaredName(obj)); n > maxPrincipalName {
@@ -44,8 +44,8 @@ func identityDeclared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Pri
 	return is, err
 }
 
-// differsAsWhole reports whether the principal is not the declared one, which cannot be
-// corrected. It also lists a difference in the audiences, which cannot be corrected either.
+// differsAsWhole reports whether the principal has another name or identity than declared, which cannot be corrected.
+// It also adds a blocker for different audiences, which cannot be corrected either.
 func differsAsWhole(want *declaredPrincipal, held schema.Principal, seen *reconcile.External) bool {
 	fixed := func(field, declared, observed, why string) {
 		seen.Drift = append(seen.Drift, v1alpha1.FieldDrift{Field: field, Declared: declared, Observed: observed})

@@ -72,13 +72,13 @@ func withRole(ref string) func(*v1alpha1.Principal) {
 	}
 }
 
-// fresh returns a unique name.
+// fresh returns a unique name that begins with what.
 func fresh(what string) string { return fmt.Sprintf("%s-%d", what, objects.Add(1)) }
 
 // subjectOf returns the subject in tokens of a service account of the namespace default.
 func subjectOf(account string) string { return "system:serviceaccount:default:" + account }
 
-// held returns a principal by its type and name, nil if it does not exist.
+// held returns the principal with a type and name, or nil.
 func (s *stage) held(ctx context.Context, kind, name string) *schema.Principal {
 	GinkgoHelper()
 	page, err := s.admin().ListPrincipals(ctx, schema.PrincipalQuery{Type: kind, Name: name})
@@ -91,7 +91,7 @@ func (s *stage) held(ctx context.Context, kind, name string) *schema.Principal {
 	return nil
 }
 
-// access lists a principal's roles, groups and flags on the key server, by names.
+// access lists the names of a principal's roles and groups, and its flags.
 func (s *stage) access(ctx context.Context, kind, name string) func() string {
 	return func() string {
 		p := s.held(ctx, kind, name)
@@ -121,7 +121,7 @@ func (s *stage) access(ctx context.Context, kind, name string) func() string {
 	}
 }
 
-// leaf returns a client certificate of a CA, as PEM.
+// leaf issues a client certificate and returns it as PEM.
 func leaf(name string, ca *x509.Certificate, by *ecdsa.PrivateKey) string {
 	GinkgoHelper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -154,7 +154,7 @@ func (s *stage) issuingCA(ctx context.Context) (*x509.Certificate, *ecdsa.Privat
 	return cert, key
 }
 
-// certificates returns the bodies of the certificates that a subject can log in with.
+// certificates returns the certificates with which a subject can log in, as DER.
 func (s *stage) certificates(ctx context.Context, subject string) func() [][]byte {
 	return func() (bodies [][]byte) {
 		found, err := s.admin().FindCertificatesByTransportPrincipal(ctx, schema.CertificatesRequest{Subject: subject, IncludeBodies: true})

@@ -17,7 +17,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/sources"
 )
 
-// trustPage is the longest page of principal trusts that a service returns.
+// trustPage is the maximum page size of principal trusts.
 const trustPage = 500
 
 // principalTrusts is the list of principal trusts, found by id and by the pair
@@ -82,8 +82,8 @@ func (principalTrustAdapter) Owned(obj *v1alpha1.PrincipalTrust) string {
 	return obj.Status.PrincipalTrustID
 }
 
-// Claims implements reconcile.Adapter: a PrincipalTrust claims a pair of principal
-// and peer, for which there is one row. The status has the resolved pair.
+// Claims implements reconcile.Adapter: a PrincipalTrust claims a pair of principal and peer. A key server has at most
+// one principal trust for each pair. The status has the resolved pair.
 func (principalTrustAdapter) Claims(obj *v1alpha1.PrincipalTrust, want *declaredTrust) []string {
 	if want != nil {
 		return []string{want.pair()}
@@ -95,8 +95,7 @@ func (principalTrustAdapter) Claims(obj *v1alpha1.PrincipalTrust, want *declared
 	return []string{pairKey(id, schema.SystemID(*obj.Status.SystemID))} //nolint:gosec // the schema limits it
 }
 
-// Scope implements reconcile.Adapter: the name of a
-// PrincipalTrust is its principal, as the object names it.
+// Scope implements reconcile.Adapter: the name is the principal, as the spec writes it.
 func (principalTrustAdapter) Scope(_ context.Context, _ reconcile.Input, obj *v1alpha1.PrincipalTrust, _ *declaredTrust) (grants.Scope, error) {
 	ref := obj.Spec.Principal
 	name := fmt.Sprintf("%s/%s", deref(ref.Type), deref(ref.Name))
@@ -140,7 +139,7 @@ func (a principalTrustAdapter) Declared(ctx context.Context, in reconcile.Input,
 	return want, err
 }
 
-// peer resolves the peer's system id.
+// peer returns the system id of the peer.
 func (principalTrustAdapter) peer(ctx context.Context, in reconcile.Input, obj *v1alpha1.PrincipalTrust) (schema.SystemID, error) {
 	if obj.Spec.SystemID != nil {
 		return schema.SystemID(*obj.Spec.SystemID), nil //nolint:gosec // the schema limits it

@@ -51,7 +51,7 @@ func byTypeAndName(kind v1alpha1.PrincipalType, name string) v1alpha1.PrincipalR
 	return v1alpha1.PrincipalReference{Type: &kind, Name: &name}
 }
 
-// principalTrust returns a PrincipalTrust for a system id that is not applied yet.
+// principalTrust returns a PrincipalTrust for the peer with a system id. It is not applied yet.
 func (s *stage) principalTrust(system int64, of v1alpha1.PrincipalReference, change ...func(*v1alpha1.PrincipalTrust)) *v1alpha1.PrincipalTrust {
 	obj := &v1alpha1.PrincipalTrust{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("trust-%d", objects.Add(1))},

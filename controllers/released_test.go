@@ -15,14 +15,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 )
 
-// TestSchedulesOfDeletions deletes Roles while they are created again and calls fail.
+// These specs use a real API server. TestSchedulesOfDeletions tests deletions of Roles in simulated time.
 var _ = Describe("A deleted object", func() {
 	DescribeTable("leaves no CA if it is deleted while a rotation adds one", func(ctx context.Context, lost error) {
 		s := newStage(ctx)
 		old, next := newCA(), newCA()
 		obj := s.trustedCA(old)
 		apply(ctx, obj, beReady("created"))
-		doomed := obj.DeepCopy() // edit writes into obj
+		doomed := obj.DeepCopy() // a copy, because edit writes into obj
 		s.onAdd(func(ctx context.Context, real connection.API, in schema.AddTrustedCARequest) (schema.TrustedCAAdded, error) {
 			added, err := real.AddTrustedCA(ctx, in)
 			if err == nil {
@@ -38,7 +38,7 @@ var _ = Describe("A deleted object", func() {
 		Entry("and the answer is lost", &apiclient.NetworkError{Sent: true, Err: errors.New("connection reset")}),
 	)
 
-	// The manager ended after the creation and before it wrote the status.
+	// This is the state after a manager has crashed between the creation and the write of the status.
 	It("leaves nothing that bears its mark if its status names an older one", func(ctx context.Context) {
 		s := newStage(ctx)
 		const before = "00000000000000ff"

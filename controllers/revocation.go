@@ -24,8 +24,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/status"
 )
 
-// revocationIssuers is the list of trusted CAs with their revocation policies and
-// lists. It is found by the id in the change feed and by the certificate's id.
+// revocationIssuers lists the trusted CAs with their revocation policies and revocation lists, found by the id in the
+// change feed and by the id of the certificate.
 var revocationIssuers = connection.List[schema.RevocationIssuer]{
 	Name: "revocation",
 	Read: func(ctx context.Context, c *connection.Connection) ([]schema.RevocationIssuer, error) {
@@ -39,7 +39,7 @@ var revocationIssuers = connection.List[schema.RevocationIssuer]{
 
 func byCertificate(id string) string { return "certificate " + id }
 
-// issuerID returns the id of an issuer in the change feed.
+// issuerID returns the id of a CA in the change feed of revocation.
 func issuerID(digest schema.IssuerDigest) string { return strings.ToLower(string(digest[:16])) }
 
 // issuerDigest returns the id of a CA in the revocation routes (contract 2.9).
@@ -52,8 +52,7 @@ func issuerDigest(cert *x509.Certificate) schema.IssuerDigest {
 	return schema.IssuerDigest(strings.ToUpper(hex.EncodeToString(sum[:])))
 }
 
-// declaredRevocation is the declaration of a TrustedCA about
-// the revocation of its CA's certificates.
+// declaredRevocation is the declared revocation policy and list of a TrustedCA.
 type declaredRevocation struct {
 	issuer schema.IssuerDigest
 	mode   v1alpha1.RevocationMode
@@ -61,27 +60,27 @@ type declaredRevocation struct {
 	crl    *declaredCRL // nil if another client imports the lists
 }
 
-// declaredCRL is a revocation list that the CA has signed.
+// declaredCRL is a declared revocation list, signed by the CA.
 type declaredCRL struct {
 	list  *x509.RevocationList
-	where string // its source, for messages
-	// overdue says that a newer list is due and the key server would reject this one; empty if not.
+	where string // source of the list, for messages
+	// overdue is a message if a newer list is due, so that the key server would reject this list.
 	overdue string
 }
 
-// revocationNotes is data of a reading of a CA's revocation.
+// revocationNotes is data of a revocation reading for later calls.
 type revocationNotes struct {
 	issuer schema.RevocationIssuer
-	// policy and list say whether they have to be sent; superseded
-	// are issuers whose policy has to be.
+	// policy and list mean that the policy or the list must be sent. superseded are the replaced CAs whose policy must be
+	// sent.
 	policy, list bool
 	superseded   []schema.IssuerDigest
-	// notImported says why the key server has another list than the declared one.
+	// notImported is a message if the key server keeps another list than the declared one.
 	notImported string
 }
 
-// declareRevocation resolves spec.revocation, or returns nil if it is not
-// set. It rejects a list that the key server would reject for its content.
+// declareRevocation resolves spec.revocation, or returns nil if it is not set. It rejects lists whose content the key
+// server would reject.
 func declareRevocation(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedCA, ca *x509.Certificate) (*declaredRevocation, error) {
 	spec := obj.Spec.Revocation
 	if spec == nil {
@@ -113,7 +112,7 @@ func declareRevocation(ctx context.Context, in reconcile.Input, obj *v1alpha1.Tr
 	return want, nil
 }
 
-// crlSource returns the source of the list, nil if none is declared.
+// crlSource returns the Secret or ConfigMap with the revocation list, or nil.
 func crlSource(obj *v1alpha1.TrustedCA) *sources.Key {
 	if r := obj.Spec.Revocation; r != nil && r.CRL != nil {
 		return sources.In(obj.Namespace, nil, &r.CRL.ConfigMapKeyRef)
@@ -121,14 +120,14 @@ func crlSource(obj *v1alpha1.TrustedCA) *sources.Key {
 	return nil
 }
 
-// Bounds on a list: its length, and how far in the future it
-// may have been created. The key server has the same bounds.
+// Limits of a revocation list: its length, and how far its thisUpdate may be in the future. The key server has the same
+// limits.
 const (
 	maxCRL    = 4 << 20
 	clockSkew = 5 * time.Minute
 )
 
-// parseCRL reads exactly one complete list, in PEM or DER. Its errors have no subject ("is longer than 4 MiB"); the
+// parseCRL parses exactly one complete list, in PEM or DER. Its errors have no subject ("is longer than 4 MiB"); the
 // caller puts the source before them. They never quote the text.
 func parseCRL(text []byte) (*x509.RevocationList, error) {
 	if len(text) > maxCRL {
@@ -165,8 +164,7 @@ func critical(extensions []pkix.Extension) bool {
 	return false
 }
 
-// signedBy returns an error if the CA has not issued the list.
-// Its errors are like those of parseCRL.
+// signedBy returns an error if the CA has not issued the list. Its errors have no subject, like those of parseCRL.
 func signedBy(list *x509.RevocationList, ca *x509.Certificate, now time.Time) error {
 	switch {
 	case !bytes.Equal(list.RawIssuer, ca.RawSubject):
@@ -199,7 +197,7 @@ func listName(number []byte, thisUpdate time.Time) string {
 	return "list of " + date(thisUpdate)
 }
 
-// listNumber returns a CRL number in decimal digits, "" for none.
+// listNumber formats a CRL number in decimal digits. No number gives "".
 func listNumber(number []byte) string {
 	if len(number) == 0 {
 		return ""
@@ -221,8 +219,8 @@ func heldNumber(held *schema.CRL) []byte {
 	return *held.Number
 }
 
-// follows reports whether the list is newer than the present one. A list that is as new is not:
-// otherwise two sources with lists of the same number would replace each other again and again.
+// follows reports whether the list is newer than the present one. An equally new list is not newer. Otherwise two
+// sources of lists with the same number would replace each other endlessly.
 func (d declaredCRL) follows(held *schema.CRL) bool {
 	if held == nil {
 		return true
@@ -238,13 +236,13 @@ func (d declaredCRL) follows(held *schema.CRL) bool {
 	return d.list.ThisUpdate.After(held.ThisUpdate)
 }
 
-// observeRevocation compares the revocation policy and list of a CA on the key server with
-// the declared ones. It also compares the policies of the CAs that this one has replaced.
+// observeRevocation compares the revocation policy and list of a CA with the declared ones. It also compares the
+// policies of replaced CAs.
 func observeRevocation(ctx context.Context, in reconcile.Input, want *declaredRevocation) (revocationNotes, []v1alpha1.FieldDrift, error) {
 	var noted revocationNotes
 	listed := revocationIssuers.Of(in.Conn)
 	issuer, ok, err := listed.Find(ctx, in.NotBefore, issuerID(want.issuer))
-	if err == nil && !ok { // no change reports that the list has a new CA
+	if err == nil && !ok { // the change feed does not report new CAs to this list
 		issuer, ok, err = listed.Find(ctx, in.Now, issuerID(want.issuer))
 	}
 	if err != nil {
@@ -328,7 +326,7 @@ func (d *declaredRevocation) enforce(ctx context.Context, c *connection.Connecti
 	return done, failed
 }
 
-// begin sends everything for a CA that has just been trusted.
+// begin sends the policy and the list for a CA that was just added.
 func (d *declaredRevocation) begin(ctx context.Context, c *connection.Connection) (revocationNotes, error) {
 	todo := revocationNotes{issuer: schema.RevocationIssuer{Digest: d.issuer}, policy: true}
 	if d.crl != nil {
@@ -338,7 +336,7 @@ func (d *declaredRevocation) begin(ctx context.Context, c *connection.Connection
 	return d.enforce(ctx, c, todo)
 }
 
-// evidence describes the state that was read back, for messages.
+// evidence describes the state after the writes, for messages.
 func (n revocationNotes) evidence() string {
 	text := "revocation policy " + n.issuer.Mode
 	if n.issuer.CRL != nil {
@@ -371,8 +369,8 @@ func (n revocationNotes) record(now time.Time) *v1alpha1.RevocationStatus {
 	return s
 }
 
-// Terms implements reconcile.Aging: the end of a list matters if the policy
-// rejects every certificate without a list, or if the object declares a list.
+// Terms implements reconcile.Aging. The expiry of a list matters if the policy requires a list, or if the object
+// declares a list.
 func (trustedCAAdapter) Terms(obj *v1alpha1.TrustedCA) []reconcile.Term {
 	spec, s := obj.Spec.Revocation, obj.Status.Revocation
 	if spec == nil || s == nil || s.Mode == v1alpha1.RevocationOff || (s.Mode == v1alpha1.RevocationWhenAvailable && spec.CRL == nil) {
@@ -420,7 +418,7 @@ func (trustedCAAdapter) Follows(obj *v1alpha1.TrustedCA) []reconcile.Followed {
 	return ids
 }
 
-// NeedsOnlyAdditions implements reconcile.Stepwise: a CA is trusted first; its policy and its list follow.
+// NeedsOnlyAdditions implements reconcile.Stepwise: the first write adds the CA, later writes send its policy and list.
 func (trustedCAAdapter) NeedsOnlyAdditions(seen reconcile.External) bool {
 	noted, is := seen.AdapterData.(revocationNotes)
 	return is && noted.issuer.Mode == string(v1alpha1.RevocationOff) && noted.issuer.MaxAgeSeconds == 0 && noted.issuer.CRL == nil && len(noted.superseded) == 0

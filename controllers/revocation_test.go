@@ -29,7 +29,7 @@ import (
 // revocationCalls counts the writes of the controllers about revocation.
 type revocationCalls struct {
 	imports, policies atomic.Int32
-	refuses           atomic.Bool // rejects each list
+	refuses           atomic.Bool // makes ImportCRL fail
 }
 
 // ImportCRL implements connection.API.
@@ -86,7 +86,7 @@ func (i issuer) crl(number int64, thisUpdate time.Time, change ...func(*x509.Rev
 		c(list)
 	}
 	signer := *i.cert
-	signer.KeyUsage |= x509.KeyUsageCRLSign // or the library would not sign
+	signer.KeyUsage |= x509.KeyUsageCRLSign // required by the library for signing
 	der, err := x509.CreateRevocationList(rand.Reader, list, &signer, i.key)
 	Expect(err).NotTo(HaveOccurred())
 	return der
@@ -119,7 +119,7 @@ func bePolicy(mode v1alpha1.RevocationMode, maxAge time.Duration) OmegaMatcher {
 	return And(HaveField("Mode", string(mode)), HaveField("MaxAgeSeconds", int64(maxAge/time.Second)))
 }
 
-// setPolicy sets the policy as another client would.
+// setPolicy sets a policy as another client.
 func (s *stage) setPolicy(ctx context.Context, i issuer, mode v1alpha1.RevocationMode) {
 	GinkgoHelper()
 	_, err := s.admin().SetRevocationPolicy(ctx, schema.SetRevocationPolicyRequest{Digest: issuerDigest(i.cert), Mode: string(mode)})
@@ -135,7 +135,7 @@ func withRevocation(mode v1alpha1.RevocationMode, configMap string) func(*v1alph
 	}
 }
 
-// lists creates the ConfigMap that a list comes from.
+// lists creates a ConfigMap with a revocation list.
 func lists(ctx context.Context, text string) string {
 	GinkgoHelper()
 	name := fmt.Sprintf("crl-%d", objects.Add(1))

@@ -26,8 +26,8 @@ var roles = connection.List[schema.Role]{
 	Keys: func(r schema.Role) []string { return []string{r.ID.String(), byName(r.Name)} },
 }
 
-// operations is the catalogue of operations, found by id and by
-// name. It changes only with the service, so no feed reports on it.
+// operations lists the operations of the key server, found by id and by name. They change only with its version, so the
+// change feed does not report them.
 var operations = connection.List[schema.Operation]{
 	Name: "operation",
 	Read: func(ctx context.Context, c *connection.Connection) ([]schema.Operation, error) {
@@ -37,13 +37,13 @@ var operations = connection.List[schema.Operation]{
 	Keys: func(o schema.Operation) []string { return []string{o.ID.String(), byName(o.Name)} },
 }
 
-// byName distinguishes names from ids, since a name may look like an id.
+// byName returns the listing key of a name. Its prefix distinguishes names from ids.
 func byName(name string) string { return "name:" + name }
 
 // declaredRole is the declaration of a Role with its operations resolved.
 type declaredRole struct {
-	id         string // empty if the role is identified by its name
-	name       string // empty if the name stays as it is
+	id         string // empty if the name identifies the role
+	name       string // empty if the name stays unchanged
 	operations []schema.HexID
 }
 
@@ -80,9 +80,8 @@ func (roleAdapter) Claims(obj *v1alpha1.Role, _ *declaredRole) []string {
 	return claims
 }
 
-// Scope implements reconcile.Adapter: it returns the names and duties that a grant must cover.
-// Observe finds the present name of the role. An operation that the key server does not know
-// has no duty.
+// Scope implements reconcile.Adapter: it returns the name of the role and its operations with their duties. Observe
+// adds the present name of the role. An operation that the key server does not have has no duty.
 func (roleAdapter) Scope(ctx context.Context, in reconcile.Input, obj *v1alpha1.Role, _ *declaredRole) (grants.Scope, error) {
 	var reach grants.Scope
 	if obj.Spec.RoleName != nil {
@@ -107,7 +106,7 @@ func (roleAdapter) Scope(ctx context.Context, in reconcile.Input, obj *v1alpha1.
 
 var hexID = regexp.MustCompile(`^[0-9a-fA-F]{16}$`)
 
-// operationKey returns the key that finds an operation of a spec in the catalogue.
+// operationKey returns the listing key of an operation in a spec, which is a name or an id.
 func operationKey(asked string) string {
 	if hexID.MatchString(asked) {
 		return strings.ToLower(asked)
@@ -115,8 +114,8 @@ func operationKey(asked string) string {
 	return byName(asked)
 }
 
-// Provides implements reconcile.Provider: others need a role
-// by its name on the key server, or by its object.
+// Provides implements reconcile.Provider: other objects refer to a role by its name on the key server, or by its
+// object.
 func (roleAdapter) Provides(obj *v1alpha1.Role) []string {
 	keys := []string{objectKey("Role", obj.Namespace, obj.Name)}
 	if obj.Spec.RoleName != nil && obj.Status.RoleID != "" {
@@ -283,7 +282,7 @@ func asSet(ids []schema.HexID) []schema.HexID {
 	return slices.Compact(out)
 }
 
-// operationList lists operations by name. If the name is unknown or cannot be read, it lists the id.
+// operationList formats operations by name. If it does not know the name, it uses the id.
 func operationList(ctx context.Context, catalogue *connection.Listing[schema.Operation], ids []schema.HexID) string {
 	out := make([]string, len(ids))
 	for i, id := range ids {

@@ -94,7 +94,7 @@ var _ = Describe("Role", func() {
 				edit(ctx, o, func(o *v1alpha1.Role) { o.Spec.RoleName = &name })
 			}
 			rename(obj, "Name Held")
-			// The message of the younger object names the older claim.
+			// The status of the younger object names the older one.
 			Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonConflict, "is claimed by Role default/"+holder.Name))
 			outside := exists(ctx, "Name Outside")
 			rename(obj, "Name Outside")

@@ -35,19 +35,18 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/schedules"
 )
 
-// The manager's loop in simulated time. It has the reconciler of Roles, its
-// connection with listings and change feed, a key server and an API server. Responses
-// are late or lost, take effect later or twice, and overtake each other. In addition,
-// simulated users change declarations and the key server. The fate of a call is drawn
-// from the seed, the method and the number of its calls, so a seed is a schedule.
+// These tests run the manager in simulated time, with the reconciler of Roles, its connection, a key server and an API
+// server. Responses are late or lost. Calls take effect later or twice, and overtake each other. Simulated users change
+// declarations and the key server. The seed, the method and the number of the call decide what happens to a call. So a
+// seed defines a schedule.
 //
-// A status must never say Ready for a state that the key server did not have within
-// upToDate. When the faults end, everything becomes Ready, and is as declared.
+// A status must never say Ready for a state that the key server did not have within upToDate. After the faults, every
+// object must become Ready and agree with the key server.
 const (
-	faultsLast  = 90 * time.Second // simulated
+	faultsLast  = 90 * time.Second // simulated duration of the faults
 	upToDate    = 30 * time.Second // maximum age of the state that Ready reports
 	peoplePause = 40 * time.Second // longest pause between two changes by the simulated users
-	settleTime  = 8 * time.Minute  // longest pause between two tries, without a resync, which would hide mistakes
+	settleTime  = 8 * time.Minute  // maximum time until all is Ready; shorter than a resync, which would hide mistakes
 	simulated   = 2                // number of objects
 	cluster     = "11111111-simulated"
 )
@@ -66,15 +65,16 @@ func TestSchedules(t *testing.T) {
 	}
 }
 
-// The response of a write arrives after a reading that is newer than its content,
-// and must not replace that reading: role-0 said Ready until the next resync.
+// TestSchedule30278 repeats a schedule in which a late response of a write replaced a newer reading. The status of
+// role-0 said Ready until the next resync.
 func TestSchedule30278(t *testing.T) {
 	if wrong := schedule(t, 30278, false).asTest(); wrong != "" {
 		t.Error(wrong)
 	}
 }
 
-// The cache decides which objects a notice finds. If the cache is late, the notice finds no object.
+// TestWhoWasFoundByNoNoticeLooksAgain checks the updates after which a pass is required, because a notice may have
+// missed the object.
 func TestWhoWasFoundByNoNoticeLooksAgain(t *testing.T) {
 	concerns := newWorld(1, false).registry(t).Controllers[0].Concerns()
 	role := func(id string, reason v1alpha1.Reason) *v1alpha1.Role {
@@ -101,8 +101,8 @@ func TestWhoWasFoundByNoNoticeLooksAgain(t *testing.T) {
 	}
 }
 
-// A key server that acknowledges writes without doing them is
-// detected in most schedules. This proves that the check can fail.
+// TestSchedulesFindALiar checks that most schedules detect a key server that acknowledges writes without doing them. So
+// the check can fail.
 func TestSchedulesFindALiar(t *testing.T) {
 	const n = 50
 	found := 0
@@ -119,14 +119,14 @@ func TestSchedulesFindALiar(t *testing.T) {
 // outcome is the result of a schedule.
 type outcome struct {
 	seed    uint64
-	call    string // the call that returns the same outcome again
-	created int    // roles that the manager knows, during deleteAll
+	call    string // Go call that repeats the schedule
+	created int    // number of acknowledged role creations during deleteAll
 	readies int
 	wrong   []string
 	trace   *schedules.Trace
 }
 
-// asTest returns the outcome as the text of a test, or "" if nothing went wrong.
+// asTest formats a failed outcome as the text of a Go test. It returns "" after a success.
 func (o outcome) asTest() string {
 	if len(o.wrong) == 0 {
 		return ""
@@ -149,7 +149,7 @@ type simWorld struct {
 	dice  *schedules.Dice
 	trace *schedules.Trace
 	lies  bool
-	// deletes: run ends with deleteAll.
+	// deletes means that run ends with deleteAll.
 	deletes bool
 	begin   time.Time
 	faulty  atomic.Bool
@@ -159,32 +159,32 @@ type simWorld struct {
 	readies int
 	wrong   []string
 
-	// The key server.
+	// State of the key server.
 	roles   map[schema.HexID]schema.Role
 	marks   map[schema.HexID]string
-	known   map[schema.HexID]bool // roles whose creation was acknowledged
+	known   map[schema.HexID]bool // roles with an acknowledged creation
 	before  int                   // number of roles when deleteAll starts
 	past    map[schema.HexID][]heldAt
 	changes []schema.Change
 	changed chan struct{} // closed at the next change
 	ids     uint64
 
-	// The API server, and the watch of its objects.
+	// State of the API server and of the manager's cache.
 	versions map[types.NamespacedName][]version
-	specs    map[types.NamespacedName]map[int64]*v1alpha1.Role // by generation
+	specs    map[types.NamespacedName]map[int64]*v1alpha1.Role // specs by generation
 	indexes  map[string]client.IndexerFunc
 	number   int
 	wake     map[types.NamespacedName]chan struct{}
-	concerns predicate.Predicate // of the kind
+	concerns predicate.Predicate // update events of the kind that require a pass
 }
 
-// heldAt is the state of a role from a moment on, nil if it does not exist.
+// heldAt is the state of a role from a time on. role is nil if the role does not exist.
 type heldAt struct {
 	at   time.Time
 	role *schema.Role
 }
 
-// version is a stored version of an object, and when the cache of the manager has it.
+// version is a stored version of an object, with the time at which the manager's cache gets it.
 type version struct {
 	object *v1alpha1.Role
 	seen   time.Time
@@ -269,7 +269,7 @@ func (w *simWorld) run(t *testing.T) {
 	w.all.Wait()
 }
 
-// settled reports whether every object is Ready, and the key server has what it declares.
+// settled reports whether every object is Ready and the key server agrees with its declaration.
 func (w *simWorld) settled() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -288,7 +288,7 @@ func (w *simWorld) settled() bool {
 	return true
 }
 
-// holds reports whether a role is as an object declares it.
+// holds reports whether a role agrees with an object's declaration.
 func holds(role *schema.Role, obj *v1alpha1.Role) bool {
 	var want []schema.HexID
 	for _, name := range obj.Spec.Operations {
@@ -297,8 +297,7 @@ func holds(role *schema.Role, obj *v1alpha1.Role) bool {
 	return role != nil && role.Name == *obj.Spec.RoleName && slices.Equal(asSet(role.Operations), asSet(want))
 }
 
-// work is the queue of one object: one pass at a time, which
-// is repeated after a failure or when requested.
+// work runs the passes of one object, one at a time. It repeats a pass after an error, or when requested.
 func (w *simWorld) work(ctx context.Context, loop reconcile.Controller, at types.NamespacedName) {
 	pause := 5 * time.Millisecond
 	var later <-chan time.Time
@@ -331,7 +330,7 @@ func (w *simWorld) enqueue(at types.NamespacedName) {
 	}
 }
 
-// hear wakes the objects that a notice concerns.
+// hear enqueues the objects that a notice concerns.
 func (w *simWorld) hear(_ context.Context, n connection.Notice) {
 	if n.Kind == "" && n.IDs != nil {
 		return
@@ -353,7 +352,7 @@ func (w *simWorld) hear(_ context.Context, n connection.Notice) {
 	}
 }
 
-// people simulates users that change declarations, and the key server behind the manager's back.
+// people simulates users that change declarations and the key server.
 func (w *simWorld) people(ctx context.Context, at types.NamespacedName) {
 	for {
 		d := w.dice.Of("people " + at.Name)
@@ -385,7 +384,7 @@ func (w *simWorld) people(ctx context.Context, at types.NamespacedName) {
 	}
 }
 
-// outside changes a role on the key server, or removes it.
+// outside changes or deletes a role on the key server.
 func (w *simWorld) outside(id schema.HexID, d *rand.Rand) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -400,7 +399,7 @@ func (w *simWorld) outside(id schema.HexID, d *rand.Rand) {
 	}
 }
 
-// put stores a role; the caller holds mu.
+// put stores a role. The caller holds mu.
 func (w *simWorld) put(id schema.HexID, role *schema.Role, action string) {
 	if role == nil {
 		delete(w.roles, id)
@@ -424,7 +423,7 @@ func (w *simWorld) tell(kind string, id schema.HexID, action string) {
 	w.changed = make(chan struct{})
 }
 
-// judge checks a status when it is written; the caller holds mu.
+// judge checks a new status for a wrong Ready. The caller holds mu.
 func (w *simWorld) judge(obj *v1alpha1.Role) {
 	ready := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.ConditionReady)
 	if ready == nil || ready.Status != metav1.ConditionTrue {
@@ -435,7 +434,7 @@ func (w *simWorld) judge(obj *v1alpha1.Role) {
 	id, err := schema.ParseHexID(obj.Status.RoleID)
 	if err == nil && said != nil {
 		past := w.past[id]
-		for i := len(past) - 1; i >= 0; i-- { // states within the time, the newest first
+		for i := len(past) - 1; i >= 0; i-- { // from the newest state back to upToDate
 			if holds(past[i].role, said) {
 				return
 			}
@@ -448,14 +447,14 @@ func (w *simWorld) judge(obj *v1alpha1.Role) {
 		time.Since(w.begin).Seconds(), obj.Name, ready.ObservedGeneration, ready.Message, obj.Status.RoleID, upToDate))
 }
 
-// fate decides what happens to a call.
+// fate says what happens to a call.
 type fate struct {
 	name          string
-	before, after time.Duration // until it takes effect, and until the response arrives
+	before, after time.Duration // time until the call takes effect, and then until its response arrives
 	lost          bool          // the response is lost
-	never         bool          // it does not take effect
-	later         time.Duration // it takes effect after the caller got an error
-	again         time.Duration // it takes effect once more
+	never         bool          // the call has no effect
+	later         time.Duration // if not 0: the call takes effect so much later, after its error
+	again         time.Duration // if not 0: the call takes effect again so much later
 }
 
 func (w *simWorld) fate(method string, writes bool) fate {
@@ -483,7 +482,7 @@ func (w *simWorld) fate(method string, writes bool) fate {
 
 var errLost = &keyclient.NetworkError{Sent: true, Err: errors.New("the connection was lost")}
 
-// ask makes a call to the key server. effect is its effect, which runs under mu.
+// ask simulates a call to the key server. effect runs while mu is held.
 func ask[T any](ctx context.Context, w *simWorld, method string, writes bool, effect func() (T, error)) (answer T, err error) {
 	f := w.fate(method, writes)
 	take := func() (T, error) {
@@ -584,7 +583,7 @@ func (s *simServer) ListOwners(ctx context.Context, _ schema.OwnerQuery) (schema
 	})
 }
 
-// named finds a role by its name; the caller holds mu.
+// named finds a role by its name. The caller holds mu.
 func (w *simWorld) named(name string) (id schema.HexID, there bool) {
 	for id, r := range w.roles {
 		if r.Name == name {
@@ -651,7 +650,7 @@ func (s *simServer) SetOwner(ctx context.Context, in schema.SetOwnerRequest) (sc
 	})
 }
 
-// ListChanges waits, as a long poll does.
+// ListChanges waits for a change, like a long poll.
 func (s *simServer) ListChanges(ctx context.Context, in schema.ChangesQuery) (schema.ChangePage, error) {
 	return ask(ctx, s.w, "ListChanges", false, func() (schema.ChangePage, error) {
 		deadline := time.Now().Add(in.LongPoll())
@@ -688,7 +687,7 @@ func (c *simCluster) IndexField(_ context.Context, _ client.Object, field string
 	return nil
 }
 
-// declare stores a spec as a user does.
+// declare stores a spec like a user.
 func (w *simWorld) declare(obj *v1alpha1.Role) {
 	lag := w.lag()
 	w.trace.Say("people: %s declares %q", obj.Name, obj.Spec.Operations)
@@ -721,8 +720,8 @@ func (w *simWorld) lag() time.Duration {
 	return time.Duration(d.Int64N(int64(most)))
 }
 
-// store adds a version of an object. The cache has it after lag,
-// and then sends an event as an informer does. The caller holds mu.
+// store adds a version of an object. After lag, the cache gets it and sends an event, like an informer. The caller
+// holds mu.
 func (w *simWorld) store(obj *v1alpha1.Role, lag time.Duration) {
 	at := client.ObjectKeyFromObject(obj)
 	w.number++
@@ -742,7 +741,7 @@ func (w *simWorld) store(obj *v1alpha1.Role, lag time.Duration) {
 	})
 }
 
-// newest returns an object as the API server has it; the caller holds mu.
+// newest returns an object from the API server. The caller holds mu.
 func (w *simWorld) newest(at types.NamespacedName) *v1alpha1.Role {
 	have := w.versions[at]
 	if len(have) == 0 {
@@ -751,7 +750,7 @@ func (w *simWorld) newest(at types.NamespacedName) *v1alpha1.Role {
 	return have[len(have)-1].object
 }
 
-// cached returns an object as the cache has it; the caller holds mu.
+// cached returns an object from the cache. The caller holds mu.
 func (w *simWorld) cached(at types.NamespacedName) *v1alpha1.Role {
 	have := w.versions[at]
 	for i := len(have) - 1; i >= 0; i-- {
@@ -829,8 +828,8 @@ func (s simStatus) Patch(_ context.Context, obj client.Object, _ client.Patch, _
 	})
 }
 
-// patch is bound to the version that was read, as all patches
-// of the manager are. Its response may be late or lost.
+// patch fails if the object has changed since sent was read, like every patch of the manager. Its response may be late
+// or lost.
 func (c *simCluster) patch(sent client.Object, change func(next, sent *v1alpha1.Role)) error {
 	obj, is := sent.(*v1alpha1.Role)
 	if !is {

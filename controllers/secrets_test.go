@@ -26,10 +26,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
 )
 
-// managerAccount is the manager as the shipped manifests run it.
+// managerAccount is the user name of the manager in the released manifests.
 const managerAccount = "system:serviceaccount:keyserver-system:keyserver-manager"
 
-// shippedRole reads a ClusterRole of config/rbac. Its name gets the prefix that kustomize adds.
+// shippedRole reads a ClusterRole of config/rbac. It adds the name prefix like kustomize.
 func shippedRole(file string) *rbacv1.ClusterRole {
 	GinkgoHelper()
 	text, err := os.ReadFile(filepath.Join("..", "config", "rbac", file))
@@ -58,7 +58,7 @@ func bind(ctx context.Context, namespace string) *rbacv1.RoleBinding {
 type watches struct {
 	next http.RoundTripper
 	mu   sync.Mutex
-	open map[string]int // by path
+	open map[string]int // open watches by path
 }
 
 // RoundTrip implements http.RoundTripper.

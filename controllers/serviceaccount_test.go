@@ -25,8 +25,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
 )
 
-// tokenAudience is that of the token in the manager's file, which the specs write
-// as kubelet does for a Pod.
+// tokenAudience is the audience of the token in the manager's file. The specs write this file like the kubelet.
 const tokenAudience = "https://keys.example"
 
 var tokenFile string

@@ -24,24 +24,23 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/tracing"
 )
 
-// Options of the controllers. The zero value has the manager's defaults.
+// Options configure the controllers. The zero value means the defaults of the manager.
 type Options struct {
-	// Dial returns the API of an endpoint; nil uses HTTP.
+	// Dial returns the API of an endpoint. nil means HTTP.
 	Dial connection.Dial
-	// ClusterName is the name of this cluster in the audit logs of key servers.
+	// ClusterName is the name of this cluster in audit logs.
 	ClusterName string
 	// TokenFiles are files with tokens of the manager's service account, by audience.
 	TokenFiles map[string]string
 	// Tracer creates spans of passes and of calls to key servers; nil disables tracing.
 	Tracer *tracing.Tracer
-	// Clock is the system's if nil.
+	// Clock is the system clock if it is nil.
 	Clock clock.Clock
 
 	timing *connection.Timing // nil for the default
 }
 
-// Setup registers the controllers with the manager, and the kinds with its
-// scheme.
+// Setup registers the controllers with the manager, and the Go types of the kinds with its scheme.
 func Setup(mgr ctrl.Manager, o Options) error {
 	if err := v1alpha1.AddToScheme(mgr.GetScheme()); err != nil {
 		return err
@@ -78,7 +77,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	return controlKeyServers(mgr, s, o.TokenFiles)
 }
 
-// registry creates the registry that the reconcilers share.
+// registry creates the registry of the reconcilers.
 func (o Options) registry(c reconcile.Cluster, indexer client.FieldIndexer, log logr.Logger) *reconcile.Registry {
 	if o.Dial == nil {
 		o.Dial = connection.DialTraced(o.Tracer)
@@ -115,7 +114,7 @@ func controlKeyServers(mgr ctrl.Manager, s *reconcile.Registry, tokenFiles map[s
 		WatchesRawSource(s.Sources.SecretChanges(r.readersOf(sources.Secret))).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.readersOf(sources.ConfigMap))).
 		WatchesRawSource(source.TypedChannel(r.wake, reconcile.Enqueue()))
-	// The deletion of a KeyServer waits for the deletion of its last dependant.
+	// A KeyServer that is being deleted waits for the deletion of the last object that refers to it.
 	gone := predicate.Funcs{
 		CreateFunc:  func(event.CreateEvent) bool { return false },
 		UpdateFunc:  func(event.UpdateEvent) bool { return false },

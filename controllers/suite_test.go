@@ -32,14 +32,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
 )
 
-// timing is the timing of the manager under test, with short pauses.
+// timing has short pauses for the manager under test.
 var timing = connection.Timing{
 	ProbeMin: 100 * time.Millisecond, ProbeMax: 500 * time.Millisecond, LoginMax: time.Minute,
 	FeedWait: 30 * time.Second, PollEach: 300 * time.Millisecond, LookEach: 200 * time.Millisecond,
 	RetryMin: 200 * time.Millisecond, RetryMax: 2 * time.Second,
 }
 
-// The maximum time of an outcome on a busy machine, and the time that stands for "never".
+// The time limit for an expected state on a slow machine, and the time after which "never" is accepted.
 const (
 	eventually = 30 * time.Second
 	never      = 1500 * time.Millisecond
@@ -84,7 +84,7 @@ func startManager(cfg *rest.Config) {
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
 		Scheme:  controlplane.Scheme(),
 		Metrics: metricsserver.Options{BindAddress: "0"},
-		// The suite runs more than one manager in a process.
+		// The suite runs more than one manager in one process.
 		Controller: config.Controller{SkipNameValidation: &skip},
 	})
 	Expect(err).NotTo(HaveOccurred())
@@ -92,7 +92,7 @@ func startManager(cfg *rest.Config) {
 	controlplane.Run(GinkgoTB(), mgr)
 }
 
-// stage is a running key server and the KeyServer that refers to it.
+// stage is a running key server with a KeyServer object for it.
 type stage struct {
 	server *testserver.Server
 	name   string
@@ -141,7 +141,7 @@ func newStageOn(ctx context.Context, server *testserver.Server, change ...func(*
 	return s
 }
 
-// secret writes credentials.
+// secret creates a Secret with credentials.
 func (s *stage) secret(ctx context.Context, name, username, password string) {
 	GinkgoHelper()
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name}}
@@ -152,8 +152,7 @@ func (s *stage) secret(ctx context.Context, name, username, password string) {
 	Expect(err).NotTo(HaveOccurred())
 }
 
-// admin returns one client for each address of the server, so
-// that polling does not open a new connection each time.
+// admin returns one client for each address of the server, so that polling does not open new connections.
 func (s *stage) admin() *apiclient.Client {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,7 +162,7 @@ func (s *stage) admin() *apiclient.Client {
 	return s.by
 }
 
-// trusted returns the certificateIds by fingerprint, as the key server has them.
+// trusted returns the certificateIds of the trusted CAs by fingerprint.
 func (s *stage) trusted(ctx context.Context) map[string]string {
 	GinkgoHelper()
 	list, err := s.admin().ListTrustedCAs(ctx, schema.TrustedCAsQuery{})
@@ -186,7 +185,7 @@ func (s *stage) roles(ctx context.Context) map[string]schema.Role {
 	return byName
 }
 
-// read parses the text of a status or a source.
+// read parses text and fails the spec after an error.
 func read[V any](parse func(string) (V, error), text string) V {
 	GinkgoHelper()
 	v, err := parse(text)
@@ -208,19 +207,19 @@ func (s *stage) operation(ctx context.Context, name string) schema.HexID {
 	return schema.HexID{}
 }
 
-// meddler is between the controllers and one service. By default it only counts.
+// meddler counts the calls of the manager to one key server, and can change or fail them.
 type meddler struct {
 	adds, removes, lists, writes, replaces, checkpoints, people, mints atomic.Int32
-	templates, rolls                                                   atomic.Int32 // lists of templates, and of the members of one
+	templates, rolls                                                   atomic.Int32 // reads of templates, and of the members of one
 	revocation                                                         revocationCalls
 
 	mu      sync.Mutex
 	add     func(ctx context.Context, real connection.API, in schema.AddTrustedCARequest) (schema.TrustedCAAdded, error)
 	changes func(ctx context.Context, real connection.API, in schema.ChangesQuery) (schema.ChangePage, error)
-	put     func(ctx context.Context) error // fails SetACLTemplateMember
-	give    func(ctx context.Context) error // fails GrantACL if it returns an error
-	minted  func(schema.KeyMetadata) error  // loses the response if it returns an error
-	join    func() error                    // fails AddGroupMember
+	put     func(ctx context.Context) error // makes SetACLTemplateMember fail
+	give    func(ctx context.Context) error // if it returns an error, GrantACL fails
+	minted  func(schema.KeyMetadata) error  // if it returns an error, the response is lost
+	join    func() error                    // makes AddGroupMember fail
 	says    func(schema.TrustInfo) schema.TrustInfo
 	witness func(ctx context.Context) (schema.Witness, error)
 }
@@ -237,7 +236,7 @@ func meddlerOf(url string) *meddler {
 func meddle(e connection.Endpoint) (connection.API, error) {
 	real, err := connection.DialHTTP(e)
 	m, ok := meddlers.Load(e.BaseURL)
-	if !ok { // its stage has ended
+	if !ok { // the stage of this key server has ended
 		m = &meddler{}
 	}
 	return &meddled{API: real, meddler: m.(*meddler)}, err
@@ -279,14 +278,14 @@ func (m *meddler) onJoin(f func() error) {
 	m.join = f
 }
 
-// onTrustInfo changes the trust info of the service.
+// onTrustInfo changes the trust info in responses.
 func (m *meddler) onTrustInfo(f func(schema.TrustInfo) schema.TrustInfo) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.says = f
 }
 
-// onWitness replaces the witness response of the service.
+// onWitness replaces the witness response.
 func (m *meddler) onWitness(f func(context.Context) (schema.Witness, error)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -441,7 +440,7 @@ func (m *meddled) ListChanges(ctx context.Context, in schema.ChangesQuery) (sche
 	return m.API.ListChanges(ctx, in)
 }
 
-// testCA is a certificate to trust.
+// testCA is a CA certificate for tests.
 type testCA struct {
 	pem         string
 	der         []byte
@@ -461,7 +460,7 @@ func newCAUntil(notAfter time.Time) testCA {
 
 var objects atomic.Int32
 
-// trustedCA returns a TrustedCA with an inline certificate that is not applied yet.
+// trustedCA returns a TrustedCA with an inline certificate. It is not applied yet.
 func (s *stage) trustedCA(ca testCA, change ...func(*v1alpha1.TrustedCA)) *v1alpha1.TrustedCA {
 	obj := &v1alpha1.TrustedCA{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("ca-%d", objects.Add(1))},
@@ -490,7 +489,7 @@ func (s *stage) role(name string, operations []string, change ...func(*v1alpha1.
 	return obj
 }
 
-// about is the expected Ready condition of an object.
+// about is the Ready condition in a comparable form.
 type about struct {
 	Status  metav1.ConditionStatus
 	Reason  v1alpha1.Reason
@@ -509,24 +508,23 @@ func readiness(ctx context.Context, obj client.Object) func() about {
 	}
 }
 
-// beReady matches a Ready object whose message contains says.
+// beReady matches the condition of a Ready object if its message contains says.
 func beReady(says string) OmegaMatcher {
 	return And(HaveField("Status", metav1.ConditionTrue), HaveField("Reason", v1alpha1.ReasonVerified),
 		HaveField("Current", true), HaveField("Message", ContainSubstring(says)))
 }
 
-// beCorrected matches a Ready object after a difference was corrected. A pass that began
-// before the cache had the latest status corrects, but cannot write the status, and is
-// repeated: then the message is that of the second pass, which found no difference.
+// beCorrected matches a Ready object whose difference was corrected. If the cache is outdated, the correcting pass
+// cannot write the status and is repeated. The message is then that of the second pass, which finds no difference.
 func beCorrected() OmegaMatcher { return Or(beReady("corrected"), beReady("re-read")) }
 
-// beDone matches the result of a change that no object declares.
-// It may have been repaired before the key server read it back.
+// beDone matches the result of an outside change. The manager may have corrected the change before the key server read
+// it back.
 func beDone() OmegaMatcher {
 	return Or(BeNil(), WithTransform(apiclient.CodeOf, BeElementOf("NOT_SAVED", "NOT_REMOVED", "NOT_VERIFIED")))
 }
 
-// beUnready matches an object that is not ready for a reason.
+// beUnready matches the condition of an object that is not Ready for this reason.
 func beUnready(reason v1alpha1.Reason, says string) OmegaMatcher {
 	return And(HaveField("Status", metav1.ConditionFalse), HaveField("Reason", reason),
 		HaveField("Message", ContainSubstring(says)))
@@ -539,7 +537,7 @@ func apply(ctx context.Context, obj client.Object, comes OmegaMatcher) {
 	Eventually(readiness(ctx, obj)).Should(comes)
 }
 
-// edit changes an object, even if other clients change it at the same time.
+// edit changes an object and retries if another client changes it at the same time.
 func edit[T client.Object](ctx context.Context, obj T, change func(T)) {
 	GinkgoHelper()
 	Eventually(func() error {
@@ -578,8 +576,8 @@ func gone(ctx context.Context, obj client.Object) func() bool {
 	}
 }
 
-// eventsAfter makes an outside change before each look at the events. A change right after an update of the object can
-// precede the status in the manager's cache. The manager then repairs it as a part of the update.
+// eventsAfter makes an outside change before each read of the events. One change may not be enough: if the manager's
+// cache has no status yet, the manager corrects the change as a part of an update, without an event.
 func eventsAfter(ctx context.Context, obj client.Object, change func() error) func() []string {
 	return func() []string {
 		Expect(change()).To(beDone())
@@ -587,7 +585,7 @@ func eventsAfter(ctx context.Context, obj client.Object, change func() error) fu
 	}
 }
 
-// eventsAbout returns the reasons of the events about an object.
+// eventsAbout returns the reasons of an object's events.
 func eventsAbout(ctx context.Context, obj client.Object) func() []string {
 	return func() []string {
 		all := &eventsv1.EventList{}
@@ -604,8 +602,7 @@ func eventsAbout(ctx context.Context, obj client.Object) func() []string {
 	}
 }
 
-// vanish removes an object without the manager, as the loss of a
-// cluster's storage does. It leaves obj ready to be applied again.
+// vanish removes an object without the manager, as if the storage of the cluster was lost. obj can be applied again.
 func vanish(ctx context.Context, obj client.Object) {
 	GinkgoHelper()
 	annotate(ctx, obj, v1alpha1.AnnotationPaused, "true")

@@ -13,8 +13,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 )
 
-// Attempts of a user with write access to some objects to
-// reach other users' keys, or to block other users.
+// A user with write access to some objects tries to get access to other users' keys, or to block other users.
 var _ = Describe("Tenants", func() {
 	people := []v1alpha1.GrantedKind{"Key", "Principal"}
 
@@ -47,7 +46,7 @@ var _ = Describe("Tenants", func() {
 		apply(ctx, group, beReady("created"))
 		member := s.principalOf(ofAccount(fresh("member")), inGroup(group.Name))
 		apply(ctx, member, beReady("created"))
-		annotate(ctx, group, v1alpha1.AnnotationPaused, "true") // otherwise its roles would be corrected
+		annotate(ctx, group, v1alpha1.AnnotationPaused, "true") // otherwise the manager would correct its roles
 		Eventually(readiness(ctx, group)).Should(HaveField("Reason", v1alpha1.ReasonPaused))
 		_, err := s.admin().UpdatePrincipalRoles(ctx, schema.UpdatePrincipalRolesRequest{
 			ID: read(schema.ParseHexID, group.Status.PrincipalID), RoleIDs: []schema.HexID{s.roles(ctx)["Administrator"].ID},

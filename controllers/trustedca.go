@@ -34,13 +34,13 @@ var trustedCAs = connection.List[schema.TrustedCA]{
 	},
 }
 
-// declaredCA is the certificate that a TrustedCA declares.
+// declaredCA is the declaration of a TrustedCA with its references resolved.
 type declaredCA struct {
 	der         []byte
 	fingerprint string // lower-case hexadecimal SHA-256
 	subject     string
 	cert        *x509.Certificate
-	revocation  *declaredRevocation // nil if it stays as it is
+	revocation  *declaredRevocation // nil if the revocation stays unchanged
 }
 
 type trustedCAAdapter struct{}
@@ -65,7 +65,7 @@ func (trustedCAAdapter) Sources(obj *v1alpha1.TrustedCA) []sources.Ref {
 	return append(certificateSource(obj).Refs(), crlSource(obj).Refs()...)
 }
 
-// certificateSource returns the source of the certificate, nil if it comes from no source.
+// certificateSource returns the Secret or ConfigMap with the certificate, or nil.
 func certificateSource(obj *v1alpha1.TrustedCA) *sources.Key {
 	from := obj.Spec.Certificate
 	return sources.In(obj.Namespace, from.SecretKeyRef, from.ConfigMapKeyRef)
@@ -74,8 +74,8 @@ func certificateSource(obj *v1alpha1.TrustedCA) *sources.Key {
 // Owned implements reconcile.Adapter.
 func (trustedCAAdapter) Owned(obj *v1alpha1.TrustedCA) string { return obj.Status.CertificateID }
 
-// Claims implements reconcile.Adapter: a TrustedCA claims a certificate. If
-// the certificate comes from a source, the status has the last known one.
+// Claims implements reconcile.Adapter: a TrustedCA claims a certificate. If the certificate is in a Secret or
+// ConfigMap, the status has the last known one.
 func (trustedCAAdapter) Claims(obj *v1alpha1.TrustedCA, want *declaredCA) []string {
 	switch {
 	case want != nil:
@@ -90,8 +90,8 @@ func (trustedCAAdapter) Claims(obj *v1alpha1.TrustedCA, want *declaredCA) []stri
 	return nil
 }
 
-// Scope implements reconcile.Adapter. The creator of a certificate chooses
-// its subject, so a grant may also name the certificate by its fingerprint.
+// Scope implements reconcile.Adapter. The author of a certificate chooses its subject freely, so a grant may also name
+// the fingerprint.
 func (trustedCAAdapter) Scope(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedCA, want *declaredCA) (grants.Scope, error) {
 	published, err := publishedNames(ctx, in, obj)
 	if err != nil {
@@ -116,8 +116,8 @@ func (trustedCAAdapter) Scope(ctx context.Context, in reconcile.Input, obj *v1al
 	return grants.Scope{Names: published}, nil
 }
 
-// Provides implements reconcile.Provider: others need a CA by its subject
-// as long as the certificate is not known, and then by its fingerprint.
+// Provides implements reconcile.Provider. Other objects need a CA by its fingerprint, or by its subject if they do not
+// know the certificate.
 func (trustedCAAdapter) Provides(obj *v1alpha1.TrustedCA) []string {
 	if obj.Status.CertificateID == "" {
 		return nil
@@ -176,7 +176,7 @@ func (trustedCAAdapter) issuerOf(ctx context.Context, in reconcile.Input, obj *v
 	return declareCA(chain.path[0]), nil
 }
 
-// text reads the certificate, and returns its source.
+// text reads the certificate, and returns it with its source.
 func (a trustedCAAdapter) text(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedCA) (text []byte, where string, err error) {
 	from := obj.Spec.Certificate
 	if from.Inline != nil {
@@ -187,8 +187,8 @@ func (a trustedCAAdapter) text(ctx context.Context, in reconcile.Input, obj *v1a
 	return text, key.String(), err
 }
 
-// Observe implements reconcile.Adapter. A certificate never changes, so the
-// only drift is its absence, or a difference in the declared revocation.
+// Observe implements reconcile.Adapter. A certificate never changes. Drift is its absence, or a difference in the
+// declared revocation.
 func (trustedCAAdapter) Observe(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedCA, want *declaredCA) (reconcile.External, error) {
 	var keys []string
 	seen := reconcile.External{What: "CA " + quoted(obj.Status.Subject)}
@@ -258,8 +258,7 @@ func (trustedCAAdapter) Create(ctx context.Context, c *connection.Connection, wa
 	return out, nil
 }
 
-// Update implements reconcile.Adapter. It corrects the
-// declared revocation, the only part that can drift.
+// Update implements reconcile.Adapter. It corrects only the declared revocation.
 func (trustedCAAdapter) Update(ctx context.Context, c *connection.Connection, want declaredCA, seen reconcile.External) (reconcile.Outcome, error) {
 	todo, is := seen.AdapterData.(revocationNotes)
 	if !is || want.revocation == nil {
@@ -311,8 +310,7 @@ func (trustedCAAdapter) Expiry(obj *v1alpha1.TrustedCA) (notBefore, notAfter *me
 	return obj.Status.NotBefore, obj.Status.NotAfter, warnBefore(obj.Spec.WarnBefore)
 }
 
-// warnBefore returns the given time, or the default of the
-// schema for objects that are older than the default.
+// warnBefore returns the given time. For objects that are older than the schema's default it returns this default.
 func warnBefore(given *metav1.Duration) time.Duration {
 	if given == nil {
 		return 30 * 24 * time.Hour
@@ -332,15 +330,15 @@ func (trustedCAAdapter) Superseded(obj *v1alpha1.TrustedCA) []reconcile.Supersed
 	return out
 }
 
-// maxSuperseded limits the replaced CAs if rotations are
-// faster than their overlaps: the oldest is removed early.
+// maxSuperseded limits the number of replaced CAs. If rotations are faster than the overlaps, the oldest is removed
+// early.
 const maxSuperseded = 32
 
 // Supersede implements reconcile.Rotator.
 func (trustedCAAdapter) Supersede(obj *v1alpha1.TrustedCA, old reconcile.SupersededClaim, now time.Time) {
 	s := &obj.Status
 	issuer := ""
-	if s.Revocation != nil { // it still belongs to the old one
+	if s.Revocation != nil { // at this point the status is about the replaced CA
 		issuer = s.Revocation.Issuer
 	}
 	s.Superseded = append(s.Superseded, v1alpha1.SupersededCA{
@@ -352,10 +350,9 @@ func (trustedCAAdapter) Supersede(obj *v1alpha1.TrustedCA, old reconcile.Superse
 	}
 }
 
-// keepUntilValid keeps a replaced CA trusted until the CA that replaces it is
-// valid: its overlap begins then. from and until limit the validity of the new CA.
-// This concerns the last entry of replaced; the entries before it were replaced by
-// that one. If the new CA is valid, no entry stays longer than an overlap from now.
+// keepUntilValid keeps the last entry of replaced trusted until the new CA is valid, and for the overlap after that.
+// Earlier entries were replaced by the last entry. If the new CA is valid now, every entry stays at most for the
+// overlap from now. from and until are the validity period of the new CA.
 func keepUntilValid(replaced []v1alpha1.SupersededCA, from, until, now time.Time, overlap time.Duration) {
 	if len(replaced) == 0 {
 		return
@@ -364,7 +361,7 @@ func keepUntilValid(replaced []v1alpha1.SupersededCA, from, until, now time.Time
 	switch {
 	case now.Before(from):
 		last.RemoveAfter = status.Stamp(from.Add(overlap))
-	case !now.Before(until): // it replaces no CA until another one is declared
+	case !now.Before(until): // the new CA has expired: keep the old one until another CA is declared
 		last.RemoveAfter = status.Stamp(until.AddDate(100, 0, 0))
 	default:
 		for i := range replaced {
@@ -389,9 +386,8 @@ func (trustedCAAdapter) RemoveSuperseded(obj *v1alpha1.TrustedCA, id string) {
 	obj.Status.Superseded = slices.DeleteFunc(obj.Status.Superseded, func(s v1alpha1.SupersededCA) bool { return s.CertificateID == id })
 }
 
-// parseCA reads exactly one PEM certificate of a CA. Its errors
-// continue a sentence that begins with the source of the text. They
-// quote nothing of it: a reference may name a private key by mistake.
+// parseCA parses exactly one PEM certificate of a CA. Its errors have no subject; the caller puts the source before
+// them. They never quote the text, because a reference may name a private key by mistake.
 func parseCA(text []byte) (declaredCA, error) {
 	der, err := certtext.One(text, certtext.CertificateType)
 	if err != nil {
@@ -421,8 +417,7 @@ func certificateID(c schema.Certificate) string {
 	return c.CertificateID.String()
 }
 
-// fingerprintOf returns the fingerprint of the body. Without a
-// body it uses the hash that the service states.
+// fingerprintOf returns the fingerprint of the certificate's body. Without a body it returns the hash in the response.
 func fingerprintOf(c schema.Certificate) string {
 	if c.Certificate != nil && len(*c.Certificate) > 0 {
 		sum := sha256.Sum256(*c.Certificate)

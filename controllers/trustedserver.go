@@ -55,7 +55,7 @@ func (trustedServerAdapter) Sources(obj *v1alpha1.TrustedServer) []sources.Ref {
 	return trustBlobSource(obj).Refs()
 }
 
-// trustBlobSource returns the source of the trust blob, nil if it comes from no source.
+// trustBlobSource returns the Secret or ConfigMap with the trust blob, or nil.
 func trustBlobSource(obj *v1alpha1.TrustedServer) *sources.Key {
 	from := obj.Spec.TrustBlob
 	return sources.In(obj.Namespace, from.SecretKeyRef, from.ConfigMapKeyRef)
@@ -84,8 +84,8 @@ func (a trustedServerAdapter) Claims(obj *v1alpha1.TrustedServer, want *declared
 	}
 }
 
-// Scope implements reconcile.Adapter: a grant names a peer by its server
-// name, or by its system id, which does not follow from the name.
+// Scope implements reconcile.Adapter: a grant names a peer by its server name or by its system id, because one does not
+// follow from the other.
 func (a trustedServerAdapter) Scope(_ context.Context, in reconcile.Input, obj *v1alpha1.TrustedServer, want *declaredPeer) (grants.Scope, error) {
 	named := func(server, system string) (grants.Scope, error) {
 		return grants.Scope{Names: []grants.Name{peerName(server, system)}}, nil
@@ -103,11 +103,11 @@ func (a trustedServerAdapter) Scope(_ context.Context, in reconcile.Input, obj *
 	return grants.Scope{}, nil
 }
 
-// peerName returns the names that a grant may use for a peer.
+// peerName returns the names of a peer that a grant can use.
 func peerName(server, system string) grants.Name { return grants.Name{server, "id/" + system} }
 
-// Needs implements reconcile.Consumer: a peer needs the CA that vouches for
-// it. It blocks the deletion of the CA only if the CA's certificate is known.
+// Needs implements reconcile.Consumer: a peer needs the CA of its certificate. It blocks the deletion of this CA only
+// if it knows the CA's certificate.
 func (trustedServerAdapter) Needs(obj *v1alpha1.TrustedServer) []reconcile.Need {
 	ks, s := obj.Spec.KeyServerRef.Name, obj.Status
 	switch {
@@ -163,7 +163,7 @@ func (a trustedServerAdapter) Declared(ctx context.Context, in reconcile.Input, 
 	return want, nil
 }
 
-// text reads the trust blob, and returns its source.
+// text reads the trust blob, and returns it with its source.
 func (a trustedServerAdapter) text(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedServer) (text, where string, err error) {
 	from := obj.Spec.TrustBlob
 	if from.Inline != nil {
@@ -227,7 +227,7 @@ func (a trustedServerAdapter) Observe(ctx context.Context, in reconcile.Input, o
 			seen.Blockers = append(seen.Blockers, reconcile.Fixed(want.unchangeable(fixed)))
 		default:
 			seen.Renewed, noted.replace = !want.recorded(obj.Status), true
-			if waits != "" { // a replacement needs the same as a registration
+			if waits != "" { // a replacement needs the CA, too
 				seen.Blockers = append(seen.Blockers, reconcile.Dependency(reconcile.Always, waits+staysRegistered))
 			}
 		}
@@ -245,11 +245,10 @@ func (a trustedServerAdapter) Observe(ctx context.Context, in reconcile.Input, o
 
 // peerNotes is data of a peer reading for later use.
 type peerNotes struct {
-	vouched string // fingerprint of the CA that its chain leads to
-	// replace means that replacing the peer's record corrects the difference.
+	vouched string // fingerprint of the trusted CA in the peer's chain
+	// replace means that the peer's record must be replaced.
 	replace bool
-	// leaving: the peer is about to be removed. orphans are the
-	// ids of principal trusts that it leaves behind.
+	// leaving means that the peer will be removed. orphans are the ids of the principal trusts that stay without a peer.
 	leaving bool
 	orphans []string
 }
@@ -270,7 +269,7 @@ func (trustedServerAdapter) vouched(ctx context.Context, in reconcile.Input, cha
 		}
 	}
 	if !chain.complete() {
-		return "", "", nil // a CA outside the blob may vouch for it; the key server decides
+		return "", "", nil // a CA outside of the blob may have issued it; the key server decides
 	}
 	return fmt.Sprintf("the peer's certificate was issued by %q, which KeyServer %q does not trust; declare that CA as a TrustedCA",
 		chain.issuer(), in.Conn.Name), "", nil
@@ -279,8 +278,8 @@ func (trustedServerAdapter) vouched(ctx context.Context, in reconcile.Input, cha
 // staysRegistered is added to messages if a peer's record cannot be replaced.
 const staysRegistered = "; until then the registration of the peer stays unchanged"
 
-// consequence describes what else the removal of the peer removes.
-// It also returns the ids of the principal trusts that stay.
+// consequence describes what else the removal of a peer removes. It also returns the ids of the principal trusts that
+// stay.
 func (trustedServerAdapter) consequence(ctx context.Context, in reconcile.Input, system string) (string, []string, error) {
 	trusts := principalTrusts.Of(in.Conn)
 	if err := trusts.Refresh(ctx, in.NotBefore); err != nil {
@@ -300,7 +299,7 @@ func (trustedServerAdapter) consequence(ctx context.Context, in reconcile.Input,
 	return says, orphans, nil
 }
 
-// purges describes the effect on access that every removal has.
+// purges describes the effect of each removal on access.
 const purges = "the ACL entries of its principals are purged; they are restored when the system id is registered again"
 
 // Create implements reconcile.Adapter.
@@ -336,9 +335,9 @@ func (a trustedServerAdapter) Update(ctx context.Context, c *connection.Connecti
 	return reconcile.Outcome{ID: seen.ID, Evidence: saved.Detail}, nil
 }
 
-// replace replaces a peer's record in one step. It changes no access: a peer
-// that a principal has shut out stays shut out until that principal admits
-// it again. If the key server refuses, the old record stays in force.
+// replace replaces a peer's record in one step. It does not change access: if a principal has excluded the peer, the
+// peer stays excluded until this principal admits it again. If the key server rejects the request, the old record
+// stays.
 func (trustedServerAdapter) replace(ctx context.Context, c *connection.Connection, want declaredPeer, seen reconcile.External) (reconcile.Outcome, error) {
 	row, _, err := trustedServers.Of(c).Find(ctx, time.Time{}, seen.ID)
 	if err != nil {
@@ -358,7 +357,7 @@ func (trustedServerAdapter) replace(ctx context.Context, c *connection.Connectio
 	return made, err
 }
 
-// Delete implements reconcile.Adapter. Its side effects go into the event.
+// Delete implements reconcile.Adapter. The event describes its side effects.
 func (trustedServerAdapter) Delete(ctx context.Context, c *connection.Connection, _ *v1alpha1.TrustedServer, id string) (reconcile.Outcome, error) {
 	system, err := strconv.ParseUint(id, 10, 32)
 	if err != nil {
@@ -395,8 +394,8 @@ func (trustedServerAdapter) Record(obj *v1alpha1.TrustedServer, want *declaredPe
 	s.Fingerprint, s.Issuer, s.IssuerFingerprint = fingerprint(want.chain.leaf), want.chain.issuer(), noted.vouched
 }
 
-// Expiry implements reconcile.Expirer. notBefore is nil: the
-// key server registers no certificate that becomes valid later.
+// Expiry implements reconcile.Expirer. notBefore is nil, because the key server rejects certificates that are not yet
+// valid.
 func (trustedServerAdapter) Expiry(obj *v1alpha1.TrustedServer) (notBefore, notAfter *metav1.Time, warn time.Duration) {
 	return nil, obj.Status.NotAfter, warnBefore(obj.Spec.WarnBefore)
 }
@@ -408,7 +407,7 @@ func deref[V any](p *V) (v V) {
 	return v
 }
 
-// because joins the texts in which a service reports its actions.
+// because joins texts of the key server about its actions.
 func because(says ...string) string {
 	return strings.Join(slices.DeleteFunc(says, func(s string) bool { return s == "" }), "; ")
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 )
 
-// declaredPeer is the declaration of a TrustedServer with its trust blob parsed.
+// declaredPeer is the declaration of a TrustedServer after its trust blob is parsed.
 type declaredPeer struct {
 	system       schema.SystemID
 	blob         schema.TrustBlob
@@ -22,17 +22,16 @@ type declaredPeer struct {
 	port         int
 	chain        peerChain
 	friendlyName string
-	description  *string // nil if it stays as it is
-	witness      *bool   // nil if it stays as it is
-	// follows is the name of the KeyServer that the trust blob was read
-	// from. The record is replaced when that KeyServer changes its blob.
+	description  *string // nil if it stays unchanged
+	witness      *bool   // nil if it stays unchanged
+	// follows is the KeyServer from which the trust blob was read, or "". If that KeyServer changes its trust blob, the
+	// record is replaced.
 	follows string
 }
 
-// settle uses the registered certificate instead of the declared one if both have the
-// same public key. A peer is identified by the key of its certificate, and each of
-// its replicas shows its own certificate. Only a certificate that is valid longer
-// than the registered one is worth a new record, so that replacements come to an end.
+// settle uses the registered certificate instead of the declared one if both have the same public key: each replica of
+// a peer has its own certificate for the peer's key. Only a certificate that is valid longer replaces the record, so
+// that replicas do not cause endless replacements.
 func (d *declaredPeer) settle(row schema.TrustedServer) {
 	held, shown := certificateIn(row), d.chain.leaf
 	if held == nil || !bytes.Equal(held.RawSubjectPublicKeyInfo, shown.RawSubjectPublicKeyInfo) {
@@ -44,7 +43,7 @@ func (d *declaredPeer) settle(row schema.TrustedServer) {
 	}
 }
 
-// certificateIn returns the certificate that a peer is registered with, nil if the row has none.
+// certificateIn returns the certificate in a peer's record, or nil.
 func certificateIn(row schema.TrustedServer) *x509.Certificate {
 	if row.Certificate == nil || row.Certificate.Certificate == nil {
 		return nil
@@ -56,8 +55,8 @@ func certificateIn(row schema.TrustedServer) *x509.Certificate {
 	return held
 }
 
-// compare lists the differences between a registered peer and the
-// declaration. fixed are those that a key server cannot change.
+// compare lists the differences between a peer's record and the declaration. fixed are the differences that the key
+// server cannot correct.
 func (d *declaredPeer) compare(row schema.TrustedServer) (drift, fixed []v1alpha1.FieldDrift) {
 	differs := func(field, declared, observed string) {
 		if declared != observed {
@@ -82,13 +81,13 @@ func (d *declaredPeer) compare(row schema.TrustedServer) (drift, fixed []v1alpha
 	return drift, fixed
 }
 
-// recorded reports whether the status was written for the same
-// trust blob, so that a difference is not a change by the peer.
+// recorded reports whether the status was written for the same trust blob. If not, a difference is not an outside
+// change.
 func (d *declaredPeer) recorded(s v1alpha1.TrustedServerStatus) bool {
 	return s.Fingerprint == fingerprint(d.chain.leaf) && s.ServerName == d.serverName && int(deref(s.Port)) == d.port
 }
 
-// unchangeable returns a message about how to correct fields that cannot be changed.
+// unchangeable returns a message with the remedy for fields that the key server cannot change.
 func (d *declaredPeer) unchangeable(fixed []v1alpha1.FieldDrift) string {
 	return fmt.Sprintf("spec.trustBlob: the record of peer %d has a different %s. If the peer has changed, "+
 		"send the blob to POST /api/trusted-servers with replace, which keeps the access of its principals. "+
@@ -101,8 +100,8 @@ func (d *declaredPeer) request() schema.AddTrustedServerRequest {
 	return schema.AddTrustedServerRequest{TrustBlob: d.blob, FriendlyName: d.friendlyName, Description: deref(d.description), Witness: deref(d.witness)}
 }
 
-// refused converts the refusal of a registration to a problem of the
-// object. Its owner cannot correct data that comes from the peer.
+// refused converts the error of a registration to a problem. The object's author cannot correct errors in data that
+// comes from the peer.
 func (d *declaredPeer) refused(err error, besides string) error {
 	switch {
 	case apiclient.CodeOf(err) != "INVALID_ARGUMENT":
@@ -129,8 +128,7 @@ func (d *declaredPeer) registered(c *connection.Connection, saved schema.Trusted
 	return reconcile.Outcome{ID: systemKey(d.system), Evidence: because(saved.Detail, saved.ACLSideEffect)}, nil
 }
 
-// embodied returns a row that was read back after a write,
-// with the declared certificate added if its hash matches.
+// embodied returns a row of a write response, with the declared certificate added if its hash matches.
 func (d *declaredPeer) embodied(row schema.TrustedServer) schema.TrustedServer {
 	if row.Certificate != nil && row.Certificate.Certificate == nil && fingerprintOf(*row.Certificate) == fingerprint(d.chain.leaf) {
 		certificate, body := *row.Certificate, schema.Base64(d.chain.leaf.Raw)

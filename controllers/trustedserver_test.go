@@ -19,7 +19,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
 )
 
-// peer is another key server, as its own /api describes it.
+// peer is another key server, with data from its own API.
 type peer struct {
 	system int64
 	blob   string
@@ -28,8 +28,8 @@ type peer struct {
 
 var systems atomic.Int64
 
-// newPeer runs another key server for a moment. Its server name is an address for
-// documentation (RFC 5737): a name that resolves to this machine would be rejected.
+// newPeer starts another key server, reads its data and stops it. Its server name is a documentation address (RFC
+// 5737), because a name that resolves to this machine would be rejected.
 func newPeer(ctx context.Context) peer {
 	GinkgoHelper()
 	p := peer{system: 100 + systems.Add(1)}
@@ -193,7 +193,7 @@ var _ = Describe("TrustedServer", func() {
 			PrincipalID: admin.ID, TrustedServerSystemID: schema.SystemID(p.system), Flag: "expose",
 		})
 		Expect(err).NotTo(HaveOccurred())
-		// Another finalizer holds it, so that the last status can be read.
+		// Another finalizer keeps the object, so that its last status can be read.
 		edit(ctx, obj, func(o *v1alpha1.TrustedServer) { o.Finalizers = append(o.Finalizers, "example.com/watching") })
 		Expect(kube.Delete(ctx, obj)).To(Succeed())
 		Eventually(registered(ctx, p)).Should(BeEmpty())

@@ -21,10 +21,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/sources"
 )
 
-// trustBundle is the kind of ClusterTrustBundles, in the version that the API server serves.
+// trustBundle is the kind of ClusterTrustBundles. The version is the one that the API server serves.
 var trustBundle = schema.GroupVersionKind{Group: certificatesv1beta1.GroupName, Kind: "ClusterTrustBundle"}
 
-// maxPublished limits the namespaces that one object publishes in.
+// maxPublished limits the number of namespaces in which one object publishes.
 const maxPublished = 256
 
 // Publishes implements reconcile.Publisher.
@@ -95,7 +95,7 @@ func bundleName(obj *v1alpha1.TrustedCA) string {
 	return obj.Namespace + "." + obj.Name
 }
 
-// bundle returns the certificate, and the replaced ones that are still trusted.
+// bundle returns the certificate, and the replaced certificates that are still trusted.
 func (a trustedCAAdapter) bundle(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedCA) (string, error) {
 	ca, err := a.certificate(ctx, in, obj)
 	if err != nil {
@@ -105,7 +105,7 @@ func (a trustedCAAdapter) bundle(ctx context.Context, in reconcile.Input, obj *v
 		return "", &connection.Problem{Reason: v1alpha1.ReasonProgressing, RequeueAfter: time.Second, Message: "the declared certificate has changed; the published one stays until the new one is verified"}
 	}
 	var b bytes.Buffer
-	write := func(der []byte) { _ = pem.Encode(&b, &pem.Block{Type: "CERTIFICATE", Bytes: der}) } // to memory
+	write := func(der []byte) { _ = pem.Encode(&b, &pem.Block{Type: "CERTIFICATE", Bytes: der}) } // a write to memory cannot fail
 	write(ca.der)
 	for _, s := range obj.Status.Superseded {
 		old, err := trustedBodies.Of(in.Conn).Get(ctx, in.NotBefore, s.CertificateID)
@@ -119,14 +119,14 @@ func (a trustedCAAdapter) bundle(ctx context.Context, in reconcile.Input, obj *v
 	return b.String(), nil
 }
 
-// trustedBody is a certificate that the key server trusts, empty if it does not.
+// trustedBody is a certificate that the key server trusts, or an empty value.
 type trustedBody struct {
 	id  string
 	der []byte
 }
 
-// trustedBodies caches certificates by their ids. They are
-// read only during a rotation: the shared list has no bodies.
+// trustedBodies caches certificates by id. They are read only during a rotation, because the list of trusted CAs does
+// not contain them.
 var trustedBodies = connection.Lookup[trustedBody]{
 	Feed: trustedCAs.Name, Name: "trusted CA by id",
 	Read: func(ctx context.Context, c *connection.Connection, id string) (trustedBody, error) {
@@ -172,8 +172,7 @@ func publishedIn(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedC
 	return namespaces, nil
 }
 
-// publishedNames returns the names of publications that a grant
-// has to cover: those outside of the object's own namespace.
+// publishedNames returns the names of publications outside of the object's own namespace. A grant must cover them.
 func publishedNames(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedCA) (names []grants.Name, err error) {
 	p := obj.Spec.Publish
 	if p == nil || !obj.DeletionTimestamp.IsZero() {

@@ -29,7 +29,7 @@ func publishingBundle(name string) func(*v1alpha1.TrustedCA) {
 	}
 }
 
-// published returns the content of a ConfigMap, or why it cannot be read.
+// published returns the content of a ConfigMap, or an error text.
 func published(ctx context.Context, namespace, name string) func() string {
 	return func() string {
 		m := &corev1.ConfigMap{}

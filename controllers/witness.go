@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// witnessInterval is the interval of reading what a key server has seen as a witness.
+	// witnessInterval is the interval between reads of a key server's findings as a witness.
 	witnessInterval = time.Minute
 	// checkpointEvery is the minimum interval of writing the newest checkpoint.
 	checkpointEvery = time.Hour
@@ -23,8 +23,8 @@ const (
 	maxConflicts = 8
 )
 
-// recordWitness reports what the key server has seen of the audit logs of others.
-// It also records the key and a checkpoint that verify its own audit log.
+// recordWitness reports whether the audit logs that the key server witnesses are consistent. It also records the key
+// and a checkpoint to verify the key server's own audit log.
 func (r *keyServerReconciler) recordWitness(ctx context.Context, ks *v1alpha1.KeyServer, conn *connection.Connection) error {
 	consistent, say, err := consistency(ctx, conn)
 	if err != nil {
@@ -51,14 +51,13 @@ func (r *keyServerReconciler) recordWitness(ctx context.Context, ks *v1alpha1.Ke
 	return nil
 }
 
-// ignoreAnswer returns nil for an error of the service: the
-// next pass may succeed. It returns other errors.
+// ignoreAnswer returns nil for an error of the key server, because the next pass may succeed. It returns other errors.
 func ignoreAnswer(ctx context.Context, err error) error {
 	_, other := connection.AsProblem(ctx, err)
 	return other
 }
 
-// consistency returns the condition TrailConsistent.
+// consistency returns the status and the content of the condition TrailConsistent.
 func consistency(ctx context.Context, conn *connection.Connection) (metav1.ConditionStatus, status.Conclusion, error) {
 	w, err := conn.Admin.GetWitness(ctx)
 	if why, other := connection.AsProblem(ctx, err); why != nil || other != nil {

@@ -1,7 +1,8 @@
-// Package operator has no code. Its directories hold the parts of the manager that do not depend on a kind:
+// Package operator has no code. Its directories have the parts of the manager that do not depend on a kind:
 //
 //   - reconcile: the reconciler of all kinds, which decides to create, adopt, repair and delete
-//   - grants: what a KeyServer lets objects touch; sources: values that objects refer to; status: conditions and events
+//   - grants: the names and operations that a KeyServer allows to objects
+//   - sources: values that objects refer to; status: conditions and events
 //   - connection: the connection to a key server, its listings and its change feed
 //   - export: makes manifests from a key server; manifest: reads and validates manifests
 //   - trustfiles: certificates and issuer keys that the manager shares with its key server

@@ -16,9 +16,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/tracing"
 )
 
-// API has the calls that the controllers make to one service, as one identity.
-// Package client implements API; tests use a service that lies. If the response of a
-// write has no evidence of the write, the call returns an error (schema's Unproven).
+// API has the calls that the manager makes to one key server, with one login. Package client implements API. Tests use
+// key servers that return false responses. If the response of a write does not prove the write, the call returns an
+// error (schema's Unproven).
 type API interface {
 	GetReadiness(ctx context.Context) (schema.Ready, error)
 	GetVersion(ctx context.Context) (schema.Version, error)
@@ -101,41 +101,40 @@ type API interface {
 
 var _ API = (*client.Client)(nil)
 
-// For returns a context whose calls record their purpose in the key server's audit log.
+// For returns a context whose calls give their purpose to the key server, for its audit log.
 func For(ctx context.Context, what string) context.Context { return client.For(ctx, what) }
 
-// OwnedBy returns a context whose calls set the mark of the owner on each object that they create, in the same
-// transaction.
+// OwnedBy returns a context for calls that create objects. The key server sets the owner mark of owner on each created
+// object, in the same transaction.
 func OwnedBy(ctx context.Context, owner string) context.Context { return client.OwnedBy(ctx, owner) }
 
-// Endpoint says where to log in, and as which identity.
+// Endpoint has the address of a key server and the credentials for the login.
 type Endpoint struct {
-	// Credential names the source of the password or the token,
-	// for messages. It is the location, not the value.
+	// Credential names the Secret or file of the password or token, for messages. It never has the secret itself.
 	Credential string
 	BaseURL    string
-	ProofURL   string         // the URL by which the service knows itself; empty: BaseURL
+	ProofURL   string         // the URL for which DPoP proofs are made; empty: BaseURL
 	RootCAs    *x509.CertPool // nil means the system's roots
 	Username   string
 	// Password is read at each login and not stored.
 	Password func(context.Context) (string, error)
-	// TokenFile has a service account token for the login. If it
-	// is empty, Password is used. It is read at each login.
+	// TokenFile has a service account token for the login, which is read at each login. If TokenFile is empty, Password is
+	// used.
 	TokenFile string
-	// Observe is called after each call (client.Options). Connections sets it.
+	// Observe is called after each call (client.Options). Connections sets Observe.
 	Observe func(route string, err error)
 }
 
 // Dial returns an API for an endpoint. It sends no request.
 type Dial func(Endpoint) (API, error)
 
-// Bounds of one call. The connection retries for longer than the client has to.
+// Bounds of one call. The connection retries for longer than this.
 const (
 	CallTimeout = 15 * time.Second
 	CallRetries = 1
 )
 
-// DialHTTP is the Dial of the manager.
+// DialHTTP returns an API that calls the key server over HTTP.
 func DialHTTP(e Endpoint) (API, error) { return DialTraced(nil)(e) }
 
 // DialTraced is DialHTTP with a span for each attempt at a call if tracer is not nil.
@@ -156,10 +155,9 @@ func DialTraced(tracer *tracing.Tracer) Dial {
 	}
 }
 
-// options returns the URL and credentials of the manager's logins. Its sessions are bound to a key that is generated
-// here and stored nowhere else, so that a stolen session id is useless. Password sessions are not bound if the
-// service's own URL is unknown: the service would refuse proofs for another URL, and lock out a manager that could log
-// in without proofs so far.
+// options returns the URL and credentials of the manager's logins. Sessions are bound to a key that is generated here
+// and stored nowhere else, so that a stolen session id is useless. If ProofURL is unknown, password sessions are not
+// bound: the key server would reject proofs for another URL, and the manager could no longer log in.
 func options(e Endpoint) (client.Options, error) {
 	o := client.Options{BaseURL: e.BaseURL, ProofURL: e.ProofURL, RootCAs: e.RootCAs}
 	if e.TokenFile != "" {

@@ -16,7 +16,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// refusing responds to every probe with one code, or with success if the code is empty.
+// refusing returns one error code for every probe. If the code is empty, the probe succeeds.
 type refusing struct {
 	API
 	mu    sync.Mutex
@@ -30,7 +30,7 @@ func (r *refusing) refuse(code string) {
 	r.code = code
 }
 
-// ListChanges has no feed.
+// ListChanges reports that the change feed is not allowed.
 func (r *refusing) ListChanges(context.Context, schema.ChangesQuery) (schema.ChangePage, error) {
 	return schema.ChangePage{}, &client.Error{Code: "ACCESS_DENIED"}
 }
@@ -47,8 +47,8 @@ func (r *refusing) GetVersion(context.Context) (schema.Version, error) {
 	return schema.Version{}, &client.Error{Code: r.code, Detail: "no"}
 }
 
-// TestWrongCredentialsAreTriedRarely: they become right only after a
-// change, and until then each try is a failed login in an audit log.
+// TestWrongCredentialsAreTriedRarely checks that rejected logins are retried rarely, because each is a failed login in
+// an audit log.
 func TestWrongCredentialsAreTriedRarely(t *testing.T) {
 	for code, c := range map[string]struct{ least, most int64 }{
 		"INVALID_CREDENTIALS": {5, 25},
@@ -78,10 +78,10 @@ func TestWrongCredentialsAreTriedRarely(t *testing.T) {
 	}
 }
 
-// TestRefusedCredentialsAreNamed: a reader of the condition has to know what to change.
+// TestRefusedCredentialsAreNamed checks that the condition names the rejected credentials.
 func TestRefusedCredentialsAreNamed(t *testing.T) {
 	for name, c := range map[string]struct {
-		admin, officer string // code of each identity's refusal, empty for none
+		admin, officer string // error code of each identity's login; empty: the login succeeds
 		want           string
 	}{
 		"the administrator": {admin: "INVALID_CREDENTIALS", want: "the key server rejects Secret a/b: INVALID_CREDENTIALS: no"},
@@ -111,8 +111,8 @@ func TestRefusedCredentialsAreNamed(t *testing.T) {
 	}
 }
 
-// TestRefusedLoginOfACallShutsTheGate: each object that passes
-// the gate would cause one more failed login.
+// TestRefusedLoginOfACallShutsTheGate checks that a rejected login closes the connection, so that objects cause no
+// more.
 func TestRefusedLoginOfACallShutsTheGate(t *testing.T) {
 	clock := testclock.NewFakeClock(time.Unix(0, 0))
 	api := &refusing{}

@@ -17,17 +17,17 @@ import (
 
 const progressing = v1alpha1.ReasonProgressing
 
-// Timing has the pauses and bounds of a connection. Tests use shorter ones.
+// Timing has the pauses and time limits of a connection. Tests use shorter ones.
 type Timing struct {
 	ProbeMin time.Duration // first pause while the service does not respond
 	ProbeMax time.Duration // longest pause
-	ReadyMax time.Duration // longest pause while the service is not ready: the readiness check is cheap for it
+	ReadyMax time.Duration // longest pause while the service is not ready; short, because a readiness check is cheap
 	LoginMax time.Duration // longest pause while the service rejects the credentials
-	FeedWait time.Duration // one long poll, and the interval of rechecks of data without a feed
+	FeedWait time.Duration // duration of one long poll, and the interval of recheck
 	PollEach time.Duration // pause between probes if there is no feed
 	LookEach time.Duration // pause between readiness checks while the connection is open
 	RetryMin time.Duration // first pause after a failed write of one object
-	RetryMax time.Duration // longest
+	RetryMax time.Duration // longest pause after failed writes
 }
 
 // DefaultTiming is the timing of the manager.
@@ -43,7 +43,7 @@ var DefaultTiming = Timing{
 	RetryMax: 5 * time.Minute,
 }
 
-// FeedState says how the connection notices changes that the manager did not make.
+// FeedState says whether the change feed reports changes by other clients, and why not.
 type FeedState struct {
 	Following bool
 	Reason    v1alpha1.Reason
@@ -53,26 +53,26 @@ type FeedState struct {
 // State is the known state of a service.
 type State struct {
 	Open    bool
-	Problem *Problem // why the gate is shut
+	Problem *Problem // why the connection is closed
 	Version string
 	Cursor  int64
 	Feed    FeedState
 }
 
-// Notice reports a change that may concern objects. An empty Kind means every kind.
+// Notice reports a change of a key server to the reconcilers. An empty Kind means every kind.
 type Notice struct {
 	KeyServer string
 	Kind      string
-	IDs       map[string]bool // external ids; nil means every object
+	IDs       map[string]bool // ids of the changed external objects; nil means every object
 }
 
-// invalidator is a Listing of any row type.
+// invalidator is the part of Listing that does not depend on the row type.
 type invalidator interface {
 	invalidate()
 	Changed(id, action string) bool
 }
 
-// forgetter is a Memo of any value type.
+// forgetter is the part of Memo that does not depend on the value type.
 type forgetter interface {
 	invalidate()
 	Changed(kind, id, action string) (whole string, news bool)
@@ -84,7 +84,7 @@ type forgetter interface {
 // connection, and follows the change feed.
 type Connection struct {
 	Name    string
-	version string // of the configuration it was made from
+	version string // of the configuration that created the connection
 	Admin   API
 	Officer API // the identity that manages trust
 	as      credentials
@@ -92,18 +92,18 @@ type Connection struct {
 	timing  Timing
 	log     logr.Logger
 	notify  func(context.Context, Notice)
-	// ids has, by kind, the function that formats an id of the feed as the kind's objects do.
+	// ids has, by kind, the function that formats an id of the change feed like an id in the status of the kind's objects.
 	ids map[string]func(schema.HexID) string
 
 	stop  context.CancelFunc
 	done  chan struct{}
-	asked chan struct{} // requests a probe now
+	asked chan struct{} // receives when a probe is requested now
 
 	mu       sync.Mutex
 	state    State
 	listings map[string]invalidator
 	memos    map[string]forgetter
-	tripped  context.CancelFunc // ends the current following of the feed
+	tripped  context.CancelFunc // stops following the feed
 	writes   map[chan struct{}]struct{}
 }
 
@@ -114,8 +114,8 @@ func (c *Connection) Status() State {
 	return c.state
 }
 
-// Write runs send, which is a write. The feed waits for the end of the write. So the manager's own changes are already
-// recorded when the feed reports them, and they wake no object.
+// Write runs send, which sends a write. The processing of the change feed waits until send returns. So the manager has
+// recorded its own changes when the feed reports them, and no object is reconciled because of them.
 func (c *Connection) Write(send func()) {
 	done := make(chan struct{})
 	c.mu.Lock()
@@ -130,7 +130,7 @@ func (c *Connection) Write(send func()) {
 	send()
 }
 
-// awaitWrites waits until the present writes have ended, but not longer than 250 ms.
+// awaitWrites waits at most 250 ms until the writes that are in progress now have ended.
 func (c *Connection) awaitWrites(ctx context.Context) {
 	const moment = 250 * time.Millisecond
 	c.mu.Lock()
@@ -155,8 +155,8 @@ func (c *Connection) awaitWrites(ctx context.Context) {
 	}
 }
 
-// Trip closes the connection because a call got no response, and starts a probe at once. Nothing else is sent until the
-// probe succeeds.
+// Trip closes the connection because a call got no response, and starts a probe immediately. Until a probe succeeds, no
+// other request is sent.
 func (c *Connection) Trip(p *Problem) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -182,7 +182,7 @@ func (c *Connection) Refresh() {
 	}
 }
 
-// Outdated makes the next reader of a list read it again. All memos are invalidated, too.
+// Outdated invalidates one list and all memos: the next reader reads them from the key server again.
 func (c *Connection) Outdated(list string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -205,7 +205,7 @@ func (c *Connection) invalidateAll() {
 	}
 }
 
-// run is the connection's goroutine.
+// run probes the key server and follows its change feed until ctx ends.
 func (c *Connection) run(ctx context.Context) {
 	defer close(c.done)
 	pause := c.timing.ProbeMin
@@ -219,7 +219,7 @@ func (c *Connection) run(ctx context.Context) {
 			return
 		}
 		if err == nil {
-			continue // tripped or refreshed: probe again at once
+			continue // Trip or Refresh was called: probe again immediately
 		}
 		failures++
 		c.shut(ctx, err, failures)
@@ -254,7 +254,7 @@ func (c *Connection) open(ctx context.Context) (context.Context, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Earlier readings may have changed while the feed was not followed.
+	// The cached responses may have changed while the feed was not followed.
 	c.invalidateAll()
 	c.mu.Lock()
 	c.state = State{Open: true, Version: version, Cursor: cursor, Feed: feed}
@@ -268,8 +268,8 @@ func (c *Connection) open(ctx context.Context) (context.Context, error) {
 // to the check.
 const readinessTimeout = 5 * time.Second
 
-// attend follows the changes of the service while it says that it is ready.
-// A service that can no longer work may still hold a long poll open.
+// attend follows the change feed while the service reports that it is ready. The readiness check is necessary, because
+// a service that is not ready may keep a long poll open.
 func (c *Connection) attend(opened context.Context) error {
 	ctx, leave := context.WithCancelCause(opened)
 	looked := make(chan struct{})
@@ -298,8 +298,8 @@ func (c *Connection) watchReadiness(ctx context.Context, leave context.CancelCau
 	}
 }
 
-// unready returns why the service is not ready, or nil if it
-// is. A service without a readiness check counts as ready.
+// unready returns nil if the service is ready, or the reason why it is not. A service without a readiness check counts
+// as ready.
 func (c *Connection) unready(ctx context.Context) error {
 	within, cancel := context.WithTimeout(ctx, readinessTimeout)
 	defer cancel()
@@ -314,7 +314,7 @@ func (c *Connection) unready(ctx context.Context) error {
 	}
 }
 
-// notReadyError says that only the readiness check was sent to the service.
+// notReadyError reports that a readiness check failed and that no other request was sent.
 type notReadyError struct{ error }
 
 func (e notReadyError) Unwrap() error { return e.error }
@@ -352,9 +352,9 @@ func (c *Connection) notReady(ctx context.Context, ready schema.Ready, err error
 	return p
 }
 
-// shut closes the connection. It notifies the objects only at the second failure in a row, because a notice causes a
-// write to each object, and a short restart is not worth that. The message of the first failure stays, so that retries
-// cause no writes.
+// shut closes the connection after a failed probe. It notifies the objects only at the second failure in a row: a
+// notice causes a status write of each object, which a short restart does not justify. Later failures with the same
+// reason do not change the message, so retries cause no status writes.
 func (c *Connection) shut(ctx context.Context, err error, failures int) {
 	p, other := AsProblem(ctx, refused(err, c.as.administrator))
 	if p == nil {
@@ -372,7 +372,7 @@ func (c *Connection) shut(ctx context.Context, err error, failures int) {
 	c.mu.Unlock()
 	verbosity := 0
 	if failures > 2 {
-		verbosity = 1 // logged already
+		verbosity = 1 // the second failure has logged it already
 	}
 	c.log.V(verbosity).Info("the key server does not respond", "reason", p.Reason, "cause", p.Message, "failures", failures)
 	if failures <= 2 {
@@ -388,11 +388,11 @@ func onlyKeyServer(failures int) map[string]bool {
 	return nil
 }
 
-// credentials has the sources of the identities' credentials.
+// credentials has the names of the logins' credentials, for messages.
 type credentials struct{ administrator, officer string }
 
-// refusedLogin reports whether a login was rejected. Retries do not help until a user changes something, and to the
-// service they look like guesses at the password.
+// refusedLogin reports whether err is a rejected login. Retries cannot succeed until a user changes the credentials,
+// and for the service each retry looks like a guess at the password.
 func refusedLogin(err error) bool {
 	code := client.CodeOf(err)
 	var p *Problem
@@ -402,8 +402,8 @@ func refusedLogin(err error) bool {
 	return code == "INVALID_CREDENTIALS" || code == "LOGIN_THROTTLED"
 }
 
-// refused adds the name of the credential to the error of a rejected login. It does not change other errors, nor an
-// error that already names the credential.
+// refused converts the error of a rejected login to a problem that names the credential. Other errors and errors that
+// name the credential already stay unchanged.
 func refused(err error, credential string) error {
 	var p *Problem
 	if !refusedLogin(err) || errors.As(err, &p) || credential == "" {
@@ -414,8 +414,8 @@ func refused(err error, credential string) error {
 	return &m
 }
 
-// tripOnRefusedLogin closes the connection if a call could not log in. Each further call would be one more failed
-// login, and a thousand objects would make a thousand.
+// tripOnRefusedLogin closes the connection if a call could not log in. Otherwise a thousand objects would cause a
+// thousand failed logins.
 func (c *Connection) tripOnRefusedLogin(err error, credential string) {
 	var p *Problem
 	if refusedLogin(err) && errors.As(refused(err, credential), &p) {
@@ -426,7 +426,7 @@ func (c *Connection) tripOnRefusedLogin(err error, credential string) {
 // sleep waits for d.
 func (c *Connection) sleep(ctx context.Context, d time.Duration) { c.rest(ctx, d, nil) }
 
-// rest waits for d, or until a probe is requested through asked.
+// rest waits for d, or until a probe is requested through the channel asked.
 func (c *Connection) rest(ctx context.Context, d time.Duration, asked <-chan struct{}) {
 	timer := c.clock.NewTimer(d)
 	defer timer.Stop()

@@ -12,8 +12,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 )
 
-// Connections has the connection of each KeyServer. It is a runnable of the
-// manager: it owns the goroutines of the connections and waits for them at the end.
+// Connections has the connection of each KeyServer. It owns the goroutines of the connections. As a runnable of the
+// manager, it ends these goroutines when the manager ends, and waits for them.
 type Connections struct {
 	dial   Dial
 	clock  clock.Clock
@@ -31,7 +31,7 @@ type Connections struct {
 	listeners []func(context.Context, Notice)
 }
 
-// NewConnections returns Connections without a connection.
+// NewConnections returns a Connections that has no connection yet.
 func NewConnections(dial Dial, c clock.Clock, t Timing, log logr.Logger) *Connections {
 	ctx, quit := context.WithCancel(context.Background())
 	return &Connections{
@@ -49,7 +49,7 @@ func (c *Connections) Start(ctx context.Context) error {
 	return nil
 }
 
-// Close ends every connection and waits for it.
+// Close ends every connection and waits for the end of their goroutines.
 func (c *Connections) Close() {
 	c.mu.Lock()
 	c.quit()
@@ -57,12 +57,13 @@ func (c *Connections) Close() {
 	c.wg.Wait()
 }
 
-// SetIDFormat sets the function that formats the ids of a kind as its objects do. Call it before Start.
+// SetIDFormat sets the function that formats ids of the change feed like the status of a kind's objects. Call it before
+// Start.
 func (c *Connections) SetIDFormat(kind string, spelling func(schema.HexID) string) {
 	c.ids[kind] = spelling
 }
 
-// HasIDFormat reports whether the ids of a kind have a format.
+// HasIDFormat reports whether SetIDFormat was called for a kind.
 func (c *Connections) HasIDFormat(kind string) bool { return c.ids[kind] != nil }
 
 // Listen adds a listener for notices. Call it before Start.
@@ -79,13 +80,12 @@ func (c *Connections) Notify(ctx context.Context, n Notice) {
 
 // Login is the configuration of a connection.
 type Login struct {
-	Version         string // changes whenever anything below does
+	Version         string // changes if any other field changes
 	Administrator   Endpoint
 	SecurityOfficer *Endpoint
 }
 
-// Ensure returns the KeyServer's connection. It replaces the
-// connection if its configuration changed.
+// Ensure returns the connection of a KeyServer. If the configuration has changed, it creates a new connection.
 func (c *Connections) Ensure(name string, l Login) (*Connection, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -126,7 +126,7 @@ func (c *Connections) Ensure(name string, l Login) (*Connection, error) {
 	return conn, nil
 }
 
-// dialObserved dials an API. Its calls are counted, and a rejected login closes the connection.
+// dialObserved dials an API that counts its calls and closes the connection after a rejected login.
 func (c *Connections) dialObserved(conn *Connection, e Endpoint) (API, error) {
 	count := counting(conn.Name)
 	e.Observe = func(route string, err error) {
@@ -136,7 +136,7 @@ func (c *Connections) dialObserved(conn *Connection, e Endpoint) (API, error) {
 	return c.dial(e)
 }
 
-// Block ends the connection of a KeyServer to which no connection is possible, and records the reason.
+// Block ends the connection of a KeyServer and records why no connection is possible.
 func (c *Connections) Block(ctx context.Context, name string, p *Problem) {
 	c.mu.Lock()
 	was := c.blocked[name]
@@ -148,7 +148,7 @@ func (c *Connections) Block(ctx context.Context, name string, p *Problem) {
 	}
 }
 
-// Remove forgets a KeyServer that no longer exists.
+// Remove ends the connection of a deleted KeyServer.
 func (c *Connections) Remove(ctx context.Context, name string) {
 	c.mu.Lock()
 	had := c.end(name)
@@ -160,7 +160,7 @@ func (c *Connections) Remove(ctx context.Context, name string) {
 	}
 }
 
-// end stops a connection without waiting: a call may be under way.
+// end stops a connection. It does not wait, because a call may be in progress.
 func (c *Connections) end(name string) bool {
 	have, ok := c.byName[name]
 	if ok {
@@ -177,7 +177,7 @@ func (c *Connections) Any(name string) *Connection {
 	return c.byName[name]
 }
 
-// Get returns the connection of a KeyServer if the connection is open. Otherwise it returns the reason.
+// Get returns the connection of a KeyServer if it is open. Otherwise it returns the reason why it is not open.
 func (c *Connections) Get(name string) (*Connection, *Problem) {
 	c.mu.Lock()
 	conn, why := c.byName[name], c.blocked[name]

@@ -4,6 +4,6 @@
 // is closed: it sends no requests except probes. Its listings and memos cache responses (listing.go, memo.go). The
 // change feed keeps these caches current and says which objects a change concerns.
 //
-// problem.go converts refusals of the service to reasons of the resources. The package knows no object and no kind;
-// only the listeners of notices know them.
+// problem.go converts error codes of the service to reasons of conditions. The package does not know objects or kinds.
+// The listeners of notices find the objects that a notice concerns.
 package connection

@@ -10,8 +10,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 )
 
-// catchUp moves to the end of the change feed. Earlier changes
-// do not matter: the listings are read afterwards.
+// catchUp moves to the end of the change feed and ignores the changes that it passes. The listings are read later and
+// include these changes.
 func (c *Connection) catchUp(ctx context.Context) (int64, FeedState, error) {
 	const pages = 10000
 	var cursor int64
@@ -31,8 +31,8 @@ func (c *Connection) catchUp(ctx context.Context) (int64, FeedState, error) {
 	return cursor, FeedState{Following: true, Reason: v1alpha1.ReasonFollowing, Message: "the manager sees outside changes immediately"}, nil
 }
 
-// noFeed reports whether the service has no change feed for
-// the manager, and returns the state to show then.
+// noFeed reports whether err means that the manager cannot read a change feed. If so, it returns the state for the
+// status.
 func noFeed(err error) (FeedState, bool) {
 	switch {
 	case err == nil:
@@ -48,7 +48,7 @@ func noFeed(err error) (FeedState, bool) {
 	}
 }
 
-// follow reads the change feed until it fails, or until Trip closes the connection.
+// follow reads the change feed until an error occurs, or until ctx ends because of Trip.
 func (c *Connection) follow(ctx context.Context) error {
 	if !c.Status().Feed.Following {
 		return c.poll(ctx)
@@ -65,7 +65,7 @@ func (c *Connection) follow(ctx context.Context) error {
 		}
 		c.awaitWrites(ctx)
 		quiet := page.Cursor == cursor && !page.Reset
-		// The cursor of a reinstalled service starts again at zero.
+		// After a reinstallation of the service, its cursor starts again at zero.
 		if page.Reset || page.Cursor < cursor {
 			c.invalidateAll()
 			c.notify(ctx, Notice{KeyServer: c.Name})
@@ -82,8 +82,7 @@ func (c *Connection) follow(ctx context.Context) error {
 	}
 }
 
-// untilDue returns the maximum duration of a poll, rounded up
-// to whole seconds as the request requires.
+// untilDue returns the time from now to due, rounded up to entire seconds as the poll request requires.
 func untilDue(now, due time.Time) time.Duration {
 	return max(due.Sub(now), 0).Truncate(time.Second) + time.Second
 }
@@ -91,19 +90,19 @@ func untilDue(now, due time.Time) time.Duration {
 // longestPoll is the maximum time that a service waits for a change.
 const longestPoll = 60 * time.Second
 
-// changesAfter returns a query for the changes after a cursor.
-// The service waits up to wait for one.
+// changesAfter returns a query for the changes after a cursor. If there is none, the service waits at most wait for a
+// change.
 func changesAfter(cursor int64, wait time.Duration) schema.ChangesQuery {
 	seconds := int(min(max(wait, 0), longestPoll) / time.Second)
 	return schema.ChangesQuery{After: &cursor, Wait: &seconds}
 }
 
-// AfterDrain is the time that a draining process gets to exit.
+// AfterDrain is the time for a process that shuts down to exit.
 const AfterDrain = time.Second
 
-// recheckDue runs recheck if it is due, and returns when it is due next. A poll that ends early without a change means
-// that the process shuts down. The next process may start so quickly that no call fails, and its data may be different.
-// Until the next process starts, the pause prevents polling the old one in a loop.
+// recheckDue runs recheck if it is due, and returns the time of the next one. If quiet, a poll ended early without a
+// change, because the process shuts down. The next process may start so quickly that no call fails, and its data may be
+// different. So recheck runs early, after a pause that avoids polling the old process in a loop.
 func (c *Connection) recheckDue(ctx context.Context, due time.Time, quiet bool) (time.Time, error) {
 	if c.clock.Now().Before(due) {
 		if !quiet {
@@ -114,8 +113,8 @@ func (c *Connection) recheckDue(ctx context.Context, due time.Time, quiet bool) 
 	return c.clock.Now().Add(c.timing.FeedWait), c.recheck(ctx)
 }
 
-// recheck reads again the data whose changes the feed does not report, and notifies the objects that a change may
-// concern. It fails only if the service does not respond.
+// recheck reads again the data whose changes the feed does not report. If the data has changed, it notifies the
+// objects. It fails only if the service does not respond.
 func (c *Connection) recheck(ctx context.Context) error {
 	c.mu.Lock()
 	memos := maps.Clone(c.memos)
@@ -132,8 +131,8 @@ func (c *Connection) recheck(ctx context.Context) error {
 	return nil
 }
 
-// poll is used if there is no change feed. It only notices when the service becomes unavailable; changes are noticed by
-// the resyncs of the objects.
+// poll replaces follow if there is no change feed. It only notices when the service becomes unavailable. Objects notice
+// changes at their resyncs.
 func (c *Connection) poll(ctx context.Context) error {
 	for {
 		c.sleep(ctx, c.timing.PollEach)
@@ -146,7 +145,7 @@ func (c *Connection) poll(ctx context.Context) error {
 	}
 }
 
-// apply records changes in the listings and notifies the objects that each page concerns, once.
+// apply records the changes of one page in the listings and memos. It sends one notice for each kind.
 func (c *Connection) apply(ctx context.Context, changes []schema.Change) {
 	news, every := map[string]map[string]bool{}, map[string]bool{}
 	for _, ch := range changes {
@@ -187,7 +186,8 @@ func (c *Connection) apply(ctx context.Context, changes []schema.Change) {
 	}
 }
 
-// keyFeed is the kind of changes of keys and their ACLs. The id zero stands for more changes than the feed can list.
+// keyFeed is the feed's kind of changes of keys and their ACLs. A change with id zero means that any key may have
+// changed.
 const keyFeed = "key"
 
 func (c *Connection) anyKeyChanged() {

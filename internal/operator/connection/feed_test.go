@@ -10,8 +10,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 )
 
-// A change wakes the owner of its object, also if the change
-// concerns a part of it. The id zero of a key wakes every object.
+// TestWhomAChangeConcerns checks which ids a change notifies. A change of a part notifies its object. A key change with
+// id zero notifies every object.
 func TestWhomAChangeConcerns(t *testing.T) {
 	first, second := schema.HexID{7: 1}, schema.HexID{7: 2}
 	for name, c := range map[string]struct {

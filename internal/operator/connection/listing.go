@@ -9,14 +9,14 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// List describes one list that a service offers: how to read it and which keys find its rows.
-// An adapter declares the lists that it needs. Each connection then has one Listing of each.
+// List describes one list of a key server: how to read it, and by which keys its rows are found. An adapter declares
+// the lists that it needs. Each connection then has one Listing of each list.
 type List[Row any] struct {
 	// Name identifies the list, and is the kind that the change feed uses.
 	Name string
 	Read func(context.Context, *Connection) ([]Row, error)
-	// Keys returns every key of a row, its id first. A key that two rows share finds the first of the two rows in the
-	// list.
+	// Keys returns every key of a row, its id first. If two rows have the same key, the key finds the row that is first in
+	// the list.
 	Keys func(Row) []string
 }
 
@@ -36,36 +36,36 @@ func (l *List[Row]) Of(c *Connection) *Listing[Row] {
 	return s
 }
 
-// Bounds on how often a list is read, independent of the number of objects.
+// Limits on how often a list is read. They do not depend on the number of objects.
 const (
 	readPause  = 100 * time.Millisecond // between two reads
-	errorPause = 2 * time.Second        // how long the error of a failed read is returned
+	errorPause = 2 * time.Second        // during this time, the error of a failed read is returned without another read
 )
 
-// Listing is one list as last read, shared by all objects of a connection. The
-// connection's own verified writes (Put, Drop) and the change feed (Changed) keep it
-// current. A change that they cannot apply makes the next reader read the list again.
+// Listing is the last reading of a list, shared by all objects of a connection. Verified writes of the connection (Put,
+// Drop) and the change feed (Changed) update it. If they cannot apply a change, the next reader reads the list again.
 type Listing[Row any] struct {
 	clock clock.Clock
 	read  func(context.Context) ([]Row, error)
 	keys  func(Row) []string
 
 	mu      sync.Mutex
-	rows    map[string]Row    // by id
+	rows    map[string]Row    // id by any key of a row
 	ids     map[string]string // id by any key
-	stale   int               // counts invalidations
+	stale   int               // number of invalidations
 	current bool
 	readAt  time.Time
 	tried   time.Time
 	err     error
-	// flight is closed when the current read ends. Own writes that end during
-	// the read are also kept in journal, because the read may not include them.
+	// flight is closed when the read in progress ends. Writes of the manager that end during the read are also added to
+	// journal, because the read may not include them.
 	flight  chan struct{}
 	journal []func()
-	// reportedAt is when the feed last reported a row, and reset when all rows were last invalidated.
+	// reportedAt is the time of the feed's last report about a row. reset is the time of the last invalidation of all
+	// rows.
 	reportedAt map[string]time.Time
 	reset      time.Time
-	// own has the last own write to each row that the feed has not reported yet.
+	// own has the manager's last write to each row, until the feed reports the write.
 	own map[string]string
 }
 
@@ -74,18 +74,18 @@ const (
 	deleted = "deleted"
 )
 
-// disputed is how long a report of the feed makes the result of a write doubtful, because it is unknown which of the
-// two is later. It is longer than any write takes.
+// disputed is the time for which a report of the feed makes the result of a write doubtful: the reported change may be
+// later or earlier than the write. It is longer than any write takes.
 const disputed = 5 * time.Minute
 
-// maxReported limits the number of recorded reports and of own writes. Above the limit, all rows count as reported, and
-// own writes count as writes of others.
+// maxReported limits the number of entries in reportedAt and in own. At the limit, all rows count as reported, and
+// recorded writes of the manager count as writes of other clients.
 const maxReported = 10_000
 
 var errListMoved = errors.New("the list changed faster than it could be read")
 
-// Find returns the first row with one of the keys, from a reading that is no older than notBefore. If the listing has
-// such a reading, Find sends no request.
+// Find returns the first row with one of the keys, from a reading that is not older than notBefore. If there is such a
+// reading already, Find sends no request.
 func (l *Listing[Row]) Find(ctx context.Context, notBefore time.Time, keys ...string) (row Row, ok bool, err error) {
 	if err := l.Refresh(ctx, notBefore); err != nil {
 		return row, false, err
@@ -109,7 +109,7 @@ func (l *Listing[Row]) Each(visit func(Row)) {
 	}
 }
 
-// Refresh reads the list, unless the last reading is recent enough. Concurrent callers share one read.
+// Refresh reads the list if the last reading is invalid or older than notBefore. Concurrent callers share one read.
 func (l *Listing[Row]) Refresh(ctx context.Context, notBefore time.Time) error {
 	const attempts = 5
 	for range attempts {
@@ -147,7 +147,7 @@ func (l *Listing[Row]) Refresh(ctx context.Context, notBefore time.Time) error {
 		return l.err
 	}
 	if l.rows != nil && !l.readAt.Before(notBefore) {
-		return nil // read just now; the feed will wake the object again
+		return nil // the list was just read; the feed causes another pass
 	}
 	return &Problem{Reason: progressing, Message: errListMoved.Error(), RequeueAfter: time.Second, Transient: true}
 }
@@ -169,7 +169,7 @@ func (l *Listing[Row]) fly(ctx context.Context, pause time.Duration, flight chan
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.flight, l.tried = nil, l.clock.Now()
-	if ctx.Err() == nil { // if the reader was cancelled, the error is not returned to the other callers
+	if ctx.Err() == nil { // an error of a cancelled reader is not returned to other callers
 		l.err = err
 	}
 	if err == nil {
@@ -196,7 +196,7 @@ func (l *Listing[Row]) Put(row Row) {
 	})
 }
 
-// Drop records that a verified write has read back the row's absence.
+// Drop records that a row is deleted, as a verified write has read back.
 func (l *Listing[Row]) Drop(id string) { l.write(id, deleted, func() { l.remove(id) }) }
 
 func (l *Listing[Row]) write(id, action string, apply func()) {
@@ -205,7 +205,7 @@ func (l *Listing[Row]) write(id, action string, apply func()) {
 	delete(l.own, id)
 	told, since := l.reportedAt[id], l.clock.Now().Add(-disputed)
 	switch _, there := l.rows[id]; {
-	case told.After(since) || l.reset.After(since): // possibly about this same write
+	case told.After(since) || l.reset.After(since): // this report may be about this write
 		l.current = false
 		l.stale++
 	case there == (action == deleted):
@@ -222,9 +222,9 @@ func (l *Listing[Row]) write(id, action string, apply func()) {
 	}
 }
 
-// Changed records a change that the feed reports. It returns false if the change was the manager's own. A change is
-// still news if a reading included it before the feed reported it: the caller that caused the reading may be another
-// object than the changed one.
+// Changed records a change that the feed reports. It returns false if the manager made the change itself. It returns
+// true even if a reading already included the change: that reading may have been for another object, so the object of
+// the changed row must still be notified.
 func (l *Listing[Row]) Changed(id, action string) (news bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -238,7 +238,7 @@ func (l *Listing[Row]) Changed(id, action string) (news bool) {
 	switch {
 	case !l.current:
 		if !noted {
-			l.stale++ // a current read may have missed it
+			l.stale++ // the read in progress may not include the change
 		}
 		return true
 	case noted:
@@ -255,7 +255,7 @@ func (l *Listing[Row]) Changed(id, action string) (news bool) {
 	return true
 }
 
-// invalidate makes the next Find read the list again.
+// invalidate discards the last reading: the next Find reads the list again.
 func (l *Listing[Row]) invalidate() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

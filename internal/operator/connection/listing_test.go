@@ -10,14 +10,14 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// shelf is a list that a service offers. A test can hold its reads.
+// shelf is a list of a fake key server. A test can delay its reads.
 type shelf struct {
 	mu    sync.Mutex
 	rows  []string
 	err   error
 	reads int
-	began chan struct{} // receives at each read, if not nil
-	gate  chan struct{} // a read waits for it, if not nil
+	began chan struct{} // if not nil, a read sends to it when it begins
+	gate  chan struct{} // a read waits until it receives from gate
 }
 
 func (s *shelf) read(context.Context) ([]string, error) {
@@ -98,8 +98,7 @@ func TestListingFollowsOwnWritesAndTheFeed(t *testing.T) {
 	}
 }
 
-// The caller that caused a reading may not be the owner of a
-// changed row, so the feed has to notify the owner.
+// TestWhatAReadingSawFirstIsNews checks that a reported change is news, even if a reading already included the change.
 func TestWhatAReadingSawFirstIsNews(t *testing.T) {
 	s := &shelf{rows: []string{"a"}}
 	l := listingOf(s)
@@ -118,7 +117,7 @@ func TestWhatAReadingSawFirstIsNews(t *testing.T) {
 	mustFind(t, l, "a", false)
 }
 
-// An own write is no news once, and only if the feed reports it after it was recorded.
+// TestAnOwnWriteIsNoNewsOnce checks that a recorded write of the manager suppresses one report of the feed.
 func TestAnOwnWriteIsNoNewsOnce(t *testing.T) {
 	for name, until := range map[string]func(*Listing[string]){
 		"told":      func(l *Listing[string]) { l.Put("b"); l.Changed("b", created) },
@@ -141,7 +140,7 @@ func TestAnOwnWriteIsNoNewsOnce(t *testing.T) {
 	}
 }
 
-// The result of a write may be older than a reading that was made before its response came.
+// TestAnAnswerThatCameLateIsReadAgain checks that a late response of a write does not replace a newer reading.
 func TestAnAnswerThatCameLateIsReadAgain(t *testing.T) {
 	s := &shelf{rows: []string{"a"}}
 	l := listingOf(s)
@@ -149,7 +148,7 @@ func TestAnAnswerThatCameLateIsReadAgain(t *testing.T) {
 	s.set()
 	l.Changed("a", "updated")
 	mustFind(t, l, "a", false)
-	l.Put("a") // as it was read back before
+	l.Put("a") // the row as a write read it back before the update
 	mustFind(t, l, "a", false)
 	if s.reads != 3 {
 		t.Errorf("%d reads", s.reads)
@@ -169,7 +168,7 @@ func TestListingKeepsWritesThatAReadInFlightMissed(t *testing.T) {
 		_, old, _ := l.Find(context.Background(), time.Time{}, "old")
 		found <- ok && !old
 	}()
-	<-s.began // the service has responded already, without the new row
+	<-s.began // the response is already made, without the new row
 	l.Put("new")
 	l.Drop("old")
 	close(s.gate)
@@ -197,8 +196,7 @@ func TestListingReadsAgainWhatChangedDuringARead(t *testing.T) {
 	}
 }
 
-// The listing waits for a read when the feed reports the next
-// change, which that read may have missed.
+// TestListingReadsAgainWhatTheFeedReportsDuringARead checks that a change during a read causes another read.
 func TestListingReadsAgainWhatTheFeedReportsDuringARead(t *testing.T) {
 	for change, id := range map[string]string{"updated": "a", "created": "b", "deleted": "old"} {
 		t.Run(change, func(t *testing.T) {
@@ -218,7 +216,7 @@ func TestListingReadsAgainWhatTheFeedReportsDuringARead(t *testing.T) {
 				t.Error("an outside change is no news")
 			}
 			go func() {
-				for range s.began { // further reads
+				for range s.began { // later reads
 				}
 			}()
 			close(s.gate)
@@ -230,8 +228,8 @@ func TestListingReadsAgainWhatTheFeedReportsDuringARead(t *testing.T) {
 	}
 }
 
-// Changes that are recorded already do not make the listing read again
-// and again while the manager creates one object after the other.
+// TestListingIsNotReadAgainForOwnWritesDuringARead checks that recorded writes of the manager do not cause a new read
+// each, while the manager creates many objects.
 func TestListingIsNotReadAgainForOwnWritesDuringARead(t *testing.T) {
 	s := &shelf{rows: []string{"a", "old"}}
 	l := listingOf(s)

@@ -16,8 +16,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// holding has a feed without changes and holds its long polls
-// open. Its readiness check may fail, or not respond.
+// holding is a key server without changes that keeps long polls open. Its readiness check can fail, or not respond.
 type holding struct {
 	API
 	unready, silent atomic.Bool
@@ -43,8 +42,8 @@ func (h *holding) GetReadiness(ctx context.Context) (schema.Ready, error) {
 
 func (h *holding) GetVersion(context.Context) (schema.Version, error) { return schema.Version{}, nil }
 
-// TestTheGateFollowsReady: if a service is no longer ready, or does not respond, its gate
-// is shut while a long poll is open. The gate opens again when the service is ready.
+// TestTheGateFollowsReady checks that the connection closes if the service is not ready or does not respond, even while
+// a long poll is open. The connection opens again when the service is ready.
 func TestTheGateFollowsReady(t *testing.T) {
 	for name, c := range map[string]struct {
 		broken func(*holding) *atomic.Bool
@@ -54,7 +53,7 @@ func TestTheGateFollowsReady(t *testing.T) {
 		"Silent":   {func(h *holding) *atomic.Bool { return &h.silent }, "did not respond to the readiness check within"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel() // it mostly waits
+			t.Parallel() // most of the time it waits
 			timing := DefaultTiming
 			timing.LookEach, timing.ProbeMin, timing.ReadyMax = 10*time.Millisecond, 10*time.Millisecond, 20*time.Millisecond
 			api := &holding{}

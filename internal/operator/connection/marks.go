@@ -7,7 +7,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 )
 
-// Marks has the owner marks of the objects of one kind.
+// Marks reads and writes the owner marks of the objects of one kind.
 type Marks struct {
 	kind     string
 	formatID func(schema.HexID) string
@@ -15,11 +15,11 @@ type Marks struct {
 	list     List[schema.OwnerMark]
 }
 
-// MarksFeed is the change feed's kind for the owner marks of a kind.
+// MarksFeed returns the kind that the change feed uses for the owner marks of a kind.
 func MarksFeed(kind string) string { return kind + "Owner" }
 
-// NewMarks describes the marks of a kind. spell and parse convert
-// between the ids of the service and those of the kind's objects.
+// NewMarks returns the Marks of a kind. spell formats an id of the key server like the status of the kind's objects,
+// and parse is its inverse.
 func NewMarks(kind string, spell func(schema.HexID) string, parse func(string) (schema.HexID, error)) *Marks {
 	return &Marks{kind: kind, parse: parse, list: List[schema.OwnerMark]{
 		Name: MarksFeed(kind),
@@ -28,17 +28,16 @@ func NewMarks(kind string, spell func(schema.HexID) string, parse func(string) (
 	}, formatID: spell}
 }
 
-// ByOwner returns the key that finds the external object of an
-// owner in the listing, the first one if it owns several.
+// ByOwner returns the listing key of the mark of an owner. If an owner has several marks, the key finds the first.
 func ByOwner(owner string) string { return "owner:" + owner }
 
-// ID returns the id of a marked object as objects of the kind format it.
+// ID returns the id in a mark, formatted like the status of the kind's objects.
 func (m *Marks) ID(mark schema.OwnerMark) string { return m.formatID(mark.ID) }
 
 // Of returns the connection's listing.
 func (m *Marks) Of(c *Connection) *Listing[schema.OwnerMark] { return m.list.Of(c) }
 
-// Set marks an object as the owner's. expect is the owner that the present mark names.
+// Set sets the owner mark of an object. expect is the owner that the present mark must have.
 func (m *Marks) Set(ctx context.Context, c *Connection, id, owner, expect string) error {
 	at, err := m.object(id)
 	if err != nil {
@@ -65,7 +64,7 @@ func (m *Marks) Release(ctx context.Context, c *Connection, id, owner string) er
 	return nil
 }
 
-// RecordCreated records that an object was created with the owner's mark.
+// RecordCreated records the mark of an object that was created with this mark.
 func (m *Marks) RecordCreated(c *Connection, id, owner string) {
 	if at, err := m.object(id); err == nil {
 		m.Of(c).Put(schema.OwnerMark{Kind: at.Kind, ID: at.ID, Owner: owner})
@@ -77,7 +76,7 @@ func (m *Marks) object(id string) (schema.OwnedObject, error) {
 	return schema.OwnedObject{Kind: m.kind, ID: hex}, err
 }
 
-// IsUnsupported reports whether an error says that the service does not have a call.
+// IsUnsupported reports whether an error means that the key server does not support the call.
 func IsUnsupported(err error) bool { return client.IsUnsupported(err) }
 
 // markPages is the maximum number of pages of marks that are read: a million objects.

@@ -13,15 +13,15 @@ import (
 // Lookup describes single responses of a service about
 // objects that are too many to list, or that have no list.
 type Lookup[V any] struct {
-	// Feed is the kind of changes that invalidate a response. If it is empty, the
-	// change feed does not report them, and the response is read again at intervals.
+	// Feed is the kind of changes that invalidate a response. If Feed is empty, the change feed does not report such
+	// changes, and recheck reads the response again at intervals.
 	Feed string
 	Name string
 	Read func(ctx context.Context, c *Connection, key string) (V, error)
 	// ID returns the id of the object that a response describes.
 	ID func(V) string
-	// Parts returns the ids of further objects that the change feed reports as parts of the object: a change of a part
-	// is a change of the object. Parts is nil if there are none.
+	// Parts returns the ids of further objects that the change feed reports and that are parts of the object. A change of
+	// a part is a change of the object. Parts is nil if there are no parts.
 	Parts func(V) []string
 }
 
@@ -41,27 +41,27 @@ func (a *Lookup[V]) Of(c *Connection) *Memo[V] {
 	return m
 }
 
-// Memo remembers responses, each until the change feed reports on its object.
+// Memo caches responses. A response is discarded when the change feed reports a change of its object.
 type Memo[V any] struct {
 	clock clock.Clock
 	feed  string
 	read  func(context.Context, string) (V, error)
 	id    func(V) string
-	parts func(V) []string // nil for none
+	parts func(V) []string // nil if there are no parts
 
 	mu    sync.Mutex
 	by    map[string]memoEntry[V]
-	about map[string]map[string]bool // for each object id, the keys in by of the responses that describe the object
-	stale int                        // counts changes: a reading is discarded if a change happened during it
-	// whole maps the id of a part to the id of its object. An entry stays after the response is discarded, because a
-	// change of the part must still wake the objects that wait for it.
+	about map[string]map[string]bool // by object id: the keys in by of the responses about the object
+	stale int                        // number of changes; a reading is discarded if a change happened during the reading
+	// whole maps the id of a part to the id of its object. An entry stays after the response is discarded, because a later
+	// change of the part must still enqueue the objects that wait for the part.
 	whole map[string]string
 }
 
 type memoEntry[V any] struct {
 	value  V
 	readAt time.Time
-	void   bool // kept for comparison, until another one replaces it
+	void   bool // invalid, but kept so that recheck can compare it with the next response
 	own    bool // created by a write of the manager
 }
 
@@ -82,7 +82,7 @@ func (m *Memo[V]) Get(ctx context.Context, notBefore time.Time, key string) (V, 
 	return value, err
 }
 
-// learn records the parts that a response names, whether or not the response is kept.
+// learn records the parts in a response, even if the response is not cached.
 func (m *Memo[V]) learn(value V) {
 	if m.parts == nil {
 		return
@@ -94,17 +94,17 @@ func (m *Memo[V]) learn(value V) {
 	}
 }
 
-// Put records the object that a verified write has read back. made says that the write created the object; Changed then
-// does not report the creation as news.
+// Put records the object that a verified write has read back. made means that the write created the object. The next
+// report of the creation is then no news for Changed.
 func (m *Memo[V]) Put(key string, value V, made bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.stale++ // a current reading may not include it
+	m.stale++ // a reading in progress may not include the object
 	m.set(key, memoEntry[V]{value: value, readAt: m.clock.Now(), own: made})
 }
 
-// set adds a response. Every response must be added here: a
-// change finds its responses by the index about, without a scan.
+// set adds a response. All responses must be added by set, because it maintains the index about, by which a change
+// finds its responses.
 func (m *Memo[V]) set(key string, is memoEntry[V]) {
 	m.forget(key)
 	id := m.id(is.value)
@@ -127,7 +127,7 @@ func (m *Memo[V]) forget(key string) {
 	}
 }
 
-// keep remembers a reading, unless a change was reported since.
+// keep caches a reading, unless a change was reported during the reading.
 func (m *Memo[V]) keep(key string, is memoEntry[V], stale int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -136,7 +136,7 @@ func (m *Memo[V]) keep(key string, is memoEntry[V], stale int) {
 	}
 }
 
-// recheck reads again the responses whose changes the feed does not report. changed says whether a response is
+// recheck reads again the responses whose changes the feed does not report. changed means that at least one response is
 // different.
 func (m *Memo[V]) recheck(ctx context.Context) (changed bool, err error) {
 	if m.feed != "" {
@@ -157,8 +157,8 @@ func (m *Memo[V]) recheck(ctx context.Context) (changed bool, err error) {
 	return changed, nil
 }
 
-// Confirm sets the time of the response for a key to at least readAt, if another response of that time shows that the
-// object is unchanged.
+// Confirm sets the time of the cached response for a key to readAt, if that is later and same accepts the response.
+// Another response of that time shows that the object is unchanged.
 func (m *Memo[V]) Confirm(key string, readAt time.Time, same func(V) bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -176,9 +176,9 @@ func (m *Memo[V]) Last(key string) (V, bool) {
 	return have.value, ok
 }
 
-// Changed forgets the responses about one object. If the object is a part of another object, Changed also forgets the
-// responses about the other object and returns its id. news is false if the change is a creation that the manager made
-// and has recorded already.
+// Changed discards the responses about one object. If the object is a part of another object, Changed also discards the
+// responses about that object and returns its id as whole. news is false if the change is a creation that the manager
+// made and has recorded.
 func (m *Memo[V]) Changed(kind, id, action string) (whole string, news bool) {
 	if kind != m.feed {
 		return "", true
@@ -202,15 +202,15 @@ func (m *Memo[V]) Changed(kind, id, action string) (whole string, news bool) {
 	return whole, news
 }
 
-// anyChanged forgets all responses if kind is the memo's feed.
+// anyChanged discards all responses if kind is the memo's feed.
 func (m *Memo[V]) anyChanged(kind string) {
 	if kind == m.feed {
 		m.invalidate()
 	}
 }
 
-// invalidate makes the next reader read again. Responses without a feed
-// are kept, so that recheck can find out whether they are different.
+// invalidate discards all responses. Responses without a feed are only marked as invalid, so that recheck can find out
+// whether they have changed.
 func (m *Memo[V]) invalidate() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 // start is the initial time of a memo's clock.
 var start = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// teller counts its requests.
+// teller is a fake key server that counts its requests.
 type teller struct {
 	asked  int
 	says   string // "id" if empty
@@ -41,7 +41,7 @@ func TestMemoAsksOnceUntilSomethingChanges(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		event  func(*Memo[string])
-		after  time.Time // the response must not be older
+		after  time.Time // the second response must not be older
 		want   int       // total number of requests
 	}{
 		"nothing":       {"an answer is kept", func(*Memo[string]) {}, time.Time{}, 1},
@@ -70,7 +70,7 @@ func TestMemoAsksOnceUntilSomethingChanges(t *testing.T) {
 	}
 }
 
-// TestMemoIsConfirmed by another response of the same moment.
+// TestMemoIsConfirmed checks that Confirm renews only a valid response that is equal to the newer one.
 func TestMemoIsConfirmed(t *testing.T) {
 	same, other := func(v string) bool { return v == "id of a" }, func(string) bool { return false }
 	cases := map[string]struct {
@@ -89,7 +89,7 @@ func TestMemoIsConfirmed(t *testing.T) {
 			s := &teller{}
 			m, _ := memoOf(s)
 			later := start.Add(time.Hour)
-			m.Confirm("a", later, same) // there is nothing yet
+			m.Confirm("a", later, same) // nothing is cached yet
 			if _, err := m.Get(t.Context(), time.Time{}, "a"); err != nil {
 				t.Fatal(err)
 			}
@@ -136,7 +136,7 @@ func TestMemoRechecksWhatTheFeedDoesNotTell(t *testing.T) {
 		event  func(*Memo[string], *teller)
 		want   bool
 		err    error
-		asked  int // in total
+		asked  int // total number of requests
 	}{
 		"told by the feed":   {"nobody is asked in vain", "principal", func(*Memo[string], *teller) {}, false, nil, 1},
 		"the same":           {"the same answer is no news", "", func(*Memo[string], *teller) {}, false, nil, 2},
@@ -186,9 +186,9 @@ func TestMemoKnowsTheWholeByItsParts(t *testing.T) {
 	if whole, _ := m.Changed("principal", "part", "updated"); whole != "" {
 		t.Errorf("%q is known before anybody asked", whole)
 	}
-	// The first response is too old to be kept, and still tells which parts belong together.
+	// The first response is too old to be cached, but its parts are still recorded.
 	s.during = func() { m.Changed("principal", "another", "updated"); s.during = nil }
-	for range 2 { // the second time, the response has been discarded
+	for range 2 { // before the second round, the response was discarded
 		if _, err := m.Get(context.Background(), time.Time{}, "a"); err != nil {
 			t.Fatal(err)
 		}
@@ -204,7 +204,8 @@ func TestMemoKnowsTheWholeByItsParts(t *testing.T) {
 	}
 }
 
-// The creation of an object by the manager is no news to it, once; later changes of the object are.
+// TestMemoKnowsWhatItsOwnWritesHaveMade checks that the manager's creation of an object is no news once, and that later
+// changes of the object are news.
 func TestMemoKnowsWhatItsOwnWritesHaveMade(t *testing.T) {
 	cases := map[string]struct {
 		reason string

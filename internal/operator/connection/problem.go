@@ -10,18 +10,18 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/client"
 )
 
-// Problem is a failure in the terms of the resources: a reason from the
-// catalogue and a message for the status. It never contains a secret.
+// Problem is a failure as the status reports it: a reason of the catalogue in api and a message. The message never
+// contains a secret.
 type Problem struct {
 	Reason  v1alpha1.Reason
 	Message string
-	// RequeueAfter is the pause before the next reconciliation; 0 if another event causes that.
+	// RequeueAfter is the pause before the next reconciliation. It is 0 if another event causes the reconciliation.
 	RequeueAfter time.Duration
-	// Transient problems are over in a moment, so the status stays as it is.
+	// Transient problems end within a moment, so the status is not changed.
 	Transient bool
-	// Outdated: the key server has changed since it was read, and has to be read again.
+	// Outdated means that the cached data of the key server is outdated and must be read again.
 	Outdated bool
-	// Code of the service's response, for metrics.
+	// Code is the error code of the key server's response, for metrics.
 	Code string
 }
 
@@ -33,23 +33,22 @@ func NewProblem(reason v1alpha1.Reason, format string, args ...any) *Problem {
 // Error implements error.
 func (p *Problem) Error() string { return string(p.Reason) + ": " + p.Message }
 
-// retryLater is the pause after a failure whose end no event announces.
+// retryLater is the pause after a failure if no event reports the end of its cause.
 const retryLater = 30 * time.Second
 
 // retrySeldom is the pause if a user has to act first.
 const retrySeldom = 5 * time.Minute
 
-// meanings maps the codes of a service to problems of a
-// resource. Any other code means Progressing and a retry.
+// meanings maps error codes of a key server to problems. Other codes mean Progressing and a retry.
 var meanings = map[string]Problem{
-	// The write was accepted, but the re-read does not show it.
+	// The key server accepted the write, but the second read does not show it.
 	"NOT_SAVED":       {Reason: v1alpha1.ReasonNotVerified},
 	"NOT_REMOVED":     {Reason: v1alpha1.ReasonNotVerified},
 	"NOT_PERSISTED":   {Reason: v1alpha1.ReasonNotVerified},
 	"NOT_VERIFIED":    {Reason: v1alpha1.ReasonNotVerified},
 	"READBACK_FAILED": {Reason: v1alpha1.ReasonNotVerified},
 
-	// Another client was faster.
+	// Another client has changed the object on the key server in the meantime.
 	"ALREADY_TRUSTED": {Reason: v1alpha1.ReasonProgressing, Outdated: true},
 	"ALREADY_EXISTS":  {Reason: v1alpha1.ReasonConflict, Outdated: true},
 	"NOT_TRUSTED":     {Reason: v1alpha1.ReasonProgressing, Outdated: true},
@@ -60,15 +59,15 @@ var meanings = map[string]Problem{
 	"OWNED":           {Reason: v1alpha1.ReasonConflict, Outdated: true},
 	"DUTIES_CONFLICT": {Reason: v1alpha1.ReasonConflict, RequeueAfter: retryLater},
 	"BUILT_IN":        {Reason: v1alpha1.ReasonConflict, Outdated: true},
-	// A principal that the manager must not change.
+	// The manager must not change these principals.
 	"BUILT_IN_PRINCIPAL": {Reason: v1alpha1.ReasonConflict, Outdated: true},
 	"OWN_ACCOUNT":        {Reason: v1alpha1.ReasonConflict, RequeueAfter: retryLater},
 
-	// Other objects use it.
+	// Other objects on the key server use the object.
 	"IN_USE":      {Reason: v1alpha1.ReasonInUse, RequeueAfter: retryLater},
 	"LAST_WRITER": {Reason: v1alpha1.ReasonConflict, Outdated: true},
 
-	// The declaration is not possible.
+	// The key server rejects the declared values.
 	"BAD_REQUEST":      {Reason: v1alpha1.ReasonInvalidSpec},
 	"INVALID_ARGUMENT": {Reason: v1alpha1.ReasonInvalidSpec},
 
@@ -88,8 +87,8 @@ var meanings = map[string]Problem{
 	"REVOCATION_EVIDENCE_STALE":     {Reason: v1alpha1.ReasonAccessDenied, RequeueAfter: retryLater},
 }
 
-// AsProblem converts the error of a call. It returns nil for nil. It returns the error itself if the reconciliation was
-// cancelled or the failure comes from the cluster.
+// AsProblem converts the error of a call. It returns nil, nil for a nil error. The second result is ctx.Err() if ctx
+// has ended, and err if err does not come from the key server.
 func AsProblem(ctx context.Context, err error) (*Problem, error) {
 	if err == nil {
 		return nil, nil
@@ -118,7 +117,7 @@ func AsProblem(ctx context.Context, err error) (*Problem, error) {
 	return &m, nil
 }
 
-// IsGone reports whether a deletion found nothing to delete.
+// IsGone reports whether a deletion failed because the object does not exist.
 func IsGone(err error) bool {
 	code := client.CodeOf(err)
 	return !client.IsUnsupported(err) && (code == "NOT_TRUSTED" || code == "NOT_FOUND")
@@ -129,8 +128,8 @@ func isAnswer(err error) bool {
 	return errors.As(err, &e)
 }
 
-// StableMessage returns the text of an error without the request id. The id would make every message different, and
-// each different message costs a write of the status. The log has the id.
+// StableMessage returns the text of an error without the request id, which the log has. With the id, each message would
+// be different and cause a write of the status.
 func StableMessage(err error) string {
 	var e *client.Error
 	if !errors.As(err, &e) {

@@ -35,10 +35,10 @@ func TestMeanings(t *testing.T) {
 	}
 }
 
-// The condition that a refusal of the key server leads to, and
-// when the object is reconciled again without an event.
+// TestWhatRefusalsMean checks the condition for each error code of a key server, and after which pause the object is
+// reconciled again.
 func TestWhatRefusalsMean(t *testing.T) {
-	const seldom = 30 * time.Second // no event announces that it is over
+	const seldom = 30 * time.Second // pause if no event reports the end of the cause
 	cases := []struct {
 		why   string
 		want  Problem
@@ -81,7 +81,7 @@ func TestWhatRefusalsMean(t *testing.T) {
 	}
 }
 
-// An unavailable key server, and failures that are not its own.
+// TestWhatFailuresMean checks an unavailable key server, and errors from other causes.
 func TestWhatFailuresMean(t *testing.T) {
 	for _, status := range []int{http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout} {
 		p, err := AsProblem(context.Background(), &client.Error{Status: status, Code: "STORE_UNAVAILABLE", Detail: "d"})

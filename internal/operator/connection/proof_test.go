@@ -14,8 +14,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
 )
 
-// The manager's password sessions are bound to a key if it knows the URL
-// to prove that for, so that a service that requires proofs accepts them.
+// TestPasswordLoginsAreBound checks that password sessions are bound to a key if the URL for proofs is known. A key
+// server that requires proofs accepts only such sessions.
 func TestPasswordLoginsAreBound(t *testing.T) {
 	const external = "https://keyserver.example:8443"
 	for name, x := range map[string]struct {

@@ -27,8 +27,8 @@ func codeUnless(err error) string {
 	return codeLabel(err)
 }
 
-// codeLabel returns the metric label of an error. The number
-// of labels is bounded, because the codes are a catalogue.
+// codeLabel returns the metric label of an error. The number of different labels is limited, because all codes are in a
+// catalogue.
 func codeLabel(err error) string {
 	switch {
 	case err == nil:

@@ -9,8 +9,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/client"
 )
 
-// Calls are counted by KeyServer, operationId and code. Calls
-// without a response have one of two other words as code.
+// TestCallsAreCounted checks that calls are counted by KeyServer, operationId and code. Calls without a response are
+// counted as UNAVAILABLE or OTHER.
 func TestCallsAreCounted(t *testing.T) {
 	count := counting("counted")
 	for _, err := range []error{nil, nil, &client.Error{Code: "NOT_SAVED"}, &client.NetworkError{Err: errors.New("reset")}, errors.New("other")} {
@@ -23,7 +23,7 @@ func TestCallsAreCounted(t *testing.T) {
 	}
 }
 
-// A connection counts the calls of both identities.
+// TestEveryIdentityIsObserved checks that calls of both logins are counted.
 func TestEveryIdentityIsObserved(t *testing.T) {
 	var told []string
 	c := &Connections{dial: func(e Endpoint) (API, error) {

@@ -38,8 +38,8 @@ func (e *exporter) roles(ctx context.Context) ([]candidate, error) {
 	return found, nil
 }
 
-// candidateRole declares a role by its name. If no manifest accepts the
-// name, it declares the role by its id and leaves the name as it is.
+// candidateRole declares a role by its name. If the schema rejects the name, it declares the role by its id. The
+// manager then leaves the name unchanged.
 func candidateRole(r schema.Role, names map[schema.HexID]string) candidate {
 	operations := make([]string, len(r.Operations))
 	for i, id := range r.Operations {
@@ -84,7 +84,7 @@ func (e *exporter) aclTemplates(ctx context.Context) ([]candidate, error) {
 		if obj, is := c.object.(*v1alpha1.ACLTemplate); is {
 			slices.Sort(paths[t.ID])
 			obj.Spec.Directories = paths[t.ID]
-			// Without them, the directories stay as they are.
+			// If spec.directories is missing, the manager leaves the directories unchanged.
 			c.spares = append(c.spares, once("spec.directories", "its directories", func() { obj.Spec.Directories = nil }))
 		}
 		found = append(found, c)
@@ -110,7 +110,7 @@ func (e *exporter) candidateTemplate(ctx context.Context, t schema.ACLTemplate, 
 	for _, m := range held.Members {
 		self := m.SystemID == own.SystemID && m.PrincipalID == own.PrincipalID
 		if self && (locksOut(m) || len(held.Members) > maxMembers) {
-			continue // the manager rejects or does not need its own entry, and leaves it as it is
+			continue // the manager rejects or does not need its own entry, and leaves the entry unchanged
 		}
 		member, cannot := e.member(m)
 		if cannot != "" {
@@ -126,11 +126,12 @@ func (e *exporter) candidateTemplate(ctx context.Context, t schema.ACLTemplate, 
 	return c, nil
 }
 
-// maxMembers is the maximum number of members in a manifest. A
-// full template has one more, the manager's own.
+// maxMembers is the maximum number of members in a manifest. On the key server, a template can also have the manager's
+// own entry.
 const maxMembers = 255
 
-// renamed replaces names of members by ids if the error is about these members. It reports whether it replaced any.
+// renamed replaces the names of members by ids if the error refers to these members. It reports whether it replaced a
+// name.
 func renamed(members []v1alpha1.ACLTemplateMember, byID map[string]string, refusal string) (any bool) {
 	for i := range members {
 		id, named := byID[members[i].Principal]
@@ -145,7 +146,7 @@ func locksOut(m schema.TemplateMember) bool {
 	return !m.Rights.Has(schema.RightNamed("WRITE")) || !m.StartTime.IsUnset() || !m.EndTime.IsUnset()
 }
 
-// member declares one member. Its rights are the ones that it has, including the implied ones.
+// member declares one member. The declared rights include the implied rights.
 func (e *exporter) member(m schema.TemplateMember) (out v1alpha1.ACLTemplateMember, cannot string) {
 	out.Principal = e.people.member(m.SystemID, schema.HexID(m.PrincipalID))
 	for _, name := range m.Rights.Names() {
@@ -164,7 +165,7 @@ func (e *exporter) member(m schema.TemplateMember) (out v1alpha1.ACLTemplateMemb
 	return out, ""
 }
 
-// timeOf converts a stamp. exact is false if a manifest would declare another time.
+// timeOf converts a time stamp. exact is false if a manifest cannot declare exactly this time.
 func timeOf(s schema.Stamp) (t *metav1.Time, exact bool) {
 	if s.IsUnset() {
 		return nil, true

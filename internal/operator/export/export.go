@@ -23,7 +23,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/manifest"
 )
 
-// API has the requests to a key server. All of them only read.
+// API has the read requests that an export sends to a key server.
 type API interface {
 	ListTrustedCAs(ctx context.Context, in schema.TrustedCAsQuery) (schema.TrustedCAList, error)
 	ListRevocationIssuers(ctx context.Context) (schema.RevocationIssuerList, error)
@@ -47,15 +47,15 @@ var _ API = (*apiclient.Client)(nil)
 
 // Options select the objects to export, and the target of the manifests.
 type Options struct {
-	// Admin manages roles and Officer manages trust; they may be the same.
+	// Admin manages roles and Officer manages trust. Both may be the same login.
 	Admin, Officer API
 	Namespace      string
-	KeyServer      string   // name for keyServerRef
-	Kinds          []string // of Kinds; none means all
+	KeyServer      string   // name in keyServerRef
+	Kinds          []string // subset of the variable Kinds; empty means all
 }
 
-// Kinds are the kinds that can be exported, in the order of their manifests: a needed kind comes before the kinds that
-// need it.
+// Kinds are the kinds that can be exported, in the order of their manifests. A kind comes after the kinds that it
+// needs.
 var Kinds = managedKinds()
 
 func managedKinds() (names []string) {
@@ -70,20 +70,20 @@ func managedKinds() (names []string) {
 // collector reads the objects of one kind from the key server.
 type collector struct {
 	read func(*exporter, context.Context) ([]candidate, error)
-	feed string // the kind in the change feed, which owner marks use
+	feed string // the kind in the change feed and in owner marks
 }
 
-// collectors of all kinds. Each file registers its own.
+// collectors has one collector for each kind. Each file registers its own.
 var collectors = map[string]collector{}
 
-// LeftOut is an object of the key server that the export does not declare, completely or in part.
+// LeftOut is an object of the key server, or a part of one, that the export does not declare.
 type LeftOut struct {
 	What string
 	Part string // empty if the entire object is left out
 	Why  string
 }
 
-// String formats it as one line for people.
+// String formats the omission as one line of text.
 func (l LeftOut) String() string {
 	if l.Part == "" {
 		return fmt.Sprintf("left out: %s: %s", l.What, l.Why)
@@ -94,13 +94,13 @@ func (l LeftOut) String() string {
 // Export is the content of a key server as manifests.
 type Export struct {
 	Objects []*unstructured.Unstructured
-	// Owners says, for people, which owner manages the external object
-	// of a manifest. It is empty if the key server keeps no marks.
+	// Owners has a text about the owner of each manifest's external object. It is empty if the key server does not support
+	// owner marks.
 	Owners  map[*unstructured.Unstructured]string
 	LeftOut []LeftOut
 }
 
-// exporter collects one export.
+// exporter collects the objects of one export.
 type exporter struct {
 	Options
 	schemas *manifest.Schemas
@@ -140,11 +140,11 @@ func Collect(ctx context.Context, o Options) (*Export, error) {
 // candidate is a future manifest without its name.
 type candidate struct {
 	what   string       // for messages
-	title  string       // the name is made from it
-	id     string       // distinguishes it from others with the same title
-	marked schema.HexID // the id in its owner mark
+	title  string       // the name of the manifest is made from it
+	id     string       // distinguishes candidates with the same title
+	marked schema.HexID // id of the external object in owner marks
 	object client.Object
-	// spares are the parts that can be declared otherwise or left out.
+	// spares are the optional parts: they can be declared differently or left out.
 	spares []spare
 	// named is called with the name if the manifest is part of the export.
 	named func(name string)
@@ -152,16 +152,16 @@ type candidate struct {
 	cannot string
 }
 
-// spare is a part of a candidate that can be changed or removed if
-// the schema rejects it, so that the rest can be validated again.
+// spare is an optional part of a candidate. If the schema rejects it, the part is changed or removed, and the candidate
+// is validated again.
 type spare struct {
-	field string // which the error then names
-	part  string // the lost part, for messages; empty if the part is declared in another way
-	// without removes the part, as far as the error requires. It returns false if nothing changes.
+	field string // field path that an error about this part contains
+	part  string // name of the part in messages; empty if without declares it differently
+	// without changes or removes the part as the error requires. It returns false if it changes nothing.
 	without func(refusal string) bool
 }
 
-// once returns a spare that can be removed one time.
+// once returns a spare whose part can be removed only once.
 func once(field, part string, without func()) spare {
 	taken := false
 	return spare{field: field, part: part, without: func(string) bool {
@@ -174,7 +174,7 @@ func once(field, part string, without func()) spare {
 	}}
 }
 
-// add names the candidates of one kind and adds those that admission would accept.
+// add names the candidates of one kind, and adds those that a kube-apiserver would admit to the export.
 func (e *exporter) add(ctx context.Context, kind, feed string, found []candidate) error {
 	owners, err := e.owners(ctx, feed, len(found))
 	if err != nil {
@@ -217,9 +217,8 @@ func (e *exporter) add(ctx context.Context, kind, feed string, found []candidate
 
 func (e *exporter) leaveOut(parts ...LeftOut) { e.out.LeftOut = append(e.out.LeftOut, parts...) }
 
-// checked converts the object to a manifest, completes it, and validates
-// it as admission does. If it is rejected, checked tries again without
-// the spares that the error names. lost lists the removed parts.
+// checked converts the object to a manifest, sets the defaults, and validates it like a kube-apiserver. After an error,
+// checked tries again without the spares that the error names. lost lists the removed parts.
 func (e *exporter) checked(ctx context.Context, kind string, c candidate) (u *unstructured.Unstructured, lost []LeftOut, refusal, err error) {
 	for {
 		if u, err = e.toManifest(kind, c.object); err != nil {
@@ -244,7 +243,7 @@ func (e *exporter) checked(ctx context.Context, kind string, c candidate) (u *un
 	}
 }
 
-// toManifest converts obj to a manifest. It leaves out the fields that the author does not set.
+// toManifest converts obj to a manifest. It omits fields that users do not write, such as the status.
 func (e *exporter) toManifest(kind string, obj client.Object) (*unstructured.Unstructured, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {
@@ -280,12 +279,11 @@ func (x *Export) YAML(out io.Writer) error {
 	return err
 }
 
-// maxTitle leaves room for an id within the length of a label value.
+// maxTitle is short enough that a title and an id together are a valid label value.
 const maxTitle = 40
 
-// unique names candidates after their titles. Candidates that would
-// share a name, or whose title gives no name, get their id after
-// two dashes. No title gives two dashes, so such a name is unique.
+// unique returns a name for each candidate, made from its title. If two names are equal or a title gives no name, two
+// dashes and the id are added. A title never gives two dashes, so such a name is unique.
 func unique(kind string, found []candidate) []string {
 	names := make([]string, len(found))
 	times := map[string]int{}
@@ -304,7 +302,7 @@ func unique(kind string, found []candidate) []string {
 	return names
 }
 
-// slug returns a DNS label made of the title's letters and digits, with single dashes between.
+// slug returns a DNS label of the title's letters and digits, with single dashes between words.
 func slug(title string) string {
 	var b strings.Builder
 	for _, r := range strings.ToLower(title) {

@@ -16,8 +16,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 )
 
-// stranger is a service of another make: it reports less, or has content that no
-// manifest can declare. A key server of this project cannot be in such a state.
+// stranger is a key server of another vendor. It reports less than this project's key server, or has content that no
+// manifest can declare.
 type stranger struct {
 	API
 	cas       []schema.TrustedCA
@@ -27,9 +27,9 @@ type stranger struct {
 	templates []schema.ACLTemplate
 	members   []schema.TemplateMember
 	found     []schema.TemplatedDirectory
-	called    string // the principal 1
-	class     string // of every principal, if they share one
-	refusal   error  // of looking principals up
+	called    string // name of the principal with id 1
+	class     string // class name of every principal, if all have the same
+	refusal   error  // error of the request that looks principals up
 	owners    []schema.OwnerMark
 }
 
@@ -99,19 +99,19 @@ func (s *stranger) LookUpPrincipals(_ context.Context, in schema.LookupPrincipal
 	return out, s.refusal
 }
 
-// template is a service with one ACL template.
+// template returns a key server with one ACL template.
 func template(name string, members ...schema.TemplateMember) stranger {
 	return stranger{templates: []schema.ACLTemplate{{ID: one, Name: name}}, members: members}
 }
 
-// called gives the principal 1 a name.
+// called sets the name of the principal with id 1.
 func called(name string, s stranger) stranger {
 	s.called = name
 	return s
 }
 
-// Content that no manifest can declare is left out with its
-// reason, completely or in part. The rest is exported.
+// TestLeftOut checks that content that no manifest can declare is left out with a reason, and that all other content is
+// exported.
 func TestLeftOut(t *testing.T) {
 	yes, system, notACA := true, schema.SystemID(7), schema.Base64("not a certificate")
 	blob, name, odd := schema.TrustBlob{System: 7, ServerName: "peer.example", Port: 9443, Chain: []byte{1, 2, 3}}, "A peer", "two\nlines"
@@ -142,8 +142,8 @@ func TestLeftOut(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		from stranger
-		left []string // the lines about it, as patterns
-		has  string   // pattern that the manifest matches; empty if there is none
+		left []string // patterns of the reported omissions
+		has  string   // pattern that the manifest must match; empty if there is no manifest
 		not  string   // pattern that the manifest does not match
 	}{
 		"CAWithoutBody": {from: stranger{cas: []schema.TrustedCA{{}}}, left: []string{"^left out: trusted CA .* does not return its certificate"}},
@@ -189,7 +189,7 @@ func TestLeftOut(t *testing.T) {
 			if err := made.YAML(&b); err != nil {
 				t.Fatal(err)
 			}
-			objects := 1 // the bystander
+			objects := 1 // another object, which must be exported
 			if c.has != "" {
 				objects = 2
 			}
@@ -211,7 +211,8 @@ func TestLeftOut(t *testing.T) {
 	}
 }
 
-// The owner of an object is in a comment above it, of one line regardless of the mark's content.
+// TestOwners checks that the comment above an object names its owner and has only one line, even if the mark has
+// several.
 func TestOwners(t *testing.T) {
 	for owner, want := range map[string]string{
 		"c/default/Role/a":         `# owned by "c/default/Role/a", which created it`,
@@ -237,7 +238,7 @@ func TestOwners(t *testing.T) {
 	}
 }
 
-// A service that refuses to be read is not exported as empty.
+// TestCollectFails checks that an export fails if a read fails.
 func TestCollectFails(t *testing.T) {
 	from := &stranger{refusal: errors.New("down"), trusts: []schema.PrincipalTrust{{ID: one, PrincipalID: &one}}}
 	if made, err := Collect(t.Context(), Options{Admin: from, Officer: from, Namespace: "default", KeyServer: "default"}); !errors.Is(err, from.refusal) {
@@ -245,7 +246,7 @@ func TestCollectFails(t *testing.T) {
 	}
 }
 
-// A list that is longer than a page is read to its end.
+// TestPagesOfTrusts checks that all pages of a list are read.
 func TestPagesOfTrusts(t *testing.T) {
 	from := &stranger{}
 	system, flag := schema.SystemID(7), "expose"
@@ -259,7 +260,7 @@ func TestPagesOfTrusts(t *testing.T) {
 	}
 }
 
-// Names are labels, unique, and keep as much of the title as fits.
+// TestUniqueNames checks that names are unique labels and contain as much of the title as fits.
 func TestUniqueNames(t *testing.T) {
 	titled := func(titles ...string) (out []candidate) {
 		for i, title := range titles {

@@ -16,8 +16,8 @@ func init() { collectors["Key"] = collector{(*exporter).keys, "key"} }
 // keyPage is the number of keys per request.
 const keyPage = 500
 
-// keys exports a Key for each key lineage whose keys the administrator owns. It reads page by page. The path under
-// which a key was minted cannot be read.
+// keys exports a Key for each key lineage whose keys the administrator owns. The directory path of a key cannot be
+// read, so it is not declared.
 func (e *exporter) keys(ctx context.Context) ([]candidate, error) {
 	session, err := e.Admin.GetCurrentSession(ctx)
 	if err != nil {
@@ -126,8 +126,8 @@ func (e *exporter) candidateKey(ctx context.Context, line []schema.KeyFacts, own
 	return c, err
 }
 
-// holders declares the principals with rights on the keys of a lineage, if all
-// its ACLs agree. Otherwise it declares none, so that the ACLs stay as they are.
+// holders declares the principals with rights on the keys of a lineage as members, if all ACLs of the lineage are
+// equal. Otherwise it declares no members, so that the manager leaves the ACLs unchanged.
 func (e *exporter) holders(ctx context.Context, obj *v1alpha1.Key, line []schema.KeyFacts, own schema.SessionPrincipal) (byID map[string]string, cannot string, err error) {
 	var lists [][]schema.TemplateMember
 	for _, k := range line {
@@ -172,7 +172,7 @@ func (e *exporter) holders(ctx context.Context, obj *v1alpha1.Key, line []schema
 	obj.Spec.Members, byID = []v1alpha1.ACLTemplateMember{}, map[string]string{}
 	for _, m := range members {
 		if isSelf(m, own) && m.Rights == schema.RightNamed("OWNER").Widen() {
-			continue // the principal that the manager logs in as is OWNER anyway
+			continue // the manager itself is OWNER anyway
 		}
 		member, cannot := e.member(m)
 		if cannot != "" {

@@ -15,8 +15,8 @@ const (
 	markPages = 1000
 )
 
-// owners returns a text about the owner of each object of a
-// kind. It returns nil if the key server does not report owners.
+// owners returns a text about the owner of each object of a kind. It returns nil if the key server does not support
+// owner marks.
 func (e *exporter) owners(ctx context.Context, feed string, objects int) (map[schema.HexID]string, error) {
 	if objects == 0 {
 		return nil, nil
@@ -27,7 +27,7 @@ func (e *exporter) owners(ctx context.Context, feed string, objects int) (map[sc
 	for range markPages {
 		page, err := e.Admin.ListOwners(ctx, in)
 		if apiclient.IsUnsupported(err) || apiclient.CodeOf(err) == "ACCESS_DENIED" {
-			return nil, nil // the manifests have one comment less
+			return nil, nil // the manifests then have no comment about owners
 		}
 		if err != nil {
 			return nil, err
@@ -43,14 +43,14 @@ func (e *exporter) owners(ctx context.Context, feed string, objects int) (map[sc
 	return nil, fmt.Errorf("the key server has more than %d owner marks of kind %s", markPage*markPages, feed)
 }
 
-// sentence describes a mark, for a comment of one line.
+// sentence formats a mark as a comment of one line.
 func sentence(m schema.OwnerMark) string {
 	owner, adopted := strings.CutSuffix(m.Owner, "/Adopted")
 	how := "which created it"
 	if adopted {
 		how = "which took it over"
 	}
-	if strings.Count(owner, "/") != 3 { // not set by this operator
+	if strings.Count(owner, "/") != 3 { // another client than this operator has set the mark
 		return fmt.Sprintf("owned by %q", owner)
 	}
 	return fmt.Sprintf("owned by %q, %s", owner, how)

@@ -9,22 +9,21 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 )
 
-// person is the name of a principal in a manifest.
+// person is the type and name of a principal in a manifest.
 type person struct{ kind, name string }
 
-// people maps ids of principals to names.
+// people maps ids of principals to their types and names.
 type people struct {
 	api    API
 	system schema.SystemID
-	types  map[string]string // type by class
+	types  map[string]string // principal type by class name
 	byID   map[schema.HexID]*person
 }
 
-// pageOfPeople is the number of principals that a service resolves per request.
+// pageOfPeople is the maximum number of principals in one lookup request.
 const pageOfPeople = 500
 
-// meet looks up principals that are not known yet. A principal that the
-// key server does not have, or does not report, is declared by its id.
+// meet looks up principals that are not cached yet. A principal that the lookup does not return is declared by its id.
 func (p *people) meet(ctx context.Context, ids []schema.HexID) error {
 	if err := p.begin(ctx); err != nil {
 		return err
@@ -73,7 +72,7 @@ func (p *people) begin(ctx context.Context) error {
 			return err
 		}
 		if other, twice := p.types[page.ClassName]; twice && other != kind {
-			p.types[page.ClassName] = "" // the class does not tell the type
+			p.types[page.ClassName] = "" // two types have this class name
 			continue
 		}
 		p.types[page.ClassName] = kind
@@ -81,7 +80,7 @@ func (p *people) begin(ctx context.Context) error {
 	return nil
 }
 
-// member formats a principal as a member of a template.
+// member formats a principal for a manifest: TYPE/NAME, or id/SYSTEM/ID.
 func (p *people) member(system schema.SystemID, id schema.HexID) string {
 	if who := p.byID[id]; who != nil && system == p.system {
 		return who.kind + "/" + who.name

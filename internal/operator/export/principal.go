@@ -14,11 +14,10 @@ import (
 
 func init() { collectors["Principal"] = collector{(*exporter).principals, "principal"} }
 
-// principalTypes are the listed types: all.
+// principalTypes are the types whose principals are listed: all types.
 var principalTypes = []string{"group", "xauth", "ldap", "certificate", "password"}
 
-// principals reads all principals except those that the key server
-// defines itself, those of peers, and those that the export logs in as.
+// principals exports all principals except built-in ones, those of peers, and the two that the export logs in as.
 func (e *exporter) principals(ctx context.Context) ([]candidate, error) {
 	r := registry{exporter: e, roles: map[schema.HexID]string{}, at: map[schema.HexID]int{}, skip: map[schema.HexID]bool{}}
 	if err := r.begin(ctx); err != nil {
@@ -32,14 +31,14 @@ func (e *exporter) principals(ctx context.Context) ([]candidate, error) {
 	return r.found, r.refer(ctx)
 }
 
-// registry collects principals, which refer to each other.
+// registry collects principals before their references to each other are resolved.
 type registry struct {
 	*exporter
-	roles map[schema.HexID]string // names
+	roles map[schema.HexID]string // role name by id
 	skip  map[schema.HexID]bool
 	found []candidate
-	held  []schema.Principal   // of each candidate
-	at    map[schema.HexID]int // index of a principal among the candidates
+	held  []schema.Principal   // the principal of each candidate
+	at    map[schema.HexID]int // index of a principal in found
 }
 
 func (r *registry) begin(ctx context.Context) error {
@@ -66,7 +65,7 @@ func (r *registry) begin(ctx context.Context) error {
 	return err
 }
 
-// pageOfPrincipals is the longest page that a service returns.
+// pageOfPrincipals is the maximum page size of the key server.
 const pageOfPrincipals = 500
 
 func (r *registry) list(ctx context.Context, kind string) error {
@@ -93,7 +92,7 @@ func (r *registry) list(ctx context.Context, kind string) error {
 	}
 }
 
-// candidate declares a principal without its references to others.
+// candidate declares a principal without its groups and delegates.
 func (r *registry) candidate(ctx context.Context, kind string, p schema.Principal) (candidate, error) {
 	c := candidate{what: fmt.Sprintf("%s principal %q (id %s)", kind, p.Name, p.ID), title: p.Name, id: p.ID.String(), marked: p.ID}
 	obj := &v1alpha1.Principal{Spec: v1alpha1.PrincipalSpec{Disabled: p.Disabled}}
@@ -122,7 +121,7 @@ func (r *registry) candidate(ctx context.Context, kind string, p schema.Principa
 	return c, err
 }
 
-// serviceAccount declares an xauth principal by the service account that its tokens belong to.
+// serviceAccount declares an xauth principal by the service account in its subject.
 func serviceAccount(p schema.Principal, obj *v1alpha1.Principal) (cannot string) {
 	parts := strings.Split(strings.TrimPrefix(p.Subject, "system:serviceaccount:"), ":")
 	if !strings.HasPrefix(p.Subject, "system:serviceaccount:") || len(parts) != 2 {
@@ -135,7 +134,7 @@ func serviceAccount(p schema.Principal, obj *v1alpha1.Principal) (cannot string)
 	return ""
 }
 
-// certificate declares a certificate principal by the one of its certificates that expires last.
+// certificate declares a certificate principal by its certificate with the latest expiry.
 func (r *registry) certificate(ctx context.Context, p schema.Principal, obj *v1alpha1.Principal) (cannot string, err error) {
 	found, err := r.Admin.FindCertificatesByTransportPrincipal(ctx, schema.CertificatesRequest{Subject: p.Name, IncludeBodies: true})
 	if err != nil {
@@ -159,9 +158,9 @@ func (r *registry) certificate(ctx context.Context, p schema.Principal, obj *v1a
 	return "", nil
 }
 
-// refer declares groups and delegates by the names of their objects. If no manifest can declare a principal, the
-// principals that refer to it cannot be declared either: the lists in a manifest are complete, so the manager would
-// remove the missing entry.
+// refer declares groups and delegates by the names of their objects. If a principal cannot be exported, the principals
+// that refer to it are not exported either. Their manifests would have incomplete lists, and the manager would remove
+// the missing entries from the key server.
 func (r *registry) refer(ctx context.Context) error {
 	names := unique("Principal", r.found)
 	for i := range r.found {

@@ -18,7 +18,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 )
 
-// trustPage is the longest page of principal trusts that a service returns.
+// trustPage is the maximum page size of principal trusts.
 const trustPage = 500
 
 func init() { collectors["TrustedCA"] = collector{(*exporter).trustedCAs, "trustedCA"} }
@@ -53,8 +53,7 @@ func idOf(ca schema.TrustedCA) schema.Base64ID {
 	return *ca.CertificateID
 }
 
-// revoke adds the revocation policy of a CA to its candidate.
-// A policy that was never set stays undeclared.
+// revoke adds the revocation policy of a CA to its candidate. If no policy was ever set, none is declared.
 func (e *exporter) revoke(c candidate, issuer schema.RevocationIssuer) {
 	if issuer.CRL != nil {
 		e.leaveOut(LeftOut{What: c.what, Part: "its revocation list", Why: "revocation lists change; put it into a ConfigMap and set spec.revocation.crl to that"})
@@ -133,7 +132,7 @@ func (e *exporter) candidatePeer(peer schema.TrustedServer) candidate {
 	}}
 	if peer.Description != nil && *peer.Description != "" {
 		obj.Spec.Description = peer.Description
-		// Without it, the description stays as it is.
+		// If spec.description is missing, the manager leaves the description unchanged.
 		c.spares = append(c.spares, once("spec.description", "its description", func() { obj.Spec.Description = nil }))
 	}
 	if peer.Witness != nil && *peer.Witness {
@@ -182,8 +181,8 @@ func (e *exporter) trustRows(ctx context.Context) ([]schema.PrincipalTrust, erro
 	}
 }
 
-// candidateTrust declares the principal by its name, if the name is known. It declares the peer by its TrustedServer,
-// if that object is exported, too.
+// candidateTrust declares the principal by its name if the name is known. It declares the peer by its TrustedServer
+// object if that object is exported, too.
 func (e *exporter) candidateTrust(t schema.PrincipalTrust) candidate {
 	c := candidate{what: "principal trust " + t.ID.String(), id: t.ID.String(), marked: t.ID}
 	if t.PrincipalID == nil || t.TrustedServerSystemID == nil || t.FlagLabel == nil {

@@ -16,14 +16,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 )
 
-// Scope is the scope that an object would touch on a key
-// server. A grant of the KeyServer must cover it.
+// Scope has the names and operations that an object needs on a key server. A grant of the KeyServer must cover them.
 type Scope struct {
 	Names      []Name
-	Operations []Operation // that the object grants to others
+	Operations []Operation // operations that the object grants to others
 }
 
-// Name is one name on a key server, in each of its formats. A grant covers it by any of them.
+// Name is one name on a key server, in all its notations. A grant covers the name if it matches one of them.
 type Name []string
 
 // Operation is an operation that a role grants.
@@ -33,8 +32,7 @@ type Operation struct {
 	Duty string
 }
 
-// grantedBy reports whether an entry of a grant matches the
-// operation: by its name, its id, or its duty.
+// grantedBy reports whether an entry of a grant matches the operation by its name, its id, or its duty.
 func (o Operation) grantedBy(entry string) bool {
 	return entry == o.Name || strings.EqualFold(entry, o.ID) || (o.Duty != "" && entry == "duty:"+o.Duty)
 }
@@ -47,18 +45,18 @@ func (o Operation) String() string {
 	return fmt.Sprintf("%q (duty %s)", o.Name, o.Duty)
 }
 
-// Verdict is the decision of a KeyServer's grants about an object.
+// Verdict is the result of Evaluate.
 type Verdict struct {
-	// Grant is a grant that covers all of the object, or nil if there is none. Of several such grants, it is one that
-	// allows adoption, if there is one.
+	// Grant is the grant that covers the object, or nil if none does. If several do, a grant that allows adoption is
+	// preferred.
 	Grant *v1alpha1.Grant
-	// Refusal says what is missing, if no grant covers the object.
+	// Refusal is the reason why no grant covers the object. It is nil if Grant is not nil.
 	Refusal *connection.Problem
 }
 
-// Evaluate decides whether a grant of a KeyServer covers an object of a kind in a
-// namespace. A single grant must cover all of reach. For an empty kind, any grant for
-// the namespace is enough. Evaluate reads the labels of namespaces from the cluster.
+// Evaluate finds a grant of a KeyServer that covers an object of a kind in a namespace. A single grant must cover all
+// of reach. If kind is empty, any grant for the namespace is enough. Evaluate reads the labels of the namespace from
+// the cluster.
 func Evaluate(ctx context.Context, cluster client.Reader, ks *v1alpha1.KeyServer, namespace, kind string, reach Scope) (Verdict, error) {
 	var v Verdict
 	var nearest *uncovered
@@ -91,7 +89,7 @@ func Evaluate(ctx context.Context, cluster client.Reader, ks *v1alpha1.KeyServer
 	return v, nil
 }
 
-// resident reports whether a grant is for a namespace.
+// resident reports whether a grant applies to a namespace, by the namespace's name or labels.
 func resident(ctx context.Context, cluster client.Reader, ks *v1alpha1.KeyServer, g *v1alpha1.Grant, namespace string) (bool, error) {
 	who := g.Namespaces
 	if slices.Contains(who.Names, namespace) {
@@ -116,7 +114,7 @@ func resident(ctx context.Context, cluster client.Reader, ks *v1alpha1.KeyServer
 	return selector.Matches(labels.Set(m.Labels)), nil
 }
 
-// uncovered lists the parts of an object that a grant does not cover.
+// uncovered lists what a grant does not cover of an object.
 type uncovered struct {
 	grant      string
 	kind       string
@@ -146,8 +144,8 @@ func findUncovered(g *v1alpha1.Grant, kind string, reach Scope) uncovered {
 
 func (l uncovered) none() bool { return l.kind == "" && len(l.names) == 0 && len(l.operations) == 0 }
 
-// less reports whether l has fewer missing parts than another list. A missing kind counts most, then the number of
-// names.
+// less reports whether l lacks less than the list than. First, a list that lacks the kind counts as more. Then the
+// numbers of names are compared.
 func (l uncovered) less(than uncovered) bool {
 	if (l.kind == "") != (than.kind == "") {
 		return l.kind == ""
@@ -158,7 +156,7 @@ func (l uncovered) less(than uncovered) bool {
 	return len(l.operations) < len(than.operations)
 }
 
-// String lists the missing parts for messages.
+// String formats the list for messages.
 func (l uncovered) String() string {
 	var parts []string
 	if l.kind != "" {
@@ -199,7 +197,7 @@ func matches(glob, name string) bool {
 	if !begins || !ends {
 		return false
 	}
-	for _, part := range between { // the first match leaves most of the rest
+	for _, part := range between { // the first match leaves the longest text for the later parts
 		_, after, found := strings.Cut(rest, part)
 		if !found {
 			return false

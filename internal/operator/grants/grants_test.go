@@ -54,8 +54,8 @@ func TestGrants(t *testing.T) {
 		grants []v1alpha1.Grant
 		kind   string
 		reach  Scope
-		want   string // name of the grant that covers it
-		says   string // part of the refusal otherwise
+		want   string // name of the grant that covers the object
+		says   string // part of the refusal if no grant covers it
 	}{
 		"none at all": {
 			reason: "nothing is allowed by omission",

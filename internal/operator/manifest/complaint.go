@@ -11,11 +11,10 @@ import (
 	goyaml "go.yaml.in/yaml/v2"
 )
 
-// unreadable replaces messages of the parser that are not listed here.
+// unreadable replaces parser messages that are neither in complaints nor in reworded.
 const unreadable = "it cannot be read"
 
-// complaints are the syntax messages of the parser that are passed on.
-// Other messages are not: they may quote the file, which may be secret.
+// complaints are the parser messages that users get unchanged. Other messages may quote the file, which may be secret.
 var complaints = []string{
 	"block sequence entries are not allowed in this context",
 	"control characters are not allowed",
@@ -44,8 +43,7 @@ var complaints = []string{
 	"mapping values are not allowed in this context",
 }
 
-// reworded maps the beginnings of messages that continue with
-// a part of the file to texts without it.
+// reworded replaces parser messages that quote the file. begins is the start of the message, says the replacement.
 var reworded = []struct{ begins, says string }{
 	{"key ", "a key occurs twice"},
 	{"unknown anchor", "an alias (*) has no anchor (&)"},
@@ -60,8 +58,8 @@ var reworded = []struct{ begins, says string }{
 
 var placed = regexp.MustCompile(`^(?:yaml: )?(?:line ([0-9]+): )?`)
 
-// plain returns the error of the YAML parser without content of the file. Its line
-// numbers count within a document; before is the number of lines before the document.
+// plain returns the parser error without content of the file. The parser counts lines within a document. before is the
+// number of lines before the document.
 func plain(err error, before int) error {
 	sentences := []string{err.Error()}
 	var several *goyaml.TypeError

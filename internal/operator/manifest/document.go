@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Reasons to reject a file of which a reader could silently use only a part.
+// Reasons to reject a file, because a reader could silently use only a part of it.
 var (
 	errUTF16   = errors.New("is UTF-16 text, as PowerShell writes it; save it as UTF-8")
 	errNotUTF8 = errors.New("is not UTF-8 text")
@@ -32,18 +32,18 @@ func utf8Text(content []byte) ([]byte, error) {
 	return bytes.TrimPrefix(content, []byte("\xef\xbb\xbf")), nil
 }
 
-// document is a part of a file.
+// document is one YAML or JSON document in a file.
 type document struct {
-	line int // of its first line
+	line int // line number of its first line
 	text []byte
 	json bool
 }
 
-// parts splits a file at lines that begin with three dashes, if
-// only white space or a comment follows the dashes directly.
+// parts splits a file at each line that starts with three dashes, followed by the end of the line, white space or a
+// comment.
 func parts(content []byte) []document {
 	all := []document{{line: 1}}
-	line, begins, read := 0, 0, 0 // the last part begins at the offset begins
+	line, begins, read := 0, 0, 0 // begins is the offset of the last part
 	for text := range bytes.Lines(content) {
 		line++
 		ends := read
@@ -69,8 +69,8 @@ func parts(content []byte) []document {
 	return all
 }
 
-// documents splits a part that consists of JSON objects, one after the
-// other. Any other part is one YAML document, even if it begins like JSON.
+// documents splits a part that is a sequence of JSON objects. Any other part is one YAML document, even if it begins
+// like JSON.
 func documents(part document) []document {
 	if !bytes.HasPrefix(bytes.TrimSpace(part.text), []byte("{")) {
 		return []document{part}
@@ -120,8 +120,8 @@ func (d document) objects() ([]*unstructured.Unstructured, error) {
 	return flatten(object)
 }
 
-// toJSON converts a YAML document. The parser reports no line number
-// for an error in the first line, so an empty line is put before it.
+// toJSON converts a YAML document. It inserts an empty line at the start, because the parser reports no line number for
+// an error in the first line.
 func (d document) toJSON() ([]byte, error) {
 	text := append([]byte("\n"), d.text...)
 	raw, err := yaml.YAMLToJSONStrict(text)
@@ -134,8 +134,7 @@ func (d document) toJSON() ([]byte, error) {
 	return raw, err
 }
 
-// alone returns an error unless the entire text is one
-// document: the conversion stops after the first.
+// alone returns an error if the text has more than one document, because the conversion reads only the first.
 func alone(text []byte) error {
 	decoder := goyaml.NewDecoder(bytes.NewReader(text))
 	for n := 0; ; n++ {
@@ -151,7 +150,7 @@ func alone(text []byte) error {
 	}
 }
 
-// passedOver accepts any value and stores nothing.
+// passedOver is a YAML value that is parsed and not stored.
 type passedOver struct{}
 
 func (*passedOver) UnmarshalYAML(func(any) error) error { return nil }

@@ -21,7 +21,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
 )
 
-// Input that cannot be read is rejected with its place and without its content.
+// TestReadRefuses checks that errors give the place in the file and do not quote the file.
 func TestReadRefuses(t *testing.T) {
 	for name, c := range map[string]struct{ text, says string }{
 		"Text":       {"planted", "document 1 (line 1): is not a manifest"},
@@ -86,7 +86,7 @@ func objectJSON(name string) string {
 	return `{"apiVersion": "v1", "kind": "A", "metadata": {"name": "` + name + `"}}`
 }
 
-// A file gives the same objects as for kubectl.
+// TestReadDocuments checks that a file gives the same objects as in kubectl.
 func TestReadDocuments(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"None":      {"", ""},
@@ -126,7 +126,7 @@ func TestReadDocuments(t *testing.T) {
 	}
 }
 
-// A link is read as its target, except for a link to a directory below the one that is read.
+// TestReadLinks checks that symbolic links are followed, except links to directories below the given directory.
 func TestReadLinks(t *testing.T) {
 	root := t.TempDir()
 	for _, dir := range []string{"real/deep", "other"} {
@@ -178,7 +178,7 @@ func TestReadLinks(t *testing.T) {
 	}
 }
 
-// A read that waits for a writer ends with its context.
+// TestReadIsInterrupted checks that a read of a pipe without a writer ends when its context ends.
 func TestReadIsInterrupted(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe.yaml")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
@@ -216,7 +216,7 @@ func TestReadIsInterrupted(t *testing.T) {
 	}
 }
 
-// Both bounds hold, and end the reading when they are exceeded.
+// TestReadBounds checks the limits for the file size and for the number of documents.
 func TestReadBounds(t *testing.T) {
 	item := `{"apiVersion":"v1","kind":"A"}`
 	most := `{"apiVersion":"v1","kind":"List","items":[` + strings.Repeat(item+",", maxManifests-2) + item + "]}\n" + item + "\n"
@@ -227,7 +227,7 @@ func TestReadBounds(t *testing.T) {
 	if want := "document 3 (line 3): more than 100000 manifests"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %q", err, want)
 	}
-	longest := strings.Repeat("\xff", maxFile) // the length is checked first
+	longest := strings.Repeat("\xff", maxFile) // not UTF-8; the size is checked first
 	if _, err := Read(t.Context(), []string{Stdin}, strings.NewReader(longest)); err == nil || !strings.Contains(err.Error(), "is not UTF-8 text") {
 		t.Errorf("got %v", err)
 	}
@@ -236,8 +236,7 @@ func TestReadBounds(t *testing.T) {
 	}
 }
 
-// A document costs the same at every position: a file of a
-// hundred thousand documents is read in linear time.
+// TestReadIsLinear checks that the time to parse a file grows linearly with the number of documents.
 func TestReadIsLinear(t *testing.T) {
 	document := object("a") + strings.Repeat("\n", 50) + "---\n"
 	perDocument := func(n int) uint64 {
@@ -255,7 +254,7 @@ func TestReadIsLinear(t *testing.T) {
 	}
 }
 
-// spec is an object as an author writes it.
+// spec is the kind and the spec of a manifest.
 type spec struct{ kind, spec string }
 
 const onePEM = "-----BEGIN CERTIFICATE-----\\nAAAA\\n-----END CERTIFICATE-----\\n"
@@ -308,7 +307,7 @@ func (s spec) object(t testing.TB, name string) *unstructured.Unstructured {
 	return found[0].Object
 }
 
-// check completes and validates as a reader of manifests does.
+// check completes and validates an object, as after reading a manifest.
 func check(t testing.TB, s *Schemas, u *unstructured.Unstructured) error {
 	t.Helper()
 	if err := s.Complete(u); err != nil {
@@ -317,8 +316,8 @@ func check(t testing.TB, s *Schemas, u *unstructured.Unstructured) error {
 	return s.Validate(t.Context(), u, nil)
 }
 
-// Both this package and a kube-apiserver reject the same
-// objects, accept the same, and set the same defaults.
+// TestSameAsTheAPIServer checks that this package and a kube-apiserver accept and reject the same objects and set the
+// same defaults.
 func TestSameAsTheAPIServer(t *testing.T) {
 	cluster, err := client.New(controlplane.Start(t).Config, client.Options{})
 	if err != nil {
@@ -370,7 +369,7 @@ func TestSameAsTheAPIServer(t *testing.T) {
 	}
 }
 
-// An error names the field with a wrong type, without its value.
+// TestMisfit checks that the error for a wrong type names the field, and not its value.
 func TestMisfit(t *testing.T) {
 	schemas, err := NewSchemas()
 	if err != nil {
@@ -414,7 +413,7 @@ func TestMisfit(t *testing.T) {
 	}
 }
 
-// Some fields must not change.
+// TestValidateChange checks that immutable fields are rejected if they change.
 func TestValidateChange(t *testing.T) {
 	schemas, err := NewSchemas()
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// CheckType decodes an object into its type. Its error names the
-// field with a wrong type, without the value.
+// CheckType decodes an object into a Go value. If a field has a wrong type, the error names the field and not its
+// value.
 func CheckType(u *unstructured.Unstructured, into any) error {
 	raw, err := json.Marshal(u.Object)
 	if err == nil {
@@ -35,14 +35,14 @@ func CheckType(u *unstructured.Unstructured, into any) error {
 	return fmt.Errorf("%s: must be %s", field, wanted(wrong.Type))
 }
 
-// checkMetadataType checks only the metadata in the same way.
+// checkMetadataType does the same for the metadata only.
 func checkMetadataType(u *unstructured.Unstructured) error {
 	metadata := &unstructured.Unstructured{Object: map[string]any{"metadata": u.Object["metadata"]}}
 	return CheckType(metadata, &metav1.PartialObjectMetadata{})
 }
 
-// memberThatIsNoText returns the path of the label, annotation
-// or key that is not text. The decoder names only the map.
+// memberThatIsNoText returns the path of the first map entry whose value is not text. The decoder's error names only
+// the map.
 func memberThatIsNoText(field string, members map[string]any) string {
 	for _, key := range slices.Sorted(maps.Keys(members)) {
 		if _, is := members[key].(string); !is && members[key] != nil {

@@ -27,24 +27,24 @@ const Stdin = "-"
 // Source is the place of a manifest.
 type Source struct {
 	File     string
-	Document int // counted from 1
-	Line     int // of the file, where the document begins
+	Document int // number of the document in the file, from 1
+	Line     int // line number in the file where the document begins
 }
 
-// String names the place.
+// String formats the position for messages.
 func (s Source) String() string {
 	return fmt.Sprintf("%s, document %d (line %d)", s.File, s.Document, s.Line)
 }
 
-// Manifest is one object as written in a file.
+// Manifest is one object that was read from a file.
 type Manifest struct {
 	Source Source
 	Object *unstructured.Unstructured
 }
 
-// Read reads the manifests of files and, recursively, of directories, in the order of the paths and then of the file
-// names. In directories it reads files that end in .yaml, .yml or .json. Its errors name the place and quote nothing,
-// because the path may name a file with a secret by mistake. It ends when ctx ends, even while it waits for a pipe.
+// Read reads manifests from files and, recursively, directories, in the order of paths and then of file names. In
+// directories it reads the files that end in .yaml, .yml or .json. Errors give the position and quote nothing, because
+// a path may name a secret file by mistake. Read ends when ctx ends, even while it reads a pipe.
 func Read(ctx context.Context, paths []string, stdin io.Reader) ([]Manifest, error) {
 	var all []Manifest
 	for _, path := range paths {
@@ -98,8 +98,8 @@ func filesOf(path string) ([]string, error) {
 	return files, err
 }
 
-// filesBelow lists the files of a directory, or of the directory that a link points
-// to. It does not follow links to directories below: they could form a cycle.
+// filesBelow lists the files of a directory. The directory itself may be a symbolic link. Links to directories below it
+// are not followed, because they could form a cycle.
 func filesBelow(dir string) ([]string, error) {
 	var files []string
 	err := fs.WalkDir(os.DirFS(dir), ".", func(name string, entry fs.DirEntry, err error) error {
@@ -122,8 +122,8 @@ func filesBelow(dir string) ([]string, error) {
 	return files, err
 }
 
-// regular rejects an entry that has the name of a manifest file and
-// is not a file. Ignoring it would silently leave out manifests.
+// regular returns an error if an entry with the name of a manifest file is not a file. If it were ignored, manifests
+// could be missing silently.
 func regular(file string) error {
 	info, err := os.Stat(file)
 	switch {

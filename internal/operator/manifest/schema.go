@@ -34,7 +34,7 @@ type Schemas struct {
 	kinds map[string]*kindSchema
 }
 
-// kindSchema has the requirements of one kind's definition.
+// kindSchema has the schema and the rules of one kind.
 type kindSchema struct {
 	namespaced bool
 	structural *structuralschema.Structural
@@ -90,7 +90,7 @@ func (s *Schemas) add(content []byte) error {
 	return nil
 }
 
-// Knows returns an error unless the object is of a kind that is defined here.
+// Knows returns an error if the object's kind is not one of this API.
 func (s *Schemas) Knows(u *unstructured.Unstructured) error {
 	if u.GetAPIVersion() != v1alpha1.GroupVersion.String() {
 		return fmt.Errorf("apiVersion: %q is unknown; this program supports %s", u.GetAPIVersion(), v1alpha1.GroupVersion)
@@ -106,17 +106,16 @@ func (s *Schemas) Knows(u *unstructured.Unstructured) error {
 	return fmt.Errorf("kind: %q is unknown; %s has %s", u.GetKind(), v1alpha1.GroupVersion, strings.Join(names, ", "))
 }
 
-// Namespaced reports whether objects of the kind are namespaced.
+// Namespaced reports whether objects of a kind belong to a namespace.
 func (s *Schemas) Namespaced(kind string) bool {
 	return s.kinds[kind] != nil && s.kinds[kind].namespaced
 }
 
-// Complete rejects fields that the kind does not have, and sets the
-// defaults. It drops the status, which the author does not set.
+// Complete rejects unknown fields, sets the defaults, and removes the status.
 func (s *Schemas) Complete(u *unstructured.Unstructured) error {
 	k := s.kinds[u.GetKind()]
 	if err := checkMetadataType(u); err != nil {
-		return err // the code below would drop the member and report it as missing, or not report it
+		return err // the code below would drop a field of a wrong type, and report it as missing or not at all
 	}
 	unknown := pruning.PruneWithOptions(u.Object, k.structural, true, structuralschema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})
 	_, inMeta := objectmeta.CoerceWithOptions(nil, u.Object, k.structural, true, objectmeta.CoerceOptions{ReturnUnknownFieldPaths: true})
@@ -127,12 +126,12 @@ func (s *Schemas) Complete(u *unstructured.Unstructured) error {
 	delete(u.Object, "status")
 	defaulting.PruneNonNullableNullsWithoutDefaults(u.Object, k.structural)
 	defaulting.Default(u.Object, k.structural)
-	delete(u.Object, "status") // the status has a default
+	delete(u.Object, "status") // the defaults include a status
 	return nil
 }
 
-// Validate checks a completed object. old is the object in the
-// cluster, or nil: some fields must not change.
+// Validate checks an object after Complete. old is the object in the cluster, or nil. Immutable fields must be equal in
+// both.
 func (s *Schemas) Validate(ctx context.Context, u, old *unstructured.Unstructured) error {
 	k := s.kinds[u.GetKind()]
 	errs := apivalidation.ValidateObjectMetaAccessor(u, k.namespaced, apivalidation.NameIsDNSSubdomain, field.NewPath("metadata"))
@@ -149,7 +148,7 @@ func (s *Schemas) Validate(ctx context.Context, u, old *unstructured.Unstructure
 		errs = append(errs, validation.ValidateCustomResource(nil, u.Object, k.values)...)
 	}
 	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, k.structural, u.Object)...)
-	if len(errs) == 0 && k.rules != nil { // the rules may rely on the schema
+	if len(errs) == 0 && k.rules != nil { // the rules assume that the object matches the schema
 		var found any
 		if before != nil {
 			found = before
@@ -160,8 +159,7 @@ func (s *Schemas) Validate(ctx context.Context, u, old *unstructured.Unstructure
 	return sentence(errs)
 }
 
-// sentence joins errors into one, without the values: a value
-// may be a key that was pasted by mistake.
+// sentence joins errors to one error without the invalid values: a value may be a secret, pasted by mistake.
 func sentence(errs field.ErrorList) error {
 	if len(errs) == 0 {
 		return nil

@@ -15,14 +15,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/status"
 )
 
-// result is the outcome of a decision.
+// result is the outcome of a decision that was carried out.
 type result struct {
 	Decision
 	outcome       Outcome
-	done          bool   // the action took effect and was read back
+	done          bool   // the action took effect and a second read confirmed it
 	partlyCreated bool   // the creation took effect, but not completely
-	refused       bool   // the object or its owner mark has changed; decide again
-	tried         Action // the action that failed, if the decision reports its failure
+	refused       bool   // the object or its owner mark has changed in the meantime; decide again
+	tried         Action // the failed action, if the decision reports its failure
 }
 
 // act carries out a decision.
@@ -46,7 +46,7 @@ func (r *reconciler[T, D]) act(ctx context.Context, p *pass[T, D], d Decision) (
 				return out, r.removeMark(ctx, p, d.Target)
 			}
 			if err == nil {
-				r.marks.Of(conn).Drop(d.Target) // deleted with it
+				r.marks.Of(conn).Drop(d.Target) // the key server has deleted the mark, too
 			}
 			return out, err
 		})
@@ -54,13 +54,13 @@ func (r *reconciler[T, D]) act(ctx context.Context, p *pass[T, D], d Decision) (
 		res, err := r.write(ctx, p, d, func() (Outcome, error) {
 			return Outcome{ID: p.facts.External.ID, Evidence: p.facts.External.Evidence}, r.claim(ctx, p, d)
 		})
-		res.done = res.done && d.Action == actAdopt // a claim changes nothing else
+		res.done = res.done && d.Action == actAdopt // a claim changes only the mark
 		return res, err
 	case actForget:
 		d.Message += r.removeMarks(ctx, p, d.Target)
 		return result{Decision: d, done: true}, nil
 	case ActRelease:
-		if !p.facts.KindRemoved { // the marks of a removed kind stay, so that it finds its objects again
+		if !p.facts.KindRemoved { // the marks of a removed kind stay, so that a new installation finds its external objects
 			d.Message += r.removeMarks(ctx, p, p.leaves()...)
 		}
 		return result{Decision: d, done: true}, nil
@@ -72,7 +72,7 @@ func (r *reconciler[T, D]) act(ctx context.Context, p *pass[T, D], d Decision) (
 	}
 }
 
-// write sends one verified write. If the write fails, the result has the reason and the time of the retry.
+// write sends one verified write. If the write fails, the result has the reason and the pause before the retry.
 func (r *reconciler[T, D]) write(ctx context.Context, p *pass[T, D], d Decision, send func() (Outcome, error)) (result, error) {
 	if !p.facts.Deleting {
 		held, err := r.addFinalizer(ctx, p, d.Action == actCreate)
@@ -102,7 +102,7 @@ func (r *reconciler[T, D]) write(ctx context.Context, p *pass[T, D], d Decision,
 	p.tripIfUnavailable(failed)
 	if failed.Outdated {
 		r.outdated(p)
-		// This attempt did not create the existing object.
+		// Another client has created the existing object, not this attempt.
 		if _, err := r.unmark(ctx, p); err != nil {
 			return result{}, err
 		}
@@ -117,8 +117,8 @@ func (r *reconciler[T, D]) write(ctx context.Context, p *pass[T, D], d Decision,
 	return result{Decision: d, tried: tried}, nil
 }
 
-// unfinished handles a creation that took effect only in part. The created part must be recorded, for any cause of the
-// interruption.
+// unfinished handles a creation that took effect only in part. It records the created part, also if the error did not
+// come from the key server.
 func (r *reconciler[T, D]) unfinished(ctx context.Context, p *pass[T, D], d Decision, out Outcome) result {
 	why, other := connection.AsProblem(ctx, out.Unfinished)
 	if other != nil {
@@ -131,12 +131,11 @@ func (r *reconciler[T, D]) unfinished(ctx context.Context, p *pass[T, D], d Deci
 	return result{Decision: d, outcome: out, partlyCreated: true}
 }
 
-// addFinalizer adds the finalizer to the object before anything outside is
-// created for it. Before a creation it also adds the annotation of the
-// attempt. It returns false if the object has changed in the meantime.
+// addFinalizer adds the finalizer to the object before its external object is created. For a creation, it also adds the
+// annotation of the attempt. It returns false if the object has changed in the meantime.
 func (r *reconciler[T, D]) addFinalizer(ctx context.Context, p *pass[T, D], creating bool) (bool, error) {
 	controllerutil.AddFinalizer(p.obj, v1alpha1.FinalizerExternal)
-	if p.facts.MarksSupported { // the owner mark then identifies the creator, without the annotation
+	if p.facts.MarksSupported { // with owner marks, the mark identifies the creator, and the annotation is not needed
 		return r.unmark(ctx, p)
 	}
 	if creating {
@@ -150,9 +149,8 @@ func (r *reconciler[T, D]) addFinalizer(ctx context.Context, p *pass[T, D], crea
 	return r.rewrite(ctx, p)
 }
 
-// removeUnusedFinalizer removes the finalizer of an attempted creation if the external object belongs to another
-// owner and this object owns nothing else. The attempt followed from an outdated list. Without the
-// finalizer, a deletion does not wait for the key server.
+// removeUnusedFinalizer removes the finalizer if a creation failed because another owner's external object exists, and
+// this object owns nothing else. Without the finalizer, a deletion of this object does not wait for the key server.
 func (r *reconciler[T, D]) removeUnusedFinalizer(ctx context.Context, p *pass[T, D], d Decision) (result, error) {
 	res := result{Decision: d}
 	if !p.facts.ownsNothing() || !controllerutil.ContainsFinalizer(p.obj, v1alpha1.FinalizerExternal) {
@@ -161,7 +159,7 @@ func (r *reconciler[T, D]) removeUnusedFinalizer(ctx context.Context, p *pass[T,
 	if pub, is := any(r.adapter).(Publisher[T]); is && len(*pub.Publications(p.obj)) > 0 {
 		return res, nil
 	}
-	p.in.Conn.Outdated(connection.MarksFeed(r.kind.Feed)) // the creation may have succeeded since
+	p.in.Conn.Outdated(connection.MarksFeed(r.kind.Feed)) // this or an earlier creation may have succeeded
 	is, err := r.owns(ctx, p, p.facts.External)
 	if problem, err := connection.AsProblem(ctx, err); problem != nil || err != nil {
 		return res, err
@@ -176,9 +174,9 @@ func (r *reconciler[T, D]) removeUnusedFinalizer(ctx context.Context, p *pass[T,
 	return res, err
 }
 
-// restoreFinalizer restores the finalizer of an object that owns something if another client has
-// removed it, for example by replacing the entire object. It returns false if the object has
-// changed in the meantime. Paused objects are included: nothing else would stop a deletion.
+// restoreFinalizer adds the finalizer again if the object owns something and another client has removed the finalizer,
+// for example by replacing the entire object. It also does so for paused objects, because nothing else would delay
+// their deletion. It returns false if the object has changed in the meantime.
 func (r *reconciler[T, D]) restoreFinalizer(ctx context.Context, p *pass[T, D]) (bool, error) {
 	if r.Identity.Planned || p.facts.Deleting || p.facts.Provenance == "" || p.facts.Management == v1alpha1.Observe {
 		return true, nil
@@ -198,7 +196,7 @@ func (r *reconciler[T, D]) unmark(ctx context.Context, p *pass[T, D]) (bool, err
 	return r.rewrite(ctx, p)
 }
 
-// outdated requests that the kind's listings are read again.
+// outdated invalidates the listings of the kind and of its owner marks.
 func (r *reconciler[T, D]) outdated(p *pass[T, D]) {
 	p.in.Conn.Outdated(r.kind.Feed)
 	p.in.Conn.Outdated(connection.MarksFeed(r.kind.Feed))
@@ -210,9 +208,9 @@ func (r *reconciler[T, D]) rewrite(ctx context.Context, p *pass[T, D]) (bool, er
 	return written, err
 }
 
-// attempt returns the annotation value of an attempted creation. The value contains the object, the external object
-// that it owned then, and its claims. So a copy of the manifest, or a later declaration, does not inherit the attempt.
-// Without claims, attempt returns the prefix of all such values.
+// attempt returns the annotation value of an attempted creation. The value depends on the object's UID, on the external
+// object that it owns at that time, and on its claims. So it is not valid for a copy of the manifest or for a later
+// declaration. Without claims, attempt returns the prefix of the value.
 func (p *pass[T, D]) attempt(claims []string) string {
 	mark := string(p.obj.GetUID()) + "/" + p.facts.Owned + "/"
 	if claims == nil {
@@ -222,8 +220,8 @@ func (p *pass[T, D]) attempt(claims []string) string {
 	return mark + hex.EncodeToString(sum[:8])
 }
 
-// drifted reports whether an action repairs an outside change: the present
-// declaration was verified before, and the external object no longer agrees with it.
+// drifted reports whether an action repairs an outside change. It does if the present declaration was verified earlier
+// and the external object no longer agrees with it.
 func (p *pass[T, D]) drifted(a Action) bool {
 	_, was := p.read.Managed()
 	return (a == actCreate || a == actUpdate) && p.verified(was) && !p.facts.External.Renewed

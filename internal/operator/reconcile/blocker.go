@@ -7,8 +7,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 )
 
-// Blocker is a reason to block actions on an external object, found by an adapter.
-// The status reports it, and the reconciler does not do what it would do otherwise.
+// Blocker is a reason of an adapter not to act on an external object. The reconciler then does not act, and reports the
+// reason in the status.
 type Blocker struct {
 	// Rule names the blocker in logs. If Rule is empty, logs name the rule that applied the blocker.
 	Rule    string
@@ -17,22 +17,20 @@ type Blocker struct {
 	Message string
 }
 
-// When says which actions a blocker blocks. An object that only observes still reports its external object.
+// When says which actions a blocker blocks. An object with managementPolicy Observe is not affected.
 type When int
 
-// The occasions.
+// The values of When.
 const (
-	// Always: the external object is not created, adopted or corrected.
+	// Always blocks creation, adoption and correction.
 	Always When = iota
-	// Absent: the external object is not created. An existing one is not affected.
+	// Absent blocks only the creation.
 	Absent
-	// Present: an existing one is not adopted or corrected.
+	// Present blocks only the adoption and correction of an existing external object.
 	Present
-	// Agreed: no action is blocked. If the external object is as
-	// declared, the status reports this reason instead of Verified.
+	// Agreed blocks no action. If the external object is as declared, the status has this reason instead of Verified.
 	Agreed
-	// Removed: the external object is not deleted before the status has reported the message, after the words "removing
-	// ...: ".
+	// Removed delays the deletion until the status has the message, after the words "removing ...: ".
 	Removed
 )
 
@@ -44,29 +42,29 @@ func BuiltIn(what string) Blocker {
 	}
 }
 
-// Uncreatable blocks the creation of an object that cannot be created, only found.
+// Uncreatable blocks the creation. The external object can only be found.
 func Uncreatable(why string) Blocker {
 	return Blocker{Rule: "uncreatable", When: Absent, Reason: v1alpha1.ReasonInvalidSpec, Message: why}
 }
 
-// Fixed blocks repeated attempts to correct or create an object that cannot be corrected or created. It also blocks a
-// replacement if no user has accepted the consequences.
+// Fixed blocks creation, adoption and correction, because the key server does not allow them. It also blocks a
+// replacement until a user accepts its consequences.
 func Fixed(why string) Blocker {
 	return Blocker{Rule: "fixed", When: Always, Reason: v1alpha1.ReasonConflict, Message: why}
 }
 
-// Dependency blocks writes that the key server would reject until something else exists. when is Absent to block only
-// the creation. It is Always if a correction needs the same other object.
+// Dependency blocks writes that the key server would reject until another object exists there. when is Absent if only
+// the creation needs that object, and Always if a correction needs it, too.
 func Dependency(when When, why string) Blocker {
 	return Blocker{Rule: "dependency", When: when, Reason: v1alpha1.ReasonDependencyNotReady, Message: why}
 }
 
-// Consequence makes the status report, before a deletion, what else it removes.
+// Consequence makes the status report what else a deletion removes, before the deletion.
 func Consequence(says string) Blocker {
 	return Blocker{When: Removed, Reason: v1alpha1.ReasonProgressing, Message: says}
 }
 
-// blocker returns the first blocker for one of the occasions.
+// blocker returns the first blocker with one of the given values of When.
 func (e External) blocker(occasions ...When) (Blocker, bool) {
 	for _, h := range e.Blockers {
 		if slices.Contains(occasions, h.When) {

@@ -17,12 +17,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/tracing"
 )
 
-// Cluster has the clients and settings that every reconciler needs of the cluster.
+// Cluster has the Kubernetes clients and the settings of the reconcilers.
 type Cluster struct {
-	Name   string        // in audit logs; empty if the cluster has no name
+	Name   string        // cluster name in audit logs; may be empty
 	Client client.Client // reads from the cache
 	Live   client.Reader // reads from the API server
-	// Secrets reads the metadata of watched Secrets; nil disables the watch.
+	// Secrets reads the metadata of Secrets to watch them. nil disables the watch.
 	Secrets  metadata.Interface
 	Recorder events.EventRecorder
 	Clock    clock.Clock
@@ -31,8 +31,7 @@ type Cluster struct {
 	Tracer   *tracing.Tracer // nil disables tracing
 }
 
-// KindRemoved reports whether a custom resource definition is being deleted,
-// which deletes every object of its kind.
+// KindRemoved reports whether a custom resource definition is being deleted, and with it every object of its kind.
 func (c Cluster) KindRemoved(ctx context.Context, crd string) (bool, error) {
 	m := &metav1.PartialObjectMetadata{}
 	m.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})

@@ -17,51 +17,50 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 )
 
-// Consumer is implemented by adapters whose objects need objects
-// of another kind. A change of a needed object wakes them.
+// Consumer is implemented by adapters whose objects need objects of another kind. A change of a needed object enqueues
+// the objects that need it.
 type Consumer[T Object] interface {
-	// Needs returns the needs of the object, with the keys that Provides uses.
+	// Needs returns the needs of the object. Their keys are keys of Provides of another kind.
 	Needs(obj T) []Need
 }
 
-// Provider is implemented by adapters whose objects are needed by others.
+// Provider is implemented by adapters of objects that other objects need.
 type Provider[T Object] interface {
-	// Provides returns every key that the object can be needed by.
+	// Provides returns every key by which other objects can need the object.
 	Provides(obj T) []string
 }
 
 // Need is one requirement of an object.
 type Need struct {
 	Key string
-	// Holds: a provider of Key must not be deleted while this object exists.
+	// Holds means that no provider of Key may be deleted while this object exists.
 	Holds bool
 }
 
-// Indexes of the cache by the keys of consumer and provider.
+// Names of the cache indexes by the keys of consumers and of providers.
 const (
 	needIndex    = "needs"
 	provideIndex = "provides"
 )
 
-// dependencies knows which kinds need which others.
+// dependencies lists the kinds that need other kinds, and the kinds that are needed.
 type dependencies struct {
 	consumers []*side
 	providers []*side
 }
 
-// side is one kind as consumer or as provider.
+// side is one kind in its role as consumer or as provider.
 type side struct {
-	object client.Object // one of the kind, for its type
+	object client.Object // an empty object of the kind
 	keys   func(client.Object) []string
 	find   func(context.Context, string) ([]client.Object, error)
-	holds  func(client.Object, string) bool // of a consumer
-	// covered reports whether a grant covers an object of this kind.
-	// An object that no grant covers does not block a deletion.
+	holds  func(client.Object, string) bool // nil for a provider
+	// covered reports whether a grant covers an object of this kind. Otherwise the object blocks no deletion.
 	covered func(context.Context, client.Object) (bool, error)
 	name    func(client.Object) string
 }
 
-// join registers what the kind needs and provides, and adds the indexes of the cache for it.
+// join registers a kind as consumer and as provider, and adds the cache indexes for its keys.
 func join[T Object, D any](s *Registry, r *reconciler[T, D]) error {
 	of := func(index string, keys func(T) []string) (*side, error) {
 		byKey := indexed(keys)
@@ -122,8 +121,8 @@ func join[T Object, D any](s *Registry, r *reconciler[T, D]) error {
 	return nil
 }
 
-// watch makes changes of needed kinds wake the controller of a kind. The controller is also woken when an object that
-// needs this kind is deleted, or no longer needs it.
+// watch makes the controller of a kind reconcile objects when an object that they need changes. It also reconciles an
+// object when a consumer of it is deleted or no longer needs it.
 func (d *dependencies) watch(b *builder.Builder, needs, provides *side) *builder.Builder {
 	if needs != nil {
 		for _, p := range d.providers {
@@ -138,14 +137,14 @@ func (d *dependencies) watch(b *builder.Builder, needs, provides *side) *builder
 	return b
 }
 
-// sharing maps an object to the objects that share one of its keys.
+// sharing returns a function that maps an object to the objects found by its keys.
 func sharing(keys func(client.Object) []string, find func(context.Context, string) ([]client.Object, error)) handler.MapFunc {
 	return func(ctx context.Context, o client.Object) []ctrl.Request {
 		var requests []ctrl.Request
 		for _, key := range keys(o) {
 			found, err := find(ctx, key)
 			if err != nil {
-				continue // the resync covers this
+				continue // the resync of the other objects finds the change
 			}
 			for _, other := range found {
 				requests = append(requests, ctrl.Request{NamespacedName: types.NamespacedName{Namespace: other.GetNamespace(), Name: other.GetName()}})
@@ -155,25 +154,24 @@ func sharing(keys func(client.Object) []string, find func(context.Context, strin
 	}
 }
 
-// told selects the events after which objects that need this one may have to wait, or no longer have to wait.
+// told selects the events after which consumers of an object may have to wait, or no longer have to wait.
 func (s *side) told() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		return isReady(e.ObjectOld) != isReady(e.ObjectNew) || !slices.Equal(s.keys(e.ObjectOld), s.keys(e.ObjectNew))
 	}}
 }
 
-// gone selects events after which a deletion may no longer have to wait.
+// gone selects the events after which the deletion of a provider may no longer have to wait.
 func (s *side) gone() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc:  func(event.CreateEvent) bool { return false },
 		GenericFunc: func(event.GenericEvent) bool { return false },
-		// The old object is mapped, too, so that a provider that is no longer needed is woken.
+		// The handler maps the old object, too, so it also enqueues a provider that is no longer needed.
 		UpdateFunc: func(e event.UpdateEvent) bool { return !slices.Equal(s.keys(e.ObjectOld), s.keys(e.ObjectNew)) },
 	}
 }
 
-// dependants returns the sorted names of the objects that
-// block a deletion of the provider of the keys.
+// dependants returns the names of the consumers that block the deletion of a provider with these keys, sorted.
 func (d *dependencies) dependants(ctx context.Context, keys []string) ([]string, error) {
 	var names []string
 	for _, c := range d.consumers {

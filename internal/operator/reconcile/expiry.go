@@ -15,19 +15,19 @@ import (
 
 // Expirer is implemented by adapters of objects that declare a certificate.
 type Expirer[T Object] interface {
-	// Expiry returns the validity period of the certificate, with nil for an unknown time. warn is how long before the
-	// end a warning is given.
+	// Expiry returns the validity period of the certificate. An unknown time is nil. warn is how long before notAfter the
+	// condition Expiring is set.
 	Expiry(obj T) (notBefore, notAfter *metav1.Time, warn time.Duration)
 }
 
 // Renewer is implemented by adapters of objects whose certificate the key server reissues.
 type Renewer[T Object] interface {
-	// RenewAfter returns when the certificate is reissued, nil if that is unknown or never.
+	// RenewAfter returns the time of the next reissue. It is nil if the time is unknown or there is no reissue.
 	RenewAfter(obj T) *metav1.Time
 }
 
-// renewal returns the time until the object's certificate has to be reissued. It is 0 if the certificate is never
-// reissued. It is also 0 if the reissue is due already: then Observe and the retries of failed writes handle it.
+// renewal returns the time until the certificate is reissued. It is 0 if there is no reissue, or if the reissue is due
+// already: then Observe and the retries of failed writes handle the reissue.
 func (r *reconciler[T, D]) renewal(obj T, now time.Time) time.Duration {
 	x, ok := any(r.adapter).(Renewer[T])
 	if !ok {
@@ -40,30 +40,30 @@ func (r *reconciler[T, D]) renewal(obj T, now time.Time) time.Duration {
 	return max(at.Sub(now), 0)
 }
 
-// Aging is implemented by adapters of objects that are useless without
-// something else that ends, even if the key server holds them unchanged.
+// Aging is implemented by adapters of objects that become useless when something else expires, even if the external
+// object is unchanged.
 type Aging[T Object] interface {
-	// Terms returns, from the status, the things that must be in force for the object to be useful.
+	// Terms returns the things on which the object's use depends, according to its status.
 	Terms(obj T) []Term
 }
 
-// Term is something that must be in force for the object to be useful, and the time until which it is in force.
+// Term is something on which an object's use depends, with its end.
 type Term struct {
-	Until   time.Time // not in force from then on; the zero time is past
+	Until   time.Time // the end; the zero time is in the past
 	Warn    time.Duration
-	Reason  v1alpha1.Reason // why the object is not Ready then
+	Reason  v1alpha1.Reason // reason for Ready=False after the end
 	Message string          // what ends, and when
 }
 
-// expiry says until when a part of an object is usable. Its zero value never ends.
+// expiry is the usable period of a part of an object. The zero value has no end.
 type expiry struct {
-	notBefore time.Time // of the certificate
+	notBefore time.Time // start of the certificate's validity
 	notAfter  time.Time
 	warn      time.Duration
-	term      *Term // nil for the certificate
+	term      *Term // nil if this is the expiry of the certificate
 }
 
-// expiries has every expiry of an object.
+// expiries has the expiry of the certificate and of all terms of an object.
 type expiries []expiry
 
 // expiry returns the expiry of the object's certificate.
@@ -101,10 +101,10 @@ func (e expiry) expiring(now time.Time) bool {
 	return e.ends() && !e.expired(now) && !now.Before(e.notAfter.Add(-e.warn))
 }
 
-// pending reports whether the certificate becomes valid later.
+// pending reports whether the certificate is not yet valid.
 func (e expiry) pending(now time.Time) bool { return now.Before(e.notBefore) && !e.expired(now) }
 
-// next returns the time until the next change to report, or 0 if there is none.
+// next returns the time until the next change that the status must report, or 0 if there is none.
 func (e expiry) next(now time.Time) time.Duration {
 	switch {
 	case e.pending(now):
@@ -132,8 +132,7 @@ func (e expiry) reason() v1alpha1.Reason {
 	return v1alpha1.ReasonExpired
 }
 
-// heed reports, for an object that is as declared, that a part
-// of it has expired or is not valid yet.
+// heed changes the reason of a verified object if one of its parts has expired or is not yet valid.
 func (all expiries) heed(res result, now time.Time) result {
 	for _, e := range all {
 		if res.Reason == v1alpha1.ReasonVerified && e.expired(now) {
@@ -149,8 +148,8 @@ func (all expiries) heed(res result, now time.Time) result {
 	return res
 }
 
-// warning sets or removes the condition Expiring, which describes the
-// expiry that ends first. begins says whether the message is new.
+// warning sets or removes the condition Expiring, whose message describes the expiry that ends first. begins means that
+// the message is new.
 func (all expiries) warning(conditions *[]metav1.Condition, generation int64, now metav1.Time) (message string, begins bool) {
 	first := -1
 	for i, e := range all {

@@ -12,8 +12,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 )
 
-// TestNotYetValid checks that an object whose certificate becomes valid
-// later is not Ready until then, and is reconciled at that moment.
+// TestNotYetValid checks that an object with a certificate that is not yet valid is not Ready, and is reconciled when
+// the certificate becomes valid.
 func TestNotYetValid(t *testing.T) {
 	e := expiry{notBefore: noon.Add(time.Hour), notAfter: noon.Add(48 * time.Hour), warn: 72 * time.Hour}
 	for after, want := range map[time.Duration]struct {
@@ -35,8 +35,8 @@ func TestNotYetValid(t *testing.T) {
 	}
 }
 
-// TestWhatEnds checks that the end of a certificate is a metric as
-// long as its object exists, and that reports about it come in time.
+// TestWhatEnds checks that the metric of a certificate's expiry exists as long as its object, and that reports about
+// the expiry are due in time.
 func TestWhatEnds(t *testing.T) {
 	const name = "keyserver_object_not_after_seconds"
 	at := types.NamespacedName{Namespace: "default", Name: "partners"}

@@ -10,7 +10,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/grants"
 )
 
-// Facts has everything that a decision depends on. The rules use nothing else, not even the clock.
+// Facts has all data on which a decision depends, including the time. The rules read nothing else.
 type Facts struct {
 	Now time.Time
 
@@ -21,38 +21,37 @@ type Facts struct {
 	Resync     time.Duration
 	Paused     bool
 
-	// Its deletion.
+	// The deletion of the object.
 	Deleting    bool
 	Abandoned   bool     // by annotation
 	KindRemoved bool     // the custom resource definition itself is being deleted
 	Dependants  []string // objects that need this one
 
-	// The external object that its status records.
+	// The external object in the object's status.
 	Owned      string // external id
 	Provenance v1alpha1.Provenance
-	// Attempted: a creation of exactly this declaration was
-	// started, and its outcome was never recorded.
+	// Attempted means that a creation of exactly this declaration was started and its outcome was not recorded.
 	Attempted bool
 	// Superseded are external objects that a rotation has replaced.
 	Superseded []Superseded
 
-	// Problem is the reason why the remaining facts could not be gathered.
+	// Problem is why the facts below are incomplete.
 	Problem *connection.Problem
 
 	// External is the external object on the key server.
 	External External
-	// NeedsOnlyAdditions: the external object only needs additions, as after an interrupted creation.
+	// NeedsOnlyAdditions means that the external object only lacks parts, as after an interrupted creation.
 	NeedsOnlyAdditions bool
 
 	// Ownership says who owns the external object.
 	Ownership
 
-	// ConflictingOwner is an older object with the same claim. NewOwner is an object that still claims the external
-	// object after this object is deleted.
+	// ConflictingOwner is an older object with the same claim. NewOwner is an object that takes over the external object
+	// when this object is deleted.
 	ConflictingOwner string
 	NewOwner         string
 
-	// Failures is the number of writes in a row that failed. The next write is due at RetryAt.
+	// Failures is the number of failed writes in a row. The next write is not sent before RetryAt.
 	Failures int
 	RetryAt  time.Time
 
@@ -60,28 +59,26 @@ type Facts struct {
 	ReadyMessage string
 }
 
-// External is one object on the key server as last read.
+// External is one object on the key server, according to the last reading.
 type External struct {
-	What   string // for people: `CA "CN=..." (certificateId ...)`
+	What   string // for messages: `CA "CN=..." (certificateId ...)`
 	Exists bool
 	ID     string
-	// Names are the names that the key server uses for it, if they can
-	// differ from the declared ones. A grant must cover them, too.
+	// Names are names on the key server that may differ from the declared ones. A grant must cover them, too.
 	Names []grants.Name
 	Drift []v1alpha1.FieldDrift
-	// Evidence says how the reading was matched with the declaration.
+	// Evidence says how the reading agrees with the declaration.
 	Evidence string
-	// IntendedChange describes an intended change that happened after the status was written. The change is no drift,
-	// but the message of the status is out of date.
+	// IntendedChange describes a change that the declaration allows and that the status does not show yet. It is no drift,
+	// but the status message is outdated.
 	IntendedChange string
-	// Renewed: the declaration has changed since the status was
-	// written, so a difference is not an outside change.
+	// Renewed means that the declaration has changed since the last status. A difference is then not an outside change.
 	Renewed bool
-	// Replaces is the claim on the external object that is owned now, if the declaration now means another one.
+	// Replaces is the claim on the presently owned external object, if the declaration now means another one.
 	Replaces string
 	// Blockers block actions on the external object, the most important first.
 	Blockers []Blocker
-	// AdapterData has data of the reading that the adapter needs later. Only the adapter uses it.
+	// AdapterData is data of the reading for later calls of the adapter. The reconciler does not use it.
 	AdapterData any
 }
 
@@ -90,7 +87,7 @@ type Superseded struct {
 	ID          string
 	Provenance  v1alpha1.Provenance
 	RemoveAfter time.Time
-	ClaimedBy   string // another object that declares it
+	ClaimedBy   string // name of another object that declares or owns it
 }
 
 // removable reports whether the deletion policy allows the
@@ -106,7 +103,7 @@ func (f Facts) removable(p v1alpha1.Provenance) bool {
 	}
 }
 
-// ours reports whether the external object belongs to this object.
+// ours reports whether this object owns the external object that was found.
 func (f Facts) ours() bool {
 	return f.External.ID == f.Owned || f.resumes() || f.ownedBySelf()
 }

@@ -28,7 +28,7 @@ type failure struct {
 	token      string
 	count      int
 	retryAt    time.Time
-	repairs    bool // a failed write was the repair of an outside change
+	repairs    bool // a failed write was to repair an outside change
 }
 
 func newFailures() *failures { return &failures{by: map[types.NamespacedName]failure{}} }
@@ -43,14 +43,14 @@ func (f *failures) of(obj client.Object, token string) (count int, retryAt time.
 	return have.count, have.retryAt
 }
 
-// repairing reports whether one of the failed writes was the repair of an outside change.
+// repairing reports whether a failed write was to repair an outside change.
 func (f *failures) repairing(obj client.Object) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.by[client.ObjectKeyFromObject(obj)].repairs
 }
 
-// add counts one more failure and returns the time to wait before the retry.
+// add counts one more failure and returns the pause before the retry.
 func (f *failures) add(obj client.Object, token string, repairs bool, now time.Time, t connection.Timing) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()

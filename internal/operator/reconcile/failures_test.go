@@ -41,7 +41,7 @@ func TestFailuresBackOffAndForget(t *testing.T) {
 	}
 }
 
-// Objects created together do not stay synchronized.
+// TestPausesAreSpread checks that objects created together are not retried together.
 func TestPausesAreSpread(t *testing.T) {
 	for name, draw := range map[string]func() time.Duration{
 		"resync": func() time.Duration { return again(time.Hour, time.Hour).RequeueAfter },

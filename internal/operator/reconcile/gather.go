@@ -15,8 +15,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 )
 
-// gatherDeletion finds out whether the entire kind is being removed, and whether other objects
-// still need this one. If it cannot find out, it returns an error and the object stays.
+// gatherDeletion finds out whether the custom resource definition is being deleted, and which objects still need this
+// object. If it returns an error, the object is not deleted.
 func (r *reconciler[T, D]) gatherDeletion(ctx context.Context, p *pass[T, D]) (err error) {
 	if !p.facts.Deleting {
 		return nil
@@ -30,8 +30,8 @@ func (r *reconciler[T, D]) gatherDeletion(ctx context.Context, p *pass[T, D]) (e
 	return err
 }
 
-// gather runs the steps that need the key server, one after the other. The first problem stops gather and becomes a
-// fact.
+// gather runs the steps that need the key server, one after the other. If a step returns a problem, gather stops and
+// the problem becomes a fact.
 func (r *reconciler[T, D]) gather(ctx context.Context, p *pass[T, D]) error {
 	for _, step := range []func(context.Context, *pass[T, D]) error{r.connect, r.declare, r.trace, r.observe, r.checkResolvedScope, r.weigh} {
 		obstacle, err := connection.AsProblem(ctx, step(ctx, p))
@@ -74,7 +74,7 @@ func (r *reconciler[T, D]) connect(ctx context.Context, p *pass[T, D]) error {
 	return nil
 }
 
-// declare resolves what the object declares. A deletion continues without the declaration.
+// declare resolves the declaration. A deletion continues if that fails.
 func (r *reconciler[T, D]) declare(ctx context.Context, p *pass[T, D]) error {
 	want, err := r.adapter.Declared(ctx, p.in, p.obj)
 	if err == nil {
@@ -127,7 +127,7 @@ func (r *reconciler[T, D]) observe(ctx context.Context, p *pass[T, D]) (err erro
 	if p.facts.Ownership, err = r.owns(ctx, p, p.facts.External); err != nil {
 		return err
 	}
-	if p.facts.MarksSupported { // the mark proves the owner; any editor of the object can set the annotation
+	if p.facts.MarksSupported { // the mark proves who created it; the annotation does not, because users can set it
 		p.facts.Attempted = false
 	}
 	if p.facts.Owned == "" {
@@ -136,7 +136,7 @@ func (r *reconciler[T, D]) observe(ctx context.Context, p *pass[T, D]) (err erro
 	return nil
 }
 
-// weigh compares the claims of the object with the claims of other objects.
+// weigh looks for other objects with the same claims, to find a conflicting owner and a new owner.
 func (r *reconciler[T, D]) weigh(ctx context.Context, p *pass[T, D]) error {
 	claims := r.adapter.Claims(p.obj, p.want)
 	others, err := r.claimants(ctx, p, claims)
@@ -145,7 +145,7 @@ func (r *reconciler[T, D]) weigh(ctx context.Context, p *pass[T, D]) error {
 	}
 	for _, o := range others {
 		spec, _ := o.object.Managed()
-		// The object with the mark keeps the external object if the other object claims only the same.
+		// The owner according to the mark keeps the external object, unless the other object has further claims.
 		keeps := p.facts.ownedBySelf() && !slices.ContainsFunc(r.adapter.Claims(o.object, nil), func(c string) bool { return !slices.Contains(claims, c) })
 		if p.facts.ConflictingOwner == "" && !keeps && older(o.object, p.obj) {
 			p.facts.ConflictingOwner = r.name(o.object)
@@ -157,8 +157,8 @@ func (r *reconciler[T, D]) weigh(ctx context.Context, p *pass[T, D]) error {
 	return nil
 }
 
-// couldInherit reports whether an object would take over the external object if the conflicting owner did not exist. A
-// paused object, or one that waits for something else, would not, and the external object would have no owner.
+// couldInherit reports whether an object would take over the external object if it were free. A paused object or an
+// object that waits for something else would not, and the external object would have no owner.
 func couldInherit(obj Object) bool {
 	_, status := obj.Managed()
 	ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
@@ -166,14 +166,13 @@ func couldInherit(obj Object) bool {
 		(ready == nil || ready.Status == metav1.ConditionTrue || ready.Reason == string(v1alpha1.ReasonConflict))
 }
 
-// claimant is another object that makes one of the claims.
+// claimant is another object with a common claim.
 type claimant[T Object] struct {
 	object T
-	adopts bool // it may take over what exists
+	adopts bool // its grant allows adoption
 }
 
-// claimants returns the other objects that make one of the claims and that a
-// grant covers.
+// claimants returns the other objects that have one of the claims and that a grant covers.
 func (r *reconciler[T, D]) claimants(ctx context.Context, p *pass[T, D], claims []string) ([]claimant[T], error) {
 	var others []claimant[T]
 	for _, c := range claims {

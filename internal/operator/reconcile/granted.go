@@ -12,8 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/grants"
 )
 
-// scope returns the scope that an object touches. An object
-// that only observes or is being deleted grants no operations.
+// scope returns the scope of an object. It has no operations if the object only observes or is being deleted.
 func (r *reconciler[T, D]) scope(ctx context.Context, in Input, obj T, want *D) (grants.Scope, error) {
 	reach, err := r.adapter.Scope(ctx, in, obj, want)
 	if spec, _ := obj.Managed(); spec.ManagementPolicy == v1alpha1.Observe || !obj.GetDeletionTimestamp().IsZero() {
@@ -22,8 +21,8 @@ func (r *reconciler[T, D]) scope(ctx context.Context, in Input, obj T, want *D) 
 	return reach, err
 }
 
-// checkDeclaredScope checks, before any request to the key server, whether
-// a grant covers the scope that the object itself states.
+// checkDeclaredScope checks whether a grant covers the scope that the object's own fields give. It runs before any
+// request to the key server.
 func (r *reconciler[T, D]) checkDeclaredScope(ctx context.Context, p *pass[T, D]) error {
 	reach, err := r.scope(ctx, p.in, p.obj, nil)
 	if err != nil {
@@ -58,8 +57,8 @@ func (r *reconciler[T, D]) checkResolvedScope(ctx context.Context, p *pass[T, D]
 	return nil
 }
 
-// withhold blocks the adoption of an external object that this object
-// neither created nor took over, if the grant does not allow adoption.
+// withhold adds a Blocker against adoption if the grant does not allow adoption and the external object does not belong
+// to this object already.
 func (f *Facts) withhold(g *v1alpha1.Grant) {
 	has := f.External.ID == f.Owned || f.resumes() || f.supersedes(f.External.ID) || f.ownedBySelf()
 	if g.Adopt || has || f.Adoption == v1alpha1.AdoptNever {
@@ -72,8 +71,8 @@ func (f *Facts) withhold(g *v1alpha1.Grant) {
 	})
 }
 
-// granted reports whether a grant of its KeyServer covers an object, as far as
-// the object itself states its scope. Without the KeyServer it is not covered.
+// granted reports whether a grant covers the scope that the object's own fields give. It returns false if the KeyServer
+// does not exist.
 func (r *reconciler[T, D]) granted(ctx context.Context, obj T) (bool, error) {
 	spec, _ := obj.Managed()
 	ks := &v1alpha1.KeyServer{}
@@ -88,8 +87,8 @@ func (r *reconciler[T, D]) granted(ctx context.Context, obj T) (bool, error) {
 	return v.Grant != nil, err
 }
 
-// covered reports whether a grant covers another object, as far as that object itself
-// states its scope. adopts says whether it may adopt existing external objects.
+// covered reports whether a grant covers the scope that another object's own fields give. adopts means that this grant
+// allows adoption.
 func (r *reconciler[T, D]) covered(ctx context.Context, p *pass[T, D], other T) (is, adopts bool, err error) {
 	reach, err := r.scope(ctx, p.in, other, nil)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 )
 
-// A blocker keeps an object from an existing external object, unless it is the object's own.
+// TestWithheld checks when a grant without adopt blocks the adoption of an existing external object.
 func TestWithheld(t *testing.T) {
 	for scenario, tc := range map[string]struct {
 		reason string

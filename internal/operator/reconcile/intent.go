@@ -15,41 +15,40 @@ type PlannedAction string
 // The planned actions.
 const (
 	PlanCreate  PlannedAction = "create"  // create the external object
-	PlanUpdate  PlannedAction = "update"  // correct it
-	PlanAdopt   PlannedAction = "adopt"   // take it over as it is; the key server does not change
-	PlanDelete  PlannedAction = "delete"  // delete it, or one that it has replaced
-	PlanNone    PlannedAction = "none"    // nothing
-	PlanBlocked PlannedAction = "blocked" // the action is blocked; the reason says by what
+	PlanUpdate  PlannedAction = "update"  // corrects the external object
+	PlanAdopt   PlannedAction = "adopt"   // takes over the external object without changing the key server
+	PlanDelete  PlannedAction = "delete"  // deletes the external object, or one that it has replaced
+	PlanNone    PlannedAction = "none"    // no action is necessary
+	PlanBlocked PlannedAction = "blocked" // the action is blocked for the reason in Intent.Reason
 )
 
 // Writes reports whether the action changes the key server.
 func (a PlannedAction) Writes() bool { return a == PlanCreate || a == PlanUpdate || a == PlanDelete }
 
-// Intent is the next action of the manager for one object, with the reason.
+// Intent is the next action of the manager for one object, and why.
 type Intent struct {
 	Object  client.Object // the object with the status that the manager would write first
 	Kind    string
 	Action  PlannedAction
 	Reason  v1alpha1.Reason
 	Message string
-	// What names the external object in messages. ID is its id if it exists.
+	// What describes the external object for messages. ID is empty if the external object does not exist.
 	What string
 	ID   string
-	// Drift lists the differences if the external object exists.
+	// Drift lists the differences of an existing external object.
 	Drift []v1alpha1.FieldDrift
-	// WaitsFor names the objects of the plan that have to be handled first.
+	// WaitsFor lists the objects of the plan that must be created or changed first.
 	WaitsFor []string
-	// Needs are the keys that the object needs. Provides are the keys that others may need, and that exist after the
-	// intent is carried out.
+	// Needs are the keys that the object needs. Provides are the keys that it provides after the action.
 	Needs    []string
 	Provides []string
-	// Calls are the writes that were refused, by method and path. Only the first
-	// write of each action is listed, since the later ones depend on its response.
+	// Calls are the writes that the plan has blocked, by method and path. Only the first write of each action is listed,
+	// because later writes depend on its response.
 	Calls []string
 }
 
-// Plan implements Controller. The pass runs completely, so that the object has the status that a real pass would give
-// it. The connections and the cluster of the reconciler have to prevent writes.
+// Plan implements Controller. It runs a complete pass, so that the object gets the status that the manager would write.
+// The caller must provide connections and a cluster client that block writes.
 func (r *reconciler[T, D]) Plan(ctx context.Context, at types.NamespacedName) (*Intent, error) {
 	p, d, err := r.consider(ctx, at)
 	if err != nil || p == nil {
@@ -107,7 +106,7 @@ func intentOf(kind string, obj client.Object, d Decision, f Facts) *Intent {
 		i.Action = PlanNone
 	case actReport:
 		switch {
-		case d.AnnouncesDeletion: // the consequences are reported before the deletion
+		case d.AnnouncesDeletion: // the status announces the deletion first
 			i.Action = PlanDelete
 		case d.Reason == v1alpha1.ReasonVerified, d.Reason == v1alpha1.ReasonDrifted:
 			i.Action = PlanNone
@@ -121,8 +120,8 @@ func intentOf(kind string, obj client.Object, d Decision, f Facts) *Intent {
 	return i
 }
 
-// succession adds to the message what happens to the external object that the action replaces. If the replaced object
-// is removed, even an adoption changes the key server.
+// succession adds to the message what happens to the external object that the action replaces. An adoption that removes
+// the replaced external object counts as an update, because it changes the key server.
 func (r *reconciler[T, D]) succession(ctx context.Context, p *pass[T, D], i *Intent) error {
 	claim := p.facts.External.Replaces
 	if claim == "" || (i.Action != PlanCreate && i.Action != PlanAdopt) {

@@ -23,9 +23,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 )
 
-// Identity is the UID of the namespace kube-system, which lives as long as the cluster. Key servers distinguish
-// clusters by this UID. It is empty if a plan is made without a cluster, or by a user without permission to read the
-// namespace.
+// Identity caches the UID of the namespace kube-system, which identifies the cluster on key servers. The namespace
+// exists as long as the cluster. The UID is empty for a plan without a cluster, or by a user without permission to read
+// the namespace.
 type Identity struct {
 	Planned bool
 
@@ -52,15 +52,14 @@ func (i *Identity) of(ctx context.Context, live client.Reader) (types.UID, error
 	return i.uid, nil
 }
 
-// asAdopted is the suffix of an owner that adopted the external object instead of creating it. No object name contains
-// a slash.
+// asAdopted is the suffix of the owner string if the owner has adopted the external object. It is unambiguous, because
+// object names contain no slash.
 const asAdopted = "/Adopted"
 
-// maxOwner is the maximum length of an owner on the key server.
+// maxOwner is the maximum length of an owner string on the key server.
 const maxOwner = 256
 
-// ownerOf returns the owner string of an object on key servers.
-// A digest replaces the end of a string that is too long.
+// ownerOf returns the owner string of an object. If it is too long, a digest replaces its end.
 func ownerOf(cluster types.UID, kind, namespace, name string) string {
 	owner := strings.Join([]string{string(cluster), namespace, kind, name}, "/")
 	const most = maxOwner - len(asAdopted)
@@ -74,13 +73,12 @@ func ownerOf(cluster types.UID, kind, namespace, name string) string {
 
 // Ownership says who owns an external object, according to the mark on the key server.
 type Ownership struct {
-	// MarksSupported: the key server supports owner marks.
+	// MarksSupported means that the key server supports owner marks.
 	MarksSupported bool
-	// Self is the owner string of this object. Holder is the owner
-	// of the external object, empty if it has none.
+	// Self is the owner string of this object. Holder is the owner string in the mark of the external object, or "".
 	Self   string
 	Holder string
-	// Marked is the present mark, if its owner is gone and the mark has to be moved to this object.
+	// Marked is the present owner string if its owner no longer exists. The mark must then be moved to this object.
 	Marked string
 }
 
@@ -91,10 +89,10 @@ func (o Ownership) adopted() bool { return o.Holder == o.Self+asAdopted && o.Sel
 
 func (o Ownership) ownedByOther() bool { return o.Holder != "" && !o.ownedBySelf() }
 
-// unmarked reports whether the mark has to be set or moved.
+// unmarked reports whether this object must set or move the mark.
 func (o Ownership) unmarked() bool { return o.MarksSupported && (o.Holder == "" || o.Marked != "") }
 
-// provenance returns how the external object came to this object, according to its mark.
+// provenance returns the provenance that the mark shows, or "" if this object is not the owner.
 func (o Ownership) provenance() v1alpha1.Provenance {
 	switch {
 	case o.createdBySelf():
@@ -106,7 +104,7 @@ func (o Ownership) provenance() v1alpha1.Provenance {
 	}
 }
 
-// as returns the owner string of this object for the given provenance.
+// as returns the owner string of this object for a provenance.
 func (o Ownership) as(p v1alpha1.Provenance) string {
 	if p == v1alpha1.Created {
 		return o.Self
@@ -114,7 +112,7 @@ func (o Ownership) as(p v1alpha1.Provenance) string {
 	return o.Self + asAdopted
 }
 
-// owns finds out who owns an external object.
+// owns reads the owner mark of an external object.
 func (r *reconciler[T, D]) owns(ctx context.Context, p *pass[T, D], seen External) (Ownership, error) {
 	cluster, err := r.Identity.of(ctx, r.Live)
 	if err != nil {
@@ -134,9 +132,8 @@ func (r *reconciler[T, D]) owns(ctx context.Context, p *pass[T, D], seen Externa
 	return r.succeed(ctx, p, o, cluster)
 }
 
-// succeed lets the object replace an owner that is gone. The owner may be the
-// same object in a cluster that this one succeeds, or an object that no longer
-// exists in this cluster or that no grant of the KeyServer covers any more.
+// succeed lets the object replace a former owner. The former owner is the same object in a cluster that this cluster
+// succeeds, an object of this cluster that no longer exists, or an object that no grant covers any more.
 func (r *reconciler[T, D]) succeed(ctx context.Context, p *pass[T, D], o Ownership, cluster types.UID) (Ownership, error) {
 	before, rest, _ := strings.Cut(o.Holder, "/")
 	parts := strings.Split(rest, "/")
@@ -169,9 +166,9 @@ func (r *reconciler[T, D]) succeed(ctx context.Context, p *pass[T, D], o Ownersh
 	return o, client.IgnoreNotFound(err)
 }
 
-// unrecorded finds the external objects that bear the mark of a deleted object and that its status does not name: the
-// manager created them, and could not write their ids. These external objects are deleted like superseded ones. For a
-// Lasting adapter, Observe already finds the external object by its mark.
+// unrecorded finds external objects with the mark of a deleted object that its status does not name: the manager
+// created them and could not record their ids. They are deleted like superseded ones. For a Lasting adapter, Observe
+// finds the external object by its mark, so unrecorded does nothing.
 func (r *reconciler[T, D]) unrecorded(p *pass[T, D]) {
 	if _, lasts := any(r.adapter).(Lasting); lasts || !p.facts.Deleting || !p.facts.MarksSupported {
 		return
@@ -189,8 +186,8 @@ func (p *pass[T, D]) succeeds(cluster string) bool {
 	return o != nil && slices.Contains(o.Succeeds, cluster)
 }
 
-// markedFor finds the external object with the mark of an object: of this cluster, or of
-// one that it succeeds. If a plan does not know its cluster, a mark of any cluster counts.
+// markedFor finds the external object with the object's mark, of this cluster or of a cluster that it succeeds. If the
+// UID of the cluster is unknown, it finds a mark of any cluster.
 func (r *reconciler[T, D]) markedFor(ctx context.Context, p *pass[T, D]) (id string, marked bool, err error) {
 	cluster, err := r.Identity.of(ctx, r.Live)
 	if err != nil {
@@ -224,8 +221,8 @@ func (r *reconciler[T, D]) markedFor(ctx context.Context, p *pass[T, D]) (id str
 	return r.marks.ID(mark), marked, err
 }
 
-// claim sets the mark of this object on the external object before the first change of the external object. If two
-// objects try, the key server rejects the second one.
+// claim sets the object's mark on the external object, before the external object is changed. If two objects do so at
+// the same time, the key server rejects the second request.
 func (r *reconciler[T, D]) claim(ctx context.Context, p *pass[T, D], d Decision) error {
 	o := p.facts.Ownership
 	if !o.unmarked() {
@@ -250,9 +247,8 @@ func (r *reconciler[T, D]) create(ctx context.Context, p *pass[T, D]) (Outcome, 
 	return out, nil
 }
 
-// removeMark removes the mark of the object from an external object that the object gives up. As long as the mark
-// stays, other objects cannot take the external object over. Only a new creation of this object, or an administrator,
-// can end that.
+// removeMark removes the object's mark from an external object that the object no longer owns. If the mark stays, no
+// other object can adopt the external object, until this object is created again or an administrator removes the mark.
 func (r *reconciler[T, D]) removeMark(ctx context.Context, p *pass[T, D], id string) error {
 	cluster, err := r.Identity.of(ctx, r.Live)
 	if err != nil || id == "" {
@@ -279,8 +275,8 @@ func (r *reconciler[T, D]) removeMark(ctx context.Context, p *pass[T, D], id str
 	return err
 }
 
-// removeMarks removes the marks of the object from the external objects that stay. It continues after a failure, and
-// returns a message about the marks that it could not remove.
+// removeMarks removes the object's marks from external objects that stay on the key server. It continues after an
+// error, and returns a message about the marks that it could not remove.
 func (r *reconciler[T, D]) removeMarks(ctx context.Context, p *pass[T, D], ids ...string) (remains string) {
 	for _, id := range ids {
 		if err := r.removeMark(ctx, p, id); err != nil {
@@ -303,8 +299,8 @@ func (p *pass[T, D]) leaves() []string {
 	return ids
 }
 
-// LeftBehind implements Controller. Before the finalizer of an object is removed, its mark is deleted with the external
-// object, or released. If a mark is left, the deletion bypassed the finalizer, or could not release the mark.
+// LeftBehind implements Controller. Normally a mark is deleted or released before the finalizer of its object is
+// removed. If a mark is left, the deletion bypassed the finalizer, or releasing the mark failed.
 func (r *reconciler[T, D]) LeftBehind(ctx context.Context, keyServer string, conn *connection.Connection) ([]string, error) {
 	cluster, err := r.Identity.of(ctx, r.Live)
 	if err != nil || cluster == "" {
@@ -318,7 +314,7 @@ func (r *reconciler[T, D]) LeftBehind(ctx context.Context, keyServer string, con
 		return nil, err
 	}
 	of := string(cluster) + "/"
-	owned := map[string]string{} // ids of marked external objects by owner
+	owned := map[string]string{} // id of the marked external object by owner string
 	marks.Each(func(m schema.OwnerMark) {
 		owner := strings.TrimSuffix(m.Owner, asAdopted)
 		if parts := strings.Split(owner, "/"); strings.HasPrefix(owner, of) && len(parts) == 4 && parts[2] == r.kind.Name {
@@ -328,7 +324,7 @@ func (r *reconciler[T, D]) LeftBehind(ctx context.Context, keyServer string, con
 	if len(owned) == 0 {
 		return nil, nil
 	}
-	// Read after the marks: an object that sets a mark exists before it.
+	// The objects are read after the marks: an object exists before its mark is set.
 	all, err := r.list(ctx, client.MatchingFields{keyServerIndex: keyServer})
 	if err != nil {
 		return nil, err

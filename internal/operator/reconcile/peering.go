@@ -13,17 +13,16 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/grants"
 )
 
-// Peered is implemented by adapters whose objects may refer to a second KeyServer,
-// as a peer. They are woken when the peer appears, disappears or restarts.
+// Peered is implemented by adapters whose objects may refer to a second KeyServer as a peer. The objects are reconciled
+// when the peer appears, disappears or restarts.
 type Peered[T Object] interface {
-	// Peer returns the KeyServer that the object refers to, nil for none.
+	// Peer returns the reference to the peer, or nil.
 	Peer(obj T) *v1alpha1.PeerReference
 }
 
-// trustInfo caches the data that a service gives its peers about itself. No change feed
-// reports changes of it. A process may restart under another name or port so quickly
-// that no call fails, and a certificate may be renewed while the process runs. So it
-// is read again at intervals, and when a process announces its shutdown.
+// trustInfo caches the information that a key server gives its peers about itself. The change feed does not report its
+// changes. A key server may restart with another name or port without a failed call, or renew its certificate while it
+// runs. So trustInfo is read again at intervals, and when the key server announces a shutdown.
 var trustInfo = connection.Lookup[schema.TrustInfo]{
 	Name: "trust info",
 	Read: func(ctx context.Context, c *connection.Connection, _ string) (schema.TrustInfo, error) {
@@ -32,14 +31,14 @@ var trustInfo = connection.Lookup[schema.TrustInfo]{
 	ID: func(schema.TrustInfo) string { return "" },
 }
 
-// Peering reads the trust info of KeyServers, which other key servers need.
+// Peering reads the trust info of peers.
 type Peering struct {
 	Cluster
 	connections *connection.Connections
 }
 
-// Info returns the trust info of a KeyServer, for an object in a namespace. While the KeyServer does not respond, Info
-// returns its last response, because an outage of the peer does not change its registration here.
+// Info returns the trust info of a KeyServer for an object in a namespace. If the KeyServer does not respond, Info
+// returns the last trust info, because an outage of the peer does not change its registration.
 func (p Peering) Info(ctx context.Context, in Input, namespace, name string) (schema.TrustInfo, error) {
 	if err := p.admit(ctx, namespace, name); err != nil {
 		return schema.TrustInfo{}, err
@@ -77,8 +76,8 @@ func (p Peering) admit(ctx context.Context, namespace, name string) error {
 	return v.Refusal
 }
 
-// last returns the last response of a KeyServer, or the reason why there is none. The
-// reason concerns the peer, not the object's own KeyServer, which may respond well.
+// last returns the last trust info of a KeyServer. If there is none, the error is about the peer, because the object's
+// own KeyServer may work well.
 func (p Peering) last(name string, why *connection.Problem) (schema.TrustInfo, error) {
 	if conn := p.connections.Any(name); conn != nil && why.Reason == v1alpha1.ReasonKeyServerUnavailable {
 		if info, known := trustInfo.Of(conn).Last(""); known {

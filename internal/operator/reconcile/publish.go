@@ -26,25 +26,23 @@ import (
 
 // Publisher is implemented by adapters whose objects publish verified data in the cluster.
 type Publisher[T Object] interface {
-	// Publishes returns the references that the declaration requests, as far as the object itself names them. A change
-	// of a referenced object wakes the object.
+	// Publishes returns the publications that the object's own fields name. A change of a publication enqueues the object.
 	Publishes(obj T) []v1alpha1.PublishedReference
-	// Published returns everything that has to be published, from
-	// the status that was just recorded.
+	// Published returns the complete publications, made from the status that the pass has just recorded.
 	Published(ctx context.Context, in Input, obj T) ([]Publication, error)
 	// Publications returns the status field that lists what is published.
 	Publications(obj T) *[]v1alpha1.PublishedReference
 }
 
-// NamespaceSelector is implemented by adapters whose objects publish in namespaces
-// selected by labels. Changes of namespaces and their labels wake them.
+// NamespaceSelector is implemented by adapters whose objects publish in all namespaces with certain labels. Changes of
+// namespaces and their labels enqueue these objects.
 type NamespaceSelector[T Object] interface {
 	SelectsNamespaces(obj T) bool
 }
 
-// Publication is an object of the cluster that the manager writes completely.
+// Publication is a Kubernetes object whose content the manager writes completely.
 type Publication struct {
-	// Kind of the object. Without a version, the API server's preferred one is used.
+	// Kind is the kind of the object. If it has no version, the API server's preferred version is used.
 	Kind            schema.GroupVersionKind
 	Namespace, Name string
 	// Content has all fields except the metadata, as JSON values.
@@ -71,9 +69,8 @@ func (p Publication) ref() v1alpha1.PublishedReference {
 // an object of another client has the same name.
 const retryPublication = 30 * time.Second
 
-// publish creates and corrects what the object publishes, and deletes
-// what it no longer publishes. It does so only if the external object
-// agrees with the declaration; otherwise the earlier publications stay.
+// publish creates, corrects and deletes the publications of the object. If the object is not verified, the earlier
+// publications stay.
 func (r *reconciler[T, D]) publish(ctx context.Context, p *pass[T, D], res *result) error {
 	pub, is := any(r.adapter).(Publisher[T])
 	if !is || p.facts.Deleting || p.facts.Management == v1alpha1.Observe || !p.verified(p.status) {
@@ -105,7 +102,7 @@ func (r *reconciler[T, D]) republish(ctx context.Context, p *pass[T, D], pub Pub
 	}
 	there := pub.Publications(p.obj)
 	var failed []error
-	for _, w := range wanted { // a publication that cannot be written does not stop the others
+	for _, w := range wanted { // an error does not stop the other publications
 		if err := r.show(ctx, p.obj, w); err != nil {
 			failed = append(failed, err)
 			continue
@@ -126,7 +123,7 @@ func (r *reconciler[T, D]) republish(ctx context.Context, p *pass[T, D], pub Pub
 	return firstOf(failed)
 }
 
-// firstOf returns the first failure, with the number of the others.
+// firstOf returns the first error, with the number of further errors.
 func firstOf(failed []error) error {
 	var p *connection.Problem
 	switch {
@@ -140,8 +137,8 @@ func firstOf(failed []error) error {
 	return &more
 }
 
-// republished updates the publications, or returns the problem that prevents this. After a problem, no replaced
-// external object is removed, because readers of the old publication may still need it.
+// republished updates the publications before a replaced external object is removed. If it returns a problem, the
+// external object must stay, because readers of an old publication may still need it.
 func (r *reconciler[T, D]) republished(ctx context.Context, p *pass[T, D]) (*connection.Problem, error) {
 	pub, is := any(r.adapter).(Publisher[T])
 	if !is || r.Identity.Planned {
@@ -150,7 +147,7 @@ func (r *reconciler[T, D]) republished(ctx context.Context, p *pass[T, D]) (*con
 	return connection.AsProblem(ctx, r.republish(ctx, p, pub))
 }
 
-// served returns the kind of a publication with a version that the API server serves.
+// served adds a version that the API server serves to the kind of a publication.
 func (r *reconciler[T, D]) served(w Publication) (schema.GroupVersionKind, error) {
 	if w.Kind.Version != "" {
 		return w.Kind, nil
@@ -165,15 +162,14 @@ func (r *reconciler[T, D]) served(w Publication) (schema.GroupVersionKind, error
 	return mapping.GroupVersionKind, nil
 }
 
-// withdraw deletes the publications of a deleted object. If the manager is not allowed to delete them, the object is
-// deleted nevertheless.
+// withdraw deletes the publications of a deleted object. A missing permission does not stop the deletion of the object.
 func (r *reconciler[T, D]) withdraw(ctx context.Context, p *pass[T, D]) error {
 	pub, is := any(r.adapter).(Publisher[T])
-	if !is || p.facts.KindRemoved || r.Identity.Planned { // the next installation finds its publications again
+	if !is || p.facts.KindRemoved || r.Identity.Planned { // a new installation finds the publications of a removed kind again
 		return nil
 	}
 	all := slices.Clone(*pub.Publications(p.obj))
-	for _, ref := range pub.Publishes(p.obj) { // if the status was lost
+	for _, ref := range pub.Publishes(p.obj) { // they may not be in the status
 		if !slices.Contains(all, ref) {
 			all = append(all, ref)
 		}
@@ -233,7 +229,7 @@ func (r *reconciler[T, D]) show(ctx context.Context, obj T, w Publication) error
 	return nil
 }
 
-// thaw deletes a publication that a client has made immutable. The next pass creates it again.
+// thaw deletes a publication that another client has made immutable. The next pass creates it again.
 func (r *reconciler[T, D]) thaw(ctx context.Context, ref v1alpha1.PublishedReference, have client.Object) error {
 	version := have.GetResourceVersion()
 	if err := r.Client.Delete(ctx, have, client.Preconditions{ResourceVersion: &version}); client.IgnoreNotFound(err) != nil {
@@ -242,8 +238,7 @@ func (r *reconciler[T, D]) thaw(ctx context.Context, ref v1alpha1.PublishedRefer
 	return &connection.Problem{Reason: v1alpha1.ReasonProgressing, RequeueAfter: time.Second, Message: ref.String() + " was immutable and is created again"}
 }
 
-// vanished reports whether the publisher of something is an
-// object of this kind that no longer exists.
+// vanished reports whether by names an object of this kind that no longer exists.
 func (r *reconciler[T, D]) vanished(ctx context.Context, by string) bool {
 	parts := strings.Split(by, "/")
 	if len(parts) != 3 || parts[0] != r.kind.Name {
@@ -252,7 +247,7 @@ func (r *reconciler[T, D]) vanished(ctx context.Context, by string) bool {
 	return apierrors.IsNotFound(r.Live.Get(ctx, client.ObjectKey{Namespace: parts[1], Name: parts[2]}, r.New()))
 }
 
-// hide deletes one publication if it still belongs to the object.
+// hide deletes one publication if the object is still its publisher.
 func (r *reconciler[T, D]) hide(ctx context.Context, obj T, old v1alpha1.PublishedReference) error {
 	have := &metav1.PartialObjectMetadata{}
 	have.SetGroupVersionKind(schema.FromAPIVersionAndKind(old.APIVersion, old.Kind))
@@ -270,12 +265,12 @@ func (r *reconciler[T, D]) hide(ctx context.Context, obj T, old v1alpha1.Publish
 	return unpublished(old, err)
 }
 
-// publisher returns the name of an object as a publisher.
+// publisher returns the value of the annotation that names the publisher.
 func (r *reconciler[T, D]) publisher(obj T) string {
 	return r.kind.Name + "/" + obj.GetNamespace() + "/" + obj.GetName()
 }
 
-// onto replaces the content of an object by the content of the publication. The metadata stays.
+// onto writes the content of the publication into an object and keeps the object's metadata.
 func (p Publication) onto(obj *unstructured.Unstructured, publisher string) {
 	for field := range obj.Object {
 		if _, wanted := p.Content[field]; !wanted && !slices.Contains([]string{"apiVersion", "kind", "metadata"}, field) {
@@ -296,7 +291,7 @@ func with(m map[string]string, key, value string) map[string]string {
 	return m
 }
 
-// unpublished converts the error of a write or read into the reason for the status.
+// unpublished converts an error about a publication to a problem for the status.
 func unpublished(ref v1alpha1.PublishedReference, err error) error {
 	switch {
 	case err == nil:

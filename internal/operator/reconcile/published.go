@@ -12,8 +12,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/sources"
 )
 
-// published remembers which version of each publication has the wanted content,
-// so that an unchanged one is not read again: its metadata is watched anyway.
+// published remembers the version of each publication that has the wanted content. An unchanged publication is not read
+// again, because its metadata is watched.
 type published struct {
 	mu sync.Mutex
 	by map[v1alpha1.PublishedReference]shown
@@ -38,7 +38,7 @@ func (s *published) forget(ref v1alpha1.PublishedReference) {
 	delete(s.by, ref)
 }
 
-// unchanged reports whether a publication is known to have the wanted content.
+// unchanged reports whether the cached version of a publication has the wanted content.
 func (r *reconciler[T, D]) unchanged(ctx context.Context, p Publication) bool {
 	if p.Kind.Kind != sources.ConfigMap {
 		return false // other kinds are not watched

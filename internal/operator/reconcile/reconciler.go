@@ -35,7 +35,7 @@ type reconciler[T Object, D any] struct {
 	timing      connection.Timing
 	population  *status.Population
 	failures    *failures
-	// The kind's sides in the dependencies; nil if it has none.
+	// The kind as a consumer and as a provider; nil if it is none.
 	dependencies *dependencies
 	needs        *side
 	provides     *side
@@ -47,17 +47,17 @@ type reconciler[T Object, D any] struct {
 // pass is one run of Reconcile for one object.
 type pass[T Object, D any] struct {
 	log       logr.Logger
-	read      T // as the API server has it
-	obj       T // as it is to be written
+	read      T // the object as read from the API server
+	obj       T // the object as it will be written
 	spec      *v1alpha1.ManagedSpec
 	status    *v1alpha1.ManagedStatus
-	token     string // of a requested reconcile that is not acknowledged yet
+	token     string // token of a requested reconcile that the status does not acknowledge yet
 	keyServer *v1alpha1.KeyServer
 	in        Input
 	want      *D
 	facts     Facts
-	outrun    bool // the object has changed in the cluster; decide again
-	// repairs: a write that failed in earlier passes was the repair of an outside change.
+	outrun    bool // the object has changed in the meantime; decide again
+	// repairs means that a write that failed in an earlier pass was to repair an outside change.
 	repairs bool
 }
 
@@ -86,8 +86,8 @@ func (r *reconciler[T, D]) pass(ctx context.Context, req ctrl.Request) (ctrl.Res
 	return r.carryOut(ctx, p, d)
 }
 
-// consider gathers the facts about an object and decides. It returns no
-// pass if the object does not exist, or if only other finalizers hold it.
+// consider gathers the facts about an object and decides. It returns no pass if the object does not exist, or if it is
+// being deleted and only has finalizers of other controllers.
 func (r *reconciler[T, D]) consider(ctx context.Context, at types.NamespacedName) (*pass[T, D], Decision, error) {
 	obj, found, err := r.fetch(ctx, at)
 	if err != nil || !found {
@@ -150,7 +150,7 @@ func (r *reconciler[T, D]) fetch(ctx context.Context, at types.NamespacedName) (
 		return obj, false, fmt.Errorf("read the object: %w", err)
 	}
 	if !obj.GetDeletionTimestamp().IsZero() && !controllerutil.ContainsFinalizer(obj, v1alpha1.FinalizerExternal) {
-		return obj, false, nil // only other finalizers hold it
+		return obj, false, nil // it only has finalizers of other controllers
 	}
 	return obj, true, nil
 }
@@ -180,8 +180,7 @@ func (r *reconciler[T, D]) begin(ctx context.Context, obj T) *pass[T, D] {
 	if ready := meta.FindStatusCondition(p.status.Conditions, v1alpha1.ConditionReady); ready != nil {
 		p.facts.ReadyMessage = ready.Message
 	}
-	// Before the declaration is resolved, any attempt counts: it
-	// only prevents a release that is too early.
+	// The declaration is not resolved yet, so an attempt of any declaration counts. This can only delay a release.
 	p.facts.Attempted = strings.HasPrefix(obj.GetAnnotations()[v1alpha1.AnnotationCreatePending], p.attempt(nil)) ||
 		p.facts.Owned == "" && controllerutil.ContainsFinalizer(obj, v1alpha1.FinalizerExternal)
 	if rot, ok := any(r.adapter).(Rotator[T]); ok {
@@ -223,7 +222,7 @@ func (r *reconciler[T, D]) finish(ctx context.Context, p *pass[T, D], res result
 		return again(r.soonest(p, res.RequeueAfter), p.facts.Resync), nil
 	}
 	if p.facts.Deleting {
-		return ctrl.Result{RequeueAfter: time.Millisecond}, nil // more to delete
+		return ctrl.Result{RequeueAfter: time.Millisecond}, nil // more external objects must be deleted
 	}
 	p.facts.Superseded = nil
 	if rot, ok := any(r.adapter).(Rotator[T]); ok {
@@ -234,7 +233,7 @@ func (r *reconciler[T, D]) finish(ctx context.Context, p *pass[T, D], res result
 	return again(r.soonest(p, p.facts.settle(Decision{}).RequeueAfter), p.facts.Resync), nil
 }
 
-// soonest shortens the pause so that an expiry is reported, and a renewal happens, in time.
+// soonest shortens the pause if an expiry must be reported or a certificate reissued earlier.
 func (r *reconciler[T, D]) soonest(p *pass[T, D], after time.Duration) time.Duration {
 	times := []time.Duration{r.renewal(p.obj, p.facts.Now)}
 	for _, e := range r.expiries(p.obj) {
@@ -248,13 +247,13 @@ func (r *reconciler[T, D]) soonest(p *pass[T, D], after time.Duration) time.Dura
 	return after
 }
 
-// lookAgain is the pause before an object that starts to wait checks a second time.
+// lookAgain is the pause before the second check of an object that has started to wait.
 const lookAgain = 50 * time.Millisecond
 
-// beginsToWait reports whether the status just written is the first to say that the object waits, or for what.
-// Providers find the objects to wake in the cache, which did not have that status before. So a provider that became
-// ready in between did not wake the object. The second check starts from a cache with the status. With an older cache
-// it could not write, and would be repeated.
+// beginsToWait reports whether the status has just begun to say that the object waits, or what it waits for. Providers
+// find waiting objects in the cache, which did not have this status until now. A provider that became ready in the
+// meantime did not enqueue the object, so a second check is necessary. If the cache is still older at the second check,
+// the status write is rejected and the check is repeated.
 func (r *reconciler[T, D]) beginsToWait(p *pass[T, D]) bool {
 	_, was := p.read.Managed()
 	before := meta.FindStatusCondition(was.Conditions, v1alpha1.ConditionReady)
@@ -264,7 +263,7 @@ func (r *reconciler[T, D]) beginsToWait(p *pass[T, D]) bool {
 	return r.needs != nil && !slices.Equal(r.needs.keys(p.read), r.needs.keys(p.obj))
 }
 
-// RequeueUnless requeues after 50 ms if the object was not written because it had changed in the cluster.
+// RequeueUnless requeues after 50 ms if written is false, because the object had changed in the cluster.
 func RequeueUnless(written bool) ctrl.Result {
 	if written {
 		return ctrl.Result{}
@@ -272,7 +271,7 @@ func RequeueUnless(written bool) ctrl.Result {
 	return ctrl.Result{RequeueAfter: 50 * time.Millisecond}
 }
 
-// release removes the finalizer of a deleted object, after its publications are deleted.
+// release deletes the publications of a deleted object, and then removes its finalizer.
 func (r *reconciler[T, D]) release(ctx context.Context, p *pass[T, D], res result) (ctrl.Result, error) {
 	if res.Action == actDelete {
 		r.say(p, status.DeletedEvent(p.facts.External.What, res.outcome.Evidence))
@@ -294,8 +293,8 @@ func (r *reconciler[T, D]) release(ctx context.Context, p *pass[T, D], res resul
 	return ctrl.Result{}, nil
 }
 
-// again requeues after a time. A resync has jitter, so that objects that were created together are not checked
-// together. It has low priority, so that it never delays new objects.
+// again returns the result for a requeue after a pause. A resync gets jitter, so that objects created together are not
+// checked together, and a low priority, so that it does not delay new objects.
 func again(after, resync time.Duration) ctrl.Result {
 	if after <= 0 {
 		return ctrl.Result{}
@@ -309,7 +308,7 @@ func again(after, resync time.Duration) ctrl.Result {
 
 func (r *reconciler[T, D]) name(o T) string { return NameOf(r.kind.Name, o) }
 
-// NameOf names an object in messages.
+// NameOf formats the name of an object for messages.
 func NameOf(kind string, obj client.Object) string {
 	return kind + " " + obj.GetNamespace() + "/" + obj.GetName()
 }

@@ -37,7 +37,7 @@ func (r *reconciler[T, D]) record(p *pass[T, D], res result) {
 	if res.done {
 		seen = r.recordDone(p, res, seen)
 		res.Reason, res.Message = v1alpha1.ReasonVerified, res.sentence()
-		if p.facts.Deleting { // not Ready: the rest is deleted next
+		if p.facts.Deleting { // not Ready: other external objects are deleted next
 			res.Reason = v1alpha1.ReasonProgressing
 		}
 		if h, hinders := seen.blocker(Agreed); hinders {
@@ -46,12 +46,12 @@ func (r *reconciler[T, D]) record(p *pass[T, D], res result) {
 	}
 	owner := seen.Exists && (res.done || res.partlyCreated || p.facts.Management == v1alpha1.Observe || seen.ID == p.facts.Owned)
 	if p.facts.Management == v1alpha1.Observe && seen.Exists && seen.ID != p.facts.Owned {
-		p.status.Provenance = "" // the object observes another external object than the one that it owned
+		p.status.Provenance = "" // the object now observes another external object than it owned
 	}
 	if p.facts.Problem == nil {
 		r.recordSeen(p, res, seen, owner, now)
 	}
-	// The message of the last write stays as long as it is true.
+	// Without a change, the message of the last write stays.
 	if res.Reason == v1alpha1.ReasonVerified && !res.done && wasVerified && p.token == "" && seen.IntendedChange == "" {
 		res.Message = before.Message
 	} else if res.Reason == v1alpha1.ReasonVerified {
@@ -79,7 +79,7 @@ func (r *reconciler[T, D]) record(p *pass[T, D], res result) {
 	r.population.Move(client.ObjectKeyFromObject(p.obj), string(res.Reason))
 }
 
-// recordSeen writes the external object, as it was read, into the status.
+// recordSeen writes the external object to the status.
 func (r *reconciler[T, D]) recordSeen(p *pass[T, D], res result, seen External, owner bool, now metav1.Time) {
 	r.adapter.Record(p.obj, p.want, seen, owner, now.Time)
 	p.status.Drift = seen.Drift[:min(len(seen.Drift), maxDrift)]
@@ -91,7 +91,7 @@ func (r *reconciler[T, D]) recordSeen(p *pass[T, D], res result, seen External, 
 	}
 }
 
-// recordDone records what an action has changed, and returns the external object as it is now.
+// recordDone records the effect of an action, and returns the external object after the action.
 func (r *reconciler[T, D]) recordDone(p *pass[T, D], res result, seen External) External {
 	rot, rotates := any(r.adapter).(Rotator[T])
 	if rotates && !res.deletes() && res.Action != actForget && seen.Replaces != "" && res.outcome.ID != p.facts.Owned {
@@ -103,7 +103,7 @@ func (r *reconciler[T, D]) recordDone(p *pass[T, D], res result, seen External) 
 	switch res.Action {
 	case actCreate, actAdopt, actUpdate:
 		p.status.Provenance = p.facts.provenanceAfter(res.Action)
-	default: // Retire, Forget: they concern another external object
+	default: // Retire and Forget concern another external object
 		if rotates {
 			rot.RemoveSuperseded(p.obj, res.Target)
 		}
@@ -116,7 +116,7 @@ func (r *reconciler[T, D]) recordDone(p *pass[T, D], res result, seen External) 
 	return seen
 }
 
-// sentence returns the message of the conditions after a verified write.
+// sentence returns the condition message for a successful action.
 func (res result) sentence() string {
 	verb := map[Action]string{
 		actCreate: "created", actUpdate: "corrected", actAdopt: "took over",
@@ -128,7 +128,7 @@ func (res result) sentence() string {
 	return verb + ": " + res.outcome.Evidence
 }
 
-// announce records events and metrics for the changes.
+// announce records the events and metrics of a pass.
 func (r *reconciler[T, D]) announce(p *pass[T, D], res result, before *metav1.Condition) {
 	if r.foundDrift(p, res) {
 		status.DriftFound.WithLabelValues(r.kind.Name).Inc()
@@ -176,8 +176,8 @@ func validity(reason v1alpha1.Reason) bool {
 	return reason == v1alpha1.ReasonExpired || reason == v1alpha1.ReasonNotYetValid
 }
 
-// notable reports whether a reason is worth an event on each object. An unavailable
-// key server is reported once, on the KeyServer, unless it delays a deletion.
+// notable reports whether a reason causes an event on the object. An unavailable key server causes one event on the
+// KeyServer, and an event on an object only if it delays the object's deletion.
 func notable(reason v1alpha1.Reason, deleting bool) bool {
 	switch reason {
 	case v1alpha1.ReasonVerified, v1alpha1.ReasonProgressing,

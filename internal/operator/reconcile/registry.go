@@ -25,17 +25,16 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/status"
 )
 
-// workers is the number of workers per kind. A pass spends
-// most of its time waiting for the service.
+// workers is the number of concurrent passes per kind. A pass mostly waits for the key server.
 const workers = 8
 
-// Controller is the reconciler of one kind, without its type parameters.
+// Controller is the reconciler of one kind without type parameters.
 type Controller interface {
 	reconcile.Reconciler
-	// Control registers the reconciler with the manager. Call it after all
-	// kinds are registered: the dependencies between kinds are known only then.
+	// Control registers the reconciler with the manager. Call it after all kinds are registered, because only then the
+	// dependencies between kinds are known.
 	Control(mgr ctrl.Manager) error
-	// Concerns selects the events of the kind's objects that require a pass.
+	// Concerns selects the events of the kind's own objects that require a pass.
 	Concerns() predicate.Predicate
 	// Kind is the name of the kind.
 	Kind() string
@@ -44,13 +43,13 @@ type Controller interface {
 	Has(obj client.Object) bool
 	// Dependants returns the names of the objects that refer to a KeyServer.
 	Dependants(ctx context.Context, keyServer string) ([]string, error)
-	// LeftBehind lists the external objects on a key server with marks of this cluster's objects that
-	// do not exist, or refer to another KeyServer.
+	// LeftBehind lists the external objects on a key server whose owner mark names an object of this cluster that does not
+	// exist, or that refers to another KeyServer.
 	LeftBehind(ctx context.Context, keyServer string, conn *connection.Connection) ([]string, error)
-	// Peer returns the name of the KeyServer that an object refers to as its peer, or "".
+	// Peer returns the name of the peer KeyServer of an object, or "".
 	Peer(obj client.Object) string
-	// Plan makes one pass over an object and returns the decision. It returns
-	// nil if the object does not exist, or if only other finalizers hold it.
+	// Plan runs a pass without writes and returns its decision. It returns nil if the object does not exist, or if it is
+	// being deleted and only has finalizers of other controllers.
 	Plan(ctx context.Context, at types.NamespacedName) (*Intent, error)
 }
 
@@ -99,7 +98,7 @@ func Register[T Object, D any](s *Registry, a Adapter[T, D]) error {
 	s.Connections.SetIDFormat(k.Feed, k.FormatID)
 	s.Connections.SetIDFormat(connection.MarksFeed(k.Feed), k.FormatID)
 	for _, awaited := range slices.Concat(k.Awaits, k.Uses, k.Follows) {
-		if !s.Connections.HasIDFormat(awaited) { // not a kind of the operator, or not registered yet
+		if !s.Connections.HasIDFormat(awaited) { // this kind is not one of the operator, or not registered yet
 			s.Connections.SetIDFormat(awaited, schema.HexID.String)
 		}
 	}

@@ -14,15 +14,15 @@ import (
 // Action is the action of one pass over an object.
 type Action string
 
-// The actions.
+// The actions of a pass.
 const (
-	actWait    Action = "Wait"    // nothing now; the status stays as it is
-	actReport  Action = "Report"  // nothing now; the status says why
+	actWait    Action = "Wait"    // no action; the status does not change
+	actReport  Action = "Report"  // no action; the status gives the reason
 	actCreate  Action = "Create"  // create the external object
-	actAdopt   Action = "Adopt"   // take it over as it is
-	actUpdate  Action = "Update"  // correct it, and take it over if necessary
-	actClaim   Action = "Claim"   // set the mark on an object that is owned already
-	actRetire  Action = "Retire"  // delete one that a rotation has replaced
+	actAdopt   Action = "Adopt"   // take over the external object without a change
+	actUpdate  Action = "Update"  // correct the external object, and take it over if necessary
+	actClaim   Action = "Claim"   // set the owner mark on an external object that is already owned
+	actRetire  Action = "Retire"  // delete an external object that a rotation has replaced
 	actForget  Action = "Forget"  // remove a replaced external object from the status without deleting it
 	actDelete  Action = "Delete"  // delete the external object, because the object is being deleted
 	ActRelease Action = "Release" // remove the finalizer of the object
@@ -30,17 +30,17 @@ const (
 
 // Decision is the result of a rule.
 type Decision struct {
-	Rule         string // which rule, or which blocker, for logs and tests
+	Rule         string // name of the rule or of its blocker, for logs and tests
 	Action       Action
 	Reason       v1alpha1.Reason
 	Message      string
 	Target       string        // external id, for Retire, Forget and Delete
-	RequeueAfter time.Duration // reconcile again after this; 0 if another event triggers that
-	// AnnouncesDeletion: the decision only announces a deletion that comes next.
+	RequeueAfter time.Duration // pause before the next pass; 0 if another event causes it
+	// AnnouncesDeletion means that the status announces a deletion, which the next pass carries out.
 	AnnouncesDeletion bool
 }
 
-// rule is one reason to act or not to act. ask returns false if the rule does not apply.
+// rule is one reason for a decision. ask returns false if the rule does not apply.
 type rule struct {
 	name string
 	ask  func(Facts) (Decision, bool)
@@ -55,7 +55,7 @@ var objectRules = []rule{
 	{"nothingToDelete", nothingToDelete},
 }
 
-// serverRules also consider what the key server holds. The last one always applies.
+// serverRules also need data of the key server. The last rule always applies.
 var serverRules = []rule{
 	{"obstacle", obstacle},
 	{"backoff", backoff},
@@ -92,8 +92,8 @@ func decide(rules []rule, f Facts) (Decision, bool) {
 // ByObject decides from the object alone. ok is false if the decision needs the key server.
 func ByObject(f Facts) (d Decision, ok bool) { return decide(objectRules, f) }
 
-// kindRemoved releases objects whose custom resource definition is being removed, which deletes every object of the
-// kind. kindRemoved must never delete the trust that these objects declared.
+// kindRemoved releases objects whose custom resource definition is being deleted. The deletion of a definition deletes
+// all objects of the kind, and must never delete the trust that they declared.
 func kindRemoved(f Facts) (Decision, bool) {
 	if !f.Deleting || !f.KindRemoved {
 		return Decision{}, false
@@ -122,8 +122,8 @@ func inUse(f Facts) (Decision, bool) {
 	return report(v1alpha1.ReasonInUse, "deletion waits: still needed by %s", brief.List(f.Dependants)), true
 }
 
-// nothingToDelete releases an object that has nothing outside to delete, so
-// that its deletion does not wait for a key server that may never respond.
+// nothingToDelete releases an object if nothing on the key server has to be deleted. Its deletion then does not wait
+// for a key server that may never respond.
 func nothingToDelete(f Facts) (Decision, bool) {
 	if !f.Deleting {
 		return Decision{}, false
@@ -154,7 +154,7 @@ func obstacle(f Facts) (Decision, bool) {
 	d := report(f.Problem.Reason, "%s", f.Problem.Message)
 	d.RequeueAfter = f.Problem.RequeueAfter
 	if d.RequeueAfter == 0 {
-		d.RequeueAfter = f.Resync // a fallback: an event normally comes first
+		d.RequeueAfter = f.Resync // a fallback: normally an event causes a pass earlier
 	}
 	if f.Problem.Transient {
 		d.Action = actWait
@@ -171,8 +171,7 @@ func waits(why string) string {
 		"; to delete this object and keep the external object, set the annotation " + v1alpha1.AnnotationAbandon
 }
 
-// backoff limits writes to a key server that does not keep the written data. However often an object is woken, nothing
-// is written before its retry is due.
+// backoff delays the next write after failed writes until the retry is due, even if other events cause passes.
 func backoff(f Facts) (Decision, bool) {
 	if f.Failures == 0 || !f.Now.Before(f.RetryAt) {
 		return Decision{}, false
@@ -202,7 +201,7 @@ func deletedAlready(f Facts) (Decision, bool) {
 	return release(cmp.Or(f.External.Evidence, "the key server no longer has it")), true
 }
 
-// passedOn leaves an external object unchanged if another owner has it now.
+// passedOn releases a deleted object whose external object now has another owner.
 func passedOn(f Facts) (Decision, bool) {
 	if !f.Deleting || !f.ownedByOther() {
 		return Decision{}, false
@@ -262,8 +261,7 @@ func observe(f Facts) (Decision, bool) {
 	}
 }
 
-// ownedByOther prevents writes to an external object of another owner, because the other owner would only overwrite
-// them.
+// ownedByOther blocks writes to an external object of another owner, which would revert them.
 func ownedByOther(f Facts) (Decision, bool) {
 	if !f.ownedByOther() {
 		return Decision{}, false
@@ -273,7 +271,7 @@ func ownedByOther(f Facts) (Decision, bool) {
 			"delete the owner with deletionPolicy Retain, or set the owner's managementPolicy to Observe", f.External.What, f.Holder, f.Self)), true
 }
 
-// hindered reports what blocks actions on the external object.
+// hindered reports a blocker of the external object.
 func hindered(f Facts) (Decision, bool) {
 	occasion := Absent
 	if f.External.Exists {
@@ -336,8 +334,8 @@ func drift(f Facts) (Decision, bool) {
 	return f.correct(), true
 }
 
-// claim marks an owned external object without a mark. It was
-// created before marks existed, or has lost its mark.
+// claim sets the missing mark of an owned external object, which is older than the support of marks or has lost its
+// mark.
 func claim(f Facts) (Decision, bool) {
 	if !f.unmarked() {
 		return Decision{}, false
@@ -385,8 +383,8 @@ func (f Facts) correct() Decision {
 	}
 }
 
-// dispose decides about a replaced external object whose overlap is over. It is deleted
-// only if it could be deleted together with the object, and if no other object declares it.
+// dispose decides about a replaced external object after its overlap. It is deleted if the deletion policy allows to
+// delete it with the object, and if no other object declares it.
 func (f Facts) dispose(s Superseded) Decision {
 	d := Decision{Action: actForget, Reason: v1alpha1.ReasonVerified, Target: s.ID}
 	switch {

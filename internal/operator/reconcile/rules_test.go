@@ -13,7 +13,7 @@ import (
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// settledFacts returns the facts of an object at rest: owned, identical, managed.
+// settledFacts returns the facts of an object that is managed and verified.
 func settledFacts() Facts {
 	return Facts{
 		Now: noon, Management: v1alpha1.Manage, Adoption: v1alpha1.AdoptIfIdentical,
@@ -23,7 +23,7 @@ func settledFacts() Facts {
 	}
 }
 
-// held returns the ownership of an external object with this owner.
+// held returns the Ownership of an external object with the owner by.
 func held(by string) Ownership {
 	return Ownership{MarksSupported: true, Self: "here/ns/Thing/a", Holder: by}
 }
@@ -34,7 +34,7 @@ func differing() []v1alpha1.FieldDrift {
 	return []v1alpha1.FieldDrift{{Field: "operations", Declared: "a", Observed: "b"}}
 }
 
-// both applies the rules in the order that Reconcile uses.
+// both applies objectRules and then serverRules, like consider.
 func both(f Facts) Decision {
 	if d, ok := decide(objectRules, f); ok {
 		return d
@@ -57,7 +57,7 @@ func TestDecide(t *testing.T) {
 		want   want
 		says   string // part of the message
 	}{
-		// At rest.
+		// Verified objects.
 		"verified": {
 			reason: "an object that agrees needs nothing until its resync",
 			given:  func(*Facts) {},
@@ -65,7 +65,7 @@ func TestDecide(t *testing.T) {
 			says:   "re-read: same",
 		},
 
-		// Required objects, and fields that cannot be changed.
+		// Dependencies, and fields that cannot be changed.
 		"dependencyFirst": {
 			reason: "nothing is made before what it needs is there",
 			given:  func(f *Facts) { f.Owned, f.External.Exists = "", false; hinder(f, Dependency(Absent, "no CA")) },
@@ -104,7 +104,7 @@ func TestDecide(t *testing.T) {
 			want: want{"delete", actDelete, v1alpha1.ReasonProgressing, "id-1", 0},
 		},
 
-		// Blockers of a kind.
+		// Blockers of an adapter.
 		"hindered": {
 			reason: "a kind says why in words of its own, and the first that counts is said",
 			given: func(f *Facts) {
@@ -344,7 +344,7 @@ func TestDecide(t *testing.T) {
 			want:   want{"paused", actReport, v1alpha1.ReasonPaused, "", 0},
 		},
 
-		// Obstacles and failures.
+		// Problems and failures.
 		"unavailable": {
 			reason: "while the key server does not answer nothing is known",
 			given: func(f *Facts) {
@@ -377,7 +377,7 @@ func TestDecide(t *testing.T) {
 			want: want{"create", actCreate, v1alpha1.ReasonProgressing, "", 0},
 		},
 
-		// Conflict.
+		// Conflicting claims.
 		"rival": {
 			reason: "of two claims the older wins; the other names it",
 			given:  func(f *Facts) { f.ConflictingOwner, f.Owned, f.Provenance = "Thing default/elder", "", "" },
@@ -590,7 +590,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// The mark decides the provenance of an external object after the status is lost.
+// TestMarksTellHowSomethingCame checks that the mark gives the provenance if the status is lost.
 func TestMarksTellHowSomethingCame(t *testing.T) {
 	for owner, want := range map[string]v1alpha1.Provenance{
 		"here/ns/Thing/a": v1alpha1.Created, "here/ns/Thing/a/Adopted": v1alpha1.Adopted, "": v1alpha1.Adopted,
@@ -606,7 +606,7 @@ func TestMarksTellHowSomethingCame(t *testing.T) {
 	}
 }
 
-// Key servers take 256 characters, and objects may have longer names.
+// TestOwnersFit checks that owner strings have at most 256 characters and stay different for long object names.
 func TestOwnersFit(t *testing.T) {
 	seen := map[string]bool{}
 	for _, length := range []int{1, 100, 140, 141, 150, 253} {
@@ -623,7 +623,8 @@ func TestOwnersFit(t *testing.T) {
 	}
 }
 
-// Regardless of the facts, an object under Observe or a paused one causes no write.
+// TestNoWriteWithoutPermission checks that no combination of facts causes a write if the object is paused or only
+// observes.
 func TestNoWriteWithoutPermission(t *testing.T) {
 	writes := map[Action]bool{actClaim: true, actCreate: true, actAdopt: true, actUpdate: true, actRetire: true, actDelete: true}
 	for _, observe := range []bool{true, false} {

@@ -24,7 +24,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/status"
 )
 
-// Indexes of the cache, so that an event does not need a scan of all objects.
+// Names of the cache indexes, by which an event finds its objects without a scan.
 const (
 	keyServerIndex = "spec.keyServerRef.name"
 	ownedIndex     = "external id"
@@ -35,10 +35,10 @@ const (
 	selectIndex    = "selects namespaces"
 )
 
-// IndexKey returns an index key that keeps the ids and claims of different key servers apart.
+// IndexKey returns an index key for an id or claim on one key server.
 func IndexKey(keyServer, id string) string { return keyServer + "\x00" + id }
 
-// indexes returns the indexes of the cache for the kind's objects.
+// indexes returns the cache indexes of the kind's objects.
 func (r *reconciler[T, D]) indexes() map[string]client.IndexerFunc {
 	indexes := map[string]client.IndexerFunc{
 		keyServerIndex: indexed(func(obj T) []string {
@@ -54,7 +54,7 @@ func (r *reconciler[T, D]) indexes() map[string]client.IndexerFunc {
 			}
 			return indexKeys(obj, ids)
 		}),
-		// An object that only observes claims nothing.
+		// An object that only observes has no claims.
 		claimIndex: indexed(func(obj T) []string {
 			if spec, _ := obj.Managed(); spec.ManagementPolicy == v1alpha1.Observe {
 				return nil
@@ -91,8 +91,8 @@ func (r *reconciler[T, D]) indexes() map[string]client.IndexerFunc {
 	return indexes
 }
 
-// sourceKeys returns the keys of the sources that the object reads and of the objects that it publishes. A change of
-// such a source or object wakes the object.
+// sourceKeys returns the keys of the Secrets and ConfigMaps that the object reads, and of its publications. A change of
+// any of these enqueues the object.
 func (r *reconciler[T, D]) sourceKeys(obj T) (keys []string) {
 	for _, s := range r.adapter.Sources(obj) {
 		keys = append(keys, s.String())
@@ -105,7 +105,7 @@ func (r *reconciler[T, D]) sourceKeys(obj T) (keys []string) {
 	return keys
 }
 
-// indexed makes an index function for the objects of one kind. It returns no keys for others.
+// indexed returns an index function for the objects of one kind. For other objects it returns no keys.
 func indexed[T Object](keys func(T) []string) client.IndexerFunc {
 	return func(o client.Object) []string {
 		obj, ok := o.(T)
@@ -116,7 +116,7 @@ func indexed[T Object](keys func(T) []string) client.IndexerFunc {
 	}
 }
 
-// indexKeys returns the index keys of ids on the object's key server. Empty ids have none.
+// indexKeys returns index keys for ids on the object's key server. It skips empty ids.
 func indexKeys(obj Object, ids []string) []string {
 	spec, _ := obj.Managed()
 	keys := make([]string, 0, len(ids))
@@ -130,8 +130,7 @@ func indexKeys(obj Object, ids []string) []string {
 
 func followKey(feed, id string) string { return feed + " " + id }
 
-// list reads objects from the cache without copying them: they must not be
-// changed.
+// list reads objects from the cache without a copy. The caller must not change them.
 func (r *reconciler[T, D]) list(ctx context.Context, by client.ListOption) ([]T, error) {
 	l := r.api.NewList()
 	if err := r.Client.List(ctx, l, by, client.UnsafeDisableDeepCopy); err != nil {
@@ -147,8 +146,8 @@ func (r *reconciler[T, D]) list(ctx context.Context, by client.ListOption) ([]T,
 	return found, err
 }
 
-// handleNotice wakes the objects that a notice of the connections concerns: the owners of
-// changed objects, and objects that are not ready and may wait for the change.
+// handleNotice enqueues the objects that a notice of a connection concerns: the owners of changed objects, and objects
+// that are not ready and may wait for the change.
 func (r *reconciler[T, D]) handleNotice(ctx context.Context, n connection.Notice) {
 	awaited, used, peers := slices.Contains(r.kind.Awaits, n.Kind), slices.Contains(r.kind.Uses, n.Kind), n.Kind == trustInfo.Name
 	own := n.Kind == r.kind.Feed || n.Kind == connection.MarksFeed(r.kind.Feed)
@@ -157,7 +156,7 @@ func (r *reconciler[T, D]) handleNotice(ctx context.Context, n connection.Notice
 		return
 	}
 	if n.Kind == "" && n.IDs != nil {
-		return // it concerns only the KeyServer
+		return // the notice concerns only the KeyServer
 	}
 	woken := map[types.NamespacedName]bool{}
 	enqueue := func(key, value string, want func(T) bool) {
@@ -194,7 +193,7 @@ func (r *reconciler[T, D]) handleNotice(ctx context.Context, n connection.Notice
 		if followed {
 			enqueue(followIndex, IndexKey(n.KeyServer, followKey(n.Kind, id)), all)
 		}
-		if own { // not for ids of another kind
+		if own { // the id is one of this kind
 			enqueue(ownedIndex, IndexKey(n.KeyServer, id), all)
 		}
 	}
@@ -206,8 +205,8 @@ func unready[T Object](obj T) bool {
 	return !meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady)
 }
 
-// claimantsOf maps an object to the other objects with the same claims, so that one of them takes over when the object
-// is deleted.
+// claimantsOf maps an object to the other objects with a common claim. When the object is deleted, one of them takes
+// over the external object.
 func (r *reconciler[T, D]) claimantsOf(ctx context.Context, o client.Object) []ctrl.Request {
 	obj, ok := o.(T)
 	if !ok {
@@ -218,7 +217,7 @@ func (r *reconciler[T, D]) claimantsOf(ctx context.Context, o client.Object) []c
 	for _, claim := range r.adapter.Claims(obj, nil) {
 		found, err := r.list(ctx, client.MatchingFields{claimIndex: IndexKey(spec.KeyServerRef.Name, claim)})
 		if err != nil {
-			continue // the resync covers this
+			continue // the resync of the objects finds the change
 		}
 		for _, other := range found {
 			if other.GetUID() != obj.GetUID() {
@@ -235,7 +234,7 @@ func (r *reconciler[T, D]) readersOf(sourceKind string) handler.MapFunc {
 		src := sources.Ref{Kind: sourceKind, Namespace: o.GetNamespace(), Name: o.GetName()}
 		found, err := r.list(ctx, client.MatchingFields{sourceIndex: src.String()})
 		if err != nil {
-			return nil // the resync covers this
+			return nil // the resync of the objects finds the change
 		}
 		requests := make([]ctrl.Request, len(found))
 		for i, obj := range found {
@@ -245,12 +244,11 @@ func (r *reconciler[T, D]) readersOf(sourceKind string) handler.MapFunc {
 	}
 }
 
-// residentsOf maps a namespace to its objects, if any KeyServer has a grant for
-// namespaces by their labels.
+// residentsOf maps a namespace to its objects, if any KeyServer has a grant that selects namespaces by labels.
 func (r *reconciler[T, D]) residentsOf(ctx context.Context, namespace client.Object) []ctrl.Request {
 	all := &v1alpha1.KeyServerList{}
 	if err := r.Client.List(ctx, all, client.UnsafeDisableDeepCopy); err != nil {
-		return nil // the resync covers this
+		return nil // the resync of the objects finds the change
 	}
 	if !slices.ContainsFunc(all.Items, func(ks v1alpha1.KeyServer) bool {
 		return slices.ContainsFunc(ks.Spec.Grants, func(g v1alpha1.Grant) bool { return g.Namespaces.Selector != nil })
@@ -268,14 +266,14 @@ func (r *reconciler[T, D]) residentsOf(ctx context.Context, namespace client.Obj
 	return requests
 }
 
-// selectorsOf returns the objects that publish in selected namespaces.
+// selectorsOf returns the objects that publish in all namespaces with certain labels.
 func (r *reconciler[T, D]) selectorsOf(ctx context.Context, _ client.Object) []ctrl.Request {
 	if _, selects := any(r.adapter).(NamespaceSelector[T]); !selects {
 		return nil
 	}
 	found, err := r.list(ctx, client.MatchingFields{selectIndex: "yes"})
 	if err != nil {
-		return nil // the resync covers this
+		return nil // the resync of the objects finds the change
 	}
 	requests := make([]ctrl.Request, len(found))
 	for i, obj := range found {
@@ -284,7 +282,7 @@ func (r *reconciler[T, D]) selectorsOf(ctx context.Context, _ client.Object) []c
 	return requests
 }
 
-// selectable selects the events of namespaces that are created, deleted or relabelled.
+// selectable selects events of namespaces: creation, deletion and changed labels.
 func selectable() predicate.Predicate {
 	return predicate.Funcs{
 		GenericFunc: func(event.GenericEvent) bool { return false },
@@ -294,10 +292,10 @@ func selectable() predicate.Predicate {
 	}
 }
 
-// relabelled selects the events of namespaces whose labels have changed.
+// relabelled selects events of namespaces whose labels have changed.
 func relabelled() predicate.Predicate {
 	return predicate.Funcs{
-		CreateFunc:  func(event.CreateEvent) bool { return false }, // its objects are created later
+		CreateFunc:  func(event.CreateEvent) bool { return false }, // a new namespace has no objects yet
 		DeleteFunc:  func(event.DeleteEvent) bool { return false },
 		GenericFunc: func(event.GenericEvent) bool { return false },
 		UpdateFunc: func(e event.UpdateEvent) bool {
@@ -309,12 +307,12 @@ func relabelled() predicate.Predicate {
 // Wake is one object that handleNotice adds to the queue of its kind.
 type Wake struct {
 	Object types.NamespacedName
-	// All wakes all objects, whether the notice concerns them or not.
+	// All means that the notice enqueues all objects of the key server.
 	All bool
 }
 
-// Enqueue handles the events that handleNotice sends. If all objects are woken, for example when a key server is back,
-// they have low priority. So new objects, and objects that a change concerns, are handled first.
+// Enqueue handles the events of handleNotice. If a notice enqueues all objects, for example when a key server responds
+// again, they get a low priority. So new objects and single changes are handled first.
 func Enqueue() handler.TypedFuncs[Wake, ctrl.Request] {
 	return handler.TypedFuncs[Wake, ctrl.Request]{
 		GenericFunc: func(_ context.Context, e event.TypedGenericEvent[Wake], q workqueue.TypedRateLimitingInterface[ctrl.Request]) {
@@ -329,16 +327,15 @@ func Enqueue() handler.TypedFuncs[Wake, ctrl.Request] {
 	}
 }
 
-// Concerns implements Controller. As long as the cache says that an object is Ready, a notice wakes it only if an id in
-// its indexes matches. If the object gets more ids, or begins to wait, it needs a pass, because it may have missed
-// notices.
+// Concerns implements Controller. While the cached object is Ready, a notice finds it only by the ids in its indexes.
+// If an update adds ids, or the object starts to wait, it may have missed a notice and needs a pass.
 func (r *reconciler[T, D]) Concerns() predicate.Predicate {
 	indexes := r.indexes()
 	missed := func(e event.UpdateEvent) bool {
 		old, is := e.ObjectOld.(T)
 		now, are := e.ObjectNew.(T)
 		if !is || !are || unready(old) {
-			return false // any notice has woken it before
+			return false // every notice enqueues an object that is not Ready
 		}
 		if unready(now) {
 			return true

@@ -22,8 +22,8 @@ func TestWhoIsConcernedDoesNotWaitForEverybody(t *testing.T) {
 		add(fmt.Sprintf("resting-%d", i), true)
 	}
 	add("changed-outside", false)
-	add("resting-500", false)                         // a change concerns it, too
-	q.Add(ctrl.Request{NamespacedName: named("new")}) // as the watch of its kind does
+	add("resting-500", false)                         // a single change concerns it, too
+	q.Add(ctrl.Request{NamespacedName: named("new")}) // added by the watch of its kind
 
 	first := map[string]bool{}
 	for range 3 {

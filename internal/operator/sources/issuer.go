@@ -9,9 +9,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 )
 
-// Issuer reads the issuer of service account tokens in the manager's own cluster. The
-// issuer does not change while the API server runs, so it is read until the first
-// success. A nil Issuer means that there is no cluster, as in a plan from files alone.
+// Issuer reads the issuer of service account tokens from the manager's own cluster. The issuer does not change while
+// the API server runs, so it is cached after the first success. A nil Issuer means that a plan has no cluster.
 type Issuer struct {
 	ask func(context.Context) (string, error)
 
@@ -22,11 +21,10 @@ type Issuer struct {
 // NewIssuer returns an Issuer that reads the issuer by calling ask.
 func NewIssuer(ask func(context.Context) (string, error)) *Issuer { return &Issuer{ask: ask} }
 
-// issuerPause is the pause before the issuer is read again
-// after a failure: no event announces a change.
+// issuerPause is the pause before a retry after an error, because no event announces the end of its cause.
 const issuerPause = 30 * time.Second
 
-// URL returns the claim iss of the tokens.
+// URL returns the issuer: the value of the claim iss in the tokens.
 func (i *Issuer) URL(ctx context.Context) (string, error) {
 	const instead = "set spec.serviceAccount.issuer"
 	if i == nil {

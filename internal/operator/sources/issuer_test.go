@@ -10,7 +10,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 )
 
-// If the issuer cannot be read, the object waits, and its message says what helps.
+// TestIssuerThatDoesNotAnswer checks that an object waits if the issuer cannot be read.
 func TestIssuerThatDoesNotAnswer(t *testing.T) {
 	for name, tc := range map[string]struct {
 		issuer *Issuer

@@ -19,8 +19,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
-// maxSecretNamespaces limits the namespaces in which Secrets are watched. In other namespaces, a changed Secret is
-// noticed at the next reconciliation of its objects.
+// maxSecretNamespaces limits the number of namespaces in which Secrets are watched. In other namespaces, objects notice
+// a changed Secret at their next reconciliation.
 const maxSecretNamespaces = 1000
 
 // secretWatch watches the metadata of Secrets in the namespaces in which
@@ -36,7 +36,7 @@ type secretWatch struct {
 	wg   sync.WaitGroup
 
 	mu     sync.Mutex
-	uses   map[referrer]map[string]bool // namespaces
+	uses   map[referrer]map[string]bool // by object: the namespaces of its Secrets
 	spaces map[string]*secretSpace
 	hear   []func(Ref)
 }
@@ -54,13 +54,13 @@ type secretSpace struct {
 	end      context.CancelFunc
 
 	mu sync.Mutex
-	// refused: the last attempt to watch was forbidden. refusedAt is the resource version that was read last before
-	// that.
+	// refused means that the last attempt to watch was forbidden. refusedAt is the resource version that the informer had
+	// at that time.
 	refused   bool
 	refusedAt string
 }
 
-// newSecretWatch returns nil if client is nil: then every Secret is read when it is needed.
+// newSecretWatch returns nil if client is nil. Then no Secret is watched, and each is read when it is needed.
 func newSecretWatch(client metadata.Interface, log logr.Logger) *secretWatch {
 	if client == nil {
 		return nil
@@ -69,7 +69,7 @@ func newSecretWatch(client metadata.Interface, log logr.Logger) *secretWatch {
 	return &secretWatch{client: client, log: log, ctx: ctx, quit: quit, uses: map[referrer]map[string]bool{}, spaces: map[string]*secretSpace{}}
 }
 
-// close ends every watch and waits for it.
+// close ends all watches and waits until their goroutines have ended.
 func (w *secretWatch) close() {
 	if w == nil {
 		return
@@ -80,7 +80,7 @@ func (w *secretWatch) close() {
 	w.wg.Wait()
 }
 
-// refer records which Secrets an object refers to now, and starts and stops watches accordingly.
+// refer records to which Secrets an object refers, and starts and stops the watches of their namespaces.
 func (w *secretWatch) refer(who referrer, to []Ref) {
 	if w == nil {
 		return
@@ -117,7 +117,7 @@ func (w *secretWatch) refer(who referrer, to []Ref) {
 	}
 }
 
-// begin starts the watch of a namespace. It returns nil if there are too many already.
+// begin starts the watch of a namespace. It returns nil if the limit is reached or the watch cannot start.
 func (w *secretWatch) begin(namespace string) *secretSpace {
 	if w.ctx.Err() != nil {
 		return nil
@@ -145,7 +145,7 @@ func (w *secretWatch) begin(namespace string) *secretSpace {
 			}
 		})
 	}
-	if err != nil { // the informer has started already
+	if err != nil { // an informer that has started already cannot be changed
 		end()
 		w.log.Error(err, "Secrets are not watched", "namespace", namespace)
 		return nil
@@ -155,8 +155,8 @@ func (w *secretWatch) begin(namespace string) *secretSpace {
 	return space
 }
 
-// bare reduces the metadata of a Secret to the needed fields. Annotations
-// may contain the entire Secret again, for example those of kubectl apply.
+// bare removes unneeded metadata of a Secret. Annotations may contain the entire Secret, for example those of kubectl
+// apply.
 func bare(obj any) (any, error) {
 	m, is := obj.(*metav1.PartialObjectMetadata)
 	if !is {
@@ -184,7 +184,7 @@ func (w *secretWatch) changed(obj any) {
 	}
 }
 
-// changes returns a source of events that wakes the objects that read a changed Secret.
+// changes returns a source of events that enqueues the objects that read a changed Secret.
 func (w *secretWatch) changes(readersOf handler.MapFunc) source.Source {
 	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[ctrl.Request]) error {
 		if w == nil {
@@ -202,8 +202,8 @@ func (w *secretWatch) changes(readersOf handler.MapFunc) source.Source {
 	})
 }
 
-// version returns the version of a Secret, or "" if it does
-// not exist. known is false if its namespace is not watched.
+// version returns the cached version of a Secret, or "" if the Secret does not exist. known is false if the namespace
+// is not watched.
 func (w *secretWatch) version(src Ref) (version string, known bool) {
 	if w == nil {
 		return "", false
@@ -222,7 +222,7 @@ func (w *secretWatch) version(src Ref) (version string, known bool) {
 	return versionOf(m), true
 }
 
-// failed records that the manager is not allowed to watch, and reports whether that is new.
+// failed records that a watch was forbidden. It returns true if that is new.
 func (s *secretSpace) failed(err error) bool {
 	if !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err) {
 		return false

@@ -21,32 +21,32 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 )
 
-// The kinds that a value can come from.
+// The kinds of a Ref.
 const (
 	Secret    = "Secret"
 	ConfigMap = "ConfigMap"
 )
 
-// Ref names the Secret or ConfigMap that a value comes from.
+// Ref names a Secret or ConfigMap.
 type Ref struct {
 	Kind      string
 	Namespace string
 	Name      string
 }
 
-// String names the source for messages.
+// String formats the Ref for messages.
 func (s Ref) String() string { return s.Kind + " " + s.Namespace + "/" + s.Name }
 
-// Key is one value in a source.
+// Key names one entry of a Secret or ConfigMap.
 type Key struct {
 	Ref
 	Key string
 }
 
-// String names the value for messages.
+// String formats the Key for messages.
 func (k Key) String() string { return fmt.Sprintf("key %q of %s", k.Key, k.Ref) }
 
-// Refs returns the source, or nil for a nil Key.
+// Refs returns the Ref of a Key as a list. It is empty for a nil Key.
 func (k *Key) Refs() []Ref {
 	if k == nil {
 		return nil
@@ -54,8 +54,8 @@ func (k *Key) Refs() []Ref {
 	return []Ref{k.Ref}
 }
 
-// In returns the value that an object refers to in its own namespace, in
-// a Secret or a ConfigMap. It returns nil if both references are nil.
+// In returns the Key for a reference to a Secret or a ConfigMap in the object's own namespace. It returns nil if both
+// references are nil.
 func In(namespace string, secret, configMap *v1alpha1.LocalKeyReference) *Key {
 	within := func(local *v1alpha1.LocalKeyReference) *v1alpha1.NamespacedKeyReference {
 		if local == nil {
@@ -66,8 +66,8 @@ func In(namespace string, secret, configMap *v1alpha1.LocalKeyReference) *Key {
 	return At(within(secret), within(configMap))
 }
 
-// At returns the value that an object refers to in any namespace, in
-// a Secret or a ConfigMap. It returns nil if both references are nil.
+// At returns the Key for a reference to a Secret or a ConfigMap in any namespace. It returns nil if both references are
+// nil.
 func At(secret, configMap *v1alpha1.NamespacedKeyReference) *Key {
 	of := func(kind string, at *v1alpha1.NamespacedKeyReference) *Key {
 		return &Key{Ref{Kind: kind, Namespace: at.Namespace, Name: at.Name}, at.Key}
@@ -85,14 +85,14 @@ func At(secret, configMap *v1alpha1.NamespacedKeyReference) *Key {
 // Reader reads values from Secrets and ConfigMaps. It caches and watches only their metadata. It watches metadata of
 // Secrets only in namespaces in which objects refer to Secrets. It reads a value again when the version has changed.
 type Reader struct {
-	cached  client.Reader // serves metadata
+	cached  client.Reader // cache of the metadata
 	live    client.Reader
 	secrets *secretWatch // nil if nothing is watched
 	mu      sync.Mutex
 	seen    map[Ref]reading
 }
 
-// reading has the values that were read from one version of a source.
+// reading has the values read from one version of a Secret or ConfigMap.
 type reading struct {
 	version string
 	values  map[string][]byte
@@ -104,24 +104,24 @@ func New(cached, live client.Reader, secrets metadata.Interface) *Reader {
 	return &Reader{cached: cached, live: live, secrets: newSecretWatch(secrets, ctrl.Log.WithName("secrets")), seen: map[Ref]reading{}}
 }
 
-// Start implements manager.Runnable: Reader owns the watches of Secrets.
+// Start implements manager.Runnable. When ctx ends, it ends the watches of Secrets.
 func (s *Reader) Start(ctx context.Context) error {
 	<-ctx.Done()
 	s.secrets.close()
 	return nil
 }
 
-// Refer records the sources that an object refers to; none for a deleted object.
+// Refer records the Secrets and ConfigMaps to which an object refers. For a deleted object there are none.
 func (s *Reader) Refer(kind string, at types.NamespacedName, to []Ref) {
 	s.secrets.refer(referrer{kind, at}, to)
 }
 
-// SecretChanges returns a source of events that wakes the objects that read a changed Secret.
+// SecretChanges returns a source of events that enqueues the objects that read a changed Secret.
 func (s *Reader) SecretChanges(readersOf handler.MapFunc) source.Source {
 	return s.secrets.changes(readersOf)
 }
 
-// Version returns a string that changes whenever the source's content changes.
+// Version returns a string that is different for each version of a Secret or ConfigMap.
 func (s *Reader) Version(ctx context.Context, src Ref) (string, error) {
 	from := s.cached
 	if src.Kind == Secret && s.secrets != nil {
@@ -132,7 +132,7 @@ func (s *Reader) Version(ctx context.Context, src Ref) (string, error) {
 			s.forget(src)
 			return "", missing(src)
 		}
-		from = s.live // not watched, not yet, or not allowed
+		from = s.live // the Secret is not watched, not yet, or without permission
 	}
 	m := &metav1.PartialObjectMetadata{}
 	m.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: src.Kind})
@@ -149,7 +149,7 @@ func (s *Reader) Version(ctx context.Context, src Ref) (string, error) {
 
 func versionOf(o metav1.Object) string { return string(o.GetUID()) + "/" + o.GetResourceVersion() }
 
-// unread returns the error for a source that cannot be read.
+// unread converts the error of a failed read.
 func (s *Reader) unread(src Ref, err error) error {
 	if src.Kind != Secret || s.secrets == nil || !apierrors.IsForbidden(err) {
 		return fmt.Errorf("read %s: %w", src, err)
@@ -162,12 +162,11 @@ func (s *Reader) unread(src Ref, err error) error {
 	return p
 }
 
-// retryForbidden is the pause before a retry to read a Secret without permission. The
-// watch is retried, too, but it reports nothing about a Secret that does not exist.
+// retryForbidden is the pause before a retry to read a Secret without permission. The watch cannot replace the retry,
+// because it reports nothing about a Secret that does not exist.
 const retryForbidden = 30 * time.Second
 
-// Public returns a value that is not secret, such as a certificate.
-// It caches the value as long as the source does not change.
+// Public returns a public value, such as a certificate. It caches the value until the source changes.
 func (s *Reader) Public(ctx context.Context, from Key) ([]byte, error) {
 	src, key := from.Ref, from.Key
 	version, err := s.Version(ctx, src)
@@ -194,7 +193,7 @@ func (s *Reader) Public(ctx context.Context, from Key) ([]byte, error) {
 	return value, nil
 }
 
-// Secret reads a value and does not cache it.
+// Secret returns a secret value, which it never caches.
 func (s *Reader) Secret(ctx context.Context, src Ref, key string) ([]byte, error) {
 	value, _, err := s.read(ctx, src, key)
 	return value, err

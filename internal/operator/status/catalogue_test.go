@@ -9,7 +9,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 )
 
-// Every reason leads to conditions that kubectl, Flux and Argo CD understand in the same way.
+// TestConcludeEveryReason checks that kubectl, Flux and Argo CD derive the same state from the conditions of a reason.
 func TestConcludeEveryReason(t *testing.T) {
 	now := metav1.Now()
 	for _, entry := range v1alpha1.Reasons {

@@ -13,9 +13,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 )
 
-// Concerns selects the updates that require a reconciliation: changes by users, a lost finalizer, and a status that
-// differs from the last one that this manager recorded. The manager itself may have written such a status without
-// receiving the response. It may then have found nothing to write, because it had not read that status yet.
+// Concerns selects the updates that require a reconciliation: changes by users, a removed finalizer, and a status that
+// differs from the one that this manager recorded last. Such a status may come from this manager itself, if it did not
+// receive the response of its write.
 func Concerns(p *Population) predicate.Predicate {
 	return predicate.Or(declarationChanged(), predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		if unheld(e.ObjectOld, e.ObjectNew) {
@@ -48,7 +48,7 @@ func conditionsOf(o client.Object) []metav1.Condition {
 	}
 }
 
-// declarationChanged selects the changes that users make, and none that the manager makes.
+// declarationChanged selects the changes that only users make.
 func declarationChanged() predicate.Predicate {
 	return predicate.Or[client.Object](
 		predicate.GenerationChangedPredicate{},

@@ -10,8 +10,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 )
 
-// Only a status that differs from the last conclusion requires a pass. If
-// the manager reacted to its own writes, each pass would cause another one.
+// TestAStatusThatWasNotConcludedIsLookedAt checks that only a status that this manager did not record requires a pass.
+// A reaction to its own writes would never end.
 func TestAStatusThatWasNotConcludedIsLookedAt(t *testing.T) {
 	population := NewPopulation("Role")
 	concerns := Concerns(population)

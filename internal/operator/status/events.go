@@ -11,7 +11,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/brief"
 )
 
-// Event is an event before it is recorded.
+// Event is the content of a Kubernetes event.
 type Event struct {
 	Warning bool
 	Reason  string
@@ -62,7 +62,7 @@ func ForgottenEvent(message string) Event {
 	return Event{Reason: "SupersededLeft", Action: "Forget", Note: message}
 }
 
-// RotatedEvent reports a change that happened by itself, as declared.
+// RotatedEvent reports a change that the key server made as declared.
 func RotatedEvent(what, news string) Event {
 	return Event{Reason: "Rotated", Action: "Observe", Note: fmt.Sprintf("%s: %s", what, news)}
 }

@@ -14,20 +14,20 @@ var (
 		Help: "Objects by kind and by the reason of their Ready condition.",
 	}, []string{"kind", "reason"})
 
-	// TimeToVerified observes how long objects were not verified, in seconds.
+	// TimeToVerified measures how long objects took to be verified, in seconds.
 	TimeToVerified = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "keyserver_time_to_verified_seconds",
 		Help:    "Time from the creation of an object, or from its loss of Ready, to its verification.",
 		Buckets: []float64{0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800},
 	}, []string{"kind"})
 
-	// DriftFound counts differences caused by outside changes.
+	// DriftFound counts outside changes that the manager has found.
 	DriftFound = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "keyserver_drift_found_total",
 		Help: "Outside changes found: verified objects that no longer agreed with the key server.",
 	}, []string{"kind"})
 
-	// DriftRepaired counts the differences that were corrected.
+	// DriftRepaired counts outside changes that the manager has corrected.
 	DriftRepaired = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "keyserver_drift_repaired_total",
 		Help: "Outside changes that were corrected and verified.",
@@ -38,15 +38,15 @@ func init() {
 	metrics.Registry.MustRegister(objectsByState, TimeToVerified, DriftFound, DriftRepaired)
 }
 
-// BeginAtZero creates the series of a kind. Prometheus sees no increase in a series that
-// begins with its first event.
+// BeginAtZero creates the metrics of a kind with the value 0. Prometheus cannot see the first increase of a metric that
+// starts at 1.
 func BeginAtZero(kind string) {
 	TimeToVerified.WithLabelValues(kind)
 	DriftFound.WithLabelValues(kind)
 	DriftRepaired.WithLabelValues(kind)
 }
 
-// Population counts the objects of one kind by state.
+// Population counts the objects of one kind by their state.
 type Population struct {
 	kind string
 	mu   sync.Mutex
@@ -58,7 +58,7 @@ func NewPopulation(kind string) *Population {
 	return &Population{kind: kind, at: map[types.NamespacedName]string{}}
 }
 
-// Differs reports whether another state is recorded for an object.
+// Differs reports whether an object has a recorded state that is not state.
 func (p *Population) Differs(object types.NamespacedName, state string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -66,7 +66,7 @@ func (p *Population) Differs(object types.NamespacedName, state string) bool {
 	return known && is != state
 }
 
-// Move records an object's state. An empty state means that the object no longer exists.
+// Move records the state of an object. An empty state removes the object.
 func (p *Population) Move(object types.NamespacedName, state string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 )
 
-// The conditions of each reason. Alerts, health checks and
-// waiting scripts rely on them, so this test repeats them.
+// TestWhatReasonsPromise lists the conditions of each reason again, because alerts, health checks and scripts rely on
+// them.
 func TestWhatReasonsPromise(t *testing.T) {
 	want := map[v1alpha1.Reason]string{
 		v1alpha1.ReasonVerified:             "Ready=True Verified=True, Settled, event Normal",
@@ -43,7 +43,7 @@ func TestWhatReasonsPromise(t *testing.T) {
 	}
 }
 
-// The names of events that kubectl shows and that users filter by.
+// TestNamesOfEvents checks the reasons of events, which kubectl shows and users filter by.
 func TestNamesOfEvents(t *testing.T) {
 	want := []Event{
 		{false, "Created", "Create", "created w: e"},

@@ -18,17 +18,16 @@ import (
 // MaxMessage is the maximum length of a condition's message.
 const MaxMessage = 4096
 
-// Conclusion is the content of the conditions.
+// Conclusion is the input for the conditions of an object.
 type Conclusion struct {
 	Reason  v1alpha1.Reason
 	Message string
-	// Exhausted: so many attempts have failed that the object no
-	// longer counts as making progress. It is still retried.
+	// Exhausted means that the object counts as stalled after many failed attempts. It is still retried.
 	Exhausted bool
 }
 
-// Conclude writes Ready, Verified, Reconciling and Stalled as the
-// catalogue of reasons defines them. No other code writes them.
+// Conclude sets the conditions Ready, Verified, Reconciling and Stalled as the catalogue defines them for the reason.
+// No other code sets them.
 func Conclude(conditions *[]metav1.Condition, generation int64, now metav1.Time, c Conclusion) {
 	entry := c.Reason.Entry()
 	outlook := entry.Outlook
@@ -61,11 +60,10 @@ func SetCondition(conditions *[]metav1.Condition, kind string, status metav1.Con
 	})
 }
 
-// Stamp returns a time for the status, truncated to the seconds that the API keeps.
+// Stamp truncates a time to seconds, which is the precision of the API.
 func Stamp(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }
 
-// Pause reports that the object is not checked: whether it is
-// as declared is unknown, and the earlier status stays.
+// Pause sets the conditions of a paused object. Ready and Verified become Unknown, because the object is not checked.
 func Pause(conditions *[]metav1.Condition, generation int64, now metav1.Time, message string) {
 	c := Conclusion{Reason: v1alpha1.ReasonPaused, Message: message}
 	for _, kind := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionVerified} {
@@ -76,10 +74,10 @@ func Pause(conditions *[]metav1.Condition, generation int64, now metav1.Time, me
 	SetCondition(conditions, v1alpha1.ConditionPaused, metav1.ConditionTrue, generation, now, c)
 }
 
-// Patch writes the status if it differs from read. The patch is bound to the version that was read: a write based on an
-// older version is rejected, written is false, and the next reconciliation decides again. written is also false if
-// nothing had to be written but the cache has a newer version by now. This manager may have written that version's
-// status without receiving the response, and nothing would correct it before the resync.
+// Patch writes the status if now differs from read. If the object has changed since it was read, the write is rejected
+// and written is false: the next reconciliation decides again. written is also false if there is nothing to write but
+// the cache has a newer version. That version may have another status, from a write of this manager whose response was
+// lost, and only a resync would correct it.
 func Patch(ctx context.Context, c client.Client, read, now client.Object) (written bool, err error) {
 	if equality.Semantic.DeepEqual(read, now) {
 		newer, err := outrun(ctx, c, read)
@@ -88,13 +86,13 @@ func Patch(ctx context.Context, c client.Client, read, now client.Object) (writt
 	return patch(ctx, c.Status().Patch, read, now)
 }
 
-// outrun reports whether the cache has a newer version of an object than the one that was read. The caller must have
-// recorded its conclusion before the call, so that Concerns selects every version that comes later.
+// outrun reports whether the cache has a newer version of the object than read. The caller must have recorded its
+// conclusion already, so that Concerns selects all later versions.
 func outrun(ctx context.Context, c client.Client, read client.Object) (bool, error) {
 	have := read.DeepCopyObject().(client.Object) //nolint:errcheck // a copy has the type of the original
 	err := c.Get(ctx, client.ObjectKeyFromObject(read), have)
 	if apierrors.IsNotFound(err) {
-		return false, nil // an event reports the deletion
+		return false, nil // the deletion causes an event
 	}
 	if err != nil {
 		return false, err
@@ -106,7 +104,7 @@ func outrun(ctx context.Context, c client.Client, read client.Object) (bool, err
 	return order > 0, nil
 }
 
-// PatchMetadata writes finalizers and annotations, bound to the version that was read.
+// PatchMetadata writes finalizers and annotations. If the object has changed since it was read, written is false.
 func PatchMetadata(ctx context.Context, c client.Client, read, now client.Object) (written bool, err error) {
 	if equality.Semantic.DeepEqual(read, now) {
 		return true, nil
@@ -117,8 +115,8 @@ func PatchMetadata(ctx context.Context, c client.Client, read, now client.Object
 	return patch(ctx, send, read, now)
 }
 
-// patch sends the difference from the version that was read.
-// It returns false if the object has changed or is deleted.
+// patch sends the difference between read and now. It returns false if the object has changed since it was read, or no
+// longer exists.
 func patch(
 	ctx context.Context,
 	send func(context.Context, client.Object, client.Patch, ...client.SubResourcePatchOption) error,

@@ -11,7 +11,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 )
 
-// cacheOf is a client whose cache has an object in one version, or none. It writes nothing.
+// cacheOf is a client whose cache has one version of each object, or none if version is empty.
 type cacheOf struct {
 	client.Client
 	version string
@@ -25,16 +25,16 @@ func (c cacheOf) Get(_ context.Context, at client.ObjectKey, to client.Object, _
 	return nil
 }
 
-// If nothing has to be written, either the cache has no newer version, or another pass is
-// needed: no event would report a version that arrived before the conclusion was recorded.
+// TestNothingToWriteIsSaidOfTheNewestVersion checks that another pass is required if the cache has a newer version,
+// because that version may cause no event.
 func TestNothingToWriteIsSaidOfTheNewestVersion(t *testing.T) {
 	read := &v1alpha1.Role{}
 	read.Name, read.ResourceVersion = "a", "99"
 	for version, want := range map[string]bool{
 		"100":              false,
 		"99":               true,
-		"98":               true, // the version that was read is the response to an own write
-		"":                 true, // deleted: an event reports that
+		"98":               true, // the read version is newer: it came in the response of a write
+		"":                 true, // deleted: the deletion causes an event
 		"of another store": false,
 	} {
 		written, err := Patch(t.Context(), cacheOf{version: version}, read, read.DeepCopy())

@@ -19,17 +19,17 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/certtext"
 )
 
-// AuthorityKey is the key of the ConfigMap that holds the certificate.
+// AuthorityKey is the key of the ConfigMap that has the certificate.
 const AuthorityKey = "ca.crt"
 
 const fieldManager = "keyserver-operator-handover"
 
-// Authority publishes the CA certificate of the key server in the same Pod
-// in a ConfigMap. The caBundle of a KeyServer and workloads read it there.
+// Authority publishes the CA certificate of the key server in the same Pod in a ConfigMap. Workloads and the caBundle
+// of a KeyServer use this ConfigMap.
 type Authority struct {
 	ConfigMaps corev1client.ConfigMapsGetter
-	ConfigMap  types.NamespacedName // must exist: the manager may not create one
-	File       string               // PEM; written by serve --ca-file
+	ConfigMap  types.NamespacedName // must exist: the manager has no permission to create it
+	File       string               // PEM file, written by serve --ca-file
 	Interval   time.Duration
 	Logger     *slog.Logger
 }
@@ -40,7 +40,7 @@ func (a Authority) Start(ctx context.Context) error {
 	return nil
 }
 
-// NeedLeaderElection implements manager.LeaderElectionRunnable: the file belongs to this Pod.
+// NeedLeaderElection implements manager.LeaderElectionRunnable. It returns false, because File belongs to this Pod.
 func (a Authority) NeedLeaderElection() bool { return false }
 
 // Publish updates the ConfigMap once.
@@ -70,8 +70,8 @@ func (a Authority) Publish(ctx context.Context) error {
 	return a.write(ctx, have, string(content))
 }
 
-// write sets one key of the ConfigMap and leaves the others unchanged. The
-// uid prevents it from creating a ConfigMap that was deleted in the meantime.
+// write sets one key of the ConfigMap and leaves its other keys unchanged. The UID prevents write from creating the
+// ConfigMap again if it was deleted in the meantime.
 func (a Authority) write(ctx context.Context, have *corev1.ConfigMap, content string) error {
 	want := applycorev1.ConfigMap(a.ConfigMap.Name, a.ConfigMap.Namespace).
 		WithUID(have.UID).WithData(map[string]string{AuthorityKey: content})

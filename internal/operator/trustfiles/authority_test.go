@@ -14,9 +14,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 )
 
-// A certificate that cannot be published leaves the ConfigMap unchanged,
-// and the error says what to do. test/install tests a successful
-// publication with a real kube-apiserver and the rights of the manifests.
+// TestAuthorityRefuses checks that a certificate that cannot be published leaves the ConfigMap unchanged, and that the
+// error has a remedy. test/install tests a successful publication with a real kube-apiserver and the installed rights.
 func TestAuthorityRefuses(t *testing.T) {
 	where := types.NamespacedName{Namespace: "system", Name: "ca"}
 	empty := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: where.Namespace, Name: where.Name}}
@@ -55,7 +54,7 @@ func TestAuthorityRefuses(t *testing.T) {
 	}
 }
 
-// If the key server has several CAs, all are published as they are in the file.
+// TestPublishesAll checks that all CAs of the file are published unchanged.
 func TestPublishesAll(t *testing.T) {
 	where := types.NamespacedName{Namespace: "keyserver-system", Name: "keyserver-ca"}
 	client := fake.NewClientset(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: where.Namespace, Name: where.Name}})
@@ -75,7 +74,7 @@ func TestPublishesAll(t *testing.T) {
 	}
 }
 
-// certificate is one of the samples' CAs, whose private key was discarded.
+// certificate is a CA certificate of the samples. Its private key does not exist any more.
 const certificate = `-----BEGIN CERTIFICATE-----
 MIIB6TCCAZCgAwIBAgIQANcJ8D0eeXPJkoYXKY5mtzAKBggqhkjOPQQDAjBUMTMw
 MQYDVQQKEypFeGFtcGxlOiBrZXkgdGhyb3duIGF3YXksIGZvciBzYW1wbGVzIG9u

@@ -1,8 +1,8 @@
-// Package trustfiles has what the manager does for the key server in the same Pod,
-// so that neither needs the other's permissions. It keeps a file with the cluster's
-// issuer keys, because the key server has no credential for Kubernetes. It publishes
-// the key server's CA certificate, because only the manager may write to Kubernetes.
+// Package trustfiles exchanges public files with the key server in the same Pod, so that neither process needs the
+// permissions of the other. For the key server, which has no credential for Kubernetes, it writes the issuer keys of
+// the cluster to a file. It publishes the key server's CA certificate, because only the manager may write to
+// Kubernetes.
 //
-// Both are loops that repeat one idempotent step. If a step fails, the output of an earlier
-// one stays in place. The error is logged when its reason changes, and the step is retried.
+// IssuerKeys and Authority are loops that repeat one idempotent step. If a step fails, the earlier output stays. The
+// error is logged when it changes, and the step is retried.
 package trustfiles

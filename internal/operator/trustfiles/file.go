@@ -9,11 +9,10 @@ import (
 	"path/filepath"
 )
 
-// fileMode lets the other container read the file, which may
-// run as another user. The content is public.
+// fileMode allows the key server's container to read the file, which may run as another user. The content is public.
 const fileMode = 0o644
 
-// replace writes a file atomically if its content differs, and reports whether it did.
+// replace writes a file atomically if its content differs. It returns whether the content has changed.
 func replace(path string, content []byte) (changed bool, err error) {
 	switch have, err := readBounded(path); {
 	case err == nil && bytes.Equal(have, content):

@@ -12,14 +12,14 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Paths of kube-apiserver, independent of the issuer's name. The
-// ClusterRole system:service-account-issuer-discovery grants both.
+// Paths of a kube-apiserver, which do not depend on the issuer. The ClusterRole system:service-account-issuer-discovery
+// grants access.
 const (
 	discoveryPath = "/.well-known/openid-configuration"
 	keysPath      = "/openid/v1/jwks"
 )
 
-// Document fetches one document of the cluster.
+// Document fetches one document from the cluster's API server.
 type Document func(ctx context.Context, path string) ([]byte, error)
 
 // FromCluster fetches with the manager's own credential.
@@ -33,12 +33,12 @@ func FromCluster(c rest.Interface) Document {
 	}
 }
 
-// IssuerKeys writes to File the public keys with which the cluster signs the tokens of its
-// service accounts, as a JWK set (RFC 7517). A key server reads it as --oidc-jwks-file.
+// IssuerKeys writes the public keys of the cluster's service account tokens to a file, as a JWK set (RFC 7517). A key
+// server reads the file with --oidc-jwks-file.
 type IssuerKeys struct {
 	Fetch    Document
 	File     string
-	Issuer   string // the issuer that the key server is configured with; empty if unknown
+	Issuer   string // the issuer in the key server's configuration; empty if unknown
 	Interval time.Duration
 	Logger   *slog.Logger
 }
@@ -49,11 +49,11 @@ func (k IssuerKeys) Start(ctx context.Context) error {
 	return nil
 }
 
-// NeedLeaderElection implements manager.LeaderElectionRunnable: each Pod has its own file.
+// NeedLeaderElection implements manager.LeaderElectionRunnable. It returns false, because each Pod has its own file.
 func (k IssuerKeys) NeedLeaderElection() bool { return false }
 
-// Refresh updates the file once. It writes the keys even if the issuer is not the expected
-// one: the keys are right and only a flag of the key server is wrong. The error names the flag.
+// Refresh updates the file once. If the cluster has another issuer than the key server's configuration, Refresh writes
+// the keys nevertheless, and the error names the wrong flag of the key server.
 func (k IssuerKeys) Refresh(ctx context.Context) error {
 	answer, err := k.Fetch(ctx, keysPath)
 	if err != nil {
@@ -102,8 +102,8 @@ func (d Document) Issuer(ctx context.Context) (string, error) {
 	return about.Issuer, nil
 }
 
-// publicKeys returns a JWK set with only the usable public keys of the response.
-// It fails if there is none: the keys of an earlier response are better than none.
+// publicKeys returns a JWK set with the usable public keys of the response. It fails if there is none, so that the
+// earlier keys stay.
 func publicKeys(answer []byte) ([]byte, error) {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`

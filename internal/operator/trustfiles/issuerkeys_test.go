@@ -18,7 +18,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// cluster responds like a kube-apiserver.
+// cluster is a fake kube-apiserver.
 type cluster struct {
 	keys   string
 	issuer string
@@ -53,7 +53,7 @@ func jwks(t *testing.T, keys ...jose.JSONWebKey) string {
 	return string(text)
 }
 
-// For any response of the cluster, the file has a set of public keys or its earlier content.
+// TestIssuerKeysRefuses checks that the file has either valid public keys or its earlier content, for any response.
 func TestIssuerKeysRefuses(t *testing.T) {
 	private := newKey(t)
 	public := jose.JSONWebKey{Key: private.Public(), KeyID: "one", Algorithm: "ES256", Use: "sig"}
@@ -113,7 +113,7 @@ func TestIssuerKeysTakesOverPublicKeys(t *testing.T) {
 		t.Errorf("mode is %o", info.Mode().Perm())
 	}
 
-	// The same response again changes nothing; another one replaces the file.
+	// An equal response does not change the file. A different response replaces its content.
 	if err := keeper.Refresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func TestIssuerKeysTakesOverPublicKeys(t *testing.T) {
 	}
 }
 
-// The keys are right regardless of the issuer's name, but no service account can log in.
+// TestIssuerKeysNamesAWrongIssuer checks that keys are written for a wrong issuer, and that the error names the flag.
 func TestIssuerKeysNamesAWrongIssuer(t *testing.T) {
 	from := &cluster{keys: jwks(t, jose.JSONWebKey{Key: newKey(t).Public(), KeyID: "one"}), issuer: "https://real.example"}
 	file := filepath.Join(t.TempDir(), "jwks.json")
@@ -154,7 +154,7 @@ func TestIssuerKeysNamesAWrongIssuer(t *testing.T) {
 	}
 }
 
-// A loop logs a reason once, continues, and ends with its context.
+// TestLoopGoesOn checks that a loop logs an error only once, continues, and ends with its context.
 func TestLoopGoesOn(t *testing.T) {
 	var log bytes.Buffer
 	ctx, cancel := context.WithCancel(t.Context())

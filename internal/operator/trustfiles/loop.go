@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Pauses after failed steps. They are short at first, because the two containers start together and one of them waits
-// for the other.
+// Pauses after failed steps. The first pauses are short, because two containers start together and one waits for the
+// other.
 const (
 	retryFirst   = 250 * time.Millisecond
 	retryLongest = 10 * time.Second
@@ -25,8 +25,7 @@ type loop struct {
 	step   func(context.Context) error
 }
 
-// run repeats the step until ctx ends. It returns no error: a failure
-// here must not end the manager, whose other tasks do not depend on it.
+// run repeats the step until ctx ends. It returns no error, because a failed step must not end the manager.
 func (l loop) run(ctx context.Context) {
 	said, retry := "", retryFirst
 	for {
@@ -44,7 +43,7 @@ func (l loop) run(ctx context.Context) {
 			said, retry = "", retryFirst
 			l.logger.Info(l.what, "recovered", true)
 		}
-		// Jitter, so that managers that were started together do not send requests together.
+		// The jitter prevents managers that were started together from sending requests together.
 		timer := time.NewTimer(pause - rand.N(pause/10+1)) //nolint:gosec // jitter, not a secret
 		select {
 		case <-timer.C:
