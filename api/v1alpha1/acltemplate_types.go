@@ -6,19 +6,17 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 type ACLTemplateSpec struct {
 	ManagedSpec `json:",inline"`
 
-	// TemplateName is the name of the template on the key server. Changing it renames the
-	// template: its identity is status.templateId. Directories that use the template
-	// continue to use it.
+	// templateName is the name of the template on the key server. A change renames the template: status.templateId
+	// stays, and directories continue to use the template.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
 	// +kubebuilder:validation:XValidation:rule="self.trim() == self && !self.matches('[[:cntrl:]]')",message="must not begin or end with a space or hold control characters"
 	TemplateName string `json:"templateName"`
 
-	// Members is the complete list of members, except the principal that the manager logs
-	// in as. That principal stays a member whether it is listed or not: it created the
-	// template, or needs WRITE to change it. An omitted list is empty, because
-	// server-side apply omits an emptied list. Under server-side apply, several managers
-	// can each own some members.
+	// members is the complete list of members, except the principal that the manager logs in as. That principal stays a
+	// member whether it is listed or not: it created the template, or needs WRITE to change it. An omitted list is
+	// empty, because server-side apply omits an emptied list. Under server-side apply, several managers can each own
+	// some members.
 	// +listType=map
 	// +listMapKey=principal
 	// +kubebuilder:validation:MaxItems=255
@@ -26,10 +24,9 @@ type ACLTemplateSpec struct {
 	// +optional
 	Members []ACLTemplateMember `json:"members"`
 
-	// Directories is the complete set of paths whose new keys get the members as ACL
-	// entries. Each path may end with a slash or not. If the set is omitted, the
-	// directories stay unchanged. Server-side apply omits an emptied set, so the last
-	// directories stay.
+	// directories is the complete set of paths under which new keys get the members as ACL entries. A slash at the end
+	// is optional. If the set is omitted, the directories stay unchanged. Server-side apply omits an emptied set, so
+	// the last directories stay.
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=128
 	// +kubebuilder:validation:items:MinLength=1
@@ -42,32 +39,29 @@ type ACLTemplateSpec struct {
 // ACLTemplateMember is one principal with its rights.
 // +kubebuilder:validation:XValidation:rule="!has(self.startTime) || !has(self.endTime) || self.startTime < self.endTime",message="endTime must be after startTime"
 type ACLTemplateMember struct {
-	// Principal is a principal of the key server by type and name, such as
-	// "password/admin" or "group/Signers". The types are password, certificate, ldap,
-	// xauth and group. Or it is a principal of any key server by its system id and its
-	// decimal id, such as "id/7/1234567890".
+	// principal is a principal of the key server by type and name, such as "password/admin" or "group/Signers". The
+	// types are password, certificate, ldap, xauth and group. Or it is a principal of any key server by its system id
+	// and its decimal id, such as "id/7/1234567890".
 	// +kubebuilder:validation:MaxLength=544
 	// +kubebuilder:validation:XValidation:rule="self.matches('^(password|certificate|ldap|xauth|group)/.+$') || self.matches('^id/(0|[1-9][0-9]{0,9})/[1-9][0-9]{0,19}$')",message="must be TYPE/NAME with a type of password, certificate, ldap, xauth or group, or id/SYSTEM/PRINCIPAL with both ids in decimal"
 	Principal string `json:"principal"`
 
-	// Rights that the member gets on each key. WRITE includes READ, and OWNER includes
-	// both.
+	// rights are the rights that the member gets on each key. WRITE includes READ, and OWNER includes both.
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=5
 	Rights []Right `json:"rights"`
 
-	// MaxUsage is the number of uses that an ACL entry allows; 0 allows none. If it is
-	// omitted, uses are not limited.
+	// maxUsage is the number of uses that an ACL entry allows; 0 allows none. If it is omitted, uses are not limited.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=9007199254740992
 	// +optional
 	MaxUsage *int64 `json:"maxUsage,omitempty"`
-	// StartTime is when the rights begin. If it is omitted, they begin immediately.
+	// startTime is when the rights begin. If it is omitted, the rights begin immediately.
 	// +kubebuilder:validation:XValidation:rule="self > timestamp('1970-01-01T00:00:00Z')",message="must be after 1970-01-01T00:00:00Z"
 	// +optional
 	StartTime *metav1.Time `json:"startTime,omitempty"`
-	// EndTime is when the rights end. If it is omitted, they do not end.
+	// endTime is when the rights end. If it is omitted, the rights do not end.
 	// +kubebuilder:validation:XValidation:rule="self > timestamp('1970-01-01T00:00:00Z')",message="must be after 1970-01-01T00:00:00Z"
 	// +optional
 	EndTime *metav1.Time `json:"endTime,omitempty"`
@@ -81,13 +75,13 @@ type Right string
 type ACLTemplateStatus struct {
 	ManagedStatus `json:",inline"`
 
-	// TemplateID is the id of the template, 16 hexadecimal digits.
+	// templateId is the id of the template, 16 hexadecimal digits.
 	// +optional
 	TemplateID string `json:"templateId,omitempty"`
-	// MemberCount is the number of members, including the manager's principal.
+	// memberCount is the number of members, including the manager's principal.
 	// +optional
 	MemberCount *int32 `json:"memberCount,omitempty"`
-	// DirectoryCount is the number of directories that use the template.
+	// directoryCount is the number of directories that use the template.
 	// +optional
 	DirectoryCount *int32 `json:"directoryCount,omitempty"`
 }
@@ -113,8 +107,7 @@ type ACLTemplate struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	Spec ACLTemplateSpec `json:"spec"`
-	// Until the manager has processed the object, its status counts as older than the
-	// spec.
+	// status counts as older than the spec until the manager has processed the object.
 	// +kubebuilder:default:={"observedGeneration":-1}
 	// +optional
 	Status ACLTemplateStatus `json:"status,omitempty"`

@@ -5,13 +5,12 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // Condition types. Ready, Reconciling and Stalled have the meaning that kstatus gives
 // them. Reconciling, Stalled, Paused and Expiring are present only while they are true.
 const (
-	// ConditionReady: the declared state was read back from the key server and agrees. On
-	// a KeyServer: it responds and accepts the credentials.
+	// ConditionReady: the declared state was read back from the key server and agrees. On a KeyServer: the key server
+	// responds and accepts the credentials.
 	ConditionReady = "Ready"
-	// ConditionVerified: the result of the last read of the key server; its message names
-	// the evidence.
+	// ConditionVerified shows the result of the last read of the key server. Its message names the evidence.
 	ConditionVerified = "Verified"
-	// ConditionReconciling: the manager is working, or will retry without help.
+	// ConditionReconciling means that the manager is working on the object, or will retry by itself.
 	ConditionReconciling = "Reconciling"
 	// ConditionStalled: the object makes no progress until a user changes something.
 	ConditionStalled = "Stalled"
@@ -19,21 +18,20 @@ const (
 	ConditionPaused = "Paused"
 	// ConditionExpiring: a certificate or a revocation list of the object expires soon.
 	ConditionExpiring = "Expiring"
-	// ConditionChangeFeed, on a KeyServer: whether the manager sees outside changes
-	// immediately, or only at the resync interval.
+	// ConditionChangeFeed, on a KeyServer, says whether the manager sees changes by other clients immediately, or only
+	// at the resync interval.
 	ConditionChangeFeed = "ChangeFeed"
-	// ConditionTrailConsistent, on a KeyServer: whether the audit logs that it witnesses,
-	// in particular those of its peers, have only grown. Unknown if the manager cannot
-	// read this from the service.
+	// ConditionTrailConsistent, on a KeyServer, says whether the audit logs that the key server witnesses, in
+	// particular those of its peers, have only grown. It is Unknown if the manager cannot read this from the key
+	// server.
 	ConditionTrailConsistent = "TrailConsistent"
-	// ConditionLeftBehind, on a KeyServer: the key server has objects whose owner marks
-	// name resources that no longer exist in this cluster. Their deletion bypassed the
-	// finalizer. Present only while it is true.
+	// ConditionLeftBehind, on a KeyServer, means that the key server has objects whose owner marks name resources that
+	// no longer exist in this cluster. These resources were deleted without their finalizer. Present only while it is
+	// true.
 	ConditionLeftBehind = "LeftBehind"
 )
 
-// Reason is a fixed word for the cause of a condition. Its entry in the catalogue says
-// what to do next.
+// Reason is a fixed word for the cause of a condition. Its entry in Reasons says what to do next.
 type Reason string
 
 // The reasons.
@@ -115,8 +113,8 @@ var Reasons = []ReasonEntry{
 		"Nothing to do: the manager sees outside changes immediately."},
 }
 
-// Entry returns the row of the reason in the catalogue. An unknown reason counts as
-// Progressing, so that a misspelt one cannot make an object Ready.
+// Entry returns the row of the reason in the catalogue. An unknown reason counts as Progressing, so that a misspelt
+// reason cannot make an object Ready.
 func (r Reason) Entry() ReasonEntry {
 	for _, e := range Reasons {
 		if e.Reason == r {

@@ -11,59 +11,56 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 type KeySpec struct {
 	ManagedSpec `json:",inline"`
 
-	// Algorithm of the keys: HMAC-SHA384 creates and verifies MACs, AES-256 encrypts and
-	// decrypts. It cannot be changed.
+	// algorithm is the algorithm of the keys: HMAC-SHA384 creates and verifies MACs, AES-256 encrypts and decrypts. It
+	// cannot be changed.
 	Algorithm KeyAlgorithm `json:"algorithm"`
 
-	// Path under a templated directory where the first key is created. The members of the
-	// nearest directory's ACL template get ACL entries on the key. If there is no
-	// directory yet, the object waits for one. It cannot be changed.
+	// path is where the first key is created, under a templated directory. The members of the ACL template of the
+	// nearest templated directory get ACL entries on the key. If there is no such directory yet, the object waits for
+	// one. path cannot be changed.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:XValidation:rule="!self.matches('[[:cntrl:]]') && !self.matches('.//') && !self.matches('(^|/)[.][.]?(/|$)')",message="must be a plain path: no segment is empty, '.' or '..', and there are no control characters"
 	// +optional
 	Path *string `json:"path,omitempty"`
 
-	// Exportable allows owners of the keys to export them from the key server. The
-	// default is false, unlike in POST /api/keys: declared keys are used on the key
-	// server, and an exported key cannot be called back. It cannot be changed.
+	// exportable allows owners of the keys to export them from the key server. The default is false, unlike in POST
+	// /api/keys: declared keys are used on the key server, and an export cannot be undone. exportable cannot be
+	// changed.
 	// +kubebuilder:default=false
 	// +optional
 	Exportable bool `json:"exportable,omitempty"`
 
-	// Lineage takes over an existing key lineage, by the hidden link of its first key in
-	// base64. Algorithm and exportable must be those of the existing keys. It cannot be
-	// changed.
+	// lineage takes over an existing key lineage. Its value is the hidden link of the first key in base64. algorithm
+	// and exportable must be those of the existing keys. lineage cannot be changed.
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9+/]{16}$')",message="must be the hidden link of the first key of a lineage: 12 bytes as 16 characters of base64"
 	// +optional
 	Lineage *string `json:"lineage,omitempty"`
 
-	// Members is the complete list of principals with rights on the keys. It applies to
-	// every generation that is not destroyed: a principal that is removed from the list
-	// also loses its rights on old keys. The principal that the manager logs in as is
-	// OWNER of each key, whether it is listed or not. If the list is omitted, no other
-	// principal has rights on a new key; with path or lineage, the ACLs of the keys then
-	// stay unchanged. Server-side apply omits an emptied list. Under server-side apply,
-	// several managers can each own some members.
+	// members is the complete list of principals with rights on the keys. It applies to every generation that is not
+	// destroyed: a principal that is removed from the list also loses its rights on old keys. The principal that the
+	// manager logs in as is OWNER of each key, whether it is listed or not. If members is omitted, no other principal
+	// has rights on a new key; but if path or lineage is set, the ACLs of the keys stay unchanged. Server-side apply
+	// omits an emptied list. Under server-side apply, several managers can each own some members.
 	// +listType=map
 	// +listMapKey=principal
 	// +kubebuilder:validation:MaxItems=255
 	// +optional
 	Members []ACLTemplateMember `json:"members,omitzero"`
 
-	// Rotation rotates the lineage automatically. If it is omitted, no key is rotated
-	// automatically: the manager removes a rotation that is set on the key server.
+	// rotation rotates the lineage automatically. If it is omitted, no key is rotated automatically: the manager
+	// removes a rotation that is set on the key server.
 	// +optional
 	Rotation *KeyRotation `json:"rotation,omitempty"`
 
-	// Publish tells workloads of the namespace which key to use.
+	// publish tells workloads of the namespace which key to use.
 	// +optional
 	Publish *KeyPublication `json:"publish,omitempty"`
 
-	// DestroyAfterDays is how long each key of the lineage can be restored after this
-	// object is deleted. The deletion schedules the destruction of the keys, and never
-	// destroys them immediately. The default is 30 days.
+	// destroyAfterDays is the number of days in which each key of the lineage can be restored after this object is
+	// deleted. The deletion schedules the destruction of the keys, and never destroys them immediately. The default is
+	// 30 days.
 	// +kubebuilder:default=30
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=365
@@ -85,21 +82,20 @@ const (
 // +kubebuilder:validation:XValidation:rule="(has(self.everyDays) && self.everyDays > 0) || (has(self.verifyOnlyDays) && self.verifyOnlyDays > 0)",message="give everyDays, verifyOnlyDays, or both; to have no rotation, leave rotation out"
 // +kubebuilder:validation:XValidation:rule="!has(self.destroyAfterDays) || self.destroyAfterDays == 0 || (has(self.verifyOnlyDays) && self.verifyOnlyDays > 0)",message="destroyAfterDays needs verifyOnlyDays: it begins when a key stops verifying"
 type KeyRotation struct {
-	// EveryDays is the age at which the newest key is rotated. If it is 0, only POST
-	// /api/keys/rotate rotates it.
+	// everyDays is the age in days at which the newest key is rotated. If it is 0, only POST /api/keys/rotate rotates
+	// the key.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=3650
 	// +optional
 	EveryDays int32 `json:"everyDays,omitempty"`
-	// VerifyOnlyDays is how long an older key still verifies MACs and decrypts. It
-	// creates no MACs and encrypts nothing. 0 means forever.
+	// verifyOnlyDays is the number of days in which an older key still verifies MACs and decrypts. It creates no MACs
+	// and encrypts nothing. 0 means forever.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=3650
 	// +optional
 	VerifyOnlyDays int32 `json:"verifyOnlyDays,omitempty"`
-	// DestroyAfterDays is the time from then until the bytes of the older key are
-	// destroyed. Until then it can be restored. 0 means never: the older key then
-	// continues to verify and decrypt.
+	// destroyAfterDays is the number of days from the end of verifyOnlyDays until the bytes of the older key are
+	// destroyed. Until then the key can be restored. 0 means never: the key then continues to verify and decrypt.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=365
 	// +optional
@@ -108,17 +104,16 @@ type KeyRotation struct {
 
 // KeyPublication says where the identifiers of the key are published.
 type KeyPublication struct {
-	// ConfigMap in the namespace of this object. The manager writes hiddenLink (of the
-	// newest key), lineage, generation, algorithm, url (of the key server) and, if the
-	// KeyServer has a caBundle, ca.crt. None of these is secret. It updates the ConfigMap
-	// after a rotation, and deletes it with this object.
+	// configMap names a ConfigMap in this namespace. The manager writes hiddenLink (of the newest key), lineage,
+	// generation, algorithm, url (of the key server) and, if the KeyServer has a caBundle, ca.crt. None of these values
+	// is secret. The manager updates the ConfigMap after a rotation, and deletes it with this object.
 	ConfigMap ConfigMapTarget `json:"configMap"`
 }
 
 // ConfigMapTarget names a ConfigMap that the manager writes. The manager does not change
 // an existing ConfigMap of another owner.
 type ConfigMapTarget struct {
-	// Name of the ConfigMap.
+	// name is the name of the ConfigMap.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="must be the name of a ConfigMap: lower-case letters, digits, '-' and '.'"
@@ -129,28 +124,26 @@ type ConfigMapTarget struct {
 type KeyStatus struct {
 	ManagedStatus `json:",inline"`
 
-	// Lineage is the hidden link of the first key, in base64. It identifies the lineage
-	// and never changes.
+	// lineage is the hidden link of the first key, in base64. It identifies the lineage and never changes.
 	// +optional
 	Lineage string `json:"lineage,omitempty"`
-	// HiddenLink is the hidden link of the newest key.
+	// hiddenLink is the hidden link of the newest key.
 	// +optional
 	HiddenLink string `json:"hiddenLink,omitempty"`
-	// Generation of the newest key in the lineage, beginning with 1.
+	// generation is the generation of the newest key in the lineage, beginning with 1.
 	// +optional
 	Generation *int32 `json:"generation,omitempty"`
-	// State of the newest key: enabled, verifyOnly, disabled, destroying or destroyed.
+	// state is the state of the newest key: enabled, verifyOnly, disabled, destroying or destroyed.
 	// +optional
 	State string `json:"state,omitempty"`
-	// MemberCount is the number of principals with rights on each key, including the
-	// manager's. It is empty if the object does not manage the ACLs.
+	// memberCount is the number of principals with rights on each key, including the manager's principal. It is empty
+	// if the object does not manage the ACLs.
 	// +optional
 	MemberCount *int32 `json:"memberCount,omitempty"`
-	// NextRotationTime is when the newest key is rotated automatically.
+	// nextRotationTime is when the newest key is rotated automatically.
 	// +optional
 	NextRotationTime *metav1.Time `json:"nextRotationTime,omitempty"`
-	// Published lists the objects that the manager has written in the cluster for this
-	// object.
+	// published lists the objects that the manager has written in the cluster for this object.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=4
 	// +optional
@@ -179,8 +172,7 @@ type Key struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	Spec KeySpec `json:"spec"`
-	// Until the manager has processed the object, its status counts as older than the
-	// spec.
+	// status counts as older than the spec until the manager has processed the object.
 	// +kubebuilder:default:={"observedGeneration":-1}
 	// +optional
 	Status KeyStatus `json:"status,omitempty"`

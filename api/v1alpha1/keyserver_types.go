@@ -2,10 +2,10 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// KeyServerSpec says how to reach one /api, and which objects may use it.
+// KeyServerSpec says how to reach one key server, and which objects may use it.
 type KeyServerSpec struct {
-	// URL of the service, without /api: https://keyserver.example:8443. Plain
-	// http is accepted for loopback addresses only.
+	// url is the address of the key server without /api, such as https://keyserver.example:8443. Plain http is accepted
+	// for loopback addresses only.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=2048
 	// +kubebuilder:validation:XValidation:rule="isURL(self) && (url(self).getScheme() == 'https' || (url(self).getScheme() == 'http' && url(self).getHostname() in ['localhost', '127.0.0.1', '::1', '[::1]']))",message="must be an https URL such as https://keyserver.example:8443; plain http is accepted for loopback addresses only"
@@ -13,9 +13,8 @@ type KeyServerSpec struct {
 	// +kubebuilder:validation:XValidation:rule="!self.matches('/api/*$')",message="must not end in /api: give the URL without it"
 	URL string `json:"url"`
 
-	// ExternalURL is the service's own URL (serve --external-url), if it differs from
-	// url. Proofs of possession contain it. Password sessions are bound to a key only if
-	// this field is set.
+	// externalURL is the key server's own URL (serve --external-url), if it differs from url. Proofs of possession
+	// contain it. Password sessions are bound to a key only if externalURL is set.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=2048
 	// +kubebuilder:validation:XValidation:rule="isURL(self) && url(self).getScheme() == 'https'",message="must be an https URL such as https://keyserver.example:8443"
@@ -24,51 +23,50 @@ type KeyServerSpec struct {
 	// +optional
 	ExternalURL string `json:"externalURL,omitempty"`
 
-	// CABundle has the PEM certificates that verify the service's certificate. The
-	// default is the system's root certificates.
+	// caBundle has the PEM certificates that verify the key server's certificate. The default is the root certificates
+	// of the system.
 	// +optional
 	CABundle *CABundle `json:"caBundle,omitempty"`
 
-	// Credentials that the manager logs in with.
+	// credentials are the identities that the manager logs in with.
 	Credentials KeyServerCredentials `json:"credentials"`
 
-	// Grants say which objects may declare what about this key server. Objects act with
-	// the credentials above, so nothing is allowed by default. If no grant covers an
-	// object, it is AccessDenied, and the manager sends nothing to the key server for it.
+	// grants say what the objects of a namespace may declare about this key server. The manager uses the same
+	// credentials for all objects, so nothing is allowed by default. If no grant covers an object, its reason is
+	// AccessDenied, and the manager sends nothing to the key server for it.
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=32
 	// +optional
 	Grants []Grant `json:"grants,omitempty"`
 
-	// Ownership says which owner marks on the key server this cluster takes over.
+	// ownership names former clusters whose owner marks on the key server this cluster takes over.
 	// +optional
 	Ownership *Ownership `json:"ownership,omitempty"`
 }
 
-// CABundle is the source of the service's CA certificates.
+// CABundle is the source of the key server's CA certificates.
 // +kubebuilder:validation:XValidation:rule="[has(self.inline), has(self.secretKeyRef), has(self.configMapKeyRef)].filter(x, x).size() == 1",message="give exactly one of inline, secretKeyRef and configMapKeyRef"
 type CABundle struct {
-	// Inline has one or more PEM certificates.
+	// inline has one or more PEM certificates.
 	// +kubebuilder:validation:MaxLength=262144
 	// +kubebuilder:validation:XValidation:reason=FieldValueForbidden,rule="self.contains('-----BEGIN CERTIFICATE-----')",message="must hold at least one PEM block of type CERTIFICATE"
 	// +kubebuilder:validation:XValidation:reason=FieldValueForbidden,rule="!self.contains('PRIVATE KEY')",message="must not hold a private key"
 	// +optional
 	Inline *string `json:"inline,omitempty"`
-	// SecretKeyRef names a key of a Secret, for example ca.crt.
+	// secretKeyRef names a key of a Secret, for example ca.crt.
 	// +optional
 	SecretKeyRef *NamespacedKeyReference `json:"secretKeyRef,omitempty"`
-	// ConfigMapKeyRef names a key of a ConfigMap, for example ca.crt.
+	// configMapKeyRef names a key of a ConfigMap, for example ca.crt.
 	// +optional
 	ConfigMapKeyRef *NamespacedKeyReference `json:"configMapKeyRef,omitempty"`
 }
 
 // KeyServerCredentials are the identities that the manager logs in as.
 type KeyServerCredentials struct {
-	// Administrator manages roles and, in a unified deployment, everything else.
+	// administrator manages roles and, unless duties are split, everything else.
 	Administrator AdministratorCredential `json:"administrator"`
-	// SecurityOfficer manages trust if duties are split. The default is the
-	// administrator.
+	// securityOfficer manages trust if duties are split. The default is the administrator.
 	// +optional
 	SecurityOfficer *PasswordCredential `json:"securityOfficer,omitempty"`
 }
@@ -77,21 +75,20 @@ type KeyServerCredentials struct {
 // which needs no password.
 // +kubebuilder:validation:XValidation:rule="has(self.secretRef) != has(self.serviceAccount)",message="give exactly one of secretRef and serviceAccount"
 type AdministratorCredential struct {
-	// SecretRef names the Secret with the name and the password. A change of the Secret
-	// takes effect immediately.
+	// secretRef names the Secret with the name and the password. A change of the Secret takes effect immediately.
 	// +optional
 	SecretRef *CredentialSecretReference `json:"secretRef,omitempty"`
-	// ServiceAccount makes the manager log in with a token of its service account. Each
-	// session is bound to a key that the manager generates.
+	// serviceAccount makes the manager log in with a token of its service account. Each session is bound to a key that
+	// the manager generates.
 	// +optional
 	ServiceAccount *ServiceAccountCredential `json:"serviceAccount,omitempty"`
 }
 
 // ServiceAccountCredential is the xauth principal of the manager's service account.
 type ServiceAccountCredential struct {
-	// Audience of the token, one of serve --oidc-audience. The file of the manager's
-	// --token-file must have a token for it. Give each key server a different audience: a
-	// server that receives a token can use it at every server that accepts its audience.
+	// audience is the audience of the token, one of serve --oidc-audience. The manager's --token-file must have a token
+	// for it. Give each key server a different audience: a key server that receives a token can use it at every key
+	// server that accepts its audience.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
 	Audience string `json:"audience"`
@@ -99,30 +96,29 @@ type ServiceAccountCredential struct {
 
 // PasswordCredential is a password principal.
 type PasswordCredential struct {
-	// SecretRef names the Secret with the name and the password. A change of the Secret
-	// takes effect immediately.
+	// secretRef names the Secret with the name and the password. A change of the Secret takes effect immediately.
 	SecretRef CredentialSecretReference `json:"secretRef"`
 }
 
 // CredentialSecretReference names a Secret and its keys. The defaults are the
 // keys of a Secret of type kubernetes.io/basic-auth.
 type CredentialSecretReference struct {
-	// Namespace of the Secret.
+	// namespace is the namespace of the Secret.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Namespace string `json:"namespace"`
-	// Name of the Secret.
+	// name is the name of the Secret.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
-	// UsernameKey is the key of the Secret with the principal's name.
+	// usernameKey is the key in the Secret whose value is the principal's name.
 	// +kubebuilder:default=username
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	UsernameKey string `json:"usernameKey,omitempty"`
-	// PasswordKey is the key of the Secret with the password. Line breaks at the end are
-	// not part of the password.
+	// passwordKey is the key in the Secret whose value is the password. Line breaks at the end are not part of the
+	// password.
 	// +kubebuilder:default=password
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
@@ -130,13 +126,13 @@ type CredentialSecretReference struct {
 	PasswordKey string `json:"passwordKey,omitempty"`
 }
 
-// Ownership says which owner marks on the key server this cluster takes over. A mark
-// names the owner of an object there: the UID of a cluster's namespace kube-system, and
-// the namespace, kind and name of the object that declares it.
+// Ownership names former clusters whose owner marks on the key server this cluster takes over. A mark has the UID of
+// the namespace kube-system of a cluster, and the namespace, kind and name of the object that declares the marked
+// object.
 type Ownership struct {
-	// Succeeds lists the UIDs of clusters that no longer exist and that this cluster
-	// replaces. An object of this cluster takes over what the object of the same
-	// namespace, kind and name owned in the old cluster.
+	// succeeds lists the UIDs of clusters that no longer exist and that this cluster replaces. An object of this
+	// cluster takes over the external object that the object of the same namespace, kind and name owned in the old
+	// cluster.
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=64
@@ -144,49 +140,48 @@ type Ownership struct {
 	Succeeds []string `json:"succeeds"`
 }
 
-// KeyServerStatus is the last known state of the service.
+// KeyServerStatus is the last known state of the key server.
 type KeyServerStatus struct {
-	// ObservedGeneration is the generation of the spec that the conditions describe.
+	// observedGeneration is the generation of the spec that the conditions describe.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Conditions are Ready, ChangeFeed, TrailConsistent and, while they are true,
-	// Reconciling, Stalled and LeftBehind.
+	// conditions are Ready, ChangeFeed, TrailConsistent and, while they are true, Reconciling, Stalled and LeftBehind.
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=16
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// Version is the banner of the key server.
+	// version is the version text that the key server reports.
 	// +optional
 	Version string `json:"version,omitempty"`
-	// Cursor is the position in the change feed when this status was last written. A new
-	// position alone causes no write.
+	// cursor is the position in the change feed when this status was last written. A new position alone causes no
+	// write.
 	// +optional
 	Cursor int64 `json:"cursor,omitempty"`
-	// AuditKey verifies the checkpoints of the audit log. It is a public key in the
-	// format of C2SP signed-note. It does not change; keep a copy that cannot be changed.
+	// auditKey verifies the checkpoints of the audit log. It is a public key in the format of C2SP signed-note. The key
+	// does not change; keep a copy where nobody can change it.
 	// +optional
 	AuditKey string `json:"auditKey,omitempty"`
-	// AuditCheckpoint is a checkpoint of the audit log (C2SP tlog-checkpoint), the newest
-	// one when it was written. It is written at most once an hour.
+	// auditCheckpoint is the checkpoint of the audit log (C2SP tlog-checkpoint) that was newest when the manager wrote
+	// this field. The manager writes it at most once an hour.
 	// +optional
 	AuditCheckpoint *AuditCheckpoint `json:"auditCheckpoint,omitempty"`
-	// LastHandledReconcileAt is the last value of the annotation
-	// trust.keyserver.dev/reconcile-requested-at that the manager handled.
+	// lastHandledReconcileAt is the last value of the annotation trust.keyserver.dev/reconcile-requested-at that the
+	// manager handled.
 	// +optional
 	LastHandledReconcileAt string `json:"lastHandledReconcileAt,omitempty"`
 }
 
-// AuditCheckpoint is a checkpoint of an audit log with the time of its reading.
+// AuditCheckpoint is a checkpoint of an audit log and the time at which it was read.
 type AuditCheckpoint struct {
-	// Note is the checkpoint with its signatures.
+	// note is the checkpoint with its signatures.
 	Note string `json:"note"`
-	// ReadAt is when the manager read it.
+	// readAt is the time at which the manager read the checkpoint.
 	ReadAt metav1.Time `json:"readAt"`
 }
 
-// KeyServer is one service that implements the /api contract. All other kinds refer to it
-// by name.
+// KeyServer is one service that implements the API of a key server (/api). Objects of all other kinds refer to it by
+// name.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -203,8 +198,7 @@ type KeyServer struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	Spec KeyServerSpec `json:"spec"`
-	// Until the manager has processed the object, its status counts as older than the
-	// spec.
+	// status counts as older than the spec until the manager has processed the object.
 	// +kubebuilder:default:={"observedGeneration":-1}
 	// +optional
 	Status KeyServerStatus `json:"status,omitempty"`

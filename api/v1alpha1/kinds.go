@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Kind is one kind of this group.
+// Kind describes one kind of the API group.
 // +kubebuilder:object:generate=false
 type Kind struct {
 	Name     string // as in manifests: "TrustedCA"
@@ -30,9 +30,9 @@ type List interface {
 	runtime.Object
 }
 
-// Kinds are all kinds of this group. All code that handles each kind uses this list: the
-// scheme, the manager, plan and export, the page of resources, and the tests of the parts
-// that are written by hand for each kind. A kind comes after the kinds that it refers to.
+// Kinds are all kinds of this group. All code that handles every kind uses this list: the scheme, the manager, the
+// commands plan and export, docs/resources.md, and the tests of code that is written by hand for each kind. A kind
+// comes after the kinds that it refers to.
 var Kinds = []Kind{
 	kind[KeyServer, KeyServerList]("KeyServer", "keyservers"),
 	kind[TrustedCA, TrustedCAList]("TrustedCA", "trustedcas"),
@@ -70,8 +70,8 @@ func KindNamed(name string) (Kind, bool) {
 // CRD returns the name of the kind's custom resource definition.
 func (k Kind) CRD() string { return k.Resource + "." + GroupVersion.Group }
 
-// Managed reports whether objects of the kind declare something about a key server. A
-// KeyServer does not: it declares the key server itself.
+// Managed reports whether objects of the kind declare objects on a key server. A KeyServer only says how to reach the
+// key server.
 func (k Kind) Managed() bool {
 	_, is := k.New().(interface {
 		Managed() (*ManagedSpec, *ManagedStatus)

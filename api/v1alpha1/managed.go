@@ -2,7 +2,7 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// ManagementPolicy says whether the manager may write.
+// ManagementPolicy says whether the manager may write to the key server.
 // +kubebuilder:validation:Enum=Manage;Observe
 type ManagementPolicy string
 
@@ -10,7 +10,7 @@ type ManagementPolicy string
 const (
 	// Manage writes until the key server agrees with the declaration.
 	Manage ManagementPolicy = "Manage"
-	// Observe only compares, and lists the differences in status.drift.
+	// Observe writes nothing, and lists the differences in status.drift.
 	Observe ManagementPolicy = "Observe"
 )
 
@@ -34,7 +34,7 @@ type DeletionPolicy string
 
 // The deletion policies.
 const (
-	// DeleteIfCreated deletes what this object created, and keeps what it adopted.
+	// DeleteIfCreated deletes an external object that this object created, and keeps an adopted one.
 	DeleteIfCreated DeletionPolicy = "DeleteIfCreated"
 	// DeleteExternal deletes created and adopted objects.
 	DeleteExternal DeletionPolicy = "Delete"
@@ -54,7 +54,7 @@ const (
 
 // KeyServerReference names a KeyServer. KeyServers are cluster-scoped.
 type KeyServerReference struct {
-	// Name of the KeyServer.
+	// name is the name of the KeyServer.
 	// +kubebuilder:default=default
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
@@ -65,36 +65,35 @@ type KeyServerReference struct {
 
 // ManagedSpec is the part of the spec that all kinds but KeyServer share.
 type ManagedSpec struct {
-	// KeyServerRef names the KeyServer of this object. It cannot be changed, because
-	// objects on the old key server would be forgotten there.
+	// keyServerRef names the KeyServer of this object. It cannot be changed, because the manager would no longer manage
+	// the external object on the old key server.
 	// +kubebuilder:default={name: "default"}
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed; delete this object and create it again for the other KeyServer"
 	// +optional
 	KeyServerRef KeyServerReference `json:"keyServerRef,omitzero"`
 
-	// ManagementPolicy is Manage to make the key server agree with this object, or
-	// Observe to write nothing and report differences in status.drift.
+	// managementPolicy is Manage to make the key server agree with this object, or Observe to write nothing and report
+	// differences in status.drift.
 	// +kubebuilder:default=Manage
 	// +optional
 	ManagementPolicy ManagementPolicy `json:"managementPolicy,omitempty"`
 
-	// AdoptionPolicy says what to do if the external object already exists. IfIdentical
-	// takes it over only if nothing has to be changed. Always takes it over and corrects
-	// it. Never reports a Conflict.
+	// adoptionPolicy says what to do if the external object (on the key server) already exists. IfIdentical takes it
+	// over only if nothing has to be changed. Always takes it over and corrects it. The value Never leaves it unchanged
+	// and reports a Conflict.
 	// +kubebuilder:default=IfIdentical
 	// +optional
 	AdoptionPolicy AdoptionPolicy `json:"adoptionPolicy,omitempty"`
 
-	// DeletionPolicy says what happens to the external object when this object is
-	// deleted: DeleteIfCreated deletes what this object created and keeps what it
-	// adopted, Delete deletes both, Retain keeps both.
+	// deletionPolicy says what happens to the external object when this object is deleted. DeleteIfCreated deletes it
+	// if this object created it, and keeps an adopted one. Delete deletes it, and Retain keeps it.
 	// +kubebuilder:default=DeleteIfCreated
 	// +optional
 	DeletionPolicy DeletionPolicy `json:"deletionPolicy,omitempty"`
 
-	// ResyncInterval is the longest time that this object relies on an earlier reading of
-	// the key server. The change feed normally shows outside changes within a second;
-	// this interval is the fallback. Up to a tenth is added at random. From 5s to 24h.
+	// resyncInterval is the longest time between two reads of the key server for this object. The change feed normally
+	// shows changes by other clients within a second; this interval is the fallback. Up to a tenth is added at random.
+	// From 5s to 24h.
 	// +kubebuilder:default="10m"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
@@ -105,64 +104,61 @@ type ManagedSpec struct {
 
 // ManagedStatus is the part of the status that all kinds but KeyServer share.
 type ManagedStatus struct {
-	// ObservedGeneration is the generation of the spec that the conditions describe.
+	// observedGeneration is the generation of the spec that the conditions describe.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Conditions are Ready, Verified and, while they are true, Reconciling, Stalled,
-	// Paused and Expiring.
+	// conditions are Ready, Verified and, while they are true, Reconciling, Stalled, Paused and Expiring.
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=16
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// Provenance is Created if this object created the external object, or Adopted if the
-	// external object existed before. It is empty if there is no external object, and
-	// under Observe.
+	// provenance is Created if this object created the external object, or Adopted if the external object existed
+	// before. It is empty if there is no external object, or if managementPolicy is Observe.
 	// +optional
 	Provenance Provenance `json:"provenance,omitempty"`
 
-	// LastVerifiedTime is when the key server was last read again because of a change on
-	// either side or a requested reconcile. If the KeyServer is Ready and its condition
-	// ChangeFeed is true, nothing has changed since. A reading that finds nothing new is
-	// not recorded, so that an unchanged object causes no write.
+	// lastVerifiedTime is when the key server was last read again after a change on either side or a requested
+	// reconcile. If the KeyServer is Ready and its condition ChangeFeed is true, nothing has changed since. A read that
+	// finds no change is not recorded, so that an unchanged object causes no write.
 	// +optional
 	LastVerifiedTime *metav1.Time `json:"lastVerifiedTime,omitempty"`
 
-	// Drift lists the differences between the key server and the declaration. Under
-	// Manage, the manager is correcting them. Under Observe, they stay.
+	// drift lists the differences between the key server and the declaration. If managementPolicy is Manage, the
+	// manager corrects them. If it is Observe, they stay.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +optional
 	Drift []FieldDrift `json:"drift,omitempty"`
 
-	// LastHandledReconcileAt is the last value of the annotation
-	// trust.keyserver.dev/reconcile-requested-at that the manager handled.
+	// lastHandledReconcileAt is the last value of the annotation trust.keyserver.dev/reconcile-requested-at that the
+	// manager handled.
 	// +optional
 	LastHandledReconcileAt string `json:"lastHandledReconcileAt,omitempty"`
 }
 
 // FieldDrift is one difference between the declaration and the key server.
 type FieldDrift struct {
-	// Field of the spec that differs.
+	// field is the field of the spec that differs.
 	Field string `json:"field"`
-	// Declared is the value in the spec.
+	// declared is the value in the spec.
 	Declared string `json:"declared"`
-	// Observed is the value on the key server.
+	// observed is the value on the key server.
 	Observed string `json:"observed"`
 }
 
 // PublishedReference names an object of the cluster that the manager has written.
 type PublishedReference struct {
-	// APIVersion of the object.
+	// apiVersion is the API version of the object.
 	APIVersion string `json:"apiVersion"`
-	// Kind of the object.
+	// kind is the kind of the object.
 	Kind string `json:"kind"`
-	// Namespace of the object, empty if its kind has none.
+	// namespace is the namespace of the object, empty if its kind has none.
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
-	// Name of the object.
+	// name is the name of the object.
 	Name string `json:"name"`
 }
 
@@ -176,25 +172,24 @@ func (r PublishedReference) String() string {
 
 // NamespacedKeyReference names one key of a Secret or ConfigMap in any namespace.
 type NamespacedKeyReference struct {
-	// Namespace of the Secret or ConfigMap.
+	// namespace is the namespace of the Secret or ConfigMap.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Namespace string `json:"namespace"`
-	// Name of the Secret or ConfigMap.
+	// name is the name of the Secret or ConfigMap.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
-	// Key in the Secret or ConfigMap.
+	// key is the key in the Secret or ConfigMap.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Key string `json:"key"`
 }
 
-// PeerReference names a KeyServer as the peer of another one. The manager queries it with
-// the credentials of that KeyServer. So that KeyServer must have a grant for the object's
-// namespace; any grant is enough.
+// PeerReference names a KeyServer that is the peer of another one. The manager queries the peer with the credentials of
+// the named KeyServer, which must have a grant for the namespace of the object; any grant is enough.
 type PeerReference struct {
-	// Name of the KeyServer.
+	// name is the name of the KeyServer.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="must be the name of a KeyServer: lower-case letters, digits, '-' and '.'"
@@ -204,11 +199,11 @@ type PeerReference struct {
 // LocalKeyReference names one key of a Secret or ConfigMap in the namespace of
 // the object that refers to it.
 type LocalKeyReference struct {
-	// Name of the Secret or ConfigMap.
+	// name is the name of the Secret or ConfigMap.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
-	// Key in the Secret or ConfigMap.
+	// key is the key in the Secret or ConfigMap.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Key string `json:"key"`

@@ -17,64 +17,59 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 type PrincipalSpec struct {
 	ManagedSpec `json:",inline"`
 
-	// ServiceAccount is a service account of a Kubernetes cluster, which logs in with its
-	// token. It cannot be changed, and neither can its audiences, because the key server
-	// has no way to change them.
+	// serviceAccount is a service account of a Kubernetes cluster, which logs in with its token. Neither the service
+	// account nor its audiences can be changed, because the key server has no way to change them.
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed, and neither can audiences, because the key server has no way to change them; delete this object and create it again"
 	// +optional
 	ServiceAccount *PrincipalServiceAccount `json:"serviceAccount,omitempty"`
 
-	// LDAP is a user of the key server's directory. It cannot be changed.
+	// ldap is a user of the key server's LDAP directory. It cannot be changed.
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed; delete this object and create it again"
 	// +optional
 	LDAP *PrincipalLDAP `json:"ldap,omitempty"`
 
-	// Group is a principal whose members have its roles and rights; write "group: {}".
-	// Principals join it by their groups.
+	// group makes the principal a group, whose members have its roles and rights; write "group: {}". Principals join by
+	// their field groups.
 	// +optional
 	Group *PrincipalGroup `json:"group,omitempty"`
 
-	// Certificate is a principal that logs in with a client certificate. Its name is the
-	// subject of the certificate in slash form, "/O=Shop/CN=agent".
+	// certificate makes the principal log in with a client certificate. Its name is the subject of the certificate in
+	// slash form, "/O=Shop/CN=agent".
 	// +optional
 	Certificate *PrincipalCertificate `json:"certificate,omitempty"`
 
-	// PrincipalName is the name on the key server. It is required with group, and cannot
-	// be changed. With serviceAccount, the default is
-	// system:serviceaccount:NAMESPACE:NAME. With ldap and certificate it must be omitted.
+	// principalName is the name on the key server. It is required with group, and cannot be changed. With
+	// serviceAccount, the default is system:serviceaccount:NAMESPACE:NAME. With ldap and certificate it must be
+	// omitted.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
 	// +kubebuilder:validation:XValidation:rule="self.trim() == self && !self.matches('[[:cntrl:]]')",message="must not begin or end with a space or hold control characters"
 	// +optional
 	PrincipalName *string `json:"principalName,omitempty"`
 
-	// Roles is the complete set of roles that the principal has directly. If it is
-	// omitted, the principal has none. The manager removes roles that are added on the
-	// key server.
+	// roles is the complete set of roles that the principal has directly, not by a group. If it is omitted, the
+	// principal has none. The manager removes roles that other clients add.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +optional
 	Roles []PrincipalRole `json:"roles,omitempty"`
 
-	// Groups is the complete set of groups of the principal. If it is omitted, the
-	// principal is in none. The manager removes memberships that are added on the key
-	// server.
+	// groups is the complete set of groups of the principal. If it is omitted, the principal is in no group. The
+	// manager removes memberships that other clients add.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +optional
 	Groups []PrincipalMembership `json:"groups,omitempty"`
 
-	// Disabled principals cannot log in, and their sessions end.
+	// disabled prevents the principal from logging in, and ends its sessions.
 	// +optional
 	Disabled bool `json:"disabled,omitempty"`
 
-	// Delegation allows other principals to act with the rights of the principal. If it
-	// is omitted, none can.
+	// delegation allows other principals to act with the rights of the principal. If it is omitted, no principal can.
 	// +optional
 	Delegation *PrincipalDelegation `json:"delegation,omitempty"`
 
-	// WarnBefore is how long before the certificate expires the condition Expiring
-	// appears. From 0s to 8760h.
+	// warnBefore is how long before the certificate expires the condition Expiring appears. From 0s to 8760h.
 	// +kubebuilder:default="720h"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
@@ -85,26 +80,25 @@ type PrincipalSpec struct {
 
 // PrincipalServiceAccount is a service account of a Kubernetes cluster.
 type PrincipalServiceAccount struct {
-	// Namespace of the service account. The default is the namespace of this object.
+	// namespace is the namespace of the service account. The default is the namespace of this object.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="!format.dns1123Label().validate(self).hasValue()",message="must be the name of a namespace: lower-case letters, digits and '-'"
 	// +optional
 	Namespace *string `json:"namespace,omitempty"`
-	// Name of the service account.
+	// name is the name of the service account.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="must be the name of a service account: lower-case letters, digits, '-' and '.'"
 	Name string `json:"name"`
-	// Issuer of its tokens, as in their claim iss. The default is the cluster that the
-	// manager runs in.
+	// issuer is the claim iss of the tokens. The default is the issuer of the cluster that the manager runs in.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[!-~]+$')",message="must be printable ASCII without spaces; it is compared byte by byte with the claim iss of a token"
 	// +optional
 	Issuer *string `json:"issuer,omitempty"`
-	// Audiences, of which a token must have one. If they are omitted, a token needs the
-	// audience that the key server requires by default.
+	// audiences are accepted audiences; a token must have one of them. If they are omitted, a token needs the audience
+	// that the key server requires by default.
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MinLength=1
@@ -116,7 +110,7 @@ type PrincipalServiceAccount struct {
 
 // PrincipalLDAP is a user of a directory.
 type PrincipalLDAP struct {
-	// Name of the user in the directory.
+	// name is the name of the user in the directory.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
 	// +kubebuilder:validation:XValidation:rule="self.trim() == self && !self.matches('[[:cntrl:]]')",message="must not begin or end with a space or hold control characters"
@@ -131,18 +125,17 @@ type PrincipalGroup struct{}
 // +kubebuilder:validation:XValidation:rule="has(self.request) == has(oldSelf.request)",message="request and certificate cannot replace each other; delete this object and create it again"
 // +kubebuilder:validation:XValidation:rule="has(self.request) || !has(self.validityDays)",message="validityDays needs request; an existing certificate has a fixed end"
 type PrincipalCertificate struct {
-	// Request is a PKCS#10 certificate request as PEM. The key server issues a
-	// certificate for its subject and its key, which appears in status.certificate. It
-	// issues a new one when two thirds of the lifetime are over. The previous certificate
-	// stays valid until it expires.
+	// request is a PKCS#10 certificate request as PEM. The key server issues a certificate for the subject and the key
+	// of the request. The certificate appears in status.certificate. A new one is issued when two thirds of the
+	// lifetime are over. The previous certificate stays valid until it expires.
 	// +optional
 	Request *CertificateRequestSource `json:"request,omitempty"`
-	// Certificate is a client certificate as PEM, of a CA that the key server trusts. If
-	// it changes, the new certificate must have the same subject, and both allow a login.
+	// certificate is a client certificate as PEM, of a CA that the key server trusts. If it changes, the new
+	// certificate must have the same subject, and both certificates allow a login.
 	// +optional
 	Certificate *ClientCertificateSource `json:"certificate,omitempty"`
-	// ValidityDays is the lifetime of a certificate that the key server issues. If it is
-	// omitted, the key server decides.
+	// validityDays is the lifetime in days of a certificate that the key server issues. If it is omitted, the key
+	// server decides.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=3650
 	// +optional
@@ -152,13 +145,13 @@ type PrincipalCertificate struct {
 // CertificateRequestSource is the source of a certificate request.
 // +kubebuilder:validation:XValidation:rule="has(self.inline) != has(self.configMapKeyRef)",message="give exactly one of inline and configMapKeyRef"
 type CertificateRequestSource struct {
-	// Inline has the request as PEM.
+	// inline has the request as PEM.
 	// +kubebuilder:validation:MaxLength=32768
 	// +kubebuilder:validation:XValidation:reason=FieldValueForbidden,rule="self.contains('-----BEGIN CERTIFICATE REQUEST-----') && self.contains('-----END CERTIFICATE REQUEST-----')",message="must hold a PEM block of type CERTIFICATE REQUEST"
 	// +kubebuilder:validation:XValidation:reason=FieldValueForbidden,rule="!self.contains('PRIVATE KEY')",message="must not hold a private key"
 	// +optional
 	Inline *string `json:"inline,omitempty"`
-	// ConfigMapKeyRef names a key of a ConfigMap in this namespace.
+	// configMapKeyRef names a key of a ConfigMap in this namespace.
 	// +optional
 	ConfigMapKeyRef *LocalKeyReference `json:"configMapKeyRef,omitempty"`
 }
@@ -166,17 +159,17 @@ type CertificateRequestSource struct {
 // ClientCertificateSource is the source of a client certificate.
 // +kubebuilder:validation:XValidation:rule="[has(self.inline), has(self.secretKeyRef), has(self.configMapKeyRef)].filter(x, x).size() == 1",message="give exactly one of inline, secretKeyRef and configMapKeyRef"
 type ClientCertificateSource struct {
-	// Inline has the certificate as PEM.
+	// inline has the certificate as PEM.
 	// +kubebuilder:validation:MaxLength=32768
 	// +kubebuilder:validation:XValidation:reason=FieldValueForbidden,rule="self.split('-----BEGIN CERTIFICATE-----').size() == 2 && self.contains('-----END CERTIFICATE-----')",message="must hold exactly one PEM block of type CERTIFICATE"
 	// +kubebuilder:validation:XValidation:reason=FieldValueForbidden,rule="!self.contains('PRIVATE KEY')",message="must not hold a private key"
 	// +optional
 	Inline *string `json:"inline,omitempty"`
-	// SecretKeyRef names a key of a Secret in this namespace, for example tls.crt of a
-	// Secret that cert-manager maintains. Of a chain, only the first certificate is used.
+	// secretKeyRef names a key of a Secret in this namespace, for example tls.crt of a Secret that cert-manager
+	// maintains. If the value is a chain, only its first certificate is used.
 	// +optional
 	SecretKeyRef *LocalKeyReference `json:"secretKeyRef,omitempty"`
-	// ConfigMapKeyRef names a key of a ConfigMap in this namespace.
+	// configMapKeyRef names a key of a ConfigMap in this namespace.
 	// +optional
 	ConfigMapKeyRef *LocalKeyReference `json:"configMapKeyRef,omitempty"`
 }
@@ -184,19 +177,19 @@ type ClientCertificateSource struct {
 // PrincipalRole names one role.
 // +kubebuilder:validation:XValidation:rule="has(self.name) != has(self.roleRef)",message="give exactly one of name and roleRef"
 type PrincipalRole struct {
-	// Name of a role on the key server. It may be a built-in role.
+	// name is the name of a role on the key server, which may be a built-in role.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
 	// +optional
 	Name *string `json:"name,omitempty"`
-	// RoleRef names a Role of this namespace.
+	// roleRef names a Role of this namespace.
 	// +optional
 	RoleRef *RoleReference `json:"roleRef,omitempty"`
 }
 
 // RoleReference names a Role of the same namespace.
 type RoleReference struct {
-	// Name of the Role.
+	// name is the name of the Role.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="must be the name of a Role: lower-case letters, digits, '-' and '.'"
@@ -205,18 +198,17 @@ type RoleReference struct {
 
 // PrincipalMembership names one group.
 type PrincipalMembership struct {
-	// PrincipalRef names a Principal of this namespace that is a group.
+	// principalRef names a Principal of this namespace that is a group.
 	PrincipalRef PrincipalObjectReference `json:"principalRef"`
 }
 
 // PrincipalDelegation says which principals may act with the rights of a principal.
 // +kubebuilder:validation:XValidation:rule="(has(self.anybody) && self.anybody) != (has(self.delegates) && self.delegates.size() > 0)",message="give delegates, or anybody: true for all principals that may act for others; to allow none, leave delegation out"
 type PrincipalDelegation struct {
-	// Anybody allows every principal that may act for others to act for this principal.
+	// anybody allows every principal that may act for other principals to act for this principal.
 	// +optional
 	Anybody bool `json:"anybody,omitempty"`
-	// Delegates is the complete set of principals that may act for this principal. No
-	// others may.
+	// delegates is the complete set of principals that may act for this principal. No other principal may.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +optional
@@ -225,13 +217,13 @@ type PrincipalDelegation struct {
 
 // PrincipalDelegate names a principal that may act for another one.
 type PrincipalDelegate struct {
-	// PrincipalRef names a Principal of this namespace that is not a group.
+	// principalRef names a Principal of this namespace that is not a group.
 	PrincipalRef PrincipalObjectReference `json:"principalRef"`
 }
 
 // PrincipalObjectReference names a Principal of the same namespace.
 type PrincipalObjectReference struct {
-	// Name of the Principal.
+	// name is the name of the Principal.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="must be the name of a Principal: lower-case letters, digits, '-' and '.'"
@@ -242,34 +234,33 @@ type PrincipalObjectReference struct {
 type PrincipalStatus struct {
 	ManagedStatus `json:",inline"`
 
-	// PrincipalID is the id of the principal, 16 hexadecimal digits.
+	// principalId is the id of the principal, 16 hexadecimal digits.
 	// +optional
 	PrincipalID string `json:"principalId,omitempty"`
-	// Name of the principal on the key server.
+	// name is the name of the principal on the key server.
 	// +optional
 	Name string `json:"name,omitempty"`
-	// Type of the principal on the key server.
+	// type is the type of the principal on the key server.
 	// +optional
 	Type PrincipalType `json:"type,omitempty"`
-	// RoleCount is the number of roles that the principal has directly.
+	// roleCount is the number of roles that the principal has directly.
 	// +optional
 	RoleCount *int32 `json:"roleCount,omitempty"`
-	// GroupIDs are the ids of the groups of the principal.
+	// groupIds are the ids of the groups of the principal.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +optional
 	GroupIDs []string `json:"groupIds,omitempty"`
-	// Certificate is the last certificate that the key server issued from the request, as
-	// PEM.
+	// certificate is the last certificate that the key server issued from the request, as PEM.
 	// +optional
 	Certificate string `json:"certificate,omitempty"`
-	// NotBefore is when the certificate becomes valid.
+	// notBefore is when the certificate becomes valid.
 	// +optional
 	NotBefore *metav1.Time `json:"notBefore,omitempty"`
-	// NotAfter is when the certificate expires.
+	// notAfter is when the certificate expires.
 	// +optional
 	NotAfter *metav1.Time `json:"notAfter,omitempty"`
-	// RenewAfter is when the manager requests the next certificate from the key server.
+	// renewAfter is when the manager requests the next certificate from the key server.
 	// +optional
 	RenewAfter *metav1.Time `json:"renewAfter,omitempty"`
 }
@@ -296,8 +287,7 @@ type Principal struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	Spec PrincipalSpec `json:"spec"`
-	// Until the manager has processed the object, its status counts as older than the
-	// spec.
+	// status counts as older than the spec until the manager has processed the object.
 	// +kubebuilder:default:={"observedGeneration":-1}
 	// +optional
 	Status PrincipalStatus `json:"status,omitempty"`

@@ -21,27 +21,25 @@ const (
 type PrincipalTrustSpec struct {
 	ManagedSpec `json:",inline"`
 
-	// Principal that the flag is for. It cannot be changed.
+	// principal is the principal that the flag applies to. It cannot be changed.
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed; delete this object and create it again"
 	Principal PrincipalReference `json:"principal"`
 
-	// TrustedServerRef names the TrustedServer in this namespace that declares the peer.
-	// This object waits for it. The TrustedServer is not deleted while this object
-	// exists. It cannot be changed.
+	// trustedServerRef names the TrustedServer in this namespace that declares the peer. This object waits for that
+	// TrustedServer, which is not deleted while this object exists. trustedServerRef cannot be changed.
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed; delete this object and create it again"
 	// +optional
 	TrustedServerRef *TrustedServerReference `json:"trustedServerRef,omitempty"`
 
-	// SystemID is the system id of a peer that is registered in another way. It cannot be
-	// changed.
+	// systemId is the system id of a peer without a TrustedServer in this namespace. It cannot be changed.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=4294967295
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed; delete this object and create it again"
 	// +optional
 	SystemID *int64 `json:"systemId,omitempty"`
 
-	// Flag is restrict or expose. A peer knows a principal only if the principal or one
-	// of its groups is exposed. restrict of the principal overrides expose of a group.
+	// flag is restrict or expose. A peer knows a principal only if the principal or one of its groups is exposed.
+	// restrict of the principal overrides expose of its groups.
 	Flag TrustFlag `json:"flag"`
 }
 
@@ -50,28 +48,28 @@ type PrincipalTrustSpec struct {
 // +kubebuilder:validation:XValidation:rule="has(self.type) == has(self.name)",message="type and name belong together; give both or neither"
 // +kubebuilder:validation:XValidation:rule="has(self.id) != has(self.name)",message="give exactly one of id, and type with name"
 type PrincipalReference struct {
-	// ID of the principal, 16 hexadecimal digits.
+	// id is the id of the principal, 16 hexadecimal digits.
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9a-fA-F]{16}$') && self != '0000000000000000'",message="must be the id of a principal: 16 hexadecimal digits, not all zero"
 	// +optional
 	ID *string `json:"id,omitempty"`
-	// Type of the principal.
+	// type is the type of the principal.
 	// +optional
 	Type *PrincipalType `json:"type,omitempty"`
-	// Name of the principal. It must match exactly.
+	// name is the name of the principal. It must match exactly.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Name *string `json:"name,omitempty"`
 }
 
-// PrincipalType is the type of a principal, which says how it proves its identity.
+// PrincipalType is the type of a principal. It says how the principal proves its identity.
 // +kubebuilder:validation:Enum=password;certificate;ldap;xauth;group
 type PrincipalType string
 
 // TrustedServerReference names a TrustedServer of the same namespace.
 type TrustedServerReference struct {
-	// Name of the TrustedServer.
+	// name is the name of the TrustedServer.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="must be the name of a TrustedServer: lower-case letters, digits, '-' and '.'"
@@ -82,13 +80,13 @@ type TrustedServerReference struct {
 type PrincipalTrustStatus struct {
 	ManagedStatus `json:",inline"`
 
-	// PrincipalTrustID is the id of the principal trust, 16 hexadecimal digits.
+	// principalTrustId is the id of the principal trust, 16 hexadecimal digits.
 	// +optional
 	PrincipalTrustID string `json:"principalTrustId,omitempty"`
-	// PrincipalID is the id of the principal, 16 hexadecimal digits.
+	// principalId is the id of the principal, 16 hexadecimal digits.
 	// +optional
 	PrincipalID string `json:"principalId,omitempty"`
-	// SystemID is the system id of the peer.
+	// systemId is the system id of the peer.
 	// +optional
 	SystemID *int64 `json:"systemId,omitempty"`
 }
@@ -113,8 +111,7 @@ type PrincipalTrust struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	Spec PrincipalTrustSpec `json:"spec"`
-	// Until the manager has processed the object, its status counts as older than the
-	// spec.
+	// status counts as older than the spec until the manager has processed the object.
 	// +kubebuilder:default:={"observedGeneration":-1}
 	// +optional
 	Status PrincipalTrustStatus `json:"status,omitempty"`

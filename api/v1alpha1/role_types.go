@@ -8,26 +8,23 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 type RoleSpec struct {
 	ManagedSpec `json:",inline"`
 
-	// RoleName is the name of the role on the key server. Changing it renames the role:
-	// its identity is status.roleId, and principals keep the role. With roleId it may be
-	// omitted; the name then stays unchanged.
+	// roleName is the name of the role on the key server. A change renames the role: status.roleId stays, and
+	// principals keep the role. With roleId it may be omitted; the name then stays unchanged.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
 	// +kubebuilder:validation:XValidation:rule="self.trim() == self && !self.matches('[[:cntrl:]]')",message="must not begin or end with a space or hold control characters"
 	// +optional
 	RoleName *string `json:"roleName,omitempty"`
 
-	// RoleID takes over an existing role by its id, 16 hexadecimal digits. It
-	// cannot be changed.
+	// roleId takes over the existing role with this id, 16 hexadecimal digits. It cannot be changed.
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9a-fA-F]{16}$') && self != '0000000000000000'",message="must be the id of a role: 16 hexadecimal digits, not all zero"
 	// +optional
 	RoleID *string `json:"roleId,omitempty"`
 
-	// Operations is the complete set of operations that the role grants, each by its name
-	// ("HMAC Data") or its id (16 hexadecimal digits). GET /api/operations lists them. An
-	// empty or omitted set grants nothing: server-side apply omits an emptied set. Under
-	// server-side apply, several managers can each own some operations.
+	// operations is the complete set of operations that the role grants, each by its name ("HMAC Data") or its id (16
+	// hexadecimal digits). GET /api/operations lists them. An empty or omitted set grants nothing, because server-side
+	// apply omits an emptied set. Under server-side apply, several managers can each own some operations.
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=256
 	// +kubebuilder:validation:items:MinLength=1
@@ -42,10 +39,10 @@ type RoleSpec struct {
 type RoleStatus struct {
 	ManagedStatus `json:",inline"`
 
-	// RoleID is the id of the role, 16 hexadecimal digits.
+	// roleId is the id of the role, 16 hexadecimal digits.
 	// +optional
 	RoleID string `json:"roleId,omitempty"`
-	// OperationCount is the number of operations that the role grants.
+	// operationCount is the number of operations that the role grants.
 	// +optional
 	OperationCount *int32 `json:"operationCount,omitempty"`
 }
@@ -70,8 +67,7 @@ type Role struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	Spec RoleSpec `json:"spec"`
-	// Until the manager has processed the object, its status counts as older than the
-	// spec.
+	// status counts as older than the spec until the manager has processed the object.
 	// +kubebuilder:default:={"observedGeneration":-1}
 	// +optional
 	Status RoleStatus `json:"status,omitempty"`

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// PEM for the schema. The certificates need not be parseable.
+	// These PEM texts pass the schema, which does not parse certificates.
 	onePEM = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 	keyPEM = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"
 )
@@ -46,8 +46,8 @@ func indent(text string) string {
 
 func inlineCA(pem string) string { return "certificate:\n  inline: |\n      " + indent(pem) + "\n" }
 
-// blob returns a TrustedServer spec with a trust blob. The given fields replace the
-// defaults. The chain need not be parseable.
+// blob returns a TrustedServer spec with a trust blob. The given fields replace the defaults from the left. The schema
+// does not parse the chain.
 func blob(fields ...string) string {
 	all := []string{"7", "peer.example", "9443", "AAAA"}
 	copy(all, fields)

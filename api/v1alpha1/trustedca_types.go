@@ -7,20 +7,18 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 type TrustedCASpec struct {
 	ManagedSpec `json:",inline"`
 
-	// Certificate is the CA certificate: exactly one PEM block of type CERTIFICATE, inline or
-	// in a Secret or ConfigMap of this namespace. It can also refer to the CA that issued the
-	// certificate of a peer. If it changes, the new CA is trusted and verified before the old
-	// one is removed.
+	// certificate is the CA certificate: exactly one PEM block of type CERTIFICATE, inline or in a Secret or ConfigMap
+	// of this namespace. It can also refer to the CA that issued the certificate of a peer. If it changes, the new CA
+	// is trusted and verified before the old one is removed.
 	Certificate CertificateSource `json:"certificate"`
 
-	// Rotation says how a changed certificate replaces the old one.
+	// rotation says how a changed certificate replaces the old one.
 	// +kubebuilder:default={overlap: "24h"}
 	// +optional
 	Rotation Rotation `json:"rotation,omitzero"`
 
-	// WarnBefore is how long before the certificate expires the condition Expiring
-	// appears. From 0s to 8760h. The warning for a revocation list appears as early, but
-	// in the last quarter of its time at the earliest.
+	// warnBefore is how long before the certificate expires the condition Expiring appears. From 0s to 8760h. For a
+	// revocation list, the condition appears as early, but not before the last quarter of its lifetime.
 	// +kubebuilder:default="720h"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
@@ -28,15 +26,13 @@ type TrustedCASpec struct {
 	// +optional
 	WarnBefore *metav1.Duration `json:"warnBefore,omitempty"`
 
-	// Revocation sets how the key server uses revocation lists of the CA. If it is
-	// omitted, the policy and the list on the key server stay unchanged, even if another
-	// client has set them.
+	// revocation sets how the key server uses revocation lists of the CA. If it is omitted, the policy and the list on
+	// the key server stay unchanged, even if another client has set them.
 	// +optional
 	Revocation *Revocation `json:"revocation,omitempty"`
 
-	// Publish writes the trusted certificates into the cluster, after the key server was
-	// read again. During a rotation, this includes the certificates that are replaced, as
-	// long as they are trusted.
+	// publish writes the trusted certificates into the cluster after the second read of the key server. During a
+	// rotation, replaced certificates are included as long as they are trusted.
 	// +optional
 	Publish *TrustPublication `json:"publish,omitempty"`
 }
@@ -44,19 +40,19 @@ type TrustedCASpec struct {
 // TrustPublication says where the certificates are published, as PEM.
 // +kubebuilder:validation:XValidation:rule="has(self.clusterTrustBundle) != has(self.configMap)",message="give exactly one of clusterTrustBundle and configMap"
 type TrustPublication struct {
-	// ClusterTrustBundle of certificates.k8s.io, which every Pod of the cluster can
-	// mount. The API server has to serve this kind.
+	// clusterTrustBundle names a ClusterTrustBundle of certificates.k8s.io, which every Pod of the cluster can mount.
+	// The API server has to serve this kind.
 	// +optional
 	ClusterTrustBundle *PublishedBundle `json:"clusterTrustBundle,omitempty"`
-	// ConfigMap in one or more namespaces.
+	// configMap names a ConfigMap in one or more namespaces.
 	// +optional
 	ConfigMap *PublishedConfigMap `json:"configMap,omitempty"`
 }
 
 // PublishedBundle names a ClusterTrustBundle without a signer.
 type PublishedBundle struct {
-	// Name of the ClusterTrustBundle. The default is the namespace and the name of this
-	// object with a '.' between them.
+	// name is the name of the ClusterTrustBundle. The default is the namespace and the name of this object with a '.'
+	// between them.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="must be lower-case letters, digits, '-' and '.'; bundles of a signer, with a ':' in the name, are not supported"
@@ -66,42 +62,39 @@ type PublishedBundle struct {
 
 // PublishedConfigMap names a ConfigMap with certificates.
 type PublishedConfigMap struct {
-	// Name of the ConfigMap. The manager does not change a ConfigMap that it did not
-	// create.
+	// name is the name of the ConfigMap. The manager does not change a ConfigMap that it did not create.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="must be the name of a ConfigMap: lower-case letters, digits, '-' and '.'"
 	Name string `json:"name"`
-	// Key of the ConfigMap with the certificates.
+	// key is the key in the ConfigMap whose value is the certificates.
 	// +kubebuilder:default=ca.crt
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[-._a-zA-Z0-9]+$')",message="must be letters, digits, '-', '_' and '.'"
 	// +optional
 	Key string `json:"key,omitempty"`
-	// Namespaces to publish in, at most 256. The default is the namespace of this object.
+	// namespaces are the namespaces to publish in, at most 256. The default is the namespace of this object.
 	// +optional
 	Namespaces *GrantedNamespaces `json:"namespaces,omitempty"`
 }
 
-// Revocation is the revocation policy of a CA, and the source of its list. During a
-// rotation, the policy applies to the old and the new CA.
+// Revocation is the revocation policy of a CA, and the source of its revocation list. During a rotation, the policy
+// applies to the old and the new CA.
 type Revocation struct {
-	// Mode is "off" to ignore lists, when-available to reject the certificates that the
-	// list names, or required to also reject all certificates if there is no current
-	// list. Quote "off", because YAML reads it as false.
+	// mode is "off" to ignore revocation lists, when-available to reject the certificates that the list names, or
+	// required to also reject all certificates if there is no current list. Quote "off", because YAML reads an unquoted
+	// off as false.
 	Mode RevocationMode `json:"mode"`
-	// MaxAge is how long after its thisUpdate a list is current, in whole seconds, from
-	// 0s to 8784h. A list is never current after its nextUpdate. If maxAge is 0s or
-	// omitted, only nextUpdate counts.
+	// maxAge is the time after its thisUpdate in which a revocation list is current, in whole seconds, from 0s to
+	// 8784h. A list is never current after its nextUpdate. If maxAge is 0s or omitted, only nextUpdate counts.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,9}(s|m|h))+$') && duration(self) <= duration('8784h')",message="must be a duration of whole seconds from 0s to 8784h, such as 24h"
 	// +optional
 	MaxAge *metav1.Duration `json:"maxAge,omitempty"`
-	// CRL is the source of the CA's revocation list. The manager imports the list if it
-	// is newer than the one on the key server. If it is omitted, other clients import
-	// lists.
+	// crl is the source of the CA's revocation list. The manager imports the list if it is newer than the list on the
+	// key server. If crl is omitted, other clients import the lists.
 	// +optional
 	CRL *CRLSource `json:"crl,omitempty"`
 }
@@ -121,38 +114,37 @@ const (
 
 // CRLSource is the source of a certificate revocation list.
 type CRLSource struct {
-	// ConfigMapKeyRef names a key of a ConfigMap in this namespace with one complete
-	// list, in PEM (X509 CRL) or DER.
+	// configMapKeyRef names a key of a ConfigMap in this namespace with one complete list, in PEM (X509 CRL) or DER.
 	ConfigMapKeyRef LocalKeyReference `json:"configMapKeyRef"`
 }
 
 // CertificateSource is the source of a certificate.
 // +kubebuilder:validation:XValidation:rule="[has(self.inline), has(self.secretKeyRef), has(self.configMapKeyRef), has(self.peerRef)].filter(x, x).size() == 1",message="give exactly one of inline, secretKeyRef, configMapKeyRef and peerRef"
 type CertificateSource struct {
-	// Inline has the certificate as PEM.
+	// inline has the certificate as PEM.
 	// +kubebuilder:validation:MaxLength=32768
 	// +kubebuilder:validation:XValidation:reason=FieldValueForbidden,rule="self.split('-----BEGIN CERTIFICATE-----').size() == 2 && self.contains('-----END CERTIFICATE-----')",message="must hold exactly one PEM block of type CERTIFICATE; declare each CA in a separate object"
 	// +kubebuilder:validation:XValidation:reason=FieldValueForbidden,rule="!self.contains('PRIVATE KEY')",message="must not hold a private key"
 	// +optional
 	Inline *string `json:"inline,omitempty"`
-	// SecretKeyRef names a key of a Secret in this namespace, for example ca.crt of a
-	// Secret that cert-manager maintains.
+	// secretKeyRef names a key of a Secret in this namespace, for example ca.crt of a Secret that cert-manager
+	// maintains.
 	// +optional
 	SecretKeyRef *LocalKeyReference `json:"secretKeyRef,omitempty"`
-	// ConfigMapKeyRef names a key of a ConfigMap in this namespace.
+	// configMapKeyRef names a key of a ConfigMap in this namespace.
 	// +optional
 	ConfigMapKeyRef *LocalKeyReference `json:"configMapKeyRef,omitempty"`
-	// PeerRef names another KeyServer. The CA is the one that issued its certificate for
-	// peers, as that KeyServer reports it. If this CA changes, the new one replaces it
-	// like any changed certificate.
+	// peerRef names another KeyServer. The declared CA is then the issuer of the certificate that the other key server
+	// uses for its peers, as that key server reports it. If the issuer changes, the new CA replaces the old one like
+	// any changed certificate.
 	// +optional
 	PeerRef *PeerReference `json:"peerRef,omitempty"`
 }
 
 // Rotation says how a new certificate replaces the old one.
 type Rotation struct {
-	// Overlap is how long the old CA stays trusted after the new one was verified, so
-	// that leaf certificates can be reissued. From 0s to 8760h.
+	// overlap is how long the old CA stays trusted after the new CA was verified, so that leaf certificates can be
+	// reissued. From 0s to 8760h.
 	// +kubebuilder:default="24h"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
@@ -165,35 +157,33 @@ type Rotation struct {
 type TrustedCAStatus struct {
 	ManagedStatus `json:",inline"`
 
-	// CertificateID is the id of the certificate on the key server: canonical base64 of 8
-	// bytes, as in the trust routes.
+	// certificateId is the id of the certificate on the key server: canonical base64 of 8 bytes, as in the trust
+	// routes.
 	// +optional
 	CertificateID string `json:"certificateId,omitempty"`
-	// Fingerprint is the SHA-256 of the certificate, lower-case hexadecimal.
+	// fingerprint is the SHA-256 of the certificate, lower-case hexadecimal.
 	// +optional
 	Fingerprint string `json:"fingerprint,omitempty"`
-	// Subject of the certificate in the format of RFC 2253: "CN=Partners CA,O=Shop". The
-	// API of the key server shows it as "/O=Shop/CN=Partners CA".
+	// subject is the subject of the certificate in the format of RFC 2253: "CN=Partners CA,O=Shop". The API of the key
+	// server shows it as "/O=Shop/CN=Partners CA".
 	// +optional
 	Subject string `json:"subject,omitempty"`
-	// NotBefore is when the certificate becomes valid.
+	// notBefore is when the certificate becomes valid.
 	// +optional
 	NotBefore *metav1.Time `json:"notBefore,omitempty"`
-	// NotAfter is when the certificate expires.
+	// notAfter is when the certificate expires.
 	// +optional
 	NotAfter *metav1.Time `json:"notAfter,omitempty"`
-	// Superseded lists the CAs that this one replaced. They stay trusted until their
-	// overlap ends.
+	// superseded lists the CAs that this CA replaced. They stay trusted until their overlap ends.
 	// +listType=map
 	// +listMapKey=certificateId
 	// +kubebuilder:validation:MaxItems=64
 	// +optional
 	Superseded []SupersededCA `json:"superseded,omitempty"`
-	// Revocation is the revocation policy and list of the CA on the key server, if the
-	// spec declares any.
+	// revocation is the revocation policy and list of the CA on the key server, if the spec declares a policy.
 	// +optional
 	Revocation *RevocationStatus `json:"revocation,omitempty"`
-	// Published lists the objects that the manager has written for spec.publish.
+	// published lists the objects that the manager has written for spec.publish.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=512
 	// +optional
@@ -214,45 +204,44 @@ const (
 
 // RevocationStatus is the revocation policy and list of one CA on the key server.
 type RevocationStatus struct {
-	// Issuer identifies the CA in the change feed of the key server: 16 hexadecimal
-	// digits.
+	// issuer identifies the CA in the change feed of the key server: 16 hexadecimal digits.
 	Issuer string `json:"issuer"`
-	// Mode of the policy.
+	// mode is the mode of the policy.
 	Mode RevocationMode `json:"mode"`
-	// Evidence is none without a list, current, or stale. A list is stale if it is past
-	// its nextUpdate or older than maxAge.
+	// evidence is none if there is no list; otherwise current or stale. A list is stale if it is past its nextUpdate or
+	// older than maxAge.
 	Evidence EvidenceState `json:"evidence"`
-	// CurrentUntil is when the list becomes stale.
+	// currentUntil is when the list becomes stale.
 	// +optional
 	CurrentUntil *metav1.Time `json:"currentUntil,omitempty"`
-	// ThisUpdate is when the CA created the list.
+	// thisUpdate is when the CA created the list.
 	// +optional
 	ThisUpdate *metav1.Time `json:"thisUpdate,omitempty"`
-	// Number of the list, if it has one.
+	// number is the number of the list, if the list has one.
 	// +optional
 	Number string `json:"number,omitempty"`
-	// Revoked is the number of certificates that the list names.
+	// revoked is the number of certificates that the list names.
 	// +optional
 	Revoked int64 `json:"revoked,omitempty"`
-	// NotImported says why the manager does not import the list in spec.revocation.crl. The
-	// list is not newer than that of the key server, or it was due for replacement.
+	// notImported says why the manager does not import the list in spec.revocation.crl: the list is not newer than the
+	// list of the key server, or its nextUpdate has passed.
 	// +optional
 	NotImported string `json:"notImported,omitempty"`
 }
 
 // SupersededCA is a CA that a rotation has replaced.
 type SupersededCA struct {
-	// CertificateID on the key server.
+	// certificateId is the id of the CA on the key server.
 	CertificateID string `json:"certificateId"`
-	// Fingerprint is the SHA-256 of the certificate, lower-case hexadecimal.
+	// fingerprint is the SHA-256 of the certificate, lower-case hexadecimal.
 	Fingerprint string `json:"fingerprint"`
-	// Provenance of the superseded CA. It decides whether the CA is removed.
+	// provenance is the provenance of the superseded CA. It decides whether the CA is removed.
 	// +optional
 	Provenance Provenance `json:"provenance,omitempty"`
-	// RemoveAfter is when its overlap ends.
+	// removeAfter is the time at which the overlap of the CA ends.
 	RemoveAfter metav1.Time `json:"removeAfter"`
-	// RevocationIssuer identifies the CA in the change feed of the key server, if the
-	// spec declares a revocation policy.
+	// revocationIssuer identifies the CA in the change feed of the key server, if the spec declares a revocation
+	// policy.
 	// +optional
 	RevocationIssuer string `json:"revocationIssuer,omitempty"`
 }
@@ -278,8 +267,7 @@ type TrustedCA struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	Spec TrustedCASpec `json:"spec"`
-	// Until the manager has processed the object, its status counts as older than the
-	// spec.
+	// status counts as older than the spec until the manager has processed the object.
 	// +kubebuilder:default:={"observedGeneration":-1}
 	// +optional
 	Status TrustedCAStatus `json:"status,omitempty"`

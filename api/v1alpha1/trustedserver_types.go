@@ -7,31 +7,29 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 type TrustedServerSpec struct {
 	ManagedSpec `json:",inline"`
 
-	// TrustBlob is the trustBlob of the peer's GET /api/trust/local-info. It is given
-	// here, or fetched by peerRef. A given blob cannot change after the peer is
-	// registered: the peer would have to be removed first, which purges the access of its
-	// principals until it is registered again.
+	// trustBlob is the trustBlob of the peer's GET /api/trust/local-info. It is given here, or fetched by peerRef. A
+	// given blob cannot change after the peer is registered: the peer would have to be removed first, and its
+	// principals would lose their access until it is registered again.
 	TrustBlob TrustBlobSource `json:"trustBlob"`
 
-	// FriendlyName is the display name of the peer.
+	// friendlyName is the display name of the peer.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
 	// +kubebuilder:validation:XValidation:rule="self.trim() == self && !self.matches('[[:cntrl:]]')",message="must not begin or end with a space or hold control characters"
 	FriendlyName string `json:"friendlyName"`
 
-	// Description of the peer. If it is omitted, it stays unchanged.
+	// description describes the peer. If it is omitted, the text on the key server stays unchanged.
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:XValidation:rule="!self.matches('[[:cntrl:]]')",message="must not hold control characters"
 	// +optional
 	Description *string `json:"description,omitempty"`
 
-	// Witness makes the peer and the key server cosign each other's checkpoints of the
-	// audit log, if both enable it. If it is omitted, the setting stays unchanged.
+	// witness makes the key server and the peer cosign the checkpoints of each other's audit log, if the peer enables
+	// this, too. If witness is omitted, the setting stays unchanged.
 	// +optional
 	Witness *bool `json:"witness,omitempty"`
 
-	// WarnBefore is how long before the certificate expires the condition Expiring
-	// appears. From 0s to 8760h.
+	// warnBefore is how long before the certificate expires the condition Expiring appears. From 0s to 8760h.
 	// +kubebuilder:default="720h"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
@@ -44,8 +42,7 @@ type TrustedServerSpec struct {
 // +kubebuilder:validation:XValidation:rule="[has(self.inline), has(self.secretKeyRef), has(self.configMapKeyRef), has(self.peerRef)].filter(x, x).size() == 1",message="give exactly one of inline, secretKeyRef, configMapKeyRef and peerRef"
 // +kubebuilder:validation:XValidation:rule="!has(self.inline) || !has(oldSelf.inline) || self.inline.split('\\t')[0] == oldSelf.inline.split('\\t')[0]",message="the system id cannot be changed; delete this object and create it again for the other key server"
 type TrustBlobSource struct {
-	// Inline has the blob: system id, server name, external listener port and base64
-	// PKCS#7 chain, separated by tabs.
+	// inline has the blob: system id, server name, external listener port and base64 PKCS#7 chain, separated by tabs.
 	// +kubebuilder:validation:MaxLength=65536
 	// +kubebuilder:validation:XValidation:rule="self.split('\\t').size() == 4",message="must have four fields separated by tabs: system id, server name, external listener port, base64 PKCS#7 chain"
 	// +kubebuilder:validation:XValidation:rule="self.matches('^(0|[1-9][0-9]{0,9})\\t')",message="must begin with the system id, a decimal number without leading zeros"
@@ -54,16 +51,15 @@ type TrustBlobSource struct {
 	// +kubebuilder:validation:XValidation:rule="self.split('\\t').size() != 4 || self.matches('\\t[0-9A-Za-z+/]+={0,2}\\n?$')",message="must have base64 without line breaks as its fourth field"
 	// +optional
 	Inline *string `json:"inline,omitempty"`
-	// SecretKeyRef names a key of a Secret in this namespace.
+	// secretKeyRef names a key of a Secret in this namespace.
 	// +optional
 	SecretKeyRef *LocalKeyReference `json:"secretKeyRef,omitempty"`
-	// ConfigMapKeyRef names a key of a ConfigMap in this namespace.
+	// configMapKeyRef names a key of a ConfigMap in this namespace.
 	// +optional
 	ConfigMapKeyRef *LocalKeyReference `json:"configMapKeyRef,omitempty"`
-	// PeerRef names another KeyServer, from which the manager fetches the trust blob. If
-	// the peer's key, name or port changes, its record is replaced, and access does not
-	// change. The CA that issued the peer's certificate must be trusted; a TrustedCA with
-	// the same peerRef declares it.
+	// peerRef names another KeyServer, from which the manager fetches the trust blob. If the peer's key, name or port
+	// changes, the manager replaces the record of the peer, and access does not change. The CA that issued the peer's
+	// certificate must be trusted; a TrustedCA with the same peerRef declares it.
 	// +optional
 	PeerRef *PeerReference `json:"peerRef,omitempty"`
 }
@@ -72,45 +68,43 @@ type TrustBlobSource struct {
 type TrustedServerStatus struct {
 	ManagedStatus `json:",inline"`
 
-	// SystemID identifies the peer on the key server.
+	// systemId identifies the peer on the key server.
 	// +optional
 	SystemID *int64 `json:"systemId,omitempty"`
-	// ServerName is the host name or address in the trust blob.
+	// serverName is the host name or address in the trust blob.
 	// +optional
 	ServerName string `json:"serverName,omitempty"`
-	// Port of the peer's external listener.
+	// port is the port of the peer's external listener.
 	// +optional
 	Port *int32 `json:"port,omitempty"`
-	// Fingerprint is the SHA-256 of the peer's certificate, lower-case hexadecimal.
+	// fingerprint is the SHA-256 of the peer's certificate, lower-case hexadecimal.
 	// +optional
 	Fingerprint string `json:"fingerprint,omitempty"`
-	// NotAfter is when the peer's certificate expires.
+	// notAfter is when the peer's certificate expires.
 	// +optional
 	NotAfter *metav1.Time `json:"notAfter,omitempty"`
-	// Issuer is the CA that must be trusted for the peer's chain.
+	// issuer is the CA that must be trusted for the peer's chain.
 	// +optional
 	Issuer string `json:"issuer,omitempty"`
-	// IssuerFingerprint is the SHA-256 of the trusted CA that the chain leads to. It is
-	// empty if there is none.
+	// issuerFingerprint is the SHA-256 of the trusted CA that the chain leads to. It is empty if the chain leads to no
+	// trusted CA.
 	// +optional
 	IssuerFingerprint string `json:"issuerFingerprint,omitempty"`
-	// Removal lists what else the deletion of this object removes. It appears just before
-	// the deletion.
+	// removal lists the side effects of removing the peer. It appears just before the peer is removed.
 	// +optional
 	Removal *PeerRemoval `json:"removal,omitempty"`
 }
 
 // PeerRemoval lists the side effects of removing a peer.
 type PeerRemoval struct {
-	// ACLSideEffect says what happens to the access of the peer's principals.
+	// aclSideEffect says what happens to the access of the peer's principals.
 	ACLSideEffect string `json:"aclSideEffect"`
-	// OrphanedPrincipalTrusts are the ids of principal trusts that stay without a peer,
-	// at most 64.
+	// orphanedPrincipalTrusts are the ids of principal trusts that stay after their peer is removed, at most 64.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +optional
 	OrphanedPrincipalTrusts []string `json:"orphanedPrincipalTrusts,omitempty"`
-	// OrphanedPrincipalTrustCount is the number of all such principal trusts.
+	// orphanedPrincipalTrustCount is the number of all principal trusts that stay.
 	OrphanedPrincipalTrustCount int32 `json:"orphanedPrincipalTrustCount"`
 }
 
@@ -135,8 +129,7 @@ type TrustedServer struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	Spec TrustedServerSpec `json:"spec"`
-	// Until the manager has processed the object, its status counts as older than the
-	// spec.
+	// status counts as older than the spec until the manager has processed the object.
 	// +kubebuilder:default:={"observedGeneration":-1}
 	// +optional
 	Status TrustedServerStatus `json:"status,omitempty"`
