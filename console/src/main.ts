@@ -42,7 +42,7 @@ const top = h("header", null);
 const tabs = new BroadcastChannel("keyserver-console");
 let self: Self | undefined;
 let leaving = new AbortController();
-/** Number of the newest login, logout or resume. An older one must no longer change the page. */
+/** Number of the newest login, logout or resume. Older operations must no longer change the page. */
 let turn = 0;
 
 document.body.append(
@@ -103,7 +103,7 @@ async function resume(): Promise<void> {
   wait();
   try {
     const me = await held.client.getCurrentSession();
-    const still = (await load())?.session.id === held.session.id; // another tab may have been faster
+    const still = (await load())?.session.id === held.session.id; // another tab may have replaced the session
     if (mine === turn) {
       await (still ? begun({ ...held, me }) : resume());
     }
@@ -157,7 +157,7 @@ async function drop({ session }: Held): Promise<void> {
   tell({ id: session.id });
 }
 
-/** Ends a session on the server. If the server does not confirm this, a notice shows the end of the session. */
+/** Ends a session on the server. If the server does not confirm this, a notice shows when the session expires. */
 async function end({ client, session, name }: Held): Promise<boolean> {
   try {
     await client.logout();

@@ -26,7 +26,7 @@ export function table<Row>(caption: string, columns: Column<Row>[], rows: Row[],
     ));
 }
 
-/** Returns links to the first and the next page, or null if there is one page. The browser has the way back. */
+/** Returns links to the first and the next page, or null if there is one page. The browser's back button goes back. */
 export function pager(context: Context, view: string, next: string | number | null, by = "after"): HTMLElement | null {
   const now = Object.fromEntries(context.params);
   const first = { ...now, [by]: null };
@@ -55,7 +55,7 @@ export function time(text: string | null | undefined): Cell {
 
 const day = 86_400_000;
 
-/** Shows the time that is left until an end. Warns if it is less than soon days; 0 means no warning. */
+/** Shows the time until a given time. Warns if less than soon days remain; 0 means no warning. */
 export function until(text: string | null | undefined, now: number, soon = 30): HTMLElement {
   const left = Date.parse(text ?? "") - now;
   if (Number.isNaN(left)) {

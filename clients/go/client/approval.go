@@ -9,9 +9,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 )
 
-// ExecuteApproval executes an approved request once and returns the response of its
-// route. A request that fails counts as executed, so a new approval is needed. Its own
-// codes: NOT_FOUND, APPROVAL_STATE.
+// ExecuteApproval executes an approved request once and returns the response of its route. A request that fails counts
+// as executed, so a new approval is needed. Codes of this route: NOT_FOUND, APPROVAL_STATE.
 func (c *Client) ExecuteApproval(ctx context.Context, in schema.ByID) (jsontext.Value, error) {
 	return ask[jsontext.Value](ctx, c, route{name: "executeApproval", method: http.MethodPost, path: "/api/approvals/{id}/execute", named: true}, in)
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 )
 
-// backupTime is the time limit of one backup.
 const backupTime = 6 * time.Hour
 
 // CreateBackup streams a backup of the database to a writer. Only the recipient can
@@ -23,8 +22,7 @@ func (c *Client) CreateBackup(ctx context.Context, in schema.BackupRequest, to i
 	return err
 }
 
-// handOn copies a response to k.to. It fails if the media type is not the one in
-// docs/contract.md.
+// handOn copies a response to k.to. It fails if its media type is not the one in docs/contract.md.
 func handOn(k call, resp *http.Response) error {
 	got, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if err != nil || got != schema.Octets(nil).MediaType() { // a proxy may send its own page

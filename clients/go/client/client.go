@@ -28,17 +28,16 @@ type Options struct {
 	HTTPClient *http.Client
 	// Credentials open sessions. Without them only calls that need no session work.
 	Credentials Credentials
-	// ProofKey binds each session to the key (DPoP, RFC 9449): a stolen session id is
-	// useless without it. The key is ECDSA on P-256 or P-384, Ed25519, or RSA. If it is
-	// nil, sessions are not bound.
+	// ProofKey binds each session to this key (DPoP, RFC 9449): a stolen session id is useless without the key. The key
+	// is ECDSA on P-256 or P-384, Ed25519, or RSA. If it is nil, sessions are not bound to a key.
 	ProofKey crypto.Signer
 	// ProofURL is the service's own URL (serve --external-url), which proofs contain. The
 	// default is BaseURL.
 	ProofURL  string
 	UserAgent string
-	// MaxRetries is the maximum number of retries of a call: 3 if zero, none if negative.
+	// MaxRetries is the maximum number of retries of a call: 3 if it is 0, none if it is negative.
 	MaxRetries int
-	// Timeout is the time limit of each attempt, 30 s if zero. A long poll adds its wait.
+	// Timeout is the time limit of each attempt, 30 s if it is 0. A long poll adds its wait.
 	Timeout time.Duration
 	// Observe is called after each call with the operationId of its route and its error. A
 	// login that a call causes is part of the call. It is optional.
@@ -72,9 +71,9 @@ const (
 	// dialTimeout gives TCP time for two retransmissions. After dialTimeout, the client dials again, and may reach
 	// another address.
 	dialTimeout = 4 * time.Second
-	// If a connection receives nothing for the time silence, the client sends a ping. It
-	// closes the connection if nothing arrives for answerTime. Otherwise, calls would wait
-	// on it until the kernel stops its retransmissions.
+	// If a connection receives nothing for the time silence, the client sends a ping. It closes the connection if no
+	// data arrives within answerTime after the ping. Otherwise, calls would wait until the kernel stops its
+	// retransmissions.
 	silence    = 5 * time.Second
 	answerTime = 5 * time.Second
 )

@@ -391,8 +391,7 @@ func TestHostileAnswers(t *testing.T) {
 	}
 }
 
-// TestAnswersOfOthers checks that members that other releases omit are no error, but a response
-// without any required member is.
+// TestAnswersOfOthers checks that a response may lack members that other releases omit, but not every required member.
 func TestAnswersOfOthers(t *testing.T) {
 	s := newStub(t)
 	answer := ""
@@ -473,9 +472,8 @@ func TestNobodyThere(t *testing.T) {
 	}
 }
 
-// The observer gets each call once, independent of its attempts, with the operationId of its
-// route. That includes calls that are refused before they are sent. The login of a call is not
-// a separate call.
+// Options.Observe is called once for each call, independent of its attempts, with the operationId of the route. This
+// includes calls that are refused before they are sent. The login of a call is not a separate call.
 func TestCallsAreObserved(t *testing.T) {
 	s := newStub(t)
 	s.on("GET /api/roles", func(w http.ResponseWriter, _ *http.Request, n int64) {

@@ -13,8 +13,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 )
 
-// An address without a response, such as that of a deleted Pod, got no data. So any call is
-// retried, unless its caller gave up.
+// No data was sent to an address that does not respond, such as that of a deleted Pod. So any call is retried until the
+// context of the caller ends.
 func TestASilentAddressIsTriedAgain(t *testing.T) {
 	s := newStub(t)
 	s.on("POST /api/keys/get", func(w http.ResponseWriter, _ *http.Request, _ int64) {

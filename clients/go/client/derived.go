@@ -12,8 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 )
 
-// errNotByItself is the error of the credentials of a derived client if
-// another client uses them.
+// errNotByItself is the error if another client than the derived one uses the credentials of a derived client.
 var errNotByItself = errors.New("only the derived client itself can use these credentials")
 
 // ActingFor returns a client that acts with the rights of another principal, its delegator, named by 16 hexadecimal
@@ -40,7 +39,7 @@ type ScopedCredential struct {
 	// Operations are named by their keys: hmacData, authorizeKey, readKeyMetadata,
 	// readACL, amendACL. The default is all of these except amendACL.
 	Operations []string
-	// MayGrant are the rights that the credential may grant and revoke, with amendACL.
+	// MayGrant are the rights that the credential may grant and revoke with the operation amendACL.
 	MayGrant schema.Rights
 	// Lifetime is in whole seconds; 0 means the service's default.
 	Lifetime time.Duration
@@ -90,7 +89,7 @@ func (c *Client) openFrom(ctx context.Context, in schema.LoginRequest, header *h
 	return attempts[schema.LoginResponse](ctx, c, call{route: login, target: login.path, body: in, header: header})
 }
 
-// derivedCredentials hold a login that only the derived client can make.
+// derivedCredentials have a login request that only the derived client can send.
 type derivedCredentials struct{ in schema.LoginRequest }
 
 func (derivedCredentials) Login(context.Context) (schema.LoginRequest, error) {

@@ -7,10 +7,9 @@ import (
 	"time"
 )
 
-// Error is an error response of the service, or an error that the client found before
-// sending (Status 0). If a verified write disagreed, or if a success lacks its
-// evidence (Status 200, code NOT_VERIFIED), the call returns the typed response
-// together with the error.
+// Error is an error response of the service, or an error that the client found before it sent the request (Status 0).
+// If a verified write was not confirmed, or a success lacks its evidence (Status 200, code NOT_VERIFIED), the call also
+// returns the typed response.
 type Error struct {
 	Status    int
 	Code      string // for comparison
@@ -38,7 +37,7 @@ func (e *Error) Error() string {
 	return code + ": " + e.Detail + " (request " + e.RequestID + ")"
 }
 
-// NetworkError is the error of a call without a response.
+// NetworkError is the error of a call that got no response.
 type NetworkError struct {
 	// Sent is false if nothing of the request can have reached the service. If it is
 	// true, a write may have taken effect.
@@ -73,7 +72,7 @@ func CodeOf(err error) string {
 // IsCode reports whether err has that code.
 func IsCode(err error, code string) bool { return err != nil && CodeOf(err) == code }
 
-// IsUnsupported reports whether the error means that the service does not have the call. It returns false if only the
+// IsUnsupported reports whether the error means that the service does not have the route. It returns false if only the
 // object is missing.
 func IsUnsupported(err error) bool {
 	e := asError(err)

@@ -13,8 +13,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 )
 
-// claims has responses that claim success without showing it, by their type. An empty
-// object, which claims nothing, is also tried for each type.
+// claims has responses by their type. They report success, but do not show that the write was verified. The test also
+// tries an empty object for each type.
 var claims = map[string][]string{
 	"ACLResponse":             {`{"verified":true,"requestedRights":1,"entry":null}`, `{"entry":{},"acl":{}}`},
 	"KeyStateSaved":           {`{"saved":true,"ttag":"AAAAAQAAAAAAAAPp"}`, `{"saved":true,"state":"disabled"}`, `{"ttag":"AAAAAQAAAAAAAAPp","state":"disabled"}`},
@@ -58,8 +58,7 @@ var claims = map[string][]string{
 	"CRLImported":             {`{"saved":true,"issuers":[]}`, `{"issuers":[{}]}`},
 }
 
-// A write that claims success without evidence is an error in every call whose
-// response is a verdict.
+// If a verified write reports success without evidence, each call returns an error.
 func TestSuccessWithoutEvidenceIsNotBelieved(t *testing.T) {
 	var answer string
 	s := newStub(t)
@@ -97,7 +96,6 @@ func TestSuccessWithoutEvidenceIsNotBelieved(t *testing.T) {
 	}
 }
 
-// call calls a method of the client with a valid request.
 func call(ctx context.Context, method reflect.Value) error {
 	args := []reflect.Value{reflect.ValueOf(ctx)}
 	if method.Type().NumIn() > 1 {
@@ -117,8 +115,8 @@ func call(ctx context.Context, method reflect.Value) error {
 	return err
 }
 
-// A response that shows another object, or an earlier state of it, belongs to another
-// request. A proxy or a cache may have repeated it.
+// A response with another object, or with an earlier state of the object, belongs to another request. A proxy or a
+// cache may have repeated that response.
 func TestAnAnswerToAnotherRequestIsNotBelieved(t *testing.T) {
 	const role = `{"saved":true,"role":{"id":"0000000000000a01","name":"one","operations":["0000000000000101","0000000000000102"]}}`
 	const template = `{"saved":true,"template":{"id":"0000000000000b01","name":"one"}}`

@@ -10,13 +10,12 @@ import (
 	"time"
 )
 
-// Forwarded is a request of another program. It is sent unchanged in
-// this client's session.
+// Forwarded is a request of another program. The client sends it unchanged in its own session.
 type Forwarded struct {
 	Route  string // its operationId
 	Method string
 	Target string // path and query, unchanged
-	// Header is sent in addition to the headers of the client. It cannot replace these.
+	// Header is sent in addition to the headers of the client, and cannot replace them.
 	Header http.Header
 	// Body is the body, or its beginning. If Rest is not nil, Rest continues the body. Length is then the length of
 	// both together, or negative if unknown. Rest is read once, so the request is retried only as long as none of Rest
@@ -38,9 +37,8 @@ type Forwarded struct {
 
 // Forward sends a request of another program and calls the function answer with the response. If all attempts fail,
 // answer gets the last refusal and the error that describes it. The body of the response is open until answer returns.
-// Forward returns a
-// *LoginError if it has no session, a *NetworkError if there was no response, and
-// otherwise the error of answer.
+// Forward returns a *LoginError if it has no session, a *NetworkError if there was no response, and otherwise the error
+// of answer.
 func (c *Client) Forward(ctx context.Context, f Forwarded, answer func(resp *http.Response, failure *Error) error) error {
 	handOver := &forwarding{Forwarded: f, answer: answer}
 	if f.Rest != nil {
@@ -64,7 +62,7 @@ func (c *Client) pass(ctx context.Context, k call) error {
 // forwarding is the state of a forwarded request.
 type forwarding struct {
 	Forwarded
-	rest    *handed // nil if there is none
+	rest    *handed // of Rest; nil without Rest
 	answer  func(*http.Response, *Error) error
 	refused *http.Response // the last refusal; its body is already read
 }
@@ -94,7 +92,7 @@ func (f *forwarding) dress(req *http.Request) {
 	}
 }
 
-// handOver passes a success to the function answer. It stores a refusal, because that may be the last response.
+// handOver passes a success to the function answer. It stores a refusal, because the refusal may be the last response.
 func (c *Client) handOver(k call, resp *http.Response) error {
 	if resp.StatusCode == http.StatusOK { // docs/contract.md 1.7: no other status is a success
 		return k.forward.answer(resp, nil)

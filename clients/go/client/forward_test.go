@@ -12,7 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/client"
 )
 
-// once is a body that can be read once.
+// once is a body that can be read only once.
 type once struct {
 	from io.Reader
 	read bool
@@ -23,14 +23,13 @@ func (o *once) Read(p []byte) (int, error) {
 	return o.from.Read(p)
 }
 
-// A request of another program is sent again only if none of it is lost. The last
-// response is passed on unchanged.
+// A forwarded request is retried only if its complete body can be sent again. The last response is passed on unchanged.
 func TestForward(t *testing.T) {
 	const long = 1 << 20
 	ended := `{"code":"SESSION_NOT_FOUND","detail":"d","reauth":true}`
 	for name, tc := range map[string]struct {
 		reason string
-		first  func(w http.ResponseWriter, r *http.Request) // attempt
+		first  func(w http.ResponseWriter, r *http.Request) // for the first attempt
 		change func(*client.Forwarded)
 		calls  int64
 		status int
@@ -111,7 +110,7 @@ func TestForward(t *testing.T) {
 	}
 }
 
-// A failed login is reported as such, and an error of answer is not retried.
+// If the login fails, Forward returns a LoginError. An error of the function answer is not retried.
 func TestForwardFails(t *testing.T) {
 	s := newStub(t)
 	s.on("GET /api/x", func(w http.ResponseWriter, _ *http.Request, _ int64) { _, _ = io.WriteString(w, "{}") })

@@ -10,17 +10,17 @@ import (
 // errSpent ends a call whose message was already read and cannot be read again.
 var errSpent = errors.New("the message cannot be sent again, because its reader cannot seek")
 
-// handed passes a reader from one attempt to the next. The transport may still read for an attempt that is over: it got
-// an early response, or the transport has given up. Such reads fail, so that the next attempt gets the remaining bytes.
+// handed passes a reader from one attempt to the next. The transport may still read for an attempt that has ended, for
+// example after an early response. Such reads fail, so that the next attempt gets the remaining bytes.
 type handed struct {
 	from io.Reader
-	// rewind moves the reader back to its beginning. Without rewind, there is another attempt only if nothing was read
-	// yet.
+	// rewind moves the reader back to its beginning. If rewind is nil, the next attempt is possible only if nothing was
+	// read yet.
 	rewind func() error
 
 	begun   atomic.Bool
 	turn    atomic.Pointer[turn] // the attempt that may read
-	reading chan struct{}        // locks reading and rewinding; it has room for one holder
+	reading chan struct{}        // a lock for reading and rewinding, of capacity 1
 }
 
 func hand(from io.Reader, rewind func() error) *handed {
@@ -55,7 +55,6 @@ func (h *handed) end() { h.turn.Store(nil) }
 // turn reads for one attempt.
 type turn struct{ of *handed }
 
-// Read implements io.Reader.
 func (t *turn) Read(p []byte) (int, error) {
 	t.of.reading <- struct{}{}
 	defer func() { <-t.of.reading }()

@@ -16,7 +16,6 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// begin reads one byte.
 func begin(t *testing.T, r io.Reader) {
 	t.Helper()
 	_, err := io.ReadFull(r, make([]byte, 1))
@@ -28,7 +27,7 @@ func TestAReaderIsHandedOn(t *testing.T) {
 	first, err := once.next(t.Context())
 	must(t, err)
 	second, err := once.next(t.Context())
-	must(t, err) // nothing was read
+	must(t, err) // possible, because nothing was read yet
 	if _, err := first.Read(make([]byte, 1)); !errors.Is(err, errSpent) {
 		t.Errorf("an attempt that was given up reads what is the next one's: %v", err)
 	}
@@ -83,7 +82,7 @@ func TestAReaderThatWaitsHoldsNobody(t *testing.T) {
 	if _, err := h.next(ctx); !errors.Is(err, errSpent) {
 		t.Errorf("it is handed on while it is read: %v", err)
 	}
-	h.end() // it does not wait either
+	h.end() // end does not wait for the read
 	must(t, to.Close())
 	if err := <-ended; !errors.Is(err, io.EOF) {
 		t.Errorf("whoever reads is told %v", err)

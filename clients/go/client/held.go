@@ -11,8 +11,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 )
 
-// Open logs in even if there is a session, and returns the new session, which the client
-// then uses. To use its id later (HeldSession), the caller must also keep the proof key.
+// Open logs in, even if there is a session, and returns the new session. The client then uses the new session. To use
+// its id later (HeldSession), the caller must also keep the proof key.
 func (c *Client) Open(ctx context.Context) (schema.LoginResponse, error) {
 	if c.session.credentials == nil {
 		return schema.LoginResponse{}, ErrNoCredentials
@@ -27,11 +27,10 @@ func (c *Client) Open(ctx context.Context) (schema.LoginResponse, error) {
 	return out, nil
 }
 
-// HeldSession returns credentials that continue a session that was opened before, perhaps
-// by another process. id is its id, and certificate returns the certificate that the
-// session is bound to; it is nil if there is none. Options.ProofKey must be the key that
-// the session is bound to. The credentials open no other session: after the session has
-// ended, calls fail with the service's error.
+// HeldSession returns credentials that continue a session that was opened before, perhaps by another process. id is the
+// session id. certificate returns the certificate that the session is bound to, and is nil if there is none.
+// Options.ProofKey must be the key that the session is bound to. The credentials open no other session: after the
+// session has ended, calls fail with the error of the service.
 func HeldSession(id schema.Secret, certificate func() (*tls.Certificate, error)) Credentials {
 	return heldSession{id: id, certificate: certificate}
 }
@@ -43,7 +42,6 @@ type heldSession struct {
 
 var errHeld = errors.New("these credentials continue an existing session and cannot open one")
 
-// Login implements Credentials.
 func (heldSession) Login(context.Context) (schema.LoginRequest, error) {
 	return schema.LoginRequest{}, errHeld
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 )
 
-// HMAC computes HMAC-SHA384 of the message under the key. It streams the message. It retries only if the
-// reader can seek or nothing of it was read. It does not retry after PEER_UNAVAILABLE: the key server
-// may have counted a use of the key, and a retry may count another one.
+// HMAC computes HMAC-SHA384 of the message under the key. It streams the message. It retries only if the reader can
+// seek or nothing was read from it. It does not retry after PEER_UNAVAILABLE: the key server may have counted a use of
+// the key, and a retry may count another use.
 func (c *Client) HMAC(ctx context.Context, link schema.HiddenLink, message io.Reader) (schema.HMACResponse, error) {
 	compute := route{name: "computeHmac", method: http.MethodPost, path: "/api/crypto/hmac", named: true, counts: true}
 	return send[schema.HMACResponse](ctx, c, call{route: compute, target: compute.path, stream: messages(`"hiddenLink":"`+link.String()+`"`, message)})
@@ -26,7 +26,7 @@ func (c *Client) MAC(ctx context.Context, lineage schema.HiddenLink, message io.
 	return send[schema.MACResponse](ctx, c, call{route: compute, target: compute.path, stream: messages(`"lineage":"`+lineage.String()+`"`, message)})
 }
 
-// VerifyMAC reports whether a MAC is that of the message, under the key or key lineage that in names. It
+// VerifyMAC reports whether the MAC in.MAC is valid for the message, under the key or key lineage that in names. It
 // ignores in.Data. It streams and retries as HMAC does.
 func (c *Client) VerifyMAC(ctx context.Context, in schema.VerifyMACRequest, message io.Reader) (schema.VerifyMACResponse, error) {
 	verify := route{name: "verifyMac", method: http.MethodPost, path: "/api/crypto/mac/verify", named: true, counts: true}

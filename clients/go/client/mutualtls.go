@@ -59,7 +59,7 @@ func (c certificateCredentials) read() (*tls.Certificate, error) {
 	return cert, nil
 }
 
-// Format does not print the key that the function may hold.
+// Format does not print the key that the function may contain.
 func (certificateCredentials) Format(f fmt.State, _ rune) {
 	_, _ = io.WriteString(f, "client certificate")
 }

@@ -105,8 +105,7 @@ func (p *prover) describe(h *proofHeader) error {
 	return nil
 }
 
-// prove returns a proof for one attempt of one request. It does not contain
-// query and fragment.
+// prove returns a proof for one attempt of one request. The proof contains the URL without query and fragment.
 func (p *prover) prove(method, url, token string, now time.Time) (string, error) {
 	url, _, _ = strings.Cut(url, "?")
 	claims := proofClaims{ID: rand.Text(), Method: method, URL: url, IssuedAt: now.Add(time.Duration(p.skew.Load())).Unix()}

@@ -16,9 +16,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/client"
 )
 
-// A service that restarted after a crash accepts no proof of the second before. Its
-// Date has no fraction, so a response at the end of a second must not set later
-// proofs back by one.
+// A service that restarts after a crash refuses proofs of the second before. Its Date header has no fraction, so a
+// response at the end of a second must not date later proofs one second back.
 func TestADateIsAWholeSecond(t *testing.T) {
 	second := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	key, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -72,8 +71,8 @@ func TestADateIsAWholeSecond(t *testing.T) {
 	}
 }
 
-// TestProofsAreMadeAnew checks that each attempt has a new proof, that no session id is
-// sent without one, and that retries of a permanent refusal end.
+// TestProofsAreMadeAnew checks that each attempt has a new proof, that no session id is sent without a proof, and that
+// a permanent refusal is not retried forever.
 func TestProofsAreMadeAnew(t *testing.T) {
 	stub := newStub(t)
 	key, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

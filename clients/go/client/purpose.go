@@ -4,7 +4,6 @@ import "context"
 
 type purposeKey struct{}
 
-// maxPurpose is the maximum number of characters of a purpose.
 const maxPurpose = 256
 
 // For returns a context whose calls send a purpose (header X-Keyserver-For). The

@@ -15,12 +15,12 @@ type route struct {
 	method string
 	path   string // with the names of its fields in braces
 	open   bool   // needs no session
-	// named: the request names an object. For any other request, NOT_FOUND can only be
-	// about the path.
+	// named reports that the request names an object. For any other request, NOT_FOUND means that the service does not
+	// have the path.
 	named bool
-	// counts: the call may count a use of a key.
+	// counts reports that the call may count a use of a key.
 	counts bool
-	// makes: the call creates an object that can have an owner.
+	// makes reports that the call creates an object that can have an owner.
 	makes bool
 }
 

@@ -31,7 +31,7 @@ const (
 	maxDetail      = 4 << 10
 )
 
-// Limits of the wait between two attempts.
+// Limits of the pause between two attempts.
 const (
 	minBackoff = 100 * time.Millisecond
 	maxBackoff = 30 * time.Second
@@ -41,7 +41,7 @@ const (
 // key did not respond.
 const peerUnavailable = "PEER_UNAVAILABLE"
 
-// NOT_READY is a final result of the readiness route, so the call is not retried.
+// NOT_READY is a normal result of the readiness route, so the call is not retried.
 const (
 	readinessRoute = "getReadiness"
 	notReady       = "NOT_READY"
@@ -58,7 +58,7 @@ type call struct {
 	// that cannot be decided.
 	mismatch func(answer any) string
 	bind     bool          // opens a session; a proof binds the session to its key
-	token    string        // sent instead of the session's token, with open
+	token    string        // with open: sent instead of the session's token
 	over     *http.Client  // with open: the HTTP client of the session; nil: the client's own
 	wait     time.Duration // added to the time of an attempt
 	header   *http.Header  // receives the header of the response
@@ -66,12 +66,12 @@ type call struct {
 	// forward is a request of another program, with its body and the receiver of the
 	// response. It is nil for the client's own requests.
 	forward *forwarding
-	// patience is the longest pause that the service may ask for. 0 means maxBackoff.
+	// patience is the longest pause that the client accepts from the service. 0 means maxBackoff.
 	patience time.Duration
 }
 
-// send attempts the call until it succeeds or fails finally. The response is also filled
-// if the error is the verdict of a verified write.
+// send attempts the call until it succeeds or fails finally. If the error is the verdict of a verified write, send also
+// returns the response.
 func send[Out any](ctx context.Context, c *Client, k call) (Out, error) {
 	out, err := attempts[Out](ctx, c, k)
 	return out, c.finished(k.route, err)
@@ -123,7 +123,7 @@ func (c *Client) authorize(ctx context.Context, k call) (ticket, error) {
 	return c.session.use(ctx)
 }
 
-// again reports whether to retry the call, and after which pause.
+// again reports whether to retry the call, and the pause before the retry.
 func (c *Client) again(k call, err error, attempt int) (time.Duration, bool) {
 	if err == nil || attempt >= c.maxRetries {
 		return 0, false
@@ -140,29 +140,28 @@ func (c *Client) again(k call, err error, attempt int) (time.Duration, bool) {
 		// too. Only the caller knows whether a retry is worth that.
 		return 0, false
 	case e != nil && e.Retryable:
-		// If a limit lasts longer than this, the caller itself has to wait.
+		// If the service asks for a longer pause, the caller itself has to wait.
 		return max(pause, e.RetryAfter), e.RetryAfter <= cmp.Or(k.patience, maxBackoff)
 	default:
 		return 0, false
 	}
 }
 
-// unconnected reports whether no connection was made in time. The net package returns a deadline error for that, too.
-// Nothing responds at an address that is no longer in use, such as that of a Pod that was replaced. The pause before
-// the next attempt ends if the caller no longer waits.
+// unconnected reports whether a connection could not be made in time. The net package then returns a deadline error, as
+// it does if the caller's context ends. An address that is no longer in use, such as that of a deleted Pod, does not
+// respond. The caller's context also limits the pause before the next attempt.
 func unconnected(err error) bool {
 	var dial *net.OpError
 	return errors.As(err, &dial) && dial.Op == "dial" && dial.Timeout()
 }
 
-// backoff doubles with each attempt. It has jitter, so that callers that failed together
-// do not retry together.
+// backoff returns a pause that doubles with each attempt. It has jitter, so that callers that failed together do not
+// retry together.
 func backoff(attempt int) time.Duration {
 	full := min(minBackoff<<min(attempt, 16), maxBackoff)
 	return full/2 + rand.N(full/2) //nolint:gosec // jitter, not a secret
 }
 
-// try sends the call once.
 func (c *Client) try(ctx context.Context, k call, held ticket, out any) error {
 	if c.trace == nil {
 		return c.tryOnce(ctx, k, held, nil, out)
@@ -249,8 +248,8 @@ func (c *Client) request(ctx context.Context, k call, token string) (*http.Reque
 }
 
 // content returns the body of one attempt, or nil if there is none. If the body is streamed, the function again creates
-// it once more for the transport. The transport calls it only if the server did not process the request, because the
-// connection was about to end (RFC 9113 6.8).
+// the body once more for the transport. The transport calls again only if the server did not process the request,
+// because the connection was about to end (RFC 9113 6.8).
 func (k call) content(ctx context.Context) (body io.Reader, again func() (io.ReadCloser, error), err error) {
 	stream := k.stream
 	switch {
@@ -300,7 +299,7 @@ func (c *Client) read(k call, resp *http.Response, out any) error {
 	}
 	b, err := readAll(resp.Body, maxErrorAnswer)
 	if err != nil {
-		b = nil // the status says enough
+		b = nil // the status is sufficient
 	}
 	return c.failure(k, resp, b, out)
 }
@@ -323,9 +322,8 @@ func understood(resp *http.Response, b []byte, out any) bool {
 	return wire.Of(reflect.TypeOf(out).Elem()).IsResponse(b, out)
 }
 
-// unproven returns an error if a success lacks the evidence that the write was verified. A
-// write that was not read back is not verified. A response that shows other values than
-// the request belongs to another request.
+// unproven returns an error if a success lacks the evidence that the write was verified by a second read. A response
+// that shows other values than the request belongs to another request.
 func unproven(resp *http.Response, k call, out any) error {
 	answer, verified := out.(interface{ Unproven() string })
 	if !verified {
@@ -341,7 +339,7 @@ func unproven(resp *http.Response, k call, out any) error {
 	return nil
 }
 
-// failure decodes an error response. If the response is also a verdict, failure decodes it into out.
+// failure decodes an error response. If the response is that of a verified write, failure also decodes it into out.
 func (c *Client) failure(k call, resp *http.Response, body []byte, out any) *Error {
 	e := &Error{Status: resp.StatusCode, RequestID: requestID(resp), RetryAfter: c.retryAfter(resp)}
 	var said schema.Error

@@ -55,7 +55,7 @@ func (s *session) use(ctx context.Context) (ticket, error) {
 	}
 }
 
-// take returns the current session if it is valid, and records its use.
+// take returns the current session if it should still be valid, and records its use.
 func (s *session) take() (ticket, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,7 +119,7 @@ var login = route{name: "login", method: http.MethodPost, path: "/api/sessions",
 
 const maxMargin = 30 * time.Second
 
-// login opens a session, or continues the one of a HeldSession.
+// login opens a session, or continues the session of a HeldSession.
 func (c *Client) login(ctx context.Context, credentials Credentials) (ticket, error) {
 	if held, ok := credentials.(heldSession); ok {
 		return held.ticket(c)
@@ -128,7 +128,6 @@ func (c *Client) login(ctx context.Context, credentials Credentials) (ticket, er
 	return t, err
 }
 
-// opened opens a session.
 func (c *Client) opened(ctx context.Context, credentials Credentials) (schema.LoginResponse, ticket, error) {
 	in, err := credentials.Login(ctx)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 )
 
-// A call is not retried if a peer may have counted a use. Every other refusal that
-// permits a retry is retried.
+// A call is not retried if a peer may have counted a use of the key. After every other refusal that permits a retry, it
+// is retried.
 func TestUsesAreNotRepeatedAtAPeer(t *testing.T) {
 	link := schema.HiddenLink("k")
 	unavailable := `{"code":"PEER_UNAVAILABLE","detail":"d","retryable":true,"scope":"process"}`

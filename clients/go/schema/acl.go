@@ -1,6 +1,6 @@
 package schema
 
-// ACLChangeRequest asks for rights over a key.
+// ACLChangeRequest requests rights on a key for a principal.
 type ACLChangeRequest struct {
 	TTag        HiddenLink `json:"ttag" names:"key" doc:"Hidden link of the key."`
 	SystemID    SystemID   `json:"systemId" names:"home" doc:"System id of the key server that owns the principal. With a wrong value, the request names a principal that does not exist."`
@@ -12,14 +12,14 @@ type ACLChangeRequest struct {
 	EndTime   *Stamp `json:"endTime,omitzero" doc:"Raw time; unset if omitted."`
 }
 
-// ACLRevokeRequest names an entry.
+// ACLRevokeRequest names an ACL entry to remove.
 type ACLRevokeRequest struct {
 	TTag        HiddenLink `json:"ttag" names:"key" doc:"Hidden link of the key."`
 	SystemID    SystemID   `json:"systemId" names:"home"`
 	PrincipalID DecimalID  `json:"principalId" names:"principal" doc:"In decimal."`
 }
 
-// ACLEntry is one principal's rights over one key.
+// ACLEntry has the rights of one principal on one key.
 type ACLEntry struct {
 	PrincipalID    DecimalID `json:"principalId"`
 	SystemID       SystemID  `json:"systemId"`
@@ -35,7 +35,7 @@ type ACLEntry struct {
 	EndTimeUnset   bool      `json:"endTimeUnset" doc:"True if endTime is all zero."`
 }
 
-// ACLLink is the hidden link as the ACL stores it. Clients must not depend on the form of the link. They use the ttag
+// ACLLink is the hidden link as the ACL stores it. Clients must not depend on the form of the link; they use the ttag
 // that they sent.
 type ACLLink struct {
 	SystemID SystemID   `json:"systemId" doc:"System id of the key server that owns the key."`
@@ -51,8 +51,8 @@ type ACLInfo struct {
 	Entries    []ACLEntry `json:"entries"`
 }
 
-// ACLResponse is the verdict of the ACL routes. It contains the requested rights and,
-// separately, those that read back.
+// ACLResponse is the result of the ACL routes. It contains the requested rights and, separately, the rights that the
+// second read shows.
 type ACLResponse struct {
 	Operation           string    `json:"operation" doc:"Operation that was sent to the key server."`
 	Verified            bool      `json:"verified" doc:"True if the second read shows the requested change."`
@@ -63,7 +63,7 @@ type ACLResponse struct {
 	Verdict
 }
 
-// Unproven returns "" if the ACL reads back as requested and has the granted rights.
+// Unproven returns "" if the second read shows the ACL as requested, with the granted rights.
 func (r ACLResponse) Unproven() string {
 	return unshown(r.Verified && (r.RequestedRights == nil || r.Entry != nil), "the list")
 }

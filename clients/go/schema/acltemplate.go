@@ -37,7 +37,7 @@ type RenameACLTemplateRequest struct {
 	ACLTemplateRequest
 }
 
-// ACLTemplateSaved is the verdict on creating or renaming a template.
+// ACLTemplateSaved is the result of creating or renaming a template.
 type ACLTemplateSaved struct {
 	ID        HexID        `json:"id"`
 	Requested string       `json:"requested" doc:"Requested name, without spaces at the beginning and end."`
@@ -47,22 +47,22 @@ type ACLTemplateSaved struct {
 	Verdict
 }
 
-// Unproven returns "" if the template reads back.
+// Unproven returns "" if the second read shows the template.
 func (r ACLTemplateSaved) Unproven() string {
 	return unshown(r.Saved && r.Template != nil, "the template")
 }
 
-// Unlike returns "" if the template reads back as requested.
+// Unlike returns "" if the second read shows the template as requested.
 func (r ACLTemplateRequest) Unlike(answer ACLTemplateSaved) string {
 	return otherwise(answer.Template.Name == strings.TrimSpace(r.Name), "the template")
 }
 
-// Unlike returns "" if the template reads back as requested.
+// Unlike returns "" if the second read shows the template as requested.
 func (r RenameACLTemplateRequest) Unlike(answer ACLTemplateSaved) string {
 	return cmp.Or(otherwise(answer.Template.ID == r.ID, "the template"), r.ACLTemplateRequest.Unlike(answer))
 }
 
-// ACLTemplateGone is the verdict on deleting a template.
+// ACLTemplateGone is the result of deleting a template.
 type ACLTemplateGone struct {
 	ID       HexID       `json:"id"`
 	Gone     bool        `json:"gone" doc:"True if the second read no longer shows the template."`
@@ -70,7 +70,7 @@ type ACLTemplateGone struct {
 	Verdict
 }
 
-// Unproven returns "" if the template is gone.
+// Unproven returns "" if the second read no longer shows the template.
 func (r ACLTemplateGone) Unproven() string { return ungone(r.Gone, "the template") }
 
 // TemplateMemberRequest requests a membership.
@@ -97,7 +97,7 @@ type RemoveACLTemplateMemberRequest struct {
 	PrincipalID DecimalID `path:"principalId" json:"-" names:"principal" doc:"In decimal."`
 }
 
-// TemplateMember is one principal's rights in a template.
+// TemplateMember has the rights of one principal in a template.
 type TemplateMember struct {
 	PrincipalID    DecimalID `json:"principalId"`
 	SystemID       SystemID  `json:"systemId"`
@@ -119,7 +119,7 @@ type TemplateMemberList struct {
 	Digest   string           `json:"digest" doc:"Same value as membersDigest of GET /api/acl-templates. A client that knows the members can detect with it that they did not change."`
 }
 
-// TemplateMemberSaved is the verdict on setting a member.
+// TemplateMemberSaved is the result of setting a member.
 type TemplateMemberSaved struct {
 	ID                  HexID            `json:"id" doc:"Id of the template."`
 	RequestedRights     Rights           `json:"requestedRights" doc:"Requested rights."`
@@ -131,18 +131,18 @@ type TemplateMemberSaved struct {
 	Verdict
 }
 
-// Unproven returns "" if the member reads back.
+// Unproven returns "" if the second read shows the member.
 func (r TemplateMemberSaved) Unproven() string {
 	return unshown(r.Saved && r.Member != nil, "the member")
 }
 
-// Unlike returns "" if the member reads back as requested.
+// Unlike returns "" if the second read shows the member as requested.
 func (r SetACLTemplateMemberRequest) Unlike(answer TemplateMemberSaved) string {
 	got := answer.Member
 	return otherwise(answer.ID == r.ID && got.SystemID == r.SystemID && got.PrincipalID == r.PrincipalID && got.Rights&r.Rights == r.Rights, "the member")
 }
 
-// TemplateMemberGone is the verdict on removing a member.
+// TemplateMemberGone is the result of removing a member.
 type TemplateMemberGone struct {
 	ID          HexID            `json:"id" doc:"Id of the template."`
 	SystemID    SystemID         `json:"systemId"`
@@ -152,5 +152,5 @@ type TemplateMemberGone struct {
 	Verdict
 }
 
-// Unproven returns "" if the member is gone.
+// Unproven returns "" if the second read no longer shows the member.
 func (r TemplateMemberGone) Unproven() string { return ungone(r.Gone, "the member") }

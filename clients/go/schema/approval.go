@@ -20,17 +20,17 @@ type ApprovalPolicy struct {
 	Detail string         `json:"detail" doc:"Text for people; the wording may change."`
 }
 
-// ApprovalPolicySaved is the verdict on setting the policy.
+// ApprovalPolicySaved is the result of setting the policy.
 type ApprovalPolicySaved struct {
 	Saved bool           `json:"saved" doc:"True if the second read shows exactly the requested rules."`
 	Rules []ApprovalRule `json:"rules" doc:"State from the second read."`
 	Verdict
 }
 
-// Unproven returns "" if the policy reads back.
+// Unproven returns "" if the second read shows the policy.
 func (p ApprovalPolicySaved) Unproven() string { return unshown(p.Saved, "the policy") }
 
-// ApprovalRequest asks others to approve a request.
+// ApprovalRequest requests the approval of other principals for a request.
 type ApprovalRequest struct {
 	Method string      `json:"method" enum:"GET,POST,PUT,DELETE" doc:"Method of the request to execute."`
 	Path   RequestPath `json:"path" doc:"Path of the request, with its query if it has one."`
@@ -38,7 +38,7 @@ type ApprovalRequest struct {
 	Reason string      `json:"reason" limit:"1..256" doc:"Reason, for the approvers."`
 }
 
-// ApprovalPerson is the principal that requested, approved, rejected or executed.
+// ApprovalPerson is the principal that requested, approved, rejected or executed a request.
 type ApprovalPerson struct {
 	ID          HexID     `json:"id" doc:"16 hexadecimal digits."`
 	PrincipalID DecimalID `json:"principalId" doc:"The same identifier in decimal."`

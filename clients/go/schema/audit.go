@@ -4,7 +4,7 @@ import (
 	"time"
 )
 
-// AuditQuery selects audit rows. A field that is left out selects all.
+// AuditQuery selects audit rows. An omitted field does not limit the selection.
 type AuditQuery struct {
 	Reason      string     `query:"reason" limit:"1..64" doc:"Reason code, for instance aclDenied."`
 	PrincipalID *DecimalID `query:"principalId" names:"principal" doc:"Principal of the caller, in decimal."`

@@ -74,8 +74,8 @@ const (
 	TileWidth  = 1 << TileHeight
 )
 
-// TilePlace is a tile in its level. Its text is the part of its C2SP tlog-tiles path
-// after the level: x001/067 is the tile 1067, 067.p/8 the first 8 hashes of tile 67.
+// TilePlace is a tile in its level. Its text is the part of its C2SP tlog-tiles path after the level: x001/067 is tile
+// 1067, and 067.p/8 is the first 8 hashes of tile 67.
 type TilePlace struct {
 	Index int64
 	Width int
@@ -85,10 +85,10 @@ var errTilePlace = errors.New("must be a tile as C2SP tlog-tiles spells it, for 
 
 func (t TilePlace) tile() tlog.Tile { return tlog.Tile{H: TileHeight, N: t.Index, W: t.Width} }
 
-// levelPath precedes the place in the paths of level 0 of package tlog.
+// levelPath is the beginning of each path of level 0 in package tlog.
 const levelPath = "tile/8/0/"
 
-// String returns the place in a path.
+// String returns the text of the tile in a path.
 func (t TilePlace) String() string { return t.tile().Path()[len(levelPath):] }
 
 // MarshalText encodes the place.

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Authority is a CA of the key server itself.
+// Authority is an internal CA of the key server.
 type Authority struct {
 	CertificateID Base64ID  `json:"certificateId"`
 	State         string    `json:"state" enum:"prepared,active,retiring" doc:"prepared: trusted, but issues nothing yet. active: issues certificates. retiring: trusted for the certificates that it issued."`
@@ -33,7 +33,7 @@ type RetireAuthorityRequest struct {
 	CertificateID Base64ID `json:"certificateId" names:"-" doc:"Certificate id from GET /api/authority."`
 }
 
-// AuthorityChanged is the verdict on preparing or activating an authority.
+// AuthorityChanged is the result of preparing or activating an authority.
 type AuthorityChanged struct {
 	Saved         bool        `json:"saved" doc:"True if the second read shows the CA in its new state."`
 	CertificateID Base64ID    `json:"certificateId" doc:"Certificate id of the CA that was prepared or activated."`
@@ -41,13 +41,13 @@ type AuthorityChanged struct {
 	Verdict
 }
 
-// Unproven returns "" if the authority reads back in its new state.
+// Unproven returns "" if the second read shows the authority in its new state.
 func (r AuthorityChanged) Unproven() string {
 	listed := slices.ContainsFunc(r.Authorities, func(a Authority) bool { return a.CertificateID == r.CertificateID })
 	return unshown(r.Saved && listed, "the authority")
 }
 
-// AuthorityGone is the verdict on retiring an authority.
+// AuthorityGone is the result of retiring an authority.
 type AuthorityGone struct {
 	Gone          bool        `json:"gone" doc:"True if the second read no longer shows the CA."`
 	CertificateID Base64ID    `json:"certificateId"`
@@ -55,5 +55,5 @@ type AuthorityGone struct {
 	Verdict
 }
 
-// Unproven returns "" if the authority is gone.
+// Unproven returns "" if the second read no longer shows the authority.
 func (r AuthorityGone) Unproven() string { return ungone(r.Gone, "the authority") }

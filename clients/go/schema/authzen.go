@@ -45,7 +45,7 @@ type AccessItem struct {
 	refused error
 }
 
-// Apart is an element of a list in a request. If it is refused, the others
+// Apart is an element of a list whose elements are refused separately: if one element is refused, the other elements
 // are still processed.
 type Apart interface {
 	// Refuse stores the reason why the element cannot be decoded.
@@ -100,7 +100,7 @@ type AccessDecisions struct {
 	Evaluations []AccessDecision `json:"evaluations,omitzero" doc:"Decisions in the order of the questions, up to the one that ended the evaluation."`
 }
 
-// Within returns the item with the defaults of the request.
+// Within returns the item, with the values of all in place of omitted fields.
 func (i AccessItem) Within(all AccessItem) AccessItem {
 	if i.Subject == nil {
 		i.Subject = all.Subject

@@ -44,5 +44,5 @@ func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "(hidden)
 // does not call Format.
 func (s Secret) LogValue() slog.Value { return slog.StringValue("(hidden)") }
 
-// Reveal returns the secret. The caller is responsible for where it goes.
+// Reveal returns the secret. The caller must make sure that it is not displayed.
 func (s Secret) Reveal() string { return string(s) }

@@ -63,7 +63,7 @@ type RenewCertificateRequest struct {
 	Certificate DER `json:"certificate" names:"certificate" limit:"1..65536" doc:"Certificate to replace."`
 }
 
-// CertificateRenewed is the verdict on issuing a certificate.
+// CertificateRenewed is the result of issuing a certificate.
 type CertificateRenewed struct {
 	Chain              Base64 `json:"chain" doc:"PKCS#7 with the certificate and its issuer, for instance for openssl pkcs7 -inform DER; empty if the second read shows no certificate."`
 	CertificateID      HexID  `json:"certificateId" doc:"Digest id: the first 8 bytes of the SHA-256 of the DER, in hexadecimal."`
@@ -71,17 +71,17 @@ type CertificateRenewed struct {
 	Verdict
 }
 
-// Unproven returns "" if the certificate reads back.
+// Unproven returns "" if the second read shows the certificate.
 func (r CertificateRenewed) Unproven() string { return unshown(len(r.Chain) > 0, "the certificate") }
 
-// CertificateIssued is the verdict on issuing a certificate, with its body.
+// CertificateIssued is the result of issuing a certificate, with its body.
 type CertificateIssued struct {
 	Saved       bool   `json:"saved" doc:"True if the second read shows the certificate with its request."`
 	Certificate Base64 `json:"certificate" doc:"Certificate in DER."`
 	CertificateRenewed
 }
 
-// Unproven returns "" if the certificate reads back with its request.
+// Unproven returns "" if the second read shows the certificate with its request.
 func (r CertificateIssued) Unproven() string {
 	return unshown(r.Saved && len(r.Chain) > 0 && len(r.Certificate) > 0, "the certificate")
 }
@@ -99,7 +99,7 @@ type EnrolledPrincipal struct {
 	Certificates []Certificate `json:"certificates"`
 }
 
-// CertificatesEnrolled is the verdict on an enrolment.
+// CertificatesEnrolled is the result of an enrolment.
 type CertificatesEnrolled struct {
 	Saved      bool                `json:"saved" doc:"True if the second read shows each certificate at its principal."`
 	Count      int                 `json:"count" doc:"Number of principals."`
@@ -107,7 +107,7 @@ type CertificatesEnrolled struct {
 	Verdict
 }
 
-// Unproven returns "" if the principals read back with their certificates.
+// Unproven returns "" if the second read shows the principals with their certificates.
 func (r CertificatesEnrolled) Unproven() string {
 	return unshown(r.Saved && len(r.Principals) > 0, "the principals")
 }
@@ -117,7 +117,7 @@ type ResetTransportPrincipalRequest struct {
 	PrincipalID HexID `json:"principalId" names:"principal" doc:"Id of the principal, 16 hexadecimal digits."`
 }
 
-// TransportPrincipalReset is the verdict on a reset.
+// TransportPrincipalReset is the result of a reset.
 type TransportPrincipalReset struct {
 	Reset               bool      `json:"reset" doc:"True if the second read shows no certificate of the principal."`
 	CertificatesRemoved int       `json:"certificatesRemoved" doc:"Number of removed certificates."`
@@ -125,7 +125,7 @@ type TransportPrincipalReset struct {
 	Verdict
 }
 
-// Unproven returns "" if the principal's certificates are gone.
+// Unproven returns "" if the second read no longer shows the principal's certificates.
 func (r TransportPrincipalReset) Unproven() string {
 	return ungone(r.Reset, "every certificate of the principal")
 }

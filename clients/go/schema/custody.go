@@ -17,7 +17,7 @@ type DataKey struct {
 	Wrapped   int64      `json:"wrapped" doc:"Number of keys that it wraps, including private keys of this server."`
 }
 
-// Rewrap is the progress of wrapping under the active data key.
+// Rewrap is the progress of rewrapping keys under the active data key.
 type Rewrap struct {
 	Done    int64 `json:"done" doc:"Number of keys under the active data key."`
 	Total   int64 `json:"total" doc:"Number of keys under all data keys."`
@@ -32,7 +32,7 @@ type Custody struct {
 	Detail   string    `json:"detail" doc:"Text for people; the wording may change."`
 }
 
-// DataKeyRotated is the verdict on making a new data key.
+// DataKeyRotated is the result of making a new data key.
 type DataKeyRotated struct {
 	Saved     bool      `json:"saved" doc:"True if the second read shows the new data key as active."`
 	DataKeyID HexID     `json:"dataKeyId" doc:"Id of the new data key."`
@@ -42,7 +42,7 @@ type DataKeyRotated struct {
 	Verdict
 }
 
-// Unproven returns "" if the new data key reads back as the active one.
+// Unproven returns "" if the second read shows the new data key as the active one.
 func (r DataKeyRotated) Unproven() string {
 	for _, k := range r.DataKeys {
 		if k.ID == r.DataKeyID && k.State == "active" {

@@ -6,7 +6,7 @@ type DelegateRequest struct {
 	Delegate HexID `path:"pid" json:"-" names:"principal" doc:"Id of the principal, 16 hexadecimal digits."`
 }
 
-// DelegateSaved is the verdict on adding a delegate.
+// DelegateSaved is the result of adding a delegate.
 type DelegateSaved struct {
 	DelegateID HexID     `json:"delegateId" doc:"Id of the delegate."`
 	Saved      bool      `json:"saved" doc:"True if the second read shows the delegate."`
@@ -15,10 +15,10 @@ type DelegateSaved struct {
 	Verdict
 }
 
-// Unproven returns "" if the delegate reads back.
+// Unproven returns "" if the second read shows the delegate.
 func (r DelegateSaved) Unproven() string { return unshown(r.Saved, "the delegate") }
 
-// DelegateGone is the verdict on removing a delegate.
+// DelegateGone is the result of removing a delegate.
 type DelegateGone struct {
 	DelegateID HexID     `json:"delegateId" doc:"Id of the delegate."`
 	Gone       bool      `json:"gone" doc:"True if the second read no longer shows the delegate."`
@@ -27,5 +27,5 @@ type DelegateGone struct {
 	Verdict
 }
 
-// Unproven returns "" if the delegate is gone.
+// Unproven returns "" if the second read no longer shows the delegate.
 func (r DelegateGone) Unproven() string { return ungone(r.Gone, "the delegate") }

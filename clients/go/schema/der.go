@@ -42,8 +42,7 @@ func (d *DER) UnmarshalText(text []byte) error {
 // Format prints only the length, for every verb.
 func (d DER) Format(f fmt.State, verb rune) { Base64(d).Format(f, verb) }
 
-// IssuerDigest names a CA in the revocation routes: SHA-256 or SHA-384 of its
-// certificate in hexadecimal.
+// IssuerDigest names a CA in the revocation routes: the SHA-256 or SHA-384 of its certificate in hexadecimal.
 type IssuerDigest string
 
 var errIssuerDigest = errors.New("must be 64 or 96 hexadecimal digits, as revocationDigest of GET /api/trusted-cas shows them")

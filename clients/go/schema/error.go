@@ -12,19 +12,19 @@ type Error struct {
 	Unsupported bool   `json:"unsupported,omitzero" doc:"True if the service does not have the path or method; absent if only the object does not exist."`
 }
 
-// Verdict is the common part of the responses of verified writes. Code is absent if the
-// re-read agrees.
+// Verdict is the common part of the responses of verified writes. Code is absent if the second read shows the written
+// values.
 type Verdict struct {
 	Code   string `json:"code,omitempty" doc:"Absent on success; otherwise the code of the failure."`
 	Detail string `json:"detail" doc:"Evidence of the result."`
 }
 
-// Judge records that the re-read disagreed. The other fields of the response stay.
+// Judge records that the second read does not show the written values. The other fields of the response stay.
 func (v *Verdict) Judge(code, detail string) { v.Code, v.Detail = code, detail }
 
-// The response of a verified write has a method Unproven. It returns "" if the response shows that the write was read
-// back, and otherwise a sentence for people that names the missing part. A service that responds with 200 has read back
-// what it wrote. So the client does not trust a response that does not show this.
+// The response of a verified write has a method Unproven. It returns "" if the response shows that the write was
+// verified by a second read. Otherwise, it returns a sentence for people that names the missing part. A service that
+// responds with 200 has verified the write, so the client does not trust a response that does not show this.
 
 // unshown returns the sentence for a response that does not show the object, or "".
 func unshown(shown bool, object string) string {
@@ -43,8 +43,7 @@ func otherwise(agrees bool, object string) string {
 	return "the service reports success, and " + object + " that it read back is not as it was asked for"
 }
 
-// ungone returns the sentence for a response that does not say that the
-// object is gone, or "".
+// ungone returns the sentence for a response that does not say that the object no longer exists, or "".
 func ungone(gone bool, object string) string {
 	if gone {
 		return ""

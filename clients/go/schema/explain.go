@@ -70,7 +70,7 @@ type GateStep struct {
 	Detail  string  `json:"detail" doc:"Text for people; the wording may change."`
 }
 
-// GateBy names an object.
+// GateBy names the object that decided a step.
 type GateBy struct {
 	Kind      string    `json:"kind" enum:"role,principal" doc:"Kind as in the change feed. principal: the principal of the ACL entry."`
 	ID        HexID     `json:"id"`
@@ -88,7 +88,7 @@ type WhoCanRequest struct {
 	After      *HexID        `json:"after,omitzero" names:"-" example:"-" doc:"Value of next from the previous page."`
 }
 
-// WhoCanPage is a page of these principals, sorted by id.
+// WhoCanPage is a page of principals that may perform the operation, sorted by id.
 type WhoCanPage struct {
 	Count     int       `json:"count" doc:"Number of objects in this page. A page may be short without being the last."`
 	Who       []Capable `json:"who" doc:"Principals of this key server that the authorizer would allow, with a new session."`

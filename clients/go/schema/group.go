@@ -30,7 +30,7 @@ type MembersPage struct {
 	OrderedBy string `json:"orderedBy,omitzero" doc:"Column that sorts the pages."`
 }
 
-// GroupMemberSaved is the verdict on adding a principal to a group.
+// GroupMemberSaved is the result of adding a principal to a group.
 type GroupMemberSaved struct {
 	GroupID HexID     `json:"groupId"`
 	Saved   bool      `json:"saved" doc:"True if the second read shows the principal as a member."`
@@ -38,10 +38,10 @@ type GroupMemberSaved struct {
 	Verdict
 }
 
-// Unproven returns "" if the member reads back.
+// Unproven returns "" if the second read shows the member.
 func (r GroupMemberSaved) Unproven() string { return unshown(r.Saved, "the member") }
 
-// GroupMemberGone is the verdict on removing a principal from a group.
+// GroupMemberGone is the result of removing a principal from a group.
 type GroupMemberGone struct {
 	GroupID HexID     `json:"groupId"`
 	Gone    bool      `json:"gone" doc:"True if the second read no longer shows the principal as a member."`
@@ -49,5 +49,5 @@ type GroupMemberGone struct {
 	Verdict
 }
 
-// Unproven returns "" if the member is gone.
+// Unproven returns "" if the second read no longer shows the member.
 func (r GroupMemberGone) Unproven() string { return ungone(r.Gone, "the member") }

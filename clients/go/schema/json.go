@@ -9,7 +9,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/canonical"
 )
 
-// JSON is an object of another route, in the canonical form of RFC 8785.
+// JSON is any JSON object, in the canonical form of RFC 8785.
 type JSON []byte
 
 // MarshalJSON returns the object unchanged.

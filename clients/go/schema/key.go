@@ -3,8 +3,7 @@ package schema
 // MintKeyRequest requests a new key.
 type MintKeyRequest struct {
 	Algorithm string `json:"algorithm" enum:"HMAC-SHA384,AES-256"`
-	// Material is nil to create a random key. Empty material is refused, because it could
-	// be mistaken for that.
+	// Material is nil to create a random key. Empty material is refused, because it could be mistaken for nil.
 	Material *Base64 `json:"material,omitzero" limit:"1..1024" secret:"true" doc:"Key bytes to import: 1 to 1024 for HMAC-SHA384, 32 for AES-256. If omitted, the key server generates them."`
 	Path     *string `json:"path,omitzero" limit:"1..1024" doc:"Path of the key. The members of the ACL template of the nearest templated directory get ACL entries, in addition to the creator."`
 	// Exportable is a pointer because the default is true.

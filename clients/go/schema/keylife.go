@@ -34,7 +34,7 @@ type DestroyKeyRequest struct {
 	AfterDays *int       `json:"afterDays,omitzero" limit:"1..365" doc:"Days until the bytes are deleted; default 30."`
 }
 
-// KeyStateSaved is the verdict on changing the state of a key.
+// KeyStateSaved is the result of changing the state of a key.
 type KeyStateSaved struct {
 	TTag      HiddenLink `json:"ttag" doc:"Hidden link of the key."`
 	Saved     bool       `json:"saved" doc:"True if the second read shows the state."`
@@ -43,19 +43,19 @@ type KeyStateSaved struct {
 	Verdict
 }
 
-// Unproven returns "" if the state reads back.
+// Unproven returns "" if the second read shows the state.
 func (r KeyStateSaved) Unproven() string {
 	return unshown(r.Saved && r.TTag != "" && r.State != "", "the state of the key")
 }
 
-// KeyRotated is the verdict on rotating a key lineage.
+// KeyRotated is the result of rotating a key lineage.
 type KeyRotated struct {
 	KeyFacts
 	Saved bool `json:"saved" doc:"True if the second read shows the successor as the newest key of its lineage."`
 	Verdict
 }
 
-// Unproven returns "" if the successor reads back.
+// Unproven returns "" if the second read shows the successor.
 func (r KeyRotated) Unproven() string {
 	return unshown(r.Saved && r.TTag != "", "the successor of the key")
 }
@@ -68,7 +68,7 @@ type KeyRotationRequest struct {
 	DestroyAfterDays int        `json:"destroyAfterDays" limit:"0..365" doc:"Days from the start of the destruction until the bytes are deleted. 0: older keys are not destroyed and still verify."`
 }
 
-// KeyRotationSaved is the verdict on setting the rotation.
+// KeyRotationSaved is the result of setting the rotation.
 type KeyRotationSaved struct {
 	TTag     HiddenLink   `json:"ttag" doc:"Hidden link of the newest key of the lineage."`
 	Lineage  *HiddenLink  `json:"lineage" doc:"Hidden link of the first key of the lineage."`
@@ -77,7 +77,7 @@ type KeyRotationSaved struct {
 	Verdict
 }
 
-// Unproven returns "" if the rotation reads back.
+// Unproven returns "" if the second read shows the rotation.
 func (r KeyRotationSaved) Unproven() string { return unshown(r.Saved && r.TTag != "", "the rotation") }
 
 // KeyQuery selects keys that the caller may read.

@@ -44,24 +44,22 @@ type ReleaseOwnerRequest struct {
 	Expect string `query:"expect,required" limit:"1..256" doc:"Current owner. It prevents removing the mark of another owner."`
 }
 
-// OwnerSaved is the verdict on marking an object. With the code OWNED it
-// has the existing mark.
+// OwnerSaved is the result of marking an object. With the code OWNED it has the existing mark.
 type OwnerSaved struct {
 	OwnerMark
 	Saved bool `json:"saved" doc:"True if the second read shows the mark with the requested owner."`
 	Verdict
 }
 
-// Unproven returns "" if the mark reads back.
+// Unproven returns "" if the second read shows the mark.
 func (r OwnerSaved) Unproven() string { return unshown(r.Saved && r.Owner != "", "the mark") }
 
-// OwnerReleased is the verdict on removing a mark. With the code OWNED it has
-// the mark that stays.
+// OwnerReleased is the result of removing a mark. With the code OWNED it has the mark that stays.
 type OwnerReleased struct {
 	OwnerMark
 	Gone bool `json:"gone" doc:"True if the second read no longer shows the mark."`
 	Verdict
 }
 
-// Unproven returns "" if the mark is gone.
+// Unproven returns "" if the second read no longer shows the mark.
 func (r OwnerReleased) Unproven() string { return ungone(r.Gone, "the mark") }

@@ -95,14 +95,14 @@ type CreateGroupRequest struct {
 	RoleIDs []HexID `json:"roleIds,omitzero" names:"role" items:"0..256" doc:"Roles that each member also has."`
 }
 
-// PrincipalSaved is the verdict on creating a principal.
+// PrincipalSaved is the result of creating a principal.
 type PrincipalSaved struct {
 	Saved     bool       `json:"saved" doc:"True if the second read shows every requested value that can be read."`
 	Principal *Principal `json:"principal" doc:"State from the second read; null if there is none."`
 	Verdict
 }
 
-// Unproven returns "" if the principal reads back.
+// Unproven returns "" if the second read shows the principal.
 func (r PrincipalSaved) Unproven() string {
 	return unshown(r.Saved && r.Principal != nil, "the principal")
 }
@@ -124,7 +124,7 @@ type UpdatePrincipalFlagsRequest struct {
 	Disabled   *bool `json:"disabled,omitzero" doc:"True disables the principal."`
 }
 
-// PrincipalFlagsSaved is the verdict on a change of flags.
+// PrincipalFlagsSaved is the result of a change of flags.
 type PrincipalFlagsSaved struct {
 	ID        HexID                       `json:"id"`
 	Requested UpdatePrincipalFlagsRequest `json:"requested" doc:"Requested flags."`
@@ -135,7 +135,7 @@ type PrincipalFlagsSaved struct {
 	Verdict
 }
 
-// Unproven returns "" if the flags read back.
+// Unproven returns "" if the second read shows the flags.
 func (r PrincipalFlagsSaved) Unproven() string { return unshown(r.Saved, "the flags") }
 
 // SetPasswordRequest sets a new password of a password principal.
@@ -145,7 +145,7 @@ type SetPasswordRequest struct {
 	Current  Secret `json:"current,omitzero" limit:"1..1024" doc:"Current password. Required for the caller's own account, not allowed for others."`
 }
 
-// PasswordSaved is the verdict on setting a password.
+// PasswordSaved is the result of setting a password.
 type PasswordSaved struct {
 	ID            HexID `json:"id"`
 	Saved         bool  `json:"saved" doc:"True if the second read shows the written password hash."`
@@ -153,7 +153,7 @@ type PasswordSaved struct {
 	Verdict
 }
 
-// Unproven returns "" if the password reads back.
+// Unproven returns "" if the second read shows the new password.
 func (r PasswordSaved) Unproven() string { return unshown(r.Saved, "the password") }
 
 // DeletePrincipalRequest deletes a principal.
@@ -162,7 +162,7 @@ type DeletePrincipalRequest struct {
 	Heir *HexID `query:"heir" json:"-" names:"principal" doc:"Principal that gets OWNER of the keys and ACL templates that no other principal owns. If there are any and heir is omitted, the deletion is refused."`
 }
 
-// PrincipalGone is the verdict on deleting a principal.
+// PrincipalGone is the result of deleting a principal.
 type PrincipalGone struct {
 	ID            HexID     `json:"id"`
 	Gone          bool      `json:"gone" doc:"True if the second read no longer shows the principal."`
@@ -172,7 +172,7 @@ type PrincipalGone struct {
 	Verdict
 }
 
-// Unproven returns "" if the principal is gone.
+// Unproven returns "" if the second read no longer shows the principal.
 func (r PrincipalGone) Unproven() string { return unshown(r.Gone, "the deletion of the principal") }
 
 // UpdatePrincipalRolesRequest replaces the roles of a principal.
@@ -181,7 +181,7 @@ type UpdatePrincipalRolesRequest struct {
 	RoleIDs []HexID `json:"roleIds" names:"role" items:"0..256" doc:"Complete new set. An empty set removes every role."`
 }
 
-// PrincipalRolesSaved is the verdict on replacing roles.
+// PrincipalRolesSaved is the result of replacing roles.
 type PrincipalRolesSaved struct {
 	ID               HexID     `json:"id"`
 	RequestedRoleIDs []HexID   `json:"requestedRoleIds" doc:"Requested roles, even if the second read differs."`
@@ -190,5 +190,5 @@ type PrincipalRolesSaved struct {
 	Verdict
 }
 
-// Unproven returns "" if the roles read back.
+// Unproven returns "" if the second read shows the roles.
 func (r PrincipalRolesSaved) Unproven() string { return unshown(r.Saved, "the roles") }

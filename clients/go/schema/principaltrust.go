@@ -37,19 +37,19 @@ type UpdatePrincipalTrustRequest struct {
 	Flag string `json:"flag" enum:"restrict,expose"`
 }
 
-// PrincipalTrustSaved is the verdict on creating or changing a row.
+// PrincipalTrustSaved is the result of creating or changing a row.
 type PrincipalTrustSaved struct {
 	PrincipalTrust *PrincipalTrust `json:"principalTrust" doc:"State from the second read; null if there is none."`
 	Saved          bool            `json:"saved" doc:"True if the second read shows the principal, the peer and the flag."`
 	Verdict
 }
 
-// Unproven returns "" if the row reads back.
+// Unproven returns "" if the second read shows the row.
 func (r PrincipalTrustSaved) Unproven() string {
 	return unshown(r.Saved && r.PrincipalTrust != nil, "the principal trust")
 }
 
-// PrincipalTrustGone is the verdict on deleting a row.
+// PrincipalTrustGone is the result of deleting a row.
 type PrincipalTrustGone struct {
 	ID             HexID          `json:"id"`
 	Gone           bool           `json:"gone" doc:"True if the second read no longer shows the row."`
@@ -57,5 +57,5 @@ type PrincipalTrustGone struct {
 	Verdict
 }
 
-// Unproven returns "" if the row is gone.
+// Unproven returns "" if the second read no longer shows the row.
 func (r PrincipalTrustGone) Unproven() string { return ungone(r.Gone, "the principal trust") }

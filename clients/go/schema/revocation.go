@@ -50,7 +50,7 @@ type SetRevocationPolicyRequest struct {
 	MaxAgeSeconds int64        `json:"maxAgeSeconds,omitzero" limit:"0..31622400" doc:"Seconds after thisUpdate for which a CRL is current; 0 or omitted: until nextUpdate."`
 }
 
-// RevocationPolicySaved is the verdict on setting a policy.
+// RevocationPolicySaved is the result of setting a policy.
 type RevocationPolicySaved struct {
 	Saved         bool         `json:"saved" doc:"True if the second read shows the mode and the maximum age."`
 	Digest        IssuerDigest `json:"digest"`
@@ -59,7 +59,7 @@ type RevocationPolicySaved struct {
 	Verdict
 }
 
-// Unproven returns "" if the policy reads back.
+// Unproven returns "" if the second read shows the policy.
 func (r RevocationPolicySaved) Unproven() string { return unshown(r.Saved, "the policy") }
 
 // ImportCRLRequest imports a CRL.
@@ -67,7 +67,7 @@ type ImportCRLRequest struct {
 	CRL DER `json:"crl" names:"-" limit:"1..4194304" doc:"One complete CRL, signed by a trusted CA and not older than the stored one."`
 }
 
-// CRLImported is the verdict on an import.
+// CRLImported is the result of an import.
 type CRLImported struct {
 	Saved   bool               `json:"saved" doc:"True if the second read shows the CRL at its issuers."`
 	Count   int                `json:"count"`
@@ -75,7 +75,7 @@ type CRLImported struct {
 	Verdict
 }
 
-// Unproven returns "" if the list reads back as evidence of an issuer.
+// Unproven returns "" if the second read shows the list as evidence of an issuer.
 func (r CRLImported) Unproven() string {
 	return unshown(r.Saved && len(r.Issuers) > 0, "the revocation list")
 }

@@ -35,7 +35,7 @@ func (r *Rights) UnmarshalJSON(value []byte) error {
 }
 
 func (r *Rights) unmarshalNames(value []byte) error {
-	// Pointers, because encoding/json would decode null as an empty name.
+	// The names are pointers, because encoding/json would decode null as an empty name.
 	var names []*string
 	if err := json.Unmarshal(value, &names); err != nil {
 		return errRights

@@ -35,7 +35,7 @@ type UpdateRoleRequest struct {
 	Operations []HexID `json:"operations,omitzero" names:"-" items:"0..1024" doc:"Complete new set of operation ids. An empty set removes every operation."`
 }
 
-// RoleSaved is the verdict on creating or changing a role.
+// RoleSaved is the result of creating or changing a role.
 type RoleSaved struct {
 	ID                  HexID   `json:"id"`
 	Requested           *string `json:"requested,omitzero" doc:"Requested name; absent if none was sent."`
@@ -46,22 +46,21 @@ type RoleSaved struct {
 	Verdict
 }
 
-// Unproven returns "" if the role reads back.
+// Unproven returns "" if the second read shows the role.
 func (r RoleSaved) Unproven() string { return unshown(r.Saved && r.Role != nil, "the role") }
 
-// Unlike returns "" if the role reads back as requested.
+// Unlike returns "" if the second read shows the role as requested.
 func (r CreateRoleRequest) Unlike(answer RoleSaved) string {
 	return otherwise(answer.Role.Name == strings.TrimSpace(r.Name) && sameIDs(answer.Role.Operations, r.Operations), "the role")
 }
 
-// Unlike returns "" if the role reads back as requested.
+// Unlike returns "" if the second read shows the role as requested.
 func (r UpdateRoleRequest) Unlike(answer RoleSaved) string {
 	got := answer.Role
 	return otherwise(got.ID == r.ID && (r.Name == nil || got.Name == strings.TrimSpace(*r.Name)) &&
 		(r.Operations == nil || sameIDs(got.Operations, r.Operations)), "the role")
 }
 
-// sameIDs reports whether two sets are equal.
 func sameIDs(a, b []HexID) bool {
 	set := func(ids []HexID) []HexID {
 		ids = slices.Clone(ids)
@@ -71,7 +70,7 @@ func sameIDs(a, b []HexID) bool {
 	return slices.Equal(set(a), set(b))
 }
 
-// RoleGone is the verdict on deleting a role.
+// RoleGone is the result of deleting a role.
 type RoleGone struct {
 	ID   HexID `json:"id"`
 	Gone bool  `json:"gone" doc:"True if the second read no longer shows the role."`
@@ -79,5 +78,5 @@ type RoleGone struct {
 	Verdict
 }
 
-// Unproven returns "" if the role is gone.
+// Unproven returns "" if the second read no longer shows the role.
 func (r RoleGone) Unproven() string { return ungone(r.Gone, "the role") }

@@ -10,7 +10,7 @@ import (
 	jsonv2 "github.com/go-json-experiment/json"
 )
 
-// A response has one spelling for all spellings of the request, in both JSON packages.
+// If a request allows several spellings of a value, a response has only one of them, in both JSON packages.
 func TestOneSpellingInAnswers(t *testing.T) {
 	var d DecimalID
 	for _, sent := range []string{`1001`, `"1001"`} {
@@ -104,7 +104,7 @@ func again[T comparable](t *testing.T, text string, v *T) {
 	}
 }
 
-// Text that is not an id cannot be in a request, and the error says what it must be.
+// Text that is not an id is refused, and the error says what is expected.
 func TestTextsThatAreNoIDs(t *testing.T) {
 	hex := func(s string) error { _, err := ParseHexID(s); return err }
 	decimal := func(s string) error { _, err := ParseDecimalID(s); return err }

@@ -65,7 +65,7 @@ type Session struct {
 	Operations []string         `json:"operations,omitzero" doc:"Only operations that the session may use. Only in a scoped session."`
 	MayGrant   *Rights          `json:"mayGrant,omitzero" doc:"Rights that the session may grant and revoke. Only in a scoped session that may change ACLs."`
 	BoundKey   *string          `json:"boundKey" doc:"RFC 7638 thumbprint of the key that the session is bound to; or null."`
-	// BoundCertificate is an extension, as are the sessions that have it.
+	// BoundCertificate is an extension (contract 1.2), as are sessions with it.
 	BoundCertificate string    `json:"boundCertificate,omitzero" doc:"SHA-256 of the client certificate that each request needs, in hexadecimal. Only in a session that is bound to a certificate."`
 	ExpiresAt        time.Time `json:"expiresAt" doc:"End of the absolute lifetime."`
 	IdleExpiresAt    time.Time `json:"idleExpiresAt" doc:"End of the idle lifetime if there is no further request."`

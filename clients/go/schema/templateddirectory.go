@@ -32,7 +32,7 @@ type CreateTemplatedDirectoryRequest struct {
 	Flag          int64  `json:"flag,omitzero" limit:"0..2147483647"`
 }
 
-// TemplatedDirectorySaved is the verdict on creating a directory.
+// TemplatedDirectorySaved is the result of creating a directory.
 type TemplatedDirectorySaved struct {
 	ID        HexID               `json:"id"`
 	Saved     bool                `json:"saved" doc:"True if the second read shows every field."`
@@ -41,12 +41,12 @@ type TemplatedDirectorySaved struct {
 	Verdict
 }
 
-// Unproven returns "" if the directory reads back.
+// Unproven returns "" if the second read shows the directory.
 func (r TemplatedDirectorySaved) Unproven() string {
 	return unshown(r.Saved && r.Directory != nil, "the directory")
 }
 
-// TemplatedDirectoryGone is the verdict on deleting a directory.
+// TemplatedDirectoryGone is the result of deleting a directory.
 type TemplatedDirectoryGone struct {
 	ID        HexID              `json:"id"`
 	Gone      bool               `json:"gone" doc:"True if the second read no longer shows the directory."`
@@ -54,5 +54,5 @@ type TemplatedDirectoryGone struct {
 	Verdict
 }
 
-// Unproven returns "" if the directory is gone.
+// Unproven returns "" if the second read no longer shows the directory.
 func (r TemplatedDirectoryGone) Unproven() string { return ungone(r.Gone, "the directory") }

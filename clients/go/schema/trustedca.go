@@ -22,7 +22,7 @@ type AddTrustedCARequest struct {
 	Certificate Base64 `json:"certificate" limit:"1..65536" doc:"One X.509 CA certificate in DER; not PEM, not a bundle."`
 }
 
-// TrustedCAAdded is the verdict on adding a CA.
+// TrustedCAAdded is the result of adding a CA.
 type TrustedCAAdded struct {
 	Saved             bool         `json:"saved" doc:"True if the second read of the list contains the certificate."`
 	MatchedBy         string       `json:"matchedBy,omitzero" enum:"certificate-body,echoed-id,sole-new-entry" doc:"Evidence, strongest first; absent if there is none."`
@@ -35,7 +35,7 @@ type TrustedCAAdded struct {
 	Verdict
 }
 
-// Unproven returns "" if the certificate reads back under an id.
+// Unproven returns "" if the second read shows the certificate with an id.
 func (r TrustedCAAdded) Unproven() string {
 	return unshown(r.Saved && r.TrustedCA != nil && r.TrustedCA.CertificateID != nil, "the certificate")
 }
@@ -45,7 +45,7 @@ type RemoveTrustedCARequest struct {
 	CertificateID Base64ID `json:"certificateId" names:"trustedCa" doc:"Certificate id from GET /api/trusted-cas."`
 }
 
-// TrustedCARemoved is the verdict on removing a CA.
+// TrustedCARemoved is the result of removing a CA.
 type TrustedCARemoved struct {
 	Gone            bool        `json:"gone" doc:"True if the second read no longer shows the CA."`
 	CertificateID   Base64ID    `json:"certificateId"`
@@ -56,5 +56,5 @@ type TrustedCARemoved struct {
 	Verdict
 }
 
-// Unproven returns "" if the CA is gone.
+// Unproven returns "" if the second read no longer shows the CA.
 func (r TrustedCARemoved) Unproven() string { return ungone(r.Gone, "the CA") }

@@ -71,7 +71,7 @@ type AddTrustedServerRequest struct {
 	Replace      bool      `json:"replace,omitzero" doc:"Extension. If the system id is registered, replace its record in one step after the same checks, instead of refusing with ALREADY_EXISTS. Its transport principal keeps its id, flags and roles. ACL rows and principal trusts also stay. Also needs the operation for removing a peer."`
 }
 
-// TrustedServerSaved is the verdict on registering a peer.
+// TrustedServerSaved is the result of registering a peer.
 type TrustedServerSaved struct {
 	TrustedServers []TrustedServer `json:"trustedServers" doc:"Objects from the second read."`
 	SystemID       SystemID        `json:"systemId" doc:"System id of the requested peer."`
@@ -80,7 +80,7 @@ type TrustedServerSaved struct {
 	Verdict
 }
 
-// Unproven returns "" if the list that was read back has the peer.
+// Unproven returns "" if the second read shows the peer in the list.
 func (r TrustedServerSaved) Unproven() string {
 	return unshown(r.Saved && slices.ContainsFunc(r.TrustedServers, func(s TrustedServer) bool {
 		return s.SystemID != nil && *s.SystemID == r.SystemID
@@ -95,14 +95,14 @@ type UpdateTrustedServerRequest struct {
 	Witness      *bool    `json:"witness,omitzero" doc:"Extension, as in the registration."`
 }
 
-// TrustedServerUpdated is the verdict on a change.
+// TrustedServerUpdated is the result of a change.
 type TrustedServerUpdated struct {
 	TrustedServer *TrustedServer `json:"trustedServer" doc:"State from the second read; null if the peer is no longer listed."`
 	Saved         bool           `json:"saved" doc:"True if the second read shows every field that was sent."`
 	Verdict
 }
 
-// Unproven returns "" if the peer reads back.
+// Unproven returns "" if the second read shows the peer.
 func (r TrustedServerUpdated) Unproven() string {
 	return unshown(r.Saved && r.TrustedServer != nil && r.TrustedServer.SystemID != nil, "the peer")
 }
@@ -112,7 +112,7 @@ type BySystemID struct {
 	SystemID SystemID `path:"systemId" json:"-" names:"peer" doc:"System id in decimal; neither hexadecimal nor the id of the transport principal."`
 }
 
-// TrustedServerGone is the verdict on removing a peer.
+// TrustedServerGone is the result of removing a peer.
 type TrustedServerGone struct {
 	Removed                      *SystemID        `json:"removed" doc:"System id of the removed peer; null if the second read still shows it."`
 	TrustedServers               []TrustedServer  `json:"trustedServers" doc:"Objects from the second read."`
@@ -123,7 +123,7 @@ type TrustedServerGone struct {
 	Verdict
 }
 
-// Unproven returns "" if the peer is gone.
+// Unproven returns "" if the second read no longer shows the peer.
 func (r TrustedServerGone) Unproven() string { return ungone(r.Removed != nil, "the peer") }
 
 // TrustInfo is the response of GET /api/trust/local-info.

@@ -7,9 +7,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// IsResponse reports whether a text is a response of the table's type. It rejects {} and null from a gateway, which a
-// caller would take for an empty list. Each required list must be present, and at least one required member. out is the
-// decoded text. Other members may be missing, because a server of another release may not know them.
+// IsResponse reports whether a text is a response of the type of the table. out is the decoded text. A response has
+// each required list and at least one required member. So IsResponse rejects {} and null from a gateway, which a caller
+// would take for an empty list. Other members may be missing, because a server of another release may not know them.
 func (t *Table) IsResponse(text []byte, out any) bool {
 	v, said := reflect.ValueOf(out).Elem(), false
 	for i := range t.Body {
@@ -23,7 +23,7 @@ func (t *Table) IsResponse(text []byte, out any) bool {
 	return said || t.says(text)
 }
 
-// says reports whether a text has a required member. It also returns true if the type has no required members.
+// says reports whether a text has at least one required member, or the type has no required members.
 func (t *Table) says(text []byte) bool {
 	var members map[string]jsontext.Value
 	if json.Unmarshal(text, &members) != nil {

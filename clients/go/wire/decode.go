@@ -68,7 +68,6 @@ func refuseBody(text []byte) error {
 	return &FieldError{body, "must be empty or {} on this route"}
 }
 
-// decode decodes one object.
 func (t *Table) decode(dec *jsontext.Decoder, out reflect.Value) *refusal {
 	if _, err := dec.ReadToken(); err != nil {
 		return malformed(err)
@@ -241,7 +240,7 @@ func (v *Value) decodeElem(dec *jsontext.Decoder, elem reflect.Value) *refusal {
 	return v.decode(dec, elem)
 }
 
-// decodeApart stores the refusal of an element in the element, if it is valid JSON.
+// decodeApart stores the refusal of an element in the element if the element is valid JSON.
 func (v *Value) decodeApart(dec *jsontext.Decoder, elem reflect.Value) *refusal {
 	text, err := dec.ReadValue()
 	if err != nil {
@@ -434,8 +433,8 @@ func (v *Value) span() string {
 	}
 }
 
-// malformed refuses invalid JSON. The reader's error may quote the body, so the refusal
-// only has the position and the member.
+// malformed refuses invalid JSON. The error of the JSON reader may quote the body, so the refusal has only the position
+// and the member.
 func malformed(err error) *refusal {
 	if err == nil {
 		return nil

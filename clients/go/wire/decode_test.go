@@ -47,7 +47,6 @@ func decode(text string) (everything, error) {
 	return out, err
 }
 
-// refused reports whether a decoder refused one field.
 func refused(err error) bool {
 	var f *FieldError
 	return errors.As(err, &f) && f.Field != "" && f.Problem != ""
@@ -149,8 +148,7 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-// The rows of scalars are correct: each accepts its example, refuses its bad spellings,
-// and has a decoder.
+// Each row of scalars is correct: the type accepts its example, refuses its bad values, and has a decoder.
 func TestScalars(t *testing.T) {
 	for typ, s := range scalars {
 		v := &Value{Kind: s.Kind, Type: typ, Scalar: s}
@@ -193,14 +191,14 @@ func TestQueryTakesEscapes(t *testing.T) {
 	}
 }
 
-// The server decodes what the client encodes, in the spelling of earlier releases.
+// The server decodes a query that the client encodes. The encoding is the same as in earlier releases.
 func TestQueriesAreReadAsTheyAreSpelt(t *testing.T) {
 	hex, decimal, system, n, after := schema.HexID{7: 0xe9}, schema.DecimalID{7: 0xe9}, schema.SystemID(4294967295), 7, int64(1)<<53
 	none, name := 0, "a+b &=%;ä"
 	for _, tc := range []struct {
 		in      any
 		want    string
-		refused bool // the decoder checks limits
+		refused bool // the decoder refuses the value because of a limit
 	}{
 		{schema.AuditQuery{}, "", false},
 		{
@@ -247,7 +245,7 @@ func TestQueriesAreReadAsTheyAreSpelt(t *testing.T) {
 			t.Errorf("%s: %v", got, err)
 		}
 		blank := cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".Path" }, cmp.Transformer("blank", func(in []string) (out []string) {
-			for _, s := range in { // empty ones are ignored
+			for _, s := range in { // empty paths are ignored
 				if s != "" {
 					out = append(out, s)
 				}
@@ -260,9 +258,8 @@ func TestQueriesAreReadAsTheyAreSpelt(t *testing.T) {
 	}
 }
 
-// FuzzDecode checks that accepted text is valid JSON that encoding/json decodes to the
-// same value, and that it is encoded to the same value again. Other text is refused as
-// BAD_REQUEST, and nothing panics.
+// FuzzDecode checks that accepted text is valid JSON, that encoding/json decodes it to the same value, and that this
+// value stays the same when it is encoded and decoded. Other text is refused as BAD_REQUEST without a panic.
 func FuzzDecode(f *testing.F) {
 	for _, s := range []string{
 		`{"text":"a","null":null}`, `{"text":"a","null":"b","number":-1,"flag":true,"at":"2026-01-31T08:00:00Z"}`,
@@ -352,7 +349,7 @@ func TestPathsAreReadAsTheyAreSpelt(t *testing.T) {
 	}
 }
 
-// A path or query field next to a body must not be sent in it, too.
+// If a type has a body, its path and query fields must not be in the body.
 func TestFieldsOfPathAndQueryAreKeptOutOfTheBody(t *testing.T) {
 	type leaky struct {
 		ID   schema.HexID `path:"id"`

@@ -7,9 +7,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 )
 
-// These values of the tag names are not a kind of object. Unnamed: the value names
-// nothing. Home: the key server of the principal in the same object. OfKind: the kind of
-// the object in the same object. ByRoute: the route has the kind.
+// These values of the tag "names" are not kinds of objects. Unnamed: the value names no object. Home: it is the key
+// server of the principal in the same JSON object. OfKind: it is the kind of the object named there. ByRoute: the route
+// has the kind.
 const (
 	Unnamed = "-"
 	Home    = "home"
@@ -21,8 +21,8 @@ const (
 type Named struct {
 	Kind  string
 	Value any              // of a type of package schema
-	Home  *schema.SystemID // the key server, if the request has it; otherwise nil
-	Of    string           // the kind, if the request has it; otherwise empty
+	Home  *schema.SystemID // the key server, if the request contains it; otherwise nil
+	Of    string           // the kind, if the request contains it; otherwise empty
 }
 
 // Names returns the values of path, query and body that name objects.

@@ -81,7 +81,7 @@ func (t *Table) query(name, value string, seen *uint64, out reflect.Value) *refu
 	return &refusal{Quote(name), "is not a query parameter of this route" + t.parameters()}
 }
 
-// cursor is the name of the parameter with the id after which a page begins. Zero is before all ids.
+// cursor is the name of the query parameter with the id after which a page begins. The value zero is before all ids.
 const cursor = "after"
 
 // isZeroID reports whether the value that was just read is the id zero. A filter with the id zero would count as no
@@ -165,9 +165,9 @@ func formatScalar(v reflect.Value) string {
 	return fmt.Sprint(v)
 }
 
-// EncodePath returns a route's path with the values of in, a value of the table's type,
-// in place of the field names. It refuses values that DecodePath would refuse or that
-// would change the path. The error begins with the name of the field.
+// EncodePath returns a route's path in which the values of in, a value of the table's type, replace the field names. It
+// refuses a value that DecodePath would refuse or that would change the path. The error begins with the name of the
+// field.
 func (t *Table) EncodePath(path string, in any) (string, error) {
 	from := reflect.ValueOf(in)
 	for i := range t.Path {
@@ -208,8 +208,7 @@ func (t *Table) DecodePath(segment func(name string) string, out any) error {
 	return nil
 }
 
-// isZero uses the value's own method if there is one. A time that is zero in
-// any time zone is zero.
+// isZero calls the method IsZero of the value if there is one, because a zero time may have any time zone.
 func isZero(v reflect.Value) bool {
 	if z, ok := v.Interface().(interface{ IsZero() bool }); ok {
 		return z.IsZero()

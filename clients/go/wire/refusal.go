@@ -9,8 +9,8 @@ type FieldError struct {
 // Error implements error with the name of the field and the problem.
 func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }
 
-// refusal is a FieldError under construction: only the caller of the function that finds a
-// problem knows the name of the field. It never quotes the value, which may be a secret.
+// refusal is an incomplete FieldError: the function that finds a problem does not know the name of the field; its
+// caller adds the name. A refusal never quotes the value, which may be a secret.
 type refusal struct {
 	path    string
 	problem string

@@ -26,7 +26,7 @@ const (
 	Object // of Members
 	Either // DecimalID and Rights, which have two JSON types
 	Map    // of Elem, with arbitrary names; only in responses
-	Any    // an object that is passed on unchanged
+	Any    // an object that is not interpreted
 )
 
 // Value describes the valid values of a field or an element.
@@ -189,7 +189,7 @@ func (v *Value) structure(t reflect.Type, tag reflect.StructTag) {
 	}
 }
 
-// bounds parses "low..high". Either may be empty.
+// bounds parses "low..high". Either number may be omitted.
 func bounds(tag string) (low, high *int64) {
 	if tag == "" {
 		return nil, nil

@@ -83,8 +83,8 @@ export class Client extends Routes {
   }
 
   /**
-   * Makes a delegated session with the rights of another principal, or a scoped credential for a
-   * few keys. It needs the held session and does not replace it.
+   * Creates a delegated session with the rights of another principal, or a scoped credential for
+   * named keys. It requires the session of the client and does not replace it.
    */
   derive(request: LoginRequest & { method: "delegated" | "scoped" }, options?: CallOptions): Promise<LoginResponse> {
     return this.ask({ name: "login", method: "POST", path, body: true }, request, options);
@@ -101,7 +101,7 @@ export class Client extends Routes {
       await this.attempts({ route: endSession, session: ending, options });
     } catch (error) {
       if (!(error instanceof KeyserverError && error.reauth)) {
-        throw error; // otherwise the session had already ended
+        throw error; // reauth means that the session had already ended
       }
     }
   }
@@ -187,7 +187,7 @@ export class Client extends Routes {
     }
   }
 
-  /** Returns the milliseconds to wait before the next attempt, or undefined if there must be none. */
+  /** Returns the milliseconds to wait before the next attempt, or undefined if another attempt is not allowed. */
   private again(call: Call, error: unknown, attempt: number): number | undefined {
     if (attempt >= (this.options.maxRetries ?? 3) || call.options?.signal?.aborted) {
       return undefined;
@@ -212,13 +212,13 @@ export class Client extends Routes {
     return asked <= maxBackoff ? Math.max(backoff, asked) : undefined;
   }
 
-  /** Returns the milliseconds to wait before an attempt with a new proof, or undefined if there must be none. */
+  /** Returns the milliseconds to wait before an attempt with a new proof, or undefined if none is allowed. */
   private proveAnew(call: Call, error: unknown): number | undefined {
     if (this.options.proofKey === undefined || !(error instanceof KeyserverError)) {
       return undefined;
     }
     if (error.code === "PROOF_STALE") {
-      return 1000; // after a crash, the service rejects proofs of the second before
+      return 1000; // after a crash, the service rejects proofs of the previous second
     }
     return error.code === "PROOF_REPLAYED" && call.route.method === "GET" ? 0 : undefined;
   }
@@ -320,7 +320,7 @@ export class Client extends Routes {
       });
     }
     if (said.code === "PROOF_STALE") {
-      // The Date header has no fraction, so that it stands for an entire second.
+      // The Date header has only seconds, so that the time of the service is up to one second later.
       const skew = Date.parse(response.headers.get("date") ?? "") - this.now();
       this.skew = Number.isNaN(skew) ? 0 : skew < 0 ? Math.min(skew + 1000, 0) : skew;
     }

@@ -51,7 +51,7 @@ export function messageBody(fields: object, data: Message): MessageBody {
   return body(() => encode(copy.stream()), false);
 }
 
-/** Throws if a stream is or was being read: it would silently be another message, usually an empty one. */
+/** Throws if a stream is or was being read: the message would lack the bytes already read, usually all. */
 function unread(data: ReadableStream): void {
   try {
     new Response(data);
@@ -101,7 +101,7 @@ function kind(value: unknown): string {
 /** Returns a stream of the bytes in base64, between two texts. If it fails, it calls tell with the reason. */
 function encoded(before: string, from: ReadableStream<unknown>, after: string, tell: (reason: unknown) => void): ReadableStream<Uint8Array<ArrayBuffer>> {
   const reader = from.getReader();
-  // Base64 encodes groups of three bytes. The rest of a piece is put before the next piece.
+  // Base64 encodes groups of three bytes. The remaining one or two bytes are put before the next piece.
   let left = new Uint8Array(0);
   const next = async (to: ReadableStreamDefaultController<Uint8Array<ArrayBuffer>>): Promise<void> => {
     for (;;) {

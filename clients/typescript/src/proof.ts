@@ -14,7 +14,7 @@ export class ProofKey {
     readonly pair: CryptoKeyPair,
   ) {}
 
-  /** Generates a key whose private half no script can read. */
+  /** Generates a key pair. No script can read the private key. */
   static async generate(): Promise<ProofKey> {
     return ProofKey.of(await crypto.subtle.generateKey(algorithm, false, ["sign", "verify"]));
   }

@@ -62,7 +62,7 @@ export interface HeldSession {
 /** Shortens a lifetime in milliseconds, so that a session is replaced a little before its end. */
 const margin = (life: number): number => life - Math.min(life / 10, 30_000);
 
-/** Returns the session of a login. there is the service's time of the response, now is ours. */
+/** Returns the session of a login. there is the time of the response by the service's clock, now is our time. */
 export function held(answer: LoginResponse, there: number, now: number): HeldSession {
   return {
     sessionId: answer.sessionId,

@@ -26,7 +26,7 @@ interface Ending {
 /** Maximum number of rows in a table. */
 const most = 10;
 
-/** Returns what expires, the soonest first. hidden names the sources that the user may not read. */
+/** Returns certificates and CAs by expiry time, the earliest first. hidden names sources that the user may not read. */
 async function endings(c: Context): Promise<{ list: Ending[]; hidden: string[] }> {
   const options = { signal: c.signal };
   const sources: [string, Promise<Ending[]>][] = [
@@ -40,7 +40,7 @@ async function endings(c: Context): Promise<{ list: Ending[]; hidden: string[] }
       ({ what: "Peer", name: s.friendlyName || s.serverName || "", at: s.certificate?.expirationDate ?? "", href: address("trust") })))],
   ];
   const hidden: string[] = [];
-  // Wait for all together, so that no failure stays unhandled while another request is awaited.
+  // Wait for all requests together. Otherwise one could fail unhandled while another one is awaited.
   const answers = await Promise.all(sources.map(async ([what, asked]) => {
     try {
       return await asked;

@@ -20,7 +20,7 @@ func Clip(s string, n int) string {
 	return s[:n] + ellipsis
 }
 
-// List returns the first three names and the number of the others.
+// List returns the first three names, and the number of the other names.
 func List(names []string) string {
 	const shown = 3
 	if len(names) <= shown {

@@ -1,8 +1,7 @@
-// Package canonical reads and writes canonical base64 (RFC 4648 section 4, padded,
-// without line breaks or stray bits), the only encoding of binary values that contract
-// 1.4 accepts. All available base64 decoders, strict ones included, skip carriage returns
-// and line feeds, so the checks on lengths here are necessary. It also has the canonical
-// form of JSON.
+// Package canonical reads and writes canonical base64 (RFC 4648 section 4, padded, without line breaks or stray bits),
+// the only encoding of binary values that contract 1.4 accepts. All available base64 decoders, even strict ones, skip
+// carriage returns and line feeds. Therefore this package also checks lengths. The package also converts JSON into its
+// canonical form (RFC 8785).
 package canonical
 
 import (
@@ -37,8 +36,7 @@ func Decode(text string) ([]byte, error) {
 	return dst[:n:n], nil
 }
 
-// padRoom is additional room after the decoded bytes: the vector decoder writes complete
-// blocks.
+// padRoom is additional room after the decoded bytes, because the vector decoder writes complete blocks.
 const padRoom = 32
 
 // DecodeInto decodes text into dst and returns the number of bytes, or ErrNotCanonical.

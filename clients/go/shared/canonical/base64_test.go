@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// Some other base64 decoder accepts each text here. This one may accept only the
-// canonical one.
+// Each text here is accepted by some other base64 decoder. Decode accepts only canonical base64.
 func TestNotCanonical(t *testing.T) {
 	long := strings.Repeat("QUJD", 64) // long enough for the vector decoder
 	cases := map[string]string{
@@ -50,7 +49,7 @@ func TestNotCanonical(t *testing.T) {
 	for name, text := range cases {
 		for _, text := range []string{text, long + text, text + long} {
 			if strings.HasSuffix(text, long) && !strings.Contains(text, "=") && strings.Trim(text, "QUIJDR") == "" {
-				continue // together with long, a short tail is valid
+				continue // a short tail is valid if it follows long
 			}
 			if b, err := Decode(text); err == nil {
 				t.Errorf("%s: %q was read as %x", name, text, b)
@@ -59,8 +58,7 @@ func TestNotCanonical(t *testing.T) {
 	}
 }
 
-// Every byte that is not base64 is refused at every position of a text that the vector
-// decoder handles.
+// Every byte that is not base64 is refused, at every position of a text that is long enough for the vector decoder.
 func TestEveryForeignByteEverywhere(t *testing.T) {
 	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 	good := bytes.Repeat([]byte("QUJD"), 25)
@@ -89,7 +87,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// DecodeInto writes only as far as documented, although it decodes complete blocks.
+// DecodeInto does not write beyond its documented room, although it decodes complete blocks.
 func TestDecodeIntoKeepsToItsRoom(t *testing.T) {
 	for n := range 200 {
 		text := []byte(Encode(make([]byte, n)))

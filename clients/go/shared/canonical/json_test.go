@@ -11,7 +11,7 @@ import (
 	"unicode/utf16"
 )
 
-// Text that is not JSON, or would change its value, has no form.
+// Text that is not JSON, or whose value would change, has no canonical form.
 func TestNoForm(t *testing.T) {
 	for name, c := range map[string]struct {
 		text string
@@ -38,8 +38,7 @@ func TestNoForm(t *testing.T) {
 	}
 }
 
-// The examples of RFC 8785, sections 3.2.2 and 3.2.3, without the numbers that
-// are refused here.
+// These are the examples of RFC 8785, sections 3.2.2 and 3.2.3, without the numbers that JSON refuses.
 func TestForm(t *testing.T) {
 	for text, want := range map[string]string{
 		`{ "string": "\u20ac$\u000F\u000aA'\u0042\u0022\u005c\\\"\/", "literals": [null, true, false], "numbers": [4.50, 2e-3, 0.000000000000000000000000001] }`:      `{"literals":[null,true,false],"numbers":[4.5,0.002,1e-27],"string":"€$\u000f\nA'B\"\\\\\"/"}`,
@@ -56,8 +55,8 @@ func TestForm(t *testing.T) {
 	}
 }
 
-// For any text with a form: the form of the form is equal, another parser reads the same
-// value from both, the names are sorted, and no white space is left.
+// For any text with a canonical form: the form of the form is equal, another parser reads the same value from both
+// texts, names are sorted, and no white space is left.
 func FuzzJSON(f *testing.F) {
 	for _, text := range []string{
 		`{}`, `[]`, `null`, `{"b":1,"a":{"z":[1.5,-0,1e-7],"y":"\u00e9\ud83d\ude00"}}`, ` [ true , false , null ] `,
@@ -92,7 +91,7 @@ func decoded(t *testing.T, text []byte) (v any) {
 	return zero(v)
 }
 
-// zero converts -0 to 0, because the form has no -0.
+// zero converts -0 to 0, because the canonical form has no -0.
 func zero(v any) any {
 	switch v := v.(type) {
 	case float64:
@@ -109,7 +108,6 @@ func zero(v any) any {
 	return v
 }
 
-// ordered checks the order of names.
 func ordered(t *testing.T, form []byte) {
 	t.Helper()
 	dec := json.NewDecoder(bytes.NewReader(form))

@@ -107,8 +107,8 @@ func Object(content []byte, kind string) ([]byte, error) {
 	return One(content, kind)
 }
 
-// Certificates returns the certificates of a PEM text. The text has at least one
-// certificate, and nothing else except comments.
+// Certificates returns the certificates of a PEM text. The text must have at least one certificate. It may also have
+// comments, and nothing else.
 func Certificates(text []byte) ([]*x509.Certificate, error) {
 	return certificates(text)
 }
@@ -154,8 +154,8 @@ func certificates(text []byte, passing ...string) ([]*x509.Certificate, error) {
 // keyType is the suffix of each private key's block type.
 const keyType = "PRIVATE KEY"
 
-// parameters are block types that tools write before a private key. The key contains the
-// same parameters.
+// parameters are types of blocks that tools write before a private key. The block of the key contains the same
+// parameters.
 var parameters = []string{"EC PARAMETERS", "DH PARAMETERS"}
 
 func passes(kind string, passing []string) bool {

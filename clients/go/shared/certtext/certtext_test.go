@@ -42,8 +42,7 @@ func newPair(t testing.TB, name string) pair {
 	return pair{cert, private}
 }
 
-// TestForms: changes that editors, tools and manifests make to a text do not change the
-// result.
+// TestForms checks that changes by editors, tools and manifests to a text do not change the result.
 func TestForms(t *testing.T) {
 	one, two := bytes.Repeat([]byte{0x30, 0x01, 0xff}, 50), bytes.Repeat([]byte{0x31, 0x02}, 70)
 	first, second := block("CERTIFICATE", one), block("CERTIFICATE", two)
@@ -64,7 +63,7 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// TestDamage: an error names the line of an unreadable part, which is never skipped.
+// TestDamage checks that an unreadable part is never skipped: the error names its line.
 func TestDamage(t *testing.T) {
 	good := block("CERTIFICATE", bytes.Repeat([]byte{0x30, 0x01, 0xff}, 50)) // BEGIN, four lines, END
 	begin, end := "-----BEGIN CERTIFICATE-----\n", "-----END CERTIFICATE-----\n"
@@ -100,8 +99,8 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// TestNoByteLosesABlock: if any byte of a text is changed, added or removed, no block is
-// skipped without an error.
+// TestNoByteLosesABlock changes, removes and adds each byte of a text. Each time, all blocks are read or there is an
+// error.
 func TestNoByteLosesABlock(t *testing.T) {
 	text := []byte(block("CERTIFICATE", bytes.Repeat([]byte{0x30, 0x01, 0xff}, 50)) + "a comment\n" + block("CERTIFICATE", bytes.Repeat([]byte{0x31}, 50)))
 	check := func(changed []byte, at int) {
@@ -114,7 +113,7 @@ func TestNoByteLosesABlock(t *testing.T) {
 			check(bytes.Join([][]byte{text[:at], text[at+1:]}, []byte{c}), at) // changed
 			check(bytes.Join([][]byte{text[:at], text[at:]}, []byte{c}), at)   // added
 		}
-		check(bytes.Join([][]byte{text[:at], text[at+1:]}, nil), at) // lost
+		check(bytes.Join([][]byte{text[:at], text[at+1:]}, nil), at) // removed
 	}
 }
 
@@ -210,8 +209,8 @@ func TestKeyPair(t *testing.T) {
 	}
 }
 
-// TestCauses: if Go's parser rejects a certificate, the error has the parser's cause. The
-// files were made with openssl ecparam and openssl req -x509.
+// TestCauses checks that the error contains the cause if Go's parser rejects a certificate. The files were made with
+// openssl ecparam and openssl req -x509.
 func TestCauses(t *testing.T) {
 	for file, says := range map[string]string{
 		"negative": "negative serial number", "secp256k1": "unsupported elliptic curve", "explicit": "invalid ECDSA parameters",

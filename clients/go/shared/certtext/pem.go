@@ -36,8 +36,8 @@ var (
 
 var byteOrderMark = []byte("\xEF\xBB\xBF")
 
-// IsPEM reports whether a text is intended as PEM: it has something like a BEGIN or END
-// line, which base64 cannot have, or is UTF-16.
+// IsPEM reports whether a text is intended as PEM: the text is UTF-16, or has a line like BEGIN or END, which base64
+// cannot have.
 func IsPEM(text []byte) bool { return isAlmost(text) || isUTF16(text) }
 
 // isAlmost reports whether a text has something like a boundary. It first searches for a
@@ -150,8 +150,7 @@ func (r *reader) end(label string) error {
 	return nil
 }
 
-// comment refuses a line between blocks that is not text, or looks like a part of a
-// block.
+// comment refuses a line between blocks that is not text, or that looks like a part of a block.
 func comment(line []byte) error {
 	for _, c := range line {
 		if c < ' ' && c != '\t' && c != '\v' && c != '\f' || c == 0x7F {

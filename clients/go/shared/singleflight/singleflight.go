@@ -15,14 +15,15 @@ import (
 // use.
 type Group[T any] struct{ group singleflight.Group }
 
-// landing is the result of a run.
+// landing is the result of a run of work.
 type landing[T any] struct {
 	value T
 	err   error
-	// abandoned: the run failed after the context of its caller ended, so the error does not apply to other callers.
+	// abandoned reports that work failed after the context of its caller had ended, so the error does not apply to
+	// other callers.
 	abandoned bool
 	panicked  *panicked
-	// exited: work ended its goroutine (runtime.Goexit), like a failed test does.
+	// exited reports that work ended its goroutine (runtime.Goexit), as a failed test does.
 	exited bool
 }
 

@@ -60,8 +60,7 @@ func TestWorkIsShared(t *testing.T) {
 	}
 }
 
-// Results are not kept: a later call runs the work again, and other keys run separate
-// work.
+// Group does not keep results: a later call runs the work again. Calls with other keys run their own work.
 func TestNothingIsKept(t *testing.T) {
 	var g Group[string]
 	works := 0
@@ -73,7 +72,7 @@ func TestNothingIsKept(t *testing.T) {
 	}
 }
 
-// The first caller may be canceled before the work ends: only that caller fails.
+// If the context of the first caller ends before the work, only that caller fails.
 func TestWhoBeganIsCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g Group[int]
@@ -180,8 +179,7 @@ func TestPanics(t *testing.T) {
 	})
 }
 
-// Work that ends its goroutine also ends those of all waiting callers, and no caller
-// blocks.
+// If work ends its goroutine, the goroutines of all waiting callers end, too. No caller blocks.
 func TestGoexit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g Group[int]

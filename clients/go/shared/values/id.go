@@ -13,14 +13,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/canonical"
 )
 
-// ID is the 8-byte identifier of an object. The zero ID names nothing. It has three text
-// formats. They are never detected from the text: each caller chooses the parser.
+// ID is the 8-byte identifier of an object. The zero ID names no object. It has three text formats. No code detects the
+// format from the text: each caller chooses the parser.
 type ID [8]byte
 
-// ErrMalformedID is wrapped by every parse error of an identifier.
+// ErrMalformedID is the error that every parser of identifiers wraps.
 var ErrMalformedID = errors.New("malformed identifier")
 
-// NewID reads an id from random. It is never zero.
+// NewID reads a random id from random. The id is never zero.
 func NewID(random io.Reader) (ID, error) {
 	var id ID
 	for id == (ID{}) {
@@ -72,7 +72,7 @@ func IDFromUint64(n uint64) ID {
 // Uint64 returns the number of the decimal format.
 func (id ID) Uint64() uint64 { return binary.BigEndian.Uint64(id[:]) }
 
-// IsZero reports whether the id names nothing.
+// IsZero reports whether the id is zero, so that it names no object.
 func (id ID) IsZero() bool { return id == ID{} }
 
 // Hex returns 16 lower-case hexadecimal digits, the format of {id} path segments.

@@ -95,8 +95,7 @@ func TestHiddenLink(t *testing.T) {
 	}
 }
 
-// Each parser accepts only the text that its identifier is formatted to (for hex, in
-// either case).
+// Each parser accepts only the text that formatting its result returns. The hexadecimal parser also accepts upper case.
 func FuzzIDs(f *testing.F) {
 	for _, s := range []string{"0000000000000001", "1", "AAAAAAAAAAE=", "00000000000003E9", "18446744073709551615", "//////////8=", "+1", "01"} {
 		f.Add(s)

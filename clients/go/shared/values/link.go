@@ -6,8 +6,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/canonical"
 )
 
-// Bounds of a hidden link in bytes. Contract 2.7 requires at least one byte; the upper
-// bound keeps an opaque handle from carrying a payload.
+// Limits of the length of a hidden link in bytes. Contract 2.7 requires at least one byte. The maximum prevents clients
+// from storing data in a link.
 const (
 	MinHiddenLink = 1
 	MaxHiddenLink = 64
@@ -26,8 +26,8 @@ func NewHiddenLink(system SystemID, key ID) HiddenLink {
 	return HiddenLink(append(b, key[:]...))
 }
 
-// Split returns the parts of a well-formed link. A link of any other length is allowed in
-// requests and names no key.
+// Split returns the parts of a well-formed link. Requests may also contain a link of another length. Such a link names
+// no key.
 func (l HiddenLink) Split() (SystemID, ID, bool) {
 	if len(l) != hiddenLinkLen {
 		return 0, ID{}, false

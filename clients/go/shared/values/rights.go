@@ -54,7 +54,7 @@ func (r Rights) Widen() Rights {
 	return r
 }
 
-// Has reports whether all bits of want are held.
+// Has reports whether r has all bits of want.
 func (r Rights) Has(want Rights) bool { return r&want == want }
 
 // Names returns the names of the bits that are set.

@@ -12,7 +12,7 @@ import (
 
 // Bounds of a trust blob.
 const (
-	MaxTrustBlob  = 64 << 10 // characters of the whole blob
+	MaxTrustBlob  = 64 << 10 // characters of the complete blob
 	MaxServerName = 253      // as a DNS name
 )
 
@@ -25,7 +25,7 @@ type TrustBlob struct {
 	Chain      []byte // PKCS#7, DER
 }
 
-// ErrTrustBlob is wrapped by every parse error of a blob.
+// ErrTrustBlob is the error that every parse error of a blob wraps.
 var ErrTrustBlob = errors.New("malformed trust blob")
 
 // badBlob returns a one-sentence error that never quotes the blob, because the text may

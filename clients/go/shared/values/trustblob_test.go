@@ -77,8 +77,8 @@ func TestTrustBlob(t *testing.T) {
 	}
 }
 
-// A blob has one text format: String returns accepted text byte for byte, and its result
-// is accepted.
+// A blob has exactly one text: String returns an accepted text byte for byte, and ParseTrustBlob accepts the result of
+// String.
 func TestTrustBlobHasOneSpelling(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := values.TrustBlob{
