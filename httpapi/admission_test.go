@@ -20,8 +20,8 @@ func notAdmitted() error {
 	return fault.Temporary(fault.BuildNotAdmitted, fault.ScopeProcess, 12500*time.Millisecond, "the key server does not admit this build: the cause")
 }
 
-// If the build is not admitted, every route except health and readiness responds the
-// same, for every caller and in every other state.
+// If the build is not admitted, every route except health and readiness has the same response for every caller and in
+// every other state.
 func TestABuildThatIsNotAdmitted(t *testing.T) {
 	free := map[string]bool{"GET /api/health": true, "GET /api/ready": true}
 	for _, r := range routes.All() {
@@ -69,8 +69,8 @@ func TestABuildThatIsNotAdmitted(t *testing.T) {
 	}
 }
 
-// Readiness names admission as the failing part, and the time of its next check. Health
-// and unknown paths respond as usual.
+// Readiness names admission as the failing part, and the time of the next check. Health and unknown paths respond as
+// usual.
 func TestReadinessSpeaksOfAdmission(t *testing.T) {
 	for name, c := range map[string]struct {
 		admission func() error

@@ -25,8 +25,7 @@ type raw []byte
 // succeed responds with 200.
 func (x *exchange) succeed(out any) { x.write(http.StatusOK, out) }
 
-// fail responds with a fault. out is the response of a verified write whose re-read disagreed,
-// and nil otherwise.
+// fail responds with a fault. out is the response of a verified write that was not confirmed, and nil otherwise.
 func (x *exchange) fail(out any, err error) {
 	x.hurryBody()
 	f := x.faultOf(err)
@@ -93,8 +92,8 @@ func (x *exchange) setFaultHeaders(f *fault.Error, e routes.FaultResponse) {
 	}
 }
 
-// challenge returns the WWW-Authenticate header. By RFC 6750 section 3 it has no error attribute
-// if the request carried no credentials. Challenges about keys follow RFC 9449 section 7.1.
+// challenge returns the WWW-Authenticate header. By RFC 6750 section 3 the header has no error attribute if the request
+// has no credentials. Challenges about keys follow RFC 9449 section 7.1.
 func challenge(x *exchange, f *fault.Error, e routes.FaultResponse) string {
 	scheme := `Bearer realm="keyserver"`
 	switch word := proofErrors[f.Code]; {
@@ -164,8 +163,8 @@ func (x *exchange) send(status int, body []byte) {
 // answerOverhead approximates the memory of a request without its response, in bytes.
 const answerOverhead = 16 << 10
 
-// holdUnread counts a response for the principal until it is written. It closes the connection if
-// the principal leaves more responses unread than its share of bytes.
+// holdUnread counts a response for the principal until the response is written. It closes the connection if the unread
+// responses of the principal exceed its share of bytes.
 func (x *exchange) holdUnread(n int64) {
 	if x.member != nil || x.refused {
 		return
@@ -192,8 +191,8 @@ func (x *exchange) unspeakable(buf *bytes.Buffer, err error) int {
 	return e.Status
 }
 
-// whose returns the log attributes that identify a request: its id and, once they are known, the
-// public id of the session, the principal, and the trace.
+// whose returns the log attributes that identify a request: its id, the trace and, if they are known, the public id of
+// the session and the principal.
 func (x *exchange) whose() []slog.Attr {
 	attrs := make([]slog.Attr, 0, 12)
 	attrs = append(attrs, slog.String("requestId", x.call.RequestID))
@@ -206,8 +205,8 @@ func (x *exchange) whose() []slog.Attr {
 	return attrs
 }
 
-// report logs each failure once, with the cause, which no response contains. Refusals concern
-// only the caller; the metrics count them.
+// report logs each failure once, with its cause, which no response contains. Refusals concern only the caller, so most
+// are logged at debug level; the metrics count them.
 func (x *exchange) report(f *fault.Error, e routes.FaultResponse, err error) {
 	cause := errors.Unwrap(f)
 	level := slog.LevelDebug
@@ -217,7 +216,7 @@ func (x *exchange) report(f *fault.Error, e routes.FaultResponse, err error) {
 	case e.Status > http.StatusInternalServerError && cause != nil && !errors.Is(err, context.Canceled):
 		level = slog.LevelWarn
 	case x.release != nil && (f.Code == fault.Overloaded || f.Code == fault.SessionLimit || f.Code == fault.RequestLimit):
-		x.api.crowded.Do(func() { level = slog.LevelWarn }) // names the principal
+		x.api.crowded.Do(func() { level = slog.LevelWarn }) // the log entry names the principal
 	}
 	if !x.api.Logger.Enabled(x.r.Context(), level) {
 		return
@@ -227,7 +226,7 @@ func (x *exchange) report(f *fault.Error, e routes.FaultResponse, err error) {
 			slog.String("code", string(f.Code)), slog.String("detail", f.Detail), slog.Any("cause", cause))...)
 }
 
-// finish runs last in every case, also after a panic.
+// finish ends the request. It runs last in every case, also after a panic.
 func (x *exchange) finish() {
 	defer x.leave()
 	if p := recover(); p != nil {

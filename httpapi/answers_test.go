@@ -15,7 +15,7 @@ var plain = strings.Fields(`acl aclId aclTemplateId action algorithm authorized 
 	members name operations outcome page parts principal principalId principals publicKeyType ready recipient requestId
 	roleIds roles serverName status subject systemId templates time trustedCAs trustedServers type`)
 
-// The reference describes every other member of a response.
+// The reference describes every member of a response that is not in plain.
 func TestAnswersSayWhatTheirMembersMean(t *testing.T) {
 	seen, used := map[*wire.Table]bool{}, map[string]bool{}
 	var walk func(table *wire.Table)

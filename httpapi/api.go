@@ -56,8 +56,8 @@ type Config struct {
 	// Proxies are the proxies whose X-Forwarded-For header is trusted.
 	Proxies clientaddr.Proxies
 
-	MaxInFlight int // requests at work in the process; default 1024
-	MaxWaiting  int // long polls held open; default 1024
+	MaxInFlight int // concurrent requests in the process; default 1024
+	MaxWaiting  int // open long polls; default 1024
 	MaxStreams  int // messages that are processed while they are read; default 1024
 
 	// Restrain returns OVERLOADED if the principal of a caller was refused too many operations.
@@ -65,19 +65,18 @@ type Config struct {
 	Restrain func(by keyserver.Caller) error
 
 	MaxConnections int // one principal may use a quarter of them; default 4096
-	// Protect prevents the eviction of the connection of a request until release is called. ctx is
-	// that of the request. It is optional.
+	// Protect prevents the eviction of the connection of a request until release is called. ctx is the context of the
+	// request. It is optional.
 	Protect func(ctx context.Context) (release func())
-	// Delay delays the next read from the connection of a request. ctx is that of the request. It is
-	// optional.
+	// Delay delays the next read from the connection of a request. ctx is the context of the request. It is optional.
 	Delay func(ctx context.Context, d time.Duration)
 
-	// Limits of requests without a session, or whose session is not known yet; default 1024, and 128
+	// Limits of concurrent requests that have no session, or whose session is not known yet: 1024 by default, and 128
 	// from one address.
 	MaxStrangers           int
 	MaxStrangersPerAddress int
 
-	// Limits of messages that precede the name of their key; default 1 GiB, and 64 MiB in one
+	// Limits of stored bytes of messages that precede the name of their key: 1 GiB by default, and 64 MiB in one
 	// session.
 	MaxSpoolBytes           int64
 	MaxSpoolBytesPerSession int64
@@ -92,7 +91,7 @@ type API struct {
 	openAPI []byte
 
 	places  *places
-	crowded rate.Sometimes // limits warnings about requests without room
+	crowded rate.Sometimes // limits warnings about requests that exceed a limit
 
 	draining context.Context //nolint:containedctx // a state of the server, not of a request
 	drain    context.CancelFunc
@@ -103,7 +102,7 @@ type bound struct {
 	routes.Route
 	api      *API
 	run      func(*exchange) (any, error)
-	allow    string // the Allow header of a path without the method; otherwise empty
+	allow    string // the Allow header if the path does not have the method; otherwise empty
 	span     string // the name of its spans
 	measured *measured
 	long     bool // Route.Long
@@ -164,7 +163,6 @@ func (a *API) Drain() {
 	a.places.pace.Lift()
 }
 
-// bind returns the handler of a route of the mux.
 func (a *API) bind(r routes.Route, allow string) http.Handler {
 	b := &bound{Route: r, api: a, allow: allow, span: strings.TrimSpace(r.Method + " " + r.Path), measured: a.metrics.of(r), long: r.Long()}
 	switch {

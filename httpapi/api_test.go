@@ -58,7 +58,7 @@ func TestEveryRouteHasItsLimits(t *testing.T) {
 	}
 }
 
-// TestHandlersAndRoutesAgree plants each kind of disagreement between the table of routes and the handlers.
+// TestHandlersAndRoutesAgree checks that each kind of difference between the table of routes and the handlers is found.
 func TestHandlersAndRoutesAgree(t *testing.T) {
 	table := routes.All()
 	if err := checkHandlers(table); err != nil {
@@ -100,7 +100,7 @@ func TestStatusTableAndCatalogueAgree(t *testing.T) {
 	}
 }
 
-// For every code that an operation returns, the response has its status and the fields that contract 22.1
+// For every code that an operation returns, the response has the status of the code and the fields that contract 22.1
 // requires for that status.
 func TestFaultsAtTheEdge(t *testing.T) {
 	for _, entry := range fault.Catalogue {
@@ -137,7 +137,7 @@ func TestFaultsAtTheEdge(t *testing.T) {
 	}
 }
 
-// An error without a code is not described to the caller. The log has it completely, once.
+// An error without a code is not described to the caller. It is logged completely, once.
 func TestUncodedErrors(t *testing.T) {
 	f := newFixture(t)
 	f.ops.err = fmt.Errorf("open /secret/path: %w", io.ErrUnexpectedEOF)
@@ -213,7 +213,7 @@ func TestVerdictsKeepTheShape(t *testing.T) {
 					t.Errorf("%s is %v (%v), want %v", field, v, there, want)
 				}
 			}
-			// A refusal before the write has no re-read to show.
+			// A write that was refused has no second read to show.
 			f.ops.bad, f.ops.err = false, fault.New(fault.AlreadyExists, "taken")
 			w = f.do(r.Method, good.target(r), good.text())
 			if w.Code != http.StatusConflict || strings.Contains(w.Body.String(), "listCount") || strings.Contains(w.Body.String(), "verified") {
@@ -223,8 +223,8 @@ func TestVerdictsKeepTheShape(t *testing.T) {
 	}
 }
 
-// For every route whose re-read may disagree, the response has the form of its success, with
-// every required member.
+// If the second read of a verified write shows other values, the response has the type of a success, with every
+// required member.
 func TestEveryVerdictKeepsTheShape(t *testing.T) {
 	judging := 0
 	for _, r := range routes.All() {
@@ -271,7 +271,7 @@ func TestEveryVerdictKeepsTheShape(t *testing.T) {
 	}
 }
 
-// orEmpty returns an empty struct for the route without a fixed response.
+// orEmpty returns response, or an empty struct for the route whose response has no fixed type.
 func orEmpty(response reflect.Type) reflect.Type {
 	if response == nil {
 		return reflect.TypeFor[struct{}]()
@@ -347,7 +347,7 @@ func TestHeadIsGetWithoutABody(t *testing.T) {
 	}
 }
 
-// A compressed body is refused as such. It is not read, and not mistaken for invalid JSON.
+// A compressed body is refused because of its encoding. It is not read, and not taken for invalid JSON.
 func TestEncodedBodies(t *testing.T) {
 	for _, r := range routes.All() {
 		if len(wire.Of(r.Request).Body) == 0 {
@@ -466,7 +466,7 @@ func TestSessionIsReleased(t *testing.T) {
 func TestBodyLimits(t *testing.T) {
 	for _, r := range routes.All() {
 		if r.Streams {
-			continue // counted in the message, see TestHMACStreams
+			continue // TestHMACStreams checks the limit of the message
 		}
 		if r.BodyLimit > routes.HMACBodyLimit {
 			t.Errorf("%s %s takes more than the largest message", r.Method, r.Path)
@@ -503,7 +503,7 @@ func TestOverload(t *testing.T) {
 	if w.Code != http.StatusServiceUnavailable || e.Code != "OVERLOADED" || e.Scope != "process" || e.Retryable == nil || !*e.Retryable || w.Header().Get("Retry-After") != "1" {
 		t.Errorf("answered %d %s", w.Code, w.Body)
 	}
-	// Health and unknown paths respond anyway.
+	// Health and unknown paths still respond.
 	if w := f.do(http.MethodGet, "/api/health", ""); w.Code != http.StatusOK {
 		t.Errorf("health answered %d", w.Code)
 	}
@@ -656,8 +656,8 @@ func TestABackupThatNobodyReads(t *testing.T) {
 	}
 }
 
-// TestRefusedBeforeTheBody checks that the refusal is sent without waiting for the rest of the body, which
-// may never arrive.
+// TestRefusedBeforeTheBody checks that a refusal is sent without waiting for the rest of the request body, which may
+// never arrive.
 func TestRefusedBeforeTheBody(t *testing.T) {
 	f := newFixture(t)
 	server := httptest.NewServer(f.api)
@@ -790,8 +790,8 @@ func TestEncodedValues(t *testing.T) {
 	}
 }
 
-// A message that is malformed after the buffer is refused although the operation has begun. A message that
-// is too long is a 400, not a 413.
+// A malformed message is refused even if it is longer than the buffer and the operation has begun. A message that is
+// too long is a 400, not a 413.
 func TestHMACStreams(t *testing.T) {
 	long := strings.Repeat("QUJD", 40000)
 	f := newFixture(t)

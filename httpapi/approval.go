@@ -19,7 +19,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Approvals keeps operations that need the approval of a second person.
+// Approvals stores requests that need the approval of a second person.
 type Approvals interface {
 	Policy(ctx context.Context, by keyserver.Caller) (approval.Policy, error)
 	SetPolicy(ctx context.Context, by keyserver.Caller, p approval.Policy, askable func(operation string) bool) (approval.Policy, error)
@@ -77,10 +77,9 @@ func (x *exchange) inner(method, path string, body []byte) (*exchange, error) {
 // faultCloser is a body whose Close does nothing.
 type faultCloser struct{ *bytes.Reader }
 
-// Close implements io.Closer.
 func (faultCloser) Close() error { return nil }
 
-// errRead ends a request that was only decoded.
+// errRead ends a stored request that is only decoded, not executed.
 var errRead = errors.New("read, and not carried out")
 
 // askApproval stores a request for approval, after checking that it could be executed unchanged.
@@ -169,8 +168,8 @@ func setApprovalPolicy(a *API, ctx context.Context, c call, in schema.ApprovalPo
 	return schema.ApprovalPolicySaved{Saved: err == nil, Rules: operations.Convert(saved, ruleOf), Verdict: schema.Verdict{Detail: "the second read returned the rules that were sent"}}, err
 }
 
-// canRequestApproval reports whether an approval can be asked for a route that needs the operation, or has the effect.
-// Routes whose request always contains a secret do not count.
+// canRequestApproval reports whether an approval can be requested for any route that needs the operation or has the
+// effect. Routes whose request always contains a secret do not count.
 func (a *API) canRequestApproval(operation string) bool {
 	return slices.ContainsFunc(a.routes, func(r routes.Route) bool {
 		needs := slices.ContainsFunc(r.Operations, func(op keyserver.Operation) bool { return op.Key == operation })

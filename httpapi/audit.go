@@ -11,7 +11,7 @@ import (
 // defaultAuditPage is the number of rows of a page if the request has no limit.
 const defaultAuditPage = 100
 
-// newestFirst is the order opposite to that of the audit log.
+// newestFirst is the value of order that sorts the newest rows first.
 const newestFirst = "desc"
 
 func readAudit(a *API, ctx context.Context, c call, in schema.AuditQuery) (schema.AuditPage, error) {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A refusal names the parameter, and the audit log is not read.
+// A refusal names the invalid parameter, and the audit log is not read.
 func TestAuditRefusals(t *testing.T) {
 	for query, names := range map[string]string{
 		"order=newest":                        "order",

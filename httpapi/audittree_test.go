@@ -13,7 +13,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// TestTilesHaveOneSpelling checks that other spellings are refused, without a redirect.
+// TestTilesHaveOneSpelling checks that a tile path that is not canonical is refused, and not redirected.
 func TestTilesHaveOneSpelling(t *testing.T) {
 	for path, want := range map[string]int{
 		"/api/audit/tile/00/067": 400, "/api/audit/tile/64/067": 400, "/api/audit/tile/data/067": 400,
@@ -34,8 +34,7 @@ func TestTilesHaveOneSpelling(t *testing.T) {
 	}
 }
 
-// TestAnswersThatAreNoJSON checks that successes have their own media type,
-// and refusals are JSON.
+// TestAnswersThatAreNoJSON checks that successes have the media type of the route, and that refusals are JSON.
 func TestAnswersThatAreNoJSON(t *testing.T) {
 	for path, want := range map[string]struct {
 		media string

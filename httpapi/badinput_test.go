@@ -124,7 +124,7 @@ func wholeBodies(good sample) []bad {
 	}
 }
 
-// spoil returns all invalid values of a body field.
+// spoil returns invalid values of every kind for a body field.
 func spoil(f wire.Field) []bad {
 	var out []bad
 	add := func(what, text string) { out = append(out, bad{what, text, f.Name}) }
@@ -221,7 +221,7 @@ func spoilArray(v *wire.Value, add func(what, text string)) {
 	}
 }
 
-// apart reports whether the elements of an array are refused separately.
+// apart reports whether each element of an array is refused separately.
 func apart(v *wire.Value) bool {
 	if v.Kind != wire.Array {
 		return false

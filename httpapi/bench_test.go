@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// discard is a ResponseWriter without cost, so that the results are
-// those of the API alone.
+// discard is a ResponseWriter that costs nothing, so that the benchmark measures only the API.
 type discard struct{ h http.Header }
 
 func (d *discard) Header() http.Header         { return d.h }

@@ -10,9 +10,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// readChanges waits until there is a change, the request ends or the server drains. A
-// draining server returns an empty page, so that the client asks again and reaches
-// another server.
+// readChanges waits until there is a change, the request ends or the server drains. A draining server returns an empty
+// page. The client then sends another request, which reaches another server.
 func readChanges(a *API, ctx context.Context, c call, in schema.ChangesQuery) (schema.ChangePage, error) {
 	waiting, stop := context.WithCancel(ctx)
 	defer stop()

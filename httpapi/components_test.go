@@ -20,7 +20,7 @@ import (
 
 type object = map[string]any
 
-// published is the document as a JSON parser reads it.
+// published is the OpenAPI document as a JSON parser reads it.
 type published struct {
 	testing.TB
 	text []byte
@@ -40,7 +40,7 @@ func readDocument(t *testing.T) published {
 	return d
 }
 
-// resolve follows the references of a value to its target.
+// resolve returns the value, or the target if the value is a reference.
 func (d published) resolve(v any) object {
 	d.Helper()
 	o, ok := v.(object)
@@ -146,7 +146,7 @@ func TestNothingIsRepeated(t *testing.T) {
 			}
 		}
 		for status, response := range o["responses"].(object) {
-			if status != "200" && status != "409" { // those have the route's own type
+			if status != "200" && status != "409" { // the type of these responses is specific to the route
 				once(status+" of "+r.Name, response)
 			}
 		}
@@ -266,7 +266,7 @@ func TestTags(t *testing.T) {
 	}
 }
 
-// A request with a session id may have a proof, and uses one of two schemes.
+// A request with a session id may have a proof. It uses the scheme session or dpop.
 func TestProofInDocument(t *testing.T) {
 	d := readDocument(t)
 	session, proof, none := object{"session": []any{}}, object{"dpop": []any{}}, object{}
@@ -275,7 +275,7 @@ func TestProofInDocument(t *testing.T) {
 		switch {
 		case r.Session:
 			want, takes = []any{session, proof}, true
-		case r.Name == "login": // a login may come from a session, and be bound to a key
+		case r.Name == "login": // a login may be made from a session, and be bound to a key
 			want, takes = []any{none, session, proof}, true
 		}
 		o := d.operation(r)
@@ -332,8 +332,7 @@ func TestPrincipalIDHasOneType(t *testing.T) {
 	}
 }
 
-// The document is readable: it is short, has spaces, and no breakable line is
-// longer than a screen.
+// The document is readable: it is short and has spaces. No line is longer than a screen if it can be broken.
 func TestDocumentIsSmall(t *testing.T) {
 	const mostLines = 9600
 	d := readDocument(t)
@@ -354,7 +353,7 @@ func TestDocumentIsSmall(t *testing.T) {
 	}
 }
 
-// recorder stores what was written without copying it.
+// recorder stores each written slice without copying it.
 type recorder struct {
 	http.ResponseWriter
 	written [][]byte

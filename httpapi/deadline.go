@@ -19,13 +19,10 @@ type lazyDeadline struct {
 	ended bool
 }
 
-// Deadline implements context.Context.
 func (l *lazyDeadline) Deadline() (time.Time, bool) { return l.at, true }
 
-// Done implements context.Context.
 func (l *lazyDeadline) Done() <-chan struct{} { return l.start().Done() }
 
-// Err implements context.Context.
 func (l *lazyDeadline) Err() error {
 	l.mu.Lock()
 	open := l.timed == nil && !l.ended && time.Now().Before(l.at) //nolint:forbidigo // the clock of the timer
@@ -48,7 +45,6 @@ func (l *lazyDeadline) Value(key any) any {
 	return timed.Value(key)
 }
 
-// start returns the context with the deadline.
 func (l *lazyDeadline) start() context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -61,7 +57,6 @@ func (l *lazyDeadline) start() context.Context {
 	return l.timed
 }
 
-// end cancels the context.
 func (l *lazyDeadline) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -10,12 +10,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 )
 
-// namedRoute finds paths of /api, in text and in commands, and paths of /access in backquotes.
-// A directory of sources such as ../api/v1alpha1 is not one.
+// namedRoute matches paths of /api in text and in commands, and paths of /access in backquotes. It does not match a
+// source directory such as ../api/v1alpha1.
 var namedRoute = regexp.MustCompile("(?:\\b(GET|POST|PUT|DELETE|PATCH|HEAD) )?['\"`]?(?:(/api/[\\w{}*/.-]*)|`(/access/[^`\\s?|]*))")
 
-// Every route that a document names exists, with that method. A document may also name the
-// beginning of routes, and write * for the rest.
+// Every route that a document names exists, with the method in the document. A document may also name the beginning of
+// a path, and write * for the rest.
 func TestDocumentsNameRoutesThatExist(t *testing.T) {
 	pages := []string{"../README.md"}
 	for _, at := range []string{"../docs/*.md", "../docs/start/*.md", "../docs/guides/*.md"} {

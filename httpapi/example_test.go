@@ -40,7 +40,7 @@ func sampleOf(r routes.Route) sample {
 		}
 	}
 	if r.Path == "/api/changes" {
-		s.query["wait"] = "0" // otherwise, the response takes time
+		s.query["wait"] = "0" // otherwise the request would wait for a change
 	}
 	if r.Path == "/api/templated-directories" {
 		delete(s.query, "aclTemplateId") // it excludes path
@@ -52,13 +52,12 @@ func sampleOf(r routes.Route) sample {
 	case "/api/keys/enable":
 		s.body["ttag"] = strconv.Quote(withdrawnLink.Base64())
 	case "/api/keys/rotation":
-		s.body["everyDays"] = "90" // otherwise, a rotation that was not set reads back
+		s.body["everyDays"] = "90" // 0 is also shown without a rotation
 	}
 	return s
 }
 
-// meaningful replaces values that only have the right form by values that
-// the service accepts.
+// meaningful replaces values that have the right form, but that the service would refuse, by valid values.
 func (s sample) meaningful(r routes.Route) {
 	a := authority()
 	encoded := func(der []byte) string { return strconv.Quote(base64.StdEncoding.EncodeToString(der)) }
@@ -93,13 +92,13 @@ func (s sample) meaningful(r routes.Route) {
 	}
 }
 
-// having returns a sample that has the field. For a login, it uses a method with the
-// field. For a key, lineage replaces ttag. Any other field is added to the usual sample.
+// having returns a sample that has the field. For a login, it uses a method that needs the field. For a key, lineage
+// replaces ttag. Any other field is added to the sample.
 func (s sample) having(field string) sample {
 	if slices.Contains(s.order, field) {
 		return s
 	}
-	if i := slices.Index(s.order, "ttag"); field == "lineage" && i >= 0 { // they exclude each other
+	if i := slices.Index(s.order, "ttag"); field == "lineage" && i >= 0 { // ttag and lineage exclude each other
 		s.order = slices.Clone(s.order)
 		s.order[i] = field
 		return s
@@ -114,8 +113,7 @@ func (s sample) having(field string) sample {
 	return s
 }
 
-// parameterExample returns the text of a query parameter; for an array,
-// that of one element.
+// parameterExample returns the text of a query parameter. For an array, it is the text of one element.
 func parameterExample(v *wire.Value) string {
 	if v.Kind == wire.Array {
 		v = v.Elem
@@ -158,7 +156,6 @@ func (s sample) with(name, value string) sample {
 	return s
 }
 
-// without returns a copy without one member.
 func (s sample) without(name string) sample {
 	var order []string
 	for _, n := range s.order {

@@ -74,11 +74,11 @@ func (f fakeApprovals) Claim(context.Context, keyserver.Caller, keyserver.Approv
 
 const testToken = "the-session-id-of-these-tests"
 
-// fakeSessions knows one session id.
+// fakeSessions accepts one session id.
 type fakeSessions struct {
 	err error
-	ops *fakePort              // its refusals also apply to requests about other sessions
-	as  keyserver.PrincipalRef // the caller; zero: ann
+	ops *fakePort              // the errors of ops also apply to requests about other sessions
+	as  keyserver.PrincipalRef // the caller; if zero, the caller is ann
 	// read simulates reading the session from the database; nil: the
 	// session is in memory.
 	read func()
@@ -164,7 +164,7 @@ func (f *fakeSessions) End(context.Context, keyserver.Caller) error {
 	return nil
 }
 
-// fixture is an API on fakes.
+// fixture is an API with fake dependencies.
 type fixture struct {
 	ops      *fakePort
 	sessions *fakeSessions

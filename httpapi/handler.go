@@ -30,8 +30,8 @@ type call struct {
 	by keyserver.Caller
 	session.From
 	proof session.Proof
-	// authorization has the values of the header, for a login that is made from a session. Every other handler uses
-	// by.
+	// authorization has the values of the header Authorization. Only a login that is made from a session uses them;
+	// every other handler uses by.
 	authorization []string
 	certificates  []*x509.Certificate // of the TLS connection; the first is that of the client
 }
@@ -97,7 +97,8 @@ func (x *exchange) begin(in any) error {
 	return x.enter()
 }
 
-// judge returns the response with the error if the fault is a verdict on that response.
+// judge returns the response with the error if the fault is a verdict on the response (Route.Judged), and otherwise
+// only the error.
 func (x *exchange) judge(out any, err error) (any, error) {
 	if err == nil {
 		return out, nil

@@ -39,7 +39,6 @@ var handlers = withOperations(map[string]handler{
 	"listChanges":            handle(readChanges),
 })
 
-// withOperations adds the handlers of package operations.
 func withOperations(all map[string]handler) map[string]handler {
 	for name, o := range operations.Handlers {
 		all[name] = operate(o)

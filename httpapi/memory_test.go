@@ -12,9 +12,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// The memory of messages in progress does not grow with their size. 64 messages
-// that claim 16 MiB each, paused in the middle, need less than 64 MiB together,
-// including the sender.
+// The memory of messages in progress does not grow with their size. 64 requests, whose lengths announce 16 MiB each,
+// stop in the middle. Together they need less than 64 MiB, including the sender.
 func TestMessagesInFlightStayOutOfMemory(t *testing.T) {
 	const messages, sent, most = 64, 4 << 20, 64 << 20
 	f := newFixture(t)
@@ -61,7 +60,7 @@ func inUse() int64 {
 	return int64(m.HeapInuse + m.StackInuse)
 }
 
-// paused sends a beginning, waits, and then fails.
+// paused is a reader that returns a beginning, then waits, and then fails.
 type paused struct {
 	text  string
 	left  int

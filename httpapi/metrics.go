@@ -41,8 +41,8 @@ func newMetrics(into prometheus.Registerer, held *places) (*metrics, error) {
 	return m, nil
 }
 
-// measured has the metrics of one route. Looking up a series by its labels costs more
-// than counting, so the series of success is cached.
+// measured has the metrics of one route. It caches the series of success, because looking up a series by its labels
+// costs more than counting.
 type measured struct {
 	all     *metrics
 	route   string

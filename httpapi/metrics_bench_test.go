@@ -7,7 +7,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 )
 
-// BenchmarkMeasured measures the cost of the metrics of a request.
 func BenchmarkMeasured(b *testing.B) {
 	all, err := newMetrics(nil, nil)
 	if err != nil {

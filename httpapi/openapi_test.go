@@ -83,8 +83,7 @@ func TestDocumentListsEveryRoute(t *testing.T) {
 	}
 }
 
-// The document allows every response in these tests, success or failure:
-// status, headers and body.
+// The OpenAPI document allows each response of the routes, success or failure: its status, headers and body.
 func TestAnswersMatchTheDocument(t *testing.T) {
 	v := documentValidator(t)
 	for _, r := range routes.All() {
@@ -175,7 +174,7 @@ func TestWrongAnswersDoNotMatch(t *testing.T) {
 	}
 }
 
-// Ready has its own body if it fails.
+// GET /api/ready has its own body if it fails.
 func TestNotReadyMatchesTheDocument(t *testing.T) {
 	f := newFixture(t)
 	f.ops.ready = []keyserver.Readiness{{Part: "database", Detail: "does not answer", RetryIn: 5}}

@@ -15,8 +15,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// busy simulates busy cores, with a principal with many and one with few requests at work, until ctx ends. Then
-// there is a limit.
+// busy simulates busy cores until ctx ends. One principal sends many requests and another one sends few, so that the
+// pace limits requests.
 func (f *fixture) busy(ctx context.Context) {
 	busy := func() time.Duration { return time.Second }
 	f.api.places.pace = quota.NewPace[keyserver.PrincipalRef](f.api.Clock, busy, leastPerCore)
@@ -43,8 +43,8 @@ func (d *deadlined) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// TestShortRequestsWait checks that requests of a principal with many of them wait while the cores are busy, and
-// that a request of another one does not.
+// TestShortRequestsWait checks that requests of a principal with many requests wait while the cores are busy, and that
+// a request of another principal does not wait.
 func TestShortRequestsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -79,12 +79,12 @@ func TestShortRequestsWait(t *testing.T) {
 		if len(w.deadlines) <= deadlines {
 			t.Error("the time of the body has begun before the wait")
 		}
-		time.Sleep(time.Second) // the other principals end
+		time.Sleep(time.Second) // until the work of the other principals ends
 	})
 }
 
-// TestConnectionsOfStrangersAreDelayed checks that requests without a session delay the next read from their
-// connection if their network has many, unless the connection is that of a proxy.
+// TestConnectionsOfStrangersAreDelayed checks that a request without a session delays the next read from its connection
+// if its network sends many such requests. The connection of a proxy is not delayed.
 func TestConnectionsOfStrangersAreDelayed(t *testing.T) {
 	proxies, err := clientaddr.ParseProxies([]string{"192.0.2.9"})
 	rig.Must(t, err)

@@ -66,7 +66,7 @@ func page(x *exchange) (any, error) {
 	return plainText{http.StatusOK, p.Header.Get("Content-Type"), p.Body}, nil
 }
 
-// report discards the body; only the metrics count the request. Any client can send one.
+// report discards the body, because any client can send one; only the metrics count the request.
 func report(x *exchange) (any, error) {
 	if _, err := io.Copy(io.Discard, x.body()); err != nil {
 		return nil, err

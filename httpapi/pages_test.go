@@ -16,7 +16,7 @@ func (onePage) Page(name string) (Page, bool) {
 	return Page{Header: http.Header{"Content-Type": {"text/html"}, "X-Page": {"yes"}}, Body: []byte("<!doctype html>")}, name == ""
 }
 
-// Without pages, their paths are unknown paths.
+// Without pages, the paths of the pages are unknown paths.
 func TestNoPages(t *testing.T) {
 	f := newFixture(t)
 	for _, target := range []string{"/console", "/console/", ReportsPath} {

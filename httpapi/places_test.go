@@ -32,7 +32,7 @@ func principal(n uint64) keyserver.PrincipalRef {
 // ann is the principal of the fixture's session.
 var ann = principal(9001)
 
-// take takes n places or bytes for each of several other principals.
+// take takes n places or bytes for each of several other principals; others is their number.
 func take(t *testing.T, from *quota.Quota[keyserver.PrincipalRef], others int, n int64) {
 	t.Helper()
 	for i := range others {
@@ -81,7 +81,7 @@ func TestAPrincipalHoldsAQuarterOfACeiling(t *testing.T) {
 	}
 }
 
-// An administrator can end sessions and disable principals while others hold all places.
+// An administrator can end sessions and disable principals while other principals use all places.
 func TestAdministrationHasAReserve(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.MaxInFlight = 8 })
 	take(t, f.api.places.inFlight, quota.Shares, 2)
@@ -102,7 +102,7 @@ func TestAdministrationHasAReserve(t *testing.T) {
 	}
 }
 
-// TestConnectionsHaveAShare checks that a principal keeps at most a quarter of all connections busy.
+// TestConnectionsHaveAShare checks that a principal uses at most a quarter of all connections at the same time.
 func TestConnectionsHaveAShare(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.MaxConnections = 8 })
 	f.api.places.underWay.Take(ann, 1)
@@ -129,8 +129,8 @@ func TestConnectionsHaveAShare(t *testing.T) {
 	}
 }
 
-// TestWhoWasRefusedTooMuchIsHeld checks that a request over the limit of refusals is delayed, and then
-// rejected if the principal is still over the limit. It holds no place and calls no operation.
+// TestWhoWasRefusedTooMuchIsHeld checks that a request of a principal with too many refusals is delayed. It is rejected
+// if there are still too many after the delay. The request takes no place and calls no operation.
 func TestWhoWasRefusedTooMuchIsHeld(t *testing.T) {
 	off := fault.Temporary(fault.Overloaded, fault.ScopeSession, time.Millisecond, "refused too much")
 	var answers []error
@@ -171,7 +171,7 @@ func TestTheActingPrincipalPays(t *testing.T) {
 	}
 }
 
-// watched checks the places while a response is written.
+// watched calls write while a response is written.
 type watched struct {
 	*httptest.ResponseRecorder
 	write func()
@@ -192,7 +192,7 @@ func TestThePlaceIsFreeBeforeTheAnswerIsWritten(t *testing.T) {
 	}
 }
 
-// TestLongBodiesOfWhoMayNotSendThem checks that little of a long body is read if no role grants the
+// TestLongBodiesOfWhoMayNotSendThem checks that only the beginning of a long body is read if no role grants the
 // operation.
 func TestLongBodiesOfWhoMayNotSendThem(t *testing.T) {
 	tried := 0
@@ -248,7 +248,7 @@ func TestUnreadAnswersHaveAShare(t *testing.T) {
 	f := newFixture(t)
 	x := &exchange{api: f.api, call: call{by: keyserver.Caller{Principal: ann}}}
 	f.api.places.unread.Take(ann, maxUnreadBytes/quota.Shares-3*routes.SmallBody)
-	x.holdUnread(0) // it takes memory, too
+	x.holdUnread(0) // a response without a body takes memory, too
 	x.leave()
 	f.api.places.unread.Take(ann, 2*routes.SmallBody)
 	func() {
@@ -267,7 +267,7 @@ func TestUnreadAnswersHaveAShare(t *testing.T) {
 	}
 }
 
-// A new request without a session evicts the oldest one of the network with most places.
+// A new request without a session evicts the oldest such request of the network that has most places.
 func TestStrangersGiveWay(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.MaxStrangers, c.MaxStrangersPerAddress = 6, 3 })
 	evicted := f.strangers(t, "192.0.2.1/32", "192.0.2.2/32")
@@ -283,7 +283,7 @@ func TestStrangersGiveWay(t *testing.T) {
 	}
 }
 
-// TestUnknownSessionsAreStrangers checks that a request holds a place of a stranger only while its
+// TestUnknownSessionsAreStrangers checks that a request uses a place for requests without a session only while its
 // session is read from the database.
 func TestUnknownSessionsAreStrangers(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.MaxStrangers, c.MaxStrangersPerAddress = 6, 3 })
@@ -309,7 +309,7 @@ func TestUnknownSessionsAreStrangers(t *testing.T) {
 	if held := f.api.places.strangers.Held(); held != 0 || reads != 2 {
 		t.Errorf("%d places are held after %d reads", held, reads)
 	}
-	f.strangers(t, "192.0.2.1/32") // the address of the requests
+	f.strangers(t, "192.0.2.1/32") // this is the address of the requests
 	w := f.do(http.MethodGet, "/api/roles", "")
 	if e := errorOf(t, w); e.Code != string(fault.Overloaded) || w.Header().Get("Retry-After") == "" || reads != 2 {
 		t.Errorf("beyond the places of its address: %d %s, %d reads", w.Code, w.Body, reads)
@@ -319,8 +319,8 @@ func TestUnknownSessionsAreStrangers(t *testing.T) {
 	}
 }
 
-// TestRefusedStrangersWait checks that the refusal of a stranger waits as long as its Retry-After,
-// unless the client disconnects or the service stops.
+// TestRefusedStrangersWait checks that the refusal of a request without a session is delayed by its Retry-After, unless
+// the client disconnects or the service stops.
 func TestRefusedStrangersWait(t *testing.T) {
 	for name, c := range map[string]struct {
 		begin func(f *fixture, hangUp func())
@@ -333,7 +333,7 @@ func TestRefusedStrangersWait(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFixture(t, func(c *Config) { c.MaxStrangers, c.MaxStrangersPerAddress = 6, 3 })
-				f.strangers(t, "192.0.2.1/32") // the address of the requests
+				f.strangers(t, "192.0.2.1/32") // this is the address of the requests
 				ctx, hangUp := context.WithCancel(t.Context())
 				defer hangUp()
 				begun, answer := time.Now(), make(chan *httptest.ResponseRecorder, 1)
@@ -355,8 +355,8 @@ func TestRefusedStrangersWait(t *testing.T) {
 	}
 }
 
-// TestDroppedRequestsSlowTheirClient checks that a client whose requests are dropped cannot send more of
-// them at once, unless they come over a proxy.
+// TestDroppedRequestsSlowTheirClient checks that a client whose requests were dropped cannot send more requests at
+// once, unless its requests come over a proxy.
 func TestDroppedRequestsSlowTheirClient(t *testing.T) {
 	proxies, err := clientaddr.ParseProxies([]string{"198.51.100.1"})
 	rig.Must(t, err)
@@ -364,7 +364,7 @@ func TestDroppedRequestsSlowTheirClient(t *testing.T) {
 		from    string
 		major   int
 		client  string        // the address that a proxy reports; optional
-		dropped int           // number of dropped requests before
+		dropped int           // number of requests that were dropped before this one
 		delays  time.Duration // of the connection
 		waits   time.Duration
 	}{
@@ -409,7 +409,7 @@ func TestDroppedRequestsSlowTheirClient(t *testing.T) {
 	}
 }
 
-// strangers takes three places of strangers for each network, and returns the evicted ones.
+// strangers takes, for each network, three places for requests without a session. It returns the evicted ones.
 func (f *fixture) strangers(t *testing.T, networks ...string) *[]string {
 	t.Helper()
 	evicted := &[]string{}
@@ -424,8 +424,8 @@ func (f *fixture) strangers(t *testing.T, networks ...string) *[]string {
 	return evicted
 }
 
-// TestHealthIsAnsweredBesideStrangers checks that requests for health get responses while strangers hold
-// all their places, and that they evict no stranger.
+// TestHealthIsAnsweredBesideStrangers checks that a request for health gets a response, and evicts no request, while
+// all places for requests without a session are taken.
 func TestHealthIsAnsweredBesideStrangers(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.MaxStrangers, c.MaxStrangersPerAddress = 6, 3 })
 	evicted := f.strangers(t, "192.0.2.1/32", "192.0.2.2/32")
@@ -443,7 +443,7 @@ func TestHealthIsAnsweredBesideStrangers(t *testing.T) {
 	}
 }
 
-// An evicted request ends: its connection is closed.
+// An evicted request ends, because the server closes its connection.
 func TestAStrangerThatGivesWayEnds(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.MaxStrangers, c.MaxStrangersPerAddress = 1, 1 })
 	s := httptest.NewServer(f.api)
@@ -469,7 +469,7 @@ func TestAStrangerThatGivesWayEnds(t *testing.T) {
 	}
 }
 
-// The sessions of one principal share a quarter of the bytes of stored messages.
+// All sessions of one principal together may use at most a quarter of the bytes for stored messages.
 func TestMessagesPutAsideHaveAShare(t *testing.T) {
 	f := newFixture(t)
 	var spools []hmacbody.Spool

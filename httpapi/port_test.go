@@ -104,25 +104,23 @@ func issuedAs(cert *x509.Certificate, request []byte, to keyserver.ID) keyserver
 	}
 }
 
-// fakePort is a key server with one or two objects of each kind, for tests of package
-// httpapi. Other tests use the real key server. It records its calls. Methods that no
-// test uses are nil.
+// fakePort is a key server with one or two objects of each kind. It records its calls. It is only for tests of package
+// httpapi; other tests use the real key server. Methods that no test calls are nil.
 type fakePort struct {
 	keyserver.Port
 
 	err error // the error of every call, if set
-	// bad makes writes that are reported as done, but were not done or
-	// were done differently.
+	// bad makes each write report success although it does nothing, or writes other values.
 	bad   bool
 	ready []keyserver.Readiness
 	// endless makes a backup that does not end.
 	endless bool
-	// during runs inside each call.
+	// during is called within each call.
 	during func(ctx context.Context)
 
 	mu    sync.Mutex
 	calls []string
-	got   any // the last request of interest
+	got   any // the last recorded request
 
 	acl          keyserver.ACL
 	roles        []keyserver.Role
@@ -197,7 +195,7 @@ func (f *fakePort) seen() []string {
 	return append([]string(nil), f.calls...)
 }
 
-// write calls do. If the port is bad, it calls instead, which may be nil.
+// write calls do. If f.bad is set, it calls instead, unless instead is nil.
 func (f *fakePort) write(ctx context.Context, name string, got any, do, instead func()) error {
 	if err := f.called(ctx, name, got); err != nil {
 		return err
@@ -219,12 +217,10 @@ func answer[T any](v T, err error) (T, error) {
 	return v, nil
 }
 
-// only returns the elements that satisfy a condition.
 func only[T any](list []T, is func(T) bool) []T {
 	return slices.DeleteFunc(slices.Clone(list), func(v T) bool { return !is(v) })
 }
 
-// drop removes the elements that satisfy a condition.
 func drop[T any](list *[]T, is func(T) bool) func() {
 	return func() { *list = slices.DeleteFunc(slices.Clone(*list), is) }
 }
@@ -239,7 +235,6 @@ func alter[T any](list *[]T, is func(T) bool, by func(*T)) func() {
 	}
 }
 
-// add appends an object.
 func add[T any](list *[]T, v T) func() { return func() { *list = append(slices.Clone(*list), v) } }
 
 func (f *fakePort) MintKey(ctx context.Context, _ keyserver.Caller, k keyserver.NewKey) (keyserver.KeyMetadata, error) {
@@ -287,7 +282,7 @@ func (f *fakePort) AuthorizeKey(ctx context.Context, _ keyserver.Caller, use key
 }
 
 func (f *fakePort) Entitled(context.Context, keyserver.Caller, keyserver.Operation) error {
-	return f.err // it does not count as a call: the operation follows
+	return f.err // not recorded as a call, because the operation itself follows
 }
 
 func (f *fakePort) HMAC(ctx context.Context, _ keyserver.Caller, r keyserver.HMACRequest) (mac [keyserver.MACSize]byte, err error) {
@@ -489,7 +484,6 @@ func (f *fakePort) CreateACLTemplate(ctx context.Context, _ keyserver.Caller, na
 		add(&f.templates, keyserver.ACLTemplate{ID: newID, Name: name, Writable: true}), add(&f.templates, keyserver.ACLTemplate{ID: newID, Name: name}))
 }
 
-// ofTemplate changes the only template.
 func (f *fakePort) ofTemplate(by func(*keyserver.ACLTemplate)) func() {
 	return alter(&f.templates, func(keyserver.ACLTemplate) bool { return true }, by)
 }

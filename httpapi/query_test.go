@@ -23,8 +23,8 @@ func TestEveryQueryIsReadAsItIsSpelt(t *testing.T) {
 		table := wire.Of(r.Request)
 		for _, f := range table.Query {
 			seen++
-			// One parameter at a time, because some exclude each other; required ones are
-			// always present.
+			// Send one parameter at a time, because some parameters exclude each other. Required parameters are always
+			// sent.
 			values := url.Values{f.Name: {example(&f.Value)}}
 			for _, other := range table.Query {
 				if other.Required {
@@ -49,8 +49,7 @@ func TestEveryQueryIsReadAsItIsSpelt(t *testing.T) {
 	}
 }
 
-// A filter of zero would select everything, so it is refused. Only the start of
-// a page may be zero.
+// A filter with the value zero would select all objects, so it is refused. Only the cursor of a page may be zero.
 func TestNoFilterIsZero(t *testing.T) {
 	zeros := map[reflect.Type]string{
 		reflect.TypeFor[schema.HexID](): "0000000000000000", reflect.TypeFor[schema.DecimalID](): "0", reflect.TypeFor[schema.SystemID](): "0",
@@ -87,7 +86,7 @@ func example(v *wire.Value) string {
 	case v.Kind == wire.Array:
 		return example(v.Elem)
 	case v.Kind == wire.Integer && v.Scalar == nil && len(v.Enum) == 0:
-		return "1" // the minimum may be zero, which is omitted
+		return "1" // not the minimum: it may be zero, and zero is omitted
 	}
 	return strings.Trim(v.Example(), `"`)
 }

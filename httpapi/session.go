@@ -32,7 +32,7 @@ type Sessions interface {
 // loginFields has the fields that each method needs and accepts.
 var loginFields = map[string]struct {
 	needs, takes []string
-	// fromSession: the caller of another session logs in.
+	// fromSession: the login is made from an existing session.
 	fromSession bool
 }{
 	schema.MethodPassword: {needs: []string{"name", "password"}},
@@ -73,8 +73,8 @@ func login(a *API, ctx context.Context, c call, in schema.LoginRequest) (schema.
 	return schema.LoginResponse{SessionID: schema.Secret(opened.Token), Session: sessionOf(opened.Info)}, nil
 }
 
-// checkLogin refuses a field that the method does not use, and a request without a field that it needs. An ignored
-// field would have no effect without a notice to the caller.
+// checkLogin refuses a field that the method does not use, and a request without a field that the method needs.
+// Otherwise, the caller would not notice that a field has no effect.
 func checkLogin(in schema.LoginRequest) error {
 	method := loginFields[in.Method]
 	for _, field := range []struct {
@@ -96,7 +96,7 @@ func checkLogin(in schema.LoginRequest) error {
 	return nil
 }
 
-// scopeOf copies the scope of a delegated or scoped login.
+// scopeOf copies the scope of a delegated or scoped login into l.
 func scopeOf(in schema.LoginRequest, l *session.Login) error {
 	if in.PrincipalID != nil {
 		l.Delegator = keyserver.ID(*in.PrincipalID)

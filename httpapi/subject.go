@@ -55,8 +55,8 @@ func subjectsIn(kind keyserver.SubjectKind, v wire.Named) []keyserver.Subject {
 	}
 }
 
-// ofCertificate returns the subject of a stored certificate, and the transport principal
-// that the owner of its key can log in as.
+// ofCertificate returns two subjects: the stored certificate, and the transport principal that the certificate's owner
+// can log in as.
 func ofCertificate(der []byte) []keyserver.Subject {
 	digest := keyserver.DigestOf(der)
 	list := []keyserver.Subject{{Kind: keyserver.CertificateSubject, Key: hex.EncodeToString(digest[:])}}

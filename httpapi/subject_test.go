@@ -13,7 +13,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 )
 
-// The objects that requests name, as approvals store them.
+// Approvals store the objects that a request names.
 func TestSubjectsOfRequests(t *testing.T) {
 	id := schema.HexID(values.IDFromUint64(5))
 	heir := schema.HexID(values.IDFromUint64(6))

@@ -26,7 +26,7 @@ var (
 	short = []string{"computeHmac", "computeMac", "encrypt", "getCurrentSession", "getAcl", "listChanges", "createRole"}
 )
 
-// aTurn makes several principals work, so that long requests take turns, and takes the only turn.
+// aTurn takes the only turn after the work of two principals, so that long requests have to wait for turns.
 func (f *fixture) aTurn(t *testing.T) (end func()) {
 	t.Helper()
 	f.api.places.turns = quota.NewTurns[keyserver.PrincipalRef](1, f.api.Clock)
@@ -68,7 +68,7 @@ func TestLongRequestsTakeTurns(t *testing.T) {
 	}
 }
 
-// TestLongBodiesTakeTurns checks that a long body takes a turn even if it is not JSON.
+// TestLongBodiesTakeTurns checks that a long body waits for a turn even if it is not JSON.
 func TestLongBodiesTakeTurns(t *testing.T) {
 	all := routes.All()
 	r := all[slices.IndexFunc(all, func(r routes.Route) bool { return r.Name == "importCrl" })]
@@ -91,8 +91,8 @@ func TestLongBodiesTakeTurns(t *testing.T) {
 	}
 }
 
-// TestLongBodiesAreReadInShares checks that a principal that has sent more long bodies than its share
-// waits before the next one is read, unless it is alone at work.
+// TestLongBodiesAreReadInShares checks that a principal waits if it has sent more bytes in long bodies than its share.
+// It does not wait if no other principal sends requests.
 func TestLongBodiesAreReadInShares(t *testing.T) {
 	all := routes.All()
 	r := all[slices.IndexFunc(all, func(r routes.Route) bool { return r.Name == "importCrl" })]
@@ -128,8 +128,8 @@ func TestLongBodiesAreReadInShares(t *testing.T) {
 	}
 }
 
-// TestStreamedMessagesAreReadInShares checks that all streamed messages of a principal together are read
-// at its pace, unless it is alone at work.
+// TestStreamedMessagesAreReadInShares checks that all streamed messages of a principal together are read at the rate of
+// its share, unless no other principal sends requests.
 func TestStreamedMessagesAreReadInShares(t *testing.T) {
 	const messages, length = 64, 8 * routes.SmallBody
 	const rate, burst = 4 << 20, 1 << 20
@@ -159,7 +159,7 @@ func TestStreamedMessagesAreReadInShares(t *testing.T) {
 								time.Sleep(100 * time.Millisecond)
 							}
 						})
-						synctest.Wait() // it has worked before the messages are read
+						synctest.Wait() // until principal 2 has worked
 					}
 					body := strings.Replace(sampleOf(r).text(), `"data":"`, `"data":"`+strings.Repeat("A", c.length), 1)
 					begun := time.Now()

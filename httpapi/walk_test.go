@@ -18,21 +18,21 @@ import (
 type under struct {
 	*httptest.ResponseRecorder
 	x       *exchange
-	from    int    // its principal or its network
-	kind    string // of its place; empty without a place
+	from    int    // number of its principal or network
+	kind    string // kind of its place; empty if it has no place
 	evicted bool
 }
 
 // SetReadDeadline records an eviction (exchange.hangUp).
 func (u *under) SetReadDeadline(time.Time) error { u.evicted = true; return nil }
 
-// walk is a server whose requests arrive, stall, get their responses and end in any order.
+// walk is a server in a random sequence of events: requests arrive, stall, get responses and end.
 type walk struct {
 	api  *API
 	here []*under
 }
 
-// count returns the number of places of a kind that are held, and of those held by one principal or network.
+// count returns the number of taken places of a kind, in total (all) and for one principal or network (own).
 func (w *walk) count(kind string, from int) (all, own int) {
 	for _, u := range w.here {
 		if u.kind == kind {
@@ -56,13 +56,12 @@ var sessions = map[string]routes.Route{
 func (w *walk) arrive(route routes.Route, from int) *under {
 	u := &under{ResponseRecorder: httptest.NewRecorder(), from: from}
 	ctx, hangUp := context.WithCancel(context.Background())
-	hangUp() // then a refusal does not wait
+	hangUp() // an ended context, so that a refusal is not delayed
 	u.x = &exchange{api: w.api, w: u, r: httptest.NewRequest(http.MethodGet, "/", nil), ctx: ctx, route: &bound{Route: route}}
 	return u
 }
 
-// asks sends a request of a principal, and fails the test unless the request is admitted exactly if the
-// model admits it.
+// asks sends a request of a principal. It fails the test if the server and the model do not agree on admitting it.
 func (w *walk) asks(t *rapid.T, name string, from int) {
 	u := w.arrive(sessions[name], from)
 	u.x.call.by.Principal = principal(uint64(from))
@@ -72,7 +71,7 @@ func (w *walk) asks(t *rapid.T, name string, from int) {
 	}
 	all, own := w.count(kind, from)
 	want := all < walkCeiling && own < quota.Share(walkCeiling)
-	if !want && name == "admin" { // the reserve may have a place
+	if !want && name == "admin" { // the place may be one of the reserve
 		all, own = w.count("reserve", from)
 		want, kind = all < quota.Share(walkCeiling) && own < 1, "reserve"
 	}
@@ -91,7 +90,7 @@ func (w *walk) asks(t *rapid.T, name string, from int) {
 	w.here = append(w.here, u)
 }
 
-// comes sends a request without a session. It must get a place unless its network has its share.
+// comes sends a request without a session. It must get a place unless its network already uses its share.
 func (w *walk) comes(t *rapid.T, from int) {
 	u := w.arrive(routes.Route{}, from)
 	u.x.from = netip.AddrFrom4([4]byte{192, 0, 2, byte(from)})
@@ -119,8 +118,8 @@ func (w *walk) comes(t *rapid.T, from int) {
 
 const walkCeiling, walkStrangers, walkStrangersEach = 8, 6, 3
 
-// TestNobodyKeepsOthersOut checks in random walks that no ceiling is exceeded, and that a principal or
-// network gets its share unless others fill the ceiling with no more than their shares.
+// TestNobodyKeepsOthersOut checks in random walks that no ceiling is exceeded, and that a principal or network gets its
+// share unless other ones fill the ceiling within their own shares.
 func TestNobodyKeepsOthersOut(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := Config{

@@ -12,7 +12,7 @@ import (
 
 // Witness cosigns checkpoints of logs (C2SP tlog-witness).
 type Witness interface {
-	// Answer takes the body of a request and returns the lines of a cosignature.
+	// Answer returns the lines of a cosignature for the body of a request.
 	Answer(ctx context.Context, body []byte) ([]byte, error)
 }
 

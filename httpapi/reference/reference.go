@@ -135,7 +135,7 @@ func writeDetails(b *strings.Builder) {
 	}
 }
 
-// types describes each type at its first use.
+// types describes each type where it is first used.
 type types struct {
 	*strings.Builder
 	known map[string]bool
@@ -177,7 +177,7 @@ func (b types) asked(where string, fields []wire.Field) {
 	}
 }
 
-// describe describes the types of the fields, unless that was done before.
+// describe describes the types of the fields that are not yet described.
 func (b types) describe(fields []wire.Field) {
 	var objects []reflect.Type
 	listed := false

@@ -11,7 +11,7 @@ var (
 	link   = regexp.MustCompile(`\]\(#([^)]+)\)`)
 )
 
-// The reference begins with the login, and describes each type at its first use.
+// The reference begins with the login, and describes each type where it is first used.
 func TestReference(t *testing.T) {
 	page := string(Page())
 	login, routes := strings.Index(page, "Authorization: Bearer $SESSION"), strings.Index(page, "## Routes")
@@ -41,10 +41,10 @@ func TestReference(t *testing.T) {
 			continue
 		}
 		if name[0] >= 'a' {
-			continue // a route, in the list of all
+			continue // the name of a route, in the list of all routes
 		}
 		if where < used {
-			continue // in its own list
+			continue // used in the list that describes it
 		}
 		if headings.MatchString(page[used:where]) {
 			t.Errorf("%s is described under a later route than the first that uses it", name)

@@ -113,8 +113,8 @@ func (r Route) failures() []failure {
 	return out
 }
 
-// failure returns a reference to the response that all routes with the same codes share. If some of the codes are part
-// of the filled response of the route, the route has its own response.
+// failure returns a reference to the response that all routes with the same codes share. If the route returns some of
+// the codes in the response of a verified write, it has its own response.
 func (d *documenter) failure(r Route, f failure) *openapi.Response {
 	if verdicts := slices.DeleteFunc(slices.Clone(f.codes), func(c fault.Code) bool { return !r.judges(c) }); len(verdicts) > 0 {
 		return d.verdict(r, f, verdicts)
@@ -129,8 +129,8 @@ func (d *documenter) failure(r Route, f failure) *openapi.Response {
 	return &openapi.Response{Ref: "#/components/responses/" + name}
 }
 
-// verdict describes the filled response, whose code says what the re-read disagreed
-// about, or the refusal to write.
+// verdict describes the response of a verified write whose second read did not show the written values, and a refusal
+// with the same status.
 func (d *documenter) verdict(r Route, f failure, verdicts []fault.Code) *openapi.Response {
 	filled := d.schemas.Ref(r.Response, wire.InResponse)
 	for _, member := range d.schemas.Named[r.Response.Name()].Properties {
@@ -162,7 +162,7 @@ func (d *documenter) errorOf(codes []fault.Code) *wire.Schema {
 	return &wire.Schema{AllOf: []*wire.Schema{d.schemas.Ref(reflect.TypeFor[schema.Error](), wire.InResponse), only}}
 }
 
-// judges reports whether the code comes with the filled response of the route.
+// judges reports whether the route returns the code in its response type, not in an error body.
 func (r Route) judges(c fault.Code) bool {
 	if r.Response == nil || !slices.Contains(r.Judged, c) {
 		return false
@@ -171,9 +171,8 @@ func (r Route) judges(c fault.Code) bool {
 	return ok
 }
 
-// name is derived only from the codes, so that a new route does not rename others. It is
-// the code itself, or a word for the codes that every route with an operation has,
-// followed by the additional or missing codes.
+// name depends only on the codes, so that a new route does not rename other responses. It is the code itself, or a word
+// for the codes that every route with an operation has, followed by the additional or missing codes.
 func (f failure) name() string {
 	usual := usualCodes[f.status]
 	if len(f.codes) == 1 {

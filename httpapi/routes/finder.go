@@ -35,7 +35,7 @@ func (l lead) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// finding is a response writer that receives a lead.
+// finding is a response writer in which a lead stores the route and the request.
 type finding struct {
 	http.ResponseWriter
 	lead
@@ -83,7 +83,7 @@ func RefuseEncoded(r *http.Request) error {
 // Streamed reports whether the body is processed while it is read, so that it may be long.
 func (r Route) Streamed() bool { return r.Form != nil }
 
-// NamesKeys reports whether a request of the route can name a key that it is about.
+// NamesKeys reports whether a request of the route can name a key.
 func (r Route) NamesKeys() bool { return namesKeys(wire.Of(r.Request)) }
 
 func namesKeys(t *wire.Table) bool {
@@ -144,7 +144,6 @@ func (noAccount) Return(int64)     {}
 // bounded stores what is written to it, up to maxKeyHead bytes.
 type bounded struct{ bytes.Buffer }
 
-// Write implements io.Writer.
 func (b *bounded) Write(p []byte) (int, error) {
 	if b.Len()+len(p) > maxKeyHead {
 		return 0, errKeyFar

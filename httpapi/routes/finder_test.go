@@ -11,7 +11,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// A request finds exactly its route.
+// Finder finds the route of each request, and no other route.
 func TestFinder(t *testing.T) {
 	f, err := NewFinder()
 	if err != nil {

@@ -28,9 +28,9 @@ type Mux struct {
 	handler func(r Route, allow string) http.Handler
 }
 
-// NewMux calls handler once for each route and for AddCheckpoint. It also calls it for other methods of a path, with the
-// methods of the path in allow, and for unknown paths, with the path NoRoute. NewMux fails if a route has no body limit
-// or timeout, or if a name in its request has no tag "names".
+// NewMux calls handler once for each route and for AddCheckpoint. It also calls it for other methods of a path, with
+// the methods of the path in allow, and for unknown paths, with the path NoRoute. NewMux fails if a route has no body
+// limit or timeout, or if a name in its request has no tag "names".
 func NewMux(all []Route, handler func(r Route, allow string) http.Handler) (*Mux, error) {
 	m := &Mux{mux: http.NewServeMux(), handler: handler, none: handler(refusal(NoRoute), "")}
 	paths := map[string][]Route{}
@@ -110,7 +110,7 @@ type resource struct {
 	methods map[string]http.Handler
 	other   http.Handler
 	none    http.Handler
-	word    string // name and required value of that wildcard; empty: none
+	word    string // a wildcard of the path and its only valid value; empty if there is none
 }
 
 func (s *resource) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -15,8 +15,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/internal/openapi"
 )
 
-// documentVersion is the version of the interface, whose paths contain none. It increases
-// with the table of routes.
+// documentVersion is the version of the API, which its paths do not contain. It increases when the table of routes
+// changes.
 const documentVersion = "0.1.0"
 
 // OpenAPI returns the OpenAPI 3.1 document of the service. Callers share the bytes and
@@ -26,7 +26,6 @@ func OpenAPI() ([]byte, error) { return theDocument() }
 // theDocument is created once: the table of routes does not change.
 var theDocument = sync.OnceValues(func() ([]byte, error) { return document(All()) })
 
-// document creates the document from the table of routes.
 func document(all []Route) ([]byte, error) {
 	d := newDocumenter(all)
 	doc := openapi.Document{
@@ -121,8 +120,8 @@ func (r Route) OperationNames() []string {
 	return names
 }
 
-// bodyType returns the type of the body: the request type itself, or the type that it
-// embeds next to its path.
+// bodyType returns the type of the body: the request type itself, or the type that it embeds in addition to its path
+// fields.
 func bodyType(t reflect.Type) reflect.Type {
 	for f := range t.Fields() {
 		if f.Anonymous && len(wire.Of(f.Type).Body) > 0 && len(wire.Of(t).Path) > 0 {

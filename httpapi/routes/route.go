@@ -31,7 +31,8 @@ type Route struct {
 	// Names is the kind of object that the id in the path of a schema.ByID names, for approvals. It is
 	// Unnamed if that id can never name another object.
 	Names keyserver.SubjectKind
-	// Makes is the kind of object that the route creates, if that can have an owner mark; otherwise empty.
+	// Makes is the kind of object that the route creates, if objects of this kind can have an owner mark; otherwise
+	// empty.
 	Makes keyserver.ChangeKind
 	// BodyLimit is the maximum size of a request body as it is sent, in bytes.
 	BodyLimit int64
@@ -43,26 +44,26 @@ type Route struct {
 	Waits bool
 	// Counts says that the route may count a use of a key, so that a repeated request may count two uses.
 	Counts bool
-	// Many marks a route with many objects in one request, if Long cannot tell that from its name
-	// and its body.
+	// Many marks a route with many objects in one request, if Long cannot tell this from the name and the body of the
+	// route.
 	Many bool
 	// Uncounted routes take no part in the limits of concurrent requests, so they respond under any load.
 	Uncounted bool
 	// Unconditional routes also respond if the build is not admitted.
 	Unconditional bool
 
-	Request  reflect.Type // a struct of package schema's tags
+	Request  reflect.Type // a struct with the tags of package schema
 	Response reflect.Type
 
-	// Effect is the rule of the approval policy for the route, in addition to those of Operations; optional.
+	// Effect is the key of an effect (keyserver.Effects), whose approval rule also applies to the route; optional.
 	Effect string
 	// Executes says that the route returns the response of another route.
 	Executes bool
 	// Streams says that the body is read, or the response sent, during the work.
 	Streams bool
-	// Form is the form of a body that is read during the work; nil: the body is decoded before.
+	// Form is the form of a body that is read during the work. It is nil if the body is decoded before the work.
 	Form *hmacbody.Form
-	// Judged are the faults that are part of the filled response.
+	// Judged are the codes that the route returns in its response type, not in an error body.
 	Judged []fault.Code
 }
 

@@ -12,12 +12,10 @@ type FaultResponse struct {
 	Reauth bool // a new login helps
 }
 
-// faultResponses is the only place that maps codes to statuses. A test compares it with the
-// catalogue of codes.
+// faultResponses is the only place that maps codes to statuses. A test compares it with the catalogue of codes.
 //
-// REQUEST_TIMEOUT is a 504 and not a 503: a 503 promises that nothing happened
-// and that a retry may help, while a write that ran out of time may have taken
-// effect. It is not a 408 either, which lets clients repeat the request unasked.
+// REQUEST_TIMEOUT is a 504, because a write that ran out of time may have taken effect. A 503 would promise that
+// nothing happened and that a retry may help. After a 408, clients may repeat the request by themselves.
 var faultResponses = map[fault.Code]FaultResponse{
 	fault.BadRequest:          {Status: http.StatusBadRequest},
 	fault.InvalidArgument:     {Status: http.StatusBadRequest},
@@ -102,8 +100,8 @@ var faultResponses = map[fault.Code]FaultResponse{
 	fault.RequestTimeout:         {Status: http.StatusGatewayTimeout},
 }
 
-// Verdicts are the codes of a verified write whose re-read disagreed. They come with the filled response and status
-// 409.
+// Verdicts are the codes of a verified write whose second read did not show the written values. The route returns them
+// in its response type, with status 409.
 var Verdicts = []fault.Code{fault.NotSaved, fault.NotRemoved, fault.NotPersisted, fault.NotVerified}
 
 // ResponseTo returns the response to a code. Its status is 0 if the code is unknown.
@@ -112,8 +110,8 @@ func ResponseTo(c fault.Code) FaultResponse { return faultResponses[c] }
 // Status returns the HTTP status of a code, 0 if it is unknown.
 func Status(c fault.Code) int { return faultResponses[c].Status }
 
-// ProofFaults are the codes of every route that accepts a proof. A login needs no proof,
-// and a proof for it is not bound to a session id or a known key.
+// ProofFaults are the codes of every route that accepts a proof. A login needs no proof. A proof for a login is not
+// bound to a session id or a known key.
 var ProofFaults = []fault.Code{
 	fault.ProofMalformed, fault.ProofInvalidSignature, fault.ProofMethodMismatch,
 	fault.ProofURIMismatch, fault.ProofStale, fault.ProofReplayed, fault.ProofCacheFull,

@@ -131,8 +131,7 @@ func sessionRoutes() []Route {
 	}
 }
 
-// approvalRoutes also needs the routes that an approval can be requested for, because executing an approval
-// returns their responses.
+// approvalRoutes needs the other routes, because executing an approval returns the response of one of them.
 func approvalRoutes(others []Noun) []Route {
 	decision := codes(fault.NotFound, fault.ApprovalState, fault.DigestMismatch, fault.SessionNotBound, fault.OwnAccount, fault.AccessDenied, fault.NotInScope, fault.PrincipalOff)
 	policy := []Route{
@@ -349,10 +348,10 @@ func codes(c ...fault.Code) []fault.Code { return c }
 
 func grants(ops ...keyserver.Operation) []keyserver.Operation { return ops }
 
-// backupTime is the longest time of one backup. The database keeps all old rows until it ends.
+// backupTime is the longest time of one backup. The database keeps all old row versions until the backup ends.
 const backupTime = 6 * time.Hour
 
-// accessRoutes returns the routes of the OpenID AuthZEN Authorization API 1.0, which ask the gate for decisions.
+// accessRoutes returns the routes of the OpenID AuthZEN Authorization API 1.0, which ask the authorizer for decisions.
 func accessRoutes() []Route {
 	return []Route{
 		endpoint[schema.AccessRequest, schema.AccessDecision](Route{
@@ -368,7 +367,7 @@ func accessRoutes() []Route {
 	}
 }
 
-// explainRoutes returns the routes that explain decisions of the gate. They have no other effect.
+// explainRoutes returns the routes that explain decisions of the authorizer. They have no other effect.
 func explainRoutes() []Route {
 	return []Route{
 		endpoint[schema.ExplainRequest, schema.Explanation](Route{

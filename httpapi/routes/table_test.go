@@ -11,7 +11,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// TestAnswersAreOfTheCatalogue: httpapi checks that each code of the catalogue has a status.
+// TestAnswersAreOfTheCatalogue checks that each code with a status is in the catalogue. httpapi checks the reverse.
 func TestAnswersAreOfTheCatalogue(t *testing.T) {
 	for code := range faultResponses {
 		if !slices.ContainsFunc(fault.Catalogue, func(e fault.Entry) bool { return e.Code == code }) {
@@ -20,7 +20,7 @@ func TestAnswersAreOfTheCatalogue(t *testing.T) {
 	}
 }
 
-// If an approval can be requested for a route, each id in its request has a kind.
+// If an approval can be requested for a route, each id in a request of the route has a kind.
 func TestNothingIsNamedInSilence(t *testing.T) {
 	type silent struct {
 		ID   schema.HexID `path:"id" json:"-"`

@@ -9,7 +9,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// The routes about trust: the second half of the table.
+// The routes about trust are the second half of the table of routes.
 
 func trustedCARoutes() []Route {
 	return []Route{
@@ -281,7 +281,7 @@ func revocationRoutes() []Route {
 	}
 }
 
-// BySubjectPath is the path of the route that takes a wildcard.
+// BySubjectPath is the path of the route that accepts a wildcard in the subject.
 const BySubjectPath = "/api/certificates/by-subject"
 
 // crlBodyLimit fits the longest revocation list in base64 or PEM.

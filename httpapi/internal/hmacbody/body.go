@@ -68,7 +68,7 @@ type Body struct {
 	spent   bool
 }
 
-// Form lists the members that a body has in addition to data.
+// Form describes the members that a body has in addition to data.
 type Form struct {
 	all   string   // all members, for errors
 	names []string // exactly one of them is sent; it names the key
@@ -89,14 +89,14 @@ type Spool struct {
 	Account        // optional
 }
 
-// Account is charged for stored messages.
+// Account limits the bytes of stored messages.
 type Account interface {
 	// Take is called before n bytes are stored. Its error refuses the message.
 	Take(n int64) error
 	// Begin is called before the first byte is stored, after Take. Its error refuses the
 	// message.
 	Begin() error
-	// Return returns all bytes of a message.
+	// Return releases all bytes of a message.
 	Return(n int64)
 }
 
@@ -344,8 +344,8 @@ func (b *Body) readMAC() error {
 	return nil
 }
 
-// readData decodes the message until the buffer is full. It leaves the rest to WriteTo,
-// or stores it if the key is not known yet.
+// readData decodes the message until the buffer is full. WriteTo then reads the rest of the message. If the key is not
+// known yet, readData stores the rest instead.
 func (b *Body) readData() error {
 	b.data = dataOpen
 	for b.data == dataOpen {

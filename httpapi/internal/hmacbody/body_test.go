@@ -36,8 +36,8 @@ func read(src io.Reader) (gotLink string, message []byte, err error) {
 	return gotLink, out.Bytes(), nil
 }
 
-// reference decodes the same body with encoding/json, token by token, and the standard
-// base64 decoder. It holds everything in memory and accepts exactly the valid bodies.
+// reference decodes the same body with encoding/json, token by token, and the standard base64 decoder. It reads
+// everything into memory and accepts exactly the valid bodies.
 func reference(body []byte) (gotLink string, message []byte, err error) {
 	refused := errors.New("refused")
 	if !utf8.Valid(body) {
@@ -251,8 +251,7 @@ func (r *repeat) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A malformed short message is refused before the MAC is computed: Read
-// fails, not WriteTo.
+// A malformed short message is refused before its MAC is computed: Read fails, and WriteTo is not called.
 func TestShortMessageIsCheckedBeforeUse(t *testing.T) {
 	for _, body := range []string{
 		`{"hiddenLink":"` + link + `","data":"QR=="}`,
@@ -291,7 +290,7 @@ func TestMessageIsWrittenOnce(t *testing.T) {
 	}
 }
 
-// The temporary file has no name from the start, so a crash leaves nothing behind.
+// The temporary file never has a name, so that no file stays after a crash.
 func TestSpoolIsNameless(t *testing.T) {
 	dir := t.TempDir()
 	body := `{"data":"` + strings.Repeat("QUJD", 50000) + `","hiddenLink":"` + link + `"}`
@@ -329,8 +328,8 @@ func TestCloseWipes(t *testing.T) {
 	}
 }
 
-// FuzzHMACBody compares each body, cut into random reads, with the reference: both accept
-// it with the same result, or both refuse it.
+// FuzzHMACBody compares each body, read in random pieces, with reference: both accept it with the same result, or both
+// refuse it.
 func FuzzHMACBody(f *testing.F) {
 	seeds := []string{
 		`{"hiddenLink":"` + link + `","data":"aGVsbG8="}`, `{"data":"\u002f\/+A","hiddenLink":"` + link + `"}`,
@@ -352,7 +351,7 @@ func FuzzHMACBody(f *testing.F) {
 	})
 }
 
-// choppy returns reads of random length.
+// choppy is a reader that returns pieces of random length.
 type choppy struct {
 	rest   []byte
 	random *rand.Rand
@@ -367,8 +366,8 @@ func (c *choppy) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Compares large bodies that are cut at random, with random escapes and one random fault
-// each, with the reference. The fuzzer would need a long time to reach these cases.
+// TestLargeAgainstReference compares large bodies with reference. They have random escapes and one random error each,
+// which the fuzzer would find only after a long time.
 func TestLargeAgainstReference(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 7))
 	for round := range 150 {

@@ -14,8 +14,8 @@ var (
 	errTooLong   = bad(memberData, fmt.Sprintf("must encode at most %d bytes", keyserver.MaxMessage))
 )
 
-// step decodes the text of data in the window, as far as the chunk has room. If less than
-// one group of four characters is left, it reads more of the body.
+// step decodes the text of data in the window, at most until the chunk is full. If the window has less than one group
+// of four characters, step reads more of the body.
 func (b *Body) step() error {
 	t, err := b.stretch()
 	if err != nil {
@@ -25,8 +25,8 @@ func (b *Body) step() error {
 	if err := b.decode(t.text[:whole]); err != nil {
 		return err
 	}
-	// Move the rest in front of the text that follows. Resolving escapes may have left a
-	// gap between the two.
+	// Move the undecoded characters directly before the text that follows. Resolving escapes may have left a gap
+	// between them.
 	left := len(t.text) - whole
 	b.r = t.next - left
 	copy(b.window[b.r:t.next], t.text[whole:])

@@ -84,11 +84,11 @@ func (b *Body) unescaped(start int) ([]byte, error) {
 	return unquote(append(quoted, b.window[start:b.r]...))
 }
 
-// run is a stretch of the text of data in the window, without escapes.
+// run is a part of the text of data in the window, without escapes.
 type run struct {
 	text   []byte
 	next   int  // index in the window of the byte after text
-	closed bool // that byte is the closing quote
+	closed bool // the byte at next is the closing quote
 }
 
 // stretch returns the text of data from the read position. It resolves escapes in place,
@@ -152,8 +152,8 @@ func escape(text []byte) (c byte, size int, err error) {
 		n = n<<4 | h
 	}
 	if !base64Char(n) {
-		// Refuse it here. The text is scanned again if the window cuts it, and a
-		// backslash would then begin another escape.
+		// Refuse the escape here. If the window ends within the text, the text is scanned again, and a backslash in it
+		// would then begin another escape.
 		return 0, 0, errNotBase64
 	}
 	return byte(n), unicode, nil

@@ -21,8 +21,8 @@ func layOut(compact []byte) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// layOutValue writes one value. indent is the indentation of its line, of which used
-// characters are already written.
+// layOutValue writes one value. indent is the indentation of its line. The line already has used characters after the
+// indentation.
 func layOutValue(b *bytes.Buffer, v jsontext.Value, indent string, used int) error {
 	flat := v.Clone()
 	if err := flat.Format(jsontext.SpaceAfterColon(true), jsontext.SpaceAfterComma(true)); err != nil {

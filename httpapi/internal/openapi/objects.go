@@ -1,5 +1,5 @@
-// Package openapi has the objects of OpenAPI 3.1, and the layout of a document for
-// people. Package routes makes the document from the table of routes.
+// Package openapi has the objects of OpenAPI 3.1, and lays out a document so that people can read it. Package routes
+// makes the document from the table of routes.
 package openapi
 
 import (
@@ -129,7 +129,7 @@ type SecurityScheme struct {
 	Description string `json:"description"`
 }
 
-// Text encodes the document. Each value that fits into one line is not broken.
+// Text encodes the document as JSON. A value that fits into one line stays on one line.
 func (d Document) Text() ([]byte, error) {
 	compact, err := json.Marshal(d, json.Deterministic(true))
 	if err != nil {

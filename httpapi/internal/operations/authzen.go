@@ -48,13 +48,13 @@ func getDecisions(ctx context.Context, ops *verified.Service, by keyserver.Calle
 	return out, nil
 }
 
-// ofTheQuestion reports whether the fault concerns only this question, so that
-// others can be answered.
+// ofTheQuestion reports whether the fault concerns only this question, so that the other questions of the request can
+// be answered.
 func ofTheQuestion(f *fault.Error) bool {
 	return f.Code == fault.BadRequest || f.Code == fault.InvalidArgument || f.Code == fault.AccessDenied
 }
 
-// decide asks the authorizer for a decision. If the subject or the resource does not exist, the decision is no.
+// decide asks the authorizer for a decision. If the subject or the resource does not exist, the decision is false.
 func decide(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.AccessItem) (schema.AccessDecision, error) {
 	q, err := questionOf(in)
 	if err != nil {

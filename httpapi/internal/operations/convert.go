@@ -27,7 +27,7 @@ func hexIDs(ids []keyserver.ID) []schema.HexID {
 	return Convert(ids, func(id keyserver.ID) schema.HexID { return schema.HexID(id) })
 }
 
-// idsOf keeps nil and empty distinct: a missing list is not an empty one.
+// idsOf converts ids. It keeps nil and empty distinct: a missing list is not an empty list.
 func idsOf(ids []schema.HexID) []keyserver.ID {
 	if ids == nil {
 		return nil

@@ -6,5 +6,5 @@
 // than that: those of sessions, approvals, streamed bodies and readiness, and GET /api/audit.
 //
 // The package may import routes, schema and wire of httpapi, the operations (internal/engine/verified) and their types.
-// It knows no connection, session or approval.
+// It does not depend on connections, sessions or approvals.
 package operations

@@ -112,7 +112,6 @@ var Handlers = map[string]Handler{
 	"importCrl":                            handler(importCRL),
 }
 
-// handler returns the Handler of a route.
 func handler[In, Out any](work func(context.Context, *verified.Service, keyserver.Caller, In) (Out, error)) Handler {
 	return Handler{
 		Request: reflect.TypeFor[In](), Response: reflect.TypeFor[Out](),

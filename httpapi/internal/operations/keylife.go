@@ -86,7 +86,7 @@ func keyFactsOf(m keyserver.KeyMetadata) schema.KeyFacts {
 	if info, ok := keyserver.Algorithms[m.Algorithm]; ok {
 		out.AlgID, out.IVBytes = &info.Number, &info.IVLength
 	}
-	if out.State == nil { // a peer that does not know the state
+	if out.State == nil { // the key belongs to a peer that does not send the state
 		return out
 	}
 	if system, _, ok := m.Link.Split(); ok {
@@ -109,7 +109,7 @@ func endOf(life keyserver.KeyLife) *time.Time {
 	return instant(life.DestroyAt)
 }
 
-// instant returns nil for the zero time.
+// instant returns the time in UTC, or nil for the zero time.
 func instant(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil

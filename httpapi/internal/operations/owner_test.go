@@ -11,8 +11,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// The OpenAPI document has the same kinds with owner marks, and the same page length, as
-// the key server.
+// The OpenAPI document and the key server agree on the kinds of objects that can have an owner mark, and on the page
+// length.
 func TestOwnedKinds(t *testing.T) {
 	var want []string
 	for _, kind := range keyserver.OwnedKinds {

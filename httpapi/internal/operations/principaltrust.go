@@ -40,7 +40,7 @@ func deletePrincipalTrust(ctx context.Context, ops *verified.Service, by keyserv
 	}, err
 }
 
-// trustFlagOf returns no flag for an unknown label; the operations refuse that.
+// trustFlagOf returns 0 for an unknown label; the operations refuse 0.
 func trustFlagOf(label string) keyserver.TrustFlag {
 	flag, _ := keyserver.ParseTrustFlag(label)
 	return flag

@@ -21,7 +21,7 @@ func listRevocationIssuers(ctx context.Context, ops *verified.Service, by keyser
 	}, nil
 }
 
-// idle names the issuers whose CRL was imported but is not enforced.
+// idle names the issuers whose imported CRL is not enforced, because their mode is off.
 func idle(list []keyserver.RevocationIssuer) string {
 	var subjects []string
 	for _, r := range list {
