@@ -3,14 +3,14 @@ package keyserver
 // NoUsageLimit is the MaxUsage of an entry that may be used any number of times.
 const NoUsageLimit int64 = -1
 
-// ACLEntry is one principal's rights over one key, as the key server holds them.
+// ACLEntry has the rights of one principal on one key, as the key server stores them.
 type ACLEntry struct {
 	ID        ID
 	ACL       ID
 	Principal PrincipalRef
 	Rights    Rights
-	MaxUsage  int64 // NoUsageLimit, or the number of grants that the entry allows
-	Used      int64 // grants so far; counted only if MaxUsage is a limit
+	MaxUsage  int64 // NoUsageLimit, or the number of uses that the entry allows
+	Used      int64 // uses so far; counted only if MaxUsage is a limit
 	UserRight int64
 	Start     Stamp
 	End       Stamp

@@ -6,15 +6,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/values"
 )
 
-// Bounds of ACL templates. The list of templates and the members of each are read
-// completely.
+// Limits of ACL templates. The list of templates and the list of members are read completely.
 const (
 	MaxACLTemplates    = 1024
 	MaxTemplateMembers = 256
 )
 
-// ACLTemplate is a named list of members. They become ACL entries of each key that is
-// minted under a directory with the template.
+// ACLTemplate is a named list of members. They become ACL entries of each key that is created under a directory with
+// the template.
 type ACLTemplate struct {
 	ID          ID
 	Name        string
@@ -24,22 +23,22 @@ type ACLTemplate struct {
 	Writable bool
 	// Members is set if a single template is read, sorted by principal.
 	Members []TemplateMember
-	// MembersDigest is equal for two reads with equal members, and has no other meaning.
-	// It is set if a single template is read, and in a list that requested it.
+	// MembersDigest is equal in two results if their members are equal. It has no other meaning. It is set if a single
+	// template is read, or if ACLTemplateQuery.Digests is set.
 	MembersDigest []byte
 }
 
 // ACLTemplateQuery selects the contents of a list of templates.
 type ACLTemplateQuery struct {
-	Digests bool // of the members; every membership has to be read for them
+	Digests bool // set MembersDigest of each template; the key server must read all members for this
 }
 
-// TemplateMember is one principal's rights in a template. The limits become those of the
-// key's ACL entry; the time window also limits the membership.
+// TemplateMember has the rights of one principal in a template. MaxUsage, Start and End also apply to the ACL entry on
+// each key. Start and End also limit the membership itself.
 type TemplateMember struct {
 	Principal PrincipalRef
 	Rights    Rights
-	MaxUsage  int64 // NoUsageLimit, or the number of grants that an entry allows
+	MaxUsage  int64 // NoUsageLimit, or the number of uses that an ACL entry allows
 	Start     Stamp
 	End       Stamp
 }
@@ -72,12 +71,12 @@ func (t ACLTemplate) Member(p PrincipalRef) (TemplateMember, bool) {
 	return TemplateMember{}, false
 }
 
-// With returns the members with m added. It replaces the member with the same principal.
+// With returns a copy of the members with m, which replaces the member with the same principal.
 func (t ACLTemplate) With(m TemplateMember) []TemplateMember {
 	return append(t.Without(m.Principal), m)
 }
 
-// Without returns the members except one principal.
+// Without returns a copy of the members without the given principal.
 func (t ACLTemplate) Without(p PrincipalRef) []TemplateMember {
 	members := make([]TemplateMember, 0, len(t.Members)+1)
 	for _, m := range t.Members {
@@ -88,15 +87,15 @@ func (t ACLTemplate) Without(p PrincipalRef) []TemplateMember {
 	return members
 }
 
-// Writes reports whether the membership permits changes to the template at a time. The
-// usage limit applies only to keys and is ignored.
+// Writes reports whether the membership permits changes to the template at the time now. The usage limit applies only
+// to keys and is ignored.
 func (m TemplateMember) Writes(now time.Time) bool {
 	at := values.StampOf(now).Millis()
 	return m.Rights.Widen().Has(Write) && (m.Start.IsUnset() || at >= m.Start.Millis()) && (m.End.IsUnset() || at < m.End.Millis())
 }
 
-// KeepsWriter reports whether a member has WRITE without an end time. Without one, no
-// principal could change the template sooner or later.
+// KeepsWriter reports whether a member has WRITE without an end time. A template without such a member becomes
+// unchangeable when the last WRITE ends.
 func KeepsWriter(members []TemplateMember) bool {
 	for _, m := range members {
 		if m.Rights.Widen().Has(Write) && m.End.IsUnset() {
@@ -106,9 +105,8 @@ func KeepsWriter(members []TemplateMember) bool {
 	return false
 }
 
-// EntriesOf returns the first ACL entries of a key that creator mints under a template.
-// The caller sets their ids. The creator comes first and has OWNER without limits, plus
-// the rights that the template gives it.
+// EntriesOf returns the first ACL entries of a key that creator creates under a template. The caller sets their ids.
+// The entry of creator comes first: OWNER without limits, plus the rights that the template gives to creator.
 func EntriesOf(creator PrincipalRef, members []TemplateMember) []ACLEntry {
 	entries := []ACLEntry{{Principal: creator, Rights: Owner.Widen(), MaxUsage: NoUsageLimit}}
 	for _, m := range members {

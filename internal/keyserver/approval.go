@@ -5,8 +5,8 @@ import "time"
 // ApprovalState is the state of an approval request.
 type ApprovalState string
 
-// The states. Rejected, Executed and Withdrawn are decisions and final. The others are
-// computed from the policy, the time and the rights that the approvers have at that time.
+// The states. Rejected, Executed and Withdrawn are decisions and final. The other states are computed from the policy,
+// the time and the current rights of the approvers.
 const (
 	ApprovalPending  ApprovalState = "pending"
 	ApprovalApproved ApprovalState = "approved" // may be executed
@@ -24,11 +24,11 @@ type Approval struct {
 	AskerName string // at the time of the request
 	Method    string
 	Path      string // with the query
-	Body      []byte // in the form of RFC 8785; nil for none
+	Body      []byte // canonical JSON (RFC 8785); nil for none
 	Reason    string
 	Digest    [32]byte // SHA-256 of the RFC 8785 form of method, path and body
-	// Operations are the keys of the operations, and of the effect if there is one, that
-	// the request needs. Rules guard it by these.
+	// Operations are the keys of the operations that the request needs, and the key of its effect if it has one.
+	// Approval rules name these keys.
 	Operations []string
 	CreatedAt  time.Time // times have microsecond precision
 	ExpiresAt  time.Time
@@ -36,8 +36,8 @@ type Approval struct {
 	Decision  ApprovalState
 	DecidedAt time.Time
 	DecidedBy PrincipalRef
-	// Subjects are the objects that the request names, and the requester, as they were at
-	// the time of the request. It is empty for requests from before subjects were stored.
+	// Subjects are the requester and the objects that the request names, in their state at the time of the request.
+	// Subjects is empty if a release without subjects stored the request.
 	Subjects []ApprovalSubject
 	// Votes are the approvals, oldest first.
 	Votes []ApprovalVote
@@ -46,11 +46,11 @@ type Approval struct {
 // SubjectKind is the kind of object that a name in a request stands for.
 type SubjectKind string
 
-// The kinds. A subject covers more than the object's own row. A principal includes its
-// certificates and, if it is a group, the credentials of its members.
+// The kinds. A subject covers more than the object's own row. A principal includes its certificates and, if the
+// principal is a group, the credentials of the members.
 const (
 	AskerSubject       SubjectKind = "asker"       // the credentials of the requester
-	PrincipalSubject   SubjectKind = "principal"   // with everything that can act as it
+	PrincipalSubject   SubjectKind = "principal"   // with everything that can act as the principal
 	GroupSubject       SubjectKind = "group"       // without its members
 	RoleSubject        SubjectKind = "role"        // without its holders
 	HoldersSubject     SubjectKind = "holders"     // a role with its holders
@@ -72,11 +72,11 @@ var SubjectKinds = []SubjectKind{
 	OwnerSubject,
 }
 
-// Subject is a name in a request.
+// Subject identifies an object that a request names.
 type Subject struct {
 	Kind SubjectKind
-	// Key is the name: usually an id in hexadecimal digits, with its system id and a
-	// slash before it if the request has one; see package approval.
+	// Key identifies the object: usually by its id in hexadecimal digits. If the request has a system id, Key begins
+	// with the system id and a slash. See package approval.
 	Key string
 }
 

@@ -8,9 +8,8 @@ import (
 // Outcome is the result of an audited operation.
 type Outcome string
 
-// The outcomes. An operation is recorded as allowed before its effect; if the effect then
-// fails, a second row says failed. A refusal has one row, or is the second row if another
-// change between decision and effect caused it.
+// The outcomes. An operation is recorded as allowed before its effect. If the effect then fails, a second row says
+// failed. A refusal has one row. It is the second row if a concurrent change caused it after the decision.
 const (
 	Allowed Outcome = "allowed"
 	Refused Outcome = "refused"
@@ -38,12 +37,12 @@ type AuditEntry struct {
 	Session ID
 	// For is the purpose that the caller stated. It is not checked.
 	For string
-	// Count is the number of identical events; 0 and 1 both mean one.
+	// Count is the number of identical events that the row records; 0 and 1 both mean one.
 	Count int64
 	// Approval is the approval under which the operation ran, zero for none.
 	Approval ID
-	// UsedKey is the local key whose use the row records, zero for none. It is counted
-	// but is not part of the stored row.
+	// UsedKey is the local key whose use the row records, zero for none. The key server counts the use; the stored row
+	// does not contain UsedKey.
 	UsedKey ID
 	// Chain, Position, Hash and Previous link the row to its predecessor on the same
 	// chain. Previous is all zero for the first row.
@@ -64,11 +63,11 @@ type AuditFilter struct {
 	Outcome   Outcome
 	Object    string
 	Address   string
-	Session   *ID // public
+	Session   *ID // public id
 	Since     time.Time
 	Until     time.Time
 	Newest    bool  // newest rows first, else oldest first
-	After     int64 // the page starts after the row with this Seq, in that order; 0 is the start
+	After     int64 // the page starts after the row with this Seq, in the order of Newest; 0 is the start
 	Limit     int
 }
 
@@ -76,8 +75,8 @@ type AuditFilter struct {
 type AuditPage struct {
 	Entries []AuditEntry
 	Next    int64 // After of the next page, 0 on the last page
-	// ArchivedBefore is the first row in the database if earlier ones are only in the
-	// archive, and 0 if none are missing.
+	// ArchivedBefore is the Seq of the first row in the database if earlier rows are only in the audit archive. It is 0
+	// if the database has all rows.
 	ArchivedBefore int64
 }
 
@@ -89,7 +88,7 @@ type AuditKey struct {
 
 // AuditTile names a tile of the audit tree (C2SP tlog-tiles).
 type AuditTile struct {
-	Entries bool // the rows of a tile of level 0 instead of the hashes
+	Entries bool // selects the rows of a tile of level 0 instead of the hashes
 	Level   int
 	Index   int64
 	Width   int // 1 to AuditTileWidth

@@ -2,13 +2,13 @@ package keyserver
 
 import "time"
 
-// AuthorityState is the present role of an authority of this key server.
+// AuthorityState is the state of an authority: an internal CA of this key server.
 type AuthorityState string
 
 // The states. A retired authority is deleted.
 const (
 	AuthorityPrepared AuthorityState = "prepared" // trusted; issues nothing yet
-	AuthorityActive   AuthorityState = "active"   // issues; there is exactly one
+	AuthorityActive   AuthorityState = "active"   // issues certificates; exactly one authority is active
 	AuthorityRetiring AuthorityState = "retiring" // trusted for the certificates that it issued
 )
 
@@ -19,9 +19,9 @@ type Authority struct {
 	State      AuthorityState
 	// Certificate is self-signed, DER.
 	Certificate []byte
-	// Links are cross-certificates with the same name and key, DER, which lead to earlier
-	// authorities. The first is signed by the authority that was active when this one was
-	// prepared, the next certifies that one, and so on. The first authority has none.
+	// Links are cross-certificates in DER. The first one certifies the name and the key of this authority, and is
+	// signed by the authority that was active when this one was prepared. Each further one certifies the signer of the
+	// one before it. The first authority has none.
 	Links       [][]byte
 	PreparedAt  time.Time
 	ActivatedAt time.Time // zero until then
@@ -33,13 +33,13 @@ type AuthorityRetired struct {
 	InForce int // unexpired certificates that the authority had issued
 }
 
-// PeerAuthority is an authority of a peer. It was learned from the peer, and an authority
-// that is trusted here vouches for it. It is trusted for that peer only.
+// PeerAuthority is an authority of a peer. The peer has sent it, and an authority that this key server trusts certifies
+// it. This key server trusts it for that peer only.
 type PeerAuthority struct {
 	System SystemID
 	// Certificate is self-signed, DER.
 	Certificate []byte
-	// Links lead from Certificate to the anchor, DER.
+	// Links are the certificates from Certificate to the anchor, in DER.
 	Links [][]byte
 	// Anchor is the digest of the trusted CA at the end of the links. If that CA is no
 	// longer trusted, neither is this authority.

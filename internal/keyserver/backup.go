@@ -1,11 +1,10 @@
 package keyserver
 
-// maxShownRecipient is the length of an X25519 recipient, or longer. A post-quantum
-// recipient is 30 times as long.
+// maxShownRecipient is the number of bytes of a recipient that audit rows show. X25519 recipients fit; post-quantum
+// ones are 30 times as long.
 const maxShownRecipient = 64
 
-// ShortRecipient returns an age recipient in the form in which audit rows show it: cut if
-// it is long.
+// ShortRecipient returns an age recipient as audit rows show it: truncated if it is longer than maxShownRecipient.
 func ShortRecipient(recipient string) string {
 	if len(recipient) <= maxShownRecipient {
 		return recipient

@@ -18,13 +18,13 @@ const (
 	ScopedSession SessionKind = "scoped"
 	// PeerSession is a call of another key server for one of its principals.
 	PeerSession SessionKind = "peer"
-	// InternalSession is the service acting for itself, for instance at the first start. No
-	// request creates it.
+	// InternalSession is used if the key server acts for itself, for instance at the first start. No request creates
+	// it.
 	InternalSession SessionKind = "internal"
 )
 
-// Caller identifies the sender of a request. Every call of the port takes it explicitly. It
-// contains no rights: the engine reads them for each operation.
+// Caller identifies the sender of a request. Each method of Port takes it as an argument. It contains no rights: the
+// key server reads the rights for each operation.
 type Caller struct {
 	Principal PrincipalRef
 	Name      string
@@ -32,24 +32,24 @@ type Caller struct {
 	Session   ID // id of the session's record; not its secret
 	Kind      SessionKind
 	RequestID string
-	// Address is the source of the request. For is the purpose that the request states.
+	// Address is the address that the request came from. For is the purpose that the request states.
 	Address, For string
 	// Approval is the approval under which a request is executed; zero for none.
 	Approval ID
 	// Approved are the rules of the approval policy that this approval satisfies.
 	Approved []string
-	// Bound: the session is bound to a key, so the session id alone is not sufficient to use it.
+	// Bound reports that the session is bound to a key, so the session id alone is not sufficient to use the session.
 	Bound bool
-	// Certificate is the certificate that opened the session, or the session that it was made
-	// from. It is zero for other login methods.
+	// Certificate is the id of the client certificate that opened the session, or the session that it was made from. It
+	// is zero for other login methods.
 	Certificate ID
 	// Actor is the principal that acts if Principal is a delegator; zero in every other session.
 	Actor PrincipalRef
 	// Scope lists the keys that a scoped credential covers; nil in every other
 	// session. An empty, non-nil scope covers nothing.
 	Scope []HiddenLink
-	// ScopeOperations are the operations that a scoped credential may perform with these keys.
-	// MayGrant are the rights on them that it may grant. Both are empty in every other session.
+	// ScopeOperations are the operations that a scoped credential may perform with these keys. MayGrant are the rights
+	// on these keys that it may grant. Both are empty in every other session.
 	ScopeOperations []ID
 	MayGrant        Rights
 	// Peer is set only in a call between key servers.

@@ -153,8 +153,7 @@ func TestBuiltInRoles(t *testing.T) {
 			}
 		}
 		for _, op := range Operations {
-			// With separated duties, no principal may grant an operation that it does not
-			// hold.
+			// If duties are split, no principal may grant an operation that it does not hold.
 			if wanted := d != Split || op.ID != OpGrantAny.ID; granted[op.ID] != wanted {
 				t.Errorf("%s: a built-in role grants %s: %v", d, op.Key, granted[op.ID])
 			}

@@ -8,7 +8,7 @@ import (
 // CertificateStatus is the status word of a stored certificate.
 type CertificateStatus int
 
-// The states of statusLabel (contract 5.3).
+// The values of the status word. Contract 5.3 has their labels.
 const (
 	StatusCA            CertificateStatus = 1
 	StatusRegular       CertificateStatus = 2
@@ -75,8 +75,8 @@ func (c Certificate) ValidAt(t time.Time) bool {
 	return !t.Before(c.NotBefore) && t.Before(c.NotAfter)
 }
 
-// MaxCertificates is the maximum number of certificates in one result. There is no
-// window, so a wider search is refused (contract 12.2).
+// MaxCertificates is the maximum number of certificates in one result. A search has no pages, so the key server refuses
+// a search that matches more (contract 12.2).
 const MaxCertificates = 1024
 
 // CertificateLookup selects certificates; exactly one field is set.
@@ -107,8 +107,7 @@ type Issued struct {
 // Enrolment is a request to enrol certificates, all or none.
 type Enrolment struct {
 	Certificates [][]byte // DER
-	// Roles are given to principals that the enrolment creates. An existing principal
-	// keeps its own.
+	// Roles are given to principals that the enrolment creates. An existing principal keeps its own roles.
 	Roles []ID
 }
 

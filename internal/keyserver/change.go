@@ -13,16 +13,16 @@ const (
 	ChangeTrustedCA ChangeKind = "trustedCA"
 	ChangeRole      ChangeKind = "role"
 	ChangePrincipal ChangeKind = "principal"
-	// ChangeKey is the key itself or its ACL. A zero id stands for too many keys to list:
-	// any ACL may have changed.
+	// ChangeKey is a change of a key or of its ACL. If too many keys changed to list them, the id is zero: any ACL may
+	// have changed.
 	ChangeKey     ChangeKind = "key"
 	ChangeSession ChangeKind = "session"
-	// ChangeTrustedServer uses the system id as its id.
+	// ChangeTrustedServer has the system id of the peer as its id.
 	ChangeTrustedServer  ChangeKind = "trustedServer"
 	ChangePrincipalTrust ChangeKind = "principalTrust"
 	ChangeCertificate    ChangeKind = "certificate"
 	ChangeRevocation     ChangeKind = "revocation" // an issuer's policy or its CRL
-	// ChangeACLTemplate is the template itself or its members.
+	// ChangeACLTemplate is a change of a template or of its members.
 	ChangeACLTemplate        ChangeKind = "aclTemplate"
 	ChangeTemplatedDirectory ChangeKind = "templatedDirectory"
 	// ChangeApprovalPolicy has a zero id: there is one policy.
@@ -51,8 +51,8 @@ type Change struct {
 	Action ChangeAction
 }
 
-// Concerned reports whether one of the committed changes is wanted. An empty list means
-// that some changes are no longer known; then the result is true.
+// Concerned reports whether wanted returns true for one of the committed changes. An empty list means that some changes
+// are no longer known; then the result is true.
 func Concerned(changes []Change, wanted func(Change) bool) bool {
 	return len(changes) == 0 || slices.ContainsFunc(changes, wanted)
 }

@@ -80,9 +80,8 @@ const (
 	maxConfigSteps = 32
 )
 
-// ParseConfigPath reads ROOT, or steps separated by dots, each a tag or Tag[@attr=value].
-// A value ends at the closing bracket, so it may contain dots. It returns false for any
-// other text. The empty text and a leading slash are neither the root nor a wildcard.
+// ParseConfigPath parses ROOT, or steps separated by dots, each a tag or Tag[@attr=value]. A value ends at the closing
+// bracket, so it may contain dots. It returns false for any other text, such as an empty text or a leading slash.
 func ParseConfigPath(text string) (ConfigPath, bool) {
 	if text == ConfigRoot {
 		return ConfigPath{}, true

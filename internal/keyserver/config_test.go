@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// secret stands for every credential of these tests.
+// secret is the value of every credential in these tests.
 const secret = "hunter2"
 
 // aConfig returns a configuration with a credential in every section and in every part of

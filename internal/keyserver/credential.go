@@ -2,13 +2,13 @@ package keyserver
 
 import "slices"
 
-// ScopedOperations are the operations of a scoped credential that names none: using its
-// keys and reading their metadata and ACL.
+// ScopedOperations are the operations of a scoped credential that names no operations: using its keys and reading their
+// metadata and ACL.
 var ScopedOperations = []Operation{OpHMAC, OpAuthorizeKey, OpReadKey, OpReadACL}
 
-// OfferedOperations are the operations that a credential may name: those above, MACs and
-// encryption by key or lineage, and ACL changes within the rights that it may grant. Key
-// export and new sessions are excluded.
+// OfferedOperations are the operations that a scoped credential may name: ScopedOperations, MACs and encryption by key
+// or lineage, and ACL changes within the rights that the credential may grant. Key export and new sessions are
+// excluded.
 var OfferedOperations = append(slices.Clip(ScopedOperations), OpMACData, OpVerifyMAC, OpEncrypt, OpDecrypt, OpAmendACL)
 
 // CoversOperation reports whether a caller's credential allows an operation. An unscoped
@@ -21,8 +21,8 @@ func (c Caller) CoversOperation(op Operation) bool {
 	return named && slices.ContainsFunc(OfferedOperations, func(o Operation) bool { return o.ID == op.ID })
 }
 
-// CredentialOperations returns the operations that a scoped credential names. Credentials
-// from before operations could be chosen have ScopedOperations.
+// CredentialOperations returns the operations that a scoped credential names. A credential of an earlier release, which
+// could not name operations, has ScopedOperations.
 func (c Caller) CredentialOperations() []ID {
 	if c.ScopeOperations != nil {
 		return c.ScopeOperations

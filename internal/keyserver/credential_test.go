@@ -2,8 +2,8 @@ package keyserver
 
 import "testing"
 
-// A scoped credential allows exactly the operations that it names and that are offered.
-// Export and new sessions are not offered.
+// A scoped credential allows an operation only if the credential names it and OfferedOperations contains it. Export and
+// new sessions are not offered.
 func TestOperationsOfACredential(t *testing.T) {
 	all := []ID{}
 	for _, op := range Operations {
@@ -29,8 +29,7 @@ func TestOperationsOfACredential(t *testing.T) {
 	}
 }
 
-// No scoped credential grants or revokes OWNER. For every pair of rights, it grants
-// nothing beyond MayGrant.
+// A scoped credential never grants or revokes OWNER. For every pair of rights, it grants nothing beyond MayGrant.
 func TestGrantsOfACredential(t *testing.T) {
 	for may := Rights(0); may <= AllRights; may++ {
 		by := Caller{Scope: []HiddenLink{"k"}, MayGrant: may}

@@ -1,12 +1,12 @@
 package keyserver
 
-// Bounds of operations with keys and key lineages.
+// Limits of operations with keys and key lineages.
 const (
-	// MaxVerificationKeys is the number of keys of a lineage that a MAC is compared with, the newest
-	// of those that verify. Each costs a hash of the complete message.
+	// MaxVerificationKeys is the maximum number of keys of a lineage that a MAC is compared with: the newest keys that
+	// can verify. Each key costs a hash of the complete message.
 	MaxVerificationKeys = 16
-	// MaxBatch is the maximum number of messages in a batch, and MaxBatchMessage the
-	// maximum length of one in bytes.
+	// MaxBatch is the maximum number of messages in a batch, and MaxBatchMessage the maximum length of one message in
+	// bytes.
 	MaxBatch        = 1000
 	MaxBatchMessage = 65536
 	// MaxPlain is the maximum length of a plaintext, and MaxAssociated that of associated
@@ -17,16 +17,15 @@ const (
 	MaxCiphertext = MaxPlain + CipherOverhead
 	// CipherOverhead is the difference in length between a ciphertext and its plaintext.
 	CipherOverhead = 1 + 8 + 12 + 16
-	// MaxEncryptions is the maximum number of encryptions under one key. Nonces are
-	// random and have 96 bits: NIST SP 800-38D allows twice as many.
+	// MaxEncryptions is the maximum number of encryptions under one key: half of the number that NIST SP 800-38D allows
+	// for random nonces of 96 bits.
 	MaxEncryptions = 1 << 31
 )
 
 // EncryptionAlgorithm is the mode of encryption under AES-256 keys.
 const EncryptionAlgorithm = "AES-256-GCM"
 
-// KeyChoice names a key, or a key lineage by its first key. Exactly one of the two is
-// set.
+// KeyChoice names a key, or a key lineage by its first key. Exactly one field is set.
 type KeyChoice struct {
 	Key     HiddenLink
 	Lineage HiddenLink // the first key of the lineage
@@ -58,17 +57,17 @@ type MAC struct {
 	Sum [MACSize]byte
 }
 
-// MACCheck asks whether a MAC is that of a message.
+// MACCheck is a request to verify the MAC of a message.
 type MACCheck struct {
 	KeyChoice
 	Message Message
-	// MAC returns the MAC. Call it after the message is written: the MAC may arrive after
-	// the message.
+	// MAC returns the MAC. Call it after the message was written, because the MAC may follow the message in the
+	// request.
 	MAC func() [MACSize]byte
 }
 
-// MACVerdict is the result of a MACCheck. The key is the one that made the MAC; if none
-// did, the newest that was tried.
+// MACVerdict is the result of a MACCheck. UsedKey is the key that made the MAC, or the newest tried key if no tried key
+// made the MAC.
 type MACVerdict struct {
 	UsedKey
 	Valid bool

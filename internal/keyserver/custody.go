@@ -5,16 +5,16 @@ import "time"
 // DataKeyState is the state of a data key.
 type DataKeyState string
 
-// The states. Exactly one data key is active and wraps keys. A retiring data key still
-// unwraps. Of a retired one only the record is left.
+// The states. Exactly one data key is active and wraps keys. A retiring data key only unwraps keys. A retired data key
+// is only a record, without its bytes.
 const (
 	DataKeyActive   DataKeyState = "active"
 	DataKeyRetiring DataKeyState = "retiring"
 	DataKeyRetired  DataKeyState = "retired"
 )
 
-// DataKey is a key that wraps the keys of the database, without its bytes. The id is zero
-// for the first data key of a database from before there were several.
+// DataKey describes a data key, which wraps the keys of the database, without its bytes. The id is zero for the first
+// data key of a database from a release with only one data key.
 type DataKey struct {
 	ID        ID
 	CreatedAt time.Time // zero if it was not recorded
@@ -35,8 +35,8 @@ type KEK struct {
 // Rewrap is the progress of rewrapping keys under a new data key.
 type Rewrap struct {
 	Done, Total int64
-	// Refused counts the rows whose MAC was wrong at the last check. They stay unchanged,
-	// and so does the data key that may wrap them.
+	// Refused counts the rows whose MAC was wrong at the last check. These rows stay unchanged, and the data key that
+	// may wrap them stays, too.
 	Refused int64
 }
 

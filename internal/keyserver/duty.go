@@ -6,9 +6,8 @@ import "slices"
 // separated.
 type Conflict struct{ One, Other Operation }
 
-// together are the pairs of operations that some built-in role of a split deployment
-// contains. Pairs of different duties among them are mostly reads, which every duty
-// needs. They define which operations are compatible.
+// together has each pair of operations that one built-in role of a split deployment contains. These pairs are no
+// conflict, even if their duties differ: most are reads, which every duty needs.
 var together = func() map[[2]ID]bool {
 	pairs := map[[2]ID]bool{}
 	for _, role := range BuiltInRoles(Split) {
@@ -21,16 +20,15 @@ var together = func() map[[2]ID]bool {
 	return pairs
 }()
 
-// hasSeparatedDuty reports whether the operation belongs to a separated duty. Key use is compatible
-// with each of them.
+// hasSeparatedDuty reports whether the duty of the operation is separated from others. Key use is not: it is compatible
+// with each duty.
 func (op Operation) hasSeparatedDuty() bool {
 	return op.Duty == Administration || op.Duty == Trust || op.Duty == Auditing
 }
 
-// ConflictOf returns the first pair, by ids, of operations that a principal newly holds
-// and must not hold together (contract 4.10). The two belong to different duties among
-// administration, trust and audit, and no built-in role contains both. A pair that the
-// principal held before is not returned.
+// ConflictOf returns the first pair, by ids, of operations in after that one principal must not hold together (contract
+// 4.10). The two belong to different duties among administration, trust and audit, and no built-in role contains both.
+// A pair that is already in before is not returned.
 func ConflictOf(before, after []ID) (Conflict, bool) {
 	had := map[ID]bool{}
 	for _, id := range before {
@@ -51,8 +49,8 @@ func ConflictOf(before, after []ID) (Conflict, bool) {
 	return Conflict{}, false
 }
 
-// besideKeys are the operations of other duties that belong to key use: those of the
-// built-in roles for key use.
+// besideKeys has the operations of the built-in roles for key use. They give their holder no separated duty, even if
+// they belong to one.
 var besideKeys = func() map[ID]bool {
 	beside := map[ID]bool{}
 	for _, role := range BuiltInRoles(Split) {
@@ -92,9 +90,9 @@ var shared = func() map[ID]bool {
 	return several
 }()
 
-// HoldsDuty reports whether a holder of the operations has a duty (contract 4.12). A
-// holder has administration or trust if it holds an operation of it that is not shared. A
-// holder has audit if it may read the audit log and has neither.
+// HoldsDuty reports whether a holder of the operations has a duty (contract 4.12). It has administration or trust if
+// one of its operations belongs to that duty and is not shared. It has audit if it may read the audit log and has
+// neither of these two duties.
 func HoldsDuty(operations []ID, d Duty) bool {
 	has := func(d Duty) bool {
 		return slices.ContainsFunc(operations, func(id ID) bool { return OperationOf(id).Duty == d && !shared[id] })

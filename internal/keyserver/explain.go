@@ -24,7 +24,7 @@ const (
 	StepExposure    GateStep = "exposure"    // may the peer that owns the key learn of the principal
 	StepList        GateStep = "list"        // does the ACL of the key allow the principal
 	StepState       GateStep = "state"       // do the type and state of the key permit the use
-	StepUses        GateStep = "uses"        // is a use left, if the ACL limits them, and of the key itself
+	StepUses        GateStep = "uses"        // is a use left: in the ACL entry, if it limits uses, and of the key itself
 	StepOwner       GateStep = "owner"       // the decision of the peer that owns the key
 )
 
@@ -74,9 +74,9 @@ type Question struct {
 	Principal *ID
 	// At is the sequence number of a change that the decision must include; 0 for none.
 	At int64
-	// With are changes to suppose.
+	// With are changes that the decision assumes as made.
 	With []Supposition
-	// Bare leaves out the changes that would reverse the decision.
+	// Bare requests an answer without the changes that would reverse the decision.
 	Bare bool
 }
 
@@ -99,8 +99,8 @@ const (
 	SupposeApproval SuppositionKind = "approve"      // the operation of the question
 )
 
-// Supposition is a change that the authorizer treats as made. Its principals are local; only
-// the principal of an entry may belong to another key server.
+// Supposition is a change that the authorizer treats as made. Its principals belong to this key server; only the
+// principal of an ACL entry may belong to another key server.
 type Supposition struct {
 	Kind      SuppositionKind
 	Principal ID
@@ -109,8 +109,8 @@ type Supposition struct {
 	// Name is the name of the role or the group. It has no effect.
 	Name   string
 	System SystemID
-	// Link is the key; empty for the key of the question. For a key lineage, another key may
-	// be checked.
+	// Link is the key; empty for the key of the question. If the question is about a key lineage, Link may be another
+	// key of the lineage.
 	Link       HiddenLink
 	Rights     Rights
 	MaxUsage   int64
@@ -140,12 +140,12 @@ type Explanation struct {
 	Roles []Cause
 	// Principal is the principal that the decision is for.
 	Principal ID
-	// Asked is the key whose ACL was checked: the key of the question, or one of its lineage.
-	// Entry is the principal's entry there; nil if there is none.
+	// Asked is the key whose ACL was checked: the key of the question, or one key of its lineage. Entry is the
+	// principal's entry in that ACL; nil if there is none.
 	Asked HiddenLink
 	Entry *ACLEntry
-	// Sequence is the last change at the time of the decision, 0 if the caller may not know
-	// it. Staleness is the time since the process last knew every change.
+	// Sequence is the number of the last change that the decision includes, 0 if the caller may not know it. Staleness
+	// is the time since the process last knew every change.
 	Sequence  int64
 	Staleness time.Duration
 }
@@ -213,7 +213,7 @@ const (
 	SupposesEnd       SuppositionField = "endTime"
 )
 
-// Fields returns the fields that a kind takes, each with whether it is required.
+// Fields returns the fields of a supposition of the kind: true if the field is required.
 func (k SuppositionKind) Fields() map[SuppositionField]bool {
 	switch k {
 	case SupposeRole, SupposeNoRole:

@@ -6,9 +6,8 @@ import (
 	"slices"
 )
 
-// Federated is the part of the port that key servers call on each other: the request is
-// sent to the key server that owns the key or the principal. The calling key server sets
-// Caller.Peer.
+// Federated has the methods of Port that key servers call on each other. The calling key server sends the request to
+// the key server that owns the key or the principal, and sets Caller.Peer.
 type Federated interface {
 	Key(ctx context.Context, by Caller, link HiddenLink) (KeyMetadata, error)
 	AuthorizeKey(ctx context.Context, by Caller, use Use) (Grant, error)
@@ -21,14 +20,13 @@ type Federated interface {
 	GrantACL(ctx context.Context, by Caller, change ACLChange) error
 	AmendACL(ctx context.Context, by Caller, change ACLChange) error
 	RevokeACL(ctx context.Context, by Caller, r ACLRevocation) error
-	// LookupPrincipals omits principals that the called key server does not have. If it
-	// has to omit others, it returns the readable principals with an UnreadableError that
-	// names the omitted ones.
+	// LookupPrincipals omits principals that the called key server does not have. If some principals cannot be
+	// displayed, it returns the other principals with an UnreadableError that names those it omitted.
 	LookupPrincipals(ctx context.Context, by Caller, pairs []PrincipalRef) ([]Principal, error)
 }
 
-// UnreadableError is the cause of a failed lookup if a key server returns principals that
-// cannot be displayed. They still exist.
+// UnreadableError is the cause of a failed lookup if a key server returns principals that cannot be displayed. These
+// principals still exist.
 type UnreadableError struct{ Principals []PrincipalRef }
 
 // Error implements error.
@@ -36,18 +34,18 @@ func (e *UnreadableError) Error() string {
 	return fmt.Sprintf("%d principals cannot be shown", len(e.Principals))
 }
 
-// PeerCall has the fields of a call between key servers that do not identify the
-// principal.
+// PeerCall has the data of a call between key servers, except the principal.
 type PeerCall struct {
 	// System is the calling key server; the called one identifies it by its certificate.
 	System SystemID
 	// Groups are the enabled groups of the calling key server that contain the principal.
 	Groups []PrincipalRef
-	// Key is drawn by the caller. It is equal in each repetition of a call that may have
-	// had an effect, and in no other call.
+	// Key identifies the call. The calling key server draws it at random. The called key server computes it as a hash
+	// over the nonce in the call and the arguments. If a call may have had an effect, each repetition of the call has
+	// the same key. No other call has it.
 	Key CallKey
-	// Single marks a call that is never repeated, such as one with a streamed message. If
-	// its key is known already, it is not a repetition.
+	// Single marks a call that is never repeated, such as a call with a streamed message. A second call with the same
+	// key is therefore not a repetition.
 	Single bool
 }
 

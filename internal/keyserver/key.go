@@ -9,7 +9,7 @@ import (
 // Algorithm is the algorithm that a key is for.
 type Algorithm string
 
-// The algorithms a key can be minted for.
+// The algorithms that a key can be created for.
 const (
 	HMACSHA384 Algorithm = "HMAC-SHA384"
 	AES256     Algorithm = "AES-256"
@@ -30,8 +30,8 @@ var Algorithms = map[Algorithm]AlgorithmInfo{
 	AES256:     {Number: 2, MintLen: 32, MinLen: 32, MaxLen: 32, IVLength: 12},
 }
 
-// NewKey is a request for a key. If Material is nil, the key is minted from the system's
-// random source; otherwise the bytes are imported.
+// NewKey is a request for a key. If Material is nil, the bytes come from the system's random source; otherwise Material
+// is imported.
 type NewKey struct {
 	Algorithm Algorithm
 	Material  []byte
@@ -45,7 +45,7 @@ type NewKey struct {
 // String names the algorithm and hides the material.
 func (n NewKey) String() string { return "new " + string(n.Algorithm) + " key" }
 
-// Format hides the material from every other verb.
+// Format hides the material from every formatting verb.
 func (n NewKey) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, n.String()) }
 
 // KeyMetadata is everything about a key except its bytes.
@@ -71,8 +71,7 @@ type Grant struct {
 	FilenameAudited bool
 }
 
-// Use asks whether a key may be used. The optional file name names the
-// purpose.
+// Use is a request to use a key. Filename is optional and states the purpose.
 type Use struct {
 	Link     HiddenLink
 	Filename string
@@ -84,9 +83,8 @@ const MACSize = 48
 // MaxMessage is the longest message of an HMAC in bytes (contract 7.3).
 const MaxMessage = 16777216
 
-// Message is the text of an HMAC as a stream, so that it is never completely in memory.
-// WriteTo may fail with a fault when the text turns out to be malformed. The partial
-// result is then discarded.
+// Message is the text of an HMAC as a stream, so that it is never completely in memory. WriteTo may fail with a fault
+// when it finds that the text is malformed. The caller must then discard the partial result.
 type Message = io.WriterTo
 
 // HMACRequest is a request for the HMAC of a message under a key.

@@ -49,7 +49,7 @@ func FirstLife(key ID) KeyLife {
 // KeyAction is a change that the owner makes to the state of a key.
 type KeyAction string
 
-// The acts.
+// The actions.
 const (
 	DisableKey KeyAction = "disable"
 	EnableKey  KeyAction = "enable"
@@ -57,18 +57,18 @@ const (
 	RestoreKey KeyAction = "restore" // undoes DestroyKey
 )
 
-// KeyStateChange is a request for an act.
+// KeyStateChange is a request to change the state of a key.
 type KeyStateChange struct {
 	Link   HiddenLink
 	Action KeyAction
 	Days   int // for DestroyKey: days until the bytes are deleted
 }
 
-// KeyRotation is the rotation schedule of a key lineage, in days. 0 is never.
+// KeyRotation is the rotation schedule of a key lineage, in days. 0 means never.
 type KeyRotation struct {
 	Every        int // age at which the newest key gets a successor
-	VerifyOnly   int // how long a former key verifies before it is scheduled for destruction
-	DestroyAfter int // how long after that its bytes are deleted
+	VerifyOnly   int // how long an older key verifies before it is scheduled for destruction
+	DestroyAfter int // how long from then until its bytes are deleted
 }
 
 // IsZero reports whether there is no schedule.
@@ -95,28 +95,26 @@ type KeyFilter struct {
 	Limit   int
 }
 
-// KeyPage is a page of keys. It may be short or even empty and still have a Next.
+// KeyPage is a page of keys. A page can be short or even empty although another page follows.
 type KeyPage struct {
 	Keys []KeyMetadata
 	Next HiddenLink // After of the next page, empty on the last page
 }
 
-// KeyLives are the operations on the life cycle of keys. Each that names a key returns
-// KEY_NOT_FOUND if there is none, INVALID_ARGUMENT if a peer owns it, and KEY_STATE if
-// its state does not allow the operation. All but ListKeys need OWNER.
+// KeyLives are the operations on the life cycle of keys. A method that names a key returns KEY_NOT_FOUND if the key
+// does not exist, INVALID_ARGUMENT if a peer owns it, and KEY_STATE if its state does not allow the operation. All
+// methods except ListKeys need OWNER.
 type KeyLives interface {
 	// ListKeys returns the metadata of keys that the caller's ACL entries allow it to
 	// read.
 	ListKeys(ctx context.Context, by Caller, f KeyFilter) (KeyPage, error)
-	// KeyState returns the metadata of a key. The login method of the owner does not
-	// matter.
+	// KeyState returns the metadata of a key. The owner may have logged in by any method.
 	KeyState(ctx context.Context, by Caller, link HiddenLink) (KeyMetadata, error)
 	ChangeKeyState(ctx context.Context, by Caller, change KeyStateChange) error
 	// KeyLineage returns the newest key and the rotation of the lineage to which a key
 	// belongs.
 	KeyLineage(ctx context.Context, by Caller, link HiddenLink) (KeyLineage, error)
-	// RotateKey mints the successor of the newest key of the lineage and returns its
-	// link.
+	// RotateKey creates the successor of the newest key of the lineage and returns its hidden link.
 	RotateKey(ctx context.Context, by Caller, link HiddenLink) (HiddenLink, error)
 	SetKeyRotation(ctx context.Context, by Caller, change KeyRotationChange) error
 }

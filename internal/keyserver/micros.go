@@ -2,8 +2,7 @@ package keyserver
 
 import "time"
 
-// Micros returns the stored and transmitted form of a time: microseconds since 1970, and
-// 0 for the zero time.
+// Micros returns a time as it is stored and transmitted: microseconds since 1970, and 0 for the zero time.
 func Micros(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -11,7 +10,7 @@ func Micros(t time.Time) int64 {
 	return t.UnixMicro()
 }
 
-// FromMicros returns the time in UTC from which Micros made us.
+// FromMicros is the inverse of Micros. The result is in UTC.
 func FromMicros(us int64) time.Time {
 	if us == 0 {
 		return time.Time{}

@@ -6,8 +6,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/values"
 )
 
-// Duty is the kind of work that an operation belongs to. Separation of duties gives them to
-// different roles.
+// Duty is the area of an operation. If duties are split, different roles have different duties.
 type Duty string
 
 // The duties.
@@ -18,7 +17,7 @@ const (
 	Auditing       Duty = "audit"
 )
 
-// Operation is one row of the catalogue, and the unit that roles grant.
+// Operation is one row of the catalogue of operations. Roles grant operations.
 type Operation struct {
 	ID   ID
 	Key  string // camelCase, the value of operation in an audit entry
@@ -148,8 +147,7 @@ var (
 	OpExplainAccess = operation(0x0402, "explainAccess", "Explain Access", Auditing)
 )
 
-// OperationOf returns the operation with an id. If the catalogue has none, key and name are
-// the id.
+// OperationOf returns the operation with an id. If the catalogue does not have it, Key and Name are the id.
 func OperationOf(id ID) Operation {
 	i := slices.IndexFunc(Operations, func(op Operation) bool { return op.ID == id })
 	if i < 0 {
@@ -173,7 +171,8 @@ const (
 	AuditLogin  = "login"
 	AuditLogout = "logout"
 	AuditProof  = "proof" // recorded when a proof is refused
-	// AuditSession is recorded when a caller uses a session that was ended for a reason.
+	// AuditSession is recorded when a request uses a session that has ended because a principal of the session is
+	// disabled, or because the delegator no longer permits the delegation.
 	AuditSession = "useSession"
 	// A serving process writes a row when it is ready and another when it stops. The first
 	// start also writes AuditMade.
@@ -201,11 +200,11 @@ const (
 	AuditClock = "clockStep"
 	// AuditWitness is recorded when a witnessed log has a LogConflict.
 	AuditWitness = "witness"
-	// AuditClosedEntries is recorded when a peer reports one of its principals as disabled
-	// or removed, and the principal's entries here are closed.
+	// AuditClosedEntries is recorded when a peer reports that one of its principals is disabled or removed, and this
+	// key server ends the time windows of its ACL entries.
 	AuditClosedEntries = "closeACLEntries"
-	// AuditLearnedAuthority is recorded before the next authority of a peer is stored. An
-	// authority that is trusted here vouches for it.
+	// AuditLearnedAuthority is recorded before the next authority of a peer is stored. An authority that this key
+	// server trusts certifies it.
 	AuditLearnedAuthority = "learnAuthority"
 	// Actions on approvals need a duty instead of an operation of a role: see package
 	// approval.
@@ -226,7 +225,7 @@ type BuiltInRole struct {
 	Operations []Operation
 }
 
-// Deployment decides how duties are divided between the built-in roles.
+// Deployment decides how the built-in roles share the duties.
 type Deployment string
 
 // The deployments (contract 4.3).
@@ -274,10 +273,10 @@ func BuiltInRoles(d Deployment) []BuiltInRole {
 		officer = append(officer, OpUpdatePrincipalRoles)
 	} else {
 		administrator = append(administrator, officer...)
-		// With separated duties, a principal that may set the delegation flag must not
-		// become a Security Officer with it.
+		// Not if duties are split: a principal that may set the delegation flag must not become a Security Officer with
+		// it.
 		administrator = append(administrator, OpDelegateLogin)
-		// Nor may a principal grant operations there that it does not hold.
+		// Not if duties are split: a principal must not grant operations that it does not hold.
 		administrator = append(administrator, OpGrantAny)
 	}
 	use := []Operation{OpReadKey, OpListKeys, OpAuthorizeKey, OpHMAC, OpMACData, OpVerifyMAC, OpEncrypt, OpDecrypt, OpReadACL}

@@ -62,8 +62,8 @@ type OwnerRelease struct {
 	Expect string // the present owner
 }
 
-// Owner returns the kind for changes of owner marks of objects of kind k. It differs from
-// k so that readers of object changes can ignore marks.
+// Owner returns the kind under which the change feed reports owner marks of objects of kind k. It differs from k so
+// that readers of object changes can ignore marks.
 func (k ChangeKind) Owner() ChangeKind { return k + "Owner" }
 
 type markKey struct{}

@@ -5,10 +5,9 @@ import (
 	"io"
 )
 
-// Port is the interface of a key server. Each method is one operation of the catalogue.
-// Before any effect, the key server authorizes the operation and writes its audit row. It
-// returns a fault if it refuses. No method verifies its own effect; package verified does
-// that.
+// Port is the interface of a key server. Each method is one operation of the catalogue. Before any effect, the key
+// server authorizes the operation and writes its audit row. If it refuses the operation, it returns a fault. No method
+// verifies its own effect; package verified does that.
 type Port interface {
 	Keys
 	KeyLives
@@ -52,13 +51,11 @@ type Backups interface {
 type Owners interface {
 	// OwnerMarks returns the marks that the filter selects, sorted by id.
 	OwnerMarks(ctx context.Context, by Caller, f OwnerFilter) ([]OwnerMark, error)
-	// SetOwner marks an object and returns the resulting mark. It returns NOT_FOUND if the
-	// object does not exist, and OWNED with the unchanged mark if the change does not
-	// allow the present owner.
+	// SetOwner marks an object and returns the resulting mark. It returns NOT_FOUND if the object does not exist. It
+	// returns OWNED with the unchanged mark if change.Allows is false for the present owner.
 	SetOwner(ctx context.Context, by Caller, change OwnerChange) (OwnerMark, error)
-	// ReleaseOwner deletes the mark that release.Expect holds, and returns it. It returns
-	// NOT_FOUND if there is no mark, and OWNED with the unchanged mark if another owner
-	// holds it.
+	// ReleaseOwner deletes the mark of the owner release.Expect, and returns it. It returns NOT_FOUND if there is no
+	// mark, and OWNED with the unchanged mark if the mark names another owner.
 	ReleaseOwner(ctx context.Context, by Caller, release OwnerRelease) (OwnerMark, error)
 }
 
@@ -106,15 +103,15 @@ type Keys interface {
 	ExportKey(ctx context.Context, by Caller, x KeyExport) (ExportedKey, error)
 }
 
-// ACLs are the operations on access control lists. Each returns ACL_NOT_FOUND if the link
-// names no key. AmendACL also returns it if the principal has no entry.
+// ACLs are the operations on access control lists. Each method returns ACL_NOT_FOUND if the link names no key. AmendACL
+// also returns it if the principal has no entry.
 type ACLs interface {
 	ACL(ctx context.Context, by Caller, link HiddenLink) (ACL, error)
-	// OwnACL returns from the ACL of a local key only the entry of the caller, or of a
-	// group of the caller. It needs no right on the key.
+	// OwnACL returns the ACL of a local key with only one entry: that of the caller, or of a group of the caller. It
+	// needs no right on the key.
 	OwnACL(ctx context.Context, by Caller, link HiddenLink, own PrincipalRef) (ACL, error)
-	// GrantACL adds rights to the principal's entry, which it creates if there is none. It
-	// replaces the limits.
+	// GrantACL adds rights to the principal's entry, which it creates if there is none. It replaces the limits of the
+	// entry.
 	GrantACL(ctx context.Context, by Caller, change ACLChange) error
 	// AmendACL sets the entry to exactly the (widened) rights.
 	AmendACL(ctx context.Context, by Caller, change ACLChange) error
@@ -140,12 +137,11 @@ type TrustedCAs interface {
 	TrustedCAs(ctx context.Context, by Caller) ([]Certificate, error)
 	// AddTrustedCA adds one DER certificate and returns the ids of the created objects.
 	AddTrustedCA(ctx context.Context, by Caller, der []byte) ([]ID, error)
-	// RemoveTrustedCA removes one and returns the ids of the removed objects.
+	// RemoveTrustedCA removes one trusted CA and returns the ids of the removed objects.
 	RemoveTrustedCA(ctx context.Context, by Caller, id ID) ([]ID, error)
 }
 
-// TrustedServers are the operations on peer key servers. Operations with a system id return NOT_FOUND if no peer has
-// that id.
+// TrustedServers are the operations on peers. Methods with a system id return NOT_FOUND if no peer has that id.
 type TrustedServers interface {
 	TrustedServers(ctx context.Context, by Caller) ([]TrustedServer, error)
 	// AddTrustedServer registers a peer, creates its transport principal and restores the
@@ -168,31 +164,29 @@ type Authorities interface {
 	Authorities(ctx context.Context, by Caller) ([]Authority, error)
 	// PrepareAuthority creates the next CA, which is trusted and issues nothing.
 	PrepareAuthority(ctx context.Context, by Caller) (ID, error)
-	// ActivateAuthority makes the prepared CA issue, and the previous one retire. early
-	// skips the check that it has been prepared for long enough.
+	// ActivateAuthority makes the prepared CA active, and the CA that was active retiring. early skips the check that
+	// the CA was prepared long enough ago.
 	ActivateAuthority(ctx context.Context, by Caller, early bool) (ID, error)
-	// RetireAuthority ends the trust in a CA that does not issue. It returns NOT_FOUND if
-	// there is none with the id.
+	// RetireAuthority ends the trust in a CA that does not issue certificates. It returns NOT_FOUND if no CA has the
+	// id.
 	RetireAuthority(ctx context.Context, by Caller, id ID) (AuthorityRetired, error)
 }
 
-// PrincipalTrusts are the operations on rows that decide which principals a peer may learn
-// of. Each that names a row returns NOT_FOUND if no row has the id.
+// PrincipalTrusts are the operations on rows that decide which principals a peer may learn of. A method that names a
+// row returns NOT_FOUND if no row has the id.
 type PrincipalTrusts interface {
 	PrincipalTrusts(ctx context.Context, by Caller, filter PrincipalTrustFilter) ([]PrincipalTrust, error)
-	// CreatePrincipalTrust draws the id of the row. A row about a principal of this key
-	// server decides whether the peer may learn of it. A row that restricts a principal of the
-	// peer forbids it operations here. It returns NOT_FOUND if the peer is not registered
-	// or the principal exists on neither key server, and ALREADY_EXISTS if the principal
-	// has a row for that peer.
+	// CreatePrincipalTrust creates a row and returns its random id. A row about a principal of this key server decides
+	// whether the peer may learn of it. A row that restricts a principal of the peer forbids it operations here. It
+	// returns NOT_FOUND if the peer is not registered or the principal exists on neither key server, and ALREADY_EXISTS
+	// if the principal has a row for that peer.
 	CreatePrincipalTrust(ctx context.Context, by Caller, t PrincipalTrust) (ID, error)
 	UpdatePrincipalTrust(ctx context.Context, by Caller, change PrincipalTrustChange) error
 	DeletePrincipalTrust(ctx context.Context, by Caller, id ID) error
 }
 
-// ACLTemplates are the operations on ACL templates. Each that names a template returns
-// NOT_FOUND if there is none. Each change except a deletion returns NOT_WRITABLE if the
-// caller is not a member with WRITE.
+// ACLTemplates are the operations on ACL templates. A method that names a template returns NOT_FOUND if the template
+// does not exist. Each change except a deletion returns NOT_WRITABLE if the caller is not a member with WRITE.
 type ACLTemplates interface {
 	ACLTemplates(ctx context.Context, by Caller, q ACLTemplateQuery) ([]ACLTemplate, error)
 	// ACLTemplate returns a template with its members.
@@ -271,7 +265,7 @@ type Records interface {
 	// read would make the tree grow.
 	AuditCheckpoint(ctx context.Context) ([]byte, error)
 	AuditKey(ctx context.Context) (AuditKey, error)
-	// Witness returns the state of the foreign logs that this key server witnesses.
+	// Witness returns the state of the logs of other servers that this key server witnesses.
 	Witness(ctx context.Context, by Caller) (Witness, error)
 	// AuditTile returns hashes of the tree, or the rows of a tile (C2SP tlog-tiles). Rows
 	// need the right to read the audit log. It returns NOT_FOUND if the tree is too small.
@@ -301,8 +295,8 @@ type Certificates interface {
 	ResetTransportPrincipal(ctx context.Context, by Caller, id ID) (TransportReset, error)
 }
 
-// Revocation are the operations on revocation policies and evidence. A digest has the
-// format of the list of trusted CAs.
+// Revocation has the operations on revocation policies and evidence. A digest has the format of revocationDigest in the
+// list of trusted CAs.
 type Revocation interface {
 	// RevocationIssuers returns one issuer for each trusted CA.
 	RevocationIssuers(ctx context.Context, by Caller) ([]RevocationIssuer, error)

@@ -21,7 +21,7 @@ const (
 	GroupPrincipal       PrincipalType = "group"
 )
 
-// PrincipalTypes lists every type, in the order messages show them.
+// PrincipalTypes lists every type, in the order in which messages show them.
 var PrincipalTypes = []PrincipalType{
 	PasswordPrincipal, CertificatePrincipal, LDAPPrincipal, XAuthPrincipal, GroupPrincipal,
 }
@@ -123,8 +123,8 @@ const (
 	MaxPassword = 1024
 )
 
-// RefusePassword returns an error if the password is out of bounds or not UTF-8. The
-// error does not contain it.
+// RefusePassword returns an error if the password is out of bounds or not UTF-8. The error does not contain the
+// password.
 func RefusePassword(password string) error {
 	if n := len(password); n < MinPassword || n > MaxPassword || !utf8.ValidString(password) {
 		return fault.New(fault.BadRequest, "password must be %d to %d bytes of valid UTF-8", MinPassword, MaxPassword)
@@ -132,18 +132,18 @@ func RefusePassword(password string) error {
 	return nil
 }
 
-// NewPasswordPrincipal is a request to create a password principal. Password is never
-// overwritten in memory: callers must not keep it.
+// NewPasswordPrincipal is a request to create a password principal. Password is a string and cannot be erased from
+// memory, so callers must not keep it.
 type NewPasswordPrincipal struct {
 	Name     string
 	Password string
 	Roles    []ID
 }
 
-// String hides the password from every formatting verb.
+// String returns a text without the password.
 func (n NewPasswordPrincipal) String() string { return "new password principal " + n.Name }
 
-// Format hides the password from every other verb.
+// Format hides the password from every formatting verb.
 func (n NewPasswordPrincipal) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, n.String()) }
 
 // NewPrincipal is a request to create a principal without a secret: of type ldap, xauth
@@ -168,7 +168,7 @@ type PrincipalDeletion struct {
 	NewOwner ID
 }
 
-// PrincipalDeletionResult counts the objects that ended with a principal.
+// PrincipalDeletionResult counts the objects that ended with the deletion of a principal.
 type PrincipalDeletionResult struct {
 	Sessions int // including sessions made from them
 	Entries  int // ACL entries that had not ended before
@@ -204,8 +204,8 @@ type PrincipalFilter struct {
 	Type PrincipalType
 	// Prefix is the start of the name; it has no wildcards.
 	Prefix string
-	// Limit 0 requests no window and requires Offset 0. The key server then refuses to
-	// return more than MaxUnwindowed principals.
+	// Limit 0 selects all principals and requires Offset 0. The key server then refuses to return more than
+	// MaxUnwindowed principals.
 	Limit  int
 	Offset int
 }

@@ -1,7 +1,7 @@
 package keyserver
 
-// MaxUnwindowed is the maximum number of objects that a key server returns for a listing
-// without a window (contract 9.3).
+// MaxUnwindowed is the maximum number of objects that a key server returns for a listing without a limit (contract
+// 9.3).
 const MaxUnwindowed = 1024
 
 // TrustFlag is the effect of a principal trust.
@@ -13,7 +13,7 @@ const (
 	Expose   TrustFlag = 2
 )
 
-// TrustFlags lists every flag, in the order messages show them.
+// TrustFlags lists every flag, in the order in which messages show them.
 var TrustFlags = []TrustFlag{Restrict, Expose}
 
 // Label returns the name of the flag in contract 5.7, empty for an unknown flag.
@@ -59,8 +59,8 @@ type PrincipalTrustFilter struct {
 	ID        *ID
 	Principal *ID
 	Server    *SystemID
-	// Limit 0 requests no window and requires Offset 0. The key server then refuses to
-	// return more than MaxUnwindowed rows.
+	// Limit 0 selects all rows and requires Offset 0. The key server then refuses to return more than MaxUnwindowed
+	// rows.
 	Limit  int
 	Offset int
 }

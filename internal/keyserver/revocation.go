@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// RevocationMode is the way in which revocation evidence of an issuer is used.
+// RevocationMode says how the revocation evidence of an issuer, which is its CRL, is used.
 type RevocationMode string
 
 // The modes (contract 16.1).
@@ -79,9 +79,8 @@ func IssuerID(digest string) ID {
 	return id
 }
 
-// serialHash is the number of bytes of a serial number's SHA-256 that a SerialSet keeps.
-// Hashes have one length. With 16 bytes, collisions are infeasible; one would refuse a
-// certificate, never accept one.
+// serialHash is the number of bytes that a SerialSet stores of a serial number's SHA-256. All hashes have this length.
+// With 16 bytes, collisions are infeasible. A collision would refuse a valid certificate, not accept a revoked one.
 const serialHash = 16
 
 // SerialSet is a set of certificate serial numbers in the form that is stored and

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A set contains exactly the added numbers, independent of order and leading zeros.
+// A set contains exactly the given serial numbers, independent of order and leading zeros.
 func TestSerialSet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		serial := rapid.SliceOfN(rapid.Byte(), 0, 24)

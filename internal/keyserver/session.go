@@ -7,12 +7,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Guarded is an operation that the authorizer decides, but other code than the key server
-// performs.
+// Guarded is an operation that the authorizer decides on, but that other code than the key server performs.
 type Guarded struct {
 	Operation Operation
 	Object    string // recorded in the audit row
-	// Own: the operation concerns only the caller's own data and needs no role.
+	// Own reports that the operation concerns only the caller's own data and needs no role.
 	Own bool
 }
 
@@ -20,8 +19,8 @@ type Guarded struct {
 // server handles no passwords.
 type PasswordChange struct {
 	Principal ID
-	// CurrentHash is the hash of the present password, which the caller has proved to know. It
-	// is set for the caller's own account and empty for another account.
+	// CurrentHash is the hash of the present password, which the caller has proved that it knows. It is set for the
+	// caller's own account and empty for another account.
 	CurrentHash string
 	// Hash returns the hash of the new password. It is called after the caller is
 	// authorized.
@@ -34,7 +33,7 @@ func (c PasswordChange) Own() bool { return c.CurrentHash != "" }
 // String names the principal and hides the hash.
 func (c PasswordChange) String() string { return "password of " + c.Principal.Hex() }
 
-// Format hides the hash from every other verb.
+// Format hides the hash from every formatting verb.
 func (c PasswordChange) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, c.String()) }
 
 // NoPassword returns the error for a password change of a principal that has no password

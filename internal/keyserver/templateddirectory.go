@@ -2,8 +2,7 @@ package keyserver
 
 import "strings"
 
-// Bounds of templated directories. The list is read completely. A path is short enough
-// for an index in both databases.
+// Limits of templated directories. The list is read completely, and both databases can index paths of this length.
 const (
 	MaxTemplatedDirectories = 1024
 	MaxDirectoryPath        = 1024 // bytes, the trailing slash included
@@ -61,8 +60,8 @@ func PlainPath(path string) bool {
 	return len(segments) <= MaxDirectoryDepth
 }
 
-// Ancestors returns the directories that contain a plain path, the path itself first and
-// the shortest last. The first templated one among them applies.
+// Ancestors returns the directories that contain a plain path, the path itself first and the shortest last. The first
+// of them that is a templated directory applies to the path.
 func Ancestors(path string) []string {
 	path = DirectoryPath(path)
 	list := []string{path}

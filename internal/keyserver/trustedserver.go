@@ -28,8 +28,8 @@ type NewTrustedServer struct {
 	FriendlyName string
 	Description  string
 	Witness      bool
-	// Replace permits a system id that is already registered. The peer's record is then
-	// replaced, and its other objects stay.
+	// Replace permits a system id that is already registered. The peer's record is then replaced, and the other objects
+	// of the peer stay.
 	Replace bool
 }
 
@@ -41,7 +41,7 @@ type TrustedServerChange struct {
 	Witness      *bool
 }
 
-// TrustedServerAdded is additional information about a registration. It is no evidence.
+// TrustedServerAdded is additional information about a registration. It is no proof.
 type TrustedServerAdded struct {
 	Transport ID
 	Restored  int  // restored ACL rows that an earlier removal had purged
@@ -67,8 +67,8 @@ type TrustInfo struct {
 	Chain       []byte // PKCS#7 of the certificate and the internal CA
 }
 
-// Blob returns the trust blob. It returns false if a peer could not be registered with
-// it: there is no external listener, or the server name is not valid.
+// Blob returns the trust blob. It returns false if no key server could use the blob to register this one: there is no
+// external listener, or the server name is not valid.
 func (t TrustInfo) Blob() (TrustBlob, bool) {
 	b := TrustBlob{System: t.System, ServerName: t.ServerName, Port: t.Port, Chain: t.Chain}
 	return b, t.Port != 0 && values.ValidServerName(t.ServerName)

@@ -9,7 +9,7 @@ import (
 // WitnessedLog is the state of a log that this key server has witnessed.
 type WitnessedLog struct {
 	Origin string
-	Key    string // signs the checkpoints; in the format of C2SP signed-note
+	Key    string // verifies the checkpoints; in the format of C2SP signed-note
 	// System is the peer that owns the log, 0 for a log of no peer.
 	System SystemID
 	// WitnessKey verifies the peer's cosignatures; empty for a log of no peer.
@@ -29,8 +29,8 @@ type LogConflict string
 const (
 	LogForked     LogConflict = "logForked"     // it does not extend the cosigned checkpoint
 	LogRolledBack LogConflict = "logRolledBack" // it has fewer rows than the cosigned checkpoint
-	LogForged     LogConflict = "logForged"     // its checkpoint is not signed by its key
-	LogKeyChanged LogConflict = "logKeyChanged" // it claims another key
+	LogForged     LogConflict = "logForged"     // the checkpoint is not signed by the key of the log
+	LogKeyChanged LogConflict = "logKeyChanged" // the log claims another key
 )
 
 // LogConflicts lists all conflicts.
@@ -38,19 +38,18 @@ var LogConflicts = []LogConflict{LogForked, LogRolledBack, LogForged, LogKeyChan
 
 // Witness is the state of this key server as a witness of other logs.
 type Witness struct {
-	Key  string // verifies its cosignatures
+	Key  string // verifies the witness's cosignatures
 	Logs []WitnessedLog
 }
 
-// StaleCheckpointError reports that the checkpoint which a witness cosigned last has
-// another size than the log expected.
+// StaleCheckpointError reports that the last checkpoint that a witness cosigned has another size than the log expected.
 type StaleCheckpointError struct{ Size int64 }
 
 func (e StaleCheckpointError) Error() string {
 	return fmt.Sprintf("the last checkpoint that the witness cosigned has %d rows", e.Size)
 }
 
-// AsStale returns the StaleCheckpointError in an error.
+// AsStale returns the StaleCheckpointError that err wraps.
 func AsStale(err error) (StaleCheckpointError, bool) {
 	var stale StaleCheckpointError
 	return stale, errors.As(err, &stale)
@@ -59,5 +58,5 @@ func AsStale(err error) (StaleCheckpointError, bool) {
 // AuditKeys are the public keys of the audit tree that a key server sends to peers.
 type AuditKeys struct {
 	AuditKey
-	Witness string // verifies its cosignatures
+	Witness string // verifies cosignatures of the key server
 }

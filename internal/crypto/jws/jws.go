@@ -1,8 +1,7 @@
-// Package jws parses signed JOSE objects in compact form (RFC 7515) before a library
-// verifies the signature. Libraries silently accept duplicate names, names in another
-// case, line breaks inside base64url and stray bits. This package accepts only what the
-// RFCs allow, so that no two parsers understand an object differently. It verifies
-// nothing.
+// Package jws parses signed JOSE objects in the compact serialization (RFC 7515) before a library verifies the
+// signature. Libraries silently accept duplicate names, names in another case, line breaks inside base64url and unused
+// bits. This package accepts only what the RFCs allow, so that all parsers understand an object in the same way. It
+// does not verify signatures.
 package jws
 
 import (
@@ -19,17 +18,15 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Malformed names the wrong part of an object, without its content.
+// Malformed describes the invalid part of an object, without its content.
 type Malformed string
 
-// Error implements error.
 func (m Malformed) Error() string { return string(m) }
 
-// Parts are the three decoded parts of the compact form.
+// Parts contains the decoded parts of the compact serialization.
 type Parts struct{ Header, Payload, Signature []byte }
 
-// Split parses the compact form (RFC 7515 section 7.1) of at most the given number of
-// bytes.
+// Split parses the compact serialization (RFC 7515 section 7.1). It rejects a text that is longer than most bytes.
 func Split(text string, most int) (Parts, error) {
 	if len(text) > most {
 		return Parts{}, Malformed("longer than " + strconv.Itoa(most) + " bytes")
@@ -48,8 +45,8 @@ func Split(text string, most int) (Parts, error) {
 	return Parts{Header: decoded[0], Payload: decoded[1], Signature: decoded[2]}, nil
 }
 
-// Decode decodes the canonical base64url of at least one byte. It rejects line breaks
-// itself, because the decoder ignores them even in strict mode.
+// Decode decodes canonical base64url. It rejects an empty text. It also rejects line breaks, because the decoder
+// ignores them even in strict mode.
 func Decode(part string) ([]byte, bool) {
 	if part == "" || strings.ContainsAny(part, "\r\n") {
 		return nil, false
@@ -58,12 +55,12 @@ func Decode(part string) ([]byte, bool) {
 	return b, err == nil
 }
 
-// Members are the known members of a JSON object, by name.
+// Members contains the known members of a JSON object by name.
 type Members map[string]jsontext.Value
 
-// Object parses a JSON object without duplicate names at any depth. It rejects a known
-// name in another case, because other parsers would accept it. It ignores unknown names,
-// as the RFCs require. what names the object in errors.
+// Object parses a JSON object without duplicate names at any depth. It rejects a known name in another case, because
+// other parsers would accept it. It ignores unknown names, as the RFCs require. In errors, what is the name of the
+// object.
 func Object(text []byte, what string, known ...string) (Members, error) {
 	d := jsontext.NewDecoder(bytes.NewReader(text))
 	bad := Malformed(what + " must be one JSON object without duplicate names")
@@ -87,7 +84,7 @@ func Object(text []byte, what string, known ...string) (Members, error) {
 			return nil, Malformed(what + " has a name that differs from a known name only in upper and lower case")
 		}
 	}
-	if _, err := d.ReadToken(); err != nil { // the closing brace, or the reason for its absence
+	if _, err := d.ReadToken(); err != nil { // the closing brace, or the error if it is missing
 		return nil, bad
 	}
 	if _, err := d.ReadToken(); !errors.Is(err, io.EOF) {
@@ -96,10 +93,10 @@ func Object(text []byte, what string, known ...string) (Members, error) {
 	return found, nil
 }
 
-// Has reports whether a member exists, also if it is null.
+// Has reports whether a member exists, even if its value is null.
 func (m Members) Has(name string) bool { return m[name] != nil }
 
-// Text returns a member that is a string.
+// Text returns the value of a member if it is a string.
 func (m Members) Text(name string) (string, bool) { return text(m[name]) }
 
 func text(v jsontext.Value) (string, bool) {
@@ -110,8 +107,7 @@ func text(v jsontext.Value) (string, bool) {
 	return string(b), err == nil
 }
 
-// Texts returns a member that is a string, or an array of 1 to most strings, like aud in
-// RFC 7519.
+// Texts returns the value of a member if it is a string or an array of 1 to most strings, like aud in RFC 7519.
 func (m Members) Texts(name string, most int) ([]string, bool) {
 	if one, ok := m.Text(name); ok {
 		return []string{one}, true
@@ -138,10 +134,10 @@ func (m Members) Texts(name string, most int) ([]string, bool) {
 	return list, len(list) > 0
 }
 
-// maxSeconds is beyond any useful time, and small enough for microseconds in a float64.
+// maxSeconds is later than any useful time. It is small enough that a float64 can represent each microsecond.
 const maxSeconds = 1 << 33
 
-// Time returns a member that is a NumericDate (RFC 7519), which may have a fraction.
+// Time returns the value of a member if it is a NumericDate (RFC 7519), which may have a fraction.
 func (m Members) Time(name string) (time.Time, bool) {
 	seconds, err := strconv.ParseFloat(string(m[name]), 64)
 	if m[name].Kind() != '0' || err != nil || seconds < 0 || seconds > maxSeconds {

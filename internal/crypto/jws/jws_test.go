@@ -29,7 +29,7 @@ func TestTexts(t *testing.T) {
 	}
 }
 
-// Errors name the wrong part, but do not quote the content of the object.
+// TestNothingIsQuoted checks that errors name the invalid part, but do not contain the content of the object.
 func TestNothingIsQuoted(t *testing.T) {
 	secret := base64.RawURLEncoding.EncodeToString([]byte(`{"planted":"a secret"}`))
 	for _, text := range []string{"", secret, secret + "." + secret, secret + "=." + secret + "." + secret, strings.Repeat(secret, 100)} {

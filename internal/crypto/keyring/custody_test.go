@@ -22,7 +22,7 @@ import (
 
 var (
 	keyID  = values.IDFromUint64(7)
-	secret = bytes.Repeat([]byte{0xfb, 0xef, 0xbe}, 11)[:32] // "-" and "_" in base64
+	secret = bytes.Repeat([]byte{0xfb, 0xef, 0xbe}, 11)[:32] // its base64 contains "-" and "_"
 )
 
 func kekURL(key []byte) string { return "base64key://" + base64.URLEncoding.EncodeToString(key) }
@@ -105,7 +105,7 @@ func TestWrongKeyEncryptionKey(t *testing.T) {
 	}
 }
 
-// TestOneDataKey: processes that start together make one data key.
+// TestOneDataKey checks that processes which start at the same time create only one data key.
 func TestOneDataKey(t *testing.T) {
 	store := openStore(t)
 	var keyrings [4]*keyring.Keyring

@@ -13,9 +13,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
 )
 
-// transit fakes the two calls of a Vault transit engine that a provider uses. It "encrypts"
-// by a prefix: the test is about the path of a data key through the service, not about
-// the service.
+// transit fakes the two calls of a Vault transit engine that a provider uses. It "encrypts" by adding a prefix, because
+// the test is only about sending a data key to the service.
 func transit(t *testing.T, sealed *atomic.Bool) *httptest.Server {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -13,21 +13,20 @@ import (
 	"gocloud.dev/secrets/localsecrets"
 )
 
-// Names in the data directory (ADR 24).
+// Names of files in the data directory (ADR 24).
 const (
 	KeyFile      = "kek" // the key-encryption key
 	databaseFile = "keyserver.db"
-	// restoringPrefix is the prefix of the files that a killed restore leaves.
+	// restoringPrefix is the prefix of the files that remain if a restore was killed.
 	restoringPrefix = databaseFile + ".restoring"
 )
 
-// maxKEKFile bounds the read of a file that should have 44 characters, in bytes.
+// maxKEKFile is the maximum number of bytes that are read of a key file. A valid file has 44 characters.
 const maxKEKFile = 1024
 
-// EnsureFileKey returns the URL of the key-encryption key in the data directory. At the
-// first start it creates the key and the directory. It never replaces a key. If there is
-// a database but no key, it fails, because a new key would unwrap nothing. So it must run
-// before the database is created.
+// EnsureFileKey returns the URL of the key-encryption key in the data directory. At the first start it creates the key
+// and the directory. It never replaces a key. If there is a database but no key, it fails, because a new key could not
+// open the data keys. So call it before the database is created.
 func EnsureFileKey(dir string) (string, error) {
 	url, err := readFileKey(dir)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -51,8 +50,7 @@ func EnsureFileKey(dir string) (string, error) {
 	return readFileKey(dir)
 }
 
-// refuseRestoring fails if a restore into the directory was interrupted and has to be run
-// again.
+// refuseRestoring fails if a restore into the directory was interrupted, because that restore must be run again.
 func refuseRestoring(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -66,8 +64,7 @@ func refuseRestoring(dir string) error {
 	return nil
 }
 
-// FileKey returns the URL of the key-encryption key in the data directory. It creates
-// none.
+// FileKey returns the URL of the key-encryption key in the data directory. It does not create a key.
 func FileKey(dir string) (string, error) { return readFileKey(dir) }
 
 func makeDirectory(dir string) error {
@@ -97,10 +94,10 @@ func readFileKey(dir string) (string, error) {
 	return localsecrets.Scheme + "://" + key, nil
 }
 
-// makeFileKey writes the complete key to a temporary file and then links it to its name.
-// A link never replaces an existing file.
+// makeFileKey writes the complete key to a temporary file and then creates a hard link with its name. A hard link never
+// replaces an existing file.
 func makeFileKey(dir string) (err error) {
-	f, err := os.CreateTemp(dir, KeyFile+".*") // 0600, and a unique name
+	f, err := os.CreateTemp(dir, KeyFile+".*") // mode 0600, and a unique name
 	if err != nil {
 		return err
 	}

@@ -18,13 +18,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// dataKeySetting is the setting that contains the wrapped data keys.
 const dataKeySetting = rowmac.DataKeySetting
 
-// A wrapped key has a version byte, the id of its data key, a nonce, and the sealed bytes
-// with their tag. Version 1 stores no id. Databases of older releases use it for
-// their only data key, whose id counts as zero. That data key keeps the format until it is
-// retired, because older replicas know no other.
+// A wrapped key consists of a version byte, the id of its data key, a nonce, and the ciphertext with its tag. Version 1
+// has no id. Databases of older releases use version 1 for their only data key; its id counts as zero. Wrapping under
+// that data key uses version 1 until it is retired, because older replicas know no other version.
 const (
 	wrapVersionAlone = 1
 	wrapVersion      = 2
@@ -33,34 +31,30 @@ const (
 	idLen            = 8
 )
 
-// ErrWrongKey is wrapped when the key-encryption key does not open the data key of the
-// database.
+// ErrWrongKey is wrapped if the key-encryption key does not open a data key of the database.
 var ErrWrongKey = errors.New("the key-encryption key does not open this database's data key; check --kek; " +
 	"if it replaces another key, give that key as --kek-previous; a KMS plugin may have been restarted with another key")
 
-// ErrWrongKeys is wrapped when neither of two key-encryption keys opens it.
+// ErrWrongKeys is wrapped if neither the current nor the previous key-encryption key opens a data key.
 var ErrWrongKeys = errors.New("neither --kek nor --kek-previous opens this database's data key; nothing was changed")
 
-// ErrDamaged is wrapped when a wrapped key does not open under the data key: its bytes
-// were changed, or it is stored under the id of another key.
+// ErrDamaged is wrapped if a wrapped key cannot be decrypted with its data key: its bytes were changed, or it is stored
+// under the id of another key.
 var ErrDamaged = errors.New("the stored key is damaged")
 
-// ErrRewrapping is returned by Rotate while keys are still wrapped under the previous
-// data key.
+// ErrRewrapping is returned by Rotate if stored keys are still wrapped under the previous data key.
 var ErrRewrapping = errors.New("keys are still being rewrapped")
 
 // Settings stores the wrapped data keys.
 type Settings interface {
-	// EnsureSetting returns a setting. If there is none, it stores the result of make,
-	// once for all replicas.
+	// EnsureSetting returns a setting. If there is none, it stores the result of make. Only one replica stores it.
 	EnsureSetting(ctx context.Context, name string, make func(ctx context.Context) ([]byte, error)) ([]byte, error)
-	// ReplaceSetting stores value if the setting still equals was, and returns whether it
-	// did.
+	// ReplaceSetting stores value if the setting is still equal to was, and reports whether it did.
 	ReplaceSetting(ctx context.Context, name string, was, value []byte) (bool, error)
 	Setting(ctx context.Context, name string) ([]byte, error)
 }
 
-// Keyring wraps and unwraps keys. It is safe for concurrent use.
+// Keyring wraps and unwraps stored keys. It is safe for concurrent use.
 type Keyring struct {
 	providers providers
 	settings  Settings // nil if the database is only read
@@ -70,25 +64,25 @@ type Keyring struct {
 
 	reading        sync.Mutex // serializes reads of the setting
 	ring           atomic.Pointer[ring]
-	newestKeyError atomic.Pointer[fault.Error] // why the newest ring cannot be opened
-	doubted        atomic.Bool                 // the key-encryption key has just failed
+	newestKeyError atomic.Pointer[fault.Error] // why the newest data keys in the database cannot be opened
+	doubted        atomic.Bool                 // the key-encryption key has failed since the last call of Doubted
 }
 
 // Options are optional parameters of Start.
 type Options struct {
-	// Previous is the previous key-encryption key, if the current one replaces it.
+	// Previous is the key-encryption key that the current one replaces, if any.
 	Previous *Provider
-	Clock    func() time.Time // default: the system's
+	Clock    func() time.Time // default: time.Now
 }
 
-// New opens the data keys of a database; at the first start it creates the first one. It
-// returns ErrWrongKey if the provider does not belong to the database.
+// New opens the data keys of a database. At the first start it creates the first data key. It returns ErrWrongKey if
+// the provider does not open them.
 func New(ctx context.Context, provider *Provider, settings Settings) (*Keyring, error) {
 	return Start(ctx, provider, settings, Options{})
 }
 
-// Start is New with options. If the previous key-encryption key opens data keys, they are
-// wrapped by the current one in one step, for all replicas.
+// Start is New with options. If the previous key-encryption key opens a data key, Start wraps all data keys with the
+// current key-encryption key. This is one change for all replicas.
 func Start(ctx context.Context, provider *Provider, settings Settings, o Options) (*Keyring, error) {
 	if o.Clock == nil {
 		o.Clock = time.Now
@@ -125,7 +119,7 @@ func Start(ctx context.Context, provider *Provider, settings Settings, o Options
 	}
 }
 
-// Existing opens the data keys of a database, and creates none.
+// Existing opens the data keys of a database. It does not create any.
 func Existing(ctx context.Context, provider *Provider, setting func(ctx context.Context, name string) ([]byte, error)) (*Keyring, error) {
 	c := &Keyring{providers: providers{provider, nil}, setting: setting}
 	stored, err := setting(ctx, dataKeySetting)
@@ -145,8 +139,8 @@ func (c *Keyring) begin(r *ring) {
 	c.rows = rowmac.Of(c, r.rowKeys()...)
 }
 
-// wrapAnew wraps every data key of the ring by the current key-encryption key and stores
-// the ring. It returns nil if the setting was changed since r was read.
+// wrapAnew wraps every data key of the ring with the current key-encryption key and stores the ring. It returns nil if
+// the stored ring has changed since r was read.
 func (c *Keyring) wrapAnew(ctx context.Context, r *ring) (*ring, error) {
 	n, err := c.wrapped(ctx, r)
 	if err != nil {
@@ -184,17 +178,15 @@ func (c *Keyring) wrapped(ctx context.Context, r *ring) (*ring, error) {
 	return n, n.encode()
 }
 
-// RowKey returns the key that makes and checks the MACs of the database's rows. It
-// follows changes of the ring.
+// RowKey returns the key for the MACs of database rows. It changes when the data keys change.
 func (c *Keyring) RowKey() *rowmac.Key { return c.rows }
 
-// RowsSealed reports whether every row has its MAC. This is false for a database from
-// before row MACs, until SealRows.
+// RowsSealed reports whether every row has its MAC. It is false for a database of a release without row MACs, until
+// SealRows.
 func (c *Keyring) RowsSealed() bool { return c.ring.Load().sealed }
 
-// SealRows records in the setting of the data keys that every row has its MAC. get and
-// put belong to the transaction that makes the MACs. It returns false if another process
-// has done it already.
+// SealRows stores with the data keys that every row has its MAC. get and put must belong to the transaction that
+// computes the MACs. It returns false if another process has already done this.
 func (c *Keyring) SealRows(ctx context.Context, get func(ctx context.Context, name string) ([]byte, error),
 	put func(ctx context.Context, name string, value []byte) error,
 ) (bool, error) {
@@ -213,8 +205,8 @@ func (c *Keyring) SealRows(ctx context.Context, get func(ctx context.Context, na
 // Stored implements rowmac.Ring.
 func (c *Keyring) Stored() []byte { return c.ring.Load().stored }
 
-// Reload implements rowmac.Ring: it reads the data keys from the database again. If they
-// cannot be opened, nothing changes.
+// Reload implements rowmac.Ring: it reads the data keys from the database again. If they cannot be opened, it keeps the
+// current data keys.
 func (c *Keyring) Reload(ctx context.Context) (changed bool, err error) {
 	c.reading.Lock()
 	defer c.reading.Unlock()
@@ -244,9 +236,8 @@ func (c *Keyring) Reload(ctx context.Context) (changed bool, err error) {
 	return true, nil
 }
 
-// Rotate creates a data key, which wraps from now on. Keys under the previous one have to
-// be rewrapped. It returns ErrRewrapping while that is unfinished for an earlier
-// rotation.
+// Rotate creates a data key and makes it the active one. Keys under the previous data key must be rewrapped. Rotate
+// returns ErrRewrapping if keys of an earlier rotation are not rewrapped yet.
 func (c *Keyring) Rotate(ctx context.Context) (keyserver.DataKey, error) {
 	for {
 		if _, err := c.Reload(ctx); err != nil {
@@ -259,8 +250,7 @@ func (c *Keyring) Rotate(ctx context.Context) (keyserver.DataKey, error) {
 		n := r.next()
 		k, err := c.providers.newDataKey(ctx, n.label, c.clock())
 		if err == nil {
-			// This check comes last, so that the key-encryption key that has just wrapped
-			// also opens the others.
+			// This check is last, so that the key-encryption key that has just wrapped also opens all other data keys.
 			_, err = c.providers.alone().all(ctx, r)
 		}
 		if err != nil {
@@ -292,10 +282,9 @@ func refused(err error) error {
 	return fault.Temporary(fault.NotReady, fault.ScopeProcess, time.Minute, "%s", detail).Because(err)
 }
 
-// RewrapFromPrevious wraps by the current key-encryption key the data keys that only the previous one
-// opens. A replica of an earlier version that runs with only the previous one may have
-// created them. If the previous one opens all data keys, another replica has
-// intentionally wrapped them by it.
+// RewrapFromPrevious wraps all data keys with the current key-encryption key if it opens only some of them. A replica
+// of an earlier version that has only the previous one may have created the others. If the current one opens none,
+// another replica has intentionally wrapped all with the previous one; then nothing changes.
 func (c *Keyring) RewrapFromPrevious(ctx context.Context) error {
 	r := c.ring.Load()
 	if !r.foreign {
@@ -322,7 +311,7 @@ func (c *Keyring) RewrapFromPrevious(ctx context.Context) error {
 	return err
 }
 
-// mixed reports whether the current key-encryption key opens some data key of the ring.
+// mixed reports whether the current key-encryption key opens at least one data key of the ring.
 func (c *Keyring) mixed(ctx context.Context, r *ring) (bool, error) {
 	for _, k := range r.keys {
 		if k.state == keyserver.DataKeyRetired {
@@ -335,9 +324,8 @@ func (c *Keyring) mixed(ctx context.Context, r *ring) (bool, error) {
 	return false, nil
 }
 
-// Retire marks a data key as retired and erases it. It must run in the transaction that
-// found no keys under it; get and put belong to that transaction. Call Reload after the
-// transaction.
+// Retire marks a data key as retired and deletes its bytes. get and put must belong to the transaction which has
+// verified that no stored key is wrapped under this data key. Call Reload after the transaction.
 func (c *Keyring) Retire(ctx context.Context, id keyserver.ID, get func(ctx context.Context, name string) ([]byte, error),
 	put func(ctx context.Context, name string, value []byte) error,
 ) error {
@@ -348,7 +336,7 @@ func (c *Keyring) Retire(ctx context.Context, id keyserver.ID, get func(ctx cont
 	}
 	old := r.retiring()
 	if !bytes.Equal(stored, r.stored) || old == nil || old.id != id {
-		return nil // another replica has done it
+		return nil // another replica has already retired it
 	}
 	n := r.next()
 	for i, k := range n.keys {
@@ -363,7 +351,7 @@ func (c *Keyring) Retire(ctx context.Context, id keyserver.ID, get func(ctx cont
 	return put(ctx, dataKeySetting, n.stored)
 }
 
-// Retiring returns the data key whose keys have to be rewrapped, if there is one.
+// Retiring returns the id of the data key whose keys must be rewrapped, if there is one.
 func (c *Keyring) Retiring() (keyserver.ID, bool) {
 	if k := c.ring.Load().retiring(); k != nil {
 		return k.id, true
@@ -371,7 +359,7 @@ func (c *Keyring) Retiring() (keyserver.ID, bool) {
 	return keyserver.ID{}, false
 }
 
-// DataKeys returns the data keys, oldest first, without the number of keys under them.
+// DataKeys returns the data keys, oldest first. It does not set the number of keys under each of them.
 func (c *Keyring) DataKeys() []keyserver.DataKey {
 	var list []keyserver.DataKey
 	for _, k := range c.ring.Load().keys {
@@ -384,21 +372,21 @@ func (k *dataKey) describe() keyserver.DataKey {
 	return keyserver.DataKey{ID: k.id, CreatedAt: k.createdAt, RetiredAt: k.retiredAt, State: k.state}
 }
 
-// String hides the data key from every formatting verb.
+// String returns a text without the data keys.
 func (c *Keyring) String() string { return "keyring" }
 
-// GoString hides the data key from %#v.
+// GoString returns a text without the data keys for %#v.
 func (c *Keyring) GoString() string { return c.String() }
 
-// boundTo returns the associated data: version and data key, so that they cannot be
-// exchanged, and the identity of the wrapped key.
+// boundTo returns the associated data: version and data key, so that they cannot be exchanged, and the ids of the
+// system and the wrapped key.
 func boundTo(prefix []byte, key keyserver.ID, system keyserver.SystemID) []byte {
 	b := append(make([]byte, 0, 1+idLen+4+8), prefix...)
 	b = binary.BigEndian.AppendUint32(b, uint32(system))
 	return append(b, key[:]...)
 }
 
-// isRemote reports whether the KMS provider was unavailable, as opposed to a refusal.
+// isRemote reports whether the KMS provider was unavailable. It returns false if the provider refused the request.
 func isRemote(err error) bool {
 	switch gcerrors.Code(err) {
 	case gcerrors.Canceled, gcerrors.DeadlineExceeded, gcerrors.PermissionDenied, gcerrors.ResourceExhausted, gcerrors.Internal:
@@ -408,11 +396,11 @@ func isRemote(err error) bool {
 	return errors.As(err, &said) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// ErrUnavailable is wrapped when a KMS provider is unavailable.
+// ErrUnavailable is wrapped if a KMS provider is unavailable.
 var ErrUnavailable = errors.New("the key management service is not available")
 
-// remote returns an error with the code of a provider's error, without its text, which
-// may contain a URL. Errors of the KMS plugin client keep their text.
+// remote returns an error with the code of a provider's error. It does not contain the text of that error, which may
+// contain a URL. Errors of the KMS plugin client keep their text.
 func remote(err error) error {
 	var said *kmsv2.Error
 	switch {

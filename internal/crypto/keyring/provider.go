@@ -1,6 +1,6 @@
-// Package keyring encrypts stored keys. Each key is wrapped by AES-256-GCM under one data
-// key. The data key is stored with them, wrapped by a key-encryption key that is stored
-// elsewhere: in a cloud's key management service, in a KMS plugin, or as 32 bytes in a file.
+// Package keyring encrypts stored keys. Each key is wrapped by AES-256-GCM under a data key. The data key is stored in
+// the same database. It is wrapped by a key-encryption key that is stored elsewhere: in a cloud's key management
+// service, in a KMS plugin, or in a file with 32 bytes.
 //
 // Errors and formatted values of this package contain no secrets.
 package keyring
@@ -24,18 +24,17 @@ import (
 // kekLen is the length of a local key-encryption key in bytes.
 const kekLen = 32
 
-// Provider wraps and unwraps with the key-encryption key.
+// Provider wraps and unwraps data keys with the key-encryption key.
 type Provider struct {
 	keeper   *secrets.Keeper
 	scheme   string
 	identity []byte // identifies the key-encryption key: its URL, or a hash of the key
-	// alive checks the connection to the KMS provider without using the key. It is nil if
-	// there is no such check.
+	// alive checks the connection to the KMS provider without using the key. It is nil if the provider has no such check.
 	alive func(context.Context) error
 }
 
-// Open opens the key-encryption key that a gocloud.dev/secrets URL names. The URL may
-// contain the key itself, so errors quote only its scheme.
+// Open opens the key-encryption key of a gocloud.dev/secrets URL. The URL may contain the key itself, so errors contain
+// only its scheme.
 func Open(ctx context.Context, url string) (*Provider, error) {
 	scheme, rest, found := strings.Cut(url, "://")
 	if !found || scheme != kmsv2.Scheme && !secrets.DefaultURLMux().ValidKeeperScheme(scheme) {
@@ -58,8 +57,8 @@ func Open(ctx context.Context, url string) (*Provider, error) {
 	return &Provider{keeper: keeper, scheme: scheme, identity: []byte(url)}, nil
 }
 
-// openLocal accepts a key in either alphabet of base64. The library's own opener makes a
-// random key for an empty URL, and nothing could be unwrapped later.
+// openLocal accepts a key in standard or URL-safe base64. The library's own opener would create a random key for an
+// empty URL, and no later process could unwrap the data keys.
 func openLocal(text string) (*Provider, error) {
 	if text != strings.TrimSpace(text) {
 		return nil, errors.New("the key-encryption key begins or ends with white space, perhaps a newline; remove it")
@@ -80,10 +79,10 @@ func openLocal(text string) (*Provider, error) {
 // Close releases the resources of the provider.
 func (k *Provider) Close() error { return k.keeper.Close() }
 
-// String hides the key from every formatting verb.
+// String returns a text without the key.
 func (k *Provider) String() string { return "key-encryption key" }
 
-// GoString hides the key from %#v.
+// GoString returns a text without the key for %#v.
 func (k *Provider) GoString() string { return k.String() }
 
 func schemes() string {
@@ -95,7 +94,6 @@ func schemes() string {
 	return strings.Join(known, ", ")
 }
 
-// newKey returns 32 random bytes.
 func newKey() []byte {
 	key := make([]byte, kekLen)
 	_, _ = rand.Read(key) // never fails

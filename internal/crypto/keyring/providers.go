@@ -12,7 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// providers are the key-encryption key, and the previous one that it replaces, if any.
+// providers contains the current key-encryption key and, if it replaces another one, the previous one.
 type providers struct{ current, previous *Provider }
 
 func (k providers) wrap(ctx context.Context, plain []byte) ([]byte, error) {
@@ -23,8 +23,8 @@ func (k providers) wrap(ctx context.Context, plain []byte) ([]byte, error) {
 	return wrapped, nil
 }
 
-// unwrap returns the bytes of a data key, and whether the previous key-encryption key
-// opened it. The caller wipes the bytes.
+// unwrap returns the bytes of a data key, and whether the previous key-encryption key opened it. The caller clears the
+// bytes.
 func (k providers) unwrap(ctx context.Context, wrapped []byte) (plain []byte, previous bool, err error) {
 	plain, err = k.current.keeper.Decrypt(ctx, wrapped)
 	switch {
@@ -45,8 +45,8 @@ func (k providers) unwrap(ctx context.Context, wrapped []byte) (plain []byte, pr
 	return nil, false, ErrWrongKeys
 }
 
-// key returns the bytes of a data key; alone is the wrapped form if the data key is not in
-// a ring. The caller wipes the bytes.
+// key returns the bytes of a data key. If the data key is not in a ring, wrapped is nil and alone is the wrapped data
+// key. The caller clears the bytes.
 func (k providers) key(ctx context.Context, wrapped, alone []byte) ([]byte, error) {
 	if wrapped == nil {
 		wrapped = alone
@@ -61,8 +61,8 @@ func (k providers) key(ctx context.Context, wrapped, alone []byte) ([]byte, erro
 	return plain[len(plain)-dataKeyLen:], nil
 }
 
-// open unwraps a data key as it is stored, and returns whether the previous key opened it.
-// It returns ErrWrongKey or ErrWrongKeys if no key does.
+// open checks that a stored data key can be opened, and reports whether the previous key-encryption key opened it. It
+// returns ErrWrongKey or ErrWrongKeys if it cannot be opened.
 func (k providers) open(ctx context.Context, r *ring, d *dataKey) (previous bool, err error) {
 	wrapped := d.wrapped
 	if wrapped == nil {
@@ -76,7 +76,7 @@ func (k providers) open(ctx context.Context, r *ring, d *dataKey) (previous bool
 	return previous, err
 }
 
-// all calls open for each data key of a ring that is not retired.
+// all calls open for each data key of a ring, except for retired data keys.
 func (k providers) all(ctx context.Context, r *ring) (previous bool, err error) {
 	for _, d := range r.keys {
 		if d.state == keyserver.DataKeyRetired {
@@ -94,8 +94,7 @@ func (k providers) all(ctx context.Context, r *ring) (previous bool, err error) 
 // alone returns the providers without the previous key-encryption key.
 func (k providers) alone() providers { return providers{current: k.current} }
 
-// NewestKeyError returns the reason why the newest data key of the database cannot be opened here,
-// nil if it can.
+// NewestKeyError returns the reason why this process cannot open the newest data key of the database, or nil if it can.
 func (c *Keyring) NewestKeyError() error {
 	if f := c.newestKeyError.Load(); f != nil {
 		return f
@@ -103,11 +102,11 @@ func (c *Keyring) NewestKeyError() error {
 	return nil
 }
 
-// Doubted reports whether the key-encryption key has failed since the last call.
+// Doubted reports whether the key-encryption key has failed since the last call of Doubted.
 func (c *Keyring) Doubted() bool { return c.doubted.Swap(false) }
 
-// Ping checks the connection to the KMS provider without using the key. It returns nil if
-// there is no such check. The previous key is not checked, because only a start needs it.
+// Ping checks the connection to the KMS provider without using the key. It returns nil if the provider has no such
+// check. The previous key is not checked, because it is only needed at a start.
 func (c *Keyring) Ping(ctx context.Context) error {
 	if c.providers.current.alive == nil {
 		return nil
@@ -122,9 +121,8 @@ func unavailableFault(err error) error {
 	return fault.New(fault.NotReady, "the KMS provider of the key-encryption key is not available").Because(err)
 }
 
-// CheckKEK checks that the key-encryption key opens the data keys as they are stored now. It
-// returns a warning if another replica has since wrapped them by another key-encryption
-// key, which this replica does not have.
+// CheckKEK checks that the key-encryption key opens the stored data keys. It returns a warning if another replica has
+// wrapped them with a key-encryption key that this replica does not have.
 func (c *Keyring) CheckKEK(ctx context.Context) (warning string, err error) {
 	r := c.ring.Load()
 	previous, err := c.providers.all(ctx, r)
@@ -144,17 +142,15 @@ func (c *Keyring) CheckKEK(ctx context.Context) (warning string, err error) {
 	return "another replica has wrapped the data keys with a key-encryption key that this replica does not have: this replica works until the next data key, but cannot start again; give it the same --kek", nil
 }
 
-// anotherKey is the message if the key-encryption key is available but does not open the
-// data keys.
+// anotherKey is the message if the key-encryption key is available, but does not open the data keys.
 const anotherKey = "the key-encryption key does not open the data keys; " +
 	"check --kek, and whether a KMS plugin was restarted with another key"
 
 func saysNo(err error) bool { return errors.Is(err, ErrWrongKey) || errors.Is(err, ErrWrongKeys) }
 
-// KEK returns the public information about the key-encryption key. The fingerprint is a MAC
-// under a secret that is wrapped with the data keys. So only a process that can open the
-// database can test keys against it. PreviousNeeded is checked each time, because other
-// replicas also wrap data keys.
+// KEK returns the public information about the key-encryption key. The fingerprint is a MAC with a secret key that is
+// wrapped with the data keys, so only a process that can open the database can compute it for a guessed key.
+// PreviousNeeded is computed at each call, because other replicas may wrap data keys again.
 func (c *Keyring) KEK(ctx context.Context) keyserver.KEK {
 	r := c.ring.Load()
 	h := hmac.New(sha256.New, r.label[:])

@@ -12,15 +12,14 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// ErrNoEncryption is wrapped when a certificate's key can sign but not decrypt.
+// ErrNoEncryption is wrapped if the key of a certificate can be used for signatures, but not for encryption.
 var ErrNoEncryption = errors.New("the key of the certificate cannot be used for encryption; use RSA, or EC on P-256, P-384 or P-521")
 
 // x5tS256 is the header that names the recipient's certificate (RFC 7516, section 4.1.8).
 const x5tS256 = "x5t#S256"
 
-// SealFor encrypts the bytes of a key for the holder of a certificate. It returns a
-// compact JWE with AES-256-GCM, and the algorithm that wraps its content key:
-// RSA-OAEP-256 or ECDH-ES+A256KW. The caller wipes plain.
+// SealFor encrypts the bytes of a key for the owner of a certificate. It returns a compact JWE with AES-256-GCM, and
+// the algorithm that wraps its content key: RSA-OAEP-256 or ECDH-ES+A256KW. The caller clears plain.
 func SealFor(recipient *x509.Certificate, plain []byte) (jwe, algorithm string, err error) {
 	to := jose.Recipient{Key: recipient.PublicKey}
 	switch key := recipient.PublicKey.(type) {

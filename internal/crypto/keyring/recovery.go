@@ -17,7 +17,7 @@ import (
 
 const (
 	recoveryVersion = 1
-	// maxRecovery bounds a recovery file and an identity file, in bytes.
+	// maxRecovery is the maximum size of a recovery file and of an identity file, in bytes.
 	maxRecovery = 1 << 20
 )
 
@@ -28,9 +28,9 @@ type recovery struct {
 	Label   []byte            `json:"label"`
 }
 
-// WriteRecovery writes the data keys of a database, encrypted for an age recipient, and
-// returns their ids. The holder of the identity can open the database without the
-// key-encryption key. Data keys of later rotations are not included.
+// WriteRecovery encrypts the data keys of a database for an age recipient and returns their ids. The owner of the age
+// identity can open the database without the key-encryption key. The file does not contain data keys of later
+// rotations.
 func WriteRecovery(ctx context.Context, provider *Provider, setting func(ctx context.Context, name string) ([]byte, error), recipient string, out io.Writer) ([]keyserver.ID, error) {
 	recipients, err := age.ParseRecipients(bytes.NewReader([]byte(recipient)))
 	if err != nil || len(recipients) != 1 {
@@ -77,9 +77,9 @@ func WriteRecovery(ctx context.Context, provider *Provider, setting func(ctx con
 	return ids, w.Close()
 }
 
-// Recover wraps the data keys of a database by another key-encryption key, with the data
-// keys of a recovery file. If the file lacks one of them or belongs to another database,
-// Recover fails and changes nothing.
+// Recover wraps the data keys of a database with another key-encryption key. It takes the data keys from a recovery
+// file. If a data key is missing in the file, or the file belongs to another database, Recover fails and changes
+// nothing.
 func Recover(ctx context.Context, file, identity io.Reader, provider *Provider, settings Settings) error {
 	held, err := readRecovery(file, identity)
 	if err != nil {

@@ -10,8 +10,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
 )
 
-// TestRecovery: only the content of a recovery file opens the database under another
-// key-encryption key.
+// TestRecovery checks that only the content of a recovery file opens the database with another key-encryption key.
 func TestRecovery(t *testing.T) {
 	store := openStore(t)
 	c := start(t, store, kekURL(secret))

@@ -21,12 +21,11 @@ import (
 )
 
 const (
-	// rowsSealed is the first byte of a wrapped data key from before there was a ring, if
-	// each row of its database has a MAC. Without it, only the key was wrapped.
+	// rowsSealed is the first byte of the plaintext of a wrapped data key that is not in a ring, if each row of the
+	// database has a MAC. If rows have no MAC, the plaintext is only the data key.
 	rowsSealed = 1
-	// ringSealed is the first byte of a wrapped data key of a ring, and also means that
-	// each row has a MAC. It is inside the wrapping, so that an attacker without the
-	// key-encryption key cannot remove it.
+	// ringSealed is the first byte of the plaintext of a wrapped data key in a ring. It means that each row has a MAC. It
+	// is encrypted, so that an attacker without the key-encryption key cannot remove it.
 	ringSealed = 2
 
 	dataKeyLen = 32
@@ -34,17 +33,16 @@ const (
 	sealedLen  = 1 + 8 + 8 + labelLen + dataKeyLen
 
 	ringVersion = 2
-	// keptRetired is the number of retired data keys whose id and times are kept.
+	// keptRetired is the maximum number of retired data keys whose id and times are kept.
 	keptRetired = 32
 
-	// ringInfo separates the key of the ring's MAC from other keys that are derived from
-	// a data key.
+	// ringInfo is the HKDF info for the key of the ring's MAC. It differs from the info for any other derived key.
 	ringInfo = "keyserver-operator data key ring v1"
 )
 
-// storedRing is the format of the setting with the data keys. Each is wrapped separately
-// by the key-encryption key, and the active one makes a MAC of everything. So forged data
-// keys are refused. Only a complete older ring could be restored.
+// storedRing is the format of the setting with the data keys. The key-encryption key wraps each data key separately. A
+// MAC by the active data key covers the entire setting, so forged data keys are refused. An attacker can only restore a
+// complete older setting.
 type storedRing struct {
 	Version    int         `json:"version"`
 	Generation uint64      `json:"generation"` // increases with each change
@@ -54,25 +52,24 @@ type storedRing struct {
 
 type storedKey struct {
 	ID        string                 `json:"id"`
-	CreatedAt int64                  `json:"createdAt"` // microseconds, 0 if it was not recorded
+	CreatedAt int64                  `json:"createdAt"` // microseconds; 0: unknown
 	State     keyserver.DataKeyState `json:"state"`
 	RetiredAt int64                  `json:"retiredAt,omitempty"`
-	Wrapped   []byte                 `json:"wrapped,omitempty"` // empty after it is retired
+	Wrapped   []byte                 `json:"wrapped,omitempty"` // empty if the data key is retired
 }
 
-// ring has the opened data keys of a database.
 type ring struct {
 	stored     []byte // the value of the setting
 	generation uint64
 	sealed     bool           // every row has its MAC
-	label      [labelLen]byte // the key of fingerprints
+	label      [labelLen]byte // the key of the MACs in KEK fingerprints
 	keys       []*dataKey     // oldest first
 	active     *dataKey
-	foreign    bool // the previous key-encryption key opened a data key
-	own        bool // the current key-encryption key has opened each data key in its stored form
+	foreign    bool // the previous key-encryption key has opened a data key
+	own        bool // the current key-encryption key has opened each stored data key
 }
 
-// dataKey is a data key of a ring. A retired one has only its id, times and state.
+// dataKey is a data key of a ring. A retired data key has only its id, times and state.
 type dataKey struct {
 	id                   keyserver.ID
 	createdAt, retiredAt time.Time
@@ -84,13 +81,13 @@ type dataKey struct {
 	seal []byte // the key of the ring's MAC
 }
 
-// prepare derives the cipher and the MAC keys of a data key. It does not keep the key.
+// prepare derives the cipher and the MAC keys from a data key. It does not keep the data key.
 func (k *dataKey) prepare(key []byte) error {
 	block, err := aes.NewCipher(key)
 	if err != nil {
 		return fmt.Errorf("prepare the data key: %w", err)
 	}
-	// Nonces are drawn inside the cryptographic module, as FIPS 140-3 requires.
+	// The cryptographic module creates the nonces itself, as FIPS 140-3 requires.
 	if k.aead, err = cipher.NewGCMWithRandomNonce(block); err != nil {
 		return fmt.Errorf("prepare the data key: %w", err)
 	}
@@ -111,12 +108,12 @@ func sealedKey(id keyserver.ID, createdAt time.Time, label [labelLen]byte, key [
 	return append(plain, key...)
 }
 
-// isSealed reports whether plain is the sealedKey of that data key.
+// isSealed reports whether plain has the format of sealedKey and the id of the data key.
 func isSealed(plain []byte, id keyserver.ID) bool {
 	return len(plain) == sealedLen && plain[0] == ringSealed && bytes.Equal(plain[1:1+idLen], id[:])
 }
 
-// find returns the data key with that id if it is not retired, or nil.
+// find returns the data key with that id, or nil if there is none or it is retired.
 func (r *ring) find(id keyserver.ID) *dataKey {
 	for _, k := range r.keys {
 		if k.id == id && k.aead != nil {
@@ -135,7 +132,7 @@ func (r *ring) retiring() *dataKey {
 	return nil
 }
 
-// rowKeys returns the keys of the row MACs, that of the active data key first.
+// rowKeys returns the keys of the row MACs. The first belongs to the active data key.
 func (r *ring) rowKeys() []*rowmac.Key {
 	keys := []*rowmac.Key{r.active.rows}
 	for _, k := range r.keys {
@@ -146,7 +143,7 @@ func (r *ring) rowKeys() []*rowmac.Key {
 	return keys
 }
 
-// encode computes the MAC and sets r.stored.
+// encode computes the MAC of the ring and sets r.stored.
 func (r *ring) encode() error {
 	out := storedRing{Version: ringVersion, Generation: r.generation}
 	for _, k := range r.keys {
@@ -172,7 +169,7 @@ func (s storedRing) sum(seal []byte) ([]byte, error) {
 	return h.Sum(nil), nil
 }
 
-// next returns a copy with the next generation, which may be changed.
+// next returns a copy with the next generation. The caller may change the copy.
 func (r *ring) next() *ring {
 	n := *r
 	n.generation++
@@ -187,7 +184,7 @@ func (r *ring) next() *ring {
 	return &n
 }
 
-// forget drops the oldest retired keys if there are more than keptRetired.
+// forget removes the oldest retired data keys if there are more than keptRetired.
 func (r *ring) forget() {
 	retired := 0
 	for _, k := range r.keys {
@@ -204,14 +201,13 @@ func (r *ring) forget() {
 	})
 }
 
-// isRing distinguishes the setting of a ring from a single wrapped data key.
+// isRing reports whether the setting contains a ring. Older databases have a single wrapped data key there.
 func isRing(stored []byte) bool { return bytes.HasPrefix(stored, []byte(`{"version":`)) }
 
-// errNotOurs is wrapped for a ring that no key server wrote.
+// errNotOurs is wrapped if the stored ring was not written by a key server with these data keys.
 var errNotOurs = errors.New("the data keys in the database were not written by this key server; restore the setting dataKey from a backup")
 
-// openRing opens the stored data keys. Data keys that are in known are not unwrapped
-// again.
+// openRing opens the stored data keys. It does not unwrap data keys again that are in known.
 func openRing(ctx context.Context, from providers, stored []byte, known *ring) (*ring, error) {
 	if !isRing(stored) {
 		return openAlone(ctx, from, stored)
@@ -282,8 +278,8 @@ func (r *ring) openKey(ctx context.Context, from providers, entry storedKey, kno
 	return k, k.prepare(plain[17+labelLen:])
 }
 
-// openAlone opens the only data key of a database from before there was a ring. Its id is
-// zero, and wrapped keys under it do not contain the id.
+// openAlone opens the only data key of a database without a ring. Its id is zero, and keys that it wraps do not contain
+// the id.
 func openAlone(ctx context.Context, from providers, stored []byte) (*ring, error) {
 	plain, foreign, err := from.unwrap(ctx, stored)
 	defer clear(plain)
@@ -302,9 +298,8 @@ func openAlone(ctx context.Context, from providers, stored []byte) (*ring, error
 	return r, first.prepare(key)
 }
 
-// newRing creates the first data key of a database.
 func newRing(ctx context.Context, from providers, now time.Time) (*ring, error) {
-	r := &ring{sealed: true} // there is no row yet
+	r := &ring{sealed: true} // all rows have a MAC, because there is no row yet
 	copy(r.label[:], newKey())
 	k, err := from.newDataKey(ctx, r.label, now)
 	if err != nil {
@@ -314,7 +309,6 @@ func newRing(ctx context.Context, from providers, now time.Time) (*ring, error) 
 	return r, r.encode()
 }
 
-// newDataKey creates an active, wrapped data key.
 func (k providers) newDataKey(ctx context.Context, label [labelLen]byte, now time.Time) (*dataKey, error) {
 	key := newKey()
 	defer clear(key)

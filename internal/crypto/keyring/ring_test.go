@@ -56,7 +56,7 @@ func putSetting(t *testing.T, store *sqlstore.Store, stored []byte) {
 	must(t, store.Update(t.Context(), func(tx *sqlstore.Tx) error { return tx.PutSetting(t.Context(), rowmac.DataKeySetting, stored) }))
 }
 
-// retire retires the replaced data key, as a process does that found no keys under it.
+// retire retires the replaced data key, like a process that found no keys wrapped under it.
 func retire(t *testing.T, c *keyring.Keyring, store *sqlstore.Store) {
 	t.Helper()
 	old, _ := c.Retiring()
@@ -65,8 +65,8 @@ func retire(t *testing.T, c *keyring.Keyring, store *sqlstore.Store) {
 	must(t, err)
 }
 
-// TestRotate: keys that were wrapped before open until their data key is retired, also on
-// another replica that has not yet read the new ring.
+// TestRotate checks that keys which were wrapped before a rotation can be unwrapped until their data key is retired,
+// even on a replica that has not read the new ring yet.
 func TestRotate(t *testing.T) {
 	store := openStore(t)
 	one, other := start(t, store, kekURL(secret)), start(t, store, kekURL(secret))
@@ -109,8 +109,7 @@ func TestRotate(t *testing.T) {
 	}
 }
 
-// TestDataKeyIsBound: bytes that are wrapped under one data key do not open under
-// another.
+// TestDataKeyIsBound checks that a key which is wrapped under one data key cannot be unwrapped under another.
 func TestDataKeyIsBound(t *testing.T) {
 	store := openStore(t)
 	c := start(t, store, kekURL(secret))
@@ -123,7 +122,7 @@ func TestDataKeyIsBound(t *testing.T) {
 	}
 }
 
-// TestManyRotations: the size of the ring is bounded.
+// TestManyRotations checks that the size of the ring is limited.
 func TestManyRotations(t *testing.T) {
 	store := openStore(t)
 	c := start(t, store, kekURL(secret))
@@ -140,7 +139,7 @@ func TestManyRotations(t *testing.T) {
 	}
 }
 
-// alone returns the setting of a database from before there was a ring.
+// alone returns the setting of a database that is older than rings.
 func alone(t *testing.T, kek []byte) []byte {
 	t.Helper()
 	keeper := localsecrets.NewKeeper([32]byte(kek))
@@ -150,7 +149,7 @@ func alone(t *testing.T, kek []byte) []byte {
 	return wrapped
 }
 
-// TestOneDataKeyAlone: a database from before there was a ring opens with all its keys.
+// TestOneDataKeyAlone checks that a database that is older than rings opens with all its keys.
 func TestOneDataKeyAlone(t *testing.T) {
 	store := openStore(t)
 	putSetting(t, store, alone(t, secret))
@@ -173,7 +172,7 @@ func TestOneDataKeyAlone(t *testing.T) {
 	opens(t, "anew", start(t, store, kekURL(secret)), anew)
 }
 
-// TestRingRefused: only a set of data keys that a key server wrote together is accepted.
+// TestRingRefused checks that data keys are refused if no key server has written them together.
 func TestRingRefused(t *testing.T) {
 	store := openStore(t)
 	c := start(t, store, kekURL(secret))
@@ -223,8 +222,8 @@ func TestRingRefused(t *testing.T) {
 	}
 }
 
-// TestKEKChanges: the new key-encryption key opens everything that the previous one
-// opened, and the data keys stay.
+// TestKEKChanges checks that the new key-encryption key opens all data keys of the previous one, and that the data keys
+// do not change.
 func TestKEKChanges(t *testing.T) {
 	store := openStore(t)
 	old := start(t, store, kekURL(secret))
@@ -261,7 +260,7 @@ func TestKEKChanges(t *testing.T) {
 	if _, err := keyring.New(t.Context(), open(t, kekURL(secret)), store); !errors.Is(err, keyring.ErrWrongKey) {
 		t.Errorf("the previous one alone: %v", err)
 	}
-	// A replica that still runs with the previous key has the data keys in memory.
+	// A running replica that has only the previous key-encryption key keeps its data keys in memory.
 	if _, err := old.Reload(t.Context()); err != nil {
 		t.Errorf("a replica of before: %v", err)
 	}
@@ -270,8 +269,8 @@ func TestKEKChanges(t *testing.T) {
 	}
 }
 
-// TestKEKChangesElsewhere: a replica's statements about its key-encryption keys apply to
-// the data keys as they are stored now, also if another replica wrapped them.
+// TestKEKChangesElsewhere checks that information about key-encryption keys is computed from the stored data keys, even
+// if another replica has wrapped them.
 func TestKEKChangesElsewhere(t *testing.T) {
 	store, other := openStore(t), bytes.Repeat([]byte{7}, 32)
 	with := func(kek, previous []byte) *keyring.Keyring {
@@ -316,8 +315,7 @@ func TestKEKChangesElsewhere(t *testing.T) {
 	}
 }
 
-// TestLeftBehind: a replica that cannot open the newest data key reports this until it
-// can.
+// TestLeftBehind checks that a replica that cannot open the newest data key reports this until it can.
 func TestLeftBehind(t *testing.T) {
 	store, other := openStore(t), bytes.Repeat([]byte{7}, 32)
 	alone := start(t, store, kekURL(secret))
@@ -337,8 +335,7 @@ func TestLeftBehind(t *testing.T) {
 	}
 }
 
-// TestFingerprint: without the database's own secret, no key can be tested against the
-// fingerprint.
+// TestFingerprint checks that a key cannot be tested against the fingerprint without the secret of the database.
 func TestFingerprint(t *testing.T) {
 	one, other := openStore(t), openStore(t)
 	a, b := start(t, one, kekURL(secret)).KEK(t.Context()), start(t, other, kekURL(secret)).KEK(t.Context())
@@ -354,7 +351,7 @@ func TestFingerprint(t *testing.T) {
 	}
 }
 
-// TestRowsOfTwoDataKeys: MACs of both data keys are accepted until one is retired.
+// TestRowsOfTwoDataKeys checks that row MACs of both data keys are accepted until one is retired.
 func TestRowsOfTwoDataKeys(t *testing.T) {
 	store := openStore(t)
 	one, other := start(t, store, kekURL(secret)), start(t, store, kekURL(secret))

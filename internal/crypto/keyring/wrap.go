@@ -9,9 +9,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Wrap encrypts the bytes of a key under the active data key. The result opens only for
-// the same key id on the same system. Call it in the transaction that stores the result:
-// otherwise the data key could be retired before.
+// Wrap encrypts the bytes of a key under the active data key. The result can be decrypted only for the same key id and
+// system id. Call Wrap in the transaction that stores the result. Otherwise the data key could be retired before that.
 func (c *Keyring) Wrap(key keyserver.ID, system keyserver.SystemID, plain []byte) ([]byte, error) {
 	return c.ring.Load().active.seals(key, system, plain), nil
 }
@@ -22,7 +21,7 @@ func (k *dataKey) seals(key keyserver.ID, system keyserver.SystemID, plain []byt
 	return k.aead.Seal(wrapped, nil, plain, bound) //nolint:gosec // the AEAD draws the nonce itself and takes none
 }
 
-// Prefix returns the first bytes of everything that is wrapped under a data key.
+// Prefix returns the bytes with which every key that is wrapped under a data key begins.
 func Prefix(dataKey keyserver.ID) []byte {
 	if dataKey.IsZero() {
 		return []byte{wrapVersionAlone}
@@ -30,7 +29,7 @@ func Prefix(dataKey keyserver.ID) []byte {
 	return append([]byte{wrapVersion}, dataKey[:]...)
 }
 
-// split returns the id of the data key of wrapped bytes, and the length of their prefix.
+// split returns the id of the data key in a wrapped key, and the length of the prefix.
 func split(wrapped []byte) (id keyserver.ID, prefix int, ok bool) {
 	switch {
 	case len(wrapped) >= 1+nonceLen+tagLen && wrapped[0] == wrapVersionAlone:
@@ -42,9 +41,9 @@ func split(wrapped []byte) (id keyserver.ID, prefix int, ok bool) {
 	return id, 0, false
 }
 
-// Unwrap decrypts a stored key. The caller wipes the result. It returns ErrDamaged if the
-// bytes are not the result of Wrap for this key. If the data key is unknown, it reads the
-// data keys again first: another process may have created it.
+// Unwrap decrypts a stored key. The caller clears the result. It returns ErrDamaged if the bytes are not the result of
+// Wrap for this key. If the data key is unknown, Unwrap reads the data keys again, because another process may have
+// created it.
 func (c *Keyring) Unwrap(key keyserver.ID, system keyserver.SystemID, wrapped []byte) ([]byte, error) {
 	id, prefix, ok := split(wrapped)
 	if !ok {
@@ -68,12 +67,10 @@ func (c *Keyring) Unwrap(key keyserver.ID, system keyserver.SystemID, wrapped []
 	return plain, nil
 }
 
-// reloadTimeout bounds the additional read of the data keys when a key is under an unknown
-// one.
+// reloadTimeout is the time limit for reading the data keys again if a key is under an unknown data key.
 const reloadTimeout = 5 * time.Second
 
-// Rewrap encrypts a wrapped key under the active data key. It returns false if it is
-// under that key already.
+// Rewrap encrypts a wrapped key under the active data key. It returns false if the key is already wrapped under it.
 func (c *Keyring) Rewrap(key keyserver.ID, system keyserver.SystemID, wrapped []byte) ([]byte, bool, error) {
 	if bytes.HasPrefix(wrapped, Prefix(c.ring.Load().active.id)) || len(wrapped) == 0 {
 		return wrapped, false, nil

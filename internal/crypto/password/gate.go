@@ -10,26 +10,26 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/quota"
 )
 
-// DefaultPlaces returns half of the cores, at least one. The other half is for requests in
-// sessions and for the network.
+// DefaultPlaces returns half of the cores, at least one. The other half is for requests in sessions and for the
+// network.
 func DefaultPlaces() int { return max(1, runtime.GOMAXPROCS(0)/2) }
 
-// mostInRow is how many hashes of non-strangers may begin in a row while a stranger waits.
+// mostInRow is how many hashes for known callers may begin one after another while a stranger waits.
 const mostInRow = 3
 
-// Gate bounds the concurrent hashes of a process. Strangers, which have not shown that they
-// know any password, come after the others. While sessions are at work, a pause follows a
-// stranger's hash, as long as the hash took. So strangers use at most half of the places'
-// time. A nil Gate has no bounds.
+// Gate limits the concurrent hashes of a process. A stranger here is a caller that has not shown that it knows any
+// password. Known callers are served before strangers, but at most mostInRow of them in a row. If sessions have
+// requests during the hash of a stranger, an equally long pause of its permit follows. So strangers use at most half of
+// the time of the places. A nil Gate has no limit.
 type Gate struct {
-	worked atomic.Uint64 // requests in sessions
+	worked atomic.Uint64 // number of requests in sessions
 
 	places int
 
 	mu      sync.Mutex
-	free    int // places
-	permits int // of strangers; a stranger needs a permit and a place
-	inRow   int // hashes of non-strangers that began while a stranger waited
+	free    int // free places
+	permits int // for strangers; a stranger needs a permit and a place
+	inRow   int // hashes of known callers that began while a stranger waited
 
 	others, strangers quota.FairQueue[string]
 }
@@ -37,7 +37,7 @@ type Gate struct {
 // NewGate returns a gate with the given number of places.
 func NewGate(places int) *Gate { return &Gate{places: places, free: places, permits: places} }
 
-// Worked tells the gate that a session is at work.
+// Worked records a request in a session.
 func (g *Gate) Worked() { g.worked.Add(1) }
 
 // Held returns the number of hashes that are running.
@@ -47,8 +47,8 @@ func (g *Gate) Held() int {
 	return g.places - g.free
 }
 
-// Enter waits until the caller may hash. Holders, such as names or networks, are served in
-// turns. The caller calls leave after the hash. Enter fails only if ctx ends.
+// Enter waits until the caller may hash. Holders, such as names or networks, get places alternately. The caller must
+// call leave after the hash. Enter fails only if ctx ends.
 func (g *Gate) Enter(ctx context.Context, holder string, stranger bool) (leave func(), err error) {
 	if g == nil {
 		return func() {}, ctx.Err()
@@ -81,7 +81,7 @@ func (g *Gate) Enter(ctx context.Context, holder string, stranger bool) (leave f
 	}, nil
 }
 
-// leave frees a place, and a stranger's permit if permit is true. The caller holds mu.
+// leave makes a place free, and a permit if permit is true. The caller holds mu.
 func (g *Gate) leave(permit bool) {
 	g.free++
 	if permit {
@@ -97,7 +97,7 @@ func (g *Gate) permit() {
 	g.admit()
 }
 
-// admit fills the free places. The caller holds mu.
+// admit gives free places to waiting callers. The caller holds mu.
 func (g *Gate) admit() {
 	for g.free > 0 {
 		stranger := g.strangers.Len() > 0 && g.permits > 0 && (g.others.Len() == 0 || g.inRow >= mostInRow)

@@ -9,8 +9,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/password"
 )
 
-// hashing enters the gate, hashes for a second, and leaves, repeated the given number of
-// times. It sends the name to began at each start.
+// hashing enters the gate, hashes for a second, and leaves, as often as times. It sends name to began at each start.
 func hashing(t *testing.T, g *password.Gate, name string, stranger bool, times int, began chan<- string) {
 	t.Helper()
 	for range times {
@@ -47,10 +46,11 @@ func TestGateBoundsAllHashesTogether(t *testing.T) {
 	})
 }
 
-// TestGateHasAnOrder: each letter is an arriving login; o is not a stranger.
+// TestGateHasAnOrder checks the order of logins. Each letter is a login; o and p are known callers, all others
+// strangers.
 func TestGateHasAnOrder(t *testing.T) {
 	for arrivals, want := range map[string]string{
-		"ssooooo": "sooosoo", // the second stranger waits for at most three others
+		"ssooooo": "sooosoo", // the second stranger waits for at most three known callers
 		"aaaabb":  "aababa",  // a stranger does not wait for all logins of another network
 		"oooopp":  "oopopo",  // a name does not wait for all logins of another name
 	} {
@@ -79,7 +79,7 @@ func TestGateYieldsToSessions(t *testing.T) {
 		work bool
 		want time.Duration
 	}{
-		"sessions at work": {true, 7 * time.Second}, // for four hashes, and the pauses between them
+		"sessions at work": {true, 7 * time.Second}, // four hashes, and the pauses between them
 		"no session":       {false, 4 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -98,7 +98,7 @@ func TestGateYieldsToSessions(t *testing.T) {
 					t.Errorf("four hashes of strangers took %s, want %s", took, c.want)
 				}
 				stop()
-				time.Sleep(time.Second) // until the worker has ended; the clock stops after this function
+				time.Sleep(time.Second) // until the goroutine has ended, because the clock stops after this function
 			})
 		})
 	}

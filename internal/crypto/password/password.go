@@ -1,6 +1,5 @@
-// Package password hashes and checks passwords with argon2id (RFC 9106). A hash contains
-// its own cost and is checked with it. Each running hash uses its complete memory cost
-// and a core. Callers of Hash, Rehash and Check enter a Gate first.
+// Package password hashes and checks passwords with argon2id (RFC 9106). An encoded hash contains its own cost. Each
+// running hash uses its complete memory cost and one core. Enter a Gate before calling Hash, Rehash or Check.
 package password
 
 import (
@@ -15,24 +14,23 @@ import (
 	"golang.org/x/crypto/argon2"
 )
 
-// Cost is the work of one hash. The zero Cost means DefaultCost.
+// Cost is the cost of one hash. The zero Cost means DefaultCost.
 type Cost struct {
 	MemoryKiB uint32
 	Passes    uint32
 	Lanes     uint8
 }
 
-// DefaultCost returns the cost of every key server: 19 MiB, two passes, one lane. This is the
-// minimum of OWASP's recommendation for argon2id.
+// DefaultCost returns the default cost: 19 MiB, two passes, one lane. This is the minimum of OWASP's recommendation for
+// argon2id.
 func DefaultCost() Cost { return Cost{MemoryKiB: 19 * 1024, Passes: 2, Lanes: 1} }
 
-// Bounds of a cost, so that no stored hash can take gigabytes or minutes.
+// Limits of a cost, so that no stored hash can take gigabytes or minutes.
 const (
 	maxMemoryKiB = 256 * 1024
 	maxPasses    = 16
 	maxLanes     = 16
-	// minMemoryPerLane is argon2's own minimum; argon2 would silently raise a smaller
-	// value.
+	// minMemoryPerLane is the minimum of argon2, which would silently raise a smaller value.
 	minMemoryPerLane = 8
 )
 
@@ -55,8 +53,8 @@ func (c Cost) Hash(ctx context.Context, password string, random io.Reader) (stri
 	return c.hash(ctx, password, salt)
 }
 
-// Rehash returns the hash of a password at this cost. The password must match encoded.
-// The salt stays, so that Same recognizes both hashes as one password.
+// Rehash returns the hash of a password at this cost. The password must match encoded. The salt does not change, so
+// that Same recognizes both hashes as hashes of one password.
 func (c Cost) Rehash(ctx context.Context, password, encoded string) (string, error) {
 	old, err := parse(encoded)
 	if err != nil {
@@ -76,8 +74,8 @@ func (c Cost) hash(ctx context.Context, password string, salt []byte) (string, e
 	return stored{c, salt, c.derive(password, salt)}.String(), nil
 }
 
-// Check reports whether password matches the encoded hash, at the cost of that hash. An
-// empty hash means "no such name": it takes the work of this cost and never matches.
+// Check reports whether password matches the encoded hash, with the cost of that hash. An empty hash means "no such
+// name": Check does the work of c and returns false.
 func (c Cost) Check(ctx context.Context, password, encoded string) (bool, error) {
 	known := encoded != ""
 	h := stored{c.orDefault(), make([]byte, saltLen), make([]byte, hashLen)}
@@ -93,15 +91,14 @@ func (c Cost) Check(ctx context.Context, password, encoded string) (bool, error)
 	return subtle.ConstantTimeCompare(h.cost.derive(password, h.salt), h.sum) == 1 && known, nil
 }
 
-// Outdated reports whether a well-formed hash has another cost than this one.
+// Outdated reports whether a valid hash has another cost than c.
 func (c Cost) Outdated(encoded string) bool {
 	h, err := parse(encoded)
 	return err == nil && h.cost != c.orDefault()
 }
 
-// Same reports whether two hashes belong to the same setting of a password: they are
-// equal, or Rehash made one from the other. Setting a password draws a new salt, even if
-// the password stays the same.
+// Same reports whether two hashes are equal or Rehash created one from the other. If a user sets the same password
+// again, the new hash has a new salt, so Same returns false.
 func Same(a, b string) bool {
 	if a == b {
 		return true
@@ -111,8 +108,8 @@ func Same(a, b string) bool {
 	return errOne == nil && errOther == nil && one.cost != other.cost && string(one.salt) == string(other.salt)
 }
 
-// Lasting returns the salt of a hash. Rehash keeps it, and no other setting of a password
-// has it. If encoded is no hash, Lasting returns it unchanged.
+// Lasting returns the salt of a hash. Rehash does not change the salt, but each new password has another salt. If
+// encoded is not a hash, Lasting returns it unchanged.
 func Lasting(encoded string) string {
 	h, err := parse(encoded)
 	if err != nil {
@@ -137,7 +134,6 @@ func (c Cost) derive(password string, salt []byte) []byte {
 	return argon2.IDKey([]byte(password), salt, c.Passes, c.MemoryKiB, c.Lanes, hashLen)
 }
 
-// stored is an encoded hash in its parts.
 type stored struct {
 	cost      Cost
 	salt, sum []byte
@@ -151,7 +147,7 @@ func (h stored) String() string {
 		b64.EncodeToString(h.salt), b64.EncodeToString(h.sum))
 }
 
-// parse accepts only the output of String with a cost within the bounds.
+// parse parses the output of String. It rejects any other text and a cost outside of the limits.
 func parse(encoded string) (stored, error) {
 	parts := strings.Split(encoded, "$")
 	if len(parts) != 6 {

@@ -11,7 +11,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/password"
 )
 
-// dearer is a higher cost than the shipped one.
 var dearer = password.Cost{MemoryKiB: 32 * 1024, Passes: 1, Lanes: 2}
 
 func hashOf(t *testing.T, c password.Cost, text string) string {
@@ -85,8 +84,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestUnknownNamesTakeTheSameWork: the check of an empty hash uses the memory of the
-// configured cost, not of the shipped one.
+// TestUnknownNamesTakeTheSameWork checks that an empty hash is checked with the memory of the configured cost, not of
+// the default cost.
 func TestUnknownNamesTakeTheSameWork(t *testing.T) {
 	for _, c := range []password.Cost{{}, dearer} {
 		hash := hashOf(t, c, "correct horse")

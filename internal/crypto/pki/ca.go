@@ -13,7 +13,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/certtext"
 )
 
-// extensionNames are the names of RFC 5280 extensions that a CA may have.
+// extensionNames maps the object identifiers of the RFC 5280 extensions of a CA to their names.
 var extensionNames = map[string]string{
 	"2.5.29.9": "subjectDirectoryAttributes", "2.5.29.15": "keyUsage", "2.5.29.17": "subjectAltName", "2.5.29.18": "issuerAltName",
 	"2.5.29.19": "basicConstraints", "2.5.29.30": "nameConstraints", "2.5.29.31": "cRLDistributionPoints", "2.5.29.32": "certificatePolicies",
@@ -28,8 +28,8 @@ func extensionName(id asn1.ObjectIdentifier) string {
 	return certtext.Cause(errors.New(id.String()))
 }
 
-// CheckCA rejects a CA certificate if VerifyClient would reject every client certificate
-// that it issues. It also checks the strength. Each error is one sentence for the user.
+// CheckCA rejects a CA certificate if VerifyClient would reject every client certificate that it issues. It also
+// rejects weak keys and signatures. Each error is one sentence for the user.
 func CheckCA(cert *x509.Certificate) error {
 	switch unknown := cert.UnhandledCriticalExtensions; {
 	case !cert.BasicConstraintsValid || !cert.IsCA:
@@ -37,7 +37,7 @@ func CheckCA(cert *x509.Certificate) error {
 	case cert.KeyUsage != 0 && cert.KeyUsage&x509.KeyUsageCertSign == 0:
 		return errors.New("its keyUsage lacks keyCertSign, so it may not sign certificates")
 	case len(unknown) > 0:
-		// The parser can check only some kinds of names in a name constraint.
+		// If the CA has a name constraint with an unsupported kind of name, the parser reports the extension here.
 		return fmt.Errorf("the content of its critical extension %s cannot be checked; use a CA without this extension", extensionName(unknown[0]))
 	case len(cert.ExtKeyUsage)+len(cert.UnknownExtKeyUsage) > 0 &&
 		!slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageClientAuth) && !slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageAny):
@@ -46,8 +46,8 @@ func CheckCA(cert *x509.Certificate) error {
 	return CheckStrength(cert)
 }
 
-// VerifyClient verifies a client certificate at a time. It is used at enrolment and in
-// each handshake. It returns the chains to the roots, or the verifier's error.
+// VerifyClient verifies a client certificate at a given time. It is used at enrollment and in each handshake. It
+// returns the chains to the roots, or the error of package x509.
 func VerifyClient(cert *x509.Certificate, between []*x509.Certificate, roots *x509.CertPool, at time.Time) ([][]*x509.Certificate, error) {
 	return cert.Verify(x509.VerifyOptions{
 		Roots: roots, Intermediates: poolOf(between), CurrentTime: at, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
@@ -62,9 +62,9 @@ func poolOf(certs []*x509.Certificate) *x509.CertPool {
 	return pool
 }
 
-// IssuerOf returns the trusted CA that signed the certificate and is valid at now. A
-// certificate that becomes valid later is verified at its NotBefore. The error is one
-// sentence for the user, with the verifier's cause.
+// IssuerOf returns the trusted CA that has signed the certificate. The CA must be valid at now. If the certificate
+// becomes valid later, it is verified at its NotBefore. The error is one sentence for the user, with the error of
+// package x509.
 func IssuerOf(cert *x509.Certificate, cas []*x509.Certificate, now time.Time) (*x509.Certificate, error) {
 	at := now
 	if cert.NotBefore.After(at) {
@@ -91,11 +91,11 @@ func IssuerOf(cert *x509.Certificate, cas []*x509.Certificate, now time.Time) (*
 	return nil, fmt.Errorf("its issuing CA %s is trusted, but the certificate cannot be verified: %s", SlashName(cert.Issuer), strings.Join(causes, "; "))
 }
 
-// maxCauses limits the causes in an error, if several CAs have the same name.
+// maxCauses is the maximum number of causes in an error, if several CAs have the same name.
 const maxCauses = 3
 
-// CheckValidity rejects a certificate outside its validity. Each error is one sentence
-// for the user, with the time.
+// CheckValidity rejects a certificate that is expired or not yet valid. Each error is one sentence for the user, with
+// the time.
 func CheckValidity(cert *x509.Certificate, now time.Time) error {
 	switch {
 	case now.Before(cert.NotBefore):

@@ -15,7 +15,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
 )
 
-// signer is a CA with its key.
 type signer struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -70,12 +69,12 @@ func extension(value []byte, critical bool, id ...int) func(*x509.Certificate) {
 
 func unchanged(*x509.Certificate) {}
 
-// TestCheckCA: a CA is accepted if and only if its client certificates can be verified.
+// TestCheckCA checks that a CA is accepted if and only if its client certificates can be verified.
 func TestCheckCA(t *testing.T) {
-	directoryName := []byte{0x30, 0x08, 0xA0, 0x06, 0x30, 0x04, 0xA4, 0x02, 0x30, 0x00} // permitted: a directory name
+	directoryName := []byte{0x30, 0x08, 0xA0, 0x06, 0x30, 0x04, 0xA4, 0x02, 0x30, 0x00} // permits a directory name
 	for name, tc := range map[string]struct {
 		change func(*x509.Certificate)
-		says   string // empty: accepted
+		says   string // expected error; empty: accepted
 	}{
 		"Plain": {unchanged, ""},
 		"ClientAuth": {func(c *x509.Certificate) {
@@ -115,7 +114,7 @@ func TestCheckCA(t *testing.T) {
 	}
 }
 
-// TestIssuerOfSaysWhy: a failed verification is reported with its cause.
+// TestIssuerOfSaysWhy checks that the error of a failed verification contains its cause.
 func TestIssuerOfSaysWhy(t *testing.T) {
 	ca := signed(t, authorityOf("CA", unchanged), nil)
 	namesake := signed(t, authorityOf("CA", unchanged), nil)
@@ -128,7 +127,7 @@ func TestIssuerOfSaysWhy(t *testing.T) {
 		by      signer
 		change  func(*x509.Certificate)
 		trusted []signer
-		says    string // empty: verified
+		says    string // expected error; empty: verified
 	}{
 		"Trusted":     {ca, unchanged, []signer{namesake, ca}, ""},
 		"ValidLater":  {ca, func(c *x509.Certificate) { c.NotBefore, c.NotAfter = now.Add(30*time.Minute), now.Add(50*time.Minute) }, []signer{ca}, ""},

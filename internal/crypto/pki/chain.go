@@ -12,16 +12,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/certtext"
 )
 
-// maxChain bounds the certificates of a chain.
 const maxChain = 16
 
-// Chain is a certificate with the intermediates that link it to a CA.
+// Chain is a server certificate with the intermediate certificates up to a CA.
 type Chain struct {
 	Leaf          *x509.Certificate
-	Intermediates []*x509.Certificate // CA certificates, in the order sent
+	Intermediates []*x509.Certificate // CA certificates in the order of the message
 }
 
-// EncodeChain encodes certificates as PKCS#7 without content and signers.
+// EncodeChain encodes certificates as PKCS#7 without content and signatures.
 func EncodeChain(certs ...*x509.Certificate) ([]byte, error) {
 	var raw []byte
 	for _, c := range certs {
@@ -34,11 +33,10 @@ func EncodeChain(certs ...*x509.Certificate) ([]byte, error) {
 	return der, nil
 }
 
-// ParseChain parses PKCS#7 with the certificate of one server and CA certificates. A
-// PKCS#7 set has no order, so the leaf is the only certificate that is not a CA. Each
-// error is one sentence for the user.
+// ParseChain parses PKCS#7 with one server certificate and CA certificates. The set of certificates in PKCS#7 has no
+// order, so the leaf is the only certificate that is not a CA. Each error is one sentence for the user.
 func ParseChain(der []byte) (Chain, error) {
-	// The parser below converts BER and ignores trailing data.
+	// The parser below also accepts BER and ignores trailing data, so this checks for DER first.
 	var outer asn1.RawValue
 	if rest, err := asn1.Unmarshal(der, &outer); err != nil || len(rest) > 0 {
 		return Chain{}, errors.New("the chain is not one DER structure")
@@ -47,7 +45,7 @@ func ParseChain(der []byte) (Chain, error) {
 	if err != nil {
 		return Chain{}, fmt.Errorf("the chain is not PKCS#7 with X.509 certificates: %s", certtext.Cause(err))
 	}
-	// The signature is not verified, so it must not look valid.
+	// A signature is refused, because it would not be verified.
 	if len(p7.Signers) > 0 || len(p7.Content) > 0 {
 		return Chain{}, errors.New("the chain must be PKCS#7 with certificates only, without content or signatures")
 	}
@@ -71,8 +69,8 @@ func ParseChain(der []byte) (Chain, error) {
 	return c, nil
 }
 
-// Verify checks that the chain leads to one of the trusted CAs at now. Each handshake
-// checks the permitted usage of the certificate. Each error is one sentence for the user.
+// Verify checks that the chain leads to one of the trusted CAs at now. It does not check the permitted usage of the
+// certificate; each handshake does. Each error is one sentence for the user.
 func (c Chain) Verify(trusted []*x509.Certificate, now time.Time) error {
 	_, err := c.Leaf.Verify(x509.VerifyOptions{
 		Roots: poolOf(trusted), Intermediates: poolOf(c.Intermediates), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},

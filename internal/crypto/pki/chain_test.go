@@ -77,7 +77,7 @@ func TestChainIsRefused(t *testing.T) {
 	}
 }
 
-// A PKCS#7 set has no order.
+// TestChainInAnyOrder checks every order, because a PKCS#7 set has none.
 func TestChainInAnyOrder(t *testing.T) {
 	ca := newCA(t)
 	leaf := newLeaf(t, ca, "leaf", now)
@@ -102,12 +102,12 @@ func TestChainLeadsToATrustedCA(t *testing.T) {
 	}{
 		"NoneTrusted":  {nil, now, "issuing CA /CN=Test CA is not trusted"},
 		"OtherTrusted": {[]*x509.Certificate{stranger.Certificate}, now, "not trusted"},
-		"LeafTrusted":  {[]*x509.Certificate{leaf.Certificate}, now, ""}, // a pinned certificate is its own root
+		"LeafTrusted":  {[]*x509.Certificate{leaf.Certificate}, now, ""}, // a pinned certificate counts as its own root
 		"NotYetValid":  {[]*x509.Certificate{ca.Certificate}, now.Add(-time.Hour), "valid from"},
 		"Expired":      {[]*x509.Certificate{ca.Certificate}, now.Add(2 * 365 * 24 * time.Hour), "valid from"},
 		"Trusted":      {[]*x509.Certificate{stranger.Certificate, ca.Certificate}, now, ""},
 	}
-	// A CA in the chain is not trusted because of that.
+	// A CA certificate in the chain does not become trusted.
 	c, err := pki.ParseChain(encode(t, leaf.Certificate, ca.Certificate))
 	if err != nil {
 		t.Fatal(err)
@@ -122,7 +122,7 @@ func TestChainLeadsToATrustedCA(t *testing.T) {
 	}
 }
 
-// No input makes the parser panic.
+// TestChainOfAnything checks that no input makes the parser panic.
 func TestChainOfAnything(t *testing.T) {
 	ca := newCA(t)
 	good := encode(t, newLeaf(t, ca, "leaf", now).Certificate, ca.Certificate)

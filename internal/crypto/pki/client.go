@@ -19,11 +19,11 @@ import (
 // clientLifetime is the default validity of a client certificate.
 const clientLifetime = 365 * 24 * time.Hour
 
-// Bounds of requests and certificates.
+// Limits of certificate requests and certificates.
 const (
 	minRSABits = 2048
-	maxRSABits = 8192                       // a larger key would take seconds per check
-	maxSubject = keyserver.MaxPrincipalName // of the slash form, which is the name of a principal
+	maxRSABits = 8192                       // verification with a larger key would take seconds
+	maxSubject = keyserver.MaxPrincipalName // of the subject in slash form, which is the name of the principal
 )
 
 // ParseRequest parses a PKCS#10 request and checks its signature, its key and its
@@ -45,8 +45,8 @@ func ParseRequest(der []byte) (*x509.CertificateRequest, error) {
 	return req, nil
 }
 
-// RequestSubject returns the subject of a request in slash form, empty if it cannot be
-// displayed. It checks nothing else.
+// RequestSubject returns the subject of a request in slash form. It returns "" if the subject cannot be displayed. It
+// checks nothing else.
 func RequestSubject(der []byte) string {
 	req, err := x509.ParseCertificateRequest(der)
 	if err != nil {
@@ -58,9 +58,8 @@ func RequestSubject(der []byte) string {
 	return ""
 }
 
-// IssueClient signs a certificate for the subject and the key of a request. It ignores
-// all else in the request, because requested names and usages are unchecked. Validity 0
-// means a year, or the rest of the CA's validity if that is less.
+// IssueClient signs a certificate with the subject and the key of a request. It ignores requested names and usages,
+// because they are not checked. Validity 0 means a year, or until the CA expires if that is earlier.
 func (ca Identity) IssueClient(req *x509.CertificateRequest, validity time.Duration, now time.Time, random io.Reader) (*x509.Certificate, error) {
 	end := ca.Certificate.NotAfter
 	until := earlier(now.Add(clientLifetime), end)
@@ -87,8 +86,8 @@ func (ca Identity) IssueClient(req *x509.CertificateRequest, validity time.Durat
 	return sign(template, ca.Certificate, req.PublicKey, ca.Key, random)
 }
 
-// RenewClient signs a request again. The validity is that of the old certificate, from
-// notBefore to notAfter, or the rest of the CA's validity if that is less.
+// RenewClient signs a request again. The new certificate is valid for as long as the old one, whose validity is
+// notBefore to notAfter, or until the CA expires if that is earlier.
 func (ca Identity) RenewClient(req *x509.CertificateRequest, notBefore, notAfter, now time.Time, random io.Reader) (*x509.Certificate, error) {
 	until := earlier(now.Add(notAfter.Sub(notBefore)-backdate), ca.Certificate.NotAfter)
 	if !until.After(now) {
@@ -97,8 +96,8 @@ func (ca Identity) RenewClient(req *x509.CertificateRequest, notBefore, notAfter
 	return ca.IssueClient(req, until.Sub(now), now, random)
 }
 
-// CheckClient refuses a certificate that cannot belong to a transport principal (contract
-// 12.6). Each error is one sentence for the user. It does not check the issuer.
+// CheckClient rejects a certificate that cannot belong to a transport principal (contract 12.6). Each error is one
+// sentence for the user. It does not check the issuer.
 func CheckClient(cert *x509.Certificate, now time.Time) error {
 	switch {
 	case cert.BasicConstraintsValid && cert.IsCA:
@@ -116,11 +115,11 @@ func CheckClient(cert *x509.Certificate, now time.Time) error {
 	return CheckSubject(SlashName(cert.Subject))
 }
 
-// broken are the signature algorithms whose signatures can be forged.
+// broken contains the signature algorithms whose signatures can be forged.
 var broken = []x509.SignatureAlgorithm{x509.MD2WithRSA, x509.MD5WithRSA, x509.SHA1WithRSA, x509.DSAWithSHA1, x509.ECDSAWithSHA1}
 
-// CheckStrength refuses a certificate with a weak key or a signature over a broken hash,
-// also of a CA. Each error is one sentence for the user.
+// CheckStrength rejects a certificate with a weak key or a signature over a broken hash. It is also used for CAs. Each
+// error is one sentence for the user.
 func CheckStrength(cert *x509.Certificate) error {
 	if slices.Contains(broken, cert.SignatureAlgorithm) {
 		return fmt.Errorf("it is signed with %s, which can be forged; sign it with SHA-256 or a longer hash", cert.SignatureAlgorithm)
@@ -147,8 +146,8 @@ func checkKey(key any) error {
 	}
 }
 
-// CheckSubject refuses a name in slash form that is empty or cannot be stored or
-// displayed. Each error is one sentence for the user.
+// CheckSubject rejects a name in slash form if it is empty or cannot be stored or displayed. Each error is one sentence
+// for the user.
 func CheckSubject(slash string) error {
 	switch {
 	case slash == "":

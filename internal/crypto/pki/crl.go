@@ -12,7 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/certtext"
 )
 
-// clockSkew is how far the thisUpdate of a list may be in the future.
+// clockSkew is how far the thisUpdate of a CRL may be in the future.
 const clockSkew = 5 * time.Minute
 
 // CRL is a parsed, complete certificate revocation list.
@@ -20,9 +20,8 @@ type CRL struct {
 	list *x509.RevocationList
 }
 
-// ParseCRL parses a revocation list that is in force at now. It refuses lists for only a
-// part of an issuer's certificates, because missing certificates would count as not
-// revoked. Each error is one sentence for the user.
+// ParseCRL parses a CRL that is valid at now. It rejects a CRL that covers only a part of the issuer's certificates,
+// because all other certificates would count as not revoked. Each error is one sentence for the user.
 func ParseCRL(der []byte, now time.Time) (CRL, error) {
 	list, err := certtext.RevocationList(der)
 	if err != nil {
@@ -47,7 +46,7 @@ func ParseCRL(der []byte, now time.Time) (CRL, error) {
 	return CRL{list}, nil
 }
 
-// SignedBy reports whether a CA issued the list.
+// SignedBy reports whether the CA has issued and signed the CRL.
 func (c CRL) SignedBy(ca *x509.Certificate) bool {
 	return bytes.Equal(ca.RawSubject, c.list.RawIssuer) && c.list.CheckSignatureFrom(ca) == nil
 }
@@ -55,13 +54,13 @@ func (c CRL) SignedBy(ca *x509.Certificate) bool {
 // Issuer returns the issuer's name in slash form.
 func (c CRL) Issuer() string { return SlashName(c.list.Issuer) }
 
-// ThisUpdate returns the issue time of the list.
+// ThisUpdate returns the time at which the CRL was issued.
 func (c CRL) ThisUpdate() time.Time { return c.list.ThisUpdate }
 
-// NextUpdate returns the time at which a newer list is due at the latest.
+// NextUpdate returns the latest time at which the issuer publishes the next CRL.
 func (c CRL) NextUpdate() time.Time { return c.list.NextUpdate }
 
-// Number returns the big-endian CRL number, empty if the list has none.
+// Number returns the CRL number as big-endian bytes; empty if the CRL has none.
 func (c CRL) Number() []byte {
 	if c.list.Number == nil {
 		return nil
@@ -69,7 +68,7 @@ func (c CRL) Number() []byte {
 	return c.list.Number.Bytes()
 }
 
-// Serials returns the big-endian serial numbers of the revoked certificates.
+// Serials returns the serial numbers of the revoked certificates as big-endian bytes.
 func (c CRL) Serials() [][]byte {
 	serials := make([][]byte, len(c.list.RevokedCertificateEntries))
 	for i, e := range c.list.RevokedCertificateEntries {
@@ -78,8 +77,8 @@ func (c CRL) Serials() [][]byte {
 	return serials
 }
 
-// OlderThan reports whether the list is older than one with that number and date. A list
-// without a number is older than one with a number.
+// OlderThan reports whether the CRL is older than a CRL with the given number and date. A CRL without a number is older
+// than a CRL with a number.
 func (c CRL) OlderThan(number []byte, thisUpdate time.Time) bool {
 	if c.list.ThisUpdate.Before(thisUpdate) {
 		return true

@@ -13,7 +13,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
 )
 
-// sealed returns a list that the CA signed.
 func sealed(t testing.TB, ca pki.Identity, change func(*x509.RevocationList)) []byte {
 	t.Helper()
 	list := &x509.RevocationList{
@@ -64,8 +63,7 @@ func TestParseCRL(t *testing.T) {
 	}
 }
 
-// FuzzParseCRL: any accepted list of a CA has the content that the CA signed, and is in
-// force.
+// FuzzParseCRL checks that an accepted CRL of the CA is valid now and has the content that the CA signed.
 func FuzzParseCRL(f *testing.F) {
 	ca, err := pki.NewCA("Test CA", now, rand.Reader)
 	if err != nil {
@@ -90,7 +88,7 @@ func FuzzParseCRL(f *testing.F) {
 		if !list.SignedBy(ca.Certificate) {
 			return
 		}
-		// The second seed is also genuine; any other accepted list must be the first.
+		// The second seed is also valid. Any other accepted CRL must be equal to the first.
 		raw, err := x509.ParseRevocationList(der)
 		if err != nil {
 			t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 // SlashName returns a distinguished name in slash form (slash.Name).
 func SlashName(name pkix.Name) string { return slash.Name(name) }
 
-// KeyTypeName describes a certificate's public key, for instance "EC P-384".
+// KeyTypeName returns a description of a certificate's public key, for example "EC P-384".
 func KeyTypeName(cert *x509.Certificate) string {
 	switch key := cert.PublicKey.(type) {
 	case *ecdsa.PublicKey:

@@ -1,6 +1,5 @@
-// Package pki creates and describes X.509 certificates: the key server's internal CA, the
-// certificates that it issues, and the projections of stored certificates in contract
-// 5.3. It has no state.
+// Package pki creates and describes X.509 certificates: the key server's internal CA, the certificates that the CA
+// issues, and the projections of stored certificates in contract 5.3. It has no state.
 package pki
 
 import (
@@ -26,7 +25,7 @@ import (
 const (
 	caLifetime     = 10 * 365 * 24 * time.Hour
 	serverLifetime = 397 * 24 * time.Hour
-	// backdate tolerates clients whose clock is a little slow.
+	// backdate is how long before its issue a certificate is valid, for clients with a slow clock.
 	backdate = 5 * time.Minute
 )
 
@@ -36,13 +35,13 @@ type Identity struct {
 	Key         *ecdsa.PrivateKey
 }
 
-// String hides the key from every formatting verb.
+// String returns a text without the private key.
 func (id Identity) String() string { return "identity " + SlashName(id.Certificate.Subject) }
 
-// GoString hides the key from %#v.
+// GoString returns a text without the private key for %#v.
 func (id Identity) GoString() string { return id.String() }
 
-// NewCA creates a self-signed CA on P-384.
+// NewCA creates a self-signed CA with a P-384 key.
 func NewCA(commonName string, now time.Time, random io.Reader) (Identity, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P384(), random)
 	if err != nil {
@@ -65,8 +64,8 @@ func NewCA(commonName string, now time.Time, random io.Reader) (Identity, error)
 	return Identity{Certificate: cert, Key: key}, err
 }
 
-// Link signs a certificate with the name and key of another CA. With it, clients that
-// trust this CA also trust the other one. It ends when the first of the two CAs ends.
+// Link returns a certificate for the name and key of the CA to, signed by this CA. Clients that trust this CA can use
+// it to verify certificates of the other CA. It is valid until one of the two CAs expires.
 func (id Identity) Link(to *x509.Certificate, now time.Time, random io.Reader) (*x509.Certificate, error) {
 	if !now.Before(id.Certificate.NotAfter) {
 		return nil, errExpiredCA
@@ -90,9 +89,8 @@ func (id Identity) Link(to *x509.Certificate, now time.Time, random io.Reader) (
 
 var errExpiredCA = errors.New("the CA has expired")
 
-// IssueServer issues a certificate for both listeners: for server authentication to
-// clients, and client authentication to peers. If key is nil, it generates one. It fails
-// if the CA has expired.
+// IssueServer issues a certificate for both listeners: for server authentication, and for client authentication to
+// peers. If key is nil, it generates a key. It fails if the CA has expired.
 func (id Identity) IssueServer(commonName string, hosts []string, key *ecdsa.PrivateKey, now time.Time, random io.Reader) (Identity, error) {
 	if !now.Before(id.Certificate.NotAfter) {
 		return Identity{}, errExpiredCA
@@ -120,9 +118,9 @@ func (id Identity) IssueServer(commonName string, hosts []string, key *ecdsa.Pri
 	return Identity{Certificate: cert, Key: key}, err
 }
 
-// Renewal reports whether issuer should issue a server's certificate again at now. It
-// should if another CA issued it, it lacks a host, or two thirds of its validity are over
-// and a longer one is possible. An expired issuer gives false.
+// Renewal reports whether issuer should issue a new server certificate at now. It should if another CA issued cert, if
+// cert lacks a host, or if two thirds of its validity are over and a new one would expire later. For an expired issuer
+// it returns false.
 func Renewal(cert *x509.Certificate, hosts []string, issuer *x509.Certificate, now time.Time) bool {
 	switch {
 	case !now.Before(issuer.NotAfter):
@@ -143,7 +141,7 @@ func sign(template, parent *x509.Certificate, pub crypto.PublicKey, key *ecdsa.P
 	return x509.ParseCertificate(der)
 }
 
-// newSerial returns 159 random bits: positive and at most 20 bytes (RFC 5280, section
+// newSerial returns a random serial number with 159 bits: it is positive and has at most 20 bytes (RFC 5280, section
 // 4.1.2.2).
 func newSerial(random io.Reader) (*big.Int, error) {
 	b := make([]byte, 20)
@@ -173,7 +171,7 @@ func earlier(a, b time.Time) time.Time {
 	return b
 }
 
-// MarshalKey returns the PKCS#8 form of the identity's key, for wrapping.
+// MarshalKey returns the private key in PKCS#8 format. The caller wraps it.
 func (id Identity) MarshalKey() ([]byte, error) { return x509.MarshalPKCS8PrivateKey(id.Key) }
 
 // ParseIdentity parses a DER certificate and a PKCS#8 key.
@@ -198,9 +196,8 @@ func EncodePEM(der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// RevocationDigest identifies an issuer in revocation routes: upper-case hex of the
-// SHA-256 of the DER, or of the SHA-384 for an EC key of 384 bits or more (contract 2.9).
-// It is empty if the DER cannot be parsed.
+// RevocationDigest returns the identifier of an issuer in the routes for revocation: upper-case hex of the SHA-256 of
+// the DER, or of the SHA-384 for an EC key of 384 bits or more (contract 2.9). It is empty if the DER cannot be parsed.
 func RevocationDigest(der []byte) string {
 	cert, err := x509.ParseCertificate(der)
 	if err != nil {

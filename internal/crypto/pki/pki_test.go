@@ -77,7 +77,8 @@ func TestServerCertificate(t *testing.T) {
 	}
 }
 
-// A client that trusts one CA can verify the next one by its link, until the first ends.
+// TestLink checks that a client which trusts one CA can verify certificates of the next CA with a link, until the first
+// CA expires.
 func TestLink(t *testing.T) {
 	before, next := newCA(t), newCA(t)
 	link, err := before.Link(next.Certificate, now, rand.Reader)
@@ -171,8 +172,7 @@ func TestSlashName(t *testing.T) {
 	}
 }
 
-// Contract 2.9: SHA-256 of the DER, SHA-384 for an EC key of 384 bits
-// or more.
+// TestRevocationDigest checks contract 2.9: SHA-256 of the DER, or SHA-384 for an EC key of 384 bits or more.
 func TestRevocationDigest(t *testing.T) {
 	ec := newCA(t).Certificate.Raw
 	if got, want := pki.RevocationDigest(ec), fmt.Sprintf("%X", sha512.Sum384(ec)); got != want {

@@ -1,16 +1,15 @@
-// Package rowmac makes the MACs of database rows. An attacker who can write to the
-// database but does not have the data key cannot make a valid MAC (ADR 34).
+// Package rowmac computes and checks the MACs of database rows. An attacker who can write to the database but does not
+// have the data key cannot compute a valid MAC (ADR 34).
 //
-// The encoding of a row has its table, its key and every column that affects a decision,
-// each after its type and length, so that no two rows have the same encoding. Sets that
-// belong to a row, such as the roles of a principal, are part of it: one element more or
-// less changes the MAC.
+// The encoding of a row consists of its table, its key and every column that affects a decision, each after its type
+// and length. So no two rows have the same encoding. Sets that belong to a row, such as the roles of a principal, are
+// part of the encoding: if an element is added or removed, the MAC changes.
 //
 // To cover another table or column, add:
 //
 //   - a function here that encodes it (rows.go), and the entry of Tables
 //   - a column mac in both migrations
-//   - in package sqlstore: the MAC where the row is written, checks where it is read, and
+//   - in package sqlstore: the MAC at each write of the row, a check at each read, and
 //     a line in coveredTables
 //
 // A row without a MAC is refused at the next read, so a missing step fails in the first test.
@@ -33,26 +32,25 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// info separates this use of the data key from every other.
+// info is the HKDF info of the row key. No other key that is derived from the data key has it.
 const info = "keyserver-operator row mac v1"
 
-// Key makes and checks MACs, HMAC-SHA-256. It is safe for concurrent use.
+// Key computes and checks MACs with HMAC-SHA-256. It is safe for concurrent use.
 type Key struct {
-	secrets atomic.Pointer[[][]byte] // the first makes MACs; MACs of all are accepted
+	secrets atomic.Pointer[[][]byte] // Sum uses the first; Check accepts MACs of all of them
 	ring    Ring                     // nil if the data keys never change
 }
 
-// Ring is the source of data keys that change.
+// Ring is a source of data keys that may change.
 type Ring interface {
-	// Stored returns the value of DataKeySetting from which the present keys were read.
+	// Stored returns the value of DataKeySetting from which the current data keys were read.
 	Stored() []byte
-	// Reload reads the setting again and calls Use if it has changed. It returns whether
-	// it has.
+	// Reload reads the setting again and calls Key.Use if it has changed. It reports whether it has changed.
 	Reload(ctx context.Context) (changed bool, err error)
 }
 
-// Derive derives the row key from data keys, by HKDF-SHA-256. The first one makes MACs.
-// MACs of the others are accepted until they are replaced.
+// Derive derives a Key from data keys by HKDF-SHA-256. Sum uses the first data key. MACs of the other data keys are
+// accepted until they are replaced.
 func Derive(dataKeys ...[]byte) (*Key, error) {
 	secrets := make([][]byte, 0, len(dataKeys))
 	for _, dataKey := range dataKeys {
@@ -67,15 +65,15 @@ func Derive(dataKeys ...[]byte) (*Key, error) {
 	return k, nil
 }
 
-// Of returns a key that makes MACs with the first of the keys and accepts those of all.
-// It follows changes of the ring.
+// Of returns a Key whose Sum uses the first of the keys, and whose Check accepts MACs of all of them. It follows
+// changes of the ring.
 func Of(ring Ring, keys ...*Key) *Key {
 	k := &Key{ring: ring}
 	k.Use(keys...)
 	return k
 }
 
-// Use replaces the keys that the key consists of.
+// Use replaces the secrets of k by the secrets of the given keys.
 func (k *Key) Use(keys ...*Key) {
 	var secrets [][]byte
 	for _, other := range keys {
@@ -93,15 +91,15 @@ func sum(secret []byte, r *Row) []byte {
 	return h.Sum(nil)
 }
 
-// reloadTimeout bounds the additional read of the data keys when a MAC does not match.
+// reloadTimeout is the time limit for reading the data keys again if a MAC does not match.
 const reloadTimeout = 5 * time.Second
 
-// ErrMismatch is returned if the MAC matches under none of the data keys.
+// ErrMismatch means that the MAC does not match the row with any of the data keys.
 var ErrMismatch = errors.New("the row does not agree with its MAC")
 
-// Check compares a row with its MAC, in constant time for each key. If no key matches, it
-// reads the ring again, because another process may have just made a new data key. Any
-// other error than ErrMismatch means that the ring could not be read.
+// Check compares a row with its MAC, in constant time for each data key. If no data key matches, it reads the data keys
+// again, because another process may just have created one. Any error except ErrMismatch means that they could not be
+// read.
 func (k *Key) Check(r *Row, mac []byte) error {
 	switch {
 	case k.accepts(r, mac):
@@ -114,13 +112,13 @@ func (k *Key) Check(r *Row, mac []byte) error {
 	if _, err := k.ring.Reload(ctx); err != nil {
 		return err
 	}
-	if !k.accepts(r, mac) { // also if nothing changed: another caller may have read the ring
+	if !k.accepts(r, mac) { // even if Reload changed nothing, because another caller may have reloaded the data keys
 		return ErrMismatch
 	}
 	return nil
 }
 
-// Matches reports whether Check succeeds.
+// Matches reports whether Check returns nil.
 func (k *Key) Matches(r *Row, mac []byte) bool { return k.Check(r, mac) == nil }
 
 func (k *Key) accepts(r *Row, mac []byte) bool {
@@ -132,10 +130,10 @@ func (k *Key) accepts(r *Row, mac []byte) bool {
 	return false
 }
 
-// MadeByNewest reports whether the MAC of the row was made with the first key.
+// MadeByNewest reports whether the MAC of the row was computed with the first data key.
 func (k *Key) MadeByNewest(r *Row, mac []byte) bool { return hmac.Equal(k.Sum(r), mac) }
 
-// IsCurrent reports whether the key was read from that value of DataKeySetting.
+// IsCurrent reports whether the data keys were read from that value of DataKeySetting.
 func (k *Key) IsCurrent(stored []byte) bool {
 	return k.ring == nil || bytes.Equal(k.ring.Stored(), stored)
 }
@@ -146,8 +144,8 @@ func (k *Key) Reload(ctx context.Context) error {
 	return err
 }
 
-// Digest returns the SHA-256 of rows, independent of their order. Renewing a password
-// hash at a login does not change it.
+// Digest returns the SHA-256 of rows, independent of their order. If a login renews a password hash, the digest does
+// not change.
 func Digest(rows []*Row) [sha256.Size]byte {
 	encoded := make([][]byte, len(rows))
 	for i, r := range rows {
@@ -163,23 +161,23 @@ func Digest(rows []*Row) [sha256.Size]byte {
 	return sha256.Sum256(all.encoded)
 }
 
-// String hides the key from every formatting verb.
+// String returns a text without the key.
 func (k *Key) String() string { return "row MAC key" }
 
-// GoString hides the key from %#v.
+// GoString returns a text without the key for %#v.
 func (k *Key) GoString() string { return k.String() }
 
-// Row is the encoding of a row, with its table and id.
+// Row is the encoding of a database row, with its table and id.
 type Row struct {
 	Table string
-	ID    string // shown to people
+	ID    string // for messages
 
-	key     []any // values of the Key columns in Tables
+	key     []any // values of the columns Tables[Table].Key
 	encoded []byte
-	lasting []byte // used by Digest instead of encoded, if set
+	lasting []byte // if set, Digest uses it instead of encoded
 }
 
-// The types of encoded values.
+// Type bytes of encoded values.
 const (
 	typeNull byte = iota
 	typeBytes
@@ -188,8 +186,8 @@ const (
 	typeList // the number of elements follows
 )
 
-// NewRow starts the encoding of a row with its table. id identifies it to people. key are
-// the values that select it; they also have to be added like other columns.
+// NewRow starts the encoding of a row with its table. id identifies the row in messages. key contains the values that
+// select the row; the caller must also add them as columns.
 func NewRow(table, id string, key ...any) *Row {
 	r := &Row{Table: table, ID: id, key: key, encoded: make([]byte, 0, 256)}
 	return r.Text(table)
@@ -236,13 +234,12 @@ func (r *Row) OptionalKey(id keyserver.ID) *Row {
 // Time adds a time with microsecond precision.
 func (r *Row) Time(t time.Time) *Row { return r.Int(t.UnixMicro()) }
 
-// List adds the number of the elements that follow.
+// List adds the number of elements of a list. The caller adds the elements.
 func (r *Row) List(n int) *Row {
 	r.encoded = binary.BigEndian.AppendUint64(append(r.encoded, typeList), uint64(n)) //nolint:gosec // a length
 	return r
 }
 
-// set adds ids, sorted and without duplicates.
 func (r *Row) set(ids []keyserver.ID) *Row {
 	ids = keyserver.NormalizeIDs(ids)
 	r.List(len(ids))
@@ -252,7 +249,6 @@ func (r *Row) set(ids []keyserver.ID) *Row {
 	return r
 }
 
-// texts adds texts, sorted and without duplicates.
 func (r *Row) texts(list []string) {
 	list = slices.Compact(slices.Sorted(slices.Values(list)))
 	r.List(len(list))
@@ -264,7 +260,7 @@ func (r *Row) texts(list []string) {
 // SystemName formats a system id as a row id.
 func SystemName(s keyserver.SystemID) string { return strconv.FormatUint(uint64(s), 10) }
 
-// Finding is a row whose MAC is wrong.
+// Finding is a row with a wrong MAC.
 type Finding struct {
 	Table, ID string
 	Problem   string

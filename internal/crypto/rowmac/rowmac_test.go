@@ -32,7 +32,7 @@ var (
 	entry = keyserver.ACLEntry{ID: id(4), ACL: id(3), Principal: keyserver.PrincipalRef{System: 1, ID: id(5)}, Rights: 7, MaxUsage: -1, Used: 9, UserRight: 2}
 )
 
-// asked is an approval from before there were subjects.
+// asked is an approval without subjects, as in older databases.
 var asked = keyserver.Approval{
 	ID: id(1), Asker: entry.Principal, AskerName: "a", Method: "PUT", Path: "/api/roles", Body: []byte("{}"), Reason: "r", Digest: [32]byte{7},
 	Operations: []string{"b", "a"}, CreatedAt: at, ExpiresAt: at.Add(time.Hour), Decision: "rejected", DecidedAt: at, DecidedBy: entry.Principal,
@@ -41,8 +41,8 @@ var asked = keyserver.Approval{
 
 var withSubjects = keyserver.Approval{Subjects: []keyserver.ApprovalSubject{{Subject: keyserver.Subject{Kind: "role", Key: "k"}, Digest: [32]byte{8}}}}
 
-// TestEncodingsStay: a database keeps MACs for years. If one of these changes, every row
-// of the kind would be refused: add a version of the encoding instead.
+// TestEncodingsStay checks that encodings do not change, because a database keeps MACs for years. With another
+// encoding, every row of the kind would be refused: add a version of the encoding instead.
 func TestEncodingsStay(t *testing.T) {
 	key := derive(t, 7)
 	for want, row := range map[string]*rowmac.Row{
@@ -81,7 +81,7 @@ func TestEncodingsStay(t *testing.T) {
 	}
 }
 
-// recorded are the first bytes of the MACs.
+// recorded contains the first bytes of each MAC.
 var recorded = map[string]string{
 	"authority":      "8ce0340db6e57cb9",
 	"peer authority": "e04883dd15c310ce",
@@ -104,8 +104,8 @@ var recorded = map[string]string{
 	"subjects":       "724a38069bf332b6",
 }
 
-// TestNoTwoRowsAreAlike: a value cannot move from one column to the next, and one kind of
-// row cannot replace another.
+// TestNoTwoRowsAreAlike checks that a value cannot move to another column, and that one kind of row cannot replace
+// another.
 func TestNoTwoRowsAreAlike(t *testing.T) {
 	key := derive(t, 7)
 	rows := []*rowmac.Row{
@@ -132,7 +132,7 @@ func TestNoTwoRowsAreAlike(t *testing.T) {
 	})
 }
 
-// TestSetsHaveNoOrder: neither database guarantees an order.
+// TestSetsHaveNoOrder checks that the order of sets does not matter, because no database guarantees it.
 func TestSetsHaveNoOrder(t *testing.T) {
 	key := derive(t, 7)
 	role := func(ids ...keyserver.ID) *rowmac.Row { return rowmac.Role(keyserver.Role{Operations: ids}) }

@@ -10,8 +10,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// DataKeySetting is the only setting without a MAC, because the MAC key is in it. The
-// key-encryption key protects it.
+// DataKeySetting is the only setting without a MAC, because it contains the MAC keys. The key-encryption key protects
+// it.
 const DataKeySetting = "dataKey"
 
 // Principal encodes a principal with its roles, groups, identity and delegates.
@@ -31,7 +31,7 @@ func principal(p keyserver.Principal, passwordHash string) *Row {
 	} else {
 		r.List(1).Text(p.Identity.Issuer).Text(p.Identity.Subject).texts(p.Identity.Audiences)
 	}
-	if len(p.Delegates) > 0 { // without delegates, keep the encoding from before there were any
+	if len(p.Delegates) > 0 { // without delegates, the encoding is the same as before there were delegates
 		r.set(p.Delegates)
 	}
 	return r
@@ -49,8 +49,7 @@ func number(b bool) int64 {
 	return 0
 }
 
-// KeyRow is a stored key with its ACL, and with the ACL entries that the removal of a
-// peer purged.
+// KeyRow is a stored key with its ACL. Purged contains the ACL entries that were removed together with a peer.
 type KeyRow struct {
 	ID        keyserver.ID
 	Algorithm keyserver.Algorithm
@@ -63,13 +62,12 @@ type KeyRow struct {
 	Purged    []keyserver.ACLEntry
 }
 
-// StoredKey encodes a key. The use counters of its entries are excluded, because each use
-// changes them.
+// StoredKey encodes a key. It does not encode the use counters of ACL entries, because each use changes them.
 func StoredKey(k KeyRow) *Row {
 	r := NewRow("stored_keys", k.ID.Hex(), k.ID[:]).Key(k.ID).Text(string(k.Algorithm)).Int(int64(k.KeyBytes)).Bytes(k.Wrapped).
 		Key(k.ACL).Time(k.CreatedAt)
 	r.entries(k.Entries).entries(k.Purged)
-	if k.Life != keyserver.FirstLife(k.ID) { // otherwise keep the encoding from before keys had a life cycle
+	if k.Life != keyserver.FirstLife(k.ID) { // otherwise, the encoding is the same as before keys had a life cycle
 		r.Text(string(k.Life.State)).Key(k.Life.Lineage).Int(int64(k.Life.Generation)).Int(number(k.Life.Exportable)).
 			Time(k.Life.StateAt).Time(k.Life.DestroyAt)
 	}
@@ -92,7 +90,7 @@ func (r *Row) entries(list []keyserver.ACLEntry) *Row {
 	return r
 }
 
-// ComparePrincipals is the order of ACL entries.
+// ComparePrincipals defines the order of ACL entries.
 func ComparePrincipals(a, b keyserver.PrincipalRef) int {
 	return cmp.Or(cmp.Compare(a.System, b.System), slices.Compare(a.ID[:], b.ID[:]))
 }
@@ -102,8 +100,7 @@ func (r *Row) certificate(c keyserver.Certificate) *Row {
 		Time(c.NotBefore).Time(c.NotAfter).Bytes(present(c.DER))
 }
 
-// present converts nil to empty, because database drivers do not distinguish empty and
-// NULL.
+// present converts nil to an empty slice, because database drivers do not distinguish empty values and NULL.
 func present(b []byte) []byte {
 	if b == nil {
 		return []byte{}
@@ -116,8 +113,7 @@ func TrustedCA(c keyserver.Certificate) *Row {
 	return NewRow("trusted_cas", c.ID.Hex(), c.ID[:]).certificate(c)
 }
 
-// Certificate encodes a certificate with its principal, and with the two columns by which
-// it is looked up.
+// Certificate encodes a certificate with its principal and the two columns by which it is found.
 func Certificate(c keyserver.Certificate, fingerprint, subjectKey []byte) *Row {
 	r := NewRow("certificates", c.ID.Hex(), c.ID[:]).certificate(c).OptionalKey(c.Principal).Text(c.IssuerDigest).
 		Bytes(present(fingerprint)).Bytes(present(subjectKey))
@@ -127,25 +123,23 @@ func Certificate(c keyserver.Certificate, fingerprint, subjectKey []byte) *Row {
 	return r.Bytes(c.Request)
 }
 
-// TrustedServer encodes a peer. The roles of its transport principal are in the row of
-// that principal.
+// TrustedServer encodes a peer. The roles of its transport principal are in the row of that principal.
 func TrustedServer(s keyserver.TrustedServer) *Row {
 	r := NewRow("trusted_servers", SystemName(s.System), int64(s.System)).Int(int64(s.System)).Text(s.Name).Int(int64(s.Port)).Text(s.FriendlyName).
 		Text(s.Description).Key(s.Transport).Bytes(present(s.Chain)).certificate(s.Certificate)
-	if s.Witness { // otherwise keep the encoding from before there were witnesses
+	if s.Witness { // otherwise, the encoding is the same as before there were witnesses
 		r.Int(1)
 	}
 	return r
 }
 
-// Authority encodes a CA of the key server without its key. links is the stored form of
-// its links.
+// Authority encodes a CA of the key server without its private key. links is the encoded form of its links.
 func Authority(a keyserver.Authority, links []byte) *Row {
 	return NewRow("authorities", a.ID.Hex(), a.ID[:]).Key(a.ID).Int(int64(a.Generation)).Text(string(a.State)).Bytes(present(a.Certificate)).Bytes(present(links)).
 		Time(a.PreparedAt).Time(a.ActivatedAt).Time(a.RetiringAt)
 }
 
-// PeerAuthority encodes a CA that was learned from a peer.
+// PeerAuthority encodes a CA that a peer has reported.
 func PeerAuthority(a keyserver.PeerAuthority, fingerprint, links []byte) *Row {
 	return NewRow("peer_authorities", SystemName(a.System), int64(a.System), fingerprint).Int(int64(a.System)).Bytes(fingerprint).Bytes(present(a.Certificate)).
 		Bytes(present(links)).Bytes(a.Anchor[:]).Time(a.LearnedAt)
@@ -167,7 +161,7 @@ func Owner(m keyserver.OwnerMark) *Row {
 	return NewRow("owners", m.Object.String(), string(m.Object.Kind), m.Object.ID[:]).Text(string(m.Object.Kind)).Key(m.Object.ID).Text(m.Owner).Time(m.Since)
 }
 
-// ACLTemplate encodes a template without its members.
+// ACLTemplate encodes an ACL template without its members.
 func ACLTemplate(t keyserver.ACLTemplate) *Row {
 	return NewRow("acl_templates", t.ID.Hex(), t.ID[:]).Key(t.ID).Text(t.Name)
 }
@@ -195,8 +189,7 @@ func RevocationPolicy(issuer string, p keyserver.RevocationPolicy) *Row {
 	return NewRow("revocation_policies", issuer, issuer).Text(issuer).Text(string(p.Mode)).Int(int64(p.MaxAge / time.Second))
 }
 
-// RevocationList encodes a CRL. Its serial numbers, which may be many, are included by
-// their digest.
+// RevocationList encodes a CRL. It includes the digest of the serial numbers, because there may be many of them.
 func RevocationList(issuer string, c keyserver.CRLFacts, serials keyserver.SerialSet) *Row {
 	sum := sha256.Sum256(serials)
 	return NewRow("revocation_lists", issuer, issuer).Text(issuer).Bytes(c.Digest[:]).Bytes(present(c.Number)).Time(c.ThisUpdate).
@@ -225,7 +218,7 @@ func Approval(a keyserver.Approval) *Row {
 	for _, v := range votes {
 		r.Int(int64(v.Principal.System)).Key(v.Principal.ID).Text(v.Name).Time(v.At)
 	}
-	if len(a.Subjects) > 0 { // otherwise keep the encoding from before there were subjects
+	if len(a.Subjects) > 0 { // otherwise, the encoding is the same as before there were subjects
 		r.Text("subjects").List(len(a.Subjects))
 		for _, s := range a.Subjects {
 			r.Text(string(s.Kind)).Text(s.Key).Bytes(s.Digest[:])
@@ -234,8 +227,7 @@ func Approval(a keyserver.Approval) *Row {
 	return r
 }
 
-// Credentials encodes the data by which a principal authenticates. This is not a database
-// row.
+// Credentials encodes the data that a principal uses to authenticate. This is not a database row.
 func Credentials(p keyserver.Principal, passwordHash string) *Row {
 	r := NewRow("credentials", p.ID.Hex(), p.ID[:]).Key(p.ID).Text(string(p.Type)).Text(p.Name).Text(password.Lasting(passwordHash))
 	if p.Identity != nil {

@@ -2,16 +2,16 @@ package rowmac
 
 // Table describes how MACs cover a table.
 type Table struct {
-	// Key are the columns that select a row, if the table has the MACs itself.
+	// Key contains the columns that select a row, if the rows of this table have a MAC.
 	Key []string
-	// In names the table whose rows have the MAC, if it is another one.
+	// In is the name of the table whose MACs cover this table, if this table has none.
 	In string
-	// Uncovered are the columns that no MAC covers, each with the reason.
+	// Uncovered contains the columns that no MAC covers, each with the reason.
 	Uncovered map[string]string
 }
 
-// Tables are the tables that MACs cover. A test checks the schema: each table is here or
-// in UncoveredTables, and each column that is not in Uncovered changes a MAC.
+// Tables contains the tables that MACs cover. A test checks the schema: each table is here or in UncoveredTables, and
+// each column that is not in Uncovered changes a MAC.
 var Tables = map[string]Table{
 	"principals":            {Key: []string{"id"}},
 	"principal_roles":       {In: "principals"},
@@ -47,7 +47,7 @@ var Tables = map[string]Table{
 	}},
 }
 
-// UncoveredTables are the tables that no MAC covers, each with the reason.
+// UncoveredTables contains the tables that no MAC covers, each with the reason.
 var UncoveredTables = map[string]string{
 	"audit":            "its rows form a chain",
 	"audit_chains":     "the heads of that chain",

@@ -1,7 +1,6 @@
-// Package lifecycle has the rules for the age of keys: the allowed state changes, and the
-// actions that a rotation schedule requires for a key lineage, with their times. The
-// rules are pure functions; the key server reads and stores. The package also has the
-// loop that applies them periodically.
+// Package lifecycle has the rules for the life of keys: the allowed state changes, and the actions that a rotation
+// schedule requires for a key lineage, with their times. The rules are pure functions: the key server reads and stores
+// the keys. The package also has Loop, which performs the due actions periodically.
 package lifecycle
 
 import (
@@ -11,7 +10,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Bounds of days (contract 7.13, 7.16).
+// Limits of numbers of days (contract 7.13, 7.17).
 const (
 	MaxDestroyDays  = 365
 	MaxRotationDays = 3650
@@ -19,7 +18,7 @@ const (
 
 const day = 24 * time.Hour
 
-// fits lists for each act the states from which it is allowed, and the resulting state.
+// fits has for each action the states in which it is allowed, and the resulting state.
 var fits = map[keyserver.KeyAction]struct {
 	from []keyserver.KeyState
 	to   keyserver.KeyState
@@ -30,9 +29,9 @@ var fits = map[keyserver.KeyAction]struct {
 	keyserver.RestoreKey: {[]keyserver.KeyState{keyserver.KeyDestroying, keyserver.KeyDisabled}, keyserver.KeyDisabled},
 }
 
-// Target returns the state that a change leads to. It returns KEY_STATE if the change
-// does not fit the life of the key. A change that requests the current state fits. A key
-// that is being destroyed is destroyed again only with the same number of days.
+// Target returns the state that a change leads to. It returns KEY_STATE if the state of the key does not allow the
+// change. A change to the current state is allowed. But a key that is being destroyed can be destroyed again only with
+// the same number of days.
 func Target(change keyserver.KeyStateChange, life keyserver.KeyLife) (keyserver.KeyState, error) {
 	act, from := change.Action, life.State
 	if act == keyserver.DestroyKey && from == keyserver.KeyDestroying && life.DestroyAt.Equal(life.StateAt.Add(days(change.Days))) {
@@ -60,7 +59,7 @@ func misfit(format string, args ...any) error {
 	return fault.New(fault.KeyState, format, args...).Audited(fault.ReasonKeyState)
 }
 
-// Change returns the life of a key after an act at the time now.
+// Change returns the life of a key after an action at the time now.
 func Change(life keyserver.KeyLife, change keyserver.KeyStateChange, now time.Time) (keyserver.KeyLife, error) {
 	to, err := Target(change, life)
 	switch {
@@ -86,10 +85,9 @@ func End(life keyserver.KeyLife, now time.Time) (keyserver.KeyLife, bool) {
 	return life, true
 }
 
-// Rotate returns the new life of the newest key of a lineage and the life of its
-// successor. If the lineage has a rotation schedule, an enabled former key becomes
-// verify-only; otherwise the former key keeps its state. It returns KEY_STATE if the newest
-// key is destroyed or is being destroyed.
+// Rotate returns the new life of the newest key of a lineage (former) and the life of its successor (next). If the
+// lineage has a rotation schedule and the newest key is enabled, that key becomes verifyOnly; otherwise it keeps its
+// state. Rotate returns KEY_STATE if the newest key is destroyed or is being destroyed.
 func Rotate(newest keyserver.KeyLife, rotation keyserver.KeyRotation, now time.Time) (former, next keyserver.KeyLife, err error) {
 	switch newest.State {
 	case keyserver.KeyDestroying, keyserver.KeyDestroyed:
@@ -113,16 +111,16 @@ type Generation struct {
 
 // Due lists the actions that a rotation schedule requires now.
 type Due struct {
-	// Retire are former keys whose time for verification is over, with their new lives.
+	// Retire has the older keys whose time for verification is over, with their new lives.
 	Retire []Generation
 	Rotate bool
-	// Next is the time of the next action after these; zero if none can be predicted.
-	// After Rotate, plan again with the new lineage.
+	// Next is the time of the next action after these; zero if none can be predicted. If Rotate is true, call Plan
+	// again after the rotation.
 	Next time.Time
 }
 
-// Plan returns the due actions for a lineage, given oldest key first. A newest key that
-// its owner disabled gets no successor, because that would restore it under another name.
+// Plan returns the due actions for a lineage, whose keys are sorted from oldest to newest. A newest key that the owner
+// disabled gets no successor, because this would make the lineage usable again.
 func Plan(rotation keyserver.KeyRotation, line []Generation, now time.Time) Due {
 	due := Due{}
 	later := func(at time.Time) bool {

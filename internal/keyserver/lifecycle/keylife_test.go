@@ -20,7 +20,7 @@ var (
 	first = values.IDFromUint64(1)
 )
 
-// The resulting state of each act in each state; empty if the act is not allowed.
+// The resulting state of each action in each state; empty if the action is not allowed.
 func TestActs(t *testing.T) {
 	for state, want := range map[keyserver.KeyState][4]keyserver.KeyState{
 		//                        disable                enable                destroy                  restore
@@ -50,7 +50,8 @@ func TestActs(t *testing.T) {
 			}
 		}
 	}
-	// Destroying it again after the same number of days keeps its time; after another number, it is refused.
+	// A second destruction with the same number of days keeps the time of the first. With another number, it is
+	// refused.
 	destroying := keyserver.KeyLife{State: keyserver.KeyDestroying, StateAt: start, DestroyAt: start.Add(7 * day)}
 	for days, fits := range map[int]bool{6: false, 7: true, 8: false} {
 		got, err := lifecycle.Change(destroying, keyserver.KeyStateChange{Action: keyserver.DestroyKey, Days: days}, start.Add(day))
@@ -85,7 +86,7 @@ func TestEnd(t *testing.T) {
 
 func TestSucceed(t *testing.T) {
 	rotation := keyserver.KeyRotation{Every: 1}
-	for state, want := range map[keyserver.KeyState][2]keyserver.KeyState{ // former key without and with a schedule
+	for state, want := range map[keyserver.KeyState][2]keyserver.KeyState{ // state of the older key without and with a schedule
 		keyserver.KeyEnabled:    {keyserver.KeyEnabled, keyserver.KeyVerifyOnly},
 		keyserver.KeyVerifyOnly: {keyserver.KeyVerifyOnly, keyserver.KeyVerifyOnly},
 		keyserver.KeyDisabled:   {keyserver.KeyDisabled, keyserver.KeyDisabled},
@@ -137,7 +138,7 @@ func TestPlan(t *testing.T) {
 			rotation: always, next: 80 * day, retire: []uint64{1},
 			line: []lifecycle.Generation{key(1, 100*day, keyserver.KeyVerifyOnly, 30*day), key(2, 10*day, keyserver.KeyEnabled, 0)},
 		},
-		"Enabled": { // without a rotation, or by the owner
+		"Enabled": { // the older key had no rotation, or its owner enabled it
 			rotation: always, next: 80 * day,
 			line: []lifecycle.Generation{key(1, 100*day, keyserver.KeyEnabled, 99*day), key(2, 10*day, keyserver.KeyEnabled, 0)},
 		},
@@ -168,9 +169,9 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// For any acts of the owner and any times: the generations of a lineage are consecutive. At most one key makes
-// MACs, except keys that the owner enabled. Bytes are deleted only after their time. After the plan is
-// executed, nothing else is due at that time.
+// For any actions of the owner and any times: the generations of a lineage are consecutive. At most one key makes MACs,
+// except keys that the owner enabled. Bytes are deleted only when they are due. After the plan is executed, nothing
+// else is due at that time.
 func TestLinesAge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rotation := keyserver.KeyRotation{
@@ -178,7 +179,7 @@ func TestLinesAge(t *testing.T) {
 		}
 		now := start
 		line := []lifecycle.Generation{{ID: first, CreatedAt: now, Life: keyserver.FirstLife(first)}}
-		enabled := map[keyserver.ID]bool{} // by the owner; a rotation does not change it
+		enabled := map[keyserver.ID]bool{} // keys that the owner enabled; a rotation does not change their state
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			now = now.Add(time.Duration(rapid.IntRange(0, 3).Draw(t, "days")) * day)
 			if rapid.Bool().Draw(t, "acts") {

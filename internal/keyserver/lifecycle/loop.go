@@ -19,8 +19,7 @@ type Loop struct {
 	Logger *slog.Logger
 }
 
-// Run works until ctx ends. It retries failed actions in the next period, and logs
-// repeated equal errors once.
+// Run calls Keys.Age until ctx ends. It retries failed actions in the next period, and logs repeated equal errors once.
 func (l Loop) Run(ctx context.Context) {
 	ticker := time.NewTicker(l.Every)
 	defer ticker.Stop()

@@ -1,11 +1,11 @@
-// Package await waits for operations that cannot be canceled: a read from a terminal, the
-// opening of a pipe without a writer, an unreachable network disk.
+// Package await waits for operations that cannot be cancelled, for example a read from a terminal, the opening of a
+// pipe without a writer, or an access to an unreachable network disk.
 package await
 
 import "context"
 
-// Result returns the result of work, or the cause of ctx if ctx ends first. In that case
-// work continues in its goroutine until it or the process ends.
+// Result returns the result of work. If ctx ends first, it returns the cause of ctx, and work continues in its
+// goroutine until work or the process ends.
 func Result[T any](ctx context.Context, work func() (T, error)) (T, error) {
 	type answer struct {
 		value T

@@ -19,13 +19,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNoFile is wrapped if a name belongs to a pipe, a link or a directory.
+// ErrNoFile is the error if the name of an object belongs to a pipe, a link or a directory.
 var ErrNoFile = errors.New("is not a regular file")
 
 // Store is a directory or bucket of objects. It is safe for concurrent use.
 type Store struct {
 	bucket *blob.Bucket
-	dir    string // of file://, otherwise empty
+	dir    string // set only for file://
 }
 
 // Object describes a stored object.
@@ -35,8 +35,8 @@ type Object struct {
 	Written time.Time
 }
 
-// CheckURL returns an error if a URL cannot be opened as a Store. The error does not
-// quote the URL, because it may contain secrets.
+// CheckURL returns an error if Open cannot open a URL. The error does not contain the URL, because the URL may contain
+// secrets.
 func CheckURL(text string) error {
 	u, err := url.Parse(text)
 	if err != nil {
@@ -62,7 +62,7 @@ func CheckURL(text string) error {
 
 var errURL = errors.New("the URL must be file:///DIRECTORY, s3://BUCKET, gs://BUCKET or azblob://CONTAINER")
 
-// Open opens the Store with a URL.
+// Open opens the Store at a URL.
 func Open(ctx context.Context, text string) (*Store, error) {
 	if err := CheckURL(text); err != nil {
 		return nil, err
@@ -93,7 +93,7 @@ func (s *Store) Close() error { return s.bucket.Close() }
 // In returns a Store for an open bucket.
 func In(bucket *blob.Bucket) *Store { return &Store{bucket: bucket} }
 
-// Put writes a new object, durably and atomically. It returns false if the object already
+// Put writes a new object durably and atomically. fill writes the content. Put returns false if the object already
 // exists.
 func (s *Store) Put(ctx context.Context, name string, fill func(io.Writer) error) (bool, error) {
 	if s.dir != "" {
@@ -105,7 +105,7 @@ func (s *Store) Put(ctx context.Context, name string, fill func(io.Writer) error
 	if there, err := s.bucket.Exists(ctx, name); err != nil || there {
 		return false, err
 	}
-	// Canceling the context aborts a write.
+	// Cancelling the context aborts the write.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	w, err := s.bucket.NewWriter(ctx, name, &blob.WriterOptions{IfNotExist: true, ContentType: "application/octet-stream"})
@@ -114,7 +114,7 @@ func (s *Store) Put(ctx context.Context, name string, fill func(io.Writer) error
 	}
 	if err := fill(w); err != nil {
 		cancel()
-		_ = w.Close() // the error is that of the cancellation
+		_ = w.Close() // Close returns the error of the cancellation
 		return false, err
 	}
 	err = w.Close()
@@ -124,10 +124,10 @@ func (s *Store) Put(ctx context.Context, name string, fill func(io.Writer) error
 	return err == nil, err
 }
 
-// putFile is Put in a directory. fileblob is not used: it does not sync, and a concurrent
+// putFile implements Put for a directory. It does not use fileblob, which does not sync, and with which a concurrent
 // write could replace an object.
 func (s *Store) putFile(name string, fill func(io.Writer) error) (done bool, err error) {
-	f, err := os.CreateTemp(s.dir, name+".*"+unfinished) // 0600
+	f, err := os.CreateTemp(s.dir, name+".*"+unfinished) // mode 0600
 	if err != nil {
 		return false, err
 	}
@@ -141,7 +141,7 @@ func (s *Store) putFile(name string, fill func(io.Writer) error) (done bool, err
 	}
 	object := filepath.Join(s.dir, name)
 	err = os.Link(f.Name(), object)
-	if errors.Is(err, os.ErrNotExist) { // another process wrote the object first, and removed the temporary file
+	if errors.Is(err, os.ErrNotExist) { // another process has written the object and removed the temporary file
 		_, err = os.Stat(object)
 		return false, err
 	}
@@ -162,11 +162,10 @@ func (s *Store) putFile(name string, fill func(io.Writer) error) (done bool, err
 	return err == nil, err
 }
 
-// unfinished is the suffix of temporary files.
 const unfinished = ".new"
 
-// forget removes the temporary files of an object that is now written. A killed process
-// may have left them, or another process may be writing the same object.
+// forget removes the temporary files of an object that has been written. They belong to killed processes, or to
+// processes that write the same object now.
 func (s *Store) forget(name string) error {
 	left, err := filepath.Glob(filepath.Join(s.dir, name+".*"+unfinished))
 	for _, path := range left {
@@ -175,7 +174,6 @@ func (s *Store) forget(name string) error {
 	return err
 }
 
-// remove removes a file. It returns nil if the file does not exist.
 func remove(path string) error {
 	if err := os.Remove(path); !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -183,8 +181,7 @@ func remove(path string) error {
 	return nil
 }
 
-// Get opens an object and returns its size in bytes. It returns nil if there is no such
-// object.
+// Get opens an object and returns its size in bytes. It returns a nil reader if there is no such object.
 func (s *Store) Get(ctx context.Context, name string) (io.ReadCloser, int64, error) {
 	if s.dir != "" {
 		return s.file(name)
@@ -199,8 +196,8 @@ func (s *Store) Get(ctx context.Context, name string) (io.ReadCloser, int64, err
 	return r, r.Size(), nil
 }
 
-// file is Get in a directory. It rejects pipes, which would block, and links: other users
-// of the directory may have created them.
+// file implements Get for a directory. It rejects pipes, which would block. It rejects links, because other users of
+// the directory may have created them.
 func (s *Store) file(name string) (io.ReadCloser, int64, error) {
 	f, err := os.OpenFile(filepath.Join(s.dir, name), os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, os.ErrNotExist) {
@@ -222,7 +219,7 @@ func (s *Store) file(name string) (io.ReadCloser, int64, error) {
 	return f, info.Size(), nil
 }
 
-// Each calls found with each object, sorted by name.
+// Each calls found for each object, sorted by name.
 func (s *Store) Each(ctx context.Context, found func(Object) error) error {
 	if s.dir != "" {
 		return s.eachFile(found)
@@ -245,7 +242,7 @@ func (s *Store) Each(ctx context.Context, found func(Object) error) error {
 	}
 }
 
-// eachFile is Each in a directory. fileblob would open every listed file.
+// eachFile implements Each for a directory. It does not use fileblob, which would open every listed file.
 func (s *Store) eachFile(found func(Object) error) error {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {

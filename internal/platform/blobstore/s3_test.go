@@ -11,7 +11,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/bucket"
 )
 
-// TestS3: the guarantees of Store also hold with the S3 protocol.
+// TestS3 checks the guarantees of Store with the S3 protocol.
 func TestS3(t *testing.T) {
 	url, away := bucket.New(t)
 	s, err := blobstore.Open(t.Context(), url)

@@ -1,5 +1,5 @@
-// Package clientaddr determines the client address of connections and requests. Limits for strangers
-// and the audit log use it.
+// Package clientaddr determines the client address of connections and requests. The address is used in the audit log,
+// and for limits of requests without a session.
 package clientaddr
 
 import (
@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// ipv6Bits is the prefix length of the IPv6 network of one machine. The machine can use every
-// address of it, so single addresses are not counted.
+// ipv6Bits is the prefix length of the IPv6 network of one machine. The machine can use every address of this network,
+// so connections are counted for the network.
 const ipv6Bits = 64
 
-// Network returns the network by which connections are counted.
+// Network returns the network of an address, for which connections are counted.
 func Network(a netip.Addr) netip.Prefix {
 	a = a.Unmap().WithZone("")
 	bits := ipv6Bits
@@ -25,11 +25,11 @@ func Network(a netip.Addr) netip.Prefix {
 	return p
 }
 
-// siteBits is the length of the IPv6 prefix that a site usually has (RFC 6177). It contains 65,536
-// networks of 64 bits.
+// siteBits is the length of the IPv6 prefix that a site usually gets (RFC 6177). Such a prefix contains 65,536 networks
+// of 64 bits.
 const siteBits = 48
 
-// Site returns the prefix of the site that an IPv6 network belongs to, and an IPv4 network as it is.
+// Site returns the site prefix of an IPv6 network. It returns an IPv4 network unchanged.
 func Site(network netip.Prefix) netip.Prefix {
 	if !network.Addr().Is6() || network.Bits() < siteBits {
 		return network
@@ -37,7 +37,7 @@ func Site(network netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(network.Addr(), siteBits).Masked()
 }
 
-// OfConn returns the remote address of a connection, the zero address if it has none.
+// OfConn returns the remote address of a connection, or the zero address if it has none.
 func OfConn(at net.Addr) netip.Addr {
 	if tcp, ok := at.(*net.TCPAddr); ok {
 		return tcp.AddrPort().Addr().Unmap()
@@ -54,7 +54,7 @@ func OfRequest(remote string) netip.Addr {
 	return at.Addr().Unmap()
 }
 
-// Proxies are the networks whose X-Forwarded-For headers are trusted.
+// Proxies contains the networks whose X-Forwarded-For headers are trusted.
 type Proxies []netip.Prefix
 
 // ParseProxies parses networks in CIDR notation (RFC 4632, RFC 4291 section 2.3) and single
@@ -86,13 +86,12 @@ func (p Proxies) Trusts(a netip.Addr) bool {
 	return slices.ContainsFunc(p, func(n netip.Prefix) bool { return n.Contains(a.Unmap().WithZone("")) })
 }
 
-// maxHops limits the entries of X-Forwarded-For that are read.
 const maxHops = 16
 
-// Client returns the client address of a request: the remote address of the connection or, if that
-// is a proxy, the address that the proxy names. It reads X-Forwarded-For from its end, which the
-// nearest proxy has written, and skips entries of other proxies. Earlier entries are untrusted. If
-// an entry is not an address, it returns the proxy that sent the entry.
+// Client returns the client address of a request. It is the remote address of the connection or, if that is a proxy,
+// the address in X-Forwarded-For. Client reads the header from its end, which the nearest proxy has written, and skips
+// the entries of other proxies. Earlier entries are not trusted. If an entry is not an address, it returns the proxy
+// that has written this entry.
 func (p Proxies) Client(remote netip.Addr, forwardedFor []string) netip.Addr {
 	at := remote.Unmap()
 	hops := 0
@@ -113,7 +112,6 @@ func (p Proxies) Client(remote netip.Addr, forwardedFor []string) netip.Addr {
 	return at
 }
 
-// cutLast splits a comma-separated list at its last comma.
 func cutLast(list string) (rest, last string, more bool) {
 	i := strings.LastIndexByte(list, ',')
 	if i < 0 {
@@ -122,7 +120,6 @@ func cutLast(list string) (rest, last string, more bool) {
 	return list[:i], list[i+1:], true
 }
 
-// parseHop parses an address, with or without a port.
 func parseHop(s string) (netip.Addr, bool) {
 	s = strings.TrimSpace(s)
 	if a, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(s, "["), "]")); err == nil {

@@ -71,8 +71,8 @@ func TestNetwork(t *testing.T) {
 	}
 }
 
-// FuzzClient: for any header, the client address is that of the connection, or an address
-// in the header after the last proxy's.
+// FuzzClient checks that the client address is the address of the connection, or an address in the header after the
+// last proxy's.
 func FuzzClient(f *testing.F) {
 	f.Add("10.1.1.1", "203.0.113.9, 10.2.2.2")
 	f.Add("10.1.1.1", ",,,")

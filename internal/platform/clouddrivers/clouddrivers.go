@@ -1,10 +1,9 @@
-// Package clouddrivers registers the drivers of gocloud.dev for key management services and
-// buckets. Only main.go imports it, so only keyserver-operator links the SDKs of AWS, Azure and
-// Google Cloud. Packages that open a URL, such as keyring and blobstore, import gocloud.dev
-// without these drivers. A program or test without this package opens only local keys, KMS
-// plugins and directories.
+// Package clouddrivers registers the drivers of gocloud.dev for key management services and buckets. Only main.go
+// imports it, so only keyserver-operator links the SDKs of AWS, Azure and Google Cloud. Packages that open a URL, such
+// as keyring and blobstore, import gocloud.dev without these drivers. A program or test that does not import this
+// package can open only local keys, KMS plugins and directories.
 //
-// Each driver reads its credentials like the tools of its service.
+// Each driver finds its credentials in the same way as the tools of its service.
 package clouddrivers
 
 import (

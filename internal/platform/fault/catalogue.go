@@ -1,18 +1,17 @@
 package fault
 
-// Code identifies a fault to clients (contract 1.9). The text of a detail may change, but
-// a code may not.
+// Code identifies a fault for clients (contract 1.9). The text of a detail may change, but a code may not.
 type Code string
 
 // Entry is one row of the catalogue of codes.
 type Entry struct {
 	Code      Code
-	Extension bool   // beyond the core (contract 1.2)
+	Extension bool   // not part of the core (contract 1.2)
 	Meaning   string // one sentence for the generated reference
 }
 
-// Catalogue lists every code that this service returns, in the order below. Package
-// httpapi maps each to a status, and a test checks the list.
+// Catalogue contains every code that this service returns, in the order below. Package httpapi maps each code to a
+// status, and a test checks that mapping.
 var Catalogue []Entry
 
 // code adds a code of the core (contract 22.2) to the catalogue.
@@ -21,8 +20,7 @@ func code(c Code, meaning string) Code {
 	return c
 }
 
-// extension adds a code beyond the core to the catalogue, for a case that the core does
-// not define. docs/api.md marks these codes.
+// extension adds a code to the catalogue for a case that the core does not define. docs/api.md marks these codes.
 func extension(c Code, meaning string) Code {
 	Catalogue = append(Catalogue, Entry{c, true, meaning})
 	return c

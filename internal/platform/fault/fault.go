@@ -1,6 +1,5 @@
-// Package fault has the only error type that crosses layers. Inner code returns faults with
-// a code and never names an HTTP status; package httpapi has the only table that maps codes
-// to statuses. It treats any other error as a generic failure.
+// Package fault defines the only error type that crosses layers. Other packages return faults with a code and never an
+// HTTP status. Only package httpapi maps codes to statuses. It handles any other error as a generic failure.
 package fault
 
 import (
@@ -10,21 +9,21 @@ import (
 	"time"
 )
 
-// Scope is the extent of a temporary refusal.
+// Scope tells which limit a temporary refusal is about.
 type Scope string
 
-// The scopes a temporary refusal (503) can have.
+// The scopes of a temporary refusal (status 503).
 const (
 	ScopeSession Scope = "session" // the calling session reached a limit
 	ScopeProcess Scope = "process" // the process reached a limit
 )
 
-// Error is a failure with a code. Detail is for people and may be sent to the caller, so it
-// never contains a secret. The wrapped cause is only for the log.
+// Error is a failure with a code. Detail is for users and may be sent to the caller, so it never contains a secret. The
+// wrapped cause is only for the log.
 type Error struct {
 	Code   Code
 	Detail string
-	// Reason is recorded in the audit log; empty if nothing was audited.
+	// Reason is the reason in the audit log; empty if the failure is not audited.
 	Reason Reason
 	// Scope, Retryable and RetryAfter are set only for temporary refusals.
 	Scope      Scope
@@ -34,16 +33,16 @@ type Error struct {
 	cause error
 }
 
-// New returns a fault. The detail names the field or object and the remedy.
+// New returns a fault. The detail names the field or object, the problem and the remedy.
 func New(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Detail: fmt.Sprintf(format, args...)}
 }
 
-// Field returns the refusal of one field of a request. The problem continues the name, for example "must not be
-// empty".
+// Field returns a BadRequest fault about one field of a request. problem follows the name of the field, for example
+// "must not be empty".
 func Field(name, problem string) *Error { return New(BadRequest, "%s: %s", name, problem) }
 
-// Because returns a copy with a cause for the log. The cause is never sent to a caller.
+// Because returns a copy with a cause. The cause is only logged and never sent to a caller.
 func (e *Error) Because(cause error) *Error {
 	c := *e
 	c.cause = cause
@@ -64,22 +63,19 @@ func Temporary(code Code, scope Scope, retryAfter time.Duration, format string, 
 	return e
 }
 
-// Error implements error with code and detail. It omits the cause, because callers may see
-// the text.
+// Error implements error. It returns code and detail, but not the cause, because callers may see the text.
 func (e *Error) Error() string { return string(e.Code) + ": " + e.Detail }
 
-// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.cause }
 
-// Is compares faults by code, so that errors.Is(err, fault.New(code, "")) works without a
-// sentinel per code.
+// Is compares faults by code. So errors.Is(err, fault.New(code, "")) works, and no code needs a sentinel error.
 func (e *Error) Is(target error) bool {
 	var t *Error
 	return errors.As(target, &t) && t.Code == e.Code
 }
 
-// Explain returns the text of an error with the causes of the faults in its chain. It is for
-// logs and for an administrator's terminal, never for a caller of the API.
+// Explain returns the text of an error and the causes of the faults in its chain. The result is for logs and for an
+// administrator's terminal, never for a caller of the API.
 func Explain(err error) string {
 	text := err.Error()
 	for _, cause := range causes(err) {
@@ -108,8 +104,7 @@ func causes(err error) (all []string) {
 	return all
 }
 
-// CodeOf returns the code of the first fault in err's chain, or OpFailed for
-// any other non-nil error, or "" for nil.
+// CodeOf returns the code of the first fault in err's chain. For any other error it returns OpFailed, and for nil "".
 func CodeOf(err error) Code {
 	if err == nil {
 		return ""
@@ -130,8 +125,8 @@ func As(err error) *Error {
 	return nil
 }
 
-// ReasonOf returns the audit reason of the first fault in err's chain. A fault
-// without one, and any other error, is ReasonFailed.
+// ReasonOf returns the audit reason of the first fault in err's chain. It returns ReasonFailed for a fault without a
+// reason and for any other error.
 func ReasonOf(err error) Reason {
 	if f := As(err); f != nil && f.Reason != "" {
 		return f.Reason

@@ -1,16 +1,15 @@
 package fault
 
-// Reason is the code that the audit log records for an operation that was refused or
-// failed.
+// Reason is the reason in the audit row of a refused or failed operation.
 type Reason string
 
 // ReasonEntry is one row of the catalogue of audit reasons.
 type ReasonEntry struct {
 	Reason  Reason
-	Meaning string // one sentence, for readers of the audit log
+	Meaning string // one sentence for readers of the audit log
 }
 
-// Reasons lists every reason that the audit log records, in the order below.
+// Reasons contains every reason in the audit log, in the order below.
 var Reasons []ReasonEntry
 
 func reason(r Reason, meaning string) Reason {
@@ -18,8 +17,8 @@ func reason(r Reason, meaning string) Reason {
 	return r
 }
 
-// The audit reasons with their meanings, in camelCase and permanent (contract 18.4):
-// audit rows are stored, and queried by reason.
+// The audit reasons with their meanings. They are in camelCase and never change (contract 18.4), because audit rows are
+// stored and are queried by reason.
 var (
 	ReasonRoleDenied          = reason("roleDenied", "No role of the caller grants the operation.")
 	ReasonACLDenied           = reason("aclDenied", "The ACL of the key denies the caller, by its rights, its time window or its usage limit.")

@@ -14,8 +14,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// recorded are the reasons in existing audit logs. Add rows, but never change one: alerts
-// and queries use these words.
+// recorded contains the reasons in existing audit logs. Add reasons, but never change one, because alerts and queries
+// use them.
 var recorded = []string{
 	"roleDenied", "aclDenied", "keyDisabled", "keyExhausted", "objectNotFound", "notInScope", "principalDisabled", "delegatorRefused", "chainedDelegation",
 	"notTransportPrincipal", "notExposed", "restricted", "notForwarded", "peerUnavailable",
@@ -47,7 +47,7 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// Clients and alerts compare codes: each exists once, in the required format.
+// TestCodes checks that each code exists once and has the required format, because clients and alerts compare codes.
 func TestCodes(t *testing.T) {
 	spelling := regexp.MustCompile(`^[A-Z]+(_[A-Z]+)*$`)
 	seen := map[fault.Code]bool{}
@@ -62,7 +62,8 @@ func TestCodes(t *testing.T) {
 	}
 }
 
-// Otherwise no test would cover a code or a reason that is declared without its row.
+// TestEveryCodeAndReasonIsListed checks that each declared code and reason is in its catalogue. Otherwise no test would
+// cover it.
 func TestEveryCodeAndReasonIsListed(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package monotonic has a clock that is independent of changes to the machine's clock. It
-// starts with the machine's clock and advances with the machine's uptime. A step of the
-// machine's clock is reported and not followed (docs/adr/0059-a-clock-that-is-set.md).
+// Package monotonic implements a clock that is independent of changes to the machine's clock. It starts with the time
+// of the machine's clock and advances with the machine's uptime. If the machine's clock is set, it reports the step but
+// does not follow it (docs/adr/0059-a-clock-that-is-set.md).
 package monotonic
 
 import (
@@ -11,54 +11,53 @@ import (
 )
 
 const (
-	// Tolerance is how far the machine's clock may be set within budgetTime and still be
-	// followed, as time servers do for small errors. If it is set back, Now repeats its time
-	// until the clock has caught up.
+	// Tolerance is how far the machine's clock may be set within budgetTime so that this clock still follows it, as time
+	// servers correct small errors. If the machine's clock is set back, Now repeats its time until that clock has caught
+	// up.
 	Tolerance  = 5 * time.Second
 	budgetTime = time.Hour
-	// Every is the period of Look.
+	// Every is the interval in which Look must be called.
 	Every = time.Second
-	// asleep is the minimum sleep of the machine that counts; less is noise between two
-	// clocks.
+	// asleep is the minimum sleep of the machine that is added to the clock. Smaller values are measurement noise.
 	asleep = 100 * time.Millisecond
-	// MostAhead is how far ahead of the machine's clock a process may begin. A later time in
-	// stored data does not come from a slightly wrong clock.
+	// MostAhead is how far ahead of the machine's clock a process may begin. If stored data has a later time, the cause is
+	// not a slightly wrong clock.
 	MostAhead = 24 * time.Hour
 )
 
-// Machine has the clocks of a machine.
+// Machine contains the clocks of a machine.
 type Machine struct {
 	Wall   func() time.Time     // the time of day, without a monotonic reading
-	Uptime func() time.Duration // how long the machine has run since some time
-	Asleep func() time.Duration // how long it has slept since some time
+	Uptime func() time.Duration // time that the machine has run since a fixed time
+	Asleep func() time.Duration // time that the machine has slept since a fixed time
 }
 
 // Clock is the clock of a process. It is safe for concurrent use.
 type Clock struct {
 	machine Machine
-	origin  time.Time    // the time at uptime 0, without shift
+	origin  time.Time    // the time at uptime 0 if shift is 0
 	shift   atomic.Int64 // in nanoseconds
 	last    atomic.Int64 // the last result of Now, in nanoseconds since origin
 
 	mu   sync.Mutex
 	held time.Duration // how far the machine's clock is ahead of this one
 	said time.Duration // the value of held at the last report
-	used time.Duration // used part of Tolerance since uptime from
+	used time.Duration // used part of Tolerance since the uptime from
 	from time.Duration
-	aged time.Duration // the machine's sleep that shift contains
+	aged time.Duration // sleep of the machine that shift includes
 }
 
-// New returns a clock that starts with the machine's clock.
+// New returns a Clock that starts with the time of the machine's clock.
 func New() *Clock { return On(Machine{wall, uptime, slept}) }
 
-// On returns a clock that starts with the clock of a given machine.
+// On returns a Clock that starts with the clock of a given machine.
 func On(m Machine) *Clock {
 	c := &Clock{machine: m, origin: m.Wall().Add(-m.Uptime()), aged: m.Asleep()}
 	c.last.Store(math.MinInt64)
 	return c
 }
 
-// Now returns the time. It never goes back.
+// Now returns the time. The result is never earlier than the previous result.
 func (c *Clock) Now() time.Time {
 	at := int64(c.machine.Uptime()) + c.shift.Load()
 	for {
@@ -72,14 +71,14 @@ func (c *Clock) Now() time.Time {
 	}
 }
 
-// Step is a change of the machine's clock that was not followed.
+// Step is a change of the machine's clock that this clock did not follow.
 type Step struct {
-	By   time.Duration // how far, positive for ahead
-	Away time.Duration // how far the machine's clock is ahead of the process now
+	By   time.Duration // size of the change; positive: the machine's clock was set ahead
+	Away time.Duration // how far the machine's clock is now ahead of this clock
 }
 
-// Look compares the machine's clock with this one. It follows changes within Tolerance and
-// sleep of the machine. It reports each larger step once.
+// Look compares the machine's clock with this clock. It follows changes within Tolerance and adds the sleep of the
+// machine. It reports each larger step once.
 func (c *Clock) Look() (s Step, stepped bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,12 +102,12 @@ func (c *Clock) Look() (s Step, stepped bool) {
 	return s, stepped
 }
 
-// gap returns how far the machine's clock is ahead.
+// gap returns how far the machine's clock is ahead of this clock.
 func (c *Clock) gap() time.Duration {
 	return c.machine.Wall().Sub(c.origin.Add(c.machine.Uptime() + time.Duration(c.shift.Load())))
 }
 
-// Follow sets this clock to the machine's clock if that is ahead.
+// Follow sets this clock to the machine's clock if the machine's clock is ahead.
 func (c *Clock) Follow() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -118,9 +117,9 @@ func (c *Clock) Follow() {
 	}
 }
 
-// Begin sets the clock to at, before its first use. It does so if at is more than Tolerance
-// away. If least is set, at must also be ahead, by at most MostAhead. It returns how far the
-// machine's clock is from the new time.
+// Begin sets the clock to at if the difference is more than Tolerance. If least is true, at must also be later than the
+// clock, by at most MostAhead. It returns how far the machine's clock is ahead of the new time. Call Begin before the
+// clock is used.
 func (c *Clock) Begin(at time.Time, least bool) (s Step, moved bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -135,7 +134,7 @@ func (c *Clock) Begin(at time.Time, least bool) (s Step, moved bool) {
 	return Step{c.held, c.held}, true
 }
 
-// Away returns how far the machine's clock was ahead of this one at the last Look.
+// Away returns how far the machine's clock was ahead of this clock at the last Look.
 func (c *Clock) Away() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()

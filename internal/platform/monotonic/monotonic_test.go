@@ -11,7 +11,6 @@ import (
 
 var noon = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 
-// machine is a Machine with clocks that a test sets.
 type machine struct {
 	wall           time.Time
 	uptime, asleep time.Duration
@@ -25,8 +24,8 @@ func (m *machine) clock() *monotonic.Clock {
 	})
 }
 
-// A step of an hour in either direction is reported once and not followed. The same
-// applies to the step back.
+// TestStep checks that a step of an hour in either direction is reported once and not followed, and so is the step
+// back.
 func TestStep(t *testing.T) {
 	for _, by := range []time.Duration{time.Hour, -time.Hour, monotonic.Tolerance + time.Second, -365 * 24 * time.Hour} {
 		m := &machine{wall: noon, uptime: time.Hour}
@@ -56,8 +55,8 @@ func TestStep(t *testing.T) {
 	}
 }
 
-// Sleep of the machine and small steps are followed. If the clock is set back, the time
-// waits.
+// TestFollowed checks that the sleep of the machine and small steps are followed. If the machine's clock is set back,
+// Now repeats its time.
 func TestFollowed(t *testing.T) {
 	m := &machine{wall: noon}
 	c := m.clock()
@@ -90,7 +89,7 @@ func TestFollowed(t *testing.T) {
 	}
 }
 
-// Many small steps together are followed no further than one, and are reported.
+// TestSmallSteps checks that many small steps together are followed up to Tolerance, and that the rest is reported.
 func TestSmallSteps(t *testing.T) {
 	for _, by := range []time.Duration{-4 * time.Second, 4 * time.Second} {
 		m := &machine{wall: noon}
@@ -112,10 +111,10 @@ func TestSmallSteps(t *testing.T) {
 	}
 }
 
-// Another source of time decides the start time of a process.
+// TestBegin checks when the time of the database becomes the start time of a process.
 func TestBegin(t *testing.T) {
 	for _, c := range []struct {
-		at    time.Duration // from the machine's clock
+		at    time.Duration // difference to the machine's clock
 		least bool
 		moved bool
 	}{
@@ -146,8 +145,8 @@ func TestBegin(t *testing.T) {
 	}
 }
 
-// For any changes of the machine's clock, the time never goes back and advances with the
-// machine's uptime, except for what Tolerance permits per hour.
+// TestTimeGoesOn checks that, for any changes of the machine's clock, the time never goes back and advances with the
+// machine's uptime, except for Tolerance per hour.
 func TestTimeGoesOn(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &machine{wall: noon}

@@ -4,5 +4,5 @@ package monotonic
 
 import "time"
 
-// slept is unknown on this system and returns 0: sleep counts as a step of the clock.
+// slept returns 0, because the sleep is unknown on this system. So a sleep counts as a step of the clock.
 func slept() time.Duration { return 0 }

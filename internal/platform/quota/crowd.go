@@ -6,28 +6,27 @@ import (
 	"sync"
 )
 
-// Crowd limits the members of all holders together and of each holder. If all places are
-// taken, a newcomer evicts a member: the oldest one of the largest holder of the largest
-// group. So no holder and no group can exclude the others. It is safe for concurrent use.
+// Crowd limits the members of all holders together and of each holder. If all places are taken, a new member evicts
+// another: the oldest member of the largest holder of the largest group. So no holder and no group can exclude the
+// others. It is safe for concurrent use.
 type Crowd[K comparable] struct {
 	all, each int
 	groupOf   func(holder K) K
 
 	mu      sync.Mutex
 	holders map[K]*crowdHolder[K]
-	groups  map[K]*int // members of each
+	groups  map[K]*int // number of members of each group
 	sum     int
-	joined  uint64 // members so far
+	joined  uint64 // last value of Member.since
 
 	tally Tally
 }
 
-// crowdHolder is a holder that has members.
 type crowdHolder[K comparable] struct {
 	key, groupKey K
 	held          int
-	group         *int      // members of its group
-	exposed       list.List // of *Member[K] that may be evicted, the oldest first
+	group         *int      // number of members of its group
+	exposed       list.List // of *Member[K] that may be evicted; the oldest is the first
 }
 
 // Member is a place in a Crowd.
@@ -35,14 +34,14 @@ type Member[K comparable] struct {
 	crowd  *Crowd[K]
 	holder *crowdHolder[K]
 	evict  func()
-	in     *list.Element // nil if it may not be evicted
+	in     *list.Element // in holder.exposed; nil if it must not be evicted
 	since  uint64
-	kept   int // calls of Keep without an Expose
+	kept   int // number of calls of Keep without a call of Expose
 	gone   bool
 }
 
-// NewCrowd returns a crowd of at most all members, and at most each members of one holder.
-// groupOf names the group of a holder; each holder is its own group if groupOf is nil.
+// NewCrowd returns a crowd with at most all members, and at most each members of one holder. groupOf returns the group
+// of a holder. If groupOf is nil, each holder is its own group.
 func NewCrowd[K comparable](all, each int, groupOf func(holder K) K) *Crowd[K] {
 	if groupOf == nil {
 		groupOf = func(holder K) K { return holder }
@@ -50,9 +49,9 @@ func NewCrowd[K comparable](all, each int, groupOf func(holder K) K) *Crowd[K] {
 	return &Crowd[K]{all: all, each: each, groupOf: groupOf, holders: map[K]*crowdHolder[K]{}, groups: map[K]*int{}}
 }
 
-// Join adds a member. evict is called at most once, before Leave returns, if a newcomer needs
-// the place; it must not block and must not call the crowd. Join fails with FullEach if the
-// holder has each members, and with FullAll if no member can be evicted.
+// Join adds a member. If a new member needs the place, evict is called once, before Leave returns. evict must not block
+// and must not call the crowd. Join fails with FullEach if the holder has each members, and with FullAll if no member
+// can be evicted.
 func (c *Crowd[K]) Join(holder K, evict func()) (*Member[K], Verdict) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -76,7 +75,7 @@ func (c *Crowd[K]) Join(holder K, evict func()) (*Member[K], Verdict) {
 	return m, Taken
 }
 
-// holder returns the holder with that key, and creates it if there is none.
+// holder returns the holder with that key. It creates the holder if there is none.
 func (c *Crowd[K]) holder(key K) *crowdHolder[K] {
 	h := c.holders[key]
 	if h == nil {
@@ -90,8 +89,7 @@ func (c *Crowd[K]) holder(key K) *crowdHolder[K] {
 	return h
 }
 
-// victim returns the oldest member of the largest holder of the largest group that may be
-// evicted, or nil.
+// victim returns the oldest exposed member of the largest holder of the largest group, or nil.
 func (c *Crowd[K]) victim() *Member[K] {
 	var victim *Member[K]
 	for _, h := range c.holders {
@@ -107,7 +105,6 @@ func (c *Crowd[K]) victim() *Member[K] {
 	return victim
 }
 
-// before reports whether m is evicted before another member.
 func (m *Member[K]) before(other *Member[K]) bool {
 	switch a, b := m.holder, other.holder; {
 	case *a.group != *b.group:
@@ -118,8 +115,7 @@ func (m *Member[K]) before(other *Member[K]) bool {
 	return m.since < other.since
 }
 
-// Keep protects the member from eviction until Expose has been called once for each call of
-// Keep.
+// Keep protects the member from eviction until Expose has been called as often as Keep.
 func (m *Member[K]) Keep() {
 	m.crowd.mu.Lock()
 	defer m.crowd.mu.Unlock()
@@ -127,8 +123,8 @@ func (m *Member[K]) Keep() {
 	m.protect()
 }
 
-// Expose ends the protection of one call of Keep. After the last one, newcomers may evict the
-// member again, and it counts as the youngest.
+// Expose ends the protection of one call of Keep. After the last such call, the member may be evicted again, and it
+// counts as the youngest.
 func (m *Member[K]) Expose() {
 	m.crowd.mu.Lock()
 	defer m.crowd.mu.Unlock()
@@ -137,7 +133,7 @@ func (m *Member[K]) Expose() {
 	}
 }
 
-// Leave releases the place. It does nothing for a member that was evicted or has left.
+// Leave releases the place. It does nothing if the member was evicted or has already left.
 func (m *Member[K]) Leave() {
 	m.crowd.mu.Lock()
 	defer m.crowd.mu.Unlock()
@@ -181,8 +177,8 @@ func (m *Member[K]) protect() {
 	}
 }
 
-// Wait joins the crowd while wait runs. It fails with full if there is no place or if a
-// newcomer evicts the member. In the second case, full is the cause of the context of wait.
+// Wait joins the crowd while the function wait runs. It fails with full if there is no place or if a new member evicts
+// this one. In case of an eviction, full is also the cause of the context of wait.
 func (c *Crowd[K]) Wait(ctx context.Context, holder K, full error, wait func(context.Context) error) error {
 	ctx, evict := context.WithCancelCause(ctx)
 	defer evict(nil)

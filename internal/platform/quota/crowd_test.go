@@ -25,11 +25,11 @@ func TestCrowdEvictsTheOldestOfTheLargestHolder(t *testing.T) {
 	join("b", "b1")
 	first.Keep()
 	first.Keep()
-	first.Expose() // one call of Keep is left
+	first.Expose() // Keep has been called once more than Expose
 	if _, got := join("c", "c1"); got != quota.Taken || !slices.Equal(evicted, []string{"a2"}) {
 		t.Fatalf("a newcomer: %v, evicted %v; want a2, because a1 is protected", got, evicted)
 	}
-	first.Expose() // now the youngest of its holder
+	first.Expose() // first is now the youngest member of its holder
 	if _, got := join("c", "c2"); got != quota.Taken || !slices.Equal(evicted, []string{"a2", "a3"}) {
 		t.Errorf("the next one: %v, evicted %v", got, evicted)
 	}
@@ -49,8 +49,8 @@ func TestCrowdWithoutVictim(t *testing.T) {
 	}
 }
 
-// A newcomer joins if and only if its own holder has less than its share, or the share equals the limit of
-// all. It evicts only the oldest member of the largest holder of the largest group.
+// TestCrowdBounds checks that a new member joins if and only if its holder has less than its share, or if the share is
+// equal to the limit for all. It may evict only the oldest member of the largest holder of the largest group.
 func TestCrowdBounds(t *testing.T) {
 	type one struct {
 		id, holder int
@@ -61,7 +61,7 @@ func TestCrowdBounds(t *testing.T) {
 		each := rapid.IntRange(1, all).Draw(t, "each")
 		c := quota.NewCrowd(all, each, func(holder int) int { return holder % 2 })
 		var members []one
-		evicted := -1 // the last one
+		evicted := -1 // the last evicted member
 		for id := range rapid.IntRange(1, 60).Draw(t, "steps") {
 			if len(members) > 0 && rapid.IntRange(0, 2).Draw(t, "leave") == 0 {
 				i := rapid.IntRange(0, len(members)-1).Draw(t, "which")
@@ -75,7 +75,7 @@ func TestCrowdBounds(t *testing.T) {
 				group[m.holder%2]++
 			}
 			victim := -1
-			for i, m := range members { // the oldest first
+			for i, m := range members { // oldest first
 				if victim < 0 || cmp.Or(cmp.Compare(group[m.holder%2], group[members[victim].holder%2]), cmp.Compare(count[m.holder], count[members[victim].holder])) > 0 {
 					victim = i
 				}

@@ -6,9 +6,8 @@ import (
 	"sync"
 )
 
-// FairQueue is a queue in which holders are served in turns: members of one holder are served in the order in
-// which they joined, and after each the next holder is served. The zero value is ready for use. The owner
-// must lock it.
+// FairQueue is a queue in which holders are served alternately. Members of one holder are served in the order in which
+// they joined. The zero value is ready for use. A lock of the owner must protect it.
 type FairQueue[K comparable] struct {
 	holders map[K]*queueHolder[K]
 	next    list.List // of *queueHolder[K] that wait
@@ -31,7 +30,7 @@ type Waiter[K comparable] struct {
 // Len returns the number of waiting members.
 func (l *FairQueue[K]) Len() int { return l.waiting }
 
-// Join adds a member of a holder.
+// Join adds a waiting member for a holder.
 func (l *FairQueue[K]) Join(holder K) *Waiter[K] {
 	if l.holders == nil {
 		l.holders = map[K]*queueHolder[K]{}
@@ -48,14 +47,14 @@ func (l *FairQueue[K]) Join(holder K) *Waiter[K] {
 	return w
 }
 
-// Wait waits for the turn of w. If ctx ends first, Wait takes the owner's lock and fails. If the turn has
-// come at the same time, it returns the turn with giveBack.
+// Wait waits until w is served. If ctx ends first, Wait locks owner and fails. If w was served at the same time, it
+// calls giveBack.
 func (l *FairQueue[K]) Wait(ctx context.Context, w *Waiter[K], owner sync.Locker, giveBack func()) error {
 	return await(ctx, w.turn, owner, giveBack, func() { l.leave(w) })
 }
 
-// await waits until turn is closed. If ctx ends first, it fails. With the owner's lock held, it then calls
-// giveBack if turn is closed by now, and leave otherwise.
+// await waits until turn is closed. If ctx ends first, it fails. Before that, it locks owner and calls giveBack if turn
+// is closed now, and leave otherwise.
 func await(ctx context.Context, turn <-chan struct{}, owner sync.Locker, giveBack, leave func()) error {
 	select {
 	case <-turn:
@@ -82,7 +81,7 @@ func (l *FairQueue[K]) leave(w *Waiter[K]) {
 	}
 }
 
-// Serve serves the next member. The queue must not be empty.
+// Serve serves the next waiting member. The queue must not be empty.
 func (l *FairQueue[K]) Serve() {
 	h := l.next.Front().Value.(*queueHolder[K]) //nolint:errcheck // the list holds nothing else
 	w := h.waiting.Front().Value.(*Waiter[K])   //nolint:errcheck // the list holds nothing else

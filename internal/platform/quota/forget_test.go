@@ -2,7 +2,7 @@ package quota
 
 import "testing"
 
-// A holder without an amount has no entry; otherwise strangers could fill the table.
+// TestForgotten checks that a holder that uses nothing has no entry. Otherwise the table could grow without limit.
 func TestForgotten(t *testing.T) {
 	q := New[string](10, 5)
 	q.Take("a", 2)

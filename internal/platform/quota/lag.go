@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Lag returns a function that returns how long goroutines of the process waited for a core, on average
-// since its last call. It takes the time from the runtime, which measures one wait of eight
-// (runtime/metrics, /sched/latencies:seconds). The function must not be called concurrently.
+// Lag returns a function that returns how long goroutines of the process waited for a core, on average since the last
+// call of that function. The Go runtime measures every eighth wait (runtime/metrics, /sched/latencies:seconds). The
+// function must not be called concurrently.
 func Lag() func() time.Duration {
 	sample := []metrics.Sample{{Name: "/sched/latencies:seconds"}}
 	var before []uint64
@@ -20,8 +20,8 @@ func Lag() func() time.Duration {
 	}
 }
 
-// meanSince returns the mean of the waits that a histogram of seconds counted after before. Every wait
-// counts as the lower end of its bucket.
+// meanSince returns the mean of the waits in a histogram, without the waits in before. The histogram is in seconds.
+// Every wait counts as the lower bound of its bucket.
 func meanSince(h *metrics.Float64Histogram, before []uint64) time.Duration {
 	waits, seconds := uint64(0), 0.0
 	for i, n := range h.Counts {
@@ -29,7 +29,7 @@ func meanSince(h *metrics.Float64Histogram, before []uint64) time.Duration {
 			n -= before[i]
 		}
 		waits += n
-		seconds += float64(n) * max(h.Buckets[i], 0) // the first bucket begins at minus infinity
+		seconds += float64(n) * max(h.Buckets[i], 0) // the lower bound of the first bucket is minus infinity
 	}
 	if waits == 0 {
 		return 0

@@ -7,10 +7,9 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Meter limits the rate of events of each holder, for events that can be counted only after they have
-// happened. Events over the limit put the holder in debt of at most two bursts, which decreases with
-// time. A Meter is safe for concurrent use and forgets holders without recent events. A nil Meter has
-// no limit.
+// Meter limits the rate of events of each holder, for events that can only be counted after they have happened. A
+// holder that exceeds the limit gets a debt of at most two bursts, which decreases with time. A Meter is safe for
+// concurrent use and forgets holders without recent events. A nil Meter has no limit.
 type Meter[K comparable] struct {
 	perSecond rate.Limit
 	atOnce    int
@@ -18,19 +17,18 @@ type Meter[K comparable] struct {
 
 	mu      sync.Mutex
 	holders map[K]*rate.Limiter
-	sweepAt int // holders
+	sweepAt int // number of holders from which a sweep is done
 }
 
-// fewHolders is the number of holders below which there is no sweep.
+// fewHolders is the number of holders below which no sweep is done.
 const fewHolders = 1024
 
-// NewMeter returns a meter that allows each holder a burst of atOnce events and then perSecond events
-// per second.
+// NewMeter returns a Meter that allows each holder a burst of atOnce events, and then perSecond events per second.
 func NewMeter[K comparable](perSecond float64, atOnce int, clock func() time.Time) *Meter[K] {
 	return &Meter[K]{perSecond: rate.Limit(perSecond), atOnce: atOnce, clock: clock, holders: map[K]*rate.Limiter{}, sweepAt: fewHolders}
 }
 
-// Count adds n events of the holder, at most a burst.
+// Count counts n events of the holder, but at most a burst.
 func (m *Meter[K]) Count(holder K, n int) {
 	if m == nil {
 		return
@@ -49,8 +47,7 @@ func (m *Meter[K]) Count(holder K, n int) {
 	}
 }
 
-// Wait returns the time until the holder may cause n more events. It is zero if the holder is not in
-// debt.
+// Wait returns the time until the holder may cause n more events. It is zero if the holder has no debt.
 func (m *Meter[K]) Wait(holder K, n int) time.Duration {
 	if m == nil {
 		return 0
@@ -68,7 +65,7 @@ func (m *Meter[K]) Wait(holder K, n int) time.Duration {
 	return time.Duration((float64(min(n, m.atOnce)) - tokens) / float64(m.perSecond) * float64(time.Second))
 }
 
-// sweep forgets holders whose burst is complete again.
+// sweep forgets holders that may cause a full burst again.
 func (m *Meter[K]) sweep(now time.Time) {
 	if len(m.holders) < m.sweepAt {
 		return

@@ -20,8 +20,8 @@ func TestMeterForgets(t *testing.T) {
 	}
 }
 
-// A holder that obeys Wait causes at most its burst and then its rate. Other holders do not affect
-// it.
+// TestMeterBounds checks that a holder which waits as long as Wait says causes at most its burst and then its rate.
+// Other holders do not affect it.
 func TestMeterBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		perSecond, atOnce := rapid.IntRange(1, 100).Draw(t, "perSecond"), rapid.IntRange(1, 100).Draw(t, "atOnce")

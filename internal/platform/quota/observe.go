@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Tally counts refusals. The zero value is ready for use. It is safe for concurrent use.
+// Tally counts refusals by the limit that was reached. The zero value is ready for use. It is safe for concurrent use.
 type Tally struct{ each, all atomic.Uint64 }
 
 // Count counts a verdict and returns it.
@@ -21,8 +21,8 @@ func (t *Tally) Count(v Verdict) Verdict {
 	return v
 }
 
-// Collectors returns the metrics of a ceiling: how often it refused, and the usage of the largest
-// holder. largest returns that usage divided by the share of a holder; if it is nil, there is no gauge.
+// Collectors returns the metrics of a limit: the number of refusals, and the usage of the largest holder. largest
+// returns that usage divided by the share of a holder. If largest is nil, the usage has no metric.
 func (t *Tally) Collectors(ceiling string, largest func() float64) []prometheus.Collector {
 	count := func(bound string, n *atomic.Uint64) prometheus.Collector {
 		return prometheus.NewCounterFunc(prometheus.CounterOpts{
@@ -47,7 +47,6 @@ func (q *Quota[K]) Collectors(ceiling string) []prometheus.Collector {
 	return q.tally.Collectors(ceiling, q.largest)
 }
 
-// largest returns the usage of the largest holder, divided by its share.
 func (q *Quota[K]) largest() float64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -58,8 +57,8 @@ func (q *Quota[K]) largest() float64 {
 	return float64(most) / float64(q.each)
 }
 
-// Collectors returns the metrics of the crowd (see Tally.Collectors). An eviction counts as a refusal
-// because the ceiling was reached.
+// Collectors returns the metrics of the crowd (see Tally.Collectors). An eviction counts as a refusal by the limit of
+// all holders.
 func (c *Crowd[K]) Collectors(ceiling string) []prometheus.Collector {
 	return c.tally.Collectors(ceiling, c.largest)
 }

@@ -14,9 +14,9 @@ func TestCollectors(t *testing.T) {
 	q := quota.New[string](5, 4)
 	q.Take("a", 3)
 	q.Take("a", 2) // more than its share
-	q.Take("b", 4) // more than the rest
+	q.Take("b", 4) // more than is left for all
 	c := quota.NewCrowd[string](2, 2, nil)
-	for range 3 { // the third evicts the first
+	for range 3 { // the third member evicts the first
 		c.Join("a", func() {})
 	}
 	var unknown quota.Tally

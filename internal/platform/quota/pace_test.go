@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// cores are busy above the given rate of requests per second. Goroutines then wait for lag.
+// cores simulates the cores of a machine. If more than most requests per second begin, goroutines wait for lag.
 type cores struct {
 	*Pace[string]
 	most    float64
@@ -127,7 +127,7 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// limited returns a pace with a limit of 1,000 requests per second, which holds for half a second.
+// limited returns a Pace with a limit of 1,000 requests per second, which applies for half a second.
 func limited(now func() time.Time) *Pace[string] {
 	p := NewPace[string](now, func() time.Duration { return time.Second }, 1)
 	p.limit, p.crowded = 1000, longestCrowded
@@ -179,8 +179,8 @@ func TestPaceLetsGo(t *testing.T) {
 	}
 }
 
-// TestPaceWithASetClock checks that requests neither all begin at once nor wait for the clock if it is set back while
-// the limit holds.
+// TestPaceWithASetClock sets the clock back while the limit applies. The waiting requests must neither all begin at the
+// same time nor wait until the clock has caught up.
 func TestPaceWithASetClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		behind := time.Duration(0)
@@ -205,7 +205,7 @@ func TestPaceWithASetClock(t *testing.T) {
 	})
 }
 
-// TestPaceAsTheLimitRises checks that a higher limit does not start all waiting requests at once.
+// TestPaceAsTheLimitRises checks that a higher limit does not start all waiting requests at the same time.
 func TestPaceAsTheLimitRises(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := limited(time.Now)
@@ -248,7 +248,7 @@ func TestPaceIfServeIsLate(t *testing.T) {
 	})
 }
 
-// TestPaceForgetsABurst checks that after one burst of a holder, the others do not count as holders with few
+// TestPaceForgetsABurst checks that a burst of one holder does not make all other holders count as holders with few
 // requests.
 func TestPaceForgetsABurst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -266,7 +266,7 @@ func TestPaceForgetsABurst(t *testing.T) {
 	})
 }
 
-// TestPaceOfOnesThatWait checks that the limit holds while requests of a holder with few requests wait.
+// TestPaceOfOnesThatWait checks that the limit is kept while requests of a holder with few requests wait.
 func TestPaceOfOnesThatWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := limited(time.Now)

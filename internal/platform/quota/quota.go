@@ -3,9 +3,8 @@ package quota
 
 import "sync"
 
-// Quota limits the amount that all holders have together, and the amount of each. It has no entry
-// for holders without an amount, so that its memory is bounded by the limit. It is safe for
-// concurrent use.
+// Quota limits the amount that all holders use together, and the amount of each holder. It has no entry for a holder
+// that uses nothing, so its memory is bounded. It is safe for concurrent use.
 type Quota[K comparable] struct {
 	all, each int64
 
@@ -16,28 +15,28 @@ type Quota[K comparable] struct {
 	tally Tally
 }
 
-// Shares is the number of equal parts of a ceiling. A holder that could starve others may have one.
+// Shares is the number of equal shares of a limit. A holder that could exclude others may use one share.
 const Shares = 4
 
-// Share returns one share of a limit, at least 1.
+// Share returns one share of a limit, but at least 1.
 func Share[N int | int64](most N) N { return max(1, most/Shares) }
 
-// New returns a quota with the limits all for the sum and each for one holder.
+// New returns a quota. all is the limit for all holders together, each is the limit for one holder.
 func New[K comparable](all, each int64) *Quota[K] {
 	return &Quota[K]{all: all, each: each, held: map[K]int64{}}
 }
 
-// Verdict is the result of a request: granted, or the limit that refused it.
+// Verdict is the result of Take or Join: granted, or the limit that was reached.
 type Verdict int
 
-// Verdicts of Take.
+// The values of Verdict.
 const (
 	Taken    Verdict = iota
-	FullAll          // the limit of all holders is reached
-	FullEach         // the limit of the holder is reached
+	FullAll          // the limit for all holders together is reached
+	FullEach         // the limit for this holder is reached
 )
 
-// Take grants n to a holder, or nothing. Release it with Return.
+// Take grants the entire amount n to a holder, or nothing. Use Return to release it.
 func (q *Quota[K]) Take(holder K, n int64) Verdict {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -62,7 +61,7 @@ func (q *Quota[K]) Return(holder K, n int64) {
 	}
 }
 
-// Held returns the amount that all holders have together.
+// Held returns the amount that all holders use together.
 func (q *Quota[K]) Held() int64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -35,7 +35,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestNeverMoreThanAllowed compares with the simplest model: a list.
+// TestNeverMoreThanAllowed compares a Quota with the simplest implementation, a list.
 func TestNeverMoreThanAllowed(t *testing.T) {
 	type one struct {
 		holder int

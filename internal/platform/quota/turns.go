@@ -9,41 +9,41 @@ import (
 	"time"
 )
 
-// Turns shares the cores of a machine among holders of long work. If a single holder works, its work
-// does not wait. Otherwise all long work together gets half of the cores, at least one, and each holder
-// at most a quarter. Holders take turns. A holder rests after its work if a quarter is less than one
-// core. Turns is safe for concurrent use.
+// Turns shares the cores of a machine among holders of long work. If only one holder works, its work does not wait.
+// Otherwise all long work together gets half of the cores, at least one, and each holder at most a quarter. Holders get
+// turns alternately. If a quarter is less than one core, a holder rests after its work. Turns is safe for concurrent
+// use.
 type Turns[K comparable] struct {
 	clock func() time.Time
-	each  int     // concurrent work of one holder
+	each  int     // maximum number of concurrent turns of one holder
 	rest  float64 // rest time of a holder, as a multiple of its work time
 
 	last  atomic.Pointer[K]         // the holder that worked last
-	mixed atomic.Pointer[time.Time] // when last changed to another holder
+	mixed atomic.Pointer[time.Time] // time of the last change of last to another holder
 
 	mu      sync.Mutex
-	free    int // places; negative if a single holder has more
+	free    int // free places; negative if a single holder uses more places
 	holders map[K]*turnHolder[K]
 	ready   list.List // of *turnHolder[K] that wait and may begin
 }
 
-// turnHolder is a holder whose long work runs, rests or waits.
+// turnHolder is a holder with long work that runs or waits, or that rests after work.
 type turnHolder[K comparable] struct {
 	key     K
 	taken   int           // places of running work and of rests
-	waiting list.List     // of chan struct{}, closed when its turn comes
-	in      *list.Element // of ready, if it is in it
+	waiting list.List     // of chan struct{}; closed when the turn begins
+	in      *list.Element // in ready; nil if it is not there
 }
 
 const (
-	// together is the time after which a holder counts as alone if no other holder has worked.
+	// together is how long work of two holders counts as concurrent. After that time, a single holder counts as alone.
 	together = time.Second
-	// longest is the maximum length of a turn. Longer work probably waits for a peer or the database,
-	// not for a core. It continues without its turn.
+	// longest is the maximum length of a turn. Longer work probably waits for a peer or the database, not for a core. It
+	// continues without a turn.
 	longest = time.Second
 )
 
-// NewTurns returns turns for the given number of cores.
+// NewTurns returns a Turns for the given number of cores.
 func NewTurns[K comparable](cores int, clock func() time.Time) *Turns[K] {
 	each := max(1, cores/4)
 	return &Turns[K]{
@@ -52,10 +52,10 @@ func NewTurns[K comparable](cores int, clock func() time.Time) *Turns[K] {
 	}
 }
 
-// Worked records work of a holder, long or not.
+// Worked records that a holder has worked. Short work counts, too.
 func (t *Turns[K]) Worked(holder K) {
 	if last := t.last.Load(); last == nil || *last != holder {
-		now := holder // only this copy escapes
+		now := holder // only this copy is allocated on the heap
 		if t.last.Store(&now); last != nil {
 			at := t.clock()
 			t.mixed.Store(&at)
@@ -63,20 +63,20 @@ func (t *Turns[K]) Worked(holder K) {
 	}
 }
 
-// Crowded reports whether several holders have worked recently.
+// Crowded reports whether more than one holder has worked within the last second.
 func (t *Turns[K]) Crowded() bool {
 	mixed := t.mixed.Load()
 	return mixed != nil && t.clock().Sub(*mixed) <= together
 }
 
-// alone reports whether no holder except the calling one has worked recently, or has long work that
-// waits, runs or rests. The caller holds mu.
+// alone reports whether no holder except the calling one has worked recently, or has long work that waits, runs or
+// rests. The caller holds mu.
 func (t *Turns[K]) alone() bool {
 	return len(t.holders) == 1 && !t.Crowded()
 }
 
-// Enter waits for the turn of the holder. The caller calls leave after the work. Enter fails only if
-// ctx ends. A turn ends automatically after one second.
+// Enter waits for a turn of the holder. The caller must call leave after the work. Enter fails only if ctx ends. A turn
+// ends after one second even without leave.
 func (t *Turns[K]) Enter(ctx context.Context, holder K) (leave func(), err error) {
 	t.mu.Lock()
 	h := t.holders[holder]
@@ -100,14 +100,14 @@ func (t *Turns[K]) Enter(ctx context.Context, holder K) (leave func(), err error
 	return t.leave(h), nil
 }
 
-// begin gives a place to the first waiting work of a holder. The caller holds mu.
+// begin starts a turn of a holder for the oldest of its waiting work. The caller holds mu.
 func (t *Turns[K]) begin(h *turnHolder[K]) {
 	t.free--
 	h.taken++
 	close(h.waiting.Remove(h.waiting.Front()).(chan struct{})) //nolint:errcheck // the list holds nothing else
 }
 
-// leave returns the function that ends work of a holder that begins now.
+// leave returns the function that ends a turn which begins now.
 func (t *Turns[K]) leave(h *turnHolder[K]) func() {
 	begun := t.clock()
 	end := sync.OnceFunc(func() { t.end(h, begun) })
@@ -135,15 +135,15 @@ func (t *Turns[K]) end(h *turnHolder[K], begun time.Time) {
 	})
 }
 
-// giveBack releases a place of a holder. The caller holds mu.
+// giveBack ends a turn of a holder. The caller holds mu.
 func (t *Turns[K]) giveBack(h *turnHolder[K]) {
 	h.taken--
 	t.settle(h)
 	t.admit()
 }
 
-// settle adds the holder to ready or removes it, so that it is there if and only if it may begin. It
-// forgets a holder without work. The caller holds mu.
+// settle adds the holder to ready if it may begin a turn, and removes it from ready otherwise. It deletes a holder
+// without work. The caller holds mu.
 func (t *Turns[K]) settle(h *turnHolder[K]) {
 	switch may := h.waiting.Len() > 0 && h.taken < t.each; {
 	case may && h.in == nil:
@@ -157,7 +157,7 @@ func (t *Turns[K]) settle(h *turnHolder[K]) {
 	}
 }
 
-// admit fills the free places, one holder after the other. The caller holds mu.
+// admit gives free places to the holders in ready. The caller holds mu.
 func (t *Turns[K]) admit() {
 	for t.free > 0 && t.ready.Len() > 0 {
 		h := t.ready.Remove(t.ready.Front()).(*turnHolder[K]) //nolint:errcheck // the list holds nothing else

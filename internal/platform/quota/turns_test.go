@@ -12,11 +12,10 @@ import (
 	"pgregory.net/rapid"
 )
 
-// player runs holders in the fake time of synctest.
 type player struct {
 	*Turns[string]
 	mu    sync.Mutex
-	begun []string // in this order
+	begun []string // holders in the order in which their work began
 	ends  map[string][]func()
 }
 
@@ -24,13 +23,12 @@ func newPlayer(cores int) *player {
 	return &player{Turns: NewTurns[string](cores, time.Now), ends: map[string][]func(){}}
 }
 
-// crowded records work of two holders.
 func (p *player) crowded() {
 	p.Worked("one")
 	p.Worked("another")
 }
 
-// enters starts work of a holder, which begins at its turn.
+// enters starts work of a holder, which waits for its turn.
 func (p *player) enters(ctx context.Context, holder string) {
 	go func() {
 		if leave, err := p.Enter(ctx, holder); err == nil {
@@ -43,7 +41,6 @@ func (p *player) enters(ctx context.Context, holder string) {
 	synctest.Wait()
 }
 
-// end ends the oldest work of a holder.
 func (p *player) end(holder string) {
 	leave := p.ends[holder][0]
 	p.ends[holder] = p.ends[holder][1:]
@@ -139,8 +136,8 @@ func TestTurnsEndWithTheirCaller(t *testing.T) {
 	})
 }
 
-// TestTurnsWithoutOvertaking: a holder that continuously starts work does not overtake waiting work,
-// although the waiting holder sends nothing new.
+// TestTurnsWithoutOvertaking checks that a holder which continuously starts work does not overtake another holder whose
+// work waits.
 func TestTurnsWithoutOvertaking(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlayer(2)
@@ -181,7 +178,7 @@ func TestTurnsOfOneSecond(t *testing.T) {
 		if want := []string{"a", "b", "c"}; !slices.Equal(p.begun, want) {
 			t.Errorf("%v have begun, want %v", p.begun, want)
 		}
-		for _, holder := range p.begun { // releases no place twice
+		for _, holder := range p.begun { // so that no place is released twice
 			p.end(holder)
 		}
 		if len(p.holders) != 0 || p.free != 2 {
@@ -190,8 +187,8 @@ func TestTurnsOfOneSecond(t *testing.T) {
 	})
 }
 
-// TestTurnsBounds checks arrivals, ends and cancellations. Work never exceeds half of the cores, that
-// of a holder never a quarter, and no work waits while there is a place for it.
+// TestTurnsBounds checks random arrivals, ends and cancellations. Work must never use more than half of the cores, work
+// of a holder never more than a quarter, and no work may wait while it could have a place.
 func TestTurnsBounds(t *testing.T) {
 	type step struct {
 		Holder       string
@@ -217,7 +214,7 @@ func TestTurnsBounds(t *testing.T) {
 					if len(p.ends[s.Holder]) > 0 {
 						p.end(s.Holder)
 					}
-				case 3: // its turn may come while it is canceled
+				case 3: // its turn may begin while it is cancelled
 					ctx, hangUp := context.WithCancel(t.Context())
 					p.enters(ctx, s.Holder)
 					hangUp()
@@ -238,7 +235,6 @@ func TestTurnsBounds(t *testing.T) {
 	})
 }
 
-// broken returns the names of violated bounds.
 func (p *player) broken(places, each int) (bounds []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -20,30 +20,29 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Bounds of the queue of spans for the collector. Spans beyond them are dropped; no request
-// waits.
+// Limits of the queue of spans for the collector. If the queue is full, spans are dropped, so that no request waits.
 const (
 	maxQueue     = 2048
 	maxBatch     = 512
 	batchEvery   = 2 * time.Second
 	exportWithin = 5 * time.Second
-	// flushWithin limits how long a stop waits for the collector.
+	// flushWithin is the maximum time that a shutdown waits for the collector.
 	flushWithin = 2 * time.Second
-	// maxAsked limits the spans per second that are recorded because the sender's header
-	// requested it. Senders may be strangers.
+	// maxAsked is the maximum number of spans per second that are recorded because the header of a request asks for it.
+	// Any client can send such a header.
 	maxAsked = 200
 )
 
-// Options configure the export of spans. Errors of Validate name the flags.
+// Options configures the export of spans. Errors of Validate contain the names of the flags.
 type Options struct {
 	Endpoint string  // https://HOST:PORT or http://HOST:PORT; empty: no export
-	Share    float64 // of the traces that begin in this process
+	Share    float64 // of the traces that begin in this process, from 0 to 1
 }
 
-// DefaultShare is the default share of recorded traces.
+// DefaultShare is the default of Options.Share.
 const DefaultShare = 0.01
 
-// Validate returns an error if no exporter can be made from the options.
+// Validate returns an error if the options are invalid.
 func (o Options) Validate() error {
 	if o.Share < 0 || o.Share > 1 {
 		return fmt.Errorf("--otlp-sampling is %v; it must be from 0 to 1, for instance 0.01", o.Share)
@@ -58,7 +57,7 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// address returns HOST:PORT; the default is the port of OTLP.
+// address returns HOST:PORT of a URL. The default is the OTLP port.
 func address(u *url.URL) string {
 	port := u.Port()
 	if port == "" {
@@ -67,9 +66,8 @@ func address(u *url.URL) string {
 	return net.JoinHostPort(u.Hostname(), port)
 }
 
-// Start starts the export of spans of a process to a collector. It does not wait for the
-// connection. t is nil if there is no endpoint. stop sends the queued spans, for at most
-// flushWithin.
+// Start starts the export of spans to a collector. It does not wait for the connection. If there is no endpoint, t is
+// nil. stop sends the queued spans and waits at most flushWithin.
 func Start(o Options, process, version string, logger *slog.Logger) (t *Tracer, stop func(ctx context.Context), err error) {
 	if o.Endpoint == "" {
 		return nil, func(context.Context) {}, nil
@@ -86,7 +84,7 @@ func Start(o Options, process, version string, logger *slog.Logger) (t *Tracer, 
 		options = append(options, otlptracegrpc.WithInsecure())
 	}
 	exporter := otlptrace.NewUnstarted(otlptracegrpc.NewClient(options...))
-	// This starts the connection and does not wait for the collector.
+	// Start does not wait for the connection to the collector.
 	if err := exporter.Start(context.Background()); err != nil {
 		return nil, nil, fmt.Errorf("--otlp-endpoint: %w", err)
 	}
@@ -114,10 +112,9 @@ func start(o Options, process, version string, to trace.SpanExporter) (*Tracer, 
 	return &Tracer{provider.Tracer("keyserver"), o.Share}, provider
 }
 
-// asked samples traces that senders request, with a limit per second.
+// asked samples the traces that clients ask for, up to a limit per second.
 type asked struct{ limit *rate.Limiter }
 
-// ShouldSample implements trace.Sampler.
 func (a *asked) ShouldSample(p trace.SamplingParameters) trace.SamplingResult {
 	state := oteltrace.SpanContextFromContext(p.ParentContext).TraceState()
 	if !a.limit.Allow() {
@@ -126,18 +123,16 @@ func (a *asked) ShouldSample(p trace.SamplingParameters) trace.SamplingResult {
 	return trace.SamplingResult{Decision: trace.RecordAndSample, Tracestate: state}
 }
 
-// Description implements trace.Sampler.
 func (a *asked) Description() string { return "AskedForBySender" }
 
-// reporting logs the first of consecutive failures, and their end.
+// reporting logs the first of consecutive failed exports, and the first success after them.
 type reporting struct {
 	trace.SpanExporter
 	logger  *slog.Logger
 	failing atomic.Bool
 }
 
-// ExportSpans implements trace.SpanExporter. Spans of a failed export are dropped, and the
-// error is only logged.
+// ExportSpans implements trace.SpanExporter. If an export fails, it drops the spans and logs the error.
 func (r *reporting) ExportSpans(ctx context.Context, spans []trace.ReadOnlySpan) error {
 	err := r.SpanExporter.ExportSpans(ctx, spans)
 	switch failed := err != nil; {
@@ -149,5 +144,5 @@ func (r *reporting) ExportSpans(ctx context.Context, spans []trace.ReadOnlySpan)
 	return nil //nolint:nilerr // logged above
 }
 
-// By default, the library writes to standard error in its own format.
+// Without this handler, the library writes errors to standard error in its own format.
 func init() { otel.SetErrorHandler(otel.ErrorHandlerFunc(func(error) {})) }

@@ -1,8 +1,8 @@
-// Package tracing records requests across processes with OpenTelemetry. A nil Tracer makes no
-// spans and costs only a comparison.
+// Package tracing records requests across processes with OpenTelemetry. A nil Tracer creates no spans and costs only a
+// comparison.
 //
-// A span names a route, a method or a kind, a code, and a request id. It has nothing about the
-// content of a request, because readers of traces may have no right to read the audit log.
+// A span contains a route, a method or a kind, a code, and a request id. It contains nothing about the content of a
+// request, because users who can read traces may not be allowed to read the audit log.
 package tracing
 
 import (
@@ -15,8 +15,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// format is the propagation format of spans: W3C Trace Context. Baggage is not forwarded,
-// because it may have any content.
+// format is the propagation format of spans: W3C Trace Context. Baggage is not forwarded, because it may contain
+// anything.
 var format = propagation.TraceContext{}
 
 // Tracer starts spans.
@@ -28,23 +28,23 @@ type Tracer struct {
 // Span is a part of a trace. The zero Span records nothing.
 type Span struct{ span trace.Span }
 
-// Carrier transports a span's context: the header of a request, or the metadata of a call.
+// Carrier contains a span's context: the header of a request, or the metadata of a call.
 type Carrier = propagation.TextMapCarrier
 
-// StartServerSpan starts the span of a received request. It belongs to the sender's trace if the carrier
-// names one.
+// StartServerSpan starts the span of a received request. If the carrier contains the context of a span, the new span
+// belongs to its trace.
 func (t *Tracer) StartServerSpan(ctx context.Context, name string, from Carrier) (context.Context, Span) {
 	if t == nil {
 		return ctx, Span{}
 	}
-	if from.Get("traceparent") != "" { // without this check, the library spends time to find that out
+	if from.Get("traceparent") != "" { // without a header, parsing would only cost time
 		ctx = format.Extract(ctx, from)
 	}
 	return t.begin(ctx, name, trace.SpanKindServer)
 }
 
-// StartClientSpan starts the span of an outgoing call if ctx belongs to a trace, and writes its context
-// into the carrier.
+// StartClientSpan starts the span of an outgoing call if ctx belongs to a trace. It writes the span's context into the
+// carrier.
 func (t *Tracer) StartClientSpan(ctx context.Context, name string, into Carrier) (context.Context, Span) {
 	if !t.Traced(ctx) {
 		return ctx, Span{}
@@ -54,7 +54,7 @@ func (t *Tracer) StartClientSpan(ctx context.Context, name string, into Carrier)
 	return ctx, span
 }
 
-// Begin starts the span of work inside this process.
+// Begin starts the span of an internal operation.
 func (t *Tracer) Begin(ctx context.Context, name string) (context.Context, Span) {
 	if t == nil {
 		return ctx, Span{}
@@ -67,8 +67,8 @@ func (t *Tracer) Traced(ctx context.Context) bool {
 	return t != nil && trace.SpanContextFromContext(ctx).IsValid()
 }
 
-// begin starts no span if the trace is not recorded: the library would draw ids for it, which is
-// the most expensive part.
+// begin starts a span if its trace is recorded. For other traces it starts none, because the library would create
+// random ids, which is the most expensive part.
 func (t *Tracer) begin(ctx context.Context, name string, kind trace.SpanKind) (context.Context, Span) {
 	switch in := trace.SpanContextFromContext(ctx); {
 	case in.IsValid() && !in.IsSampled():
@@ -90,7 +90,7 @@ func (s Span) Set(key, value string) {
 // Recorded reports whether the span is recorded.
 func (s Span) Recorded() bool { return s.span != nil && s.span.IsRecording() }
 
-// TraceID returns the id of the trace, empty if the span is not recorded.
+// TraceID returns the id of the trace, or "" if the span is not recorded.
 func (s Span) TraceID() string {
 	if !s.Recorded() {
 		return ""
@@ -98,8 +98,8 @@ func (s Span) TraceID() string {
 	return s.span.SpanContext().TraceID().String()
 }
 
-// End ends the span. code is the code of a refusal or failure; the span contains no other detail
-// of it. An empty code means success.
+// End ends the span. code is the code of a refusal or failure, and empty after success. The span contains no further
+// detail.
 func (s Span) End(code string) {
 	if s.span == nil {
 		return
@@ -111,7 +111,7 @@ func (s Span) End(code string) {
 	s.span.End()
 }
 
-// Attributes of spans, with names of OpenTelemetry if there are any.
+// Names of span attributes. They are OpenTelemetry names if such names exist.
 const (
 	Code      = "error.type"
 	Method    = "http.request.method"

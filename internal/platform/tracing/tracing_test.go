@@ -12,7 +12,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 )
 
-// TestNoTracerCostsNothing: a nil Tracer allocates nothing.
+// TestNoTracerCostsNothing checks that a nil Tracer allocates nothing.
 func TestNoTracerCostsNothing(t *testing.T) {
 	var off *Tracer
 	ctx, header := t.Context(), propagation.HeaderCarrier(http.Header{"Traceparent": {"00-" + strings.Repeat("a", 32) + "-" + strings.Repeat("b", 16) + "-01"}})
@@ -50,8 +50,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestStrangersAreBounded: traces that the header requests are recorded only up to the limit
-// per second.
+// TestStrangersAreBounded checks that traces which clients ask for are recorded only up to the limit per second.
 func TestStrangersAreBounded(t *testing.T) {
 	into := tracetest.NewInMemoryExporter()
 	tracer, provider := start(Options{}, "test", "test", into)
@@ -68,7 +67,6 @@ func TestStrangersAreBounded(t *testing.T) {
 	}
 }
 
-// failing is an exporter that always fails.
 type failing struct{ calls int }
 
 func (f *failing) ExportSpans(context.Context, []trace.ReadOnlySpan) error {
@@ -77,8 +75,7 @@ func (f *failing) ExportSpans(context.Context, []trace.ReadOnlySpan) error {
 }
 func (f *failing) Shutdown(context.Context) error { return nil }
 
-// BenchmarkSpan measures the cost of a request's span: without a tracer, not recorded, and
-// recorded.
+// BenchmarkSpan measures the cost of a span: without a tracer, not recorded, and recorded.
 func BenchmarkSpan(b *testing.B) {
 	for name, share := range map[string]float64{"off": -1, "none": 0, "one-in-a-hundred": 0.01, "all": 1} {
 		b.Run(name, func(b *testing.B) {

@@ -1,6 +1,5 @@
-// Package unixsocket listens on Unix sockets. It replaces a stale socket and keeps one
-// that another process serves. A socket never exists with another mode than the requested
-// one.
+// Package unixsocket listens on Unix sockets. It replaces the socket of a process that has ended, but not the socket of
+// a running process. A socket never exists with another mode than the requested mode.
 package unixsocket
 
 import (
@@ -17,21 +16,19 @@ import (
 	"time"
 )
 
-// Scheme is the prefix of a socket's URL.
+// Scheme is the prefix of the URL of a Unix socket.
 const Scheme = "unix://"
 
 const (
-	// maxPath is the maximum length of a socket's path on every system, minus the length
-	// of the temporary suffix.
+	// maxPath is the length of a socket path that every system allows, minus the length of the temporary suffix.
 	maxPath = 100
 	pending = ".new"
-	// askTime is the time limit of the connection test of an existing socket.
+	// askTime is the time limit of the test whether a process serves an existing socket.
 	askTime = time.Second
 )
 
-// Path returns the path of the socket that a URL names. It rejects a name that begins with
-// @: some programs treat it as a socket without a file, which every user of the machine
-// may open.
+// Path returns the path in the URL of a Unix socket. It rejects a path that begins with /@, because some programs use
+// it as a socket without a file, which every user of the machine may open.
 func Path(url string) (string, error) {
 	name, is := strings.CutPrefix(url, Scheme)
 	switch {
@@ -45,9 +42,8 @@ func Path(url string) (string, error) {
 	return name, nil
 }
 
-// Listen listens on a socket at place with the given mode. It locks the directory while it
-// does, so that two processes that start at the same time cannot replace each other's
-// socket.
+// Listen listens on a socket at the path place with the given mode. During this, it locks the directory, so that two
+// processes which start at the same time cannot replace each other's socket.
 func Listen(ctx context.Context, place string, mode fs.FileMode) (_ net.Listener, err error) {
 	unlock, err := lock(place)
 	if err != nil {
@@ -58,7 +54,7 @@ func Listen(ctx context.Context, place string, mode fs.FileMode) (_ net.Listener
 		return nil, err
 	}
 	made := place + pending
-	if err := os.Remove(made); err != nil && !errors.Is(err, fs.ErrNotExist) { // left by a killed process
+	if err := os.Remove(made); err != nil && !errors.Is(err, fs.ErrNotExist) { // a killed process may have left it
 		return nil, err
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", made)
@@ -66,7 +62,7 @@ func Listen(ctx context.Context, place string, mode fs.FileMode) (_ net.Listener
 		return nil, err
 	}
 	if unix, ok := l.(*net.UnixListener); ok {
-		unix.SetUnlinkOnClose(false) // the socket will have another name then
+		unix.SetUnlinkOnClose(false) // the socket gets another name below
 	}
 	err = os.Chmod(made, mode)
 	if err == nil {
@@ -78,7 +74,7 @@ func Listen(ctx context.Context, place string, mode fs.FileMode) (_ net.Listener
 	return &socket{l, place}, nil
 }
 
-// lock locks the directory of a place until unlock is called.
+// lock locks the directory of the path place until unlock is called.
 func lock(place string) (unlock func() error, err error) {
 	dir, err := os.Open(filepath.Dir(place))
 	if err != nil {
@@ -90,8 +86,7 @@ func lock(place string) (unlock func() error, err error) {
 	return dir.Close, nil
 }
 
-// vacant returns an error if a process serves the socket at place, or if another kind of
-// file is there.
+// vacant returns an error if a process serves the socket at place, or if the file there is not a socket.
 func vacant(ctx context.Context, place string) error {
 	info, err := os.Lstat(place)
 	switch {
@@ -113,21 +108,20 @@ func vacant(ctx context.Context, place string) error {
 	return nil
 }
 
-// socket removes its file when it is closed.
+// socket is a listener that removes its file when it is closed.
 type socket struct {
 	net.Listener
 	place string
 }
 
-// Close implements net.Listener. It locks the directory, so that it cannot remove the
-// socket of another process.
+// Close implements net.Listener. It locks the directory, so that it does not remove the socket of another process.
 func (s *socket) Close() error {
 	unlock, err := lock(s.place)
 	if err != nil {
 		return errors.Join(err, s.Listener.Close())
 	}
 	err = s.Listener.Close()
-	if err == nil { // not if it is closed again
+	if err == nil { // only at the first call of Close
 		if err = os.Remove(s.place); errors.Is(err, fs.ErrNotExist) {
 			err = nil
 		}
@@ -135,5 +129,5 @@ func (s *socket) Close() error {
 	return errors.Join(err, unlock())
 }
 
-// Addr returns the final path of the socket.
+// Addr returns the path of the socket without the temporary suffix.
 func (s *socket) Addr() net.Addr { return &net.UnixAddr{Name: s.place, Net: "unix"} }

@@ -28,8 +28,7 @@ func TestPath(t *testing.T) {
 	}
 }
 
-// Listen succeeds only if no process serves the socket and no other kind of file is
-// there.
+// TestListen checks that Listen succeeds only if no process serves the socket and no other kind of file exists there.
 func TestListen(t *testing.T) {
 	dir := t.TempDir()
 	file, place := filepath.Join(dir, "file"), filepath.Join(dir, "socket")
@@ -59,7 +58,7 @@ func TestListen(t *testing.T) {
 		t.Errorf("left is %v, %v", left, err)
 	}
 
-	// The stale socket of a killed process.
+	// The remaining socket of a killed process.
 	gone, err := net.ListenUnix("unix", &net.UnixAddr{Name: place})
 	rig.Must(t, err)
 	gone.SetUnlinkOnClose(false)
@@ -70,7 +69,7 @@ func TestListen(t *testing.T) {
 	rig.Must(t, again.Close())
 }
 
-// If several processes start at the same time over a stale socket, exactly one succeeds.
+// TestOneOfMany checks that exactly one of several processes succeeds if all start at once over a stale socket.
 func TestOneOfMany(t *testing.T) {
 	place := filepath.Join(t.TempDir(), "socket")
 	left, err := net.ListenUnix("unix", &net.UnixAddr{Name: place})

@@ -1,6 +1,5 @@
-// Package urltext formats URLs for logs, metrics and errors. Only the scheme and the host
-// of a URL are public: the user, the path and the query may contain a secret, for example
-// the path of a webhook.
+// Package urltext formats URLs for logs, metrics and errors. Only the scheme and the host of a URL are public. The
+// user, the path and the query may contain a secret; for example, the path of a webhook may be secret.
 package urltext
 
 import (
@@ -25,7 +24,7 @@ var (
 	authority = regexp.MustCompile(`^(?:\[[0-9A-Fa-f:.%]*\]|[A-Za-z0-9._~%-]*)(?::[0-9]*)?`)
 )
 
-// Redact shortens each URL in a text to its scheme and host.
+// Redact replaces each URL in a text by its scheme and host.
 func Redact(text string) string {
 	if !strings.Contains(text, "://") {
 		return text
@@ -33,7 +32,7 @@ func Redact(text string) string {
 	return anyURL.ReplaceAllStringFunc(text, redact)
 }
 
-// keyScheme is the scheme of URLs that contain a key in the place of the host.
+// keyScheme is the scheme of URLs that contain a key instead of a host.
 const keyScheme = "base64key"
 
 func redact(found string) string {
@@ -41,14 +40,14 @@ func redact(found string) string {
 	tail := found[len(bare):]
 	scheme, rest, _ := strings.Cut(bare, "://")
 	if strings.EqualFold(scheme, "unix") {
-		return found // The path of a socket is no secret, and there is no host.
+		return found // The path of a socket is not secret, and there is no host.
 	}
 	if strings.EqualFold(scheme, keyScheme) {
 		return scheme + "://" + tail
 	}
 	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
 		if strings.ContainsAny(rest[:at], "/?#") {
-			rest = "" // A raw slash in a password hides where the host begins.
+			rest = "" // A password may contain a slash, so the beginning of the host is unknown.
 		} else {
 			rest = rest[at+1:]
 		}
@@ -59,7 +58,7 @@ func redact(found string) string {
 	return scheme + "://" + authority.FindString(rest) + tail
 }
 
-// Attr is slog.HandlerOptions.ReplaceAttr that redacts URLs in every text and error.
+// Attr is a slog.HandlerOptions.ReplaceAttr function. It redacts URLs in every text and error.
 func Attr(_ []string, a slog.Attr) slog.Attr {
 	switch v := a.Value.Resolve(); v.Kind() {
 	case slog.KindString:
@@ -82,8 +81,8 @@ func Attr(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// Error returns an error whose text has redacted URLs, and which errors.Is and errors.As
-// treat like err. It returns nil for nil.
+// Error returns an error whose text has redacted URLs. errors.Is and errors.As find the same errors in it as in err.
+// For nil it returns nil.
 func Error(err error) error {
 	if err == nil {
 		return nil

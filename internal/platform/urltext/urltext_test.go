@@ -59,7 +59,7 @@ func TestOrigin(t *testing.T) {
 	}
 }
 
-// A log line contains only the scheme and the host of a URL, at any position.
+// TestLogLinesAreRedacted checks that log lines contain only the scheme and the host of a URL, in any place.
 func TestLogLinesAreRedacted(t *testing.T) {
 	const secret = "https://u:hunter2@host/hunter2?q=hunter2"
 	at, err := url.Parse(secret)

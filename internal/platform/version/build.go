@@ -2,8 +2,8 @@ package version
 
 import "runtime/debug"
 
-// Commit returns the revision that the program was built from, with a + if files were
-// modified, and "unknown" if the build information has none.
+// Commit returns the Git revision from which the program was built. A + follows if files were modified. It returns
+// "unknown" if the build information contains no revision.
 func Commit() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -1,6 +1,5 @@
-// Package kmsv2 uses a key-encryption key in a plugin of the Kubernetes KMS v2 protocol.
-// The plugin is a separate process behind a Unix socket, for any HSM, TPM or cloud for
-// which such a plugin exists.
+// Package kmsv2 uses a key-encryption key in a Kubernetes KMS v2 plugin. The plugin is a separate process with a Unix
+// socket. Such plugins exist for HSMs, TPMs and clouds.
 package kmsv2
 
 import (
@@ -25,36 +24,34 @@ import (
 	api "k8s.io/kms/apis/v2"
 )
 
-// Scheme is the URL scheme of a key-encryption key in a plugin.
+// Scheme is the URL scheme of a key-encryption key in a KMS v2 plugin.
 const Scheme = "kmsv2"
 
 const (
-	// callTimeout bounds one call to the plugin.
+	// callTimeout is the time limit of one call to the plugin.
 	callTimeout = 5 * time.Second
-	// Limits of the protocol for the plugin's responses.
+	// Limits of the plugin's responses according to the protocol.
 	maxCiphertext  = 1 << 10
 	maxKeyID       = 1 << 10
 	maxAnnotations = 32 << 10
 	maxMessage     = 64 << 10
 )
 
-// envelope is the prefix of bytes that a plugin wrapped.
+// envelope is the prefix of data that a plugin has wrapped.
 const envelope = "kmsv2:"
 
-// wrapped has the data that the plugin needs to unwrap.
 type wrapped struct {
 	KeyID       string            `json:"keyId"`
 	Ciphertext  []byte            `json:"ciphertext"`
 	Annotations map[string][]byte `json:"annotations,omitempty"`
 }
 
-// Error describes a wrong response of a plugin, or its absence. It contains no secrets.
+// Error means that a plugin returned an invalid response or no response. It contains no secrets.
 type Error struct{ Sentence string }
 
-// Error implements error.
 func (e *Error) Error() string { return e.Sentence }
 
-// errNotIts is returned if the plugin says that it did not wrap the bytes.
+// errNotIts is returned if the plugin refuses to unwrap the data.
 var errNotIts = errors.New("the KMS plugin cannot unwrap the data key")
 
 // Client is the client of one plugin. It implements the driver of gocloud.dev/secrets.
@@ -64,7 +61,7 @@ type Client struct {
 	client api.KeyManagementServiceClient
 }
 
-// Open returns the client of the plugin at a socket. It makes no connection.
+// Open returns the client of the plugin at a socket. It opens no connection.
 func Open(socket string) (*Client, error) {
 	if !path.IsAbs(socket) || path.Clean(socket) != socket || strings.ContainsAny(socket, "?#\x00") {
 		return nil, errors.New("the URL of a KMS plugin must be kmsv2:// and the absolute path of its socket, for example kmsv2:///run/kms/plugin.sock")
@@ -79,8 +76,8 @@ func Open(socket string) (*Client, error) {
 	return &Client{socket, conn, api.NewKeyManagementServiceClient(conn)}, nil
 }
 
-// Encrypt lets the plugin wrap plain, and unwrap it again, so that bytes which cannot be
-// opened are never stored.
+// Encrypt lets the plugin wrap plain and then unwrap it again. So a data key that the plugin cannot unwrap is never
+// stored.
 func (k *Client) Encrypt(ctx context.Context, plain []byte) ([]byte, error) {
 	if err := k.Healthy(ctx); err != nil {
 		return nil, err
@@ -138,7 +135,7 @@ func (k *Client) decrypt(ctx context.Context, w wrapped) ([]byte, error) {
 	case away[status.Code(err)]:
 		return nil, k.failed("unwrapping", err)
 	}
-	// The plugin refuses. That is final only if it is healthy.
+	// The plugin refuses. The refusal is final only if the plugin is healthy.
 	if err := k.Healthy(ctx); err != nil {
 		return nil, err
 	}
@@ -163,7 +160,7 @@ func (k *Client) Healthy(ctx context.Context) error {
 	return nil
 }
 
-// away are the codes which mean that the plugin was unavailable.
+// away contains the gRPC codes which mean that the plugin was unavailable.
 var away = map[codes.Code]bool{
 	codes.Unavailable: true, codes.DeadlineExceeded: true, codes.Canceled: true, codes.ResourceExhausted: true,
 	codes.PermissionDenied: true, codes.Unauthenticated: true, codes.Unimplemented: true,
@@ -186,7 +183,6 @@ func (k *Client) said(format string, args ...any) error {
 	return &Error{"the KMS plugin at " + k.socket + " " + fmt.Sprintf(format, args...)}
 }
 
-// newUID returns a random id that identifies a call in the plugin's logs.
 func newUID() string {
 	var uid [16]byte
 	_, _ = rand.Read(uid[:]) // never fails

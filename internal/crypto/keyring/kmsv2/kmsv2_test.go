@@ -22,11 +22,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// plugin is a fake plugin with configured, also wrong, responses.
+// plugin is a fake plugin with configured responses, some of them invalid.
 type plugin struct {
 	api.UnimplementedKeyManagementServiceServer
 	key     byte
-	former  byte // also opens, if it is not zero
+	former  byte // another key that it can open; 0: none
 	status  func() (*api.StatusResponse, error)
 	encrypt func(*api.EncryptResponse) (*api.EncryptResponse, error)
 	decrypt func([]byte) ([]byte, error)
@@ -69,7 +69,7 @@ func (p *plugin) Decrypt(_ context.Context, r *api.DecryptRequest) (*api.Decrypt
 	return &api.DecryptResponse{Plaintext: plain}, nil
 }
 
-// serve starts the plugin at the socket; it listens until stop is called.
+// serve starts the plugin at the socket, until stop is called.
 func serve(t *testing.T, socket string, p *plugin) (stop func()) {
 	t.Helper()
 	l, err := net.Listen("unix", socket)
@@ -103,8 +103,7 @@ func openStore(t *testing.T) *sqlstore.Store {
 	return s
 }
 
-// TestPluginHoldsTheKey: a database opens only with its plugin. An open keyring works
-// without the plugin.
+// TestPluginHoldsTheKey checks that a database can be opened only with its plugin. An open keyring works without it.
 func TestPluginHoldsTheKey(t *testing.T) {
 	dir, store := t.TempDir(), openStore(t)
 	one := &plugin{key: 1}
@@ -143,7 +142,7 @@ func TestPluginHoldsTheKey(t *testing.T) {
 		t.Errorf("with the plugin again: %q, %v", plain, err)
 	}
 
-	// Change from this plugin to the other, and then to a local key.
+	// Replace this plugin by the other one, and then by a local key.
 	_, err = keyring.Start(t.Context(), open(t, filepath.Join(dir, "other")), store, keyring.Options{Previous: open(t, filepath.Join(dir, "one"))})
 	if err != nil {
 		t.Fatal(err)
@@ -161,8 +160,8 @@ func TestPluginHoldsTheKey(t *testing.T) {
 	}
 }
 
-// TestAnotherKeyComesBack: a plugin that cannot open what it wrapped before wraps
-// nothing, and readiness reports it. A plugin that also has the former key works.
+// TestAnotherKeyComesBack checks that a plugin which cannot open its earlier data keys is not used to wrap, and that
+// readiness reports it. A plugin that also has the old key works.
 func TestAnotherKeyComesBack(t *testing.T) {
 	socket, store := filepath.Join(t.TempDir(), "s"), openStore(t)
 	keeper := open(t, socket)
@@ -179,8 +178,7 @@ func TestAnotherKeyComesBack(t *testing.T) {
 		return b
 	}
 	before := stored()
-	// back starts another plugin at the socket, and waits until the client is connected
-	// to it.
+	// back starts another plugin at the socket and waits until the client is connected.
 	back := func(p *plugin) error {
 		t.Helper()
 		stop()
@@ -216,7 +214,7 @@ func TestAnotherKeyComesBack(t *testing.T) {
 	}
 }
 
-// TestSettle: data keys of two key-encryption keys are all wrapped by the newer one.
+// TestSettle checks that data keys of two key-encryption keys are all wrapped with the newer one.
 func TestSettle(t *testing.T) {
 	dir, store := t.TempDir(), openStore(t)
 	for name, p := range map[string]*plugin{"old": {key: 1}, "new": {key: 2}, "between": {key: 1, former: 2}} {
@@ -245,8 +243,8 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// TestLyingPlugins: nothing that cannot be opened is stored, each error is one sentence,
-// and no call exceeds its time limit.
+// TestLyingPlugins checks that no data is stored that the plugin cannot open, that each error is one sentence, and that
+// no call exceeds its time limit.
 func TestLyingPlugins(t *testing.T) {
 	status0 := func(change func(*api.StatusResponse)) func() (*api.StatusResponse, error) {
 		return func() (*api.StatusResponse, error) {

@@ -1,5 +1,4 @@
-// Package passwordtest gives tests a very cheap cost of password hashes. No program may
-// import it.
+// Package passwordtest contains a very low cost of password hashes for tests. No program may import it.
 package passwordtest
 
 import "github.com/keyserver-operator/keyserver-operator/internal/crypto/password"

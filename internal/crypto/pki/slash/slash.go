@@ -1,4 +1,4 @@
-// Package slash formats distinguished names. The key server shows them in this format, and uses it for the names of
+// Package slash formats distinguished names. The key server displays them in this format, and uses it for the names of
 // transport principals. Clients with a certificate use the same format.
 package slash
 
@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// attributeNames maps common attribute types to their short names (RFC 4519; PKCS#9 for
-// the mail address). Others are shown as dotted numbers.
+// attributeNames maps common attribute types to their short names (RFC 4519; PKCS#9 for the mail address). Other types
+// are shown as dotted numbers.
 var attributeNames = map[string]string{
 	"2.5.4.3": "CN", "2.5.4.4": "SN", "2.5.4.5": "serialNumber", "2.5.4.6": "C", "2.5.4.7": "L",
 	"2.5.4.8": "ST", "2.5.4.9": "street", "2.5.4.10": "O", "2.5.4.11": "OU", "2.5.4.12": "title",
@@ -17,8 +17,7 @@ var attributeNames = map[string]string{
 	"0.9.2342.19200300.100.1.1": "UID", "1.2.840.113549.1.9.1": "emailAddress",
 }
 
-// slashEscaper escapes slashes and backslashes in values, so that a value never looks
-// like another component.
+// slashEscaper escapes slashes and backslashes in values, so that no value looks like another component.
 var slashEscaper = strings.NewReplacer(`\`, `\\`, `/`, `\/`)
 
 // Name returns a distinguished name with a slash before each component, in the order of
