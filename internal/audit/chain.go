@@ -7,12 +7,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// The first byte of the data of every hash. A change of the encoding gets the next
-// number, so that old rows can still be verified.
+// The first byte of the encoding is its version. A change of the encoding gets the next number, so that old rows can
+// still be verified.
 const (
 	plainEncoding = 1
-	// actorEncoding adds the actor at the end. Rows without an actor keep
-	// the first encoding.
+	// actorEncoding adds the actor at the end. Rows without an actor keep plainEncoding.
 	actorEncoding = 2
 	// fullEncoding adds fields that older rows do not have: address, session, purpose,
 	// count and approval. Rows without any of them keep the other encodings.
@@ -30,10 +29,9 @@ func encodingOf(e *keyserver.AuditEntry) byte {
 	}
 }
 
-// AppendEncoding appends the bytes that an entry's hash covers: the number of the
-// encoding, the previous hash, then every other field in a fixed order. Numbers are 8
-// big-endian bytes, and strings follow their length in 4 bytes, so that no two entries
-// have the same encoding.
+// AppendEncoding appends the bytes that the hash of an audit row covers: the version of the encoding, the previous
+// hash, then every other field in a fixed order. A number is 8 big-endian bytes. A string follows its length in 4
+// bytes, so that no two rows have the same encoding.
 func AppendEncoding(b []byte, e *keyserver.AuditEntry) []byte {
 	encoding := encodingOf(e)
 	b = append(b, encoding)
@@ -65,8 +63,8 @@ func AppendEncoding(b []byte, e *keyserver.AuditEntry) []byte {
 	return b
 }
 
-// Sum returns the hash of an entry, and the buffer with its encoding, which the caller
-// can pass as scratch to the next call.
+// Sum returns the hash of a row and the buffer with its encoding. The caller can pass that buffer as scratch to the
+// next call.
 func Sum(scratch []byte, e *keyserver.AuditEntry) ([32]byte, []byte) {
 	scratch = AppendEncoding(scratch[:0], e)
 	return sha256.Sum256(scratch), scratch

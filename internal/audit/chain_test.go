@@ -19,8 +19,8 @@ func sample() keyserver.AuditEntry {
 	}
 }
 
-// TestEncodingIsPermanent checks that the encoding does not change: rows in databases are
-// verified by it forever.
+// TestEncodingIsPermanent checks that the encoding does not change, because rows in databases are verified with it
+// forever.
 func TestEncodingIsPermanent(t *testing.T) {
 	e := sample()
 	sum, encoded := audit.Sum(nil, &e)

@@ -10,11 +10,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// errEncoding is the error for bytes that are not an encoded row.
 var errEncoding = errors.New("the bytes are not an encoded audit row")
 
-// Decode decodes an encoding of AppendEncoding, and fails for all other bytes. The hash
-// of the row is that of the bytes.
+// Decode decodes a row that AppendEncoding encoded, and fails for all other bytes. It sets the hash of the row to the
+// hash of the bytes.
 func Decode(encoded []byte) (keyserver.AuditEntry, error) {
 	var e keyserver.AuditEntry
 	d := decoder{rest: encoded}
@@ -37,7 +36,7 @@ func Decode(encoded []byte) (keyserver.AuditEntry, error) {
 		e.For, e.Count = d.string(), d.int()
 		copy(e.Approval[:], d.take(len(e.Approval)))
 	}
-	// A row has exactly one encoding.
+	// Each row has exactly one encoding.
 	if d.failed || !bytes.Equal(AppendEncoding(nil, &e), encoded) {
 		return e, errEncoding
 	}
@@ -45,7 +44,7 @@ func Decode(encoded []byte) (keyserver.AuditEntry, error) {
 	return e, nil
 }
 
-// decoder reads from the front. After a failure it returns zero values.
+// decoder reads fields from the beginning of rest. After a failure it returns zero values.
 type decoder struct {
 	rest   []byte
 	failed bool

@@ -9,11 +9,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// errRecord is the error for bytes that AppendRecord did not write.
 var errRecord = errors.New("the bytes are not encoded audit rows")
 
-// AppendRecord appends a row in the form of a journal: the length of its encoding in 4
-// bytes, the encoding that its hash covers, and the key whose use it records.
+// AppendRecord appends a row in the format of the journal: the length of its encoding in 4 bytes, the encoding that its
+// hash covers, and the key whose use it records.
 func AppendRecord(b []byte, e *keyserver.AuditEntry) []byte {
 	at := len(b)
 	b = AppendEncoding(append(b, 0, 0, 0, 0), e)
@@ -21,8 +20,8 @@ func AppendRecord(b []byte, e *keyserver.AuditEntry) []byte {
 	return append(b, e.UsedKey[:]...)
 }
 
-// ReadRecords decodes consecutive rows of AppendRecord and appends them to rows. It
-// computes the hash of each row from the bytes.
+// ReadRecords decodes consecutive rows that AppendRecord wrote, and appends them to rows. It computes the hash of each
+// row from the bytes.
 func ReadRecords(rows []keyserver.AuditEntry, b []byte) ([]keyserver.AuditEntry, error) {
 	for len(b) > 0 {
 		r := record{rest: b}
@@ -79,10 +78,10 @@ func readEncoding(b []byte) (keyserver.AuditEntry, error) {
 	return e, nil
 }
 
-// record decodes the fields one by one.
+// record decodes fields from the beginning of rest.
 type record struct {
 	rest  []byte
-	short bool // it ended too early; all later values are zero
+	short bool // rest ended too early; all later values are zero
 }
 
 func (r *record) bytes(n int) []byte {

@@ -12,7 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// drawRow returns a random sealed row of any of the encodings.
+// drawRow returns a random row with a valid hash, in any of the encodings.
 func drawRow(rt *rapid.T) keyserver.AuditEntry {
 	text := rapid.SampledFrom([]string{"", "a", "ü and more"})
 	id := func(label string) keyserver.ID {

@@ -19,14 +19,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/schedules"
 )
 
-// The test runs the writer in simulated time, on a database that responds late or not
-// at all, that commits after it reported a failure, and that loses claims. The result
-// of a call depends on the seed and on the number of earlier calls of its kind, so a
-// seed is a schedule.
+// TestSchedules runs the writer in simulated time, on a database that responds late or never, that commits although it
+// reports a failure, and that loses claims. The result of a call depends only on the seed and on the number of earlier
+// calls of its kind. So a seed defines a schedule of results.
 //
-// An acknowledged row is present exactly once, before it is acknowledged. A row that was
-// refused because the queue is full is absent. Rows of one call are consecutive, each
-// caller's rows are in its order, and the chains are valid.
+// An acknowledged row must be present exactly once, before the acknowledgement. A row must be absent if it was refused
+// because the queue was full. Rows of one call must be consecutive, the rows of each caller in its order, and all
+// chains valid.
 const (
 	simCallers = 6
 	simWrites  = 8
@@ -47,7 +46,7 @@ func TestSchedules(t *testing.T) {
 	}
 }
 
-// A database that acknowledges rows and loses them is detected, so the check can fail.
+// TestSchedulesFindALostCommit checks that the checks above detect a database that loses acknowledged rows.
 func TestSchedulesFindALostCommit(t *testing.T) {
 	found := 0
 	for seed := range uint64(20) {
@@ -71,7 +70,6 @@ func scheduleOn(t *testing.T, d *simTrail) *simTrail {
 	return d
 }
 
-// simTrail is a database with an audit log.
 type simTrail struct {
 	seed    uint64
 	forgets bool
@@ -83,14 +81,13 @@ type simTrail struct {
 	rows   []keyserver.AuditEntry
 	heads  []audit.Head
 	held   *simChain
-	over   bool // no more faults
+	over   bool // the database causes no more failures
 	wrong  []string
 	writes []simWrite
 
 	acknowledged, refused uint64
 }
 
-// simWrite is one write and its result.
 type simWrite struct {
 	caller int
 	names  []string
@@ -107,7 +104,7 @@ func (d *simTrail) asTest() string {
 
 func (d *simTrail) run(t *testing.T) {
 	d.dice, d.trace = schedules.NewDice(d.seed), schedules.Begin()
-	d.over = true // until the writer exists
+	d.over = true // no failures until the writer exists
 	w, err := audit.NewWriter(t.Context(), d, audit.Options{Queue: 2, Batch: 4})
 	if err != nil {
 		t.Fatal(err)
@@ -140,7 +137,7 @@ func (d *simTrail) fail(format string, args ...any) {
 	d.wrong = append(d.wrong, fmt.Sprintf(format, args...))
 }
 
-// call writes rows one after the other, with all methods of the writer.
+// call writes rows one after another, with all methods of the writer.
 func (d *simTrail) call(ctx context.Context, w *audit.Writer, caller int) {
 	for n := range simWrites {
 		dice := d.dice.Of("caller " + strconv.Itoa(caller))
@@ -182,7 +179,6 @@ func (d *simTrail) at(name string) int {
 	return slices.IndexFunc(d.rows, func(e keyserver.AuditEntry) bool { return e.Operation == name })
 }
 
-// check checks the audit log at the end.
 func (d *simTrail) check(t *testing.T) {
 	last := make([]int, simCallers)
 	for _, write := range d.writes {
@@ -198,7 +194,7 @@ func (d *simTrail) check(t *testing.T) {
 			if at >= 0 {
 				d.fail("%s was refused as too much and is there", write.names[0])
 			}
-		default: // it may be present
+		default: // the row may be present or missing
 			d.refused++
 		}
 		for i, name := range write.names {
@@ -226,20 +222,18 @@ func (d *simTrail) check(t *testing.T) {
 	}
 }
 
-// AuditSnapshot implements audit.Reader.
 func (d *simTrail) AuditSnapshot(context.Context) (audit.Snapshot, error) {
 	n := int64(len(d.rows))
 	return audit.Snapshot{LastSeq: n, MaxSeq: n, Heads: slices.DeleteFunc(slices.Clone(d.heads), func(h audit.Head) bool { return h.Position == 0 })}, nil
 }
 
-// AuditRange implements audit.Reader.
 func (d *simTrail) AuditRange(_ context.Context, after, last int64, limit int) ([]keyserver.AuditEntry, error) {
 	return d.rows[after:min(last, after+int64(limit))], nil
 }
 
 var errSimulated = errors.New("simulated")
 
-// arrive simulates the way of a call to the database: it may be late, or fail.
+// arrive simulates a call to the database: it may be late, or fail.
 func (d *simTrail) arrive(ctx context.Context, dice *rand.Rand) error {
 	d.mu.Lock()
 	over := d.over
@@ -250,7 +244,7 @@ func (d *simTrail) arrive(ctx context.Context, dice *rand.Rand) error {
 	took := time.Duration(dice.Int64N(int64(20 * time.Millisecond)))
 	switch dice.IntN(8) {
 	case 0:
-		took = time.Duration(dice.Int64N(int64(15 * time.Second))) // longer than the limit of a commit
+		took = time.Duration(dice.Int64N(int64(15 * time.Second))) // longer than the time limit of a commit
 	case 1:
 		return errSimulated
 	}
@@ -262,8 +256,8 @@ func (d *simTrail) arrive(ctx context.Context, dice *rand.Rand) error {
 	}
 }
 
-// ClaimChain implements audit.Store. It does not return a chain whose claim was lost while
-// an earlier call to it may take effect.
+// ClaimChain implements audit.Store. It returns a new chain each time, because an earlier call to a chain whose claim
+// was lost may still take effect.
 func (d *simTrail) ClaimChain(ctx context.Context) (audit.Chain, error) {
 	if err := d.arrive(ctx, d.dice.Of("claim")); err != nil {
 		d.trace.Say("claim: %v", err)
@@ -281,7 +275,6 @@ type simChain struct {
 	index int
 }
 
-// Head implements audit.Chain.
 func (c *simChain) Head(ctx context.Context) (audit.Head, error) {
 	dice := c.d.dice.Of("head")
 	if err := c.d.arrive(ctx, dice); err != nil {
@@ -297,7 +290,6 @@ func (c *simChain) Head(ctx context.Context) (audit.Head, error) {
 	return c.d.heads[c.index], nil
 }
 
-// Append implements audit.Chain.
 func (c *simChain) Append(ctx context.Context, after audit.Head, rows []keyserver.AuditEntry, seal func(int64) audit.Head) error {
 	d := c.d
 	dice := d.dice.Of("append")
@@ -314,7 +306,7 @@ func (c *simChain) Append(ctx context.Context, after audit.Head, rows []keyserve
 	d.mu.Lock()
 	first := int64(len(d.rows) + 1)
 	head := seal(first)
-	sent := slices.Clone(rows) // the writer reuses the rows after the return
+	sent := slices.Clone(rows) // the writer reuses the slice after the return
 	d.mu.Unlock()
 	commit := func() error {
 		d.mu.Lock()
@@ -343,5 +335,4 @@ func (c *simChain) Append(ctx context.Context, after audit.Head, rows []keyserve
 	return commit()
 }
 
-// Release implements audit.Chain.
 func (c *simChain) Release() error { return nil }

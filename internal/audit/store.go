@@ -16,11 +16,11 @@ type Head struct {
 
 // Store is the part of a database that a Writer uses.
 type Store interface {
-	// ClaimChain claims the lowest chain that no running writer holds.
+	// ClaimChain claims the chain with the lowest number that no running writer has claimed.
 	ClaimChain(ctx context.Context) (Chain, error)
 }
 
-// Chain is one chain, held by one writer.
+// Chain is a hash chain that one writer has claimed.
 type Chain interface {
 	// Head reads the end of the chain. It fails if the claim is lost.
 	Head(ctx context.Context) (Head, error)
@@ -33,13 +33,13 @@ type Chain interface {
 	Release() error
 }
 
-// Snapshot is the extent of the audit log at one moment.
+// Snapshot is the extent of the audit log at one time.
 type Snapshot struct {
 	LastSeq int64  // the last sequence number that was assigned
-	MaxSeq  int64  // the greatest sequence number among the rows
+	MaxSeq  int64  // the greatest sequence number among the stored rows
 	Heads   []Head // by chain
-	First   int64  // the first row in the database; earlier ones are archived
-	Cuts    []Head // the heads of chains before that row
+	First   int64  // the first row in the database; earlier rows are archived
+	Cuts    []Head // the last archived row of each chain
 }
 
 // Reader is the part of a database that Verify uses.

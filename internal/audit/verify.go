@@ -14,8 +14,7 @@ const (
 	verifyPage  = 1000
 )
 
-// Finding is one place at which the audit log differs from what was written. Fields that
-// do not apply are zero.
+// Finding is one difference between the stored and the written audit log. Fields that do not apply are zero.
 type Finding struct {
 	Chain    int64
 	Position int64
@@ -26,8 +25,8 @@ type Finding struct {
 // Report is the result of Verify.
 type Report struct {
 	Chains   int
-	Heads    []Head // of the chains that have rows
-	First    int64  // the first row in the database; earlier ones are archived
+	Heads    []Head // of the chains with rows
+	First    int64  // the first row in the database; earlier rows are archived
 	Rows     int64
 	Total    int       // number of findings
 	Findings []Finding // the first 100 findings
@@ -36,12 +35,12 @@ type Report struct {
 // Intact reports whether there are no findings.
 func (r Report) Intact() bool { return r.Total == 0 }
 
-// Verify reads the entire audit log, as it is at the start, and finds rows that were
-// changed, removed or inserted. It may run while a server writes.
+// Verify reads the entire audit log, as it is at the start, and finds rows that were changed, removed or inserted. A
+// key server may write rows at the same time.
 //
-// The chain only proves that the rows lead to the heads. An attacker who can write the
-// entire database can recompute every hash from some row on. Only a head that was stored
-// elsewhere detects this: the log must contain each expected head.
+// A chain only proves that the rows lead to its head. An attacker who can write to the entire database can change a row
+// and recompute all later hashes. Only a head that was stored elsewhere detects this: the log must contain each
+// expected head.
 func Verify(ctx context.Context, trail Reader, expected ...Head) (Report, error) {
 	snapshot, err := trail.AuditSnapshot(ctx)
 	if err != nil {
@@ -66,8 +65,8 @@ func Verify(ctx context.Context, trail Reader, expected ...Head) (Report, error)
 	return v.report, nil
 }
 
-// verifier reads the rows in the order of their sequence numbers, which is the order of
-// positions within each chain.
+// verifier reads the rows in the order of their sequence numbers. Within each chain, that is also the order of their
+// positions.
 type verifier struct {
 	snapshot Snapshot
 	chains   map[int64]*walked
@@ -77,8 +76,8 @@ type verifier struct {
 	scratch  []byte
 
 	lastSeq int64
-	// The number of rows that sequence numbers show as missing, and that positions show
-	// as missing. They are equal unless an entire chain is missing.
+	// The number of missing rows, counted by gaps between sequence numbers and by gaps between positions. The two numbers
+	// are equal unless an entire chain is missing.
 	missingSeqs, missingRows int64
 }
 
@@ -115,7 +114,7 @@ func (v *verifier) found(chain, position, seq int64, format string, args ...any)
 
 func (v *verifier) row(e *keyserver.AuditEntry) {
 	v.report.Rows++
-	// The hash of the row is verified below, so an attacker cannot fake an expected head.
+	// The hash of the row is verified below, so an attacker cannot insert a row with the hash of an expected head.
 	if here := (Head{Chain: e.Chain, Position: e.Position, Hash: e.Hash}); slices.Contains(v.expected, here) {
 		v.passed[here] = true
 	}
@@ -135,9 +134,9 @@ func (v *verifier) row(e *keyserver.AuditEntry) {
 	if sum, v.scratch = Sum(v.scratch, e); sum != e.Hash {
 		v.found(e.Chain, e.Position, e.Seq, "changed: its hash does not match its content")
 		if e.Position != next && e.Previous != c.at.Hash {
-			return // nothing shows that it belongs here
+			return // nothing shows that the row belongs to this position
 		}
-		// Later rows are checked as if this one were correct.
+		// Later rows are checked as if this row were correct.
 		c.at.Position, c.at.Hash, c.last = next, e.Hash, e.Seq
 		return
 	}
@@ -156,7 +155,7 @@ func (v *verifier) row(e *keyserver.AuditEntry) {
 	c.at.Position, c.at.Hash, c.last = e.Position, e.Hash, e.Seq
 }
 
-// cut returns the head of a chain before the first row.
+// cut returns the last archived row of a chain.
 func (v *verifier) cut(chain int64) Head {
 	for _, h := range v.snapshot.Cuts {
 		if h.Chain == chain {

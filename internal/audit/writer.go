@@ -20,28 +20,27 @@ import (
 const (
 	defaultQueue = 4096
 	defaultBatch = 512
-	// queueWait is how long Write waits for room in a full queue.
+	// queueWait is how long Write waits for space in a full queue.
 	queueWait = 100 * time.Millisecond
-	// commitTimeout is the time limit of a batch, so that a database that hangs causes
-	// refusals instead of endless waits.
+	// commitTimeout is the time limit of a batch. If the database hangs, operations fail instead of waiting forever.
 	commitTimeout = 10 * time.Second
-	// unheard is how long a chain counts as held without checking. The connection of the chain may have ended in the
-	// meantime, for example in a failover. Without a check, the next operation would be refused.
+	// unheard is the time after the last successful commit during which the writer uses its chain without a check.
+	// After that time, the connection of the chain may have ended, for example in a failover. Without a check, the next
+	// operation would then fail.
 	unheard    = time.Second
 	retryAfter = time.Second
-	// maxField is the maximum length of each text of a row in bytes. Callers record much
-	// shorter texts; the limit keeps a caller's mistake out of the audit log.
+	// maxField is the maximum length in bytes of each text in a row. Normal texts are much shorter; the limit applies only
+	// if the caller has a bug.
 	maxField = 4096
 )
 
 // Options are the limits of a Writer. Zero fields have defaults.
 type Options struct {
-	Queue  int // rows that wait for a commit, without those of the current commit; default 4096
+	Queue  int // rows that wait for a commit, except rows of the current commit; default 4096
 	Batch  int // rows in one commit; default 512
 	Clock  func() time.Time
 	Logger *slog.Logger
-	// Written is called with rows after they are durable, in order. It must not block or
-	// keep the slice.
+	// Written is called with the rows after each commit, in order. It must not block or keep the slice.
 	Written func(rows []keyserver.AuditEntry)
 	// Measured is called after each commit with its rows, its duration, and its error. It
 	// must not block or keep the slice. It is optional.
@@ -67,17 +66,16 @@ func (o Options) complete() Options {
 	return o
 }
 
-// Writer appends rows to one chain. It is safe for concurrent use; concurrent calls share
-// one commit. It has no goroutine: one of the waiting callers commits for all. The code
-// calls that caller the leader.
+// Writer appends rows to one chain. It is safe for concurrent use; concurrent calls share one commit. It has no
+// goroutine: one of the waiting callers, the leader, commits the rows of all.
 type Writer struct {
 	store   Store
 	options Options
 	queue   chan *waiter
-	leading chan struct{} // locks commits; it has room for one leader
+	leading chan struct{} // mutex for commits; the leader has put a value into it
 	waiters sync.Pool
 
-	closing sync.RWMutex // a read lock protects each send to queue
+	closing sync.RWMutex // held for reading during each send to queue
 	closed  bool
 	end     sync.Once
 
@@ -87,17 +85,16 @@ type Writer struct {
 	// Only the leader uses the following fields.
 	chain   Chain // nil while none is claimed
 	head    Head
-	known   bool      // head is the head in the database
+	known   bool      // head is equal to the end of the chain in the database
 	heard   time.Time // start of the last successful commit
 	batch   []*waiter
-	extra   int  // rows of the batch in addition to one of each waiter
+	extra   int  // rows of the batch beyond the first row of each waiter
 	shared  bool // the last batch had rows of more than one caller
 	rows    []keyserver.AuditEntry
 	scratch []byte
 }
 
-// waiter is one row, or several that are committed together, with the caller that
-// waits for their commit.
+// waiter is one row, or several that are committed together, and the channel for their result.
 type waiter struct {
 	entry keyserver.AuditEntry
 	more  []keyserver.AuditEntry // the rows after entry
@@ -105,14 +102,14 @@ type waiter struct {
 	done  chan error
 }
 
-// The states of a waiter. The caller that changes it from queued decides.
+// The states of a waiter. The leader or the waiting caller changes queued; the first change is final.
 const (
 	queued    int32 = iota
 	taken           // the row is in a batch
-	abandoned       // the caller gave up, and the row must not be written
+	abandoned       // the caller stopped waiting, and the row must not be written
 )
 
-// NewWriter claims a chain for writing. Close releases it.
+// NewWriter claims a chain. Close releases it.
 func NewWriter(ctx context.Context, store Store, options Options) (*Writer, error) {
 	options = options.complete()
 	w := &Writer{
@@ -129,10 +126,10 @@ func NewWriter(ctx context.Context, store Store, options Options) (*Writer, erro
 	return w, nil
 }
 
-// Write returns nil once the row is durable. It sets the row's time, sequence number and position in the chain. If it
-// returns an error, the recorded operation must not be executed. The error is OVERLOADED if too many rows wait,
-// AUDIT_UNAVAILABLE if the commit failed, or the error of ctx. After the last two, the row may still be in the audit
-// log. While a caller commits for others, it ignores ctx.
+// Write returns nil once the row is durable. It sets the row's time, sequence number and position in the chain. If
+// Write returns an error, the recorded operation must not be executed. The error is OVERLOADED if too many rows wait,
+// AUDIT_UNAVAILABLE if the commit failed, or the error of ctx. After AUDIT_UNAVAILABLE or an error of ctx, the row may
+// be in the audit log. While Write commits the rows of other callers, it ignores ctx.
 func (w *Writer) Write(ctx context.Context, entry keyserver.AuditEntry) error {
 	wait, err := w.begin(ctx, entry)
 	if err != nil {
@@ -141,7 +138,7 @@ func (w *Writer) Write(ctx context.Context, entry keyserver.AuditEntry) error {
 	return w.durable(ctx, wait)
 }
 
-// WriteAll is Write for several rows: one commit contains all of them, or none.
+// WriteAll is Write for several rows: it commits all of them or none.
 func (w *Writer) WriteAll(ctx context.Context, entries []keyserver.AuditEntry) error {
 	if len(entries) == 0 {
 		return nil
@@ -153,9 +150,8 @@ func (w *Writer) WriteAll(ctx context.Context, entries []keyserver.AuditEntry) e
 	return w.durable(ctx, wait)
 }
 
-// Begin starts the write of a row and returns immediately. durable waits for the row and
-// returns the same errors as Write. If the last commit failed, Begin itself waits, so that
-// the operation does not start either.
+// Begin starts the write of a row and returns immediately. durable waits for the commit and returns the same errors as
+// Write. If the last commit failed, Begin waits for the commit, so that no operation starts while the audit log fails.
 func (w *Writer) Begin(ctx context.Context, entry keyserver.AuditEntry) (durable func() error, err error) {
 	if w.failing.Load() {
 		return func() error { return nil }, w.Write(ctx, entry)
@@ -184,8 +180,8 @@ func (w *Writer) begin(ctx context.Context, entry keyserver.AuditEntry, more ...
 	return wait, nil
 }
 
-// durable waits for the commit of the row. It commits the queue itself if no other caller
-// does. The waiter must not be used afterwards.
+// durable waits for the commit of the row. It commits the queue itself if no other caller does. The caller must not use
+// the waiter after the return.
 func (w *Writer) durable(ctx context.Context, wait *waiter) error {
 	for {
 		select {
@@ -194,7 +190,7 @@ func (w *Writer) durable(ctx context.Context, wait *waiter) error {
 			return err
 		case w.leading <- struct{}{}:
 			if len(wait.done) > 0 {
-				<-w.leading // another waiting caller becomes the leader
+				<-w.leading // another waiting caller was the leader
 				continue
 			}
 			w.lead()
@@ -234,7 +230,7 @@ func (w *Writer) enqueue(ctx context.Context, wait *waiter) error {
 		select {
 		case w.queue <- wait:
 			return nil
-		case w.leading <- struct{}{}: // all queued rows may be abandoned
+		case w.leading <- struct{}{}: // queued rows whose callers stopped waiting may fill the queue
 			w.lead()
 		case <-ctx.Done():
 			return ctx.Err()
@@ -263,11 +259,11 @@ func (w *Writer) Close() (err error) {
 	return err
 }
 
-// errLeft is the error for the other callers if a commit panicked.
+// errLeft is the error for the callers whose rows are in the batch if the commit panics.
 var errLeft = unavailable(errors.New("the commit was abandoned"))
 
-// lead commits a batch of queued rows. The caller has put a value into leading; lead
-// removes it at the end, so that the next caller can lead.
+// lead commits a batch of queued rows. The caller has put a value into leading. lead removes it at the end, so that
+// another caller can lead.
 func (w *Writer) lead() {
 	err := errLeft
 	defer func() {
@@ -275,8 +271,7 @@ func (w *Writer) lead() {
 		<-w.leading
 	}()
 	if w.shared {
-		// Callers that the last commit woke up have not returned yet. If they run first,
-		// the batch gets fuller.
+		// Callers that the last commit woke up have not returned yet. If they run now, their next rows can be in this batch.
 		runtime.Gosched()
 	}
 	w.gather()
@@ -304,7 +299,6 @@ func (w *Writer) take(wait *waiter) {
 	}
 }
 
-// gathered returns the number of rows in the batch.
 func (w *Writer) gathered() int { return len(w.batch) + w.extra }
 
 func (w *Writer) answer(err error) {
@@ -315,7 +309,7 @@ func (w *Writer) answer(err error) {
 	w.batch, w.extra = w.batch[:0], 0
 }
 
-// commit writes the batch and returns the result for its waiters.
+// commit writes the batch and returns the error for all its waiters.
 func (w *Writer) commit() (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), commitTimeout)
 	defer cancel()
@@ -328,7 +322,7 @@ func (w *Writer) commit() (err error) {
 		w.known = false
 	}
 	if chain, may := w.chain.(interface{ Outdated() bool }); may && chain.Outdated() {
-		w.known = false // it is claimed again on a new connection
+		w.known = false // ready claims a chain again on a new connection
 	}
 	err = w.ready(ctx)
 	if err == nil {
@@ -342,7 +336,7 @@ func (w *Writer) commit() (err error) {
 			return head
 		})
 		w.head = head
-		// If the commit got no response, only the database knows the end of the chain.
+		// After an error, the rows may have been committed. The next commit reads the end of the chain from the database.
 		w.known = err == nil
 	}
 	if err == nil {
@@ -356,7 +350,7 @@ func (w *Writer) commit() (err error) {
 	return nil
 }
 
-// ready makes sure that a chain is claimed and its head is known.
+// ready claims a chain if there is none, and reads its head if the head is not known.
 func (w *Writer) ready(ctx context.Context) error {
 	if w.known {
 		return nil
@@ -367,7 +361,7 @@ func (w *Writer) ready(ctx context.Context) error {
 			w.head, w.known = head, true
 			return nil
 		}
-		_ = w.chain.Release() // the claim is lost, even if this fails
+		_ = w.chain.Release() // the claim is already lost, so an error changes nothing
 		w.chain = nil
 	}
 	chain, err := w.store.ClaimChain(ctx)
@@ -399,7 +393,7 @@ func (w *Writer) seal(first int64) Head {
 	return head
 }
 
-// report logs the first of consecutive failures, and their end.
+// report logs the first of consecutive failed commits, and the first successful commit after them.
 func (w *Writer) report(err error) {
 	switch {
 	case err != nil && !w.failing.Load():
@@ -413,7 +407,7 @@ func (w *Writer) report(err error) {
 	w.failing.Store(err != nil)
 }
 
-// Waiting returns how many operations wait in the queue, and the capacity of the queue.
+// Waiting returns the number of queued operations and the capacity of the queue.
 func (w *Writer) Waiting() (now, most int) { return len(w.queue), cap(w.queue) }
 
 // Failing reports whether the last commit failed, and returns the time of the last failure.
@@ -426,8 +420,8 @@ func unavailable(cause error) error {
 		"no audit row could be written, so nothing was done; try again").Because(cause)
 }
 
-// clean changes each text so that both databases store it unchanged. Otherwise, one bad
-// byte of one caller would fail the batch of all callers.
+// clean changes each text so that SQLite and PostgreSQL store it unchanged. Otherwise, one invalid byte of one caller
+// would fail the batch of all callers.
 func clean(e *keyserver.AuditEntry) {
 	cleanText(&e.Operation)
 	cleanText(&e.Reason)

@@ -15,10 +15,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// BenchmarkWriter writes rows from several callers that each wait for their commit.
-// cpu-ns/row is the CPU time of the entire process, including system calls. x-floor
-// is the speed relative to one transaction for each row, measured in the same run
-// with the same callers.
+// BenchmarkWriter writes rows from several callers that each wait for their commit. cpu-ns/row is the CPU time of the
+// entire process, including system calls. x-floor is the speed relative to one transaction per row, measured in the
+// same run with the same callers.
 func BenchmarkWriter(b *testing.B) {
 	databases := map[string]func(testing.TB) sqlstore.Config{
 		"sqlite":   func(t testing.TB) sqlstore.Config { return sqlstore.Config{Dir: t.TempDir()} },

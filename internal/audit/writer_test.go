@@ -18,20 +18,20 @@ import (
 
 const deadline = 10 * time.Second
 
-// liar is a database that fails on demand, in ways that a real one cannot be made to
-// fail. Package sqlstore tests the writer on real databases.
+// liar is a database that fails on demand, in ways in which a real database cannot be made to fail. Package sqlstore
+// tests the writer on real databases.
 type liar struct {
 	mu      sync.Mutex
 	rows    []keyserver.AuditEntry
 	head    audit.Head
 	claims  int
-	failing func(n int) error // of the n-th append; with lying, the rows are stored nevertheless
+	failing func(n int) error // result of append n; if lying is set, a failed append stores the rows anyway
 	lying   bool
-	lost    bool // the claim: Head fails until the next one
+	lost    bool // the claim is lost: Head fails until the next claim
 	appends int
 
 	entered chan struct{} // gets a value at the start of each append
-	pass    chan struct{} // each append waits for a value, unless it is nil
+	pass    chan struct{} // if not nil, each append waits for a value
 }
 
 func (l *liar) ClaimChain(context.Context) (audit.Chain, error) {
@@ -91,7 +91,6 @@ func (l *liar) operations() []string {
 	return names
 }
 
-// AuditSnapshot implements audit.Reader.
 func (l *liar) AuditSnapshot(context.Context) (audit.Snapshot, error) {
 	n := int64(len(l.rows))
 	return audit.Snapshot{LastSeq: n, MaxSeq: n, Heads: []audit.Head{l.head}}, nil
@@ -161,7 +160,7 @@ func TestNoCommitNoSuccess(t *testing.T) {
 	}
 }
 
-// A noted head detects an audit log that was recomputed completely.
+// TestNotedHeads checks that a noted head detects an audit log in which all hashes were computed again.
 func TestNotedHeads(t *testing.T) {
 	store := &liar{}
 	w := newWriter(t, store, audit.Options{Batch: 1})
@@ -217,7 +216,7 @@ func TestLostClaim(t *testing.T) {
 	intact(t, store)
 }
 
-// A claim that was lost while nothing was written is detected before the next row, so
+// TestClaimLostInSilence checks that the writer detects before the next row that its claim was lost during a pause, so
 // that no operation is refused.
 func TestClaimLostInSilence(t *testing.T) {
 	store := &liar{}
@@ -247,7 +246,7 @@ func TestFullQueue(t *testing.T) {
 	write := func() { results <- w.Write(t.Context(), named("row")) }
 	go write()
 	<-store.entered
-	go write() // there is room for one of these two
+	go write() // the queue has space for one of these two
 	go write()
 	err := <-results
 	if f := fault.As(err); f == nil || f.Code != fault.Overloaded || f.Scope != fault.ScopeProcess || !f.Retryable {
@@ -286,7 +285,7 @@ func TestContextEnds(t *testing.T) {
 	for range 2 {
 		go func() { others <- w.Write(committing, named("in the commit")) }()
 	}
-	for w.Queued() < 3 { // including the abandoned row
+	for w.Queued() < 3 { // the queue also contains the abandoned row
 		time.Sleep(time.Millisecond)
 	}
 	store.pass <- struct{}{}
@@ -313,8 +312,7 @@ func TestContextEnds(t *testing.T) {
 	}
 }
 
-// Begin writes a row without a waiting caller. If rows cannot be
-// written, Begin starts none.
+// TestBegin checks that Begin starts a row without waiting, and that it fails if rows cannot be written.
 func TestBegin(t *testing.T) {
 	store := &liar{}
 	broken := errors.New("disk full")
@@ -330,7 +328,7 @@ func TestBegin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for len(store.operations()) == 0 { // otherwise, the test binary ends
+	for len(store.operations()) == 0 { // otherwise, the process would end before the commit
 		time.Sleep(time.Millisecond)
 	}
 	if err := durable(); err != nil {
@@ -358,7 +356,7 @@ func TestBegin(t *testing.T) {
 	intact(t, store)
 }
 
-// Abandoned rows do not occupy the queue forever.
+// TestGivenUp checks that abandoned rows do not stay in the queue.
 func TestGivenUp(t *testing.T) {
 	store := &liar{entered: make(chan struct{}, 16), pass: make(chan struct{})}
 	w := newWriter(t, store, audit.Options{Queue: 2, Batch: 1})
@@ -490,8 +488,8 @@ func closeOf(t *testing.T, w *audit.Writer) {
 	}
 }
 
-// Rows of one call are in one commit, all or none, even if there are many. Other waiting
-// rows share the commit.
+// TestWriteAll checks that one commit contains all rows of a call or none, even if there are many, and that it may also
+// contain other waiting rows.
 func TestWriteAll(t *testing.T) {
 	rows := func(operation string, n int) []keyserver.AuditEntry {
 		list := make([]keyserver.AuditEntry, n)
@@ -517,7 +515,7 @@ func TestWriteAll(t *testing.T) {
 			t.Errorf("step %d: %v after %d commits", i, err, l.appends)
 		}
 	}
-	if err := w.Write(t.Context(), named("one")); err != nil { // its waiter had several rows before
+	if err := w.Write(t.Context(), named("one")); err != nil { // this waiter is reused and had several rows before
 		t.Error(err)
 	}
 	if got := len(l.operations()); got != 10+1+2+1 {

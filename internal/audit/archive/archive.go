@@ -1,7 +1,6 @@
-// Package archive stores the rows of the audit log outside the database: in a directory
-// or a bucket, segment by segment, each with the checkpoint that covers it. The archive
-// and the key of the log are enough to verify it on any machine, without the key server
-// (docs/adr/0045-an-archive-for-the-audit-log.md).
+// Package archive stores the rows of the audit log outside the database, in a directory or a bucket. The rows are
+// stored in segments, each with a checkpoint that covers it. With the key of the log, the archive can be verified on
+// any machine without the key server (docs/adr/0045-an-archive-for-the-audit-log.md).
 package archive
 
 import (
@@ -23,7 +22,7 @@ const (
 // maxSmall is the maximum size of a manifest or a checkpoint in bytes.
 const maxSmall = 1 << 16
 
-// Archive is the place of the segments. It is safe for concurrent use.
+// Archive is the object store of the segments. It is safe for concurrent use.
 type Archive struct{ *blobstore.Store }
 
 // Open opens an archive.
@@ -35,8 +34,8 @@ func Open(ctx context.Context, url string) (*Archive, error) {
 	return &Archive{s}, nil
 }
 
-// object opens an object, or returns nil if there is none. An attacker who can write to
-// the archive may have replaced the object.
+// object opens an object, or returns nil if there is none. Its content is not trusted: an attacker may have replaced
+// it.
 func (a *Archive) object(ctx context.Context, name string) (io.ReadCloser, int64, error) {
 	r, size, err := a.Get(ctx, name)
 	if errors.Is(err, blobstore.ErrNoFile) {
@@ -45,7 +44,6 @@ func (a *Archive) object(ctx context.Context, name string) (io.ReadCloser, int64
 	return r, size, err
 }
 
-// get reads a small object. It returns nil if there is none.
 func (a *Archive) get(ctx context.Context, name string) (content []byte, err error) {
 	r, _, err := a.object(ctx, name)
 	if err != nil || r == nil {
@@ -59,7 +57,6 @@ func (a *Archive) get(ctx context.Context, name string) (content []byte, err err
 	return content, err
 }
 
-// each calls segment with the first row of each segment, in order.
 func (a *Archive) each(ctx context.Context, segment func(first int64) error) error {
 	return a.Each(ctx, func(o blobstore.Object) error {
 		if first := firstOf(o.Name); first > 0 {

@@ -65,7 +65,6 @@ func newSigner(t *testing.T) *tree.Signer {
 	return signer
 }
 
-// write appends rows and waits until the tree has them.
 func (h *house) write(t *testing.T, rows int) {
 	t.Helper()
 	w, err := audit.NewWriter(t.Context(), h.Store, audit.Options{Batch: 4096, Clock: func() time.Time { return h.at }})
@@ -98,7 +97,7 @@ func (h *house) grow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := h.GrowAuditTree(t.Context(), 0, nil, begin, nil); err != nil { // unless it has begun
+	if _, err := h.GrowAuditTree(t.Context(), 0, nil, begin, nil); err != nil { // does nothing if the tree is not empty
 		t.Fatal(err)
 	}
 	grown := tree.New(tree.Config{
@@ -135,8 +134,8 @@ func name(n int, suffix string) string {
 	return fmt.Sprintf("%020d%s", n*archive.Rows+1, suffix)
 }
 
-// TestAnArchiveThatLies makes each forgery in a copy of an archive of two segments. A
-// verification with the key detects it, and names the row if possible.
+// TestAnArchiveThatLies forges copies of an archive with two segments. A verification with the key must detect each
+// forgery and name the row if possible.
 func TestAnArchiveThatLies(t *testing.T) {
 	h := newHouse(t, sqlstore.Config{Dir: t.TempDir()})
 	h.write(t, archive.Rows+1000)
@@ -158,7 +157,7 @@ func TestAnArchiveThatLies(t *testing.T) {
 	}
 	private(t, truth)
 
-	// Another history of the same length, signed with the same key.
+	// Another log with the same number of rows, signed with the same key.
 	other := newHouse(t, sqlstore.Config{Dir: t.TempDir()})
 	other.signer = h.signer
 	other.write(t, 2*archive.Rows+10)
@@ -210,7 +209,7 @@ func TestAnArchiveThatLies(t *testing.T) {
 		}
 		done, err := archive.Verify(t.Context(), open(t, dir), key.Verifier, c.noted...)
 		if c.says == "" {
-			// The archive does not have its later rows to compare.
+			// The log has later rows that the archive does not contain, so their checkpoint cannot be compared.
 			if err != nil {
 				t.Errorf("%s: %v, %+v", lie, err, done)
 			}
@@ -236,7 +235,6 @@ func TestAnArchiveThatLies(t *testing.T) {
 	shows(t, a)
 }
 
-// shows checks the output of Show.
 func shows(t *testing.T, a *archive.Archive) {
 	t.Helper()
 	var seqs []int64
@@ -256,8 +254,7 @@ func shows(t *testing.T, a *archive.Archive) {
 	}
 }
 
-// TestWhatIsLeftOfAWrite simulates a process that was killed between two
-// objects, or in one.
+// TestWhatIsLeftOfAWrite simulates a process that was killed between writing two objects or while writing one.
 func TestWhatIsLeftOfAWrite(t *testing.T) {
 	h := newHouse(t, sqlstore.Config{Dir: t.TempDir()})
 	h.write(t, archive.Rows+5)
@@ -309,7 +306,7 @@ func TestWhatIsLeftOfAWrite(t *testing.T) {
 	}
 }
 
-// looked is a store that returns an earlier tree several times.
+// looked is a store that returns an earlier tree for the first reads.
 type looked struct {
 	*sqlstore.Store
 	earlier audit.TreeHead
@@ -323,8 +320,8 @@ func (l *looked) AuditTree(ctx context.Context) (audit.TreeHead, error) {
 	return l.Store.AuditTree(ctx)
 }
 
-// TestAnotherReplicaHasGoneOn checks that a checkpoint of more rows than this replica has
-// seen is not damage, unless these rows do not exist.
+// TestAnotherReplicaHasGoneOn checks that a checkpoint with more rows than this replica has seen does not count as
+// damage, unless these rows do not exist.
 func TestAnotherReplicaHasGoneOn(t *testing.T) {
 	h := newHouse(t, sqlstore.Config{Dir: t.TempDir()})
 	h.write(t, archive.Rows+5)
@@ -338,7 +335,7 @@ func TestAnotherReplicaHasGoneOn(t *testing.T) {
 	if err := a.Seal(t.Context(), h.Store, h.signer.Verifier, 1); err != nil {
 		t.Fatal(err)
 	}
-	removeFile(t, filepath.Join(dir, name(0, ".json"))) // the other replica has not written it yet
+	removeFile(t, filepath.Join(dir, name(0, ".json"))) // the other replica has not written the manifest yet
 	if err := a.Seal(t.Context(), &looked{h.Store, earlier, 99}, h.signer.Verifier, 1); !errors.Is(err, archive.ErrDamaged) {
 		t.Errorf("a checkpoint of rows that there are not: %v", err)
 	}
@@ -347,7 +344,7 @@ func TestAnotherReplicaHasGoneOn(t *testing.T) {
 	}
 }
 
-// inABucket does the same in a bucket instead of a directory.
+// inABucket runs the same checks with a bucket instead of a directory.
 func inABucket(t *testing.T, h *house) {
 	t.Helper()
 	bucket := memblob.OpenBucket(nil)
@@ -463,8 +460,8 @@ func exchange(t *testing.T, from, to string, n int) {
 	}
 }
 
-// rewrite changes or removes a row of a segment, and updates everything that needs no
-// key: the compression, the manifest's size and sum, and the row's own hash.
+// rewrite changes or removes a row of a segment. It updates everything that needs no key: the compression, size and sum
+// in the manifest, and the row's own hash.
 func rewrite(t *testing.T, dir string, n, at int, with []byte) {
 	t.Helper()
 	path := filepath.Join(dir, name(n, ".rows.zst"))
@@ -508,7 +505,6 @@ func rewrite(t *testing.T, dir string, n, at int, with []byte) {
 	amend(t, dir, n, func(m *archive.Manifest) { m.Size, m.SHA256 = int64(len(packed)), sum(packed) })
 }
 
-// amend changes a manifest.
 func amend(t *testing.T, dir string, n int, change func(*archive.Manifest)) {
 	t.Helper()
 	manifest := filepath.Join(dir, name(n, ".json"))
@@ -527,7 +523,6 @@ func amend(t *testing.T, dir string, n int, change func(*archive.Manifest)) {
 	write(t, manifest, content)
 }
 
-// bothDatabases runs a test on both databases.
 func bothDatabases(t *testing.T, test func(t *testing.T, cfg sqlstore.Config)) {
 	t.Run("sqlite", func(t *testing.T) { test(t, sqlstore.Config{Dir: t.TempDir()}) })
 	t.Run("postgres", func(t *testing.T) { test(t, sqlstore.Config{URL: migrated.Database(t)}) })

@@ -15,24 +15,22 @@ import (
 )
 
 const (
-	// Every is the interval of checks whether a segment is full.
+	// Every is the interval in which the archiver checks whether a segment is full.
 	Every = 10 * time.Second
 	// maxBackoff is the longest pause after failures.
 	maxBackoff = 5 * time.Minute
-	// lookEvery is the interval of checks whether the archive still has the
-	// last archived segment.
+	// lookEvery is the interval in which the archiver checks that the last archived segment still exists.
 	lookEvery = time.Hour
-	// segmentTime is the time limit of the work on one segment. For the time leaseTime after the start of that work, no
-	// other replica takes the segment over. It does no harm if two replicas work on the same segment.
+	// segmentTime is the time limit for one segment. While a replica runs a pass, other replicas run none, but at most
+	// for leaseTime. If two replicas still work on the same segment, no harm is done.
 	segmentTime = 10 * time.Minute
 	leaseTime   = 2 * time.Minute
 	// readPage is the number of rows in one read.
 	readPage = 1000
-	// rest is the pause between two pages of removed rows, so that other transactions can write.
+	// rest is the pause between two deletions of rows, so that other transactions can write.
 	rest = 20 * time.Millisecond
 )
 
-// leaseName is the lease of the replica that archives.
 const leaseName = "auditArchive"
 
 // Store is the part of a database that an Archiver uses.
@@ -42,11 +40,11 @@ type Store interface {
 	AuditExtent(ctx context.Context) (audit.Extent, error)
 	// Archived records that the archive has the rows up to last.
 	Archived(ctx context.Context, last int64) error
-	// PruneAudit records that the database begins after the row last, and the heads of the chains
-	// there. SweepAudit removes the rows.
+	// PruneAudit stores that the rows up to last are removed, and the chain heads at that row. SweepAudit deletes the
+	// rows.
 	PruneAudit(ctx context.Context, last int64, heads []audit.Head) error
-	// SweepAudit removes some of the rows before the first one, in a short transaction, and
-	// reports whether there are more. If needed, it also prepares storage for new rows.
+	// SweepAudit deletes some of the removed rows in a short transaction, and reports whether there are more. If needed,
+	// it also prepares storage for new rows.
 	SweepAudit(ctx context.Context) (more bool, err error)
 	// Shared reports whether other replicas use the same database.
 	Shared() bool
@@ -62,15 +60,15 @@ type Config struct {
 	Key       note.Verifier // of the log
 	Clock     func() time.Time
 	Logger    *slog.Logger
-	// MayPrune reports whether the rows up to last may be removed. They may be removed when other systems have them.
+	// MayPrune reports whether the rows up to last may be removed: all configured sinks and witnesses must have them.
 	MayPrune func(ctx context.Context, last int64) (bool, error)
 	// Record writes the audit row that names the removed rows.
 	Record func(ctx context.Context, rows string) error
-	// Alarm is called if the archive differs from what was written.
+	// Alarm is called if the content of the archive differs from the written rows.
 	Alarm func(problem string)
 }
 
-// Archiver moves rows into an archive, one segment at a time. It runs in the background.
+// Archiver copies rows to an archive in segments, and removes old rows from the database. It runs in the background.
 type Archiver struct {
 	Config
 
@@ -82,7 +80,7 @@ type Archiver struct {
 	lag, first, archived atomic.Int64
 }
 
-// New returns an archiver. Run starts it.
+// New returns an archiver. Run starts the work.
 func New(c Config) *Archiver { return &Archiver{Config: c} }
 
 // Run archives and removes rows until ctx ends.
@@ -93,7 +91,7 @@ func (a *Archiver) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			if a.archive != nil {
-				_ = a.archive.Close() // no object of it is open
+				_ = a.archive.Close() // no object of the archive is open
 			}
 			return
 		case <-timer.C:
@@ -103,7 +101,7 @@ func (a *Archiver) Run(ctx context.Context) {
 	}
 }
 
-// pause logs the first failure and the recovery, and returns the time until the next segment is processed.
+// pause logs the first failure and the recovery, and returns the pause before the next pass.
 func (a *Archiver) pause(ctx context.Context, more bool, err error) time.Duration {
 	switch {
 	case ctx.Err() != nil:
@@ -129,7 +127,7 @@ func (a *Archiver) pause(ctx context.Context, more bool, err error) time.Duratio
 	return max(a.waits, Every)
 }
 
-// pass processes one segment, unless another replica does, and reports whether there may be more.
+// pass processes one segment, unless another replica has the lease. It reports whether there may be more segments.
 func (a *Archiver) pass(ctx context.Context) (more bool, err error) {
 	if err := a.measure(ctx); err != nil {
 		return false, err
@@ -164,8 +162,8 @@ func (a *Archiver) pass(ctx context.Context) (more bool, err error) {
 	return more, errors.Join(err, a.measure(ctx))
 }
 
-// look checks at the start and then every lookEvery that the archive has the last archived
-// segment. An attacker may have emptied the archive or changed the table audit_extent.
+// look checks that the archive has the last archived segment, at the start and then every lookEvery. An attacker may
+// have emptied the archive or changed the table audit_extent.
 func (a *Archiver) look(ctx context.Context) error {
 	now := a.Clock()
 	if !a.looked.IsZero() && now.Sub(a.looked) < lookEvery {
@@ -181,8 +179,7 @@ func (a *Archiver) look(ctx context.Context) error {
 	return err
 }
 
-// has fails if the archive has no segment that ends with the row last; 0 means that
-// nothing was archived.
+// has fails if the archive has no segment that ends with the row last. 0 means that no row was archived.
 func (a *Archiver) has(ctx context.Context, last int64) error {
 	if last == 0 {
 		return nil
@@ -211,7 +208,7 @@ func (a *Archiver) measure(ctx context.Context) error {
 	return nil
 }
 
-// seal archives the next segment, if the tree has all its rows.
+// seal archives the next segment if the tree contains all its rows.
 func (a *Archiver) seal(ctx context.Context) (more bool, err error) {
 	extent, err := a.Store.AuditExtent(ctx)
 	if err != nil {
@@ -222,7 +219,7 @@ func (a *Archiver) seal(ctx context.Context) (more bool, err error) {
 	if err != nil || head.Size < first+Rows-1 {
 		return false, err
 	}
-	// If the URL now names another archive, this fails before that archive gets a gap.
+	// If the URL was changed to another archive, the missing segment makes this fail. So no archive gets a gap.
 	if err := a.has(ctx, extent.Archived); err != nil {
 		return false, err
 	}
@@ -237,8 +234,7 @@ func (a *Archiver) seal(ctx context.Context) (more bool, err error) {
 	return true, nil
 }
 
-// prune marks the oldest segment as removed, if it is old enough and can be
-// read from the archive.
+// prune marks the rows of the oldest segment as removed, if they are old enough and can be read from the archive.
 func (a *Archiver) prune(ctx context.Context) (more bool, err error) {
 	extent, err := a.Store.AuditExtent(ctx)
 	if err != nil {
@@ -276,8 +272,8 @@ func (a *Archiver) prune(ctx context.Context) (more bool, err error) {
 	return true, a.sweep(ctx)
 }
 
-// record writes the row that names the removed rows, and waits until the tree has it. Without
-// that row, a verification would report the removed rows as missing.
+// record writes the audit row that names the removed rows, and waits until the tree contains it. Without that audit
+// row, a verification would report the removed rows as missing.
 func (a *Archiver) record(ctx context.Context, last int64) error {
 	if err := a.Record(ctx, audit.SegmentText(last)); err != nil {
 		return err

@@ -18,7 +18,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// keeper runs an archiver on a house, pass by pass.
+// keeper runs the passes of an archiver one by one.
 type keeper struct {
 	*archive.Archiver
 	alarms, records []string
@@ -36,7 +36,6 @@ func (h *house) keeper(dir string, retention time.Duration) *keeper {
 	return k
 }
 
-// passes runs passes until there is no more work.
 func (k *keeper) passes(ctx context.Context) error {
 	for {
 		more, err := archive.Pass(ctx, k.Archiver)
@@ -46,8 +45,8 @@ func (k *keeper) passes(ctx context.Context) error {
 	}
 }
 
-// TestRetention checks that rows are removed once they are old, archived and read back,
-// and that requests for removed rows get the answer that they are archived.
+// TestRetention checks that rows are removed when they are old, archived and read back, and that a request for a
+// removed row returns the error that the row is archived.
 func TestRetention(t *testing.T) {
 	bothDatabases(t, func(t *testing.T, cfg sqlstore.Config) {
 		h := newHouse(t, cfg)
@@ -63,7 +62,7 @@ func TestRetention(t *testing.T) {
 		if err := k.passes(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		extent(1, archive.Rows) // none is old enough
+		extent(1, archive.Rows) // no row is old enough
 		h.at = h.at.Add(25 * time.Hour)
 
 		k.MayPrune = func(_ context.Context, last int64) (bool, error) { return last < archive.Rows, nil }
@@ -119,7 +118,7 @@ func TestRetention(t *testing.T) {
 	})
 }
 
-// late is a store whose tree grows only after several reads.
+// late is a store that returns the newest tree only after several reads.
 type late struct {
 	*sqlstore.Store
 	ask func()
@@ -130,8 +129,8 @@ func (l *late) AuditTree(ctx context.Context) (audit.TreeHead, error) {
 	return l.Store.AuditTree(ctx)
 }
 
-// TestTheTreeHasWhatIsSaidFirst checks that rows are removed only after the tree
-// has the row about it.
+// TestTheTreeHasWhatIsSaidFirst checks that rows are removed only after the tree contains the audit row about the
+// removal.
 func TestTheTreeHasWhatIsSaidFirst(t *testing.T) {
 	h := newHouse(t, sqlstore.Config{Dir: t.TempDir()})
 	h.write(t, archive.Rows)
@@ -169,7 +168,7 @@ func TestTheTreeHasWhatIsSaidFirst(t *testing.T) {
 	}
 }
 
-// answers checks the responses about rows that are archived, and about others.
+// answers checks the responses for archived rows and for other rows.
 func (h *house) answers(t *testing.T, old *keyserver.AuditEntry) {
 	t.Helper()
 	page, err := h.AuditRows(t.Context(), keyserver.AuditFilter{})
@@ -209,7 +208,7 @@ func verified(t *testing.T, h *house, first, rows int64) {
 	}
 }
 
-// TestWhatWasArchivedIsStillThere checks the archive at the start and each hour, even if
+// TestWhatWasArchivedIsStillThere checks that the archiver checks the archive at the start and every hour, even if
 // there is nothing to archive.
 func TestWhatWasArchivedIsStillThere(t *testing.T) {
 	h := newHouse(t, sqlstore.Config{Dir: t.TempDir()})
@@ -234,7 +233,7 @@ func TestWhatWasArchivedIsStillThere(t *testing.T) {
 	if len(k.alarms) != 1 || !strings.Contains(k.alarms[0], "no segment with row 65536") {
 		t.Errorf("an hour later: %q", k.alarms)
 	}
-	for _, tt := range []struct { // in this order: archived cannot decrease
+	for _, tt := range []struct { // in this order, because the last archived row cannot decrease
 		archived int64
 		want     string
 	}{
@@ -251,8 +250,7 @@ func TestWhatWasArchivedIsStillThere(t *testing.T) {
 	}
 }
 
-// TestFailuresAreSaidOnce checks that the first failure and the recovery
-// are each logged once.
+// TestFailuresAreSaidOnce checks that the first failure and the recovery are each logged once.
 func TestFailuresAreSaidOnce(t *testing.T) {
 	h := newHouse(t, sqlstore.Config{Dir: t.TempDir()})
 	h.write(t, archive.Rows)
@@ -260,7 +258,7 @@ func TestFailuresAreSaidOnce(t *testing.T) {
 	k := h.keeper(dir, 0)
 	said := &recorder{}
 	k.Logger = slog.New(said)
-	write(t, dir, nil) // a file at the place of the directory
+	write(t, dir, nil) // a file in place of the directory
 	for range 3 {
 		if pause := archive.PassAndPause(t.Context(), k.Archiver); pause < archive.Every {
 			t.Errorf("the next try is in %s", pause)

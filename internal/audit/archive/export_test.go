@@ -12,7 +12,7 @@ import (
 // In returns an archive in an open bucket.
 func In(bucket *blob.Bucket) *Archive { return &Archive{blobstore.In(bucket)} }
 
-// Pass is one pass of Run.
+// Pass runs one pass of Run.
 func Pass(ctx context.Context, a *Archiver) (more bool, err error) { return a.pass(ctx) }
 
 // PassAndPause runs a pass and returns the pause of Run after it.

@@ -14,8 +14,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// TestPipesAreNotWaitedFor checks that an attacker who can write to the directory of an
-// archive cannot block a verification.
+// TestPipesAreNotWaitedFor checks that a pipe in the directory of an archive does not block a verification. An attacker
+// may have created it.
 func TestPipesAreNotWaitedFor(t *testing.T) {
 	h := newHouse(t, sqlstore.Config{Dir: t.TempDir()})
 	h.write(t, archive.Rows)

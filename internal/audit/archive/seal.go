@@ -17,8 +17,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Seal writes the segment that begins with the row first, and reads it back. Existing
-// objects stay; they must contain the same rows.
+// Seal writes the segment that begins with the row first, and reads it back. It does not overwrite existing objects;
+// they must contain the same rows.
 func (a *Archive) Seal(ctx context.Context, store tree.Store, key note.Verifier, first int64) error {
 	done, err := a.manifest(ctx, first)
 	if err != nil {
@@ -33,8 +33,8 @@ func (a *Archive) Seal(ctx context.Context, store tree.Store, key note.Verifier,
 	return err
 }
 
-// write writes the objects of a segment, the manifest last. A process that was stopped in
-// between leaves objects without a manifest. They are reused if they contain these rows.
+// write writes the objects of a segment; the manifest is the last. If the process stops before that, objects without a
+// manifest remain. The next attempt uses them if they contain the same rows.
 func (a *Archive) write(ctx context.Context, store tree.Store, key note.Verifier, first int64) error {
 	m := &Manifest{Origin: key.Name(), First: first, Last: first + Rows - 1, Object: audit.Segment(first) + rowsSuffix, Checkpoint: audit.Segment(first) + checkpointSuffix}
 	head, err := store.AuditTree(ctx)
@@ -59,7 +59,7 @@ func (a *Archive) write(ctx context.Context, store tree.Store, key note.Verifier
 		if err != nil || there == nil {
 			return fmt.Errorf("read %s again: %w", m.Checkpoint, err)
 		}
-		if there.Size > head.Size { // another replica has written the segment since, or the checkpoint is not from this log
+		if there.Size > head.Size { // another replica wrote it with a newer checkpoint, or the checkpoint is not from this log
 			if head, err = store.AuditTree(ctx); err != nil {
 				return err
 			}
@@ -82,7 +82,7 @@ func (a *Archive) write(ctx context.Context, store tree.Store, key note.Verifier
 	return err
 }
 
-// prove sets the proofs of a segment for a checkpoint.
+// prove sets the proofs of the manifest for a tree head.
 func (m *Manifest) prove(ctx context.Context, store tree.Store, head audit.TreeHead) error {
 	hashes := tree.Hashes(ctx, store)
 	path, err := tlog.ProveRecord(head.Size, m.First-1, hashes)
@@ -122,7 +122,7 @@ func (a *Archive) writeRows(ctx context.Context, store tree.Store, m *Manifest, 
 	return a.adopt(ctx, m)
 }
 
-// adopt uses an existing object without a manifest. Check verifies its rows.
+// adopt uses an existing object that has no manifest. Check verifies its rows later.
 func (a *Archive) adopt(ctx context.Context, m *Manifest) error {
 	r, _, err := a.object(ctx, m.Object)
 	if err == nil && r == nil {
@@ -141,9 +141,8 @@ func (a *Archive) adopt(ctx context.Context, m *Manifest) error {
 	return err
 }
 
-// Check reads a segment back and verifies that its rows are those of the tree in
-// the database, and that its proofs are valid. It returns the heads of the
-// chains after the segment.
+// Check reads a segment back and verifies its proofs. It also verifies that its rows are the rows of the tree in the
+// database. It returns the heads of the chains at the end of the segment.
 func (a *Archive) Check(ctx context.Context, store tree.Store, key note.Verifier, first int64) ([]audit.Head, error) {
 	m, err := a.manifest(ctx, first)
 	if err != nil {

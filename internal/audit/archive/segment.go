@@ -23,15 +23,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// ErrDamaged means that the archive does not contain what this log wrote, or that another
-// process wrote to it.
+// ErrDamaged means that the archive differs from what this log wrote.
 var ErrDamaged = errors.New("the audit archive is damaged or was changed")
 
 func damaged(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrDamaged, fmt.Sprintf(format, args...))
 }
 
-// Manifest describes a segment. It is written last: without it there is no segment.
+// Manifest describes a segment. It is written after all other objects; a segment without a manifest does not count.
 type Manifest struct {
 	Origin string `json:"origin"`
 	First  int64  `json:"first"`
@@ -43,9 +42,9 @@ type Manifest struct {
 	SHA256 string `json:"sha256"`
 	// Checkpoint is the name of the object with the checkpoint that covers the segment.
 	Checkpoint string `json:"checkpoint"`
-	// Inclusion proves that the subtree of the rows is in the tree of the checkpoint (RFC
-	// 6962 2.1.1, the path of any of the rows without its first 16 hashes). Consistency
-	// proves that this tree continues that of all rows up to Last (2.1.2).
+	// Inclusion proves that the subtree of the rows is in the tree of the checkpoint (RFC 6962 2.1.1, the path of any of
+	// the rows without its first 16 hashes). Consistency proves that the tree of the checkpoint continues the tree of all
+	// rows up to Last (2.1.2).
 	Inclusion   []tlog.Hash `json:"inclusion"`
 	Consistency []tlog.Hash `json:"consistency"`
 }
@@ -57,8 +56,7 @@ const (
 	manifestSuffix   = ".json"
 )
 
-// firstOf returns the first row from the name of a manifest, or 0 if the
-// object is not a manifest.
+// firstOf returns the number of the first row from the name of a manifest, or 0 if the object is not a manifest.
 func firstOf(object string) int64 {
 	number, found := strings.CutSuffix(object, manifestSuffix)
 	first, err := strconv.ParseInt(number, 10, 64)
@@ -68,8 +66,7 @@ func firstOf(object string) int64 {
 	return first
 }
 
-// manifest reads a manifest, or returns nil if there is none. Its content
-// is not verified yet.
+// manifest reads a manifest without verifying it, or returns nil if there is none.
 func (a *Archive) manifest(ctx context.Context, first int64) (*Manifest, error) {
 	name := audit.Segment(first)
 	content, err := a.get(ctx, name+manifestSuffix)
@@ -133,7 +130,7 @@ func (a *Archive) read(ctx context.Context, m *Manifest, row func(*keyserver.Aud
 	return rows, nil
 }
 
-// decode decodes the output of encode.
+// decode decodes the rows that encode wrote, and calls row for each.
 func decode(from io.Reader, m *Manifest, rows *subtree, row func(*keyserver.AuditEntry) error) error {
 	z, err := zstd.NewReader(from, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(window), zstd.WithDecoderLowmem(true))
 	if err != nil {
@@ -171,7 +168,7 @@ func decode(from io.Reader, m *Manifest, rows *subtree, row func(*keyserver.Audi
 // window is the history size of the compression. A larger window does not compress such rows better.
 const window = 1 << 20
 
-// encode writes rows, one page at a time, and returns their subtree.
+// encode writes rows, one page at a time, and returns the subtree of their hashes.
 func encode(to io.Writer, first int64, page func(after, last int64) ([]keyserver.AuditEntry, error)) (*subtree, error) {
 	z, err := zstd.NewWriter(to, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(window), zstd.WithEncoderCRC(true))
 	if err != nil {
@@ -203,7 +200,6 @@ func encode(to io.Writer, first int64, page func(after, last int64) ([]keyserver
 	return rows, z.Close()
 }
 
-// measured counts and hashes the bytes that are written through it.
 type measured struct {
 	to   io.Writer
 	size int64
@@ -230,7 +226,6 @@ func (t *subtree) add(leaf tlog.Hash) error {
 	return err
 }
 
-// ReadHashes implements tlog.HashReader.
 func (t *subtree) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 	out := make([]tlog.Hash, len(indexes))
 	for i, index := range indexes {

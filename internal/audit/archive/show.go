@@ -7,8 +7,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Show reads the rows from..to that match a filter, oldest first. If to is 0, it reads to the end. It does not verify
-// the archive; Verify does.
+// Show calls row for each row with a number from..to that the filter selects, oldest first. If to is 0, it reads to the
+// end. It does not verify the archive; use Verify for that.
 func Show(ctx context.Context, a *Archive, filter keyserver.AuditFilter, from, to int64, row func(*keyserver.AuditEntry) error) error {
 	found := false
 	err := a.each(ctx, func(first int64) error {
@@ -37,7 +37,7 @@ func Show(ctx context.Context, a *Archive, filter keyserver.AuditFilter, from, t
 	return err
 }
 
-// selects reports whether a filter selects a row, as in queries of the database
+// selects reports whether a filter selects a row. The result is the same as for a database query
 // (keyserver.AuditFilter).
 func selects(f *keyserver.AuditFilter, e *keyserver.AuditEntry) bool {
 	return (f.Reason == "" || f.Reason == e.Reason) &&

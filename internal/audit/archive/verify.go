@@ -12,18 +12,17 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// maxChains is the maximum number of chains.
 const maxChains = 4096
 
-// Verified is the verified part of the archive, up to the first error.
+// Verified describes the verified part of the archive, up to the first error.
 type Verified struct {
 	Segments int
 	Rows     int64          // from the first row of the log
 	Newest   audit.TreeHead // of the checkpoint of the last segment
 }
 
-// Verify reads every segment and verifies three things. The log with the key has signed exactly these rows. The
-// segments are complete from the first row on. The rows lead to each noted checkpoint that they cover. The error names
+// Verify reads every segment and verifies three things. The log that signs with key contains exactly these rows. The
+// segments are complete from the first row on. The rows match each noted checkpoint that they cover. The error names
 // the first wrong segment and, if known, the row.
 func Verify(ctx context.Context, a *Archive, key note.Verifier, noted ...tree.Noted) (Verified, error) {
 	v := verifier{archive: a, key: key, noted: noted, chains: map[int64]audit.Head{}}
@@ -95,8 +94,8 @@ func (v *verifier) segment(ctx context.Context, first int64) error {
 	return nil
 }
 
-// follows verifies that all rows so far are the beginning of a checkpoint's tree, so that
-// no two segments belong to different histories.
+// follows verifies that a checkpoint's tree begins with all rows up to this segment, so that no two segments belong to
+// different histories.
 func (v *verifier) follows(m *Manifest, head *audit.TreeHead) error {
 	root, err := tlog.TreeHash(v.segments.size, &v.segments)
 	if err != nil {
@@ -108,7 +107,7 @@ func (v *verifier) follows(m *Manifest, head *audit.TreeHead) error {
 	return nil
 }
 
-// isNoted compares the rows with the noted checkpoints whose size is between from and to.
+// isNoted compares the rows with the noted checkpoints whose size is from..to.
 func (v *verifier) isNoted(from, to int64, rows tlog.HashReader) error {
 	for _, n := range v.noted {
 		if n.Head.Size < from || n.Head.Size > to {
@@ -125,7 +124,7 @@ func (v *verifier) isNoted(from, to int64, rows tlog.HashReader) error {
 	return nil
 }
 
-// row checks the chains. The tree proves more, but cannot identify a wrong row.
+// row checks the hash chains. The tree proves more than the chains, but only a chain can identify the wrong row.
 func (v *verifier) row(e *keyserver.AuditEntry) error {
 	last, known := v.chains[e.Chain]
 	if !known && len(v.chains) >= maxChains {
@@ -138,14 +137,13 @@ func (v *verifier) row(e *keyserver.AuditEntry) error {
 	return nil
 }
 
-// partial reads the hashes of the tree over complete segments and one more.
+// partial reads the hashes of a tree that consists of complete segments and the rows of one more segment.
 type partial struct {
 	segments *subtree
 	rows     *subtree
 	first    int64
 }
 
-// ReadHashes implements tlog.HashReader.
 func (p *partial) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 	out := make([]tlog.Hash, 0, len(indexes))
 	for _, index := range indexes {

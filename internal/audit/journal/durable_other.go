@@ -4,8 +4,8 @@ package journal
 
 import "os"
 
-// writeDurably writes and syncs. On macOS, Sync is F_FULLFSYNC, which also empties the
-// cache of the disk. It is slower than on Linux, and as durable.
+// writeDurably writes and syncs. On macOS, Sync is F_FULLFSYNC, which also flushes the cache of the disk. This is
+// slower than on Linux, but equally durable.
 func writeDurably(f *os.File, b []byte, at int64) error {
 	if _, err := f.WriteAt(b, at); err != nil {
 		return err

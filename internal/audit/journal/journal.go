@@ -1,12 +1,13 @@
 // Package journal makes groups of bytes durable with one synchronous write each. The file has a fixed size, and its
 // space is reused. The package knows neither rows nor SQL. The caller reports by Filled which groups are stored
-// elsewhere, and reads the others back after a crash.
+// elsewhere. After a crash, it reads all other groups from the journal.
 //
-// The file is a header and two segments. Writing fills a segment from its beginning. Each time that a segment is filled
-// is called a life. Life 1 is in the first segment, life 2 in the second, life 3 in the first again, over life 1.
-// Everything is in blocks of 512 bytes, which a disk writes completely or not at all. Each block has its place, life,
-// group and part of the group, under a CRC that begins with the id of the file. This is also true for unused blocks.
-// After a crash, each block is either as before the last write or as after it. Any other block was damaged.
+// The file is a header and two segments. Each segment is filled from its beginning to its end. One filling of a segment
+// is called a life. Life 1 is in the first segment, life 2 in the second, and life 3 overwrites life 1 in the first
+// segment. The file consists of blocks of 512 bytes, which a disk writes completely or not at all. Each block contains
+// its number, its life, its group, its part of the group, and a CRC that begins with the id of the file. Unused blocks
+// have this header, too. After a crash, each block is either as before the last write or as after it. Any other block
+// was damaged.
 package journal
 
 import (
@@ -25,7 +26,8 @@ import (
 const File = "audit.journal"
 
 const (
-	// segmentSize is the size of a segment in bytes. It limits how far the tables may be behind the journal.
+	// segmentSize is the size of a segment in bytes. It limits how many rows are in the journal, but not in the tables
+	// yet.
 	segmentSize = 4 << 20
 	segments    = 2
 	fileMode    = 0o600
@@ -34,7 +36,7 @@ const (
 // ID distinguishes a journal from all others.
 type ID [16]byte
 
-// Position is the end of a group: a life, and the number of blocks in its segment before that end.
+// Position is the end of a group: a life, and the number of blocks in its segment up to that end.
 type Position struct {
 	Life  int64
 	Block int64
@@ -43,14 +45,13 @@ type Position struct {
 // Start is the position of an empty journal.
 var Start = Position{Life: 1}
 
-// before reports whether p comes before q.
 func (p Position) before(q Position) bool {
 	return p.Life < q.Life || p.Life == q.Life && p.Block < q.Block
 }
 
 // Errors of Append.
 var (
-	// ErrFull means that nothing can be appended until Filled releases space.
+	// ErrFull means that Append has no space until Filled releases some.
 	ErrFull = errors.New("the journal is full")
 	// ErrTooLarge means that the group does not fit into an empty journal.
 	ErrTooLarge = errors.New("too large for the journal")
@@ -63,12 +64,12 @@ type Journal struct {
 	seed   uint32
 	write  func(f *os.File, b []byte, at int64) error
 	end    Position
-	// The numbers of groups increase within a life. A group whose write failed keeps its number, so that none of its
-	// blocks can be mistaken for one of the next group.
-	group   uint32 // the number of the last group
+	// The numbers of groups increase within a life. After a failed write, the group's number is not used again, so that
+	// none of its blocks can be mistaken for a block of the next group.
+	group   uint32 // the number of the last written group
 	attempt uint32 // the last number that was used
 	failed  uint32 // number of failed writes
-	turned  bool   // something was written to the next life, so this life is complete
+	turned  bool   // a write to the next life was tried, so this life is complete
 	filled  Position
 	buffer  []byte
 }
@@ -76,8 +77,7 @@ type Journal struct {
 // Options override the defaults in tests.
 type Options struct {
 	SegmentBytes int64 // a multiple of 4096; default 4 MiB
-	// Write writes bytes durably.
-	Write func(f *os.File, b []byte, at int64) error
+	Write        func(f *os.File, b []byte, at int64) error
 }
 
 func (o Options) complete() Options {
@@ -90,8 +90,8 @@ func (o Options) complete() Options {
 	return o
 }
 
-// Create creates an empty journal in a directory and replaces an existing one. It allocates and writes the entire file
-// once, so that an append cannot fail because space is missing, and only changes its own blocks.
+// Create creates an empty journal in a directory and replaces an existing one. It allocates and writes the entire file.
+// So Append changes only its own blocks, and cannot fail because the disk is full.
 func Create(dir string, id ID, o Options) (*Journal, error) {
 	o = o.complete()
 	l := layout{blocks: o.SegmentBytes / blockSize}
@@ -138,8 +138,8 @@ func (j *Journal) fill(id ID) error {
 	return j.file.Sync()
 }
 
-// Append makes a group durable and returns its end. After an error, it is unknown whether the group is present after a
-// crash. The next group is written in the same blocks.
+// Append makes a group durable and returns its end. After an error, the group may or may not be present after a crash.
+// The next group overwrites the same blocks.
 func (j *Journal) Append(group []byte) (Position, error) {
 	parts := partsOf(len(group))
 	if parts > min(j.layout.blocks, maxParts) {
@@ -147,7 +147,7 @@ func (j *Journal) Append(group []byte) (Position, error) {
 	}
 	at, number := j.end, j.attempt+1
 	if j.turned || at.Block+parts > j.layout.blocks {
-		// Reading continues at the position of Filled, so the life of that position must not be overwritten.
+		// After a crash, reading begins at the position of Filled, so the life of that position must not be overwritten.
 		if j.filled.Life < at.Life {
 			return Position{}, ErrFull
 		}
@@ -164,7 +164,7 @@ func (j *Journal) Append(group []byte) (Position, error) {
 	return j.end, nil
 }
 
-// Filled reports that all groups up to a position, and the position itself, are durable elsewhere.
+// Filled reports that all groups up to a position, and the position itself, are durable in the database.
 func (j *Journal) Filled(to Position) { j.filled = to }
 
 // End returns the end of the last group.
@@ -173,8 +173,8 @@ func (j *Journal) End() Position { return j.end }
 // Close closes the file. It does not delete it.
 func (j *Journal) Close() error { return j.file.Close() }
 
-// Remove deletes the journal of a directory. It succeeds if there is no journal or no directory. The journal's content
-// must not be needed any more.
+// Remove deletes the journal of a directory. It succeeds if there is no journal or no directory. Call it only if the
+// content of the journal is not needed any more.
 func Remove(dir string) error {
 	for _, name := range []string{File, File + ".new"} {
 		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -199,7 +199,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 func seedOf(id ID) uint32 { return crc32.Checksum(id[:], castagnoli) }
 
-// layout computes the places of blocks in the file.
+// layout computes the block numbers of a file.
 type layout struct {
 	blocks int64 // of a segment
 }
@@ -211,11 +211,12 @@ func (l layout) first(life int64) int64 { return (life - 1) % segments * l.block
 
 const (
 	blockSize = 512
-	// headerSize keeps the segments on separate pages.
+	// headerSize is a page, so that each segment begins with a new page.
 	headerSize  = 4096
 	blockHeader = 24
 	payloadSize = blockSize - blockHeader
-	// groupHeader is the size of the length of the group, the number of the previous group and its end block.
+	// groupHeader is the size of the header of a group: its length, the number of the previous group, and the end block of
+	// the previous group.
 	groupHeader = 12
 	maxParts    = 1<<16 - 1
 )
@@ -236,7 +237,6 @@ func partsOf(length int) int64 {
 	return int64(groupHeader+length+payloadSize-1) / payloadSize
 }
 
-// block is the header of a block.
 type block struct {
 	number int64 // in the file
 	life   int64 // 0: never used

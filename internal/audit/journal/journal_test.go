@@ -18,7 +18,7 @@ import (
 const (
 	blockSize  = 512
 	headerSize = 4096
-	small      = 16 * blockSize // of a segment
+	small      = 16 * blockSize // size of a segment
 )
 
 var ours = journal.ID{1, 2, 3}
@@ -28,10 +28,10 @@ type book struct {
 	dir    string
 	log    *journal.Journal
 	groups []journal.Group
-	filled int // of groups
+	filled int // number of groups that were reported by Filled
 	fail   bool
 	got    int    // number of blocks of a failing write that are written
-	before []byte // the file, before the last write
+	before []byte // the file before the last write
 }
 
 func open(t testing.TB, dir string) *book {
@@ -65,7 +65,6 @@ func (b *book) append(n int) error {
 
 func (b *book) path() string { return filepath.Join(b.dir, journal.File) }
 
-// from returns the position at which reading begins.
 func (b *book) from() journal.Position {
 	if b.filled == 0 {
 		return journal.Start
@@ -87,7 +86,7 @@ func same(got, want []journal.Group) bool {
 	return slices.EqualFunc(got, want, func(a, b journal.Group) bool { return a.End == b.End && bytes.Equal(a.Bytes, b.Bytes) })
 }
 
-// draw randomly appends groups, calls Filled and fails writes, through several lives.
+// draw appends random groups, calls Filled at random and makes writes fail, through several lives.
 func draw(rt *rapid.T, b *book) {
 	for range rapid.IntRange(1, 40).Draw(rt, "steps") {
 		switch rapid.IntRange(0, 9).Draw(rt, "step") {
@@ -126,15 +125,15 @@ func TestWhatWasAppendedIsReadBack(t *testing.T) {
 	})
 }
 
-// TestATornWrite checks that after a crash, with any of the blocks of the last write
-// present, the last group is complete or absent, and all other groups are present.
+// TestATornWrite simulates a crash in which any of the blocks of the last write are present. The last group must be
+// complete or absent, and all other groups must be present.
 func TestATornWrite(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		b := open(t, t.TempDir())
 		defer b.log.Close()
 		draw(rt, b)
 		if b.append(rapid.IntRange(0, 3000).Draw(rt, "last")) != nil {
-			return // full
+			return // the journal is full
 		}
 		raw, err := os.ReadFile(b.path())
 		if err != nil {
@@ -161,8 +160,7 @@ func TestATornWrite(t *testing.T) {
 	})
 }
 
-// TestDamage checks that any other change of a block is detected, and that the
-// error has its place.
+// TestDamage checks that any other change of a block is detected, and that the error names its position.
 func TestDamage(t *testing.T) {
 	kinds := map[string]func(rt *rapid.T, raw []byte, at int){
 		"flipped": func(rt *rapid.T, raw []byte, at int) {
@@ -203,8 +201,8 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// TestLostWrites checks that blocks that still have their old content are damage if later
-// groups show that they had been written.
+// TestLostWrites checks that blocks with old content count as damaged if a later group shows that they had been
+// written.
 func TestLostWrites(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		b := open(t, t.TempDir())
@@ -217,7 +215,7 @@ func TestLostWrites(t *testing.T) {
 		if b.append(10) != nil {
 			return
 		}
-		raw := b.before // with the lost group, without the last one
+		raw := b.before // contains the lost group, but not the last one
 		now, err := os.ReadFile(b.path())
 		if err != nil {
 			rt.Fatal(err)
@@ -300,8 +298,8 @@ func TestBounds(t *testing.T) {
 	if !errors.Is(err, journal.ErrFull) || len(b.groups) != 32 {
 		t.Errorf("after %d groups: %v", len(b.groups), err)
 	}
-	// The position at which reading continues is not overwritten: the first segment is
-	// free once a group of the second is filled.
+	// The position at which reading begins must not be overwritten: the first segment is free only after a group in the
+	// second one is filled.
 	for _, tc := range []struct {
 		filled int
 		want   error
@@ -339,7 +337,7 @@ func link(t *testing.T, path string) {
 	}
 }
 
-// TestRemove checks that a service can stop after its directory was removed.
+// TestRemove checks that Remove succeeds if the directory does not exist any more.
 func TestRemove(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	if err := journal.Remove(dir); err != nil {

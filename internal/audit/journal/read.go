@@ -12,19 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Errors of reading a journal. Each is wrapped in a sentence with the
-// file and the problem.
+// Errors of reading a journal. They are wrapped in a sentence with the file and the problem.
 var (
 	// ErrMissing means that there is no journal.
 	ErrMissing = errors.New("no journal")
-	// ErrOther means that the journal belongs to another database, or to
-	// another time of this one.
+	// ErrOther means that the journal belongs to another database, or to an earlier or later state of this database.
 	ErrOther = errors.New("another journal")
-	// ErrDamaged means that bytes are neither those of the last write nor those before it.
+	// ErrDamaged means that blocks were changed, or are missing, after they were written.
 	ErrDamaged = errors.New("damaged journal")
 )
 
-// refusal wraps its kind in a sentence that does not repeat it.
+// refusal is an error of a kind. Its text is only the sentence, without the text of the kind.
 type refusal struct {
 	sentence string
 	kind     error
@@ -33,13 +31,13 @@ type refusal struct {
 func (r *refusal) Error() string { return r.sentence }
 func (r *refusal) Unwrap() error { return r.kind }
 
-// Group is the result of one append.
+// Group is a group of bytes that one Append call wrote.
 type Group struct {
 	Bytes []byte
 	End   Position
 }
 
-// Content is a journal in memory.
+// Content is the content of a journal file, read into memory.
 type Content struct {
 	ID     ID
 	path   string
@@ -48,9 +46,9 @@ type Content struct {
 	seed   uint32
 }
 
-// Groups returns the groups after a position of the journal with an id. A crash may have cut off the last group. The
-// caller that appended this group got no confirmation that it is durable, so Groups omits it. Any other difference from
-// the written bytes is an error.
+// Groups returns the groups after the position from. It fails if the journal has another id. A crash may have cut off
+// the last group. Append did not confirm this group, so Groups omits it. Any other difference from the written bytes is
+// an error.
 func (c *Content) Groups(id ID, from Position) ([]Group, error) {
 	if c.ID != id {
 		return nil, c.refuse(ErrOther, "belongs to another database")
@@ -66,7 +64,7 @@ func (c *Content) damaged(number int64, what string) error {
 	return c.refuse(ErrDamaged, "is damaged at byte %d: %s", headerSize+number*blockSize, what)
 }
 
-// maxFile is the maximum size of a journal file in bytes, far more than any journal has.
+// maxFile is the maximum accepted size of a journal file in bytes, far more than any journal has.
 const maxFile = 2 << 30
 
 // Load reads the journal in a directory.
@@ -120,7 +118,7 @@ func (c *Content) at(number int64) (block, error) {
 }
 
 func (c *Content) groups(from Position) ([]Group, error) {
-	for number := range segments * c.layout.blocks { // damage is reported before any other problem
+	for number := range segments * c.layout.blocks { // damage is reported instead of any other problem
 		if _, err := c.at(number); err != nil {
 			return nil, err
 		}
@@ -144,7 +142,7 @@ func (c *Content) groups(from Position) ([]Group, error) {
 		if !whole {
 			return all, c.nothingBehind(at)
 		}
-		// A last group that the next life does not refer to was never durable.
+		// If the next life does not refer to the last group, the write of the last group had failed.
 		if n := len(all); n > 0 && at.group != behind.group {
 			all, at = all[:n-1], at.before()
 		}
@@ -155,8 +153,8 @@ func (c *Content) groups(from Position) ([]Group, error) {
 	}
 }
 
-// cursor is the state of reading groups: the last group, and the number
-// of the one before it.
+// cursor is the state of reading groups: the position and number of the last group, and the number of the group before
+// it.
 type cursor struct {
 	begin, end Position
 	group      uint32
@@ -166,8 +164,8 @@ type cursor struct {
 // before returns the cursor without its last group.
 func (c cursor) before() cursor { return cursor{begin: c.begin, end: c.begin, group: c.former} }
 
-// reaches returns the number of the group that ends at a position. It fails if the journal
-// never had that position, or has overwritten it.
+// reaches returns the number of the group that ends at a position. It fails if no group ended there, or if that group
+// was overwritten.
 func (c *Content) reaches(from Position) (uint32, error) {
 	if from.Life < 1 || from.Block < 0 || from.Block > c.layout.blocks || from.Block == 0 && from != Start {
 		return 0, c.refuse(ErrOther, "does not match the database: the database names a position that no journal has")
@@ -184,7 +182,8 @@ func (c *Content) reaches(from Position) (uint32, error) {
 	return k.group, nil
 }
 
-// group reads the group at a position, after another one of the same life.
+// group reads the group at a position. behind is the last group of the same life, or zero. whole is false if the group
+// is incomplete.
 func (c *Content) group(behind cursor, at Position) (group []byte, next cursor, before link, whole bool) {
 	if at.Block >= c.layout.blocks {
 		return nil, cursor{}, link{}, false
@@ -212,8 +211,8 @@ func (c *Content) group(behind cursor, at Position) (group []byte, next cursor, 
 	return raw[groupHeader:][:length], next, before, true
 }
 
-// nothingBehind checks the blocks after the last complete group. They may be left from earlier use of the file, or be
-// part of one group whose write did not finish. Any other block means that a complete group was lost.
+// nothingBehind checks the blocks after the last complete group. They may come from an earlier life, or from one group
+// whose write did not finish. Any other block means that a complete group was lost.
 func (c *Content) nothingBehind(at cursor) error {
 	end := at.end
 	for number := range segments * c.layout.blocks {
@@ -222,10 +221,9 @@ func (c *Content) nothingBehind(at cursor) error {
 		switch {
 		case k.life == 0, place.before(end), k.life < end.Life:
 		case k.life == end.Life && k.group < at.group:
-			// The rest of a group whose write failed, and that another group replaced.
+			// A part of a group whose write failed. A later group overwrote its other parts.
 		case k.life == end.Life && k.group > at.group && (place.Block == end.Block+k.part || place.Block == at.begin.Block+k.part):
-			// The last group may itself be one whose write failed, followed by a part of
-			// the next attempt.
+			// The write of the last group may have failed, too. Then blocks of the next attempt may begin at the same position.
 		case k.life == end.Life+1 && place.Block == k.part:
 		default:
 			return c.damaged(c.layout.first(end.Life)+end.Block, "the group of rows that was written there is missing, but later groups are present")

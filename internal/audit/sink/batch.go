@@ -19,17 +19,17 @@ const (
 	maxBytes = 256 << 10
 )
 
-// batch has consecutive rows, and the proof that they are complete.
+// batch contains consecutive rows, and the proof that they are complete.
 type batch struct {
 	tree.Extent
 	Log string // the origin of the checkpoint
 
 	source Source
 	rows   []keyserver.AuditEntry
-	raw    [][]byte // their encodings
+	raw    [][]byte // the encodings of the rows
 }
 
-// collect returns the next batch. It contains only rows that the tree proves.
+// collect returns the next batch. It fails if the audit tree does not prove the rows.
 func (r *Runner) collect(ctx context.Context, head audit.TreeHead) (*batch, error) {
 	after, err := r.begin(ctx)
 	if err != nil {
@@ -60,8 +60,8 @@ func (r *Runner) collect(ctx context.Context, head audit.TreeHead) (*batch, erro
 	return b, b.VerifyLeaves(leaves, r.Key)
 }
 
-// begin returns the row before the next batch. Rows that only the archive has are skipped, and the range of the batch
-// shows the gap. Rows that are missing for any other reason are not skipped.
+// begin returns the number of the row before the next batch. Rows that are only in the archive are skipped, and the row
+// numbers of the batch show the gap. Rows that are missing for any other reason are not skipped.
 func (r *Runner) begin(ctx context.Context) (int64, error) {
 	extent, err := r.Store.AuditExtent(ctx)
 	if err != nil || extent.First <= r.sent+1 {

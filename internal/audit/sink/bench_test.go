@@ -13,9 +13,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/rsyslog"
 )
 
-// BenchmarkDelivery measures how many waiting rows a sink delivers in a second on the
-// embedded database, from reading them to moving the cursor, and the cost for this
-// process. It contains all receivers except rsyslog; that of OTLP checks each row.
+// BenchmarkDelivery measures how many waiting rows a sink delivers per second on the embedded database, from reading
+// the rows to storing the position. It runs all receivers except rsyslog in this process; the OTLP receiver checks each
+// row.
 func BenchmarkDelivery(b *testing.B) {
 	const rows = 20_000
 	w := newTrail(b, sqlstore.Config{Dir: b.TempDir()}, newSigner(b))
@@ -34,7 +34,7 @@ func BenchmarkDelivery(b *testing.B) {
 			for i := 0; b.Loop(); i++ {
 				c := w.config(b)
 				c.Out = NewStdout(io.Discard)
-				at.Name = fmt.Sprint(b.Name(), i) // a sink without any delivered row
+				at.Name = fmt.Sprint(b.Name(), i) // a new sink without delivered rows
 				r := New(c, at)
 				began, before := time.Now(), processorTime(b)
 				for more := true; more; {

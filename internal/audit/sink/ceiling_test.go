@@ -13,9 +13,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// TestALearnedCeilingIsKept checks that a receiver that refuses large batches does
-// not get each full batch twice. The size that it accepts is kept, and a larger
-// one is tried rarely.
+// TestALearnedCeilingIsKept checks that a sink remembers the accepted batch size of a receiver that rejects larger
+// batches, and rarely tries a larger one.
 func TestALearnedCeilingIsKept(t *testing.T) {
 	const most = 60 // events, including the seal
 	w := newTrail(t, sqlstore.Config{Dir: t.TempDir()}, newSigner(t))
@@ -34,7 +33,7 @@ func TestALearnedCeilingIsKept(t *testing.T) {
 	var ahead atomic.Int64
 	config.Clock = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 	r := New(config, target(t, receiver.url))
-	r.most = 200 // 200 fails, 100 fails, 50 passes
+	r.most = 200 // 200 and 100 fail, 50 succeeds
 	deliver := func(rows int64) {
 		t.Helper()
 		for upTo := r.sent + rows; r.sent < upTo; {
@@ -55,8 +54,7 @@ func TestALearnedCeilingIsKept(t *testing.T) {
 	}
 }
 
-// TestACeilingIsGivenUp checks that a receiver that accepts larger
-// batches again gets them.
+// TestACeilingIsGivenUp checks that the batches grow again if the receiver accepts larger batches again.
 func TestACeilingIsGivenUp(t *testing.T) {
 	w := newTrail(t, sqlstore.Config{Dir: t.TempDir()}, newSigner(t))
 	r := New(w.config(t), Target{Name: "sink", scheme: "stdout"})

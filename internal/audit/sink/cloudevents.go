@@ -14,15 +14,14 @@ import (
 
 const (
 	batchType = "application/cloudevents-batch+json; charset=utf-8"
-	// maxAnswer is the number of bytes that are read of a response. Its
-	// content is ignored.
+	// maxAnswer is the maximum size of a response in bytes. Its content is ignored.
 	maxAnswer   = 64 << 10
 	dialTime    = 10 * time.Second
 	eventPrefix = "dev.keyserver.audit."
 )
 
-// cloudEvent is an event in the CloudEvents 1.0 envelope. The types of events are
-// dev.keyserver.audit.row and dev.keyserver.audit.seal.
+// cloudEvent is an event in the CloudEvents 1.0 envelope. Its type is dev.keyserver.audit.row or
+// dev.keyserver.audit.seal.
 type cloudEvent struct {
 	SpecVersion     string          `json:"specversion"`
 	ID              string          `json:"id"`
@@ -34,15 +33,14 @@ type cloudEvent struct {
 	Data            json.RawMessage `json:"data"`
 }
 
-// schemaOf has the URL of each OCSF class.
+// schemaOf maps each OCSF class to its URL.
 var schemaOf = map[int]string{
 	classBase:           "https://schema.ocsf.io/" + SchemaVersion + "/base_event",
 	classAuthentication: "https://schema.ocsf.io/" + SchemaVersion + "/classes/authentication",
 	classAPIActivity:    "https://schema.ocsf.io/" + SchemaVersion + "/classes/api_activity",
 }
 
-// cloudEvents posts batches in the JSON batch format. A status 2xx acknowledges the batch
-// after the response was read completely.
+// cloudEvents posts batches in the JSON batch format. A complete response with a status 2xx acknowledges the batch.
 type cloudEvents struct {
 	url     string
 	headers http.Header
@@ -83,7 +81,7 @@ func (c *cloudEvents) send(ctx context.Context, b *batch) error {
 	if err != nil {
 		return plain(err)
 	}
-	defer answer.Body.Close() // the response was read before
+	defer answer.Body.Close() // the response has been read by then
 	if answer.StatusCode == http.StatusRequestEntityTooLarge {
 		return fmt.Errorf("it responds with status %d: %w", answer.StatusCode, errTooLarge)
 	}

@@ -25,8 +25,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/inbox"
 )
 
-// web is an HTTPS receiver that requires a header. A test can replace its
-// response to a request.
+// web is an HTTPS receiver that requires a header. A test can replace its response to a request.
 type web struct {
 	inbox.Inbox
 	*httptest.Server
@@ -62,7 +61,7 @@ func newWeb(t testing.TB) *web {
 	return w
 }
 
-// take reads a batch as CloudEvents' own library does.
+// take reads a batch with the library of CloudEvents.
 func (w *web) take(r *http.Request) error {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -91,8 +90,8 @@ func (w *web) take(r *http.Request) error {
 
 func (w *web) answer(f http.HandlerFunc) { w.other.Store(&f) }
 
-// TestWhatIsNoAcknowledgement checks that none of these responses moves the cursor, and
-// that the error contains neither the response nor the request.
+// TestWhatIsNoAcknowledgement checks that none of these responses acknowledges rows, and that the error contains
+// neither the response nor the request.
 func TestWhatIsNoAcknowledgement(t *testing.T) {
 	w := newTrail(t, sqlstore.Config{Dir: migrated.Dir(t)}, newSigner(t))
 	w.write(t, 3)
@@ -136,7 +135,7 @@ func TestWhatIsNoAcknowledgement(t *testing.T) {
 	}
 }
 
-// cut responds with 200 and a Content-Length, sends less, and closes the connection.
+// cut responds with 200 and a Content-Length, sends fewer bytes, and closes the connection.
 func cut(out http.ResponseWriter, _ *http.Request) {
 	out.Header().Set("Content-Length", "100")
 	_, _ = out.Write([]byte("their words"))
@@ -144,7 +143,7 @@ func cut(out http.ResponseWriter, _ *http.Request) {
 	panic(http.ErrAbortHandler)
 }
 
-// drip responds with 200 and never ends.
+// drip responds with 200 and a body that never ends.
 func drip(out http.ResponseWriter, r *http.Request) {
 	for r.Context().Err() == nil {
 		_, _ = out.Write([]byte("x"))
@@ -166,9 +165,8 @@ func TestAReceiverThatIsNotTrusted(t *testing.T) {
 	}
 }
 
-// TestNothingLacks uses receivers that are away or fail after they have taken a
-// batch, and several processes on one database. The receiver proves with the key
-// alone that it has all rows.
+// TestNothingLacks uses several processes on one database, and receivers that are unavailable or fail after they have
+// received a batch. It verifies with the key alone that each receiver has all rows.
 func TestNothingLacks(t *testing.T) {
 	signer := newSigner(t)
 	for name, databases := range map[string]func(t *testing.T) []sqlstore.Config{
@@ -184,7 +182,7 @@ func TestNothingLacks(t *testing.T) {
 				replicas = append(replicas, newTrail(t, database, signer))
 			}
 			good, bad := newWeb(t), newWeb(t)
-			// The bad receiver takes each second batch without acknowledging it.
+			// The bad receiver stores every second batch without acknowledging it.
 			bad.answer(func(out http.ResponseWriter, r *http.Request) {
 				if err := bad.take(r); err != nil {
 					t.Error(err)
@@ -229,7 +227,7 @@ func TestNothingLacks(t *testing.T) {
 				again += replica.log.count("accepts rows again")
 				unnoted += replica.log.count("may be delivered to it again")
 			}
-			// On a busy disk, an acknowledgement is not always recorded in time.
+			// On a busy disk, an acknowledgement may not be stored in time. Then good receives the rows again.
 			if good.Duplicates != 0 && unnoted == 0 || bad.Duplicates == 0 {
 				t.Errorf("duplicates: %d where all went well, %d where not", good.Duplicates, bad.Duplicates)
 			}
@@ -244,7 +242,7 @@ func TestNothingLacks(t *testing.T) {
 	}
 }
 
-// TestRowsAsOCSF checks the attributes that version 1.8.0 requires for the classes.
+// TestRowsAsOCSF checks the attributes that OCSF 1.8.0 requires for the classes.
 func TestRowsAsOCSF(t *testing.T) {
 	w := newTrail(t, sqlstore.Config{Dir: migrated.Dir(t)}, newSigner(t))
 	w.write(t, 1)

@@ -10,17 +10,16 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// SchemaVersion is the version of OCSF (schema.ocsf.io), the format of
-// rows in every sink.
+// SchemaVersion is the version of OCSF (schema.ocsf.io), the event format of all sinks.
 const SchemaVersion = "1.8.0"
 
-// Source identifies the sender.
+// Source identifies the key server that sends the rows.
 type Source struct {
 	ServerName string
 	Version    string
 }
 
-// Classes of events, and activities in them.
+// OCSF classes of events, and their activities.
 const (
 	classBase           = 0
 	classAuthentication = 3002
@@ -67,8 +66,8 @@ type (
 		UID string `json:"uid"`
 	}
 	user struct {
-		UID    string `json:"uid"`    // decimal, 0 if no principal was recognized
-		Domain string `json:"domain"` // the system id of its key server
+		UID    string `json:"uid"`    // decimal, 0 if the principal is unknown
+		Domain string `json:"domain"` // the system id of the principal's key server
 	}
 	actor struct {
 		User    user      `json:"user"`
@@ -81,15 +80,15 @@ type (
 	}
 	endpoint struct {
 		IP   string `json:"ip,omitempty"`
-		Name string `json:"name,omitempty"` // if there is no address
+		Name string `json:"name,omitempty"` // only if there is no address
 	}
 	eventMetadata struct {
 		Version  string  `json:"version"`
 		Product  product `json:"product"`
 		LogName  string  `json:"log_name"`           // the origin of the checkpoint
-		UID      string  `json:"uid"`                // the same in each delivery of a row
+		UID      string  `json:"uid"`                // the same for each delivery of a row
 		Sequence int64   `json:"sequence,omitempty"` // of the row
-		// CorrelationUID is the id of the request, which can have several rows.
+		// CorrelationUID is the id of the request. A request can have several rows.
 		CorrelationUID string `json:"correlation_uid,omitempty"`
 	}
 	product struct {
@@ -97,7 +96,7 @@ type (
 		VendorName string `json:"vendor_name"`
 		Version    string `json:"version"`
 	}
-	// unmapped has fields without a name in OCSF.
+	// unmapped contains the fields that OCSF does not have.
 	unmapped struct {
 		SessionKind string `json:"sessionKind,omitempty"`
 		Filename    string `json:"filename,omitempty"`
@@ -128,7 +127,6 @@ const (
 	kindSeal = "seal"
 )
 
-// messages returns the events of a batch's rows, followed by its seal.
 func (b *batch) messages() ([]message, error) {
 	list := make([]message, 0, len(b.rows)+1)
 	for i := range b.rows {
@@ -189,7 +187,6 @@ func (b *batch) row(i int) event {
 	return e
 }
 
-// seal returns the event with the proof of the batch.
 func (b *batch) seal() event {
 	e := event{
 		Time: b.rows[len(b.rows)-1].Time.UnixMilli(), SeverityID: 1, ActivityName: "seal",
@@ -238,7 +235,7 @@ func outcome(o keyserver.Outcome) (id int, status string, severity int) {
 	return other, string(o), 1
 }
 
-// activities maps prefixes of operation names to activities.
+// activities maps prefixes of operation names to OCSF activities.
 var activities = []struct {
 	prefix string
 	id     int
@@ -249,7 +246,7 @@ var activities = []struct {
 	{"delete", remove}, {"remove", remove}, {"end", remove},
 }
 
-// activityOf returns the activity of an operation by its name, or other for computations.
+// activityOf returns the OCSF activity of an operation, or "other" for computations.
 func activityOf(operation string) int {
 	switch operation {
 	case keyserver.AuditLogin:

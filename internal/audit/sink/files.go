@@ -19,8 +19,8 @@ const (
 	maxHeaderFile = 16 << 10
 )
 
-// files has the names of files that authenticate the receiver to this process, and this
-// process to the receiver. All are read again for each connection.
+// files contains the names of the files for authentication: CA, client certificate, key, and HTTP headers. All files
+// are read again for each connection.
 type files struct{ ca, cert, key, header string }
 
 func (f files) tls() (*tls.Config, error) {

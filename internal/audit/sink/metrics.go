@@ -25,7 +25,6 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 	return m
 }
 
-// meter has the metrics of one sink.
 type meter struct {
 	sent, failures prometheus.Counter
 	*position
@@ -62,7 +61,7 @@ func (p *position) moved(sent int64, held bool) {
 	p.held.Store(held)
 }
 
-// waits records when the first unacknowledged row was written.
+// waits stores the time of the first unacknowledged row.
 func (p *position) waits(since time.Time) { p.oldest.Store(since.UnixMicro()) }
 
 func (p *position) rows() int64 {

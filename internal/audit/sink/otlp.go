@@ -23,8 +23,8 @@ import (
 
 const exportLogs = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
 
-// otlp exports batches as log records of OpenTelemetry. A response that rejects no record acknowledges the batch. If
-// the response rejects some records, nothing is acknowledged.
+// otlp exports batches as OpenTelemetry log records. A response that rejects no record acknowledges the batch. If the
+// response rejects some records, the entire batch counts as not acknowledged.
 type otlp struct {
 	conn    *grpc.ClientConn
 	headers metadata.MD
@@ -80,7 +80,7 @@ func (o *otlp) send(ctx context.Context, b *batch) error {
 	return nil
 }
 
-func (o *otlp) close() { _ = o.conn.Close() } // it fails only if it is already closed
+func (o *otlp) close() { _ = o.conn.Close() } // Close fails only if the connection is already closed
 
 func (o *otlp) request(b *batch) (*logservice.ExportLogsServiceRequest, error) {
 	list, err := b.messages()
@@ -116,7 +116,7 @@ func text(key, value string) *common.KeyValue {
 	return &common.KeyValue{Key: key, Value: &common.AnyValue{Value: &common.AnyValue_StringValue{StringValue: strings.ToValidUTF8(value, "\ufffd")}}}
 }
 
-// anyOf returns an event as a structured body.
+// anyOf converts a JSON event into a structured log body.
 func anyOf(event []byte) (*common.AnyValue, error) {
 	decoder := json.NewDecoder(strings.NewReader(string(event)))
 	decoder.UseNumber()

@@ -27,8 +27,7 @@ import (
 
 type export func(ctx context.Context, in *logservice.ExportLogsServiceRequest) (*logservice.ExportLogsServiceResponse, error)
 
-// collector is a receiver of the OTLP service. A test can replace its
-// response to a request.
+// collector is a receiver with the OTLP service. A test can replace its response to a request.
 type collector struct {
 	inbox.Inbox
 	url   string
@@ -121,8 +120,7 @@ func plainValue(v *common.AnyValue) any {
 	return nil
 }
 
-// TestACollectorThatLies checks that a response that rejects some records, or is too
-// long, acknowledges nothing.
+// TestACollectorThatLies checks that a response acknowledges nothing if it rejects some records or is too long.
 func TestACollectorThatLies(t *testing.T) {
 	w := newTrail(t, sqlstore.Config{Dir: migrated.Dir(t)}, newSigner(t))
 	w.write(t, 3)

@@ -1,7 +1,6 @@
-// Package sink sends the rows of the audit log to receivers outside the key server. Each
-// receiver gets each row at least once and in order, with the proof that no row is missing
-// (ADR 46). Only rows under a signed checkpoint are sent. A receiver that is unreachable,
-// slow or malicious delays only its own rows.
+// Package sink sends the rows of the audit log to receivers outside the key server. Each receiver gets each row at
+// least once and in order, with the proof that no row is missing (ADR 46). Only rows that a signed checkpoint covers
+// are sent. A receiver that is unreachable, slow or malicious delays only the rows of its own sink.
 package sink
 
 import (
@@ -22,11 +21,11 @@ import (
 )
 
 const (
-	// sendTime is the time limit of one batch, from the first byte to the acknowledgement.
-	// holdTime is how long a process that was killed still holds a sink.
+	// sendTime is the time limit of one batch, from the first byte to the acknowledgement. holdTime is how long a claim of
+	// a sink lasts if its process is killed.
 	sendTime = 20 * time.Second
 	holdTime = 30 * time.Second
-	// lookEvery is the interval of checks for new rows. claimEvery is the interval of checks which process holds the
+	// lookEvery is the interval of checks for new rows. claimEvery is the interval in which a process tries to claim the
 	// sink.
 	lookEvery  = 250 * time.Millisecond
 	claimEvery = 5 * time.Second
@@ -35,7 +34,7 @@ const (
 	firstPause = time.Second
 	lastPause  = time.Minute
 	storeTime  = 10 * time.Second
-	// probeEvery is the time until a batch larger than the ceiling is tried again.
+	// probeEvery is the pause before a batch larger than the ceiling is tried again.
 	probeEvery = time.Hour
 )
 
@@ -44,18 +43,17 @@ type Store interface {
 	tree.Store
 	// AuditExtent returns which rows are in the database and in the archive.
 	AuditExtent(ctx context.Context) (audit.Extent, error)
-	// ClaimAuditSink makes a holder the only one that delivers to a sink, and returns
-	// the last delivered row. held is false if another holder has the sink. A new
-	// sink begins at first.
+	// ClaimAuditSink makes a holder the only process that delivers to a sink, and returns the number of the last delivered
+	// row. held is false if another holder has the sink. A new sink begins with the row first.
 	ClaimAuditSink(ctx context.Context, name string, holder []byte, first int64, now time.Time, lasts time.Duration) (sent int64, held bool, err error)
 	MoveAuditSink(ctx context.Context, name string, holder []byte, from, to int64) (bool, error)
 	ReleaseAuditSink(ctx context.Context, name string, holder []byte) error
 }
 
-// receiver takes batches. It is used by one goroutine.
+// receiver is the connection to one receiver. Only one goroutine uses it.
 type receiver interface {
-	// send returns nil once the receiver has acknowledged the entire batch. Its errors
-	// contain no secrets and no text of the receiver.
+	// send returns nil after the receiver has acknowledged the entire batch. Its errors contain no secrets and no text
+	// from the receiver.
 	send(ctx context.Context, b *batch) error
 	close()
 }
@@ -66,7 +64,7 @@ type Config struct {
 	Key   note.Verifier // of the audit tree
 	// Size returns the number of rows in the tree, as far as this process knows.
 	Size func() int64
-	// Holder distinguishes this process from others on the same database.
+	// Holder distinguishes this process from other processes on the same database.
 	Holder  []byte
 	Source  Source
 	Out     *Stdout
@@ -75,26 +73,26 @@ type Config struct {
 	Metrics *Metrics
 }
 
-// Runner delivers to one receiver.
+// Runner delivers rows to one receiver.
 type Runner struct {
 	Config
 	target Target
 	meter  meter
 
 	open    receiver  // nil if there is none
-	tried   int       // rows of the batch that is being sent; 0: none
-	most    int       // rows of the next batch
-	ceiling int       // the most rows that the receiver accepts, as far as known
-	probe   time.Time // when a larger batch may be tried
+	tried   int       // number of rows in the batch that is being sent; 0: none
+	most    int       // maximum number of rows in the next batch
+	ceiling int       // maximum number of rows that the receiver accepts, as far as known
+	probe   time.Time // time after which a larger batch may be tried
 	pause   time.Duration
 	failing bool
 
 	held    bool
 	claimed time.Time // when this process last tried to claim the sink
-	sent    int64     // valid while held
+	sent    int64     // number of the last acknowledged row; valid while held
 }
 
-// New returns a runner for a target. Run delivers.
+// New returns a runner for a target. Run delivers the rows.
 func New(c Config, t Target) *Runner {
 	return &Runner{Config: c, target: t, meter: c.Metrics.of(t.Label, c), most: maxRows, ceiling: maxRows}
 }
@@ -120,7 +118,6 @@ func (r *Runner) Run(ctx context.Context) {
 	}
 }
 
-// end closes the connection and releases the sink.
 func (r *Runner) end(ctx context.Context) {
 	r.hangUp()
 	if !r.held {
@@ -133,8 +130,7 @@ func (r *Runner) end(ctx context.Context) {
 	}
 }
 
-// pass delivers one batch if there are rows and no other process holds the sink. It reports
-// whether there are more.
+// pass delivers one batch if there are rows and this process has the sink. It reports whether there are more rows.
 func (r *Runner) pass(ctx context.Context) (more bool, err error) {
 	r.tried = 0
 	now := r.Clock()
@@ -159,7 +155,7 @@ func (r *Runner) pass(ctx context.Context) (more bool, err error) {
 	return r.sent < size, nil
 }
 
-// next returns the next batch, or nil if there is none, and the size of the tree.
+// next returns the next batch, or nil if there are no new rows, and the size of the tree.
 func (r *Runner) next(ctx context.Context) (*batch, int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
@@ -180,14 +176,14 @@ func (r *Runner) next(ctx context.Context) (*batch, int64, error) {
 	return b, head.Size, nil
 }
 
-// move records the acknowledged rows, even if the process is about to end.
+// move stores the number of the last acknowledged row, even if ctx is cancelled.
 func (r *Runner) move(ctx context.Context, to int64) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTime)
 	defer cancel()
 	moved, err := r.Store.MoveAuditSink(ctx, r.target.Name, r.Holder, r.sent, to)
 	if err != nil || !moved {
-		// The position is read again with the next claim. If another process has the sink
-		// by then, it delivers these rows again.
+		// The next claim reads the stored number of the last delivered row. Rows after it are delivered again, by this or by
+		// another process.
 		r.Logger.Warn("rows that an audit sink has acknowledged may be delivered to it again", "sink", r.target.Label, "after", r.sent, "upTo", to)
 		r.hold(0, false)
 		return err
@@ -201,7 +197,6 @@ func (r *Runner) hold(sent int64, held bool) {
 	r.meter.moved(sent, held)
 }
 
-// claim claims the sink, or extends the claim.
 func (r *Runner) claim(ctx context.Context, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
@@ -218,7 +213,6 @@ func (r *Runner) claim(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// deliver sends a batch on the open connection, or on a new one.
 func (r *Runner) deliver(ctx context.Context, b *batch) error {
 	ctx, cancel := context.WithTimeout(ctx, sendTime)
 	defer cancel()
@@ -239,8 +233,8 @@ func (r *Runner) hangUp() {
 	}
 }
 
-// fail logs the first failure and returns the pause before the next attempt. Files of
-// certificates and headers are read again for the next connection.
+// fail logs the first failure, closes the connection, and returns the pause before the next attempt. The next
+// connection reads the files of certificates and headers again.
 func (r *Runner) fail(err error) time.Duration {
 	r.hangUp()
 	r.meter.failures.Inc()
@@ -253,8 +247,8 @@ func (r *Runner) fail(err error) time.Duration {
 	return r.pause/2 + rand.N(r.pause/2) //nolint:gosec // so that processes do not retry at the same time
 }
 
-// shrink splits a batch that was too large or too slow. It remembers the refused size, so that later batches are
-// smaller from the start.
+// shrink halves the size of the next batch. If the receiver rejected the batch as too large, or if the batch was larger
+// than the ceiling, shrink also lowers the ceiling, so that later batches are smaller from the start.
 func (r *Runner) shrink(err error) {
 	if r.tried == 0 {
 		return
@@ -265,7 +259,7 @@ func (r *Runner) shrink(err error) {
 	r.most = max(min(r.most, r.tried)/2, 1)
 }
 
-// grow makes the next batch larger, up to the ceiling, and every probeEvery beyond it.
+// grow doubles the size of the next batch, up to the ceiling. After probeEvery it tries more than the ceiling.
 func (r *Runner) grow(took int) {
 	r.ceiling = max(r.ceiling, took)
 	most := r.ceiling

@@ -21,13 +21,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/inbox"
 )
 
-// TestRowsThatDoNotAgreeStay checks that rows that were changed, removed or inserted
-// without the tree are not sent, and that the log names the row.
+// TestRowsThatDoNotAgreeStay checks that rows which were changed, removed or inserted without the tree are not sent,
+// and that the log names the row.
 func TestRowsThatDoNotAgreeStay(t *testing.T) {
 	for name, c := range map[string]struct{ statement, says string }{
 		"changed":             {`UPDATE audit SET object = 'another' WHERE seq = 5`, "1 to 20 are not those of the log"},
 		"one removed":         {`DELETE FROM audit WHERE seq = 5`, "19 rows do not match"},
-		"the last removed":    {`DELETE FROM audit WHERE seq = 20`, ""}, // the earlier rows are sent
+		"the last removed":    {`DELETE FROM audit WHERE seq = 20`, ""}, // earlier rows are sent
 		"the tree was, too":   {`UPDATE audit_tiles SET hashes = zeroblob(640)`, ""},
 		"the checkpoint was":  {`UPDATE audit_tree SET checkpoint = x'00'`, "checkpoint"},
 		"the checkpoint lies": {`UPDATE audit_tree SET size = 21`, ""},
@@ -61,8 +61,7 @@ func TestRowsThatDoNotAgreeStay(t *testing.T) {
 	}
 }
 
-// TestRowsThatAreNoLongerKept checks that a sink continues after
-// removed rows, and logs it.
+// TestRowsThatAreNoLongerKept checks that a sink skips removed rows and logs this.
 func TestRowsThatAreNoLongerKept(t *testing.T) {
 	dir := t.TempDir()
 	w := newTrail(t, sqlstore.Config{Dir: dir}, newSigner(t))
@@ -87,8 +86,8 @@ func TestRowsThatAreNoLongerKept(t *testing.T) {
 	}
 }
 
-// TestClaims checks that a sink has one holder at a time, that another holder cannot move
-// or release it, and that a move must start at the current position.
+// TestClaims checks that only one holder has a sink, that another holder cannot move or release it, and that a move
+// must start at the current position.
 func TestClaims(t *testing.T) {
 	for name, database := range map[string]func(*testing.T) sqlstore.Config{
 		"SQLite":     func(t *testing.T) sqlstore.Config { return sqlstore.Config{Dir: migrated.Dir(t)} },
@@ -189,8 +188,8 @@ func TestMetrics(t *testing.T) {
 	rig.Soon(t, "a failure is counted", func() bool { return value("failures_total") > 0 && value("lag_rows") == 1 })
 }
 
-// TestACursorThatNobodyCanHave checks that a sink with a cursor after the last row does
-// not count as complete.
+// TestACursorThatNobodyCanHave checks that a sink whose stored position is after the last row does not count as
+// complete.
 func TestACursorThatNobodyCanHave(t *testing.T) {
 	for _, sent := range []int64{21, 1<<63 - 1, -5} {
 		dir := t.TempDir()

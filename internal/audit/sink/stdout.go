@@ -6,8 +6,8 @@ import (
 	"io"
 )
 
-// Stdout writes a line of JSON for each event. A written line counts as acknowledged, because the process that reads
-// the line sends no acknowledgement.
+// Stdout writes a line of JSON for each event. A written line counts as acknowledged, because the reader of standard
+// output sends no acknowledgement.
 type Stdout struct {
 	out     io.Writer
 	writing chan error // receives the result of the pending write
@@ -16,8 +16,8 @@ type Stdout struct {
 // NewStdout returns a Stdout that writes to out. Writes to out may block.
 func NewStdout(out io.Writer) *Stdout { return &Stdout{out: out} }
 
-// send returns when ctx ends, even if the write is blocked by a full pipe. Such a write
-// cannot be cancelled, so the next send waits for it first.
+// send returns when ctx ends, even if a full pipe blocks the write. Such a write cannot be cancelled, so the next send
+// waits until it ends.
 func (s *Stdout) send(ctx context.Context, b *batch) error {
 	if err := s.settle(ctx); err != nil {
 		return err
@@ -55,5 +55,5 @@ func (s *Stdout) settle(ctx context.Context) error {
 	}
 }
 
-// close does nothing: a write may be pending.
+// close does nothing, because a write may still be in progress.
 func (s *Stdout) close() {}

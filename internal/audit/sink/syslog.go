@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// syslog sends messages of RFC 5424 over TLS (RFC 5425), each with an event as JSON.
+// syslog sends RFC 5424 messages over TLS (RFC 5425). Each message contains an event as JSON.
 //
-// Syslog does not acknowledge messages. But a receiver responds to the end of a connection (close_notify, RFC 5425
-// section 4.4) only after it has read everything before. So each batch has its own connection, and that response
-// acknowledges the batch; an attacker on the network cannot forge it. If a receiver itself closes a connection without
-// processing the last bytes that it has read, these bytes count as acknowledged, too. The next seal then shows the
-// receiver that rows are missing.
+// Syslog does not acknowledge messages. But when the sender closes a connection, a receiver responds (close_notify, RFC
+// 5425 section 4.4) only after it has read all bytes. So each batch uses its own connection, and this response
+// acknowledges the batch. An attacker on the network cannot forge the response. If a receiver closes the connection
+// without processing the last bytes that it has read, these bytes count as acknowledged, too. The next seal then shows
+// the receiver that rows are missing.
 type syslog struct {
 	address string
 	host    string // the host name of this server in messages
@@ -51,7 +51,7 @@ func (s *syslog) send(ctx context.Context, b *batch) error {
 	if err != nil {
 		return plain(err)
 	}
-	defer raw.Close() // the response was read before
+	defer raw.Close() // the response has been read by then
 	stop := context.AfterFunc(ctx, func() { _ = raw.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	tcp, _ := raw.(*net.TCPConn)
@@ -90,15 +90,15 @@ func (s *syslog) exchange(ctx context.Context, raw *watched, list []message) err
 	case !errors.Is(err, io.EOF):
 		return plain(err)
 	}
-	// A peer that closes a connection without reading everything resets it.
+	// If a peer closes a connection before it has read all bytes, TCP resets the connection.
 	if _, err := raw.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		return errors.New("it closes the connection before it has read all rows")
 	}
 	return nil
 }
 
-// watched records whether the peer has closed the connection below TLS. Package tls does
-// not distinguish that from a close_notify.
+// watched records whether the peer has closed the TCP connection. Package tls does not distinguish this from a
+// close_notify.
 type watched struct {
 	*net.TCPConn
 	ended bool
@@ -112,8 +112,8 @@ func (w *watched) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// message returns a row in the form of RFC 5424: facility 13 (log audit), and row or seal
-// as the type of message. Refused and failed operations are warnings.
+// message returns an event as an RFC 5424 message: the facility is 13 (log audit), the MSGID is row or seal. Refused
+// and failed operations have the severity warning.
 func (s *syslog) message(m *message) string {
 	severity := severityNotice
 	if m.SeverityID > 1 {

@@ -44,15 +44,15 @@ func awaitProven(t *testing.T, key note.Verifier, upTo int64, in func() *inbox.I
 	})
 }
 
-// TestRsyslogThatIsKilled checks that rsyslog has each row that it has acknowledged, even
-// if it is killed at any moment.
+// TestRsyslogThatIsKilled checks that rsyslog has each row that it has acknowledged, even if it is killed at a random
+// time.
 func TestRsyslogThatIsKilled(t *testing.T) {
 	w := newTrail(t, sqlstore.Config{Dir: migrated.Dir(t)}, newSigner(t))
 	server := rsyslog.Start(t, "ossl")
 	background(t, New(w.config(t), target(t, server.URL)).Run)
 	for range 10 {
 		w.write(t, 300)
-		time.Sleep(rand.N(400 * time.Millisecond)) // during a delivery or between two
+		time.Sleep(rand.N(400 * time.Millisecond)) // during or between deliveries
 		server.Kill()
 		w.write(t, 100)
 		server.Restart(t)
@@ -61,9 +61,8 @@ func TestRsyslogThatIsKilled(t *testing.T) {
 	t.Logf("%d rows came twice", arrived(t, server).Duplicates)
 }
 
-// TestAnEndThatNobodyVouchesFor checks that rsyslog's GnuTLS driver, which does not send
-// close_notify, is no acknowledgement: an attacker on the network could end the
-// connection in the same way.
+// TestAnEndThatNobodyVouchesFor checks that the end of a connection without close_notify is no acknowledgement: an
+// attacker on the network could end the connection in the same way. rsyslog's GnuTLS driver sends no close_notify.
 func TestAnEndThatNobodyVouchesFor(t *testing.T) {
 	w := newTrail(t, sqlstore.Config{Dir: migrated.Dir(t)}, newSigner(t))
 	w.write(t, 3)
@@ -75,8 +74,8 @@ func TestAnEndThatNobodyVouchesFor(t *testing.T) {
 	}
 }
 
-// TestRsyslogThatIsNotOurs checks that an untrusted rsyslog gets no data, and that a
-// missing client certificate is reported.
+// TestRsyslogThatIsNotOurs checks that an untrusted rsyslog gets no data, and that a missing client certificate is
+// reported.
 func TestRsyslogThatIsNotOurs(t *testing.T) {
 	w := newTrail(t, sqlstore.Config{Dir: migrated.Dir(t)}, newSigner(t))
 	w.write(t, 3)
@@ -103,9 +102,9 @@ func TestRsyslogThatIsNotOurs(t *testing.T) {
 // TestSyslogThatLies checks that none of these responses is an acknowledgement.
 func TestSyslogThatLies(t *testing.T) {
 	w := newTrail(t, sqlstore.Config{Dir: migrated.Dir(t)}, newSigner(t))
-	w.write(t, 60) // more than one read
+	w.write(t, 60) // more than the receiver reads at once
 	b := w.batch(t)
-	receiver := newWeb(t) // for its certificate
+	receiver := newWeb(t) // only its certificate is used
 	_, certificates, _ := strings.Cut(receiver.url, "?")
 	ca, _, _ := strings.Cut(certificates, "&")
 	for name, c := range map[string]struct {

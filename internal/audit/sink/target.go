@@ -19,8 +19,8 @@ type Target struct {
 	// Name is the URL without its query. It identifies the sink in the database. The path
 	// may be secret, so Name is not shown anywhere else.
 	Name string
-	// Label is the scheme and the host of the URL, for metrics, logs and errors. The second
-	// target of a host has the suffix " (2)", the third " (3)".
+	// Label is the scheme and the host of the URL, for metrics, logs and errors. The second target of a host has the
+	// suffix " (2)", the third " (3)".
 	Label string
 
 	place   string // Name with a lower-case host
@@ -30,7 +30,7 @@ type Target struct {
 	plaintext bool
 }
 
-// The schemes, and the query parameters of each.
+// schemes maps each URL scheme to its query parameters.
 var schemes = map[string][]string{
 	"stdout":     nil,
 	"https":      {"ca", "cert", "key", "header-file"},
@@ -38,8 +38,7 @@ var schemes = map[string][]string{
 	"otlp":       {"ca", "cert", "key", "header-file", "plaintext"},
 }
 
-// Parse parses URLs. Its errors do not quote them, because they may contain
-// secrets by mistake.
+// Parse parses the URLs of sinks. Its errors do not quote a URL, because it may contain a secret by mistake.
 func Parse(list []string) ([]Target, error) {
 	if len(list) > MaxTargets {
 		return nil, fmt.Errorf("there are %d URLs; at most %d are allowed", len(list), MaxTargets)
@@ -59,7 +58,7 @@ func Parse(list []string) ([]Target, error) {
 	return targets, nil
 }
 
-// number makes the label differ from those of earlier targets with the same host.
+// number adds a number to the label if earlier targets have the same host.
 func (t *Target) number(before []Target) {
 	bare := t.Label
 	for n := 2; slices.ContainsFunc(before, func(other Target) bool { return other.Label == t.Label }); n++ {
@@ -125,7 +124,7 @@ func parse(text string) (Target, error) {
 	return t, nil
 }
 
-// Check reads the files of a target, so that a wrong path is reported at the start.
+// Check reads the files of a target, so that a wrong path is reported when the key server starts.
 func (t Target) Check() error {
 	_, err := t.tls()
 	if err == nil {

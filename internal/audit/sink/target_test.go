@@ -11,8 +11,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// TestTargetsThatAreRefused checks that invalid targets are refused before anything is
-// sent, and that the error contains no part of the URL that may be secret.
+// TestTargetsThatAreRefused checks that Parse rejects invalid targets, and that the error contains no secret part of
+// the URL.
 func TestTargetsThatAreRefused(t *testing.T) {
 	for text, says := range map[string]string{
 		"":                                           "scheme",
@@ -88,7 +88,7 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// TestFilesThatAreRefused checks that the error contains nothing of the file.
+// TestFilesThatAreRefused checks that errors do not contain the content of a file.
 func TestFilesThatAreRefused(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string) string {

@@ -44,7 +44,7 @@ func newTrail(t testing.TB, database sqlstore.Config, signer *tree.Signer) *trai
 	t.Cleanup(func() { rig.Must(t, w.rows.Close()) })
 	begin, err := tree.Begin(signer, time.Now())
 	rig.Must(t, err)
-	_, err = w.store.GrowAuditTree(t.Context(), 0, nil, begin, nil) // unless it has begun
+	_, err = w.store.GrowAuditTree(t.Context(), 0, nil, begin, nil) // does nothing if the tree is not empty
 	rig.Must(t, err)
 	w.tree = tree.New(tree.Config{
 		Store: w.store, Signer: signer, Recent: tree.NewRecent(), Interval: 50 * time.Millisecond, Clock: time.Now,
@@ -63,7 +63,7 @@ func newSigner(t testing.TB) *tree.Signer {
 	return signer
 }
 
-// background runs until the test ends, or until stop is called.
+// background calls run until the test ends or stop is called.
 func background(t testing.TB, run func(context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -73,7 +73,6 @@ func background(t testing.TB, run func(context.Context)) (stop func()) {
 	return stop
 }
 
-// write adds rows and waits until the tree has them.
 func (w *trail) write(t testing.TB, n int) {
 	t.Helper()
 	list := make([]keyserver.AuditEntry, n)
@@ -102,7 +101,6 @@ func (w *trail) config(t testing.TB) Config {
 	}
 }
 
-// batch returns the first batch of a new sink.
 func (w *trail) batch(t testing.TB) *batch {
 	t.Helper()
 	r := New(w.config(t), Target{Name: t.Name()})

@@ -9,8 +9,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 )
 
-// RootOf computes the root of the tree at a size, from the hashes of the existing tree
-// and from the rows after it.
+// RootOf computes the root that the tree of head has after it has grown to size, from its hashes and the rows after it.
 func RootOf(ctx context.Context, source Reader, head audit.TreeHead, size int64) (tlog.Hash, error) {
 	reader := hashes(ctx, source, nil)
 	if size <= head.Size {

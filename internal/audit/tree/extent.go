@@ -13,26 +13,26 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Extent proves that the rows First to Last are complete in the log, and that they
-// continue the rows before them. All hashes are those of RFC 6962.
+// Extent proves that the rows First to Last are complete in the log, and that they continue the rows before them. All
+// hashes are RFC 6962 hashes.
 type Extent struct {
 	First int64 `json:"first"`
 	Last  int64 `json:"last"`
 	Count int64 `json:"count"`
-	// Before is the root of the tree of the rows before First, and After that of the rows
-	// up to Last. The After of one extent is the Before of the next.
+	// Before is the root of the tree of the rows before First. After is the root of the tree of the rows up to Last. The
+	// After of one extent is the Before of the next.
 	Before tlog.Hash `json:"before"`
 	After  tlog.Hash `json:"after"`
-	// Frontier has the roots of the full subtrees of the rows before First, from left to
-	// right. Together with the rows they lead to After.
+	// Frontier contains the roots of the full subtrees of the rows before First, from left to right. After can be computed
+	// from Frontier and the rows.
 	Frontier []tlog.Hash `json:"frontier"`
-	// Checkpoint is the newest checkpoint, which covers Last. Proof proves that its tree
-	// continues the one with the root After.
+	// Checkpoint is the newest checkpoint, which covers Last. Proof proves that the tree of the checkpoint continues the
+	// tree with the root After.
 	Checkpoint string      `json:"checkpoint"`
 	Proof      []tlog.Hash `json:"proof"`
 }
 
-// Extend returns the proof of the rows first to last under a head.
+// Extend returns the proof of the rows first to last for a tree head.
 func Extend(ctx context.Context, store Store, head audit.TreeHead, first, last int64) (Extent, error) {
 	if first < 1 || last < first || last > head.Size {
 		return Extent{}, fmt.Errorf("the tree of %d rows has no rows %d to %d", head.Size, first, last)
@@ -53,8 +53,8 @@ func Extend(ctx context.Context, store Store, head audit.TreeHead, first, last i
 	return e, err
 }
 
-// frontier returns the places of the full subtrees of a tree with a size,
-// from left to right.
+// frontier returns the indexes (tlog.StoredHashIndex) of the full subtrees of a tree of a given size, from left to
+// right.
 func frontier(size int64) []int64 {
 	places := []int64{}
 	for _, node := range compact.RangeNodes(0, uint64(size), nil) { //nolint:gosec // a size is not negative
@@ -65,7 +65,7 @@ func frontier(size int64) []int64 {
 
 var subtrees = compact.RangeFactory{Hash: rfc6962.DefaultHasher.HashChildren}
 
-// grow returns the root of a tree, given by its full subtrees, after adding leaves.
+// grow appends leaves to a tree that has the given full subtrees, and returns its root.
 func grow(size int64, full, leaves []tlog.Hash) (tlog.Hash, error) {
 	if size == 0 && len(leaves) == 0 {
 		return tlog.TreeHash(0, nil)
@@ -90,8 +90,7 @@ func grow(size int64, full, leaves []tlog.Hash) (tlog.Hash, error) {
 	return tlog.Hash(root), nil
 }
 
-// Verify verifies that the rows are exactly the rows First to Last of the log with the
-// key. It needs no server.
+// Verify verifies that the rows are exactly the rows First to Last of the log that signs with key. It needs no server.
 func (e *Extent) Verify(rows []keyserver.AuditEntry, key note.Verifier) error {
 	leaves := make([]tlog.Hash, len(rows))
 	var scratch []byte

@@ -9,8 +9,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// TestExtentsThatLie checks that missing, additional, changed or swapped rows, and a
-// changed extent, are refused.
+// TestExtentsThatLie checks that Verify fails for missing, additional, changed or swapped rows, and for a changed
+// extent.
 func TestExtentsThatLie(t *testing.T) {
 	b := newBench(t)
 	b.write(700)
@@ -86,8 +86,8 @@ func TestExtentsThatLie(t *testing.T) {
 	}
 }
 
-// TestExtents checks the rows of a log in pieces of any size, under a checkpoint of any
-// later time, and that each piece continues the one before.
+// TestExtents splits a log into extents of random sizes, each with a later checkpoint. It checks the rows of each
+// extent, and that it continues the previous extent.
 func TestExtents(t *testing.T) {
 	b := newBench(t)
 	tree := b.tree()

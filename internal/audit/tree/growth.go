@@ -17,14 +17,14 @@ const (
 	tileSize  = tileWidth * tlog.HashSize
 )
 
-// growth adds leaves to a tree. It holds the tiles that are not full.
+// growth adds leaves to a tree. It keeps only tiles that are not full, and the tiles that became full.
 type growth struct {
 	open []audit.Tile // the last tile of each level, by level
 	full []audit.Tile // tiles that became full
 	size int64
 }
 
-// newGrowth reads the tiles that are not full of a tree with a size.
+// newGrowth reads those tiles of a tree of a given size that are not full.
 func newGrowth(ctx context.Context, store Store, size int64) (*growth, error) {
 	g := &growth{size: size}
 	for level, left := 0, size; left > 0; level, left = level+1, left>>height {
@@ -79,7 +79,7 @@ func tileRoot(t audit.Tile) (tlog.Hash, error) {
 	return tlog.NodeHash(halves[0], halves[1]), nil
 }
 
-// tiles returns the tiles that are new or wider than before.
+// tiles returns the tiles to store: those that became full, and those that are not full.
 func (g *growth) tiles() []audit.Tile {
 	all := g.full
 	for _, t := range g.open {
@@ -90,7 +90,6 @@ func (g *growth) tiles() []audit.Tile {
 	return all
 }
 
-// root returns the root of the current tree.
 func (g *growth) root(ctx context.Context, store Store) (tlog.Hash, error) {
 	fresh := make(map[place][]byte)
 	for _, t := range g.tiles() {
@@ -99,8 +98,8 @@ func (g *growth) root(ctx context.Context, store Store) (tlog.Hash, error) {
 	return tlog.TreeHash(g.size, hashes(ctx, store, fresh))
 }
 
-// edge returns the root of the current tree. It computes the root from the tiles that are not full, because these
-// contain the hash of each full tile.
+// edge returns the root of the current tree. It needs only the tiles that are not full, because they contain the hash
+// of each full tile.
 func (g *growth) edge() (tlog.Hash, error) {
 	fresh := make(map[place][]byte)
 	for _, t := range g.open {
@@ -109,10 +108,9 @@ func (g *growth) edge() (tlog.Hash, error) {
 	return tlog.TreeHash(g.size, hashes(context.Background(), nothing{}, fresh))
 }
 
-// nothing is a reader of a tree without tiles.
+// nothing is a Reader of an empty tree.
 type nothing struct{ Reader }
 
-// AuditTile implements Reader.
 func (nothing) AuditTile(context.Context, int, int64) ([]byte, error) { return nil, nil }
 
 func (g *growth) clone() *growth {
@@ -126,14 +124,14 @@ func (g *growth) clone() *growth {
 // Hashes returns a reader of single hashes of the tree of a store.
 func Hashes(ctx context.Context, store Store) tlog.HashReader { return hashes(ctx, store, nil) }
 
-// place is the position of a tile in a tree.
+// place is the level and index of a tile in a tree.
 type place struct {
 	level int
 	index int64
 }
 
-// hashes returns a reader of single hashes of a tree. It uses the tiles in at, and reads
-// all others from the store.
+// hashes returns a reader of single hashes of a tree. It uses the tiles in at, and reads all other tiles from the
+// store.
 func hashes(ctx context.Context, store Reader, at map[place][]byte) tlog.HashReader {
 	if at == nil {
 		at = map[place][]byte{}

@@ -12,13 +12,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Origin returns the name of a key server's log (C2SP tlog-checkpoint), which is also
-// that of its key.
+// Origin returns the name of a key server's log (C2SP tlog-checkpoint). The key of the log has the same name.
 func Origin(serverName string, system keyserver.SystemID) string {
 	return fmt.Sprintf("%s/audit/%d", KeyName(serverName), system)
 }
 
-// KeyName returns a name that is valid for a key: without spaces and plus signs.
+// KeyName replaces characters that are not allowed in the name of a key, such as spaces and plus signs.
 func KeyName(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '+' || unicode.IsSpace(r) || !unicode.IsPrint(r) {
@@ -28,8 +27,8 @@ func KeyName(name string) string {
 	}, name)
 }
 
-// NewKey creates the key of a log: a private and a public line in the form
-// of C2SP signed-note.
+// NewKey creates the key of a log: a line with the private key and a line with the public key, in the format of C2SP
+// signed-note.
 func NewKey(random io.Reader, origin string) ([]byte, error) {
 	private, public, err := note.GenerateKey(random, origin)
 	return []byte(private + "\n" + public), err
@@ -39,10 +38,10 @@ func NewKey(random io.Reader, origin string) ([]byte, error) {
 type Signer struct {
 	note.Signer
 	note.Verifier
-	Key string // the public key in the form of C2SP signed-note
+	Key string // the public key in the format of C2SP signed-note
 }
 
-// ReadKey parses the output of NewKey. Its errors contain nothing of the key.
+// ReadKey parses the output of NewKey. Its errors do not contain the key.
 func ReadKey(pair []byte) (*Signer, error) {
 	private, public, _ := strings.Cut(string(pair), "\n")
 	signer, err := note.NewSigner(private)

@@ -16,24 +16,23 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// coverWait is how long a caller waits for the tree to get a row, in
-// addition to the interval.
+// coverWait is how long a caller waits, in addition to the interval, until the tree contains a row.
 const coverWait = 2 * time.Second
 
-// Checkpoint returns the newest checkpoint. It waits until the tree has a row, and fails
-// with NOT_READY if it gets none.
+// Checkpoint returns the newest checkpoint. If the tree is empty, it waits for the first row and fails with NOT_READY
+// if none is added.
 func (t *Tree) Checkpoint(ctx context.Context) ([]byte, error) {
 	head, err := t.cover(ctx, 1)
 	return head.Checkpoint, err
 }
 
-// Prove proves that the tree with a size continues an earlier one, which is not empty.
+// Prove proves that the tree of the given size continues an earlier tree, which must not be empty.
 func (t *Tree) Prove(ctx context.Context, size, old int64) (tlog.TreeProof, error) {
 	return tlog.ProveTree(size, old, hashes(ctx, t.Store, nil))
 }
 
-// Receipt returns the proof that a row is in the tree. It waits until the tree has a new
-// row. It fails with NOT_FOUND if there is no such row.
+// Receipt returns the proof that a row is in the tree. If the row is too new, it waits until the tree contains the row.
+// It fails with NOT_FOUND if the audit log has no such row.
 func (t *Tree) Receipt(ctx context.Context, seq int64) ([]byte, error) {
 	head, err := t.Store.AuditTree(ctx)
 	if err != nil {
@@ -65,8 +64,7 @@ func (t *Tree) Receipt(ctx context.Context, seq int64) ([]byte, error) {
 	return receipt.Marshal(), nil
 }
 
-// cosigned returns the newest head with cosignatures if it covers the row,
-// and head otherwise.
+// cosigned returns the newest cosigned tree head if it covers the row, and the argument head otherwise.
 func (t *Tree) cosigned(ctx context.Context, head audit.TreeHead, seq int64) (audit.TreeHead, error) {
 	other, err := t.Store.CosignedAuditTree(ctx)
 	if err == nil && other.Size >= seq {
@@ -75,7 +73,7 @@ func (t *Tree) cosigned(ctx context.Context, head audit.TreeHead, seq int64) (au
 	return head, err
 }
 
-// cover returns a head that covers a row. It makes the tree grow if needed.
+// cover waits for a tree head that covers a row, and requests that the tree grows.
 func (t *Tree) cover(ctx context.Context, seq int64) (audit.TreeHead, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.Interval+coverWait)
 	defer cancel()
@@ -96,15 +94,15 @@ func (t *Tree) cover(ctx context.Context, seq int64) (audit.TreeHead, error) {
 		}
 		select {
 		case <-grown:
-		case <-time.After(askedEvery): // another replica may have grown it
+		case <-time.After(askedEvery): // another replica may have added the row
 		case <-ctx.Done():
 			return head, fault.Temporary(fault.NotReady, fault.ScopeProcess, t.Interval, "the audit tree does not contain row %d yet; try again", seq)
 		}
 	}
 }
 
-// Tile returns the hashes of a tile: all 256, or the first width. It fails with NOT_FOUND
-// if the tree has fewer.
+// Tile returns the first hashes of a tile; width is their number, at most 256. It fails with NOT_FOUND if the tile has
+// fewer hashes.
 func (t *Tree) Tile(ctx context.Context, level int, index int64, width int) ([]byte, error) {
 	head, err := t.Store.AuditTree(ctx)
 	if err != nil {
@@ -116,8 +114,8 @@ func (t *Tree) Tile(ctx context.Context, level int, index int64, width int) ([]b
 	return readTile(ctx, t.Store, tlog.Tile{H: height, L: level, N: index, W: width})
 }
 
-// Entries returns the bundle of the rows of a tile of the lowest level: for each row its
-// length in two bytes, then its bytes.
+// Entries returns the entry bundle of a tile of level 0: for each row the length of its encoding in two bytes, then the
+// encoding.
 func (t *Tree) Entries(ctx context.Context, index int64, width int) ([]byte, error) {
 	head, err := t.Store.AuditTree(ctx)
 	if err != nil {
@@ -154,7 +152,7 @@ func has(size int64, level int, index int64, width int) bool {
 	return level*height < 63 && index>>(63-height) == 0 && index<<height+int64(width) <= size>>(height*level)
 }
 
-// VerifyReceipt verifies that a row is in the log with the key. It needs no server.
+// VerifyReceipt verifies that a row is in the log that signs with key. It needs no server.
 func VerifyReceipt(receipt []byte, row *keyserver.AuditEntry, key note.Verifier) error {
 	var p proof.TLogProof
 	if err := p.Unmarshal(receipt); err != nil {

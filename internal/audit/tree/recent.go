@@ -9,13 +9,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// maxRecent is the number of leaves that are kept until the tree has them. Further ones
-// are read from the database.
+// maxRecent is the maximum number of kept leaves. Leaves beyond it are computed from the database.
 const maxRecent = 1 << 17
 
-// Recent has the leaves of rows that this process wrote recently. With them,
-// the tree contains the rows as they were written, even if they were changed in
-// the database since.
+// Recent keeps the leaves of rows that this process wrote, until the tree contains them. So the tree contains the
+// written rows, even if they were changed in the database after the write.
 type Recent struct {
 	mu         sync.Mutex
 	leaves     map[int64]tlog.Hash
@@ -38,8 +36,8 @@ func (r *Recent) Written(rows []keyserver.AuditEntry) {
 	}
 }
 
-// Reset forgets all leaves, because the database was reset to an earlier state. The rows after that state may be gone,
-// and other rows may have their numbers.
+// Reset forgets all leaves. It is called when the database was reset to an earlier state: rows after that state may be
+// lost, and other rows may get their numbers.
 func (r *Recent) Reset() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -47,15 +45,14 @@ func (r *Recent) Reset() {
 	clear(r.leaves)
 }
 
-// resetsSoFar returns how often Reset was called.
 func (r *Recent) resetsSoFar() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.resetCount
 }
 
-// from returns the leaves of consecutive rows from seq on, up to the number most. They
-// stay until the tree has them, because a growth may fail.
+// from returns the leaves of at most most consecutive rows, beginning with the row seq. It does not remove them,
+// because adding them to the tree may fail.
 func (r *Recent) from(seq int64, most int) []tlog.Hash {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,7 +67,7 @@ func (r *Recent) from(seq int64, most int) []tlog.Hash {
 	return out
 }
 
-// forget removes the leaves that the tree has.
+// forget removes the leaves that a tree of the given size contains.
 func (r *Recent) forget(size int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

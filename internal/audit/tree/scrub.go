@@ -11,20 +11,18 @@ import (
 )
 
 const (
-	// scrubNew is the maximum number of newest rows that are checked again in
-	// each interval. scrubOld is the number of older rows, which are checked in
-	// order, again and again.
+	// scrubNew is the maximum number of newest rows that each interval checks again. scrubOld is the number of older rows
+	// that each interval checks. After the last older row, the check starts again at row 1.
 	scrubNew = 4096
 	scrubOld = 1024
 )
 
-// scrub is the progress of checking rows again.
 type scrub struct {
 	after int64    // the last old row that was checked
 	sizes [2]int64 // sizes of the tree at the last check and the one before
 }
 
-// look checks rows that the tree has: the rows of the last two intervals, and the next of the older rows.
+// look checks the rows that the tree got in the last two intervals, and the next scrubOld older rows.
 func (t *Tree) look(ctx context.Context) {
 	t.mu.Lock()
 	head := t.last
@@ -51,8 +49,8 @@ func (t *Tree) look(ctx context.Context) {
 	}
 }
 
-// compare compares rows with their leaves and reports the first difference. It verifies
-// the leaves against the root, so that changing a row together with its hash is detected.
+// compare compares rows with their leaves and reports the first difference. It verifies the leaves with the root, so it
+// detects that a row and its hash were changed together.
 func (t *Tree) compare(ctx context.Context, head audit.TreeHead, after, last int64) error {
 	if t.Pruned != nil {
 		pruned, err := t.Pruned(ctx)
@@ -112,13 +110,10 @@ type tiles struct {
 	store Store
 }
 
-// Height implements tlog.TileReader.
 func (tiles) Height() int { return height }
 
-// SaveTiles implements tlog.TileReader.
 func (tiles) SaveTiles([]tlog.Tile, [][]byte) {}
 
-// ReadTiles implements tlog.TileReader.
 func (r tiles) ReadTiles(wanted []tlog.Tile) ([][]byte, error) {
 	out := make([][]byte, len(wanted))
 	for i, t := range wanted {

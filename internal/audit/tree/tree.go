@@ -1,8 +1,7 @@
-// Package tree proves the audit log: every row is a leaf of one Merkle tree (RFC
-// 6962), in the order of the sequence numbers. The tree follows the commits and never
-// blocks them. It signs its size and root (C2SP tlog-checkpoint), and returns its
-// tiles (C2SP tlog-tiles) and proofs that a row is in it (C2SP tlog-proof).
-// docs/audit.md says how to verify them.
+// Package tree proves the audit log: every row is a leaf of one Merkle tree (RFC 6962), in the order of the sequence
+// numbers. Rows are added after their commit, so the tree never blocks commits. The package signs the size and root of
+// the tree (C2SP tlog-checkpoint). It returns tiles (C2SP tlog-tiles) and proofs that a row is in the tree (C2SP
+// tlog-proof). docs/audit.md explains how to verify them.
 package tree
 
 import (
@@ -22,17 +21,17 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// ErrInconsistent means that the tree in the database is not the one that was signed, or
-// that rows differ from those that were written.
+// ErrInconsistent means that the tree in the database differs from the signed tree, or that rows differ from the
+// written rows.
 var ErrInconsistent = errors.New("the audit tree does not match the signed checkpoint")
 
 const (
-	// maxStep is the maximum number of rows of one growth. It bounds memory and the
+	// maxStep is the maximum number of rows that are added in one step. It limits memory use and the size of the
 	// transaction after a long pause.
 	maxStep = 1 << 16
 	// readPage is the number of rows in one read.
 	readPage = 1000
-	// askedEvery is the shortest interval in which waiting callers make the tree grow.
+	// askedEvery is the minimum pause between two steps that waiting callers request.
 	askedEvery = 100 * time.Millisecond
 	stepTime   = time.Minute
 	endTime    = 2 * time.Second
@@ -41,13 +40,13 @@ const (
 // Store is the part of a database that a tree uses.
 type Store interface {
 	Reader
-	// CosignedAuditTree returns the newest head that witnesses have cosigned.
+	// CosignedAuditTree returns the newest tree head that a quorum of witnesses has cosigned.
 	CosignedAuditTree(ctx context.Context) (audit.TreeHead, error)
 	// AuditEnd returns the greatest sequence number of the rows.
 	AuditEnd(ctx context.Context) (int64, error)
-	// GrowAuditTree stores tiles and a head if the tree still has the given size, and
-	// reports whether it did. It calls still (optional) after it has excluded other
-	// writers and after a replaced database was reported.
+	// GrowAuditTree stores tiles and a tree head if the tree still has the given size and the optional function still
+	// returns true. It reports whether it stored them. It calls still after it has excluded other writers and after a
+	// replaced database was reported.
 	GrowAuditTree(ctx context.Context, size int64, tiles []audit.Tile, head audit.TreeHead, still func() bool) (bool, error)
 }
 
@@ -63,32 +62,30 @@ type Config struct {
 	Interval time.Duration // the maximum age of a checkpoint; default DefaultInterval
 	Clock    func() time.Time
 	Logger   *slog.Logger
-	// Alarm is called with the reason if the tree cannot grow any more.
+	// Alarm is called with the reason if the tree cannot grow.
 	Alarm func(problem string)
-	// RowAlarm is called for a row that the tree has, and that is missing or
-	// different in the database.
+	// RowAlarm is called for a row of the tree that is missing or different in the database.
 	RowAlarm func(seq int64, problem string)
 	// SoleWriter means that no other process writes rows.
 	SoleWriter bool
-	// Pruned returns the last row that may be missing in the database because rows were removed. nil: no row may be
-	// missing.
+	// Pruned returns the last row that was removed from the database because it is archived. nil: no row was removed.
 	Pruned func(ctx context.Context) (int64, error)
 }
 
-// Tree grows in the background. It is safe for concurrent use.
+// Tree adds rows to the stored audit tree in the background. It is safe for concurrent use.
 type Tree struct {
 	Config
 
-	asked chan struct{} // contains a token if a caller waits
+	asked chan struct{} // contains a value if a caller waits
 	scrub scrub         // used only by Run
 
 	mu    sync.Mutex
 	last  audit.TreeHead // the last head that this process has verified
-	err   error          // of the last growth
-	grown chan struct{}  // closed and replaced after each growth, successful or not
+	err   error          // of the last step
+	grown chan struct{}  // closed and replaced after each step, successful or not
 }
 
-// New returns a tree. Run makes it grow.
+// New returns a tree. Run adds rows to it.
 func New(c Config) *Tree {
 	if c.Interval <= 0 {
 		c.Interval = DefaultInterval
@@ -101,7 +98,7 @@ func (t *Tree) Key() keyserver.AuditKey {
 	return keyserver.AuditKey{Origin: t.Signer.Signer.Name(), Key: t.Signer.Key}
 }
 
-// Run grows the tree until ctx ends, and then once more.
+// Run adds rows to the tree until ctx ends, and once more after that.
 func (t *Tree) Run(ctx context.Context) {
 	defer func() {
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
@@ -129,7 +126,6 @@ func (t *Tree) Run(ctx context.Context) {
 	}
 }
 
-// catchUp grows the tree until it has every row.
 func (t *Tree) catchUp(ctx context.Context) {
 	for more := true; more && ctx.Err() == nil; {
 		step, cancel := context.WithTimeout(ctx, stepTime)
@@ -143,7 +139,6 @@ func (t *Tree) catchUp(ctx context.Context) {
 	}
 }
 
-// fail records a failed growth, and wakes the waiting callers.
 func (t *Tree) fail(err error) {
 	t.mu.Lock()
 	first := t.err == nil
@@ -158,7 +153,7 @@ func (t *Tree) fail(err error) {
 	}
 }
 
-// wake wakes the waiting callers. The caller must hold the lock.
+// wake wakes the waiting callers. The caller must hold t.mu.
 func (t *Tree) wake() {
 	close(t.grown)
 	t.grown = make(chan struct{})
@@ -178,14 +173,14 @@ func (t *Tree) Size() int64 {
 	return t.last.Size
 }
 
-// Grown returns a channel that is closed when the tree grows or fails to.
+// Grown returns a channel that is closed when rows were added to the tree or could not be added.
 func (t *Tree) Grown() <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.grown
 }
 
-// grow adds missing rows to the tree, and reports whether there may be more.
+// grow adds missing rows to the tree, and reports whether more rows may be missing.
 func (t *Tree) grow(ctx context.Context) (more bool, err error) {
 	head, err := t.Store.AuditTree(ctx)
 	if err != nil {
@@ -225,14 +220,14 @@ func (t *Tree) grow(ctx context.Context) (more bool, err error) {
 	}
 	done, err := t.Store.GrowAuditTree(ctx, head.Size, g.tiles(), next, func() bool { return t.Recent.resetsSoFar() == lost })
 	if err != nil || !done {
-		return true, err // another replica was faster, or the rows of the leaves are gone
+		return true, err // another replica stored its rows first, or the database was reset
 	}
 	t.settle(next)
 	return last < end, nil
 }
 
-// tell logs how many rows the first growth of a process reads from the database. After an
-// orderly stop there are none.
+// tell logs how many rows the first step of a process reads from the database. After an orderly shutdown there are
+// none.
 func (t *Tree) tell(size, stored int64) {
 	t.mu.Lock()
 	first := t.last.Size == 0
@@ -242,7 +237,7 @@ func (t *Tree) tell(size, stored int64) {
 	}
 }
 
-// settle stores a verified head.
+// settle stores a verified tree head in memory.
 func (t *Tree) settle(head audit.TreeHead) {
 	t.Recent.forget(head.Size)
 	t.mu.Lock()
@@ -256,8 +251,8 @@ func (t *Tree) settle(head audit.TreeHead) {
 	}
 }
 
-// check fails if this key server has not signed the head, if the tiles do not lead to the head, or if the head does not
-// continue the last head of this process.
+// check fails if this key server did not sign the stored tree head, if the root of the tiles differs from the head, or
+// if the head does not continue the last head that this process verified.
 func (t *Tree) check(ctx context.Context, head audit.TreeHead, g *growth) error {
 	t.mu.Lock()
 	last := t.last
@@ -268,7 +263,7 @@ func (t *Tree) check(ctx context.Context, head audit.TreeHead, g *growth) error 
 	if head.Size < last.Size {
 		return fmt.Errorf("%w: it has %d rows, but had %d", ErrInconsistent, head.Size, last.Size)
 	}
-	if len(head.Checkpoint) == 0 { // there was one, at least without rows (Begin)
+	if len(head.Checkpoint) == 0 { // Begin stores a checkpoint even for an empty tree
 		return fmt.Errorf("%w: its checkpoint was deleted from the database", ErrInconsistent)
 	}
 	signed, err := Open(head.Checkpoint, t.Signer.Verifier)
@@ -302,8 +297,8 @@ func (t *Tree) checkRoot(ctx context.Context, head audit.TreeHead, g *growth) er
 	return err
 }
 
-// addRows adds the rows up to last, in order. Rows that this process has written are added
-// as they were written. The others come from the database; stored is their number.
+// addRows adds the rows up to last, in order. It uses the leaves in Recent, and reads all other rows from the database;
+// stored is the number of rows that it reads.
 func (t *Tree) addRows(ctx context.Context, g *growth, last int64) (stored int64, err error) {
 	for g.size < last {
 		for _, leaf := range t.Recent.from(g.size+1, int(last-g.size)) {
@@ -326,7 +321,7 @@ func (t *Tree) addRows(ctx context.Context, g *growth, last int64) (stored int64
 	return stored, nil
 }
 
-// addStored adds rows from the database. They must be complete and unchanged.
+// addStored adds rows from the database. It fails if a row is missing or does not match its hash.
 func addStored(g *growth, rows []keyserver.AuditEntry) error {
 	if len(rows) == 0 {
 		return fmt.Errorf("%w: the row %d is missing", ErrInconsistent, g.size+1)
@@ -341,15 +336,14 @@ func addStored(g *growth, rows []keyserver.AuditEntry) error {
 		if sum, scratch = audit.Sum(scratch, row); sum != row.Hash {
 			return fmt.Errorf("%w: row %d differs from the row that was written", ErrInconsistent, row.Seq)
 		}
-		if err := g.add(tlog.RecordHash(scratch)); err != nil { // the bytes that Sum hashed
+		if err := g.add(tlog.RecordHash(scratch)); err != nil { // the bytes that Sum has hashed
 			return err
 		}
 	}
 	return nil
 }
 
-// Begin returns the head of a tree without rows. It is stored when the key
-// of a log is created.
+// Begin returns the head of an empty tree, with a checkpoint. It is stored when the key of a log is created.
 func Begin(s *Signer, now time.Time) (head audit.TreeHead, err error) {
 	head.At = now.UTC().Truncate(time.Microsecond)
 	if head.Root, err = tlog.TreeHash(0, nil); err != nil {

@@ -20,13 +20,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// memory is a database that tests may tamper with.
 type memory struct {
 	mu      sync.Mutex
 	rows    []keyserver.AuditEntry
 	tiles   map[place][]byte
 	head    audit.TreeHead
-	growing func() // called before a growth is stored
+	growing func() // called before tiles are stored
 }
 
 func (m *memory) AuditTree(context.Context) (audit.TreeHead, error) {
@@ -77,7 +76,6 @@ func (m *memory) GrowAuditTree(_ context.Context, size int64, tiles []audit.Tile
 	return true, nil
 }
 
-// write appends rows and returns them.
 func (m *memory) write(n int) []keyserver.AuditEntry {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -124,12 +122,12 @@ func (b *bench) tree() *Tree {
 	})
 }
 
-// TestATreeThatWasTamperedWithDoesNotGrow checks that a tree does not grow if the
-// database contradicts what this process has seen or signed.
+// TestATreeThatWasTamperedWithDoesNotGrow checks that no rows are added to the tree if the database contradicts a tree
+// that this process has verified or signed.
 func TestATreeThatWasTamperedWithDoesNotGrow(t *testing.T) {
 	for name, c := range map[string]struct {
 		tamper func(m *memory)
-		fresh  bool // a new process also detects it
+		fresh  bool // a new process detects it, too
 		says   string
 	}{
 		"a hash":           {func(m *memory) { m.tiles[place{0, 1}][3] ^= 1 }, true, "its hashes do not match"},
@@ -168,8 +166,8 @@ func TestATreeThatWasTamperedWithDoesNotGrow(t *testing.T) {
 	}
 }
 
-// TestRowsOfThisProcessAreTakenAsTheyWereWritten checks that changing a row in the
-// database before the tree has it does not change the tree.
+// TestRowsOfThisProcessAreTakenAsTheyWereWritten checks that the tree does not change if a row is changed in the
+// database before it is added to the tree.
 func TestRowsOfThisProcessAreTakenAsTheyWereWritten(t *testing.T) {
 	b := newBench(t)
 	tree := b.tree()
@@ -190,8 +188,8 @@ func TestRowsOfThisProcessAreTakenAsTheyWereWritten(t *testing.T) {
 	}
 }
 
-// TestGrowth compares the tree with that of the library, hash by hash, at sizes at which
-// tiles of two levels become full.
+// TestGrowth compares the tree with the tree of the library, hash by hash, at sizes at which tiles of two levels become
+// full.
 func TestGrowth(t *testing.T) {
 	b := newBench(t)
 	tree := b.tree()
@@ -267,8 +265,7 @@ func TestTiles(t *testing.T) {
 	}
 }
 
-// TestRowsStayThroughAGrowthThatFails checks that a failed growth does not make the tree
-// read this process's rows from the database.
+// TestRowsStayThroughAGrowthThatFails checks that the leaves of this process's rows are kept if adding them fails.
 func TestRowsStayThroughAGrowthThatFails(t *testing.T) {
 	b := newBench(t)
 	tree := b.tree()
@@ -293,9 +290,8 @@ func TestRowsStayThroughAGrowthThatFails(t *testing.T) {
 	}
 }
 
-// TestLeavesOfRowsThatAreGone checks that a database that was reset gives the
-// numbers of lost rows to other rows, and that the tree contains those, even if
-// it was about to grow.
+// TestLeavesOfRowsThatAreGone resets the database, so that other rows get the numbers of lost rows. The tree must
+// contain the other rows, even if the reset happens while it adds rows.
 func TestLeavesOfRowsThatAreGone(t *testing.T) {
 	for name, growing := range map[string]bool{"before a growth": false, "during one": true} {
 		t.Run(name, func(t *testing.T) {
@@ -331,7 +327,7 @@ func TestLeavesOfRowsThatAreGone(t *testing.T) {
 	}
 }
 
-// failing is a database that stores no tree.
+// failing is a database that fails to store a tree.
 type failing struct {
 	*memory
 	err error
@@ -341,8 +337,8 @@ func (f failing) GrowAuditTree(context.Context, int64, []audit.Tile, audit.TreeH
 	return false, f.err
 }
 
-// TestRowsAreLookedAtAgain checks that a row that is changed after the tree has it is
-// named: a new row by the next check, an old one when the checks reach it.
+// TestRowsAreLookedAtAgain checks that a row which is changed after it was added to the tree is detected: a new row by
+// the next check, an old row when the checks reach it.
 func TestRowsAreLookedAtAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		tamper func(m *memory)
@@ -384,8 +380,8 @@ func TestRowsAreLookedAtAgain(t *testing.T) {
 	}
 }
 
-// TestACheckpointThatIsGone checks that no process signs the existing rows again if the
-// checkpoint was removed or replaced by one without rows.
+// TestACheckpointThatIsGone checks that no process signs the existing rows again if the checkpoint was deleted or
+// replaced by the checkpoint of an empty tree.
 func TestACheckpointThatIsGone(t *testing.T) {
 	for name, tamper := range map[string]func(m *memory){
 		"gone":       func(m *memory) { m.head = audit.TreeHead{} },

@@ -18,15 +18,15 @@ import (
 
 // Reader reads a tree and its rows from a database or a key server.
 type Reader interface {
-	// AuditTree returns the head of the tree, or a zero head before the first growth.
+	// AuditTree returns the tree head, or a zero head if the tree has never been stored.
 	AuditTree(ctx context.Context) (audit.TreeHead, error)
-	// AuditTile reads the hashes of a tile, as many as there are.
+	// AuditTile reads the stored hashes of a tile.
 	AuditTile(ctx context.Context, level int, index int64) ([]byte, error)
 	// AuditRange reads at most limit rows with after < seq <= last, ordered by seq.
 	AuditRange(ctx context.Context, after, last int64, limit int) ([]keyserver.AuditEntry, error)
 }
 
-// Noted is a checkpoint that was stored elsewhere earlier.
+// Noted is a checkpoint that was stored earlier outside the key server.
 type Noted struct {
 	Name string // for messages: the name of its file
 	Head audit.TreeHead
@@ -36,8 +36,8 @@ type Noted struct {
 type Options struct {
 	Key   note.Verifier // nil: the key is unknown, so signatures are not verified
 	Noted []Noted
-	// First is the first row of the rows to verify. The leaves before it, whose rows were
-	// archived, are taken from the tiles, which the root proves. 0 and 1 mean all rows.
+	// First is the first row to verify. The rows before it were archived. Their leaves are read from the tiles, which the
+	// root proves. 0 and 1 mean all rows.
 	First int64
 }
 
@@ -45,26 +45,25 @@ type Options struct {
 type Report struct {
 	Head     audit.TreeHead // according to its checkpoint
 	Signers  []string       // the names of the checkpoint's signers, unverified, if there is no key
-	Newer    int64          // rows that were read and that the tree does not have yet
+	Newer    int64          // rows that were read, but are not in the tree yet
 	Pruned   bool           // a row of the tree records that the rows before Options.First were removed
 	Total    int            // number of findings
 	Findings []audit.Finding
 }
 
-// maxFindings is the number of findings that are kept.
 const maxFindings = 100
 
-// Verifier compares rows, which it gets in order, with the tree that was signed. It holds
-// one tile of each level, independent of the number of rows.
+// Verifier compares rows, which it gets in order, with the signed tree. It keeps one tile of each level in memory,
+// independent of the number of rows.
 type Verifier struct {
 	source Reader
 	o      Options
 	report Report
 
-	rows   *growth // the tree of the actual rows
-	stored *growth // the tree of the leaves in the tiles; nil as long as both are the same
-	tile   []byte  // the tile of level 0 with the next leaf
-	bare   bool    // the tile is empty
+	rows   *growth // the tree that is computed from the rows
+	stored *growth // the tree that is computed from the leaves in the tiles; nil while it is equal to rows
+	tile   []byte  // the tile of level 0 that contains the next leaf
+	bare   bool    // the tile has no hashes
 	ended  bool    // a row and its hash are both missing, so later rows cannot be compared with the tree
 	// Differences between rows and tiles. The root decides which of the two is wrong.
 	differ      []int64 // the first rows that differ
@@ -82,7 +81,7 @@ func NewVerifier(ctx context.Context, source Reader, o Options) (*Verifier, erro
 	return v, nil
 }
 
-// checkpoint checks the stored checkpoint, which has the size of the tree.
+// checkpoint checks that the stored checkpoint has the size and root of the stored tree.
 func (v *Verifier) checkpoint(head audit.TreeHead) {
 	if head.Size == 0 && len(head.Checkpoint) == 0 {
 		if v.o.Key != nil {
@@ -125,7 +124,7 @@ func Parse(checkpoint []byte) (audit.TreeHead, []string, error) {
 	return audit.TreeHead{Size: int64(c.Size), Root: tlog.Hash(c.Hash), Checkpoint: checkpoint}, signers, nil
 }
 
-// Read passes every row of the tree to the verifier.
+// Read reads every row of the tree and passes it to Rows.
 func (v *Verifier) Read(ctx context.Context) error {
 	size := v.report.Head.Size
 	for after := max(v.o.First-1, 0); after < size; {
@@ -144,8 +143,7 @@ func (v *Verifier) Read(ctx context.Context) error {
 	return nil
 }
 
-// Tee returns a reader that also passes every row to the verifier. Rows
-// must be read in order.
+// Tee returns a reader that also passes every row to Rows. Rows must be read in order.
 func (v *Verifier) Tee(trail audit.Reader) audit.Reader { return teeReader{trail, v} }
 
 type teeReader struct {
@@ -153,7 +151,6 @@ type teeReader struct {
 	v *Verifier
 }
 
-// AuditRange implements audit.Reader.
 func (a teeReader) AuditRange(ctx context.Context, after, last int64, limit int) ([]keyserver.AuditEntry, error) {
 	rows, err := a.Reader.AuditRange(ctx, after, last, limit)
 	if err == nil {
@@ -162,7 +159,7 @@ func (a teeReader) AuditRange(ctx context.Context, after, last int64, limit int)
 	return rows, err
 }
 
-// Rows processes the rows after those of the last call.
+// Rows processes the rows that follow the rows of the last call.
 func (v *Verifier) Rows(ctx context.Context, rows []keyserver.AuditEntry) error {
 	var scratch []byte
 	for i := range rows {
@@ -191,15 +188,15 @@ func (v *Verifier) Rows(ctx context.Context, rows []keyserver.AuditEntry) error 
 	return nil
 }
 
-// prunes reports whether a row records that the rows before the first one were removed. Such a row names the last
-// removed segment.
+// prunes reports whether a row records that the rows before First were removed. Such a row names the last removed
+// segment.
 func (v *Verifier) prunes(row *keyserver.AuditEntry) bool {
 	last := v.o.First - 1
 	return row.Operation == keyserver.AuditPruned && row.Outcome == keyserver.Allowed && row.Kind == keyserver.InternalSession &&
 		last > 0 && row.Object == audit.SegmentText(last)
 }
 
-// missing continues with the rows up to last, which are missing.
+// missing handles the rows up to last as missing rows.
 func (v *Verifier) missing(ctx context.Context, last int64) error {
 	from := max(v.rows.size+1, v.o.First)
 	for v.rows.size < last && !v.ended {
@@ -218,7 +215,7 @@ func (v *Verifier) missing(ctx context.Context, last int64) error {
 	return nil
 }
 
-// leaf adds the leaf of the next row; it is nil if the row is missing.
+// leaf adds the hash of the next row; row is nil if the row is missing.
 func (v *Verifier) leaf(ctx context.Context, row *tlog.Hash) error {
 	seq := v.rows.size + 1
 	at := (seq - 1) % tileWidth
@@ -252,7 +249,7 @@ func (v *Verifier) leaf(ctx context.Context, row *tlog.Hash) error {
 	return v.noted()
 }
 
-// read reads a tile of leaves. Missing leaves are zero, so that no row agrees with them.
+// read reads a tile of level 0. Missing hashes become zero, so that they differ from each row.
 func (v *Verifier) read(ctx context.Context, index int64) error {
 	data, err := v.source.AuditTile(ctx, 0, index)
 	if err != nil {
@@ -266,7 +263,7 @@ func (v *Verifier) read(ctx context.Context, index int64) error {
 	return nil
 }
 
-// differs records a row that differs from the tiles.
+// differs records a row that differs from its leaf in the tiles.
 func (v *Verifier) differs(seq int64) {
 	if v.stored == nil {
 		v.stored = v.rows.clone()
@@ -277,7 +274,7 @@ func (v *Verifier) differs(seq int64) {
 	}
 }
 
-// above compares tiles of higher levels that have become full with those that are stored.
+// above compares the computed tiles that have become full with the stored tiles.
 func (v *Verifier) above(ctx context.Context) error {
 	err := v.compare(ctx, v.rows.full, func(g *growth) []audit.Tile { return g.full })
 	v.rows.full = v.rows.full[:0]
@@ -287,8 +284,8 @@ func (v *Verifier) above(ctx context.Context) error {
 	return err
 }
 
-// compare checks that stored tiles follow from those below them, or from the rows if they
-// differ from the tiles.
+// compare checks that each stored tile above level 0 follows from the stored tiles below it, or from the rows if these
+// differ.
 func (v *Verifier) compare(ctx context.Context, tiles []audit.Tile, of func(*growth) []audit.Tile) error {
 	for i, t := range tiles {
 		if t.Level == 0 || len(t.Hashes) == 0 {
@@ -306,7 +303,7 @@ func (v *Verifier) compare(ctx context.Context, tiles []audit.Tile, of func(*gro
 	return nil
 }
 
-// noted compares the root of the tree with that of noted checkpoints of the same size.
+// noted compares the root of the tree with the noted checkpoints of the same size.
 func (v *Verifier) noted() error {
 	for _, n := range v.o.Noted {
 		if n.Head.Size != v.rows.size {
@@ -323,7 +320,7 @@ func (v *Verifier) noted() error {
 	return nil
 }
 
-// End returns the report after all rows.
+// End returns the report. Call it after all rows.
 func (v *Verifier) End(ctx context.Context) (Report, error) {
 	head := v.report.Head
 	if !v.ended {
@@ -345,7 +342,7 @@ func (v *Verifier) End(ctx context.Context) (Report, error) {
 	return v.report, nil
 }
 
-// root compares the computed roots with the signed one.
+// root compares the roots of the rows and of the tiles with the signed root.
 func (v *Verifier) root(ctx context.Context) error {
 	root, err := v.rows.edge()
 	if err != nil {

@@ -24,8 +24,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// trail is an audit log of 600 rows in a real database. Its checkpoints of 300, 500 and
-// 600 rows are noted.
+// trail is an audit log with 600 rows in a real database. Its checkpoints with 300, 500 and 600 rows are noted.
 type trail struct {
 	*testing.T
 	config         sqlstore.Config
@@ -100,8 +99,8 @@ func (w *trail) shut(c io.Closer) {
 	}
 }
 
-// released waits until PostgreSQL has released the lock of the chain. If the lock is still taken, the next writer begins
-// another chain.
+// released waits until PostgreSQL has released the lock of the chain. Otherwise, the next writer would begin another
+// chain.
 func (w *trail) released() {
 	w.Helper()
 	if w.driver != "pgx" {
@@ -118,14 +117,14 @@ func (w *trail) released() {
 	})
 }
 
-// grow makes the tree grow as a stopping process does.
+// grow adds all rows to the tree, like a process that stops.
 func (w *trail) grow(store *sqlstore.Store, signer *tree.Signer) audit.TreeHead {
 	w.Helper()
 	begin, err := tree.Begin(signer, time.Now())
 	if err != nil {
 		w.Fatal(err)
 	}
-	if _, err := store.GrowAuditTree(w.Context(), 0, nil, begin, nil); err != nil { // unless it has begun
+	if _, err := store.GrowAuditTree(w.Context(), 0, nil, begin, nil); err != nil { // does nothing if the tree is not empty
 		w.Fatal(err)
 	}
 	t := tree.New(tree.Config{Store: store, Signer: signer, Recent: tree.NewRecent(), Clock: time.Now, Logger: slog.New(slog.DiscardHandler), Alarm: func(p string) { w.Error(p) }})
@@ -162,8 +161,8 @@ func (w *trail) with(do func(*sql.DB) error) {
 	}
 }
 
-// rewrite changes a row and recomputes every later hash of its chain, like an attacker with
-// write access to the database and knowledge of the encoding.
+// rewrite changes a row and computes all later hashes of its chain again, like an attacker who can write to the
+// database and knows the encoding.
 func (w *trail) rewrite(seq int64) {
 	w.Helper()
 	store := w.open()
@@ -194,7 +193,7 @@ func (w *trail) rewrite(seq int64) {
 	})
 }
 
-// resign creates the tree again from the existing rows.
+// resign creates the tree again from the stored rows.
 func (w *trail) resign(signer *tree.Signer) {
 	w.Helper()
 	w.sql(`DELETE FROM audit_tree`, `DELETE FROM audit_tiles`)
@@ -203,7 +202,7 @@ func (w *trail) resign(signer *tree.Signer) {
 	w.grow(store, signer)
 }
 
-// cut removes the rows after 500, and resets the tree to its checkpoint.
+// cut removes the rows after row 500, and resets the tree to the checkpoint of 500 rows.
 func (w *trail) cut() {
 	w.Helper()
 	const last = 500
@@ -231,7 +230,7 @@ func (w *trail) cut() {
 	})
 }
 
-// forge replaces the newest checkpoint by one of another size.
+// forge replaces the newest checkpoint with a checkpoint of another size.
 func (w *trail) forge(size int64) {
 	w.Helper()
 	root := w.noted[600].Root
@@ -259,8 +258,7 @@ func (w *trail) flip(level, place int) {
 	})
 }
 
-// verify returns the findings of audit verify in the tree, and the number of
-// findings in the chains.
+// verify returns the findings of "audit verify" in the tree, and the number of findings in the chains.
 func (w *trail) verify(o tree.Options) (found []string, chains int) {
 	w.Helper()
 	store, err := sqlstore.OpenReadOnly(w.Context(), w.config)
@@ -289,8 +287,8 @@ func (w *trail) verify(o tree.Options) (found []string, chains int) {
 	return found, report.Total
 }
 
-// TestEveryTamperingIsNamed verifies with the key alone, and with noted checkpoints
-// without the key. "intact" marks a change that only the other method detects.
+// TestEveryTamperingIsNamed verifies each change twice: only with the key, and only with noted checkpoints. "intact"
+// marks a change that one of the two ways cannot detect.
 func TestEveryTamperingIsNamed(t *testing.T) {
 	const intact = "intact"
 	const copied = `time, operation, outcome, reason, system_id, principal_id, object, kind, request_id, filename, chain, position, hash, previous, actor_system, actor_id,
@@ -298,7 +296,7 @@ func TestEveryTamperingIsNamed(t *testing.T) {
 	cases := map[string]struct {
 		tamper      func(w *trail)
 		key, noted  string // text of the first finding
-		chainsAgree bool   // the hash chain alone does not detect it
+		chainsAgree bool   // the chains alone do not detect the change
 	}{
 		"nothing": {func(*trail) {}, intact, intact, true},
 		"a row changed": {func(w *trail) { w.sql(`UPDATE audit SET object = 'x' WHERE seq = 41`) },
@@ -389,7 +387,7 @@ func TestEveryTamperingIsNamed(t *testing.T) {
 	}
 }
 
-// TestRowsThatAreElsewhere checks that the remaining hashes prove archived rows.
+// TestRowsThatAreElsewhere checks that the hashes that stay in the database prove archived rows.
 func TestRowsThatAreElsewhere(t *testing.T) {
 	dir := t.TempDir()
 	file := url.URL{Scheme: "file", OmitHost: true, Path: filepath.Join(dir, "keyserver.db"), RawQuery: "_busy_timeout=10000"}
@@ -410,8 +408,8 @@ func TestRowsThatAreElsewhere(t *testing.T) {
 	}
 }
 
-// TestWhoSaysThatRowsWereRemoved checks that only a row of the key server itself, in the
-// tree and about the segment before the first row, explains removed rows.
+// TestWhoSaysThatRowsWereRemoved checks that removed rows are explained only by a row of the key server itself, in the
+// tree and about the segment before the first row.
 func TestWhoSaysThatRowsWereRemoved(t *testing.T) {
 	const first = 2*audit.SegmentRows + 1
 	right := keyserver.AuditEntry{

@@ -16,20 +16,20 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// FeedStore is the part of a database that a feed uses.
+// FeedStore is the part of a database that a Feed uses.
 type FeedStore interface {
 	AuditTree(ctx context.Context) (audit.TreeHead, error)
 	CosignedAuditTree(ctx context.Context) (audit.TreeHead, error)
-	// CosignAuditTree adds cosignatures to a head. The function add gets the stored checkpoint. It returns a checkpoint
-	// with all cosignatures, and whether these are a quorum.
+	// CosignAuditTree adds cosignatures to a stored tree head. The function add gets the stored checkpoint. It returns the
+	// checkpoint with all cosignatures, and whether they are a quorum.
 	CosignAuditTree(ctx context.Context, head audit.TreeHead, add func(stored []byte) (checkpoint []byte, quorum bool, err error)) error
 }
 
-// Grower is the tree of this key server.
+// Grower is the audit tree of this key server.
 type Grower interface {
 	// Grown returns a channel that is closed when the tree grows.
 	Grown() <-chan struct{}
-	// Prove proves that the tree with a size continues an earlier one.
+	// Prove proves that the tree of the given size continues an earlier tree.
 	Prove(ctx context.Context, size, old int64) (tlog.TreeProof, error)
 }
 
@@ -37,15 +37,15 @@ type Grower interface {
 type FeedConfig struct {
 	Store    FeedStore
 	Tree     Grower
-	Key      note.Verifier // of the tree's own checkpoints
+	Key      note.Verifier // of the audit tree of this key server
 	Remotes  []Remote      // witnesses that are always used
 	Quorum   int           // the number of cosignatures of a quorum
-	Interval time.Duration // of checkpoints
+	Interval time.Duration // between two checkpoints
 	Clock    func() time.Time
 	Logger   *slog.Logger
-	// Alarm is called if a witness has seen more of this tree than the database has.
+	// Alarm is called if a witness has cosigned a tree that the database does not continue, or more rows than it has.
 	Alarm func(problem string)
-	// Peers returns the peers that are witnesses at the moment; nil: none.
+	// Peers returns the peers that are currently witnesses; nil: none.
 	Peers func(ctx context.Context) ([]Remote, error)
 }
 
@@ -60,10 +60,10 @@ type Feed struct {
 	all   map[string]note.Verifier
 }
 
-// maxHeads is the number of heads that wait for the cosignatures of slow witnesses.
+// maxHeads is the maximum number of tree heads that wait for the cosignatures of slow witnesses.
 const maxHeads = 16
 
-// NewFeed returns a feed. Run sends.
+// NewFeed returns a feed. Run sends the checkpoints.
 func NewFeed(c FeedConfig) *Feed {
 	return &Feed{FeedConfig: c, all: map[string]note.Verifier{}}
 }
@@ -115,8 +115,8 @@ func (f *Feed) Run(ctx context.Context) {
 	}
 }
 
-// noteEvery is the interval in which the newest checkpoint is logged. The log may be
-// stored in a place that an attacker cannot change.
+// noteEvery is the interval in which the newest checkpoint is written to the process log. An attacker may not be able
+// to change the place where that log is stored.
 const noteEvery = time.Hour
 
 func (f *Feed) note(ctx context.Context) {
@@ -144,10 +144,9 @@ func (f *Feed) take(name string, v note.Verifier) {
 // maxPause is the longest pause after a witness has failed to cosign.
 const maxPause = time.Minute
 
-// send sends each head to one witness. If the witness does not respond, the pauses double
-// up to one minute.
+// send sends each new checkpoint to one witness. While the witness fails, the pauses double up to maxPause.
 func (f *Feed) send(ctx context.Context, to Remote) {
-	var known int64 // the size that the witness has, according to its last response
+	var known int64 // the size that the witness has cosigned, according to its last response
 	pause := time.Duration(0)
 	logger := f.Logger.With("witness", to.Verifier().Name())
 	failing := false
@@ -180,7 +179,7 @@ func (f *Feed) send(ctx context.Context, to Remote) {
 		select {
 		case <-ctx.Done():
 		case <-grown:
-		case <-look.C: // another replica may have grown it
+		case <-look.C: // another replica may have added rows to the tree
 		}
 		look.Stop()
 		if ctx.Err() != nil {
@@ -189,8 +188,8 @@ func (f *Feed) send(ctx context.Context, to Remote) {
 	}
 }
 
-// one sends the newest head, unless the witness has cosigned it, and returns the size
-// that the witness has.
+// one sends the newest checkpoint, unless the witness has cosigned it. It returns the size that the witness has
+// cosigned.
 func (f *Feed) one(ctx context.Context, to Remote, known int64) (int64, error) {
 	head, err := f.Store.AuditTree(ctx)
 	if err != nil || head.Size == 0 || signedBy(head.Checkpoint, to.Verifier()) {
@@ -198,7 +197,7 @@ func (f *Feed) one(ctx context.Context, to Remote, known int64) (int64, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	if !signedBy(head.Checkpoint, f.Key) { // the tree raises the alarm here, and the witness raises its own alarm
+	if !signedBy(head.Checkpoint, f.Key) { // package tree raises the alarm on this side, and the witness raises its own alarm
 		to.ReportConflict(ctx, Request{Old: known, Checkpoint: head.Checkpoint})
 		return known, errors.New("the newest checkpoint in the database was not signed by this key server")
 	}
@@ -206,7 +205,7 @@ func (f *Feed) one(ctx context.Context, to Remote, known int64) (int64, error) {
 		var lines []byte
 		if known > head.Size {
 			if err := f.behind(ctx, to, known); err != nil {
-				return 0, err // ask for the size again: the peer may have been registered again in the meantime
+				return 0, err // 0: request the size again, because the peer may have been registered again
 			}
 			return known, nil
 		}
@@ -233,10 +232,10 @@ func (f *Feed) one(ctx context.Context, to Remote, known int64) (int64, error) {
 	return known, err
 }
 
-// behind handles a witness that has cosigned more rows than the newest head has.
+// behind handles a witness that has cosigned more rows than the tree has.
 func (f *Feed) behind(ctx context.Context, to Remote, known int64) error {
 	head, err := f.Store.AuditTree(ctx)
-	if err != nil || head.Size >= known { // another replica has grown it
+	if err != nil || head.Size >= known { // another replica has added rows to the tree
 		return err
 	}
 	f.Alarm(fmt.Sprintf("the witness %s has cosigned %d rows, but the audit tree has %d: the database was restored from a backup, or rows were removed", to.Verifier().Name(), known, head.Size))
@@ -244,7 +243,7 @@ func (f *Feed) behind(ctx context.Context, to Remote, known int64) error {
 	return fmt.Errorf("it has cosigned %d rows, but the audit tree has %d", known, head.Size)
 }
 
-// keep verifies a cosignature and adds it to a head.
+// keep verifies a cosignature and adds it to a tree head.
 func (f *Feed) keep(ctx context.Context, head audit.TreeHead, lines []byte, by note.Verifier) error {
 	line, err := cosignatureOf(head.Checkpoint, lines, by)
 	if err != nil {
@@ -275,8 +274,8 @@ func (f *Feed) keep(ctx context.Context, head audit.TreeHead, lines []byte, by n
 	})
 }
 
-// Cosigned returns how many rows a quorum of witnesses has cosigned. Without a required
-// quorum, that is the largest integer.
+// Cosigned returns how many rows a quorum of witnesses has cosigned. If no quorum is required, it returns the largest
+// int64.
 func (f *Feed) Cosigned(ctx context.Context) (int64, error) {
 	if f.Quorum == 0 {
 		return 1<<63 - 1, nil

@@ -8,17 +8,14 @@ import (
 	"golang.org/x/mod/sumdb/note"
 )
 
-// textOf returns the text of a note, without signatures.
 func textOf(signed []byte) []byte {
 	return signed[:bytes.LastIndex(signed, []byte("\n\n"))+1]
 }
 
-// signatures returns the signature lines of a note.
 func signatures(signed []byte) []byte {
 	return signed[bytes.LastIndex(signed, []byte("\n\n"))+2:]
 }
 
-// signedBy reports whether a note has a valid signature by a key.
 func signedBy(signed []byte, by note.Verifier) bool {
 	_, err := note.Open(signed, note.VerifierList(by))
 	return err == nil
@@ -34,8 +31,7 @@ func countSigned(signed []byte, by []note.Verifier) int {
 	return n
 }
 
-// cosignatureOf returns the signature line of the witness from the lines of its response, after it has
-// verified the signature.
+// cosignatureOf verifies the response of a witness and returns its signature line.
 func cosignatureOf(checkpoint, lines []byte, by note.Verifier) ([]byte, error) {
 	n, err := note.Open(append(append(bytes.Clone(textOf(checkpoint)), '\n'), lines...), note.VerifierList(by))
 	if err != nil {
@@ -48,7 +44,7 @@ func cosignatureOf(checkpoint, lines []byte, by note.Verifier) ([]byte, error) {
 // has four bytes; base64 needs five characters for them plus a part of the next one.
 const keyPart = 5
 
-// merge adds signatures to a note, except those of keys that have already signed.
+// merge adds signature lines to a note, except lines of keys that have already signed the note.
 func merge(signed, lines []byte) []byte {
 	have := map[string]bool{}
 	for line := range bytes.Lines(signatures(signed)) {

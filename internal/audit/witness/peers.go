@@ -12,8 +12,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Learn stores the keys that a peer names when it is first seen. It refuses different
-// keys later and reports them: the first keys stay until the peer is registered again.
+// Learn stores the keys that a peer sends first. If the peer sends different keys later, Learn refuses and reports
+// them: the first keys are valid until the peer is registered again.
 func (w *Witness) Learn(ctx context.Context, peer keyserver.SystemID, keys keyserver.AuditKeys) error {
 	if err := plausible(peer, keys); err != nil {
 		return err
@@ -47,7 +47,7 @@ func (w *Witness) Learn(ctx context.Context, peer keyserver.SystemID, keys keyse
 // maxKey is the maximum length of the keys of peers, and thus of the names of their logs.
 const maxKey = 1024
 
-// plausible refuses keys that cannot be those of the peer, especially keys of another peer.
+// plausible refuses keys that cannot belong to the peer, especially keys of another peer.
 func plausible(peer keyserver.SystemID, keys keyserver.AuditKeys) error {
 	bad := func(what string) error {
 		return fmt.Errorf("peer %d presents %s", peer, what)
@@ -74,8 +74,7 @@ type PeerLink interface {
 	AddCheckpoint(ctx context.Context, peer keyserver.TrustedServer, r Request) ([]byte, error)
 }
 
-// Peers returns the peers that are witnesses: those that their records mark as witnesses and
-// whose keys are known.
+// Peers returns the peers that are witnesses: their record marks them as a witness, and their keys are known.
 func (w *Witness) Peers(ctx context.Context, link PeerLink) ([]Remote, error) {
 	logs, err := w.Store.WitnessedLogs(ctx)
 	if err != nil {
@@ -99,7 +98,6 @@ func (w *Witness) Peers(ctx context.Context, link PeerLink) ([]Remote, error) {
 	return list, nil
 }
 
-// colleague is a peer that is a witness.
 type colleague struct {
 	peer     keyserver.TrustedServer
 	verifier note.Verifier
@@ -113,5 +111,5 @@ func (c *colleague) AddCheckpoint(ctx context.Context, r Request) ([]byte, error
 }
 
 func (c *colleague) ReportConflict(ctx context.Context, r Request) {
-	_, _ = c.link.AddCheckpoint(ctx, c.peer, r) // the peer refuses it
+	_, _ = c.link.AddCheckpoint(ctx, c.peer, r) // the peer refuses the checkpoint
 }

@@ -19,16 +19,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/urltext"
 )
 
-// Remote is a witness of this key server's tree.
+// Remote is a witness of this key server's audit tree.
 type Remote interface {
-	// Verifier verifies its cosignatures. The name of the verifier is that of the witness.
+	// Verifier returns the verifier of the cosignatures. Its name is the name of the witness.
 	Verifier() note.Verifier
-	// AddCheckpoint returns the lines of a cosignature. It fails with a
-	// keyserver.StaleCheckpointError if the witness has cosigned another size than that in
-	// the request, or with the fault CHECKPOINT_INCONSISTENT.
+	// AddCheckpoint returns the signature lines of a cosignature. It fails with a keyserver.StaleCheckpointError if the
+	// witness has cosigned another size than r.Old, or with the fault CHECKPOINT_INCONSISTENT.
 	AddCheckpoint(ctx context.Context, r Request) ([]byte, error)
-	// ReportConflict shows the witness a checkpoint that it cannot cosign: the tree is smaller
-	// than the size that it has cosigned, or the checkpoint is not from this log.
+	// ReportConflict sends the witness a checkpoint that it cannot cosign: the tree is smaller than the size that the
+	// witness has cosigned, or the checkpoint is not from this log.
 	ReportConflict(ctx context.Context, r Request)
 }
 
@@ -36,12 +35,12 @@ type Remote interface {
 const (
 	askTime   = 10 * time.Second
 	maxAnswer = 4 << 10
-	// MaxWitnesses is the maximum number of witnesses. More values of --witness are
-	// refused, and more peers are ignored.
+	// MaxWitnesses is the maximum number of witnesses. If --witness is given more often, it is an error. Further peers are
+	// ignored.
 	MaxWitnesses = 32
 )
 
-// site is a witness with an HTTP API.
+// site is a witness that is used by its HTTP API.
 type site struct {
 	url      string
 	verifier note.Verifier
@@ -50,8 +49,8 @@ type site struct {
 
 // ParseRemote parses URL=VKEY.
 func ParseRemote(spec string, client *http.Client) (Remote, error) {
-	// A key contains equals signs, too, so the first one ends the URL. The key is a name,
-	// eight digits and a base64 text, separated by plus signs.
+	// A key also contains equals signs, so the URL ends at the first equals sign. The key is a name, eight digits and a
+	// base64 text, separated by plus signs.
 	at, key, found := strings.Cut(spec, "=")
 	u, err := url.Parse(at)
 	if !found || err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
@@ -74,7 +73,7 @@ func Client() *http.Client {
 
 func (s *site) Verifier() note.Verifier { return s.verifier }
 
-// ReportConflict does nothing: C2SP has no message for it.
+// ReportConflict does nothing: C2SP tlog-witness has no message for a conflict.
 func (s *site) ReportConflict(context.Context, Request) {}
 
 func (s *site) AddCheckpoint(ctx context.Context, r Request) ([]byte, error) {

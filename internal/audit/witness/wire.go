@@ -22,12 +22,12 @@ const (
 
 // Request is the request of a log to a witness.
 type Request struct {
-	Old        int64          // the size that the witness has cosigned last, according to the log
-	Proof      tlog.TreeProof // the proof that the checkpoint continues it
+	Old        int64          // the size that the witness has cosigned last, as far as the log knows
+	Proof      tlog.TreeProof // the proof that the checkpoint continues the tree of size Old
 	Checkpoint []byte
 }
 
-// Marshal encodes a request in the form of C2SP tlog-witness.
+// Marshal encodes a request in the format of C2SP tlog-witness.
 func (r Request) Marshal() []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "old %d\n", r.Old)
@@ -39,7 +39,7 @@ func (r Request) Marshal() []byte {
 	return b.Bytes()
 }
 
-// ParseRequest decodes the output of Marshal. Its errors are BAD_REQUEST.
+// ParseRequest decodes the output of Marshal. It fails with BAD_REQUEST.
 func ParseRequest(body []byte) (r Request, err error) {
 	bad := fault.New(fault.BadRequest, `the body must be "old", a space and a size, up to %d lines of a consistency proof, an empty line and a checkpoint, as C2SP tlog-witness has it`, MaxProof)
 	first, rest, found := bytes.Cut(body, []byte("\n\n"))
@@ -62,7 +62,6 @@ func ParseRequest(body []byte) (r Request, err error) {
 	return r, nil
 }
 
-// parseSize parses a size: decimal, without leading zeros.
 func parseSize(s string) (int64, error) {
 	size, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || strconv.FormatInt(size, 10) != s || size < 0 {

@@ -1,8 +1,7 @@
-// Package witness verifies that logs only grow, and sends the audit tree of this key
-// server to other witnesses.
+// Package witness verifies that logs only grow. It also sends the checkpoints of this key server to its witnesses.
 //
-// As a witness (C2SP tlog-witness) it cosigns a checkpoint of a log if the checkpoint continues the last one that it
-// cosigned. It stores the checkpoint before it returns the cosignature. As a log it sends each new checkpoint to its
+// As a witness (C2SP tlog-witness), the key server cosigns a checkpoint of a log if it continues the last one that was
+// cosigned. It stores the checkpoint before it returns the cosignature. As a log, it sends each new checkpoint to its
 // witnesses and stores their cosignatures.
 package witness
 
@@ -25,8 +24,8 @@ import (
 // Store is the part of a database that a witness uses.
 type Store interface {
 	WitnessedLogs(ctx context.Context) ([]keyserver.WitnessedLog, error)
-	// UpdateWitnessedLog changes the record of a log. A new record has only the origin.
-	// Changes do not overlap, even on different replicas.
+	// UpdateWitnessedLog changes the record of a log, or creates one that has only the origin. Two changes never run at
+	// the same time, even on different replicas.
 	UpdateWitnessedLog(ctx context.Context, origin string, change func(l *keyserver.WitnessedLog) error) error
 	TrustedServers(ctx context.Context) ([]keyserver.TrustedServer, error)
 }
@@ -40,7 +39,7 @@ type Config struct {
 	// Clients are the keys of logs that do not belong to peers.
 	Clients []string
 	Clock   func() time.Time
-	// Alarm is called for each attempt that shows a conflict. Alarm itself must limit how often it acts.
+	// Alarm is called for each request that shows a conflict. Alarm must limit the number of messages itself.
 	Alarm func(keyserver.WitnessedLog)
 }
 
@@ -71,15 +70,14 @@ func New(c Config) (*Witness, error) {
 	return w, nil
 }
 
-// Anonymous is the sender of a checkpoint that only its signature authenticates.
+// Anonymous is the sender of a checkpoint if only the signature of the checkpoint authenticates it.
 const Anonymous keyserver.SystemID = 0
 
-// AddCheckpoint cosigns a checkpoint and returns the lines of the cosignature. from is
-// the peer that sends it, or Anonymous.
+// AddCheckpoint cosigns a checkpoint and returns the signature lines. from is the peer that sends the checkpoint, or
+// Anonymous.
 //
-// It fails with BAD_REQUEST if the old size is greater than the checkpoint's, NOT_FOUND
-// if the log is not known, CHECKPOINT_UNSIGNED, a keyserver.StaleCheckpointError, or
-// CHECKPOINT_INCONSISTENT.
+// It fails with BAD_REQUEST if the old size is greater than the checkpoint's, with NOT_FOUND if the log is not known,
+// with CHECKPOINT_UNSIGNED, a keyserver.StaleCheckpointError, or CHECKPOINT_INCONSISTENT.
 func (w *Witness) AddCheckpoint(ctx context.Context, from keyserver.SystemID, r Request) (lines []byte, err error) {
 	origin, _, _ := strings.Cut(string(r.Checkpoint), "\n")
 	log, verifier, err := w.known(ctx, origin)
@@ -97,7 +95,7 @@ func (w *Witness) AddCheckpoint(ctx context.Context, from keyserver.SystemID, r 
 	var refusal error
 	var after keyserver.WitnessedLog
 	err = w.Store.UpdateWitnessedLog(ctx, origin, func(l *keyserver.WitnessedLog) error {
-		if l.Key != log.Key { // the configuration of this witness has a new key of the client
+		if l.Key != log.Key { // the log has a new key, for example in --witness-client
 			*l = log
 		}
 		var found keyserver.LogConflict
@@ -124,7 +122,7 @@ func (w *Witness) AddCheckpoint(ctx context.Context, from keyserver.SystemID, r 
 	return w.Signer.cosign(text + "\n")
 }
 
-// Answer is AddCheckpoint for a request in the form of C2SP tlog-witness, from Anonymous.
+// Answer decodes a request in the format of C2SP tlog-witness and calls AddCheckpoint as Anonymous.
 func (w *Witness) Answer(ctx context.Context, body []byte) ([]byte, error) {
 	r, err := ParseRequest(body)
 	if err != nil {
@@ -133,14 +131,14 @@ func (w *Witness) Answer(ctx context.Context, body []byte) ([]byte, error) {
 	return w.AddCheckpoint(ctx, Anonymous, r)
 }
 
-// AuditKeys returns the keys that peers get.
+// AuditKeys returns the public keys of this key server for its peers.
 func (w *Witness) AuditKeys() keyserver.AuditKeys {
 	return keyserver.AuditKeys{AuditKey: w.Own, Witness: w.Signer.Key}
 }
 
 func (w *Witness) now() time.Time { return w.Clock().UTC().Truncate(time.Microsecond) }
 
-// known returns a log that may request cosignatures, and its verifier.
+// known returns a log that may request cosignatures, and the verifier of its signatures.
 func (w *Witness) known(ctx context.Context, origin string) (keyserver.WitnessedLog, note.Verifier, error) {
 	if c, ok := w.clients[origin]; ok {
 		return keyserver.WitnessedLog{Origin: origin, Key: c.key}, c.verifier, nil
@@ -150,7 +148,7 @@ func (w *Witness) known(ctx context.Context, origin string) (keyserver.Witnessed
 		return keyserver.WitnessedLog{}, nil, err
 	}
 	named := func(l keyserver.WitnessedLog) bool { return l.Origin == origin }
-	if !slices.ContainsFunc(logs, named) { // most unknown clients get no further
+	if !slices.ContainsFunc(logs, named) { // most unknown origins end here
 		return keyserver.WitnessedLog{}, nil, unknown(origin)
 	}
 	if logs, err = w.peerLogs(ctx, logs); err != nil {
@@ -163,7 +161,7 @@ func (w *Witness) known(ctx context.Context, origin string) (keyserver.Witnessed
 	return keyserver.WitnessedLog{}, nil, unknown(origin)
 }
 
-// peerLogs returns the logs of peers that are witnessed.
+// peerLogs returns the logs of peers that are marked as witnesses.
 func (w *Witness) peerLogs(ctx context.Context, logs []keyserver.WitnessedLog) ([]keyserver.WitnessedLog, error) {
 	peers, err := w.Store.TrustedServers(ctx)
 	if err != nil {
@@ -184,12 +182,11 @@ func unknown(origin string) error {
 	return fault.New(fault.NotFound, "this key server is not a witness of the log %q; for the log of a peer, set witness in its record on both sides; for another log, give its key as --witness-client", bounded(origin))
 }
 
-// bounded truncates text of a client for use in a message.
+// bounded truncates a text from a client, for use in a message.
 func bounded(s string) string { return strings.ToValidUTF8(s[:min(len(s), 100)], "") }
 
-// judge decides about a checkpoint that the log has signed. A conflict must be shown by
-// the log's signature or, for a peer, by its own request, because any client can send an
-// old checkpoint or an invalid proof.
+// judge decides about a checkpoint that the log has signed. It reports a conflict only if the log's signature proves
+// the conflict or the peer itself sent the request, because any client can send an old checkpoint or an invalid proof.
 func judge(l keyserver.WitnessedLog, r Request, size int64, root tlog.Hash, from keyserver.SystemID) (keyserver.LogConflict, error) {
 	inconsistent := fault.New(fault.CheckpointInconsistent, "the checkpoint of %d rows does not continue the checkpoint of %d rows", size, l.Size)
 	switch {
@@ -216,10 +213,9 @@ func judge(l keyserver.WitnessedLog, r Request, size int64, root tlog.Hash, from
 	return "", nil
 }
 
-// emptyRoot is the root of a tree without leaves.
 var emptyRoot, _ = tlog.TreeHash(0, nil)
 
-// conflict stores the conflict of a peer's log, and raises the alarm.
+// conflict stores a conflict of a peer's log and raises the alarm. It does nothing for Anonymous.
 func (w *Witness) conflict(ctx context.Context, log keyserver.WitnessedLog, from keyserver.SystemID, found keyserver.LogConflict) error {
 	if from == Anonymous {
 		return nil

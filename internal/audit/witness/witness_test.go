@@ -26,7 +26,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// memory is a database in memory.
 type memory struct {
 	mu    sync.Mutex
 	logs  map[string]keyserver.WitnessedLog
@@ -57,7 +56,7 @@ func (m *memory) UpdateWitnessedLog(_ context.Context, origin string, change fun
 	return nil
 }
 
-// grown is a foreign log, built with the library.
+// grown is a log of another key server, built with the library.
 type grown struct {
 	signer note.Signer
 	key    string
@@ -126,7 +125,7 @@ type world struct {
 
 const peerSystem keyserver.SystemID = 9
 
-// newWorld returns a witness of one foreign log and one peer's log.
+// newWorld returns a witness for foreign, which belongs to no peer, and for the log of a peer.
 func newWorld(t *testing.T, foreign, peer *grown) *world {
 	t.Helper()
 	pair, err := witness.NewKey(rand.Reader, witness.Name("keys", 7))
@@ -153,16 +152,15 @@ func newWorld(t *testing.T, foreign, peer *grown) *world {
 	return w
 }
 
-// TestWitness checks which requests are refused, which conflicts are recorded,
-// and which checkpoints are cosigned. Each log has five rows, of which the
-// witness has cosigned three.
+// TestWitness checks which requests are refused, which conflicts are recorded, and which checkpoints are cosigned. Each
+// log has five rows; the witness has cosigned three of them.
 func TestWitness(t *testing.T) {
 	for name, c := range map[string]struct {
 		tamper   func(t *testing.T, g *grown) witness.Request
 		code     fault.Code
 		stale    bool
-		stranger keyserver.LogConflict // the conflict if the sender is not authenticated
-		peer     keyserver.LogConflict // the conflict if the peer itself sends it
+		stranger keyserver.LogConflict // the expected conflict if the sender is Anonymous
+		peer     keyserver.LogConflict // the expected conflict if the sender is the peer
 	}{
 		"another key": {tamper: func(t *testing.T, g *grown) witness.Request {
 			g.signer = newLog(t, g.signer.Name()).signer
@@ -249,8 +247,7 @@ func TestWitness(t *testing.T) {
 	}
 }
 
-// TestCosignatureByHand verifies a cosignature as docs/audit.md
-// describes, without a library.
+// TestCosignatureByHand verifies a cosignature without a library, as described in docs/audit.md.
 func TestCosignatureByHand(t *testing.T) {
 	foreign := newLog(t, "elsewhere/log").add(t, "1", "2")
 	w := newWorld(t, foreign, newLog(t, "peer/audit/9"))
@@ -276,8 +273,7 @@ func TestCosignatureByHand(t *testing.T) {
 	}
 }
 
-// TestOnePeersLogIsNotAnothers checks that a peer can only send
-// checkpoints of the log that it keeps.
+// TestOnePeersLogIsNotAnothers checks that a peer can send only checkpoints of its own log.
 func TestOnePeersLogIsNotAnothers(t *testing.T) {
 	peer := newLog(t, "peer/audit/9")
 	w := newWorld(t, newLog(t, "elsewhere/log"), peer)
@@ -290,7 +286,6 @@ func TestOnePeersLogIsNotAnothers(t *testing.T) {
 	}
 }
 
-// TestMalformedRequests checks that malformed requests are refused.
 func TestMalformedRequests(t *testing.T) {
 	hash := tlog.Hash{}.String()
 	for _, body := range []string{

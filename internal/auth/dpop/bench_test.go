@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// BenchmarkVerify compares the complete verification of a proof with the bare
-// verification of its signature, per algorithm, to show the additional cost.
+// BenchmarkVerify compares the complete verification of a proof with a bare verification of its signature, for each
+// algorithm.
 func BenchmarkVerify(b *testing.B) {
 	large, err := rsa.GenerateKey(rand.Reader, 4096)
 	fatal(b, err)
@@ -47,7 +47,6 @@ func BenchmarkVerify(b *testing.B) {
 	}
 }
 
-// bare returns a function that only verifies the signature of a proof.
 func bare(b *testing.B, d draft, text string) func() bool {
 	b.Helper()
 	at := strings.LastIndexByte(text, '.')

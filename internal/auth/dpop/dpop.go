@@ -1,7 +1,6 @@
-// Package dpop verifies proofs of possession (RFC 9449). A strict parser checks every
-// byte of a proof first, because JOSE libraries accept duplicate claims, claims in
-// another case, line breaks inside base64url and stray bits. A maintained library then
-// verifies the signature. No error contains the content of a proof.
+// Package dpop verifies proofs of possession (RFC 9449). First, a strict parser checks every byte of a proof, because
+// JOSE libraries accept duplicate claims, claims in another case, line breaks inside base64url and unused bits. Then a
+// maintained library verifies the signature. No error contains the content of a proof.
 package dpop
 
 import (
@@ -13,27 +12,23 @@ import (
 )
 
 const (
-	// MaxBytes is the maximum length of a proof. A proof with an RSA key of 4096 bits has
-	// less than 3 KiB.
+	// MaxBytes is the maximum length of a proof. A proof with an RSA key of 4096 bits is shorter than 3 KiB.
 	MaxBytes = 8 << 10
-	// Window is the maximum difference between the time of a proof and now, in either
-	// direction.
+	// Window is the maximum difference between the time of a proof and the current time, in both directions.
 	Window = time.Minute
-	// maxID bounds the jti.
+	// maxID is the maximum length of the jti in bytes.
 	maxID = 256
 )
 
 // Request describes the request that a proof has to match.
 type Request struct {
 	Method string
-	// Site is the place where clients reach the service. Path is the requested path, with
-	// the escapes of the request.
+	// Site tells which origins reach the service. Path is the requested path, with the escapes that the client sent.
 	Site Site
 	Path string
-	// Token is the session id of the request. It is empty for a login, whose proof needs
-	// no ath.
+	// Token is the session id of the request. It is empty for a login; then the proof needs no ath.
 	Token string
-	// Key is the thumbprint of the required key, empty for any key.
+	// Key is the thumbprint of the required key; empty: any key.
 	Key string
 	Now time.Time
 }
@@ -45,17 +40,16 @@ type Proof struct {
 	IssuedAt time.Time
 }
 
-// Digest identifies a proof in the memory of used proofs: the hash of its key and jti. It
-// does not use the text, because one signature can be encoded in several ways.
+// Digest identifies a used proof: the hash of its key and jti. The text of the proof is not hashed, because one
+// signature can be encoded in several ways.
 func (p Proof) Digest() [32]byte {
 	return sha256.Sum256([]byte(p.Key + p.ID)) // all thumbprints have the same length
 }
 
-// Verify checks that text is a proof for the request. It returns PROOF_MALFORMED, or the
-// mismatch: PROOF_KEY_MISMATCH, PROOF_METHOD_MISMATCH, PROOF_URI_MISMATCH,
-// PROOF_TOKEN_MISMATCH, PROOF_STALE, PROOF_INVALID_SIGNATURE. It checks the signature
-// last because that is the most expensive step. The caller checks whether the proof was
-// used before.
+// Verify checks that text is a proof for the request. It returns PROOF_MALFORMED, or the first mismatch:
+// PROOF_KEY_MISMATCH, PROOF_METHOD_MISMATCH, PROOF_URI_MISMATCH, PROOF_TOKEN_MISMATCH, PROOF_STALE,
+// PROOF_INVALID_SIGNATURE. It verifies the signature last, because that is the most expensive step. It does not check
+// whether the proof was used before.
 func Verify(text string, r Request) (Proof, error) {
 	p, err := read(text)
 	if err != nil {
@@ -98,7 +92,7 @@ func tokenHash(token string) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// malformed returns an error that names the wrong part but not its content.
+// malformed returns an error that names the invalid part without its content.
 func malformed(what string) error {
 	return fault.New(fault.ProofMalformed, "the DPoP proof is malformed: %s", what).Audited(fault.ReasonProofMalformed)
 }

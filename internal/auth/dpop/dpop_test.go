@@ -33,8 +33,7 @@ func request() Request {
 	return Request{Method: "POST", Site: At(target), Path: "/api/crypto/hmac", Token: token, Now: now}
 }
 
-// draft is a proof before it is signed. It is signed as it is, so that a test can use any
-// encoding.
+// draft is a proof before it is signed. Its text is signed unchanged, so that a test can use any encoding.
 type draft struct {
 	header, payload string
 	key             crypto.Signer
@@ -83,7 +82,6 @@ func signature(t testing.TB, key crypto.Signer, alg string, signed []byte) []byt
 	return sig
 }
 
-// jwk returns the public key as a JWK, encoded by the library.
 func jwk(t testing.TB, key crypto.Signer) string {
 	t.Helper()
 	b, err := jose.JSONWebKey{Key: key.Public()}.MarshalJSON()
@@ -113,7 +111,7 @@ func newDraft(t testing.TB, alg string) draft {
 	}
 }
 
-// audited maps each code to the reason in the audit log.
+// audited maps each error code to its reason in the audit log.
 var audited = map[fault.Code]fault.Reason{
 	fault.ProofMalformed: "proofMalformed", fault.ProofInvalidSignature: "proofInvalidSignature", fault.ProofKeyMismatch: "proofKeyMismatch",
 	fault.ProofMethodMismatch: "proofMethodMismatch", fault.ProofURIMismatch: "proofUriMismatch", fault.ProofTokenMismatch: "proofTokenMismatch",
@@ -131,8 +129,8 @@ func refused(t *testing.T, text string, r Request, code fault.Code) {
 	}
 }
 
-// TestSpellings: proofs that JOSE libraries accept silently are refused, although their
-// signatures are valid.
+// TestSpellings checks that proofs are refused which JOSE libraries silently accept, although their signatures are
+// valid.
 func TestSpellings(t *testing.T) {
 	swap := strings.NewReplacer
 	for name, change := range map[string]func(d *draft){
@@ -206,14 +204,14 @@ func ecHeader(x, y []byte) string {
 	return fmt.Sprintf(`{"typ":"dpop+jwt","alg":"ES256","jwk":{"kty":"EC","crv":"P-256","x":%q,"y":%q}}`, b64(x), b64(y))
 }
 
-// stray sets an unused bit in the last character of the 32 encoded bytes after mark.
+// stray sets an unused bit in the last character of the encoded 32 bytes after mark.
 func stray(text, mark string) string {
 	at := strings.Index(text, mark) + len(mark) + 42
 	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 	return text[:at] + string(alphabet[strings.IndexByte(alphabet, text[at])|1]) + text[at+1:]
 }
 
-// TestCompactForm: each proof has exactly one valid text.
+// TestCompactForm checks that a proof has only one valid text.
 func TestCompactForm(t *testing.T) {
 	good := newDraft(t, "ES256").sign(t)
 	parts := strings.Split(good, ".")
@@ -265,7 +263,7 @@ func TestSignatures(t *testing.T) {
 			}
 		})
 	}
-	t.Run("DER", func(t *testing.T) { // the usual encoding of ECDSA signatures outside JOSE
+	t.Run("DER", func(t *testing.T) { // the usual encoding of ECDSA signatures, except in JOSE
 		d := newDraft(t, "ES256")
 		good := d.sign(t)
 		der, err := d.key.Sign(rand.Reader, make([]byte, 32), crypto.SHA256)
@@ -337,8 +335,7 @@ func TestWhatAProofIsFor(t *testing.T) {
 	}
 }
 
-// TestHighS: the complementary ECDSA signature is valid too, so the memory of used proofs
-// must not use the text.
+// TestHighS checks the complementary ECDSA signature. It is also valid, so the replay cache must not use the text.
 func TestHighS(t *testing.T) {
 	good := newDraft(t, "ES256").sign(t)
 	at := strings.LastIndexByte(good, '.') + 1
@@ -359,7 +356,7 @@ func TestHighS(t *testing.T) {
 	}
 }
 
-// TestThumbprint is the example of RFC 7638 section 3.1.
+// TestThumbprint checks the example of RFC 7638 section 3.1.
 func TestThumbprint(t *testing.T) {
 	const n = "0vx7agoebGcQSuuPiLJXZptN9nndrQmbXEps2aiAFbWhM78LhWx4cbbfAAtVT86zwu1RK7aPFFxuhDR1L6tSoc_BJECPebWKRXjBZCiFV4n3oknjhMstn64tZ_2W-5JsGY4Hc5n9yBXArwl93lqt7_RN5w6Cf0h4QyQ5v-65YGjQR0_FDW2QvzqY368QQMicAtaSqzs8KJZgnYb9c7d0zgdAZHzu6qMQvRL5hajrn1n91CbOpbISD08qNLyrdkt-bFTWhAI4vMQFh6WeZu0fM4lFd2NcRwr3XPksINHaQ-G_xBniIqbw0Ls1jF44-csFCur-kEgU8awapJzKnqDKgw"
 	p := &parsed{alg: algorithms["RS256"]}
@@ -369,8 +366,7 @@ func TestThumbprint(t *testing.T) {
 	}
 }
 
-// sameResource reports whether a proof for the URL claimed fits a request for the URL
-// asked.
+// sameResource reports whether a proof for the URL claimed is valid for a request with the URL asked.
 func sameResource(claimed, asked string) bool {
 	_, path, _ := normalise(asked)
 	return reached(claimed, At(asked), path)
@@ -394,7 +390,7 @@ func TestSameResource(t *testing.T) {
 	}
 }
 
-// TestNothingIsQuoted: a refusal never quotes the content of the proof.
+// TestNothingIsQuoted checks that errors do not contain the content of a proof.
 func TestNothingIsQuoted(t *testing.T) {
 	d := newDraft(t, "ES256")
 	for _, change := range []func(r *Request){func(r *Request) { r.Method = "GET" }, func(r *Request) { r.Site = At("https://other.example/") }, func(r *Request) { r.Token = "other" }} {
@@ -409,8 +405,7 @@ func TestNothingIsQuoted(t *testing.T) {
 	}
 }
 
-// FuzzProof: for any change of a proof, only the signed content is accepted, and its
-// digest is unchanged.
+// FuzzProof changes a proof at random and checks that only the signed content is accepted, with the same digest.
 func FuzzProof(f *testing.F) {
 	good := newDraft(f, "ES256").sign(f)
 	signed := good[:strings.LastIndexByte(good, '.')]
@@ -433,7 +428,7 @@ func FuzzProof(f *testing.F) {
 	})
 }
 
-// FuzzClaims signs the fuzzed payload, so that the parser of claims is reached.
+// FuzzClaims signs the fuzzed payload, so that the parser of claims is tested.
 func FuzzClaims(f *testing.F) {
 	d := newDraft(f, "ES256")
 	f.Add(d.payload)

@@ -14,18 +14,17 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Algorithms lists the accepted signature algorithms, in the format of a challenge.
+// Algorithms contains the accepted signature algorithms, in the format of a WWW-Authenticate challenge.
 const Algorithms = "ES256 ES384 EdDSA Ed25519 RS256 RS384 RS512 PS256 PS384 PS512"
 
-// algorithm is a signature algorithm with its key type.
 type algorithm struct {
 	name       jose.SignatureAlgorithm
 	kty, curve string
 	coordinate int // bytes
-	signature  int // bytes; for RSA the length of the modulus
+	signature  int // length in bytes; 0 for RSA
 }
 
-// ed25519Name is the RFC 9864 name of EdDSA with this curve.
+// ed25519Name is the name of EdDSA with the curve Ed25519 in RFC 9864.
 const ed25519Name = jose.SignatureAlgorithm("Ed25519")
 
 var algorithms, accepted = func() (map[string]algorithm, []jose.SignatureAlgorithm) {
@@ -43,14 +42,14 @@ var algorithms, accepted = func() (map[string]algorithm, []jose.SignatureAlgorit
 	return table, names
 }()
 
-// Bounds of an RSA key: a smaller one is weak, a larger one is too expensive to verify.
+// Limits of an RSA key. Smaller keys are weak, larger keys are too expensive to verify.
 const (
 	minRSABits = 2048
 	maxRSABits = 4096
 	maxRSAe    = 4 // bytes of the exponent
 )
 
-// private are the members that only private and symmetric keys have (RFC 7518 section 6).
+// private contains the JWK members that only private and symmetric keys have (RFC 7518 section 6).
 var private = []string{"d", "p", "q", "dp", "dq", "qi", "oth", "k"}
 
 // readKey parses a public key (RFC 7517) and computes its thumbprint (RFC 7638). It
@@ -113,7 +112,7 @@ func (p *parsed) readRSA(key jws.Members) error {
 	return nil
 }
 
-// coordinate returns the text of a member, and whether it is base64url of size bytes.
+// coordinate returns the text of a member, and whether it is the base64url encoding of size bytes.
 func coordinate(key jws.Members, name string, size int) (string, bool) {
 	spelled, _ := key.Text(name)
 	b, ok := jws.Decode(spelled)
@@ -128,8 +127,8 @@ func thumbprint(canonical string) string {
 var errSignature = fault.New(fault.ProofInvalidSignature, "the signature of the DPoP proof does not verify with the key in its header").
 	Audited(fault.ReasonProofSignature)
 
-// verify lets the library parse the key, which rejects points that are not on the curve,
-// and verify the signature.
+// verify verifies the signature with the library. The library parses the key and rejects points that are not on the
+// curve.
 func (p *parsed) verify(text string) error {
 	signed, err := jose.ParseSignedCompact(text, accepted)
 	if err != nil || len(signed.Signatures) != 1 || signed.Signatures[0].Header.JSONWebKey == nil {
@@ -149,11 +148,9 @@ func (p *parsed) verify(text string) error {
 	return nil
 }
 
-// fullyNamed verifies Ed25519 under its RFC 9864 name, which the library does not
-// support.
+// fullyNamed verifies Ed25519 signatures with the algorithm name of RFC 9864, which the library does not support.
 type fullyNamed struct{ key ed25519.PublicKey }
 
-// VerifyPayload implements jose.OpaqueVerifier.
 func (f fullyNamed) VerifyPayload(payload, signature []byte, alg jose.SignatureAlgorithm) error {
 	if alg != ed25519Name || !ed25519.Verify(f.key, payload, signature) {
 		return errors.New("the signature does not verify")

@@ -13,11 +13,11 @@ type parsed struct {
 	thumbprint string
 
 	method, uri, id string
-	tokenHash       string // empty if there is no ath
+	tokenHash       string // empty if the proof has no ath
 	issuedAt        time.Time
 }
 
-// read parses the compact form (RFC 7515 section 7.1).
+// read parses a proof in the compact serialization (RFC 7515 section 7.1).
 func read(text string) (*parsed, error) {
 	parts, err := jws.Split(text, MaxBytes)
 	if err != nil {
@@ -37,7 +37,7 @@ func read(text string) (*parsed, error) {
 }
 
 func (p *parsed) readHeader(text []byte) error {
-	// b64 belongs to crit (RFC 7797): it would change the signed bytes.
+	// b64 (RFC 7797) is refused like crit, because it would change which bytes are signed.
 	header, err := jws.Object(text, "the header", "typ", "alg", "jwk", "crit", "b64")
 	if err != nil {
 		return malformed(err.Error())

@@ -6,33 +6,31 @@ import (
 	"strings"
 )
 
-// Origin is the scheme, host and port of a URL: the scheme in lower case, the host
-// without brackets, the port always set, also if it is the default port.
+// Origin is the scheme, host and port of a URL. The scheme is in lower case, the host has no brackets, and the port is
+// always set, even if it is the default port.
 type Origin struct{ Scheme, Host, Port string }
 
 // Site reports whether clients reach the service at an origin.
 type Site func(Origin) bool
 
-// At returns the site of one URL; it ignores the path. For an invalid URL, the site
-// matches no origin.
+// At returns a site that consists of the origin of one URL. If the URL is invalid, the site contains no origin.
 func At(url string) Site {
 	own, _, ok := normalise(url)
 	return func(o Origin) bool { return ok && o == own }
 }
 
-// ByCertificate returns the site of a TLS listener: its port, and each name that the
-// certificate which it shows at that moment is valid for.
+// ByCertificate returns the site of a TLS listener: its port, with each name for which its current certificate is
+// valid.
 //
-// A client that verifies the certificate has reached no other host under these names. A
-// proxy could change the Host header, so the header is not used.
+// If a client verifies the certificate, it cannot reach another host under these names. The Host header is not used,
+// because a proxy could change it.
 func ByCertificate(port string, leaf func() *x509.Certificate) Site {
 	return func(o Origin) bool {
 		return o.Scheme == "https" && o.Port == port && leaf().VerifyHostname(o.Host) == nil
 	}
 }
 
-// OnLoopback returns the site of a listener without TLS, which only local processes can
-// reach.
+// OnLoopback returns the site of a listener without TLS. Only local processes can reach it.
 func OnLoopback(port string) Site {
 	return func(o Origin) bool { return o.Scheme == "http" && o.Port == port && isLoopback(o.Host) }
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A proof is valid for exactly the names that the certificate is valid for.
+// TestByCertificate checks that a proof is valid for the names of the certificate and for no others.
 func TestByCertificate(t *testing.T) {
 	leaf := &x509.Certificate{
 		DNSNames:    []string{"keys.example", "*.pods.example", "Capital.example"},
@@ -22,7 +22,7 @@ func TestByCertificate(t *testing.T) {
 		"https://192.0.2.7:8443/p":                 true,
 		"https://[2001:db8::7]:8443/p":             true,
 		"https://[2001:DB8:0:0::7]:8443/p":         true,
-		"https://[::ffff:192.0.2.7]:8443/p":        true, // the same address
+		"https://[::ffff:192.0.2.7]:8443/p":        true, // the same address in another notation
 		"https://keys.example/p":                   false,
 		"https://keys.example:443/p":               false,
 		"https://keys.example:08443/p":             false,
@@ -36,7 +36,7 @@ func TestByCertificate(t *testing.T) {
 		"https://evil.keys.example:8443/p":         false,
 		"https://keys.example..:8443/p":            false,
 		"https://192.0.2.8:8443/p":                 false,
-		"https://192.0.2.7.:8443/p":                true, // resolvers that accept IP addresses treat it as the same one
+		"https://192.0.2.7.:8443/p":                true, // some resolvers treat it as the same address
 		"https://[2001:db8::8]:8443/p":             false,
 		"https://[2001:db8::7%25eth0]:8443/p":      false,
 		"https://keys.example:8443@evil.example/p": false,

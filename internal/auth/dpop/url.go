@@ -5,20 +5,18 @@ import (
 	"strings"
 )
 
-// reached compares the claimed htu with the site and the requested path. As RFC 9449
-// section 4.3 requires, it normalizes both and ignores query and fragment.
+// reached compares the htu claim with the site and the requested path. As RFC 9449 section 4.3 requires, it normalizes
+// both URLs and ignores query and fragment.
 func reached(claimed string, site Site, path string) bool {
 	origin, claimedPath, ok := normalise(claimed)
 	return ok && claimedPath == plainEscapes(path) && site(origin)
 }
 
-// defaultPorts are the default ports of each scheme.
 var defaultPorts = map[string]string{"https": "443", "http": "80"}
 
-// normalise returns origin and path after the server-independent steps of RFC 3986
-// sections 6.2.2 and 6.2.3: case of scheme and host, default port, empty path, and
-// unnecessary escapes. It removes the final dot of a fully qualified name. Dot segments
-// stay: no API path has them.
+// normalise returns origin and path of a URL after the normalization of RFC 3986 sections 6.2.2 and 6.2.3: case of
+// scheme and host, default port, empty path, and unnecessary escapes. It removes the final dot of a fully qualified
+// name. It does not remove dot segments, because no API path has them.
 func normalise(text string) (Origin, string, bool) {
 	u, err := url.Parse(text)
 	if err != nil || u.User != nil || u.Opaque != "" {
@@ -26,7 +24,7 @@ func normalise(text string) (Origin, string, bool) {
 	}
 	o := Origin{Scheme: strings.ToLower(u.Scheme), Host: strings.TrimSuffix(strings.ToLower(u.Hostname()), "."), Port: u.Port()}
 	standard := defaultPorts[o.Scheme]
-	// A star is part of a certificate's name pattern and is never a host.
+	// A host must not contain a star, which is a wildcard in the names of a certificate.
 	if o.Host == "" || standard == "" || strings.HasSuffix(o.Host, ".") || strings.Contains(o.Host, "*") {
 		return Origin{}, "", false
 	}
@@ -40,7 +38,7 @@ func normalise(text string) (Origin, string, bool) {
 	return o, plainEscapes(path), true
 }
 
-// plainEscapes writes escapes in upper case, and unreserved characters unescaped.
+// plainEscapes writes escapes in upper case, and decodes escapes of unreserved characters.
 func plainEscapes(path string) string {
 	if !strings.Contains(path, "%") {
 		return path
@@ -61,7 +59,7 @@ func plainEscapes(path string) string {
 	return b.String()
 }
 
-// unhex needs no error: url.Parse has already rejected invalid escapes.
+// unhex returns the value of a hexadecimal digit. url.Parse has already rejected invalid escapes.
 func unhex(c byte) byte {
 	switch {
 	case c >= 'a':

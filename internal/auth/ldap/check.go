@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// timeout bounds all exchanges of one check together.
+	// timeout is the time limit for all exchanges of one check together.
 	timeout = 10 * time.Second
 	// MaxAtOnce is the maximum number of concurrent checks. Each needs its own connection
 	// because a bind changes the identity of the connection.
@@ -28,31 +28,29 @@ const (
 	maxPacket = 1 << 20  // bytes of one response of the directory
 )
 
-// By default, the library allocates as much as the directory announces, up to 2 GiB.
+// The library allocates as many bytes as the directory announces. Its default limit is 2 GiB.
 func init() { ber.MaxPacketLengthBytes = maxPacket } //nolint:reassign // the library takes its limit no other way
 
 // Refused is the reason why the directory rejects a name and its password.
 type Refused string
 
-// Error implements error.
 func (r Refused) Error() string { return "the directory refuses the login: " + string(r) }
 
-// Directory checks passwords. It holds no connection between checks.
+// Directory checks passwords. It opens a connection for each check.
 type Directory struct {
 	config Config
 	slots  chan struct{}
 	clock  func() time.Time
 }
 
-// New returns a directory. It makes no connection, so that the service can start while
-// the directory is down.
+// New returns a directory. It opens no connection, so that the service can start while the directory is unavailable.
 func New(c Config, clock func() time.Time) *Directory {
 	return &Directory{config: c, slots: make(chan struct{}, MaxAtOnce), clock: clock}
 }
 
-// Check returns nil if the password belongs to the name, or Refused if not. Every other
-// error means that the directory did not decide. Check refuses an empty password itself:
-// a directory treats such a bind as anonymous and accepts it (RFC 4513 section 5.1.2).
+// Check returns nil if the password belongs to the name, and Refused if not. All other errors mean that the directory
+// did not decide. Check itself refuses an empty password: a directory would treat such a bind as anonymous and accept
+// it (RFC 4513 section 5.1.2).
 func (d *Directory) Check(ctx context.Context, name, password string) error {
 	if name == "" || password == "" {
 		return Refused("name and password must not be empty")
@@ -60,8 +58,7 @@ func (d *Directory) Check(ctx context.Context, name, password string) error {
 	return d.exchange(ctx, func(c *ldap.Conn) error { return d.check(c, name, password) })
 }
 
-// CheckDummy has the same exchanges with the directory as Check, with a name and a password
-// that do not exist.
+// CheckDummy sends the same requests to the directory as Check, with a name and a password that do not exist.
 func (d *Directory) CheckDummy(ctx context.Context) error {
 	const nobody = "keyserver-decoy/no such name"
 	return d.exchange(ctx, func(c *ldap.Conn) error { return d.check(c, nobody, nobody) })
@@ -76,7 +73,7 @@ func (d *Directory) check(c *ldap.Conn, name, password string) error {
 		return err
 	}
 	if dn == "" {
-		// This takes as much work as for an existing name. The result is ignored.
+		// This takes the directory as much work as the bind of an existing name. The result is ignored.
 		if err := bind(c, d.config.BaseDN, password); err != nil && !isRefused(err) {
 			return err
 		}
@@ -85,7 +82,7 @@ func (d *Directory) check(c *ldap.Conn, name, password string) error {
 	return bind(c, dn, password)
 }
 
-// search returns the DN of the only entry with a name, or "".
+// search returns the DN of the entry with a name, or "" if there is not exactly one.
 func (d *Directory) search(c *ldap.Conn, name string) (string, error) {
 	secret, err := readFile(d.config.BindPasswordFile)
 	if err != nil {
@@ -112,8 +109,8 @@ func (d *Directory) search(c *ldap.Conn, name string) (string, error) {
 	return found.Entries[0].DN, nil
 }
 
-// notRecognised are the result codes by which directories reject the credentials of a
-// bind. Other codes are failures of the directory.
+// notRecognised contains the result codes that directories return for wrong credentials in a bind. All other codes are
+// failures of the directory.
 var notRecognised = []uint16{
 	ldap.LDAPResultInvalidCredentials, ldap.LDAPResultNoSuchObject, ldap.LDAPResultInvalidDNSyntax,
 	ldap.LDAPResultInappropriateAuthentication, ldap.LDAPResultInsufficientAccessRights,
@@ -135,7 +132,7 @@ func isRefused(err error) bool {
 	return errors.As(err, &refused)
 }
 
-// exchange runs do with a connection, within the limits of time and concurrency.
+// exchange runs do with a new connection, with limits for time and concurrency.
 func (d *Directory) exchange(ctx context.Context, do func(*ldap.Conn) error) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -153,7 +150,7 @@ func (d *Directory) exchange(ctx context.Context, do func(*ldap.Conn) error) err
 	if err != nil {
 		return err
 	}
-	// The library does not support contexts: closing the connection ends pending reads.
+	// The library does not support contexts. Closing the connection ends its pending reads.
 	defer context.AfterFunc(ctx, func() { _ = raw.Close() })()
 	c, err := d.secure(ctx, raw, to)
 	if err != nil {
@@ -163,8 +160,8 @@ func (d *Directory) exchange(ctx context.Context, do func(*ldap.Conn) error) err
 	return do(c)
 }
 
-// secure returns the TLS connection after the directory has shown a certificate for its
-// host. It sends only StartTLS before.
+// secure returns the TLS connection after it has verified the directory's certificate. Before that, it sends only
+// StartTLS.
 func (d *Directory) secure(ctx context.Context, raw net.Conn, to endpoint) (*ldap.Conn, error) {
 	config, err := d.tls(to.host)
 	if err != nil {
@@ -207,7 +204,7 @@ func readFile(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = file.Close() }() // only read: nothing can be lost
+	defer func() { _ = file.Close() }() // opened only for reading
 	text, err := io.ReadAll(io.LimitReader(file, maxFile+1))
 	if err == nil && len(text) > maxFile {
 		return nil, fmt.Errorf("%s has more than %d bytes", path, maxFile)

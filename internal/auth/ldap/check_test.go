@@ -15,13 +15,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/auth/ldap/ldaptest"
 )
 
-// isRefused distinguishes a refusal from a directory that did not decide.
+// isRefused reports whether the error is a refusal and not a failure of the directory.
 func isRefused(err error) bool {
 	var why ldap.Refused
 	return errors.As(err, &why)
 }
 
-// configs returns both ways to find an entry, each with both ways to start TLS.
+// configs returns the two ways to find an entry, each with the two ways to start TLS.
 func configs(t testing.TB, s *ldaptest.Server) map[string]ldap.Config {
 	t.Helper()
 	password := filepath.Join(t.TempDir(), "reader-password")
@@ -50,7 +50,7 @@ func TestCheck(t *testing.T) {
 			d := ldap.New(config, time.Now)
 			for name, l := range map[string][2]string{
 				"WrongPassword":      {ldaptest.Ann, "wrong"},
-				"EmptyPassword":      {ldaptest.Ann, ""}, // the test's directory would accept an anonymous bind
+				"EmptyPassword":      {ldaptest.Ann, ""}, // the directory of the test would accept it as an anonymous bind
 				"EmptyName":          {"", ldaptest.AnnPassword},
 				"PasswordOfAnother":  {ldaptest.Ann, ldaptest.OddPassword},
 				"PasswordWithZero":   {ldaptest.Ann, ldaptest.AnnPassword + "\x00"},
@@ -86,7 +86,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// A search that finds more than one entry identifies no user.
+// TestAmbiguousSearch checks that a search which finds more than one entry identifies no user.
 func TestAmbiguousSearch(t *testing.T) {
 	config := configs(t, ldaptest.Start(t))["Search/ldaps"]
 	config.Filter = "(sn=%s)"
@@ -95,7 +95,7 @@ func TestAmbiguousSearch(t *testing.T) {
 	}
 }
 
-// A failure of the directory is no decision about a password.
+// TestUnavailable checks that a failure of the directory is not a Refused error.
 func TestUnavailable(t *testing.T) {
 	good := ldaptest.Start(t)
 	other := ldaptest.Start(t)
@@ -145,7 +145,7 @@ func TestUnavailable(t *testing.T) {
 	}
 }
 
-// A stopped server and its restart are both noticed.
+// TestServerKilled checks that logins fail after a server was stopped, and succeed after its restart.
 func TestServerKilled(t *testing.T) {
 	s := ldaptest.Start(t)
 	d := ldap.New(configs(t, s)["UserDN/ldaps"], time.Now)
@@ -163,8 +163,8 @@ func TestServerKilled(t *testing.T) {
 	}
 }
 
-// A directory that accepts connections and sends nothing delays a login only until its
-// request ends. At most MaxAtOnce logins wait for it.
+// TestSilentDirectory uses a directory that accepts connections and sends nothing. It may delay a login only until its
+// request ends, and at most MaxAtOnce logins may wait for it.
 func TestSilentDirectory(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -211,7 +211,7 @@ func TestSilentDirectory(t *testing.T) {
 	}
 }
 
-// Plain LDAP is never used: a directory without StartTLS receives no password.
+// TestNoPlainText checks that a directory without StartTLS receives no password.
 func TestNoPlainText(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -227,7 +227,7 @@ func TestNoPlainText(t *testing.T) {
 		defer c.Close()
 		text := make([]byte, 4096)
 		n, _ := c.Read(text)
-		// The response to the extended request: unwillingToPerform.
+		// The response to StartTLS: unwillingToPerform.
 		_, _ = c.Write([]byte{0x30, 0x0c, 0x02, 0x01, 0x01, 0x78, 0x07, 0x0a, 0x01, 0x35, 0x04, 0x00, 0x04, 0x00})
 		more, _ := c.Read(text[n:])
 		heard <- string(text[:n+more])
@@ -245,7 +245,7 @@ func TestValidate(t *testing.T) {
 	search := ldap.Config{URL: "ldaps://d.example", BindDN: "cn=a,dc=b", BindPasswordFile: "f", BaseDN: "dc=b", Filter: "(uid=%s)"}
 	for name, tc := range map[string]struct {
 		change func(c *ldap.Config)
-		says   string // empty: valid
+		says   string // expected error; empty: none
 	}{
 		"Search":              {func(*ldap.Config) {}, ""},
 		"Nothing":             {func(c *ldap.Config) { *c = ldap.Config{} }, ""},

@@ -1,5 +1,4 @@
-// Package ldap checks passwords by a bind to an LDAP directory (RFC 4511), always over
-// TLS.
+// Package ldap checks passwords by a bind to an LDAP directory (RFC 4511). It always uses TLS.
 package ldap
 
 import (
@@ -12,12 +11,11 @@ import (
 	"github.com/go-ldap/ldap/v3"
 )
 
-// Config locates the directory and maps names to entries: by a template of the
-// distinguished name, or by a search with a service account. Errors name the flags of
-// serve, because administrators set those.
+// Config locates the directory and maps names to entries: by a template of the distinguished name, or by a search as a
+// service account. Errors contain the names of the flags of serve, because administrators set these.
 type Config struct {
 	URL    string // ldaps://host, or ldap://host, which is always used with StartTLS
-	CAFile string // PEM; if empty, the system's CAs
+	CAFile string // PEM file; if empty, the system's CAs are trusted
 
 	UserDN string // for instance uid=%s,ou=people,dc=example,dc=org
 
@@ -27,13 +25,13 @@ type Config struct {
 	Filter           string // for instance (uid=%s)
 }
 
-// nameVerb is replaced by the escaped name.
+// nameVerb is the placeholder in UserDN and Filter for the escaped name.
 const nameVerb = "%s"
 
 // On reports whether a directory is configured.
 func (c Config) On() bool { return c != Config{} }
 
-// Mode returns how names are mapped to entries, for display.
+// Mode returns how names are mapped to entries. The result is only for display.
 func (c Config) Mode() string {
 	if c.UserDN != "" {
 		return "userDN"
@@ -41,8 +39,7 @@ func (c Config) Mode() string {
 	return "search"
 }
 
-// Validate returns an error if the configuration cannot work with any directory. It has
-// no side effects.
+// Validate returns an error if the configuration is invalid for every directory. It does not connect to the directory.
 func (c Config) Validate() error {
 	if !c.On() {
 		return nil
@@ -79,7 +76,6 @@ func checkDN(flag, dn string, template bool) error {
 	return fmt.Errorf("%s is %q; it must be a distinguished name", flag, dn)
 }
 
-// endpoint is the address of the directory.
 type endpoint struct {
 	host, address string
 	startTLS      bool
@@ -106,12 +102,10 @@ func (c Config) address() (endpoint, error) {
 	return e, nil
 }
 
-// dn returns the distinguished name for a name, by the template.
 func (c Config) dn(name string) string {
 	return strings.Replace(c.UserDN, nameVerb, ldap.EscapeDN(name), 1)
 }
 
-// filter returns the filter that finds the entry of a name.
 func (c Config) filter(name string) string {
 	return strings.Replace(c.Filter, nameVerb, ldap.EscapeFilter(name), 1)
 }

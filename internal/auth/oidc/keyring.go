@@ -15,19 +15,18 @@ type Source interface {
 	Pace() Pace
 }
 
-// Pace sets how long the keys of a source are used.
+// Pace sets when the keys of a source are read, and how long they are used.
 type Pace struct {
-	Fresh time.Duration // time until the keys are read again
-	Retry time.Duration // minimum time between reads, also for unknown keys
-	Keep  time.Duration // maximum use of keys that cannot be read again
+	Fresh time.Duration // age at which the keys are read again
+	Retry time.Duration // minimum time between two reads, even if a token has an unknown key
+	Keep  time.Duration // maximum time that keys are used after their last successful read
 }
 
-// readTimeout bounds one read of a source.
 const readTimeout = 5 * time.Second
 
-// keyring holds an issuer's keys. Each read replaces all of them, so that a key that the
-// issuer removed is removed here. A token with an unknown key causes a read, limited by
-// the source's Pace. Otherwise invented tokens would cause requests to the issuer.
+// keyring holds the keys of an issuer. Each read replaces all of them, so a key that the issuer removed is removed
+// here, too. A token with an unknown key causes a read. Pace limits these reads; otherwise a client with invented
+// tokens could flood the issuer.
 type keyring struct {
 	source Source
 	clock  func() time.Time
@@ -40,10 +39,10 @@ type keyring struct {
 	triedAt time.Time
 	failed  error // of the last read, nil if it succeeded
 	reading bool
-	claimed bool // a request with a good key is about to start a read
+	claimed bool // a request whose key is in memory is about to start a read
 }
 
-// find returns the key that a token claims to be signed with.
+// find returns the issuer's key with the key id and algorithm of a token.
 func (k *keyring) find(ctx context.Context, c Claimed) (any, error) {
 	key, settled, err := k.look(c, true)
 	if settled {
@@ -59,9 +58,8 @@ func (k *keyring) find(ctx context.Context, c Claimed) (any, error) {
 	return key, err
 }
 
-// look returns the key in memory, and whether that result is final. If not, the keys have
-// to be read first. Of the requests that already have a good key, only one starts the
-// read; it claims the read if claim is true.
+// look returns the key in memory. settled means that this result is final; if not, the keys must be read first. If the
+// key is in memory, only one request starts the read. That request sets claimed; it may do so only if claim is true.
 func (k *keyring) look(c Claimed, claim bool) (key any, settled bool, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -69,12 +67,12 @@ func (k *keyring) look(c Claimed, claim bool) (key any, settled bool, err error)
 	age := now.Sub(k.readAt)
 	key = k.keys.find(c)
 	switch {
-	case key != nil && !k.readAt.IsZero() && age < pace.Keep: // a request with a good key does not wait for a read
+	case key != nil && !k.readAt.IsZero() && age < pace.Keep: // a request whose key is in memory does not wait for the read of another request
 		settled = k.reading || k.claimed || age < pace.Fresh || k.tooSoon(now)
 		k.claimed = k.claimed || claim && !settled
 		return key, settled, nil
 	case k.failed != nil:
-		// The token may be signed by a key that could not be read.
+		// The issuer may have added the key since the last successful read.
 		err = fmt.Errorf("cannot read the keys of the issuer: %w", k.failed)
 	default:
 		err = Refused("the issuer has no key for its kid and alg")
@@ -82,20 +80,18 @@ func (k *keyring) look(c Claimed, claim bool) (key any, settled bool, err error)
 	return nil, !k.reading && k.tooSoon(now), err
 }
 
-// release ends a claim.
 func (k *keyring) release() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.claimed = false
 }
 
-// tooSoon reports whether the source allows no read yet. The caller holds mu.
+// tooSoon reports whether Pace.Retry has not passed since the last read began. The caller holds mu.
 func (k *keyring) tooSoon(now time.Time) bool {
 	return !k.triedAt.IsZero() && now.Sub(k.triedAt) < k.source.Pace().Retry
 }
 
-// refresh reads the keys for all waiting requests, so it continues after the request that
-// caused it ends.
+// refresh reads the keys for all waiting requests. If the request that started it ends, the read continues.
 func (k *keyring) refresh(ctx context.Context) {
 	if !k.begin() {
 		return
@@ -115,7 +111,6 @@ func (k *keyring) refresh(ctx context.Context) {
 	k.reading = false
 }
 
-// begin marks the start of a read. It returns false if the last read began too recently.
 func (k *keyring) begin() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -15,14 +15,14 @@ import (
 	"time"
 )
 
-// isRefused distinguishes a refusal from an issuer that is unavailable.
+// isRefused reports whether the error is a refusal and not an unavailable issuer.
 func isRefused(err error) bool {
 	var why Refused
 	return errors.As(err, &why)
 }
 
-// Rotation: a new key is found with the first token that it signed, an old one is
-// dropped, and invented tokens cause no more reads than the source's Pace allows.
+// TestRotation checks that a new key is found with the first token that it signed, that a removed key is dropped, and
+// that invented tokens cause no more reads than Pace allows.
 func TestRotation(t *testing.T) {
 	v, s, c := newVerifier(t)
 	oldKey, newKey := keys()["ES256"], keys()["ES384"]
@@ -67,12 +67,12 @@ func TestRotation(t *testing.T) {
 	reads(4)
 }
 
-// If the issuer is down, tokens with a known key are accepted for a limited time. After
-// that, and for unknown keys, the result is an error that is not Refused.
+// TestIssuerDown checks that tokens with a known key are accepted for a limited time if the issuer is unavailable.
+// After that, and for unknown keys, the error is not Refused.
 func TestIssuerDown(t *testing.T) {
 	v, s, c := newVerifier(t)
 	known, unknown := newDraft("ES256", "ES256", keys()["ES256"]), newDraft("ES256", "other", keys()["ES256"])
-	for _, d := range []*draft{&known, &unknown} { // valid for longer than this test's clock runs
+	for _, d := range []*draft{&known, &unknown} { // so that the tokens do not expire during the test
 		d.payload = strings.Replace(d.payload, "1800000600", "1900000000", 1)
 	}
 	s.set(nil, errors.New("connection refused"))
@@ -119,8 +119,8 @@ func (s slow) Read(ctx context.Context) ([]byte, error) {
 	return s.source.Read(ctx)
 }
 
-// Many concurrent tokens cause one read. It continues after the request that caused it
-// ends, and a token with a known key does not wait.
+// TestOneReadForAll checks that many concurrent tokens cause one read, that the read continues if its request ends, and
+// that a token with a known key does not wait for it.
 func TestOneReadForAll(t *testing.T) {
 	_, from, c := newVerifier(t)
 	s := slow{source: from, entered: make(chan struct{}), leave: make(chan struct{})}
@@ -168,7 +168,7 @@ func TestOneReadForAll(t *testing.T) {
 		}()
 	}
 	<-s.entered
-	for range together - 1 { // would hang if more than one waited
+	for range together - 1 { // blocks if more than one request has waited
 		fatal(t, <-answered)
 	}
 	if _, err := v.Verify(t.Context(), text); err != nil {
@@ -202,7 +202,7 @@ func TestDiscovery(t *testing.T) {
 		about  func(self string) map[string]any
 		keys   http.HandlerFunc
 		change func(*Discovery)
-		says   string // empty: success
+		says   string // expected error; empty: none
 	}{
 		"Works": {fine, set, nil, ""},
 		"OtherIssuer": {func(self string) map[string]any {

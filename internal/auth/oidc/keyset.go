@@ -12,19 +12,18 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// Bounds of a key set and of its RSA keys: a smaller key is weak, a larger one is too
-// expensive.
+// Limits of a key set and of its RSA keys. Smaller RSA keys are weak, larger ones are too expensive to verify.
 const (
 	maxKeys    = 64
 	minRSABits = 2048
 	maxRSABits = 8192
 )
 
-// keySet are the keys of an issuer that can verify tokens.
+// keySet contains the keys of an issuer that can verify tokens.
 type keySet []jose.JSONWebKey
 
-// parseKeys returns the public signing keys of a JWK set. It skips other keys, whose
-// types may be newer than this program. It fails if no key is left.
+// parseKeys returns the public signing keys of a JWK set. It skips all other keys, because they may have types that
+// this program does not know. It fails if the set has no usable key.
 func parseKeys(text []byte) (keySet, error) {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
@@ -48,8 +47,8 @@ func parseKeys(text []byte) (keySet, error) {
 	return keys, nil
 }
 
-// find returns the key with the token's kid that fits its algorithm, or nil. A token
-// without kid is accepted only if the issuer has a single key.
+// find returns the key with the kid of the token if the key allows the token's algorithm, and nil otherwise. A token
+// without kid is accepted only if the issuer has exactly one key.
 func (s keySet) find(c Claimed) any {
 	if c.keyID == "" && len(s) != 1 {
 		return nil
@@ -62,7 +61,6 @@ func (s keySet) find(c Claimed) any {
 	return nil
 }
 
-// fits reports whether a key may be used with an algorithm.
 func fits(key jose.JSONWebKey, alg jose.SignatureAlgorithm) bool {
 	if key.Algorithm != "" && key.Algorithm != string(alg) {
 		return false

@@ -43,8 +43,7 @@ func fatal(t testing.TB, err error) {
 
 func b64(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
 
-// draft is a token before it is signed. It is signed as it is, so that a test can use any
-// encoding.
+// draft is a token before it is signed. Its text is signed unchanged, so that a test can use any encoding.
 type draft struct {
 	header, payload string
 	alg             string
@@ -65,7 +64,7 @@ func (d draft) text(t testing.TB) string {
 	return signed + "." + b64(signature(t, d.alg, d.key, []byte(signed)))
 }
 
-// signature signs with the library or, if that refuses, without it.
+// signature signs with the library. If the library refuses, it signs without it.
 func signature(t testing.TB, alg string, key any, text []byte) []byte {
 	t.Helper()
 	switch k := key.(type) {
@@ -113,7 +112,6 @@ var keys = sync.OnceValue(func() map[string]crypto.Signer {
 	}
 })
 
-// jwks returns a JWK set of public keys by their kid.
 func jwks(t testing.TB, list map[string]any) []byte {
 	t.Helper()
 	var set jose.JSONWebKeySet
@@ -125,7 +123,7 @@ func jwks(t testing.TB, list map[string]any) []byte {
 	return text
 }
 
-// all returns the public halves of keys, each with the name of an algorithm as kid.
+// all returns the public parts of keys. The kid of each is the name of an algorithm.
 func all() map[string]any {
 	list := map[string]any{}
 	for name, key := range keys() {
@@ -134,7 +132,6 @@ func all() map[string]any {
 	return list
 }
 
-// source is a Source whose content tests change.
 type source struct {
 	mu    sync.Mutex
 	text  []byte
@@ -158,7 +155,6 @@ func (s *source) set(text []byte, err error) {
 	s.text, s.err = text, err
 }
 
-// clock is a clock that only tests move.
 type clock struct{ at time.Time }
 
 func (c *clock) now() time.Time { return c.at }
@@ -190,7 +186,7 @@ func refused(t *testing.T, v *Verifier, text string) {
 	}
 }
 
-// TestRefusals: each of these has a valid signature, unless its name says otherwise.
+// TestRefusals checks tokens that must be refused. Each has a valid signature, unless its name says otherwise.
 func TestRefusals(t *testing.T) {
 	swap := func(old, replacement string) func(d *draft) {
 		return func(d *draft) {
@@ -363,7 +359,7 @@ func TestKeySets(t *testing.T) {
 	}
 }
 
-// A file is read again when it changes. It may be created and deleted without a restart.
+// TestFile checks that a file is read again when it changes. It may be created and deleted without a restart.
 func TestFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "jwks.json")
 	c := &clock{now}
@@ -389,7 +385,7 @@ func TestFile(t *testing.T) {
 	}
 }
 
-// FuzzToken: for any change of a token, only the signed content is accepted.
+// FuzzToken changes a token at random and checks that only the signed content is accepted.
 func FuzzToken(f *testing.F) {
 	good := newDraft("ES256", "ES256", keys()["ES256"]).text(f)
 	signed := good[:strings.LastIndexByte(good, '.')]

@@ -18,11 +18,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/certtext"
 )
 
-// maxDocument bounds every document from a source, in bytes.
 const maxDocument = 1 << 20
 
-// keep is how long keys are used that cannot be read again: long enough to repair an
-// issuer, short enough for the end of a withdrawn key.
+// keep is how long keys are used if they cannot be read again. It is long enough to repair an issuer, and short enough
+// that a withdrawn key soon becomes invalid.
 const keep = time.Hour
 
 // File is a JWK set in a file that another process updates.
@@ -31,21 +30,20 @@ type File string
 // Pace implements Source: a replaced file is used within a second.
 func (File) Pace() Pace { return Pace{Fresh: time.Second, Retry: time.Second, Keep: keep} }
 
-// Read implements Source.
+// Read implements Source. It returns the content of the file.
 func (f File) Read(context.Context) ([]byte, error) {
 	file, err := os.Open(string(f))
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = file.Close() }() // opened for reading only: no data can be lost
+	defer func() { _ = file.Close() }() // opened only for reading
 	return readBounded(file)
 }
 
-// Discovery reads the keys from the address that the issuer publishes (OpenID Connect
-// Discovery 1.0).
+// Discovery reads the keys from the URL that the issuer publishes (OpenID Connect Discovery 1.0).
 type Discovery struct {
 	Issuer string
-	CAFile string // PEM, read each time; if empty, the system's CAs
+	CAFile string // PEM file, read each time; if empty, the system's CAs are trusted
 }
 
 // Pace implements Source.
@@ -53,7 +51,7 @@ func (Discovery) Pace() Pace {
 	return Pace{Fresh: 5 * time.Minute, Retry: 10 * time.Second, Keep: keep}
 }
 
-// Validate returns an error if the issuer has no usable URL.
+// Validate returns an error if the issuer is not a URL that Read can fetch.
 func (d Discovery) Validate() error {
 	from, err := fetchable(d.Issuer, true)
 	if err == nil && strings.ContainsRune(from, '?') {
@@ -62,8 +60,8 @@ func (d Discovery) Validate() error {
 	return err
 }
 
-// Read implements Source. It reads both documents over HTTPS, or over HTTP from this
-// machine, and follows no redirects. The first document has the address of the second.
+// Read implements Source. It reads the discovery document and then the keys, whose URL is in that document. It uses
+// HTTPS, or HTTP on the same machine, and follows no redirects.
 func (d Discovery) Read(ctx context.Context) ([]byte, error) {
 	roots, err := d.roots()
 	if err != nil {
@@ -110,8 +108,7 @@ func (d Discovery) roots() (*x509.CertPool, error) {
 	return roots, nil
 }
 
-// fetchable returns a URL if it may be fetched: https, or http on this machine if
-// loopback is true.
+// fetchable returns a URL if it may be fetched: by https or, if loopback is true, by http from this machine.
 func fetchable(text string, loopback bool) (string, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.User != nil || u.Fragment != "" {

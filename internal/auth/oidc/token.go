@@ -1,8 +1,7 @@
-// Package oidc verifies tokens that an identity provider signs (JWT, RFC 7519), such as
-// those of Kubernetes service accounts. A strict parser checks every byte of header and
-// claims first. Pure rules then decide on issuer, audience and time, and a maintained
-// library verifies the signature by the issuer's keys. Errors contain no content of a
-// token except its subject.
+// Package oidc verifies tokens that an identity provider signs (JWT, RFC 7519), such as the tokens of Kubernetes
+// service accounts. First, a strict parser checks every byte of header and claims. Then the claims are compared with
+// the required issuer, audience and time. Last, a maintained library verifies the signature with the keys of the
+// issuer. Errors contain no content of a token except its subject.
 package oidc
 
 import (
@@ -19,17 +18,16 @@ import (
 const (
 	// MaxBytes is the maximum length of a token.
 	MaxBytes = 16 << 10
-	// Leeway is the tolerated difference between the clocks of issuer and service.
+	// Leeway is the tolerated difference between the clocks of the issuer and this service.
 	Leeway = 30 * time.Second
 
 	maxAudiences = 64
-	maxText      = 1024 // bytes of issuer, subject and key id
+	maxText      = 1024 // bytes of issuer, subject or key id
 )
 
-// Refused is the reason why a token is refused. It quotes nothing of the token.
+// Refused is the reason why a token is refused. It contains no text of the token.
 type Refused string
 
-// Error implements error.
 func (r Refused) Error() string { return "the token is refused: " + string(r) }
 
 // Token is the content of a verified token.
@@ -48,8 +46,8 @@ type Claimed struct {
 	keyID               string
 }
 
-// accepted are the signature algorithms. All are asymmetric, so that a public key is
-// never used as a shared secret.
+// accepted contains the accepted signature algorithms. All are asymmetric, so that a public key is never used as a
+// shared secret.
 var accepted = []jose.SignatureAlgorithm{
 	jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
 }
@@ -71,7 +69,7 @@ func Read(text string) (Claimed, error) {
 }
 
 func (c *Claimed) readHeader(text []byte) error {
-	// b64 belongs to crit (RFC 7797): it would change the signed bytes.
+	// b64 (RFC 7797) is refused like crit, because it would change which bytes are signed.
 	header, err := jws.Object(text, "the header", "typ", "alg", "kid", "crit", "b64")
 	if err != nil {
 		return Refused(err.Error())
@@ -122,11 +120,11 @@ func (c *Claimed) readClaims(text []byte) error {
 
 // Rules are the requirements for a token apart from its signature.
 type Rules struct {
-	Issuer    string   // compared byte by byte; if empty, only the verifier of the signature checks it
+	Issuer    string   // must be equal byte by byte; if empty, only the verifier of the signature checks the issuer
 	Audiences []string // the token must name one of them
 }
 
-// Check decides on all claims; it does not verify the signature.
+// Check checks all claims, but not the signature.
 func (c Claimed) Check(r Rules, now time.Time) error {
 	switch {
 	case r.Issuer != "" && c.Issuer != r.Issuer:

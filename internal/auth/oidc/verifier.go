@@ -7,21 +7,21 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// Verifier verifies tokens of one issuer by its keys.
+// Verifier verifies the tokens of one issuer with the issuer's keys.
 type Verifier struct {
 	rules Rules
 	keys  *keyring
 	clock func() time.Time
 }
 
-// NewVerifier returns a verifier. It reads no keys before the first token: the file or
-// the issuer may become available after this process starts.
+// NewVerifier returns a verifier. It reads the keys when the first token is verified, because the file or the issuer
+// may not be available when this process starts.
 func NewVerifier(rules Rules, from Source, clock func() time.Time) *Verifier {
 	return &Verifier{rules: rules, keys: &keyring{source: from, clock: clock}, clock: clock}
 }
 
-// Verify returns the content of a valid token, or Refused. Every other error means that
-// the issuer's keys are unavailable.
+// Verify returns the content of a valid token. It returns Refused for an invalid token. All other errors mean that the
+// keys of the issuer are unavailable.
 func (v *Verifier) Verify(ctx context.Context, text string) (Token, error) {
 	c, err := Read(text)
 	if err != nil {

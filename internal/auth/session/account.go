@@ -10,30 +10,30 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// NewPassword is a request to give a principal another password.
+// NewPassword is a request to change the password of a principal.
 type NewPassword struct {
 	Principal keyserver.ID
 	Password  string
-	Current   string // the present password; only for the caller's own account
+	Current   string // the current password; only if callers change their own password
 }
 
-// String names the principal and hides both passwords.
+// String returns the principal without the passwords.
 func (n NewPassword) String() string { return "new password of " + n.Principal.Hex() }
 
-// Format hides both passwords from every other verb.
+// Format formats n like String for every verb, so that no verb prints a password.
 func (n NewPassword) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, n.String()) }
 
 // PasswordSaved is the result of SetPassword.
 type PasswordSaved struct {
-	Saved  bool // the stored hash is the written one
+	Saved  bool // the stored hash is equal to the written hash
 	Ended  int  // number of sessions that ended
 	Detail string
 }
 
-// SetPassword gives a principal another password and ends all of its sessions, including
-// the caller's own session, so that an intruder who knows the old password loses access.
-// For its own account, the caller must send the present password and needs no role. For
-// another account, the caller must be allowed to grant everything that the account holds.
+// SetPassword changes the password of a principal. It ends all sessions of the principal, even the caller's own
+// session, so that an intruder who knows the old password loses access. To change their own password, callers must send
+// the current password and need no role. For another account, callers must be allowed to grant everything that the
+// account has.
 func (m *Manager) SetPassword(ctx context.Context, by keyserver.Caller, n NewPassword) (PasswordSaved, error) {
 	if err := keyserver.RefusePassword(n.Password); err != nil {
 		return PasswordSaved{}, err
@@ -65,7 +65,6 @@ func (m *Manager) SetPassword(ctx context.Context, by keyserver.Caller, n NewPas
 	return m.judgePassword(ctx, n.Principal, written, ended)
 }
 
-// judgePassword reads the hash back and compares it with the written one.
 func (m *Manager) judgePassword(ctx context.Context, id keyserver.ID, written string, ended int) (PasswordSaved, error) {
 	r := PasswordSaved{Ended: ended}
 	read, err := m.Store.PasswordHash(ctx, id)
@@ -80,9 +79,8 @@ func (m *Manager) judgePassword(ctx context.Context, id keyserver.ID, written st
 	return r, nil
 }
 
-// currentHash returns the hash of the caller's password if the caller has sent that password. A
-// guess takes the same tokens as a guess at a login, so that the thief of a session id
-// has no advantage.
+// currentHash returns the hash of the caller's password if current is that password. Each call takes the same throttle
+// tokens as a login, so that a stolen session id does not allow more guesses.
 func (m *Manager) currentHash(ctx context.Context, by keyserver.Caller, current string) (string, error) {
 	if by.Type != keyserver.PasswordPrincipal {
 		return "", m.refuseCurrent(ctx, by, keyserver.NoPassword(by.Type))
@@ -121,7 +119,7 @@ func (m *Manager) checkCurrent(ctx context.Context, by keyserver.Caller, l Login
 	return hash, err
 }
 
-// refuseCurrent makes the row of the refusal durable, or counts it in an earlier one.
+// refuseCurrent writes a durable audit row for the refusal, or counts the refusal in an earlier row.
 func (m *Manager) refuseCurrent(ctx context.Context, by keyserver.Caller, answer error) error {
 	f := fault.As(answer)
 	if f == nil || f.Reason == "" {

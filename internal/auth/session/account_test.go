@@ -33,8 +33,8 @@ func own(m *session.Manager, by keyserver.Caller, current string) error {
 	return err
 }
 
-// A change of the own password needs the present one. Guesses of it take the same tokens
-// as login guesses, on one process or two. The session must not be delegated or scoped.
+// TestTheOwnPasswordIsShown checks that callers need their current password to change it, and that guesses of it take
+// the same tokens as guesses at a login, on one process or two. The session must not be delegated or scoped.
 func TestTheOwnPasswordIsShown(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		m, other := gated(t, f), gated(t, f)
@@ -67,9 +67,9 @@ func TestTheOwnPasswordIsShown(t *testing.T) {
 			rows[before].Reason != string(fault.ReasonBadCredentials) || rows[before].Session.IsZero() {
 			t.Errorf("the rows are %+v", rows[before:])
 		}
-		want(t, own(m, by, enginetest.AdminPassword), fault.LoginThrottled) // the right password, but too late
+		want(t, own(m, by, enginetest.AdminPassword), fault.LoginThrottled) // the correct password, but there are no tokens left
 		_, err := m.Login(ctx, guess("admin", by.Address))
-		want(t, err, fault.LoginThrottled) // takes the same tokens
+		want(t, err, fault.LoginThrottled) // a login takes the same tokens
 		if f.Store.Shared() {
 			want(t, own(other, by, enginetest.AdminPassword), fault.LoginThrottled)
 		}
@@ -78,8 +78,8 @@ func TestTheOwnPasswordIsShown(t *testing.T) {
 	})
 }
 
-// A change ends every session of the principal on every replica, including the caller's
-// and all derived sessions. Then only the new password is valid.
+// TestANewPasswordEndsSessions checks that a change ends every session of the principal on every replica, including the
+// caller's own and derived sessions, and that only the new password is valid then.
 func TestANewPasswordEndsSessions(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		m, other := gated(t, f), gated(t, f)
@@ -110,8 +110,8 @@ func TestANewPasswordEndsSessions(t *testing.T) {
 	})
 }
 
-// To set another principal's password, the caller must be allowed to grant everything
-// that it holds: a caller with the password can act as that principal.
+// TestWhoSetsAPassword checks that callers who set another principal's password must be allowed to grant everything
+// that it has, because with the password they can act as that principal.
 func TestWhoSetsAPassword(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		m := gated(t, f)
@@ -158,8 +158,8 @@ func TestWhoSetsAPassword(t *testing.T) {
 	})
 }
 
-// A login, or a change by the owner, that was checked with the old password fails after a
-// change.
+// TestALoginDuringAChangeOfPassword checks that a login fails if its password is changed after it was checked. The same
+// applies to a change by the owner.
 func TestALoginDuringAChangeOfPassword(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		boss := f.Add(t, keyserver.PasswordPrincipal, "boss", []keyserver.ID{keyserver.RoleAdministrator}, nil)
@@ -178,8 +178,7 @@ func TestALoginDuringAChangeOfPassword(t *testing.T) {
 			t.Errorf("%d sessions, %v", n, err)
 		}
 
-		// The owner has sent the right password, but it changes before the new one is
-		// hashed.
+		// The owner has sent the correct password, but another request changes it before the new one is hashed.
 		hash, err := f.Store.PasswordHash(ctx, f.Admin.Principal.ID)
 		if err != nil {
 			t.Fatal(err)

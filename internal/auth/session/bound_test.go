@@ -18,7 +18,7 @@ import (
 
 const target = "https://keys.example/api/roles"
 
-// prover makes proofs with one P-256 key.
+// prover creates DPoP proofs with one P-256 key.
 type prover struct {
 	key    *ecdsa.PrivateKey
 	header string
@@ -41,7 +41,7 @@ func newProver(t testing.TB) *prover {
 
 func b64(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
 
-// proof returns a proof for a request with the session id, "" for a login.
+// proof returns a proof for a request with a session id, or for a login if token is "".
 func (p *prover) proof(t testing.TB, at time.Time, token string) session.Proof {
 	t.Helper()
 	p.made++
@@ -73,8 +73,8 @@ func openBound(t testing.TB, f *enginetest.Fixture, m *session.Manager, p *prove
 	return o
 }
 
-// On one replica, a request of a bound session reads no database: it succeeds although
-// the database is gone.
+// TestABoundRequestNeedsNoDatabase checks that, on a single replica, a request of a bound session succeeds although the
+// database does not exist any more.
 func TestABoundRequestNeedsNoDatabase(t *testing.T) {
 	f := enginetest.New(t, enginetest.Databases["SQLite"](t))
 	m, p := manager(t, f, nil), newProver(t)
@@ -95,16 +95,15 @@ func TestABoundRequestNeedsNoDatabase(t *testing.T) {
 	if err := request(); err != nil {
 		t.Errorf("without a database: %v", err)
 	}
-	// Check that the test can fail: a login needs the database and fails.
+	// To prove that the database is gone: a login needs it and fails.
 	if _, err := m.Login(ctx, adminLogin()); err == nil || fault.CodeOf(err) == fault.InvalidCredentials {
 		t.Errorf("a login without a database: %v", err)
 	}
 }
 
-// BenchmarkAuthenticate compares requests of a session that is bound to a key with those
-// of an unbound session, and with a bare verification of a signature. The metric
-// "signatures" is the additional cost of a bound request, in verifications; the aim is
-// little above 1.
+// BenchmarkAuthenticate compares requests of a bound session with requests of an unbound session, and with a bare
+// verification of a signature. The metric "signatures" is the additional cost of a bound request, in verifications; it
+// should be little more than 1.
 func BenchmarkAuthenticate(b *testing.B) {
 	f := enginetest.New(b, enginetest.Databases["SQLite"](b))
 	m, p := manager(b, f, func(c *session.Config) { c.MaxProofs = 100_000_000 }), newProver(b)

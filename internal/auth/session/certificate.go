@@ -10,22 +10,21 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// errNoCertificate is more specific than other failed logins. It reveals nothing to the
-// client, and the usual cause is a client or a proxy that sends no certificate.
+// errNoCertificate is more specific than other errors of failed logins. It reveals no secret, and the usual cause is a
+// client or a proxy that sends no certificate.
 var errNoCertificate = fault.New(fault.InvalidCredentials,
 	"the connection has no client certificate; connect directly to this service with the enrolled certificate and its key").
 	Audited(fault.ReasonNoCertificate)
 
-// byCertificate identifies the transport principal for which the connection's client
-// certificate is enrolled. The handshake has proved that the client holds its key. Its
-// validity is checked now, because the connection may be old. Only a refusal by
-// revocation evidence has a specific code.
+// byCertificate identifies the transport principal for which the client certificate of the connection is enrolled. The
+// TLS handshake has proved that the client has the private key. The validity of the certificate is checked again,
+// because the connection may be old. Only a failed revocation check has its own error code.
 func (m *Manager) byCertificate(ctx context.Context, l Login) (identity, error) {
 	if len(l.Certificates) == 0 {
 		return identity{}, errNoCertificate
 	}
 	leaf := l.Certificates[0]
-	// Until a principal is known, the certificate's subject identifies the attempt.
+	// If no principal is found, the audit row contains the subject of the certificate.
 	who := identity{principal: keyserver.Principal{Name: pki.SlashName(leaf.Subject)}}
 	digest := keyserver.DigestOf(leaf.Raw)
 	stored, err := m.Store.Certificate(ctx, digest)

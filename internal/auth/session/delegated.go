@@ -6,8 +6,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// byDelegator checks that the caller of another session may act with the rights of the
-// delegator. The audit row of the login contains both.
+// byDelegator checks that the caller may act with the rights of the delegator. The audit row of the login contains both
+// principals.
 func (m *Manager) byDelegator(ctx context.Context, l Login) (identity, error) {
 	if l.parent == nil {
 		return identity{}, errNotFromSession

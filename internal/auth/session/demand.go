@@ -7,25 +7,24 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Demand selects the logins that must bind their session to a key or to a client
-// certificate.
+// Demand selects the logins that must bind their session to a key or a client certificate.
 type Demand string
 
-// The demands.
+// The values of Demand.
 const (
 	DemandNone   Demand = "off"
 	DemandPeople Demand = "people" // logins with a password
 	DemandAll    Demand = "all"    // all logins
 )
 
-// Demands lists all demands, for messages.
+// Demands contains all values of Demand, for messages.
 var Demands = []Demand{DemandNone, DemandPeople, DemandAll}
 
-// ofPeople are the login methods with a password. Programs with a password use them too.
+// ofPeople contains the login methods that need a password. Programs can use these methods, too.
 var ofPeople = []keyserver.SessionKind{keyserver.PasswordSession, keyserver.LDAPSession}
 
-// unmet reports whether a login must bind its session and does not. A derived session has the binding of its parent, or
-// another one.
+// unmet reports whether a login must bind its session, but does not bind it. A derived session is bound if it names a
+// key or if its parent is bound.
 func (d Demand) unmet(l Login) bool {
 	bound := l.Method == keyserver.CertificateSession || l.proof != nil || l.BindTo != "" ||
 		l.parent != nil && (l.parent.BoundKey != "" || len(l.parent.BoundCertificate) > 0)

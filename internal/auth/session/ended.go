@@ -13,7 +13,6 @@ import (
 // endedError reports that a session has ended because a principal was disabled.
 type endedError struct{ caller keyserver.Caller }
 
-// Error implements error.
 func (endedError) Error() string {
 	return "the session has ended because its principal or its delegate was disabled"
 }
@@ -27,9 +26,9 @@ func callerOf(record sessionrows.SessionRecord, p keyserver.Principal) keyserver
 	}
 }
 
-// whyEnded converts the end of a session to the error of the request. While the principal
-// is disabled, the error names that cause; when it is enabled again, the session does not exist.
-// The audit log gets one row per minute for such uses.
+// whyEnded converts an endedError to the error of the request. While the principal is disabled, the error says so. If
+// the principal was enabled again, the result is SESSION_NOT_FOUND. The audit log gets one row per minute for such
+// requests.
 func (m *Manager) whyEnded(ctx context.Context, err error, from From) error {
 	var ended endedError
 	if !errors.As(err, &ended) {
@@ -56,8 +55,8 @@ func (m *Manager) whyEnded(ctx context.Context, err error, from From) error {
 	return refusal
 }
 
-// mayOpen refuses a session if its principal or actor was disabled after it was
-// identified. The disabling has already ended all its sessions.
+// mayOpen refuses a new session if its principal or actor was disabled during the login. Existing sessions have already
+// been ended.
 func mayOpen(ctx context.Context, tx *sqlstore.Tx, record sessionrows.SessionRecord) error {
 	for _, id := range []keyserver.ID{record.Principal.ID, record.Actor.ID} {
 		if id.IsZero() {

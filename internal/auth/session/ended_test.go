@@ -19,9 +19,8 @@ func enable(t *testing.T, f *enginetest.Fixture, id keyserver.ID, flags keyserve
 	}
 }
 
-// Disabling ends the sessions of a principal and the derived sessions, permanently and on
-// every replica. Repeated requests do not change that, nor does enabling the principal
-// again.
+// TestDisablingEndsSessionsForGood checks that disabling a principal ends its sessions and their derived sessions on
+// every replica. They stay ended after repeated requests and after the principal is enabled again.
 func TestDisablingEndsSessionsForGood(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		m, other := gated(t, f), gated(t, f)
@@ -58,8 +57,7 @@ func TestDisablingEndsSessionsForGood(t *testing.T) {
 	})
 }
 
-// lateDisabler disables a principal after its authentication and before its session is
-// stored.
+// lateDisabler disables a principal after it was authenticated and before its session is stored.
 type lateDisabler struct {
 	session.Auditor
 	disable func()
@@ -73,7 +71,7 @@ func (l lateDisabler) Write(c context.Context, row keyserver.AuditEntry) error {
 	return err
 }
 
-// A login that was accepted before the disabling and stored after it opens no session.
+// TestALoginDuringDisabling checks that a login opens no session if the principal is disabled before it is stored.
 func TestALoginDuringDisabling(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		m := manager(t, f, func(c *session.Config) {

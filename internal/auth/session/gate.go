@@ -12,17 +12,17 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/quota"
 )
 
-// Number of logins that may wait for each concurrent password hash. One network, or one name that has logged in before,
-// may use a share of them. If the queue is full, a new login evicts a login of the network or name that has most. The
-// last login in the queue must be served within the time limit of a request. Logins of unknown names have half as many
-// places, because one such login takes twice as long.
+// Numbers of logins that may wait for each concurrent password hash. One network, or one name that has logged in
+// before, may use a share of them. If the queue is full, a new login replaces a login of the network or name that has
+// most. The last login in the queue must be served within the time limit of a request. Logins of unknown names have
+// half as many places, because one such login takes twice as long.
 const (
 	knownPerPlace     = 128
 	strangersPerPlace = 64
 )
 
-// loginGate bounds the logins that wait for a password hash. Logins from known addresses have a separate queue, which
-// strangers cannot fill.
+// loginGate limits the logins that wait for a password hash. Logins from known addresses have a separate queue, which
+// logins from unknown addresses cannot fill.
 type loginGate struct {
 	hashes           *password.Gate
 	strangers, known *quota.Crowd[string]
@@ -35,7 +35,6 @@ func newLoginGate(hashes *password.Gate, places int) *loginGate {
 	return &loginGate{hashes: hashes, strangers: queue(places * strangersPerPlace), known: queue(places * knownPerPlace)}
 }
 
-// observe registers metrics of the gate's load.
 func (g *loginGate) observe(r prometheus.Registerer) {
 	if r == nil {
 		return
@@ -51,7 +50,7 @@ func (g *loginGate) observe(r prometheus.Registerer) {
 // enter waits for a place. It fails with OVERLOADED if too many logins wait.
 func (g *loginGate) enter(ctx context.Context, l Login) (leave func(), err error) {
 	queue, holder := g.strangers, site(l.Address)
-	if l.attempt.known { // an attacker with a known password could use many addresses
+	if l.attempt.known { // holder is the name, because an attacker with a known password could use many addresses
 		queue, holder = g.known, l.Name
 	}
 	full := fault.Temporary(fault.Overloaded, fault.ScopeProcess, time.Second,
@@ -63,7 +62,7 @@ func (g *loginGate) enter(ctx context.Context, l Login) (leave func(), err error
 	return leave, err
 }
 
-// inPlace takes the tokens of the login, and then runs the function hash in one of the places. It returns OVERLOADED,
+// inPlace waits for a place, takes the tokens of the login, and then runs the function hash. It returns OVERLOADED,
 // LOGIN_THROTTLED, or the error of hash.
 func (m *Manager) inPlace(ctx context.Context, l Login, hash func() error) error {
 	leave, err := m.gate.enter(ctx, l)

@@ -12,7 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// fullGate is a gate with one place, which is occupied until release is called.
+// fullGate is a gate with one place, which is taken until release is called.
 type fullGate struct {
 	*loginGate
 	release func()
@@ -36,8 +36,7 @@ func knownAs(name string, n int) Login {
 	return l
 }
 
-// waits starts a login that waits in a queue. It releases its place immediately after it gets
-// one.
+// waits starts a login and returns when it waits in the queue. The login gives its place back immediately.
 func (g fullGate) waits(t *testing.T, queue *quota.Crowd[string], l Login) (left <-chan error) {
 	t.Helper()
 	before, result := queue.Held(), make(chan error, 1)
@@ -52,14 +51,14 @@ func (g fullGate) waits(t *testing.T, queue *quota.Crowd[string], l Login) (left
 	return result
 }
 
-// TestStrangersFillTheirOwnQueue: a known login enters before all waiting strangers.
+// TestStrangersFillTheirOwnQueue: a login from a known address enters before all waiting logins from unknown addresses.
 func TestStrangersFillTheirOwnQueue(t *testing.T) {
 	g := newFullGate(t)
 	for n := range strangersPerPlace {
 		g.waits(t, g.strangers, stranger(n))
 	}
 	entered := make(chan error, 1)
-	go func() { // keeps its place
+	go func() { // this login keeps its place
 		_, err := g.enter(t.Context(), knownAs("known", 1))
 		entered <- err
 	}()
@@ -71,16 +70,16 @@ func TestStrangersFillTheirOwnQueue(t *testing.T) {
 	}
 }
 
-// TestStrangersGiveWay: networks that fill the queue cannot exclude another one.
+// TestStrangersGiveWay: networks that fill the queue cannot exclude another network.
 func TestStrangersGiveWay(t *testing.T) {
 	g := newFullGate(t)
 	first := g.waits(t, g.strangers, stranger(1))
 	for n := range strangersPerPlace - 1 {
-		g.waits(t, g.strangers, stranger(n/2+1)) // two of each network
+		g.waits(t, g.strangers, stranger(n/2+1)) // two logins of each network
 	}
 	newcomer := make(chan error, 1)
 	go func() {
-		_, err := g.enter(t.Context(), stranger(200)) // keeps its place
+		_, err := g.enter(t.Context(), stranger(200)) // this login keeps its place
 		newcomer <- err
 	}()
 	if err := <-first; fault.CodeOf(err) != fault.Overloaded {
@@ -90,8 +89,8 @@ func TestStrangersGiveWay(t *testing.T) {
 	rig.Must(t, <-newcomer)
 }
 
-// TestANameFillsItsShareOnly: a known password, sent from many addresses, cannot keep other names
-// from logging in.
+// TestANameFillsItsShareOnly: an attacker with a known password and many addresses cannot prevent logins of other
+// names.
 func TestANameFillsItsShareOnly(t *testing.T) {
 	g := newFullGate(t)
 	defer g.release()
@@ -105,7 +104,7 @@ func TestANameFillsItsShareOnly(t *testing.T) {
 	g.waits(t, g.known, knownAs("other", share))
 }
 
-// TestASiteFillsItsShareOnly: the networks of one IPv6 site wait together.
+// TestASiteFillsItsShareOnly: the networks of one IPv6 site count as one network.
 func TestASiteFillsItsShareOnly(t *testing.T) {
 	g := newFullGate(t)
 	defer g.release()
@@ -121,7 +120,7 @@ func TestASiteFillsItsShareOnly(t *testing.T) {
 	}
 }
 
-// TestEnterEndsWithItsCaller: a canceled caller leaves the queue.
+// TestEnterEndsWithItsCaller: a login whose context ends leaves the queue.
 func TestEnterEndsWithItsCaller(t *testing.T) {
 	g := newFullGate(t)
 	defer g.release()

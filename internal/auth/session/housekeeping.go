@@ -8,8 +8,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// housekeep writes last uses in batches, and deletes sessions that ended so long ago that
-// SESSION_EXPIRED is no longer needed.
+// housekeep writes the last uses of sessions in batches. It deletes expired sessions after keepExpired; until then,
+// requests with them fail with SESSION_EXPIRED.
 func (m *Manager) housekeep(ctx context.Context) {
 	defer close(m.done)
 	tick, recount := time.NewTicker(m.Idle/touchPeriods), time.NewTicker(tallyTime/4)
@@ -31,8 +31,8 @@ func (m *Manager) housekeep(ctx context.Context) {
 	}
 }
 
-// flush writes last uses. A failure is only logged: a lost use makes a session expire a
-// little early after a crash, never late.
+// flush writes the last uses of sessions. It only logs an error: if a last use is lost in a crash, the session expires
+// earlier, never later.
 func (m *Manager) flush(ctx context.Context) {
 	now := m.Clock()
 	used := map[keyserver.ID]time.Time{}
@@ -67,7 +67,7 @@ func (m *Manager) flush(ctx context.Context) {
 	}
 }
 
-// forgetProofs deletes expired proofs. A failure only costs space.
+// forgetProofs deletes expired proofs. An error has no effect except that they use space.
 func (m *Manager) forgetProofs(ctx context.Context) {
 	if err := m.proofs.prune(ctx, m.Clock()); err != nil {
 		m.Logger.WarnContext(ctx, "cannot delete expired DPoP proofs", "error", err)

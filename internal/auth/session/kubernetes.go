@@ -8,9 +8,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// byKubernetes identifies the xauth principal of a token's issuer and subject. The
-// session ends with the token, so that a service account without new tokens loses its
-// session.
+// byKubernetes identifies the xauth principal with the issuer and subject of a token. The session expires with the
+// token, so that a service account that gets no new tokens loses its session.
 func (m *Manager) byKubernetes(ctx context.Context, l Login) (identity, error) {
 	if m.Tokens == nil {
 		return identity{}, notConfigured(l.Method)
@@ -30,15 +29,15 @@ func (m *Manager) byKubernetes(ctx context.Context, l Login) (identity, error) {
 	case p.Flags.Disabled():
 		return identity{principal: p}, authenticationFailed(fault.ReasonPrincipalDisabled)
 	}
-	end := token.ExpiresAt.Add(oidc.Leeway) // the verifier allows the same leeway
+	end := token.ExpiresAt.Add(oidc.Leeway) // the verifier accepts the token until then
 	if longest := m.Clock().Add(m.Lifetime); end.After(longest) {
 		end = longest
 	}
 	return identity{principal: p, expiresAt: end}, nil
 }
 
-// nameOf returns the name under which failures of a login are counted and audited. For a token this is the claimed,
-// unverified subject. Without that name, one Pod with a wrong token would throttle all clients at its address.
+// nameOf returns the name that is used to count and audit failed logins. For a token, it is the claimed, unverified
+// subject. Without it, one Pod with a wrong token would throttle all clients at its address.
 func nameOf(l Login) string {
 	if l.Method != keyserver.KubernetesSession {
 		return l.Name

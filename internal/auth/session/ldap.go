@@ -7,9 +7,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// byLDAP identifies an ldap principal by its password in the directory. For a name that is unknown here, it makes the
-// same exchange with a decoy name. Otherwise strangers could guess passwords of every account of the directory, and
-// lock the accounts.
+// byLDAP identifies an ldap principal by its password in the directory. For a name without a principal, it makes the
+// same exchange with a dummy name. Otherwise clients could guess the passwords of all accounts of the directory, and
+// lock these accounts.
 func (m *Manager) byLDAP(ctx context.Context, l Login) (identity, error) {
 	if m.Directory == nil {
 		return identity{}, notConfigured(l.Method)
@@ -21,7 +21,7 @@ func (m *Manager) byLDAP(ctx context.Context, l Login) (identity, error) {
 	if !found || l.Password == "" || len(l.Password) > keyserver.MaxPassword {
 		err = m.Directory.CheckDummy(ctx)
 		if err == nil {
-			err = authenticationFailed(fault.ReasonBadCredentials) // independent of the decoy's result
+			err = authenticationFailed(fault.ReasonBadCredentials) // the same error for every result of the dummy check
 		}
 	} else {
 		err = m.Directory.Check(ctx, l.Name, l.Password)

@@ -12,13 +12,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// Limits are the limits of sessions. Zero limits have default values.
+// Limits are the limits of sessions. A zero value means the default.
 type Limits struct {
-	MaxSessions             int // sessions in the store, of all replicas
-	MaxSessionsPerPrincipal int // sessions in which one principal acts, as a part of MaxSessions
-	MaxDerivedSessions      int // sessions that are made from one session
+	MaxSessions             int // sessions in the store, for all replicas together
+	MaxSessionsPerPrincipal int // sessions of one principal that a login opened; derived ones do not count
+	MaxDerivedSessions      int // sessions that are derived from one session
 	MaxInFlight             int // concurrent requests of one session
-	MaxProofs               int // used proofs in the memory of this process
+	MaxProofs               int // used DPoP proofs in the memory of this process
 	MaxLogins               int // concurrent password hashes; default: half of the cores
 }
 
@@ -41,9 +41,8 @@ func (l *Limits) setDefaults() {
 }
 
 const (
-	// fewPlaces is more than the number of logins that can run at the same time on all
-	// replicas. Only if fewer places are left, a login counts all sessions again while it
-	// blocks other writers.
+	// fewPlaces is more than the number of logins that can run at the same time on all replicas. If more places are free,
+	// a login does not count all sessions again in its transaction, which blocks other writers.
 	fewPlaces = 16384
 )
 
@@ -55,8 +54,8 @@ type sessionCounts interface {
 	SessionCountOf(ctx context.Context, p keyserver.PrincipalRef, now time.Time, idle time.Duration) (int, error)
 }
 
-// room refuses a session over the limit of all sessions or of its principal. It returns
-// the number of places that are left.
+// room refuses a session that exceeds the limit of all sessions or a limit of its principal. It returns the number of
+// free places.
 func (m *Manager) room(ctx context.Context, in sessionCounts, record sessionrows.SessionRecord) (left int, err error) {
 	live, err := in.SessionCount(ctx, record.CreatedAt, m.Idle)
 	if err != nil {
@@ -68,8 +67,8 @@ func (m *Manager) room(ctx context.Context, in sessionCounts, record sessionrows
 	return m.MaxSessions - live, m.ownRoom(ctx, in, record)
 }
 
-// ownRoom refuses a session over a limit of its principal. A derived session counts for the principal that logged in,
-// up to a share of the limit, but not as a login. So the holder of one session cannot prevent logins of the principal.
+// ownRoom refuses a session that exceeds a limit of its principal. Derived sessions count for the principal that logged
+// in, up to a share of the limit, but not as logins. So a stolen session cannot prevent logins of the principal.
 func (m *Manager) ownRoom(ctx context.Context, in sessionCounts, record sessionrows.SessionRecord) error {
 	now, acts, share := record.CreatedAt, record.Principal, quota.Share(m.MaxSessions)
 	if !record.Actor.ID.IsZero() {
@@ -100,7 +99,7 @@ func (m *Manager) ownRoom(ctx context.Context, in sessionCounts, record sessionr
 }
 
 // takeRoom does the same as room, in the transaction that stores the session. The parameter left is the earlier result
-// of room. These transactions do not overlap, so that no limit is exceeded.
+// of room. These transactions run one after another, so that no limit is exceeded.
 func (m *Manager) takeRoom(ctx context.Context, tx *sqlstore.Tx, record sessionrows.SessionRecord, left int) error {
 	if left > fewPlaces {
 		return m.ownRoom(ctx, tx, record)
@@ -109,8 +108,8 @@ func (m *Manager) takeRoom(ctx context.Context, tx *sqlstore.Tx, record sessionr
 	return err
 }
 
-// full returns the error for a full limit. The client may retry when a session could have
-// ended or become idle.
+// full returns the error for a reached limit. Its retry time is the interval of housekeeping, because sessions may have
+// ended or become idle by then.
 func (m *Manager) full(scope fault.Scope, format string, most int) error {
 	verdict := quota.FullEach
 	if scope == fault.ScopeProcess {
@@ -120,7 +119,7 @@ func (m *Manager) full(scope fault.Scope, format string, most int) error {
 	return fault.Temporary(fault.SessionLimit, scope, m.Idle/touchPeriods, format, most).Audited(fault.ReasonLimit)
 }
 
-// takePlace counts a request of a session, or refuses it if it is over the limit.
+// takePlace counts a request of a session. It refuses the request if the session has too many requests in progress.
 func (m *Manager) takePlace(h *held) error {
 	if h.inFlight.Add(1) > int64(m.MaxInFlight) {
 		h.inFlight.Add(-1)

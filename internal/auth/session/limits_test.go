@@ -12,8 +12,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// atOnce runs the given number of logins concurrently, alternately on each of the
-// managers. It returns how many succeeded. All others must fail with SESSION_LIMIT.
+// atOnce runs concurrent logins, alternately on each of the managers. It returns how many succeeded. All others must
+// fail with SESSION_LIMIT.
 func atOnce(t *testing.T, logins int, login func(m *session.Manager) error, managers ...*session.Manager) int {
 	t.Helper()
 	results, begin := make(chan error, logins), make(chan struct{})
@@ -41,8 +41,8 @@ func TestQuotasHoldForLoginsAtOnce(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		limit func(*session.Config)
-		made  bool // derived from a session
-		want  int  // in addition to the first session
+		made  bool // derive the session from another one
+		want  int  // number of sessions in addition to the first
 	}{
 		"OfASession":   {func(c *session.Config) { c.MaxDerivedSessions = 3 }, true, 3},
 		"OfAPrincipal": {func(c *session.Config) { c.MaxSessionsPerPrincipal = 4 }, false, 3},
@@ -72,8 +72,8 @@ func TestQuotasHoldForLoginsAtOnce(t *testing.T) {
 	}
 }
 
-// Derived sessions count for the principal that logged in, also if they have the rights
-// of another. They do not reduce the share of other principals.
+// TestShareOfAPrincipal checks that derived sessions count for the principal that logged in, even if they have the
+// rights of another principal. They do not reduce the share of other principals.
 func TestShareOfAPrincipal(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		m := manager(t, f, func(c *session.Config) { c.Authorizer, c.MaxSessions = f, 12 })
@@ -105,8 +105,8 @@ func TestShareOfAPrincipal(t *testing.T) {
 	})
 }
 
-// A derived session ends when its parent is idle, and releases its place. Use of the
-// derived session does not extend the parent.
+// TestMadeFromAnIdleSession checks that a derived session ends when its parent is idle, and releases its place. Use of
+// the derived session does not extend the parent.
 func TestMadeFromAnIdleSession(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		m := manager(t, f, func(c *session.Config) { c.Authorizer, c.ScopedLifetime = f, lifetime })
@@ -119,7 +119,7 @@ func TestMadeFromAnIdleSession(t *testing.T) {
 			}
 			return err
 		}
-		for range 2 { // use of the first session keeps both alive
+		for range 2 { // use of the first session extends both
 			f.Clock.Advance(idle - 3*time.Second)
 			if err := use(first); err != nil {
 				t.Fatal(err)

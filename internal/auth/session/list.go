@@ -11,12 +11,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// defaultPage is the default number of sessions of a page.
 const defaultPage = 100
 
 // Filter selects live sessions.
 type Filter struct {
-	// Principal selects the sessions with its rights, or in which it acts; zero selects
+	// Principal selects the sessions in which the principal acts, or whose rights are those of the principal. Zero selects
 	// all sessions.
 	Principal keyserver.ID
 	After     keyserver.ID // the last session of the previous page
@@ -26,29 +25,29 @@ type Filter struct {
 // Page is a page of sessions, sorted by id.
 type Page struct {
 	Sessions []Listed
-	Next     keyserver.ID // After of the next page; zero on the last page
+	Next     keyserver.ID // the value of After for the next page; zero on the last page
 }
 
-// Listed is the description of a session in a listing.
+// Listed describes a session in a list.
 type Listed struct {
 	ID        keyserver.ID
 	Kind      keyserver.SessionKind
 	Principal keyserver.Principal
-	Actor     keyserver.PrincipalRef // zero except in a delegated session
+	Actor     keyserver.PrincipalRef // set only in a delegated session
 	BoundKey  string
-	// BoundCertificate as in Info.
+	// BoundCertificate is the same as in Info.
 	BoundCertificate []byte
 	Address          string // of the login, empty if unknown
 	CreatedAt        time.Time
 	LastUsedAt       time.Time // as known to this process; another replica may know a later time
 	Expiry
-	MadeFrom keyserver.ID // zero if a login opened the session
+	MadeFrom keyserver.ID // the parent; zero if the session was opened without another session
 }
 
-// Expiry is when a session ends.
+// Expiry contains the times at which a session ends.
 type Expiry struct {
 	ExpiresAt     time.Time
-	IdleExpiresAt time.Time // if there is no further request
+	IdleExpiresAt time.Time // if the session is not used again before
 }
 
 func (m *Manager) expiry(record sessionrows.SessionRecord, lastUsed time.Time) Expiry {
@@ -59,8 +58,8 @@ func (m *Manager) expiry(record sessionrows.SessionRecord, lastUsed time.Time) E
 	return e
 }
 
-// List returns live sessions. If another replica has used a session and not yet written that, the time of the session
-// is old, but the session is still listed.
+// List returns the live sessions. If another replica has used a session but not yet written the last use, the listed
+// last use is too old, but the session is still listed.
 func (m *Manager) List(ctx context.Context, by keyserver.Caller, f Filter) (page Page, err error) {
 	g := keyserver.Guarded{Operation: keyserver.OpListSessions, Own: isOwn(by, f.Principal)}
 	if !f.Principal.IsZero() {
@@ -115,7 +114,7 @@ func (m *Manager) listed(ctx context.Context, records []sessionrows.SessionRecor
 	return list, nil
 }
 
-// lastUse returns the later of the last uses that the store and this process know.
+// lastUse returns the last use of a session: the later of the time in the store and the time in this process.
 func (m *Manager) lastUse(r sessionrows.SessionRecord) time.Time {
 	m.mu.RLock()
 	h, ok := m.byID[r.ID]
@@ -128,8 +127,8 @@ func (m *Manager) lastUse(r sessionrows.SessionRecord) time.Time {
 	return r.LastUsedAt
 }
 
-// EndOne ends any session with all sessions that were made from it, and returns their
-// number. The caller needs no role for its own sessions of any kind.
+// EndOne ends any session and all sessions that were derived from it. It returns their number. To end their own
+// sessions of any kind, callers need no role.
 func (m *Manager) EndOne(ctx context.Context, by keyserver.Caller, id keyserver.ID) (ended int, err error) {
 	record, err := m.Store.SessionByID(ctx, id)
 	if err != nil && !errors.Is(err, sqlstore.ErrNotFound) {
@@ -146,8 +145,8 @@ func (m *Manager) EndOne(ctx context.Context, by keyserver.Caller, id keyserver.
 	return ended, err
 }
 
-// EndAll ends every session of a principal, also those in which it acts for another, and
-// returns their number.
+// EndAll ends every session of a principal, even sessions in which it acts for another principal. It returns their
+// number.
 func (m *Manager) EndAll(ctx context.Context, by keyserver.Caller, principal keyserver.ID) (ended int, err error) {
 	g := keyserver.Guarded{Operation: keyserver.OpEndSessions, Object: principal.Hex(), Own: isOwn(by, principal)}
 	err = m.Authorizer.Guard(ctx, by, g, func() error {
@@ -163,8 +162,8 @@ func (m *Manager) EndAll(ctx context.Context, by keyserver.Caller, principal key
 	return ended, err
 }
 
-// isOwn reports whether an object of the principal is the caller's own. A delegated or
-// scoped session owns nothing.
+// isOwn reports whether an object of the principal is the caller's own object. A delegated or scoped session has no own
+// objects.
 func isOwn(by keyserver.Caller, principal keyserver.ID) bool {
 	return by.Actor.ID.IsZero() && by.Scope == nil && !principal.IsZero() && principal == by.Principal.ID
 }

@@ -11,13 +11,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// gated returns a manager that uses the authorizer of the fixture.
 func gated(t testing.TB, f *enginetest.Fixture) *session.Manager {
 	t.Helper()
 	return manager(t, f, func(c *session.Config) { c.Authorizer = f })
 }
 
-// caller returns the caller of a session.
 func caller(t testing.TB, m *session.Manager, o session.Opened) keyserver.Caller {
 	t.Helper()
 	by, release, err := m.Authenticate(ctx, o.Token, session.Proof{}, session.From{RequestID: "r"})
@@ -28,7 +26,6 @@ func caller(t testing.TB, m *session.Manager, o session.Opened) keyserver.Caller
 	return by
 }
 
-// scopedOf makes a scoped credential from a session.
 func scopedOf(t testing.TB, m *session.Manager, by keyserver.Caller) session.Opened {
 	t.Helper()
 	o, err := m.Login(ctx, session.Login{
@@ -40,8 +37,7 @@ func scopedOf(t testing.TB, m *session.Manager, by keyserver.Caller) session.Ope
 	return o
 }
 
-// The listing has owner, address, start and end of each live session, in pages, and no
-// secret.
+// TestList checks that the list has owner, address, start and end of each live session, in pages, and no secret.
 func TestList(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		m := gated(t, f)
@@ -89,8 +85,8 @@ func TestList(t *testing.T) {
 	})
 }
 
-// A caller needs no role for its own sessions, and a role for others. A scoped credential
-// owns no sessions.
+// TestWhoListsAndEndsSessions checks that callers need no role for their own sessions, but a role for other sessions. A
+// scoped credential has no own sessions.
 func TestWhoListsAndEndsSessions(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		m := gated(t, f)
@@ -124,7 +120,7 @@ func TestWhoListsAndEndsSessions(t *testing.T) {
 		if row := f.LastRow(t); row.Outcome != keyserver.Refused {
 			t.Errorf("the row is %+v", row)
 		}
-		caller(t, m, admin) // is still valid
+		caller(t, m, admin) // fails if the session is not valid any more
 
 		_, err = m.EndOne(ctx, f.Admin, values.IDFromUint64(99))
 		want(t, err, fault.NotFound)
@@ -135,7 +131,7 @@ func TestWhoListsAndEndsSessions(t *testing.T) {
 
 func second[A any](_ A, err error) error { return err }
 
-// Ending a session ends it on every replica, with all derived sessions.
+// TestEndingReachesWhatWasMade checks that a session ends on every replica, together with all derived sessions.
 func TestEndingReachesWhatWasMade(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		m, other := gated(t, f), gated(t, f)

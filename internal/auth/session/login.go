@@ -14,10 +14,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// maxAuditedName is the number of characters of a name that a login's audit row records.
+// maxAuditedName is the maximum number of characters of a name in the audit row of a login.
 const maxAuditedName = 64
 
-// identity is the result of a login method: the principal and the limits of the session.
+// identity is the result of a login method: the principal and the properties of the new session.
 type identity struct {
 	principal   keyserver.Principal
 	certificate keyserver.ID
@@ -25,16 +25,16 @@ type identity struct {
 	scope       []keyserver.HiddenLink
 	operations  []keyserver.ID   // of a scoped credential
 	mayGrant    keyserver.Rights // of a scoped credential that changes ACLs
-	boundKey    string           // if the login has no proof
-	password    string           // hash of the password that was sent, if any
-	renewed     string           // hash of the same password at the configured cost, if the stored hash has another cost
+	boundKey    string           // thumbprint of the key, if it is not the key of a proof
+	password    string           // stored hash of the checked password, if any
+	renewed     string           // hash of the same password at the configured cost; empty if the stored hash has this cost
 	shown       []byte           // SHA-256 of the client certificate that the session is bound to
-	expiresAt   time.Time        // zero: the manager's lifetime applies
+	expiresAt   time.Time        // zero: the manager's Lifetime applies
 	parent      keyserver.ID
 }
 
-// method identifies the principal of a login. A refusal is a fault with an audit reason; the returned
-// identity names the principal as far as it is known.
+// method identifies the principal of a login. If it refuses the login, the error is a fault with an audit reason, and
+// the returned identity names the principal if it is known.
 type method func(m *Manager, ctx context.Context, l Login) (identity, error)
 
 // methods are the login methods. Each has its own file.
@@ -50,8 +50,8 @@ var methods = map[keyserver.SessionKind]method{
 	keyserver.ScopedSession:    (*Manager).byScope,
 }
 
-// Login opens a session. All failed authentications return INVALID_CREDENTIALS after the same amount of
-// work. LOGIN_THROTTLED and OVERLOADED are returned before that work.
+// Login opens a session. Every failed authentication returns INVALID_CREDENTIALS after the same amount of work. Login
+// returns LOGIN_THROTTLED and OVERLOADED before that work.
 func (m *Manager) Login(ctx context.Context, l Login) (Opened, error) {
 	recognise, ok := methods[l.Method]
 	if !ok {
@@ -73,25 +73,24 @@ func (m *Manager) login(ctx context.Context, l Login, recognise method) (Opened,
 	}
 	var err error
 	if l.attempt, err = m.throttle.look(ctx, l); err == nil && l.Method != keyserver.PasswordSession {
-		err = m.throttle.take(ctx, l.attempt) // a password takes its tokens in inPlace
+		err = m.throttle.take(ctx, l.attempt) // a password login takes its tokens in inPlace
 	}
 	if err != nil {
 		return Opened{}, m.refuse(ctx, l, identity{}, err)
 	}
 	opened, err := m.try(ctx, l, recognise)
 	if fault.CodeOf(err) != fault.InvalidCredentials {
-		m.throttle.giveBack(ctx, l.attempt) // the login was not a failed guess
+		m.throttle.giveBack(ctx, l.attempt) // the login was not a wrong guess
 	}
 	return opened, err
 }
 
-// try identifies the principal and opens the session.
 func (m *Manager) try(ctx context.Context, l Login, recognise method) (Opened, error) {
 	var err error
 	if l.proof, err = m.loginProof(l.Proof); err != nil {
 		return Opened{}, err
 	}
-	if m.RequireProof.unmet(l) { // before the credentials, so that the refusal reveals nothing about these
+	if m.RequireProof.unmet(l) { // before the credentials are checked, so that the refusal reveals nothing about them
 		return Opened{}, m.refuse(ctx, l, identity{}, errUnbound)
 	}
 	who, err := recognise(m, ctx, l)
@@ -115,13 +114,11 @@ func Methods() string {
 	return strings.Join(names, ", ")
 }
 
-// authenticationFailed returns the only error for failed authentications. The reason is recorded in the audit
-// log only.
+// authenticationFailed returns the error of every failed authentication. Only the audit log contains the reason.
 func authenticationFailed(reason fault.Reason) error {
 	return fault.New(fault.InvalidCredentials, "the login failed; check the method and the credentials").Audited(reason)
 }
 
-// open audits the login and stores the session.
 func (m *Manager) open(ctx context.Context, l Login, who identity) (Opened, error) {
 	now := m.Clock()
 	id, err := values.NewID(m.Random)
@@ -180,9 +177,9 @@ func (m *Manager) open(ctx context.Context, l Login, who identity) (Opened, erro
 	return Opened{Token: token, Info: info}, err
 }
 
-// refuse makes the audit row of a refused login durable before it returns the refusal. It writes no row if an equal row
-// was written just now. It also writes no row for an error without a reason, because such an error is not a decision
-// about the login.
+// refuse writes a durable audit row for a refused login and returns the refusal. It writes no row if an equal row was
+// written less than a minute ago. An error without a reason is not a decision about the login, so it gets no row
+// either.
 func (m *Manager) refuse(ctx context.Context, l Login, who identity, answer error) error {
 	f := fault.As(answer)
 	if f == nil || f.Reason == "" {
@@ -198,7 +195,7 @@ func loginRow(l Login, who identity, outcome keyserver.Outcome, reason fault.Rea
 	name := l.Name
 	switch {
 	case l.attempt.empty == "address":
-		name = "" // many names from one address share a row
+		name = "" // refusals of many names from one address become one row
 	case name == "":
 		name = who.principal.Name
 	}
@@ -209,7 +206,7 @@ func loginRow(l Login, who identity, outcome keyserver.Outcome, reason fault.Rea
 	}
 }
 
-// cut returns a name in the form that the audit log stores.
+// cut truncates a name to the form that the audit log stores.
 func cut(name string) string {
 	if !utf8.ValidString(name) {
 		return "(not UTF-8)"

@@ -26,7 +26,7 @@ type Auditor interface {
 	Write(ctx context.Context, entry keyserver.AuditEntry) error
 }
 
-// Config configures a manager. Zero limits have default values.
+// Config configures a manager. A zero limit means the default.
 type Config struct {
 	Store      *sqlstore.Store
 	Audit      Auditor
@@ -41,15 +41,13 @@ type Config struct {
 
 	Idle     time.Duration // maximum time without use; default 15 min
 	Lifetime time.Duration // maximum age of a session; default 8 h
-	// ScopedLifetime is the lifetime of a scoped credential that requests none; default 10 min, at
-	// most Lifetime.
+	// ScopedLifetime is the lifetime of a scoped credential if its request has none; default 10 min, at most Lifetime.
 	ScopedLifetime time.Duration
-	// RequireProof selects the logins that must bind their session; empty: none.
+	// RequireProof selects the logins that must bind their session; empty: no login.
 	RequireProof Demand
-	// PasswordCost is the cost of new password hashes. A login with a hash of another cost stores a
-	// new one.
+	// PasswordCost is the cost of new password hashes. If the stored hash has another cost, a login stores a new hash.
 	PasswordCost password.Cost
-	// Hashes limits concurrent password hashing in the process; default: MaxLogins places.
+	// Hashes limits the concurrent password hashes of the process; default: a gate with MaxLogins places.
 	Hashes *password.Gate
 	Limits
 }
@@ -61,8 +59,8 @@ const (
 )
 
 const (
-	maxHeld      = 65536 // sessions kept in memory
-	touchPeriods = 10    // a session's last use is written at most this often per idle period
+	maxHeld      = 65536 // maximum number of sessions in memory
+	touchPeriods = 10    // the last use of a session is written at most this often per Idle
 	keepExpired  = time.Hour
 	maxOvertaken = 8
 	// expiredPerFlush limits the deletions in one housekeeping transaction.
@@ -80,8 +78,8 @@ type Manager struct {
 	proofs   *proofCache
 	meter    *meter
 
-	// announced counts the notifications of ended sessions. A session that was read before a
-	// notification may have ended, and is not kept in memory.
+	// announced counts the notifications about ended sessions. If one arrives while a session is read, the session may
+	// have ended, and is not kept in memory.
 	announced atomic.Uint64
 
 	mu     sync.RWMutex
@@ -92,21 +90,21 @@ type Manager struct {
 	done chan struct{}
 }
 
-// held is a session in memory.
+// held is a session in the memory of this process.
 type held struct {
 	hash     [32]byte
 	record   sessionrows.SessionRecord
 	caller   keyserver.Caller
 	lastUsed atomic.Int64 // Unix nanoseconds
-	written  atomic.Int64 // last use as stored
-	// aboveUsed is the earliest last use of the sessions that this one was made from, as known when this session was
-	// read. It is zero for a session that a login opened.
+	written  atomic.Int64 // last use in the store
+	// aboveUsed is the earliest last use among the parent session and its own parents, as read from the store. It is zero
+	// for a session without a parent.
 	aboveUsed atomic.Int64
 	inFlight  atomic.Int64
-	release   func() // ends a request; one function for all requests, so that none allocates it
+	release   func() // ends a request; shared by all requests, so that none allocates it
 }
 
-// NewManager returns a manager and starts its housekeeping.
+// NewManager returns a manager and starts its housekeeping goroutine.
 func NewManager(c Config) *Manager {
 	setDefault(&c.Idle, DefaultIdle)
 	setDefault(&c.Lifetime, DefaultLifetime)
@@ -136,8 +134,7 @@ func setDefault[T comparable](v *T, def T) {
 	}
 }
 
-// Close stops the housekeeping and writes the pending data: last uses, audit rows of counted
-// refusals, and used proofs.
+// Close stops the housekeeping and writes the pending data: last uses, audit rows of counted refusals, and used proofs.
 func (m *Manager) Close() {
 	m.stop()
 	<-m.done
@@ -149,8 +146,9 @@ func (m *Manager) Close() {
 	}
 }
 
-// changed drops sessions from memory that another request or replica ended. An empty list means that some changes were
-// missed, so any session may have ended. Requests in flight keep the counter of their session.
+// changed drops sessions from memory that another request or replica has ended. An empty list means that changes may
+// have been missed, so it drops all sessions. A request in progress still decrements the counter of its dropped
+// session.
 func (m *Manager) changed(changes []keyserver.Change) {
 	if len(changes) == 0 {
 		m.announced.Add(1)
@@ -172,12 +170,11 @@ func (m *Manager) changed(changes []keyserver.Change) {
 	}
 }
 
-// Authenticate finds the session of a token, checks the key and the client certificate that the
-// session is bound to, and returns the caller. The release function must be called at the end of the
-// request. It returns SESSION_NOT_FOUND, SESSION_EXPIRED, CERTIFICATE_MISMATCH, a code of the proof,
-// or REQUEST_LIMIT. A refused request does not extend its session. If the session is not in memory,
-// the request counts as a stranger until the session has been read; an error of from.Stranger
-// refuses it.
+// Authenticate finds the session of a token, checks the key and the client certificate that the session is bound to,
+// and returns the caller. The caller must call the returned function at the end of the request. Authenticate returns
+// SESSION_NOT_FOUND, SESSION_EXPIRED, CERTIFICATE_MISMATCH, an error code of the proof, or REQUEST_LIMIT. A refused
+// request does not extend its session. If the session is not in memory, the request first takes a place from
+// from.Stranger. An error of from.Stranger refuses the request.
 func (m *Manager) Authenticate(ctx context.Context, token string, proof Proof, from From) (keyserver.Caller, func(), error) {
 	hash, ok := hashToken(token)
 	if !ok {
@@ -188,8 +185,7 @@ func (m *Manager) Authenticate(ctx context.Context, token string, proof Proof, f
 	}
 	h, now := m.inMemory(hash), m.Clock()
 	if h == nil || m.expired(h, now) {
-		// Another replica may have a later use of the session, or of the session that it was made
-		// from.
+		// Another replica may know a later use of the session or of its parent.
 		var err error
 		if h, err = m.recall(ctx, hash, from); err != nil {
 			return keyserver.Caller{}, nil, err
@@ -222,7 +218,7 @@ func (m *Manager) Current(ctx context.Context, by keyserver.Caller) (Info, error
 	return m.describe(ctx, h)
 }
 
-// End ends the caller's session on every replica, with all sessions that were made from it.
+// End ends the caller's session on every replica, and all sessions that were derived from it.
 func (m *Manager) End(ctx context.Context, by keyserver.Caller) error {
 	err := m.Audit.Write(ctx, keyserver.AuditEntry{
 		Operation: keyserver.AuditLogout, Outcome: keyserver.Allowed, Principal: by.Principal,
@@ -246,7 +242,7 @@ func (m *Manager) expired(h *held, now time.Time) bool {
 	return !now.Before(h.record.ExpiresAt) || !h.fixed() && m.idle(&h.lastUsed, now) || m.aboveIdle(h, now)
 }
 
-// aboveIdle reports whether a session that this one was made from has expired without use.
+// aboveIdle reports whether a session from which this session was derived has expired because it was not used.
 func (m *Manager) aboveIdle(h *held, now time.Time) bool {
 	return !h.record.Parent.IsZero() && m.idle(&h.aboveUsed, now)
 }
@@ -255,7 +251,7 @@ func (m *Manager) idle(used *atomic.Int64, now time.Time) bool {
 	return now.Sub(time.Unix(0, used.Load())) >= m.Idle
 }
 
-// fixed reports whether the end of the session is independent of its use.
+// fixed reports whether the session does not expire when it is idle.
 func (h *held) fixed() bool { return h.record.Kind == keyserver.ScopedSession }
 
 func (m *Manager) errExpired(h *held, now time.Time) error {
@@ -269,15 +265,14 @@ func (m *Manager) errExpired(h *held, now time.Time) error {
 	}
 }
 
-// inMemory returns the session with that hash, or nil if this process does not hold it.
 func (m *Manager) inMemory(hash [32]byte) *held {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.byHash[hash]
 }
 
-// recall reads a session that is not in memory, or is expired there. It first waits in the queue of reads, because most
-// such tokens may be invented.
+// recall reads a session that is not in memory, or that is expired there. Before that, it waits in the queue of reads,
+// because most such tokens may be invented.
 func (m *Manager) recall(ctx context.Context, hash [32]byte, from From) (h *held, err error) {
 	if from.Stranger != nil {
 		if err := from.Stranger.TakePlace(); err != nil {
@@ -301,8 +296,8 @@ func (m *Manager) recall(ctx context.Context, hash [32]byte, from From) (h *held
 	return h, nil
 }
 
-// load reads a session and its principal from the store and keeps them in memory. It reads again if
-// a notification arrived during the read.
+// load reads a session and its principal from the store and keeps them in memory. If a notification about an ended
+// session arrives during the read, it reads again.
 func (m *Manager) load(ctx context.Context, hash [32]byte) (*held, error) {
 	for range maxOvertaken {
 		if h, kept, err := m.loadOnce(ctx, hash); kept || err != nil {
@@ -340,8 +335,8 @@ func (m *Manager) loadOnce(ctx context.Context, hash [32]byte) (*held, bool, err
 	return h, kept, nil
 }
 
-// usedAbove returns the earliest last use of the sessions that record was made from, the zero time
-// if there are none.
+// usedAbove returns the earliest last use of the sessions from which record was derived, or the zero time if there are
+// none.
 func (m *Manager) usedAbove(ctx context.Context, record sessionrows.SessionRecord) (earliest time.Time, err error) {
 	for id := record.Parent; !id.IsZero(); {
 		parent, err := m.Store.SessionByID(ctx, id)
@@ -360,11 +355,11 @@ func (m *Manager) usedAbove(ctx context.Context, record sessionrows.SessionRecor
 }
 
 // keep stores a session in memory, unless a notification arrived during the read. If the session is already in memory,
-// that entry stays, so that there is one counter of requests in flight. Only the last uses are updated.
+// keep only updates its last uses, so that there is one counter of requests in progress.
 func (m *Manager) keep(record sessionrows.SessionRecord, p keyserver.Principal, above time.Time, before uint64) (*held, bool) {
 	used := record.LastUsedAt.UnixNano()
 	if record.Kind == keyserver.ScopedSession && record.Scope == nil {
-		record.Scope = []keyserver.HiddenLink{} // nil would mean no scope
+		record.Scope = []keyserver.HiddenLink{} // nil would mean that the session is not limited to keys
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -393,7 +388,7 @@ func (m *Manager) keep(record sessionrows.SessionRecord, p keyserver.Principal, 
 	return h, true
 }
 
-// evict drops a session from memory. The caller holds mu.
+// evict removes a session from memory. The caller holds mu.
 func (m *Manager) evict(h *held) {
 	delete(m.byHash, h.hash)
 	delete(m.byID, h.record.ID)
@@ -424,7 +419,6 @@ func (m *Manager) describe(ctx context.Context, h *held) (Info, error) {
 	return info, nil
 }
 
-// newToken draws a session id and returns it with its hash.
 func (m *Manager) newToken() (string, [32]byte, error) {
 	var raw [tokenBytes]byte
 	if _, err := io.ReadFull(m.Random, raw[:]); err != nil {
@@ -433,8 +427,8 @@ func (m *Manager) newToken() (string, [32]byte, error) {
 	return base64.RawURLEncoding.EncodeToString(raw[:]), sha256.Sum256(raw[:]), nil
 }
 
-// hashToken returns the hash under which a token is stored. Only the canonical encoding of 32 bytes
-// is valid.
+// hashToken returns the hash under which a token is stored. It returns false if the token is not the canonical encoding
+// of 32 bytes.
 func hashToken(token string) ([32]byte, bool) {
 	var raw [tokenBytes]byte
 	if len(token) != base64.RawURLEncoding.EncodedLen(tokenBytes) {

@@ -8,12 +8,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/quota"
 )
 
-// meter counts logins and proofs. Its labels are methods and codes from fixed tables, so
-// clients cannot add values.
+// meter counts logins and proofs. Its labels are methods and error codes from fixed tables, so clients cannot create
+// new label values.
 type meter struct {
 	logins, proofs *prometheus.CounterVec
 	goodProofs     prometheus.Counter
-	sessions       quota.Tally // refused because of a limit
+	sessions       quota.Tally // sessions that were refused because of a limit
 }
 
 // succeeded is the outcome label of successful logins and proofs.
@@ -41,7 +41,7 @@ func (m *meter) observe(r prometheus.Registerer, memory *proofCache) {
 	}, func() float64 { return float64(memory.size()) }))...)
 }
 
-// login counts a completed login. The caller has checked that the method exists.
+// login counts a completed login. The caller has checked that the login method exists.
 func (m *meter) login(method keyserver.SessionKind, err error) {
 	m.logins.WithLabelValues(string(method), outcome(err)).Inc()
 }
@@ -54,8 +54,6 @@ func (m *meter) proof(err error) {
 	m.proofs.WithLabelValues(outcome(err)).Inc()
 }
 
-// outcome returns the label of a result. The number of values is bounded by the catalogue
-// of codes.
 func outcome(err error) string {
 	if err == nil {
 		return succeeded

@@ -9,26 +9,23 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// ProofAlgorithms are the accepted algorithms of proofs, in the format of a challenge.
+// ProofAlgorithms contains the accepted algorithms of proofs, in the format of a WWW-Authenticate challenge.
 const ProofAlgorithms = dpop.Algorithms
 
-// Site is the place where clients reach the service; proofs are compared with it.
+// Site tells which URLs reach the service. The URL in a proof must be one of them.
 type Site = dpop.Site
 
-// Proof is the evidence of a request for the key and the client certificate to which its
-// session is bound.
+// Proof contains the evidence in a request for the key and the client certificate that the session is bound to.
 type Proof struct {
 	Sent   []string // the values of the DPoP header
 	Method string
 	Site   Site
-	Path   string // as requested by the client
-	// ForNew: the proof is by the key to which a new session will be bound, or by the key of the session that the new
-	// one is made from.
+	Path   string // as the client sent it
+	// ForNew: the request derives a session. The proof is by the key of the new session, or by the key of the parent.
 	ForNew bool
-	// Claimed: the client claims that the session is bound, by the scheme of its
-	// Authorization header (RFC 9449 section 7.1).
+	// Claimed: the scheme of the Authorization header claims that the session is bound (RFC 9449 section 7.1).
 	Claimed bool
-	// Certificate is the DER of the connection's client certificate, nil without one.
+	// Certificate is the client certificate of the connection in DER, or nil if there is none.
 	Certificate []byte
 }
 
@@ -38,9 +35,9 @@ func (p Proof) String() string { return "proof for " + p.Method }
 // GoString hides the proof from %#v.
 func (p Proof) GoString() string { return p.String() }
 
-// checkProof checks the proof of a request against the key to which its session is bound.
+// checkProof checks that the proof of a request is by the key that its session is bound to.
 //
-// It refuses a proof for a session without a key, because the sender wrongly believes that the session is bound.
+// If the session has no key, it refuses the proof, because the client wrongly expects that the session is bound.
 func (m *Manager) checkProof(ctx context.Context, h *held, token string, p Proof) error {
 	if h.record.BoundKey == "" {
 		if len(p.Sent) > 0 && !p.ForNew || p.Claimed {
@@ -54,7 +51,7 @@ func (m *Manager) checkProof(ctx context.Context, h *held, token string, p Proof
 	return err
 }
 
-// checkBound is checkProof for a session that is bound to a key.
+// checkBound checks the proof of a request for a session that is bound to a key.
 func (m *Manager) checkBound(ctx context.Context, h *held, token string, p Proof) error {
 	if len(p.Sent) == 0 {
 		return fault.New(fault.ProofRequired, "the session is bound to a key; send a DPoP proof (RFC 9449) with each request").
@@ -67,8 +64,7 @@ func (m *Manager) checkBound(ctx context.Context, h *held, token string, p Proof
 	return m.proofs.use(ctx, acting(h.record.Principal, h.record.Actor), proof, m.Clock())
 }
 
-// checkShown checks a request against the key and the client certificate to which its
-// session is bound.
+// checkShown checks that a request uses the client certificate and the key that its session is bound to.
 func (m *Manager) checkShown(ctx context.Context, h *held, token string, p Proof) error {
 	if bound := h.record.BoundCertificate; len(bound) > 0 {
 		if digest := keyserver.DigestOf(p.Certificate); p.Certificate == nil || !bytes.Equal(bound, digest[:]) {
@@ -81,7 +77,7 @@ func (m *Manager) checkShown(ctx context.Context, h *held, token string, p Proof
 var errCertificateMismatch = fault.New(fault.CertificateMismatch, "the session is bound to a client certificate that this connection did not present; "+
 	"connect with that certificate, or log in again with the present one").Audited(fault.ReasonCertificateMismatch)
 
-// acting returns the principal that acts in a session.
+// acting returns the principal that acts in a session: the actor if there is one, otherwise the principal.
 func acting(principal, actor keyserver.PrincipalRef) keyserver.ID {
 	if !actor.ID.IsZero() {
 		return actor.ID
@@ -89,9 +85,8 @@ func acting(principal, actor keyserver.PrincipalRef) keyserver.ID {
 	return principal.ID
 }
 
-// loginProof verifies the proof of a login; it returns nil if there is none. The proof is
-// marked used only after the rest of the login has succeeded, so that clients without
-// credentials cannot fill the memory of used proofs.
+// loginProof verifies the proof of a login; it returns nil if there is none. The proof is stored as used only at the
+// end of a successful login, so that clients without credentials cannot fill the replay cache.
 func (m *Manager) loginProof(p Proof) (*dpop.Proof, error) {
 	if len(p.Sent) == 0 {
 		return nil, nil
@@ -111,8 +106,8 @@ func (m *Manager) verifyProof(p Proof, token, key string) (dpop.Proof, error) {
 	return dpop.Verify(p.Sent[0], dpop.Request{Method: p.Method, Site: p.Site, Path: p.Path, Token: token, Key: key, Now: m.Clock()})
 }
 
-// refuseProof makes the audit row of a refused proof durable before it returns the refusal, because the session id may
-// be stolen. Errors without a reason are not decisions about the proof and get no row.
+// refuseProof writes a durable audit row for a refused proof and returns the refusal. The row is needed because the
+// session id may be stolen. Errors without a reason are not decisions about the proof and get no row.
 func (m *Manager) refuseProof(ctx context.Context, h *held, from From, refusal error) error {
 	f := fault.As(refusal)
 	if f == nil || f.Reason == "" {

@@ -12,36 +12,34 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// Providers are the identity providers of some login methods. A nil provider is not
-// configured, and its method is refused.
+// Providers contains the identity providers of some login methods. A login method whose provider is nil is refused.
 type Providers struct {
 	Tokens    TokenVerifier // kubernetes
 	Directory Directory     // ldap
 }
 
-// TokenVerifier verifies the tokens of one issuer. It returns oidc.Refused for an invalid
-// token. Every other error means that the token could not be checked.
+// TokenVerifier verifies the tokens of one issuer. It returns oidc.Refused for an invalid token. All other errors mean
+// that the token could not be checked.
 type TokenVerifier interface {
 	Verify(ctx context.Context, token string) (oidc.Token, error)
 }
 
-// Directory checks passwords. It returns ldap.Refused for a wrong password. Every other
-// error means that the password could not be checked. CheckDummy does as much work without an
-// account.
+// Directory checks passwords. It returns ldap.Refused for a wrong password. All other errors mean that the password
+// could not be checked. CheckDummy does as much work as Check, but without an account.
 type Directory interface {
 	Check(ctx context.Context, name, password string) error
 	CheckDummy(ctx context.Context) error
 }
 
-// providerRetry is the retry time of a login that no provider could check.
+// providerRetry is the retry time of a login if its provider is unavailable.
 const providerRetry = 5 * time.Second
 
 func notConfigured(method keyserver.SessionKind) error {
 	return fault.New(fault.BadRequest, "method: %s is not configured on this key server", method)
 }
 
-// unrecognised converts the error of a provider to the error of the login. It logs the
-// cause, which administrators need and strangers must not learn.
+// unrecognised converts the error of a provider to the error of the login. It logs the cause, because administrators
+// need it, but unauthenticated clients must not learn it.
 func (m *Manager) unrecognised(ctx context.Context, l Login, err error) error {
 	var token oidc.Refused
 	var bind ldap.Refused
@@ -57,7 +55,7 @@ func (m *Manager) unrecognised(ctx context.Context, l Login, err error) error {
 		"the identity provider of the method %s is not available; try again", l.Method).Because(err).Audited(fault.ReasonProviderUnavailable)
 }
 
-// known converts ErrNotFound to false.
+// known returns false instead of the error ErrNotFound.
 func known(p keyserver.Principal, err error) (keyserver.Principal, bool, error) {
 	if errors.Is(err, sqlstore.ErrNotFound) {
 		return keyserver.Principal{}, false, nil

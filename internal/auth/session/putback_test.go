@@ -11,8 +11,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// docs/security.md says that a MAC does not reveal that a row is an old one. An attacker who
-// can write to the database can restore the row of an ended session, but cannot extend it.
+// TestARowThatIsPutBack checks a statement of docs/security.md: a MAC does not show that a row is old. An attacker who
+// can write to the database can restore the row of an ended session, but cannot extend the session.
 func TestARowThatIsPutBack(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		m := gated(t, f)

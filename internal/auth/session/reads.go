@@ -10,23 +10,23 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/quota"
 )
 
-// missPause is how long a read that found no session keeps its place. It limits the rate of requests with invented
-// tokens: such a request costs more processor time than its read, so the limit of concurrent reads does not suffice.
+// missPause is how long a read keeps its place if it found no session. It limits the rate of requests with invented
+// tokens. A limit of concurrent reads is not enough, because such a request costs more processor time than its read.
 const missPause = 5 * time.Millisecond
 
-// readGate bounds the reads of sessions that are not in memory. Waiting networks are served alternately; the networks
-// of one IPv6 site count as one. The places of strangers bound the number of waiting requests.
+// readGate limits the concurrent reads of sessions that are not in memory. Networks get places alternately; the
+// networks of one IPv6 site count as one network. From.Stranger limits the number of waiting requests.
 type readGate struct {
 	mu      sync.Mutex
-	free    int // places
+	free    int // number of free places
 	waiting quota.FairQueue[netip.Prefix]
 }
 
 func newReadGate(places int) *readGate { return &readGate{free: places} }
 
-// enter waits for a place. It fails only if ctx ends. The caller calls leave after the read.
+// enter waits for a place. It fails only if ctx ends. The caller must call leave after the read.
 func (g *readGate) enter(ctx context.Context, address string) (leave func(found bool), err error) {
-	at, _ := netip.ParseAddr(address) // requests without an address share the zero network
+	at, _ := netip.ParseAddr(address) // all requests without an address belong to the zero network
 	g.mu.Lock()
 	waiting := g.waiting.Join(clientaddr.Site(clientaddr.Network(at)))
 	g.admit()
@@ -47,13 +47,13 @@ func (g *readGate) leave(found bool) {
 	g.giveBack()
 }
 
-// giveBack frees a place. The caller holds mu.
+// giveBack makes a place free and passes it on. The caller holds mu.
 func (g *readGate) giveBack() {
 	g.free++
 	g.admit()
 }
 
-// admit fills the free places. The caller holds mu.
+// admit gives free places to waiting requests. The caller holds mu.
 func (g *readGate) admit() {
 	for g.free > 0 && g.waiting.Len() > 0 {
 		g.free--

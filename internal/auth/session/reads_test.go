@@ -28,13 +28,13 @@ func TestReadsTakeTurns(t *testing.T) {
 		var got []string
 		for _, address := range []string{
 			"198.51.100.1", "198.51.100.1", "198.51.100.1",
-			"2001:db8:1:1::1", "2001:db8:1:2::1", // one site
+			"2001:db8:1:1::1", "2001:db8:1:2::1", // one IPv6 site
 			"198.51.100.2",
 		} {
 			go func() {
 				leave, err := g.enter(t.Context(), address)
 				rig.Must(t, err)
-				got = append(got, address) // no concurrent use, because there is one place
+				got = append(got, address) // no lock, because there is only one place
 				leave(true)
 			}()
 			synctest.Wait()
@@ -51,7 +51,7 @@ func TestReadsTakeTurns(t *testing.T) {
 	})
 }
 
-// TestAMissKeepsItsPlace: the rate of invented tokens is bounded even if reads are fast.
+// TestAMissKeepsItsPlace: the rate of invented tokens is limited even if reads are fast.
 func TestAMissKeepsItsPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, begun := newReadGate(1), time.Now()
@@ -67,7 +67,7 @@ func TestAMissKeepsItsPlace(t *testing.T) {
 	})
 }
 
-// TestAnAbandonedReadLeaves: a request that ends does not get a turn.
+// TestAnAbandonedReadLeaves: a request whose context ends does not get a place.
 func TestAnAbandonedReadLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newReadGate(1)
@@ -85,15 +85,15 @@ func TestAnAbandonedReadLeaves(t *testing.T) {
 	})
 }
 
-// held returns the number of requests that wait for a turn.
+// held returns the number of waiting requests.
 func (g *readGate) held() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.waiting.Len()
 }
 
-// TestUnknownTokensWaitForATurn: blocked reads do not delay a session that is in memory, and a flood
-// of invented tokens does not exclude a session of another replica.
+// TestUnknownTokensWaitForATurn: blocked reads do not delay a session that is in memory, and many invented tokens do
+// not exclude a session of another replica.
 func TestUnknownTokensWaitForATurn(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		replica := func() *Manager {

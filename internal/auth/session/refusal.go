@@ -9,21 +9,21 @@ import (
 )
 
 const (
-	// tallyTime is how long refusals of the same kind are counted into one row.
+	// tallyTime is the period in which refusals of the same kind are counted in one row.
 	tallyTime = time.Minute
-	// maxTallies bounds the kinds that are counted at the same time; a further kind ends
-	// the oldest.
+	// maxTallies is the maximum number of kinds that are counted. A further kind ends the count of the oldest kind.
 	maxTallies = 4096
 )
 
-// tallies bounds the audit rows of refused logins. The first refusal of a kind is a row immediately. Further refusals
-// of that kind within a minute become one more row, with their number. Otherwise strangers could fill the volume.
+// tallies limits the audit rows of refused logins. The first refusal of a kind gets its own row immediately. Further
+// refusals of that kind within a minute become one row with their number. Otherwise clients without credentials could
+// fill the volume.
 type tallies struct {
 	mu  sync.Mutex
 	all map[tallied]*tally
 }
 
-// tallied is the part that rows of one kind have in common.
+// tallied is the kind of a refusal: the fields that are equal in all its rows.
 type tallied struct {
 	operation, reason, object, from string
 	kind                            keyserver.SessionKind
@@ -33,10 +33,10 @@ type tallied struct {
 type tally struct {
 	since time.Time
 	last  keyserver.AuditEntry
-	more  int64 // after the first, not yet in a row
+	more  int64 // number of refusals after the first, not yet in a row
 }
 
-// count reports whether to write the row now, and returns the counted rows that are due.
+// count reports whether the caller must write the row now. It also returns rows of earlier counts that have ended.
 func (t *tallies) count(now time.Time, row keyserver.AuditEntry) (write bool, due []keyserver.AuditEntry) {
 	of := tallied{row.Operation, row.Reason, row.Object, network(row.Address), row.Kind, row.Principal}
 	t.mu.Lock()
@@ -54,7 +54,6 @@ func (t *tallies) count(now time.Time, row keyserver.AuditEntry) (write bool, du
 	return true, due
 }
 
-// ended returns and removes the rows whose counting time is over.
 func (t *tallies) ended(now time.Time) (due []keyserver.AuditEntry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -66,7 +65,6 @@ func (t *tallies) ended(now time.Time) (due []keyserver.AuditEntry) {
 	return due
 }
 
-// rest returns and removes all counted rows.
 func (t *tallies) rest() (due []keyserver.AuditEntry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -100,7 +98,7 @@ func (t *tallies) takeOldest(due []keyserver.AuditEntry) []keyserver.AuditEntry 
 	return t.take(oldest, due)
 }
 
-// record makes the row of a refusal durable, or counts it in an earlier one.
+// record writes a durable audit row for a refusal, or counts the refusal in an earlier row.
 func (m *Manager) record(ctx context.Context, row keyserver.AuditEntry) error {
 	write, due := m.tallies.count(m.Clock(), row)
 	m.writeTallies(ctx, due)
@@ -110,8 +108,7 @@ func (m *Manager) record(ctx context.Context, row keyserver.AuditEntry) error {
 	return m.Audit.Write(ctx, row)
 }
 
-// writeTallies logs failures and continues: the first refusal of each kind already has
-// its row.
+// writeTallies writes rows of counted refusals. It only logs errors: the first refusal of each kind already has a row.
 func (m *Manager) writeTallies(ctx context.Context, due []keyserver.AuditEntry) {
 	for _, row := range due {
 		if err := m.Audit.Write(ctx, row); err != nil {

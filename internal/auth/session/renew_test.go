@@ -18,7 +18,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// raised is a higher cost than that of the fixtures.
 var raised = password.Cost{MemoryKiB: 64, Passes: 2, Lanes: 1}
 
 func managerAt(t *testing.T, f *enginetest.Fixture, c password.Cost, change func(*session.Config)) *session.Manager {
@@ -40,8 +39,7 @@ func adminHash(t *testing.T, f *enginetest.Fixture) string {
 	return hash
 }
 
-// likeness returns the digests that an approval of a request about the administrator
-// compares.
+// likeness returns the two digests that an approval of a request about the administrator uses to detect changes.
 func likeness(t *testing.T, f *enginetest.Fixture) [2][32]byte {
 	t.Helper()
 	seen := f.Store.Recording()
@@ -55,9 +53,9 @@ func likeness(t *testing.T, f *enginetest.Fixture) [2][32]byte {
 	return [2][32]byte{rowmac.Digest(seen.Rows), rowmac.Digest(credentials)}
 }
 
-// TestALoginRenewsAnOutdatedHash: after the cost is raised, all logins still work. The
-// next successful login of an enabled principal stores a hash of the new cost, once, and
-// ends no session. For approvals, the principal is unchanged.
+// TestALoginRenewsAnOutdatedHash: all logins still work after the cost is raised. The next successful login of an
+// enabled principal stores a hash with the new cost, once, and ends no session. For approvals, the principal is
+// unchanged.
 func TestALoginRenewsAnOutdatedHash(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		m := managerAt(t, f, raised, nil)
@@ -98,9 +96,8 @@ func TestALoginRenewsAnOutdatedHash(t *testing.T) {
 	})
 }
 
-// TestARenewedHashIsTheSamePassword: while one login renews the hash, another login that
-// was checked with the old hash still opens its session. An owner that has sent the
-// password may still change it.
+// TestARenewedHashIsTheSamePassword: if one login renews the hash, another login that was checked with the old hash
+// still opens its session. An owner who has sent the password may still change it.
 func TestARenewedHashIsTheSamePassword(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		m, old := managerAt(t, f, raised, nil), adminHash(t, f)
@@ -118,7 +115,7 @@ func TestARenewedHashIsTheSamePassword(t *testing.T) {
 	})
 }
 
-// TestRenewingLosesToAChange: a renewal after a change of the password has no effect.
+// TestRenewingLosesToAChange: if the password has been changed, a renewal has no effect.
 func TestRenewingLosesToAChange(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		old := adminHash(t, f)
@@ -138,8 +135,8 @@ func TestRenewingLosesToAChange(t *testing.T) {
 	})
 }
 
-// TestALoginOutlivesAFailedRenewal: if the new hash cannot be made or stored, the session
-// is opened, and the failure is logged without a secret.
+// TestALoginOutlivesAFailedRenewal: if the new hash cannot be computed or stored, the session is opened, and the
+// failure is logged without a secret.
 func TestALoginOutlivesAFailedRenewal(t *testing.T) {
 	for name, cost := range map[string]password.Cost{
 		"NotMade":   {MemoryKiB: 1},

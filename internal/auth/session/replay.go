@@ -12,25 +12,25 @@ import (
 )
 
 const (
-	// proofRetention is how long after its time a proof is remembered: while it is valid,
-	// and 10 s longer, so that a clock that is set back can hardly make it valid again.
+	// proofRetention is how long a proof is remembered after its time: as long as it is valid, plus 10 s, in case the
+	// clock is set back.
 	proofRetention = dpop.Window + 10*time.Second
-	// replicaSkew is the tolerated difference between the clocks of replicas. A replica
-	// deletes from the database only proofs that expired longer ago.
+	// replicaSkew is the tolerated difference between the clocks of replicas. A replica keeps expired proofs in the
+	// database for this time.
 	replicaSkew = time.Minute
-	// Bounds of one round of deletions.
+	// Limits of one round of deletions.
 	proofsPerDelete  = 10_000
 	deletesPerFlush  = 200
 	concludeDeadline = 10 * time.Second
 )
 
-// proofCache remembers the used proofs that are still valid. It never forgets a valid proof: a full cache refuses new
-// proofs.
+// proofCache remembers the used proofs that are still valid. It never forgets a valid proof: if the cache is full, it
+// refuses new proofs.
 //
-// All are in memory. If replicas share the database, each proof is also in the database, and the database decides which
-// use was first. If this process is alone, the database gets only proofs with a future time, by the local clock. After
-// a crash, every other used proof is older than the new process, and the new process refuses such proofs. A process
-// that ends in order stores everything in the database.
+// All proofs are in memory. If replicas share the database, each proof is also in the database, and the database
+// decides which use was first. A single process stores only proofs whose time is in the future, by the local clock.
+// After a crash, all other used proofs are older than the start of the new process, and the new process refuses such
+// proofs. At an orderly shutdown, a process stores all proofs in the database.
 type proofCache struct {
 	store *sqlstore.Store
 	most  int
@@ -38,21 +38,20 @@ type proofCache struct {
 
 	resuming sync.Mutex
 	resumed  bool
-	floor    time.Time // a proof with an earlier time may have been used already
+	floor    time.Time // proofs with an earlier time are refused, because they may have been used
 
 	mu      sync.Mutex
 	used    map[[32]byte]struct{}
-	expiry  map[int64][]ownedProof // by the second after which they are forgotten
+	expiry  map[int64][]ownedProof // proofs by the second in which they are forgotten
 	of      map[keyserver.ID]int   // number of proofs per principal
-	swept   int64                  // the last second that was swept
-	refuses bool                   // set by conclude
+	swept   int64                  // the second of the last sweep
+	refuses bool                   // set by conclude; use refuses all proofs
 }
 
-// proofShare: one principal may fill 1/proofShare of the cache. So it takes at least proofShare principals to fill the
-// cache.
+// proofShare limits the proofs of one principal to 1/proofShare of the cache.
 const proofShare = 4
 
-// ownedProof is a used proof with its principal, zero if unknown.
+// ownedProof is a used proof and its principal. The principal is zero if it is unknown.
 type ownedProof struct {
 	digest [32]byte
 	owner  keyserver.ID
@@ -62,8 +61,8 @@ func newProofCache(store *sqlstore.Store, most int, start time.Time) *proofCache
 	return &proofCache{store: store, most: most, start: start, used: map[[32]byte]struct{}{}, expiry: map[int64][]ownedProof{}, of: map[keyserver.ID]int{}}
 }
 
-// use records the use of a verified proof by a principal. It returns PROOF_REPLAYED if
-// the proof was used before, here or on another replica.
+// use records that a principal has used a verified proof. It returns PROOF_REPLAYED if the proof was used before, in
+// this process or on another replica.
 func (m *proofCache) use(ctx context.Context, by keyserver.ID, p dpop.Proof, now time.Time) error {
 	if err := m.resume(ctx, now); err != nil {
 		return err
@@ -111,7 +110,6 @@ func (m *proofCache) insert(by keyserver.ID, u sqlstore.UsedProof, now time.Time
 	return nil
 }
 
-// size returns the number of remembered proofs.
 func (m *proofCache) size() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -137,8 +135,7 @@ func (m *proofCache) remove(p ownedProof) {
 	}
 }
 
-// sweep forgets expired proofs. It works by seconds, whose number is bounded by the time
-// that a proof is remembered.
+// sweep forgets expired proofs. Proofs are grouped by second, so a sweep visits few groups.
 func (m *proofCache) sweep(now time.Time) {
 	if now.Unix() == m.swept {
 		return
@@ -155,7 +152,7 @@ func (m *proofCache) sweep(now time.Time) {
 	}
 }
 
-// room returns the time until a proof is forgotten.
+// room returns the time until the next proof is forgotten, at least 1 s.
 func (m *proofCache) room(now time.Time) time.Duration {
 	first := now.Add(proofRetention + dpop.Window).Unix()
 	for second := range m.expiry {
@@ -164,8 +161,7 @@ func (m *proofCache) room(now time.Time) time.Duration {
 	return max(time.Unix(first, 0).Sub(now), time.Second)
 }
 
-// resume loads the proofs that the previous process stored. It works once, before the
-// first use.
+// resume loads the proofs that the previous process stored. Only the first successful call has an effect.
 func (m *proofCache) resume(ctx context.Context, now time.Time) error {
 	if m.store.Shared() {
 		return nil
@@ -191,7 +187,7 @@ func (m *proofCache) resume(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// conclude stores all proofs for the next process. After it, use fails.
+// conclude stores all proofs for the next process. After conclude, use refuses all proofs.
 func (m *proofCache) conclude(ctx context.Context) error {
 	m.resuming.Lock()
 	defer m.resuming.Unlock()
@@ -210,7 +206,7 @@ func (m *proofCache) conclude(ctx context.Context) error {
 	return m.store.ConcludeProofs(ctx, left, m.floor)
 }
 
-// prune deletes proofs from the database that no replica needs.
+// prune deletes proofs from the database that have expired on all replicas.
 func (m *proofCache) prune(ctx context.Context, now time.Time) error {
 	for range deletesPerFlush {
 		var n int

@@ -39,13 +39,12 @@ func onEachStore(t *testing.T, test func(t *testing.T, s *sqlstore.Store)) {
 	}
 }
 
-// try uses the proof with the given jti and time, and expects the code want.
+// try calls use for the proof with the given jti and time, and expects the error code want.
 func (m *proofCache) try(t *testing.T, id string, issued, now time.Time, want fault.Code) {
 	t.Helper()
 	m.tryBy(t, keyserver.ID{}, id, issued, now, want)
 }
 
-// tryBy is try with a principal.
 func (m *proofCache) tryBy(t *testing.T, by keyserver.ID, id string, issued, now time.Time, want fault.Code) {
 	t.Helper()
 	err := m.use(t.Context(), by, dpop.Proof{Key: "key", ID: id, IssuedAt: issued}, now)
@@ -54,8 +53,7 @@ func (m *proofCache) tryBy(t *testing.T, by keyserver.ID, id string, issued, now
 	}
 }
 
-// TestProofsAreRememberedAsLongAsTheyPass: until the last moment of their validity, and a
-// little longer.
+// TestProofsAreRememberedAsLongAsTheyPass: a proof is remembered until it expires, and a little longer.
 func TestProofsAreRememberedAsLongAsTheyPass(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s *sqlstore.Store) {
 		m := newProofCache(s, 100, epoch)
@@ -80,8 +78,8 @@ func TestProofsAreRememberedAsLongAsTheyPass(t *testing.T) {
 	})
 }
 
-// A principal can fill only its own share of the memory, and regains it when its proofs
-// expire.
+// TestNoPrincipalFillsTheMemory: a principal can fill only its share of the cache. The share is free again when its
+// proofs expire.
 func TestNoPrincipalFillsTheMemory(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s *sqlstore.Store) {
 		m := newProofCache(s, 8, epoch)
@@ -105,8 +103,7 @@ func TestNoPrincipalFillsTheMemory(t *testing.T) {
 	})
 }
 
-// TestAFullMemoryForgetsNothing: a full memory refuses new proofs until a remembered one
-// expires.
+// TestAFullMemoryForgetsNothing: a full cache refuses new proofs until a remembered proof expires.
 func TestAFullMemoryForgetsNothing(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s *sqlstore.Store) {
 		m := newProofCache(s, 3, epoch)
@@ -128,13 +125,12 @@ func TestAFullMemoryForgetsNothing(t *testing.T) {
 	})
 }
 
-// TestACrashRevivesNoProof: a proof that a process accepted is refused by the next one,
-// also after a crash.
+// TestACrashRevivesNoProof: a proof that a process has accepted is refused by the next process, even after a crash.
 func TestACrashRevivesNoProof(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s *sqlstore.Store) {
 		start := epoch.Add(10*time.Second + 300*time.Millisecond)
 		first := newProofCache(s, 100, epoch)
-		first.try(t, "first ever", epoch, epoch, "") // there is no record of an earlier process
+		first.try(t, "first ever", epoch, epoch, "") // there was no earlier process
 		first.try(t, "plain", epoch.Add(9*time.Second), epoch.Add(9*time.Second), "")
 		first.try(t, "future", epoch.Add(30*time.Second), epoch, "")
 
@@ -155,13 +151,12 @@ func TestACrashRevivesNoProof(t *testing.T) {
 		stopped.try(t, "new", epoch.Add(11*time.Second), epoch.Add(12*time.Second), fault.ProofReplayed)
 		stopped.try(t, "future", epoch.Add(30*time.Second), epoch.Add(12*time.Second), fault.ProofReplayed)
 		stopped.try(t, "older than the start", epoch.Add(11*time.Second), epoch.Add(12*time.Second), "")
-		// The crashed process had accepted it, but did not record it for its successors.
+		// The crashed process had accepted this proof, but had not stored it for the next process.
 		stopped.try(t, "plain", epoch.Add(9*time.Second), epoch.Add(12*time.Second), again)
 	})
 }
 
-// TestMemoriesShareOneDatabase: a proof that one replica accepted is refused by all
-// others.
+// TestMemoriesShareOneDatabase: a proof that one replica has accepted is refused by all other replicas.
 func TestMemoriesShareOneDatabase(t *testing.T) {
 	s, err := sqlstore.Open(t.Context(), sqlstore.Config{URL: migrated.Database(t)})
 	if err != nil {
@@ -176,7 +171,7 @@ func TestMemoriesShareOneDatabase(t *testing.T) {
 	a.try(t, "two", epoch, epoch, fault.ProofReplayed)
 }
 
-// BenchmarkUse measures the cost of the memory per request, without the signature.
+// BenchmarkUse measures the cost of the replay cache per request, without the signature.
 func BenchmarkUse(b *testing.B) {
 	for name, config := range map[string]sqlstore.Config{"SQLite": {Dir: b.TempDir()}, "PostgreSQL": {URL: migrated.Database(b)}} {
 		b.Run(name, func(b *testing.B) {
@@ -198,7 +193,7 @@ func BenchmarkUse(b *testing.B) {
 	}
 }
 
-// useRowKey gives a store without a data key a key for its rows.
+// useRowKey sets a key for the row MACs of a store that has no data key.
 func useRowKey(t testing.TB, s *sqlstore.Store) {
 	t.Helper()
 	key, err := rowmac.Derive(make([]byte, 32))

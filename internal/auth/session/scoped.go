@@ -13,13 +13,12 @@ import (
 const (
 	// MaxObjects is the maximum number of keys of one credential.
 	MaxObjects = 64
-	// DefaultScopedLifetime is the lifetime of a credential whose login requests none.
+	// DefaultScopedLifetime is the lifetime of a credential if its request has none.
 	DefaultScopedLifetime = 10 * time.Minute
 )
 
-// byScope identifies the caller of another session, for a credential that covers only the
-// named keys. The keys may belong to another key server and need not exist: each use of
-// the credential is authorized separately.
+// byScope identifies the caller of a login that creates a scoped credential for named keys. The keys may belong to
+// another key server and need not exist: each use of the credential is authorized separately.
 func (m *Manager) byScope(ctx context.Context, l Login) (identity, error) {
 	if l.parent == nil {
 		return identity{}, errNotFromSession
@@ -38,7 +37,7 @@ func (m *Manager) byScope(ctx context.Context, l Login) (identity, error) {
 		who.boundKey = l.BindTo
 	}
 	if l.BindTo != "" || l.proof != nil {
-		who.shown = nil // the recipient of the credential has its own key and no certificate
+		who.shown = nil // the recipient of the credential uses its own key and no certificate
 	}
 	if l.By.Scope != nil {
 		return who, fault.New(fault.NotInScope, "a scoped credential cannot open another session; log in with other credentials").
@@ -47,7 +46,7 @@ func (m *Manager) byScope(ctx context.Context, l Login) (identity, error) {
 	return who, m.Authorizer.CheckCaller(ctx, *l.By)
 }
 
-// operationsOf returns the ids of the operations that a login names, or the default ones.
+// operationsOf returns the ids of the requested operations, or of the default operations.
 func operationsOf(l Login) []keyserver.ID {
 	if l.Operations == nil {
 		return keyserver.Caller{}.CredentialOperations()
@@ -62,7 +61,7 @@ func operationsOf(l Login) []keyserver.ID {
 }
 
 // checkOperations returns an error if a credential cannot have the operations or rights. No credential has OWNER,
-// because the holder of that right could grant everything, also to itself.
+// because a principal with OWNER can grant all rights, even to itself.
 func checkOperations(l Login) error {
 	amends := slices.Contains(l.Operations, keyserver.OpAmendACL.Key)
 	for i, name := range l.Operations {
@@ -83,7 +82,7 @@ func checkOperations(l Login) error {
 	return nil
 }
 
-// checkScope validates the request for a credential, without access to the store.
+// checkScope validates the request for a scoped credential without reading the store.
 func (m *Manager) checkScope(l Login) error {
 	seen := map[keyserver.HiddenLink]bool{}
 	for _, link := range l.Objects {

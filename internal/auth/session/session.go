@@ -1,6 +1,6 @@
-// Package session authenticates callers: a login opens a session, and a session id
-// identifies the caller of an operation. A session id is 256 random bits. The store has
-// only its SHA-256, so a copy of the database opens no session.
+// Package session authenticates callers: a login opens a session, and a session id identifies the caller of a request.
+// A session id is 256 random bits. The store contains only its SHA-256, so that a copy of the database cannot be used
+// to authenticate.
 package session
 
 import (
@@ -14,32 +14,32 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sessionrows"
 )
 
-// Login is a request to open a session. A method reads only its own fields; the caller has
-// checked that no others are set.
+// Login is a request to open a session. A login method reads only its own fields. The caller has checked that no other
+// fields are set.
 type Login struct {
-	Method    keyserver.SessionKind // the kind of the session names the method
+	Method    keyserver.SessionKind // the login method, which becomes the kind of the session
 	Name      string                // password, ldap
 	Password  string                // password, ldap
 	Token     string                // kubernetes
 	Delegator keyserver.ID          // delegated: the principal whose rights the session gets
 	Objects   []keyserver.HiddenLink
-	// Operations (by their names in the audit log) and MayGrant belong to a scoped login. Without Operations, the
-	// session gets the default ones.
+	// Operations (the names in the audit log) and MayGrant are for a scoped login. If Operations is nil, the session gets
+	// the default operations.
 	Operations []string
 	MayGrant   keyserver.Rights
-	Lifetime   time.Duration // scoped; 0 is the default
+	Lifetime   time.Duration // scoped; 0: the default lifetime
 	BindTo     string        // scoped: RFC 7638 thumbprint of the key to which the credential is bound
 	From
 	Proof Proof // binds the session to its key
 
-	// Certificates are those of the TLS connection, the client's leaf first.
+	// Certificates are those of the TLS connection; the first is the client's own certificate.
 	Certificates []*x509.Certificate
-	// By is the caller whose session a delegated or scoped session is made from.
+	// By is the caller of a delegated or scoped login. The new session is derived from the caller's session.
 	By *keyserver.Caller
 
 	proof   *dpop.Proof // verified
 	attempt *attempt
-	parent  *sessionrows.SessionRecord // of By, nil for a login without a session
+	parent  *sessionrows.SessionRecord // session of By; nil if By is nil
 }
 
 // From describes the origin of a request.
@@ -47,47 +47,46 @@ type From struct {
 	RequestID string
 	Address   string // of the client, without port; empty if unknown
 	For       string // the purpose that the request states
-	// Stranger bounds requests without a session. Stranger is nil if the request already has a place.
+	// Stranger limits requests without a session. It is nil if the request already has a place.
 	Stranger Stranger
 }
 
-// Stranger is a request whose session is not known yet.
+// Stranger is a request that is not authenticated yet.
 type Stranger interface {
-	// TakePlace takes a place among the strangers. Its error is the response.
+	// TakePlace takes one of the places for unauthenticated requests. Its error is the response to the request.
 	TakePlace() error
 }
 
-// String names the method and the name, and hides the secrets.
+// String returns the method and the name, without secrets.
 func (l Login) String() string { return string(l.Method) + " login of " + l.Name }
 
-// Format hides the secrets from every other verb.
+// Format formats l like String for every verb, so that no verb prints a secret.
 func (l Login) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, l.String()) }
 
-// Info describes a session without its secret.
+// Info describes a session without its session id.
 type Info struct {
 	ID         keyserver.ID
 	Kind       keyserver.SessionKind
 	Principal  keyserver.Principal
-	Actor      keyserver.PrincipalRef // the acting principal, zero except in a delegated session
-	Objects    []keyserver.HiddenLink // keys of a scoped session, nil in every other
-	Operations []keyserver.ID         // operations of a scoped session, nil in every other
+	Actor      keyserver.PrincipalRef // the acting principal; set only in a delegated session
+	Objects    []keyserver.HiddenLink // keys of a scoped session; nil for any other session
+	Operations []keyserver.ID         // operations of a scoped session; nil for any other session
 	MayGrant   keyserver.Rights       // rights that a scoped session may grant
 	Roles      []keyserver.Role
-	BoundKey   string // RFC 7638 thumbprint, empty if the session is not bound to a key
-	// BoundCertificate is the SHA-256 of the client certificate that each request must use,
-	// empty for none.
+	BoundKey   string // RFC 7638 thumbprint; empty if the session is not bound to a key
+	// BoundCertificate is the SHA-256 of the client certificate that each request must use; empty if there is none.
 	BoundCertificate []byte
 	Expiry
 }
 
-// Opened is a new session with its secret, which is shown only here.
+// Opened is a new session with its session id. Only this result contains the session id.
 type Opened struct {
 	Token string
 	Info  Info
 }
 
-// String names the session's record and hides the token.
+// String returns the id of the session's record, without the token.
 func (o Opened) String() string { return "session " + o.Info.ID.String() }
 
-// Format hides the token from every other verb.
+// Format formats o like String for every verb, so that no verb prints the token.
 func (o Opened) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, o.String()) }

@@ -85,7 +85,7 @@ func TestFailedLoginsLookAlike(t *testing.T) {
 		}
 		var detail string
 		for name, tc := range cases {
-			f.Clock.Advance(2 * time.Minute) // earlier, an equal refusal is only counted and gets no row
+			f.Clock.Advance(2 * time.Minute) // before that, an equal refusal is only counted and gets no row
 			l := adminLogin()
 			tc.change(&l)
 			_, err := m.Login(ctx, l)
@@ -118,7 +118,7 @@ func TestFailedLoginsAreThrottled(t *testing.T) {
 		want(t, err, fault.InvalidCredentials)
 	}
 	_, err = m.Login(ctx, adminLogin())
-	want(t, err, fault.LoginThrottled) // also with the right password
+	want(t, err, fault.LoginThrottled) // even with the correct password
 	if fault.As(err).RetryAfter <= 0 {
 		t.Error("a throttled login must say how long to wait")
 	}
@@ -136,14 +136,14 @@ func TestFailedLoginsAreThrottled(t *testing.T) {
 	}
 }
 
-// refusing is a TokenVerifier that refuses every token.
 type refusing struct{}
 
 func (refusing) Verify(context.Context, string) (oidc.Token, error) {
 	return oidc.Token{}, oidc.Refused("nobody signed it")
 }
 
-// A client that sends tokens with another subject does not lock out that subject.
+// TestAClaimedSubjectIsNotThrottled checks that a client which sends tokens with a subject cannot throttle the owner of
+// that subject.
 func TestAClaimedSubjectIsNotThrottled(t *testing.T) {
 	f := enginetest.New(t, enginetest.Databases["SQLite"](t))
 	m := manager(t, f, func(c *session.Config) { c.Tokens = refusing{} })
@@ -179,8 +179,8 @@ func TestTokensThatNameNoSession(t *testing.T) {
 	}
 }
 
-// A session ends after the idle time without use, and after its lifetime in any case.
-// Both are exact to the second and equal to its description.
+// TestSessionsExpire checks that a session ends after the idle time without use, and after its lifetime in any case.
+// Both times are exact to the second and equal to the times in its description.
 func TestSessionsExpire(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		m := manager(t, f, nil)
@@ -199,7 +199,7 @@ func TestSessionsExpire(t *testing.T) {
 			}
 		}
 		o := open(t, m)
-		for range 3 { // use extends it past the idle time
+		for range 3 { // use extends the session beyond the idle time
 			lives(o, idle-time.Second)
 		}
 		f.Clock.Advance(idle)
@@ -290,7 +290,7 @@ func TestCeilings(t *testing.T) {
 			t.Errorf("after a release: %v", err)
 		}
 		open(t, m)
-		for i := range 6 { // other principals occupy the remaining places
+		for i := range 6 { // other principals take the remaining places
 			update := func(tx *sqlstore.Tx) error {
 				now := f.Clock.Now()
 				return tx.InsertSession(ctx, sessionrows.SessionRecord{

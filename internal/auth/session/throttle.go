@@ -13,14 +13,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// bucketLimit is a token bucket: the number of failed logins in a burst, and the time until one more.
+// bucketLimit is the limit of a token bucket: its size, and the time after which it gets another token.
 type bucketLimit struct {
 	interval time.Duration
 	burst    int
 }
 
-// The limit of a pair of name and address is the smallest. The limit of a name alone is large, so that it is expensive
-// to lock out a user from many addresses, but it still bounds guesses.
+// The bucket of a name and an address together is the smallest. The bucket of a name is large, so that locking out a
+// user from many addresses is expensive. It still limits guesses.
 var (
 	pairLimit    = bucketLimit{6 * time.Second, 10}
 	nameLimit    = bucketLimit{time.Second, 60}
@@ -28,35 +28,34 @@ var (
 )
 
 const (
-	// After a login, the address is known for the name for the time knownFor. knownAgain is the age after which a login
-	// writes that again.
+	// After a successful login, the address is known for the name during knownFor. If the record is older than knownAgain,
+	// a login renews it.
 	knownFor   = 30 * 24 * time.Hour
 	knownAgain = 24 * time.Hour
-	// maxBuckets bounds the memory of one process.
+	// maxBuckets is the maximum number of buckets in one process.
 	maxBuckets = 65536
 )
 
-// bucket is a token bucket of an attempt.
 type bucket struct {
 	bucketLimit
 	what string // pair, name or address
 	key  [32]byte
 }
 
-// attempt is a login that is not decided yet. It takes its tokens before the decision, and success
-// returns them. So concurrent logins allow no more guesses than sequential ones.
+// attempt is a login that is not decided yet. It takes tokens before the decision. After a successful login, the tokens
+// are returned. So concurrent logins cannot make more guesses than sequential logins.
 type attempt struct {
-	buckets []bucket // from which the attempt takes a token, the tightest first
-	taken   int      // number of buckets whose token was taken
+	buckets []bucket // buckets of the login; the smallest is the first
+	taken   int      // number of buckets from which a token was taken
 	guess   bool     // the login has a password, which can be guessed
 	origin  [32]byte // digest of method, name and network
 	known   bool     // the name has logged in from this network before
-	refresh bool     // the record of that should be renewed
-	empty   string   // the bucket that had no token
+	refresh bool     // the record of the known network must be renewed
+	empty   string   // kind of the bucket that had no token
 }
 
-// throttle limits guesses per name, per address and per pair of both. A successful login gets its tokens back. So if a
-// user knows the password, only guesses from the user's own address delay the login.
+// throttle limits password guesses per name, per address, and per pair of name and address. A successful login gets its
+// tokens back. If a user knows the password, only guesses from the user's own address can delay the login.
 type throttle struct {
 	clock func() time.Time
 	store *sqlstore.Store
@@ -67,8 +66,8 @@ func newThrottle(clock func() time.Time, store *sqlstore.Store) *throttle {
 	return &throttle{clock: clock, store: store, local: buckets{full: map[[32]byte]time.Time{}}}
 }
 
-// look prepares the attempt for a login. It returns LOGIN_THROTTLED if one of the buckets of the attempt is empty in
-// this process. It checks the bucket of name and address together first, because that needs no read from the store.
+// look returns the buckets for a login. It returns LOGIN_THROTTLED if one of them is empty in this process. It checks
+// the pair of name and address first, because this check needs no read from the store.
 func (t *throttle) look(ctx context.Context, l Login) (*attempt, error) {
 	now, name, from := t.clock(), cut(l.Name), network(l.Address)
 	a := &attempt{guess: guesses(l)}
@@ -84,18 +83,18 @@ func (t *throttle) look(ctx context.Context, l Login) (*attempt, error) {
 		a.known, a.refresh = until.After(now), until.Sub(now) < knownFor-knownAgain
 	}
 	if a.known {
-		return a, nil // other clients' guesses at the name or from the address do not count
+		return a, nil // guesses of other clients must not delay this login
 	}
 	more := []bucket{{addressLimit, "address", digest("address", from)}}
 	if a.guess {
-		// Without a password there is no bucket for the name alone. Otherwise any client that claims
-		// the subject of a token could lock out its owner.
+		// Without a password, there is no bucket for the name. Otherwise any client that claims the subject of a token could
+		// throttle the owner of the token.
 		more = append(more, bucket{nameLimit, "name", digest("name", string(l.Method), name)})
 	}
 	return a, t.add(a, now, more...)
 }
 
-// add adds buckets to the attempt. If a bucket is empty, it fails and adds none.
+// add adds buckets to the attempt. If one of them is empty, it returns an error and adds none.
 func (t *throttle) add(a *attempt, now time.Time, more ...bucket) error {
 	for _, b := range more {
 		if wait := t.local.wait(b, now); wait > 0 {
@@ -106,8 +105,8 @@ func (t *throttle) add(a *attempt, now time.Time, more ...bucket) error {
 	return nil
 }
 
-// take takes the tokens of an attempt, just before it is decided. If a bucket is empty, it takes
-// none and returns LOGIN_THROTTLED.
+// take takes a token from each bucket of an attempt. If a bucket is empty, it returns all taken tokens and fails with
+// LOGIN_THROTTLED.
 func (t *throttle) take(ctx context.Context, a *attempt) error {
 	for _, b := range a.buckets {
 		wait, err := t.one(ctx, b, a.guess)
@@ -131,8 +130,8 @@ func (a *attempt) throttled(by bucket, wait time.Duration) error {
 	return f.Audited(fault.ReasonThrottled)
 }
 
-// one takes a token from a bucket of this process, and from the shared database if there is one. Logins without a
-// password cannot be guessed, so they take none from the database.
+// one takes a token from a bucket of this process and, if replicas share the database, from the same bucket there. A
+// login without a password is not a guess, so it takes no token from the database.
 func (t *throttle) one(ctx context.Context, b bucket, guess bool) (time.Duration, error) {
 	now := t.clock()
 	if wait := t.local.take(b, now); wait > 0 || !guess || !t.store.Shared() {
@@ -145,8 +144,8 @@ func (t *throttle) one(ctx context.Context, b bucket, guess bool) (time.Duration
 	return wait, err
 }
 
-// giveBack returns the tokens of an attempt that was not a failed guess. An error is ignored,
-// because tokens also return with time.
+// giveBack returns the tokens of an attempt that was not a wrong guess. It ignores errors, because the buckets also
+// refill with time.
 func (t *throttle) giveBack(ctx context.Context, a *attempt) {
 	for _, b := range a.buckets[:a.taken] {
 		t.local.giveBack(b)
@@ -157,15 +156,14 @@ func (t *throttle) giveBack(ctx context.Context, a *attempt) {
 	a.taken = 0
 }
 
-// guesses reports whether the login has a password that could be guessed.
 func guesses(l Login) bool {
 	return l.Method == keyserver.PasswordSession || l.Method == keyserver.LDAPSession
 }
 
-// network returns the key under which attempts of an address are counted.
+// network returns the network of an address, for which attempts are counted.
 func network(address string) string { return prefix(address, clientaddr.Network) }
 
-// site returns the key under which attempts of an address share a queue.
+// site returns the site of an address, for which waiting logins are counted.
 func site(address string) string {
 	return prefix(address, func(at netip.Addr) netip.Prefix { return clientaddr.Site(clientaddr.Network(at)) })
 }
@@ -178,7 +176,7 @@ func prefix(address string, of func(netip.Addr) netip.Prefix) string {
 	return of(at).String()
 }
 
-// digest returns a hash of words that is unambiguous: word boundaries count.
+// digest returns a hash of a list of words. Lists with other word boundaries have another hash.
 func digest(words ...string) [32]byte {
 	h := sha256.New()
 	for _, w := range words {
@@ -188,13 +186,12 @@ func digest(words ...string) [32]byte {
 	return [32]byte(h.Sum(nil))
 }
 
-// buckets are the token buckets of this process.
 type buckets struct {
 	mu   sync.Mutex
-	full map[[32]byte]time.Time // when each bucket is full again
+	full map[[32]byte]time.Time // time at which each bucket is full again
 }
 
-// wait returns the time until the bucket has a token, zero if it has one.
+// wait returns the time until the bucket has a token, or zero if it has a token now.
 func (s *buckets) wait(b bucket, now time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -202,8 +199,8 @@ func (s *buckets) wait(b bucket, now time.Time) time.Duration {
 	return max(0, wait)
 }
 
-// after returns when the bucket would be full if one more token were taken, and the time until it
-// has one.
+// after returns the time at which the bucket would be full if one more token were taken, and how long it takes until
+// the bucket has a token.
 func (s *buckets) after(b bucket, now time.Time) (full time.Time, wait time.Duration) {
 	full = s.full[b.key]
 	if full.Before(now) {
@@ -235,8 +232,8 @@ func (s *buckets) giveBack(b bucket) {
 	}
 }
 
-// makeRoom keeps the table bounded. It deletes full buckets first. Then, of a random sample, it
-// deletes the bucket that will be full first.
+// makeRoom deletes buckets if there are too many: first all full ones, then, of random samples, the bucket that will be
+// full soonest.
 func (s *buckets) makeRoom(now time.Time) {
 	if len(s.full) < maxBuckets {
 		return

@@ -22,8 +22,8 @@ func guess(name, address string) session.Login {
 	}
 }
 
-// atShippedCost makes a check of the administrator's password take as long as in production, and
-// returns a change that configures a manager for that.
+// atShippedCost makes a check of the administrator's password take as long as with the default cost. It returns a
+// change that configures a manager in this way.
 func atShippedCost(t *testing.T, f *enginetest.Fixture) func(*session.Config) {
 	t.Helper()
 	hash, err := password.DefaultCost().Hash(ctx, enginetest.AdminPassword, rand.Reader)
@@ -36,8 +36,8 @@ func atShippedCost(t *testing.T, f *enginetest.Fixture) func(*session.Config) {
 	return func(c *session.Config) { c.PasswordCost = password.DefaultCost() }
 }
 
-// TestGuessesAtOnce: a token is taken before the work, so that concurrent logins allow no more
-// guesses than sequential ones, on one process or two.
+// TestGuessesAtOnce: tokens are taken before the work, so concurrent logins allow no more guesses than sequential
+// logins, on one process or two.
 func TestGuessesAtOnce(t *testing.T) {
 	for name, open := range enginetest.Databases {
 		t.Run(name, func(t *testing.T) {
@@ -76,8 +76,8 @@ func TestGuessesAtOnce(t *testing.T) {
 	}
 }
 
-// TestStrangersLockNobodyOut: a user can log in from a known address, independent of the number
-// of guesses from other addresses, on any replica.
+// TestStrangersLockNobodyOut: a user can log in from a known address after any number of guesses from other addresses,
+// on any replica.
 func TestStrangersLockNobodyOut(t *testing.T) {
 	for name, open := range enginetest.Databases {
 		t.Run(name, func(t *testing.T) {
@@ -91,7 +91,7 @@ func TestStrangersLockNobodyOut(t *testing.T) {
 			for i := range 70 {
 				_, err = m.Login(t.Context(), guess("admin", fmt.Sprintf("198.51.100.%d", i)))
 			}
-			want(t, err, fault.LoginThrottled) // the name has no tokens left
+			want(t, err, fault.LoginThrottled) // the bucket of the name is empty
 			unknown := adminLogin()
 			unknown.Address = "198.51.100.200"
 			_, err = m.Login(t.Context(), unknown)
@@ -109,12 +109,13 @@ func TestStrangersLockNobodyOut(t *testing.T) {
 				_, _ = m.Login(t.Context(), guess("admin", fmt.Sprintf("198.51.100.%d", i)))
 			}
 			_, err = m.Login(t.Context(), adminLogin())
-			want(t, err, fault.LoginThrottled) // an address is not known forever
+			want(t, err, fault.LoginThrottled) // the address is not known any more
 		})
 	}
 }
 
-// TestNeighboursAreOneAddress: with IPv6, one machine has more addresses than there are guesses.
+// TestNeighboursAreOneAddress: with IPv6, one machine has more addresses than there are guesses, so networks are
+// counted.
 func TestNeighboursAreOneAddress(t *testing.T) {
 	f := enginetest.New(t, enginetest.Databases["SQLite"](t))
 	m := manager(t, f, nil)
@@ -127,7 +128,7 @@ func TestNeighboursAreOneAddress(t *testing.T) {
 	want(t, err, fault.InvalidCredentials)
 }
 
-// TestRefusedLoginsShareRows: the rows that strangers cause are bounded, and count every refusal.
+// TestRefusedLoginsShareRows: the number of audit rows of refused logins is limited, and the rows count every refusal.
 func TestRefusedLoginsShareRows(t *testing.T) {
 	f := enginetest.New(t, enginetest.Databases["SQLite"](t))
 	m := manager(t, f, nil)
@@ -135,7 +136,7 @@ func TestRefusedLoginsShareRows(t *testing.T) {
 	for range 500 {
 		_, _ = m.Login(t.Context(), guess("admin", "192.0.2.1"))
 	}
-	for i := range 500 { // many names: the address has no tokens left after 60 of them
+	for i := range 500 { // with many names, the bucket of the address is empty after 60 logins
 		_, _ = m.Login(t.Context(), guess(fmt.Sprintf("name-%d", i), "192.0.2.1"))
 	}
 	m.Close()
@@ -175,8 +176,8 @@ func TestTalliesEnd(t *testing.T) {
 	}
 }
 
-// TestRightPasswordsAtOnce: concurrent logins of one name and address wait for each other's
-// tokens. All have the right password, so none is refused.
+// TestRightPasswordsAtOnce: concurrent logins with one name and address wait for each other's tokens. All have the
+// correct password, so none is refused.
 func TestRightPasswordsAtOnce(t *testing.T) {
 	for name, open := range enginetest.Databases {
 		t.Run(name, func(t *testing.T) {

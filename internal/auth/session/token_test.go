@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// FuzzHashToken: a session id has exactly one valid text, which is the issued one.
+// FuzzHashToken: only one text is valid for a session id, which is the issued text.
 func FuzzHashToken(f *testing.F) {
 	good := base64.RawURLEncoding.EncodeToString([]byte(strings.Repeat("x", tokenBytes)))
 	for _, seed := range []string{good, good + "=", good + "\n", good[:len(good)-1], strings.ToLower(good), " " + good, ""} {

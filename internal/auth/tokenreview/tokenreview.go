@@ -1,6 +1,5 @@
-// Package tokenreview verifies service account tokens by TokenReview requests to their
-// cluster. Unlike a check by the issuer's keys, the cluster also checks that the service
-// account and the Pod of the token still exist.
+// Package tokenreview verifies service account tokens by TokenReview requests to their cluster. The cluster also checks
+// that the service account and the Pod of the token still exist; a check with the issuer's keys cannot detect this.
 package tokenreview
 
 import (
@@ -19,17 +18,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/auth/oidc"
 )
 
-// timeout bounds one review.
 const timeout = 5 * time.Second
 
-// Rate and burst of reviews. Further reviews wait, at most until their request ends.
+// Rate limit of reviews. Further reviews wait until the rate allows them or their request ends.
 const (
 	perSecond = 50
 	burst     = 100
 )
 
-// serviceAccount is the prefix of every service account's user name. Other users of the
-// cluster are refused.
+// serviceAccount is the prefix of the user names of service accounts. Other users of the cluster are refused.
 const serviceAccount = "system:serviceaccount:"
 
 // Verifier verifies tokens by TokenReview.
@@ -39,8 +36,8 @@ type Verifier struct {
 	clock   func() time.Time
 }
 
-// Connect returns a verifier that uses a kubeconfig or, if that is empty, the Pod's
-// service account. It makes no connection.
+// Connect returns a verifier that uses a kubeconfig or, if kubeconfig is empty, the Pod's service account. It opens no
+// connection.
 func Connect(kubeconfig string, rules oidc.Rules, clock func() time.Time) (*Verifier, error) {
 	config, err := load(kubeconfig)
 	if err != nil {
@@ -65,9 +62,8 @@ func load(kubeconfig string) (*rest.Config, error) {
 	return config, err
 }
 
-// Verify returns the content of a valid token, or oidc.Refused. Every other error means
-// that the cluster did not decide. A token with wrong claims is refused without a request
-// to the cluster.
+// Verify returns the content of a valid token. It returns oidc.Refused for an invalid token. All other errors mean that
+// the cluster did not decide. A token with wrong claims is refused without a request to the cluster.
 func (v *Verifier) Verify(ctx context.Context, text string) (oidc.Token, error) {
 	claimed, err := oidc.Read(text)
 	if err != nil {
@@ -90,8 +86,7 @@ func (v *Verifier) Verify(ctx context.Context, text string) (oidc.Token, error) 
 	return claimed.Token, nil
 }
 
-// verdict checks the status of a review. An authenticator that does not check audiences
-// does not return them.
+// verdict checks the status of a review. If the status has no audiences, the cluster did not check them.
 func verdict(s authenticationv1.TokenReviewStatus, claimed oidc.Claimed, rules oidc.Rules) error {
 	switch {
 	case !s.Authenticated:

@@ -31,8 +31,8 @@ const (
 
 var now = time.Unix(1_700_000_000, 0)
 
-// cluster is a fake with configured responses that no real cluster sends. Tests of the
-// complete program use a real one.
+// cluster is a fake that sends configured responses, even ones that no real cluster sends. Tests of the complete
+// program use a real cluster.
 type cluster struct {
 	status int // 0: 201
 	answer authenticationv1.TokenReviewStatus
@@ -60,7 +60,7 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(review)
 }
 
-// recognises returns the response of a cluster that accepts a token.
+// recognises returns the response of a cluster that accepts the token.
 func recognises() authenticationv1.TokenReviewStatus {
 	return authenticationv1.TokenReviewStatus{
 		Authenticated: true, User: authenticationv1.UserInfo{Username: web}, Audiences: []string{audience},
@@ -87,7 +87,7 @@ func connect(t *testing.T, c *cluster, rules oidc.Rules) *tokenreview.Verifier {
 	return v
 }
 
-// token returns the token under review. Only the cluster checks its signature.
+// token returns the token to review. Only a real cluster would check its signature.
 func token(issuer, subject, audience string, expires time.Time) string {
 	encode := func(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
 	claims := fmt.Sprintf(`{"iss":%q,"sub":%q,"aud":[%q],"exp":%d}`, issuer, subject, audience, expires.Unix())
@@ -98,8 +98,7 @@ func good() string { return token(issuer, web, audience, now.Add(time.Minute)) }
 
 var rules = oidc.Rules{Issuer: issuer, Audiences: []string{"https://keys.internal", audience}}
 
-// Each response differs in one field from that of a cluster that accepts the token. That
-// is enough to refuse it.
+// TestAnswersThatRefuse checks that a response which differs in one field from an accepting response refuses the token.
 func TestAnswersThatRefuse(t *testing.T) {
 	for name, change := range map[string]func(*authenticationv1.TokenReviewStatus){
 		"NotAuthenticated":       func(s *authenticationv1.TokenReviewStatus) { s.Authenticated = false },
@@ -119,7 +118,8 @@ func TestAnswersThatRefuse(t *testing.T) {
 	}
 }
 
-// A valid token of another user, such as a user of an authentication webhook, is refused.
+// TestOnlyServiceAccounts checks that a valid token of another user, such as a user of an authentication webhook, is
+// refused.
 func TestOnlyServiceAccounts(t *testing.T) {
 	for _, user := range []string{"alice", "system:admin", "system:serviceaccounts:shop:web", "kubernetes:system:serviceaccount:shop:web"} {
 		c := &cluster{answer: recognises()}
@@ -129,7 +129,7 @@ func TestOnlyServiceAccounts(t *testing.T) {
 	}
 }
 
-// A token with wrong claims is refused before the cluster receives it.
+// TestNobodyIsAsked checks that a token with wrong claims is refused before the cluster receives it.
 func TestNobodyIsAsked(t *testing.T) {
 	later := now.Add(time.Minute)
 	for name, text := range map[string]string{
@@ -149,7 +149,7 @@ func TestNobodyIsAsked(t *testing.T) {
 	}
 }
 
-// The result has the claims of the token, and the review has the audiences of this
+// TestAGoodToken checks that the result has the claims of the token, and that the review has the audiences of this
 // service.
 func TestAGoodToken(t *testing.T) {
 	c := &cluster{answer: recognises()}
@@ -160,7 +160,7 @@ func TestAGoodToken(t *testing.T) {
 	if len(c.asked) != 1 || c.asked[0].Token != good() || !slices.Equal(c.asked[0].Audiences, rules.Audiences) {
 		t.Errorf("the cluster was asked %+v", c.asked)
 	}
-	// Without a configured issuer, only the cluster checks who signed the token.
+	// If no issuer is configured, only the cluster checks the issuer of the token.
 	anyIssuer := oidc.Rules{Audiences: rules.Audiences}
 	other := token("https://other.example", web, audience, now.Add(time.Minute))
 	if got, err := connect(t, c, anyIssuer).Verify(t.Context(), other); err != nil || got.Issuer != "https://other.example" {
@@ -168,7 +168,7 @@ func TestAGoodToken(t *testing.T) {
 	}
 }
 
-// An error of the cluster is no decision, even if the body contains one.
+// TestNoVerdict checks that an HTTP error of the cluster is not a decision, even if its body contains one.
 func TestNoVerdict(t *testing.T) {
 	for _, status := range []int{http.StatusForbidden, http.StatusInternalServerError} {
 		c := &cluster{status: status, answer: recognises()}

@@ -1,6 +1,5 @@
-// Package ldaptest runs a real OpenLDAP server for tests, on loopback ports and with its
-// own certificate. The directory has two users under ou=people, and an account that may
-// search for them.
+// Package ldaptest runs a real OpenLDAP server for tests, on loopback ports and with its own certificate. The directory
+// has two users under ou=people, and an account that may search for users.
 package ldaptest
 
 import (
@@ -29,11 +28,11 @@ import (
 const (
 	Base           = "dc=example,dc=org"
 	UserDN         = "uid=%s,ou=people," + Base // a template
-	ReaderDN       = "cn=reader," + Base        // may search
+	ReaderDN       = "cn=reader," + Base        // may search for users
 	ReaderPassword = "the reader's password"
 	Ann            = "ann"
 	AnnPassword    = "correct horse, \"battery\" staple é"
-	// Odd is a name with special characters of distinguished names and filters.
+	// Odd is a name with characters that have a special meaning in distinguished names and filters.
 	Odd         = `o'dd, (x=*)\+"#;<>`
 	OddPassword = "odd's password"
 )
@@ -74,7 +73,7 @@ uid: ` + Odd + `
 userPassword: ` + OddPassword + `
 `
 
-// startTimeout is long, so that a slow machine is not mistaken for a failed start.
+// startTimeout is long, so that a start on a slow machine does not count as failed.
 const startTimeout = time.Minute
 
 // Server is a running OpenLDAP server.
@@ -88,7 +87,7 @@ type Server struct {
 	exited       chan struct{}
 }
 
-// Option changes the server's certificate before it is signed.
+// Option changes the template of the server's certificate.
 type Option func(leaf *x509.Certificate)
 
 // Expired makes the certificate end before the test begins.
@@ -132,7 +131,7 @@ func (s *Server) Restart(t testing.TB) {
 	exited := make(chan struct{})
 	s.process, s.exited = cmd, exited
 	go func() {
-		_ = cmd.Wait() // the server's log has the cause of the exit
+		_ = cmd.Wait() // the server's log shows why it exited
 		close(exited)
 	}()
 	for deadline := time.Now().Add(startTimeout); ; time.Sleep(20 * time.Millisecond) {
@@ -183,7 +182,7 @@ func (s *Server) config(t testing.TB) string {
 	}, "\n")
 }
 
-// schema returns the path of the standard schema, which depends on the distribution.
+// schema returns the path of the standard schema. It depends on the Linux distribution.
 func schema(t testing.TB) string {
 	t.Helper()
 	for _, path := range []string{"/etc/ldap/schema/core.schema", "/etc/openldap/schema/core.schema"} {
@@ -195,8 +194,8 @@ func schema(t testing.TB) string {
 	return ""
 }
 
-// copyProgram copies slapd into the test's directory: AppArmor may restrict the installed
-// program to the directories of the system service.
+// copyProgram copies slapd into the test's directory, because AppArmor may allow the installed program to read only the
+// directories of the system service.
 func copyProgram(t testing.TB, dir string) string {
 	t.Helper()
 	from := os.Getenv("RIG_SLAPD")
@@ -215,8 +214,7 @@ func copyProgram(t testing.TB, dir string) string {
 	return to
 }
 
-// certify creates a CA and the server's certificate, and returns the path of the CA
-// certificate.
+// certify creates a CA and the server's certificate. It returns the path of the CA certificate.
 func (s *Server) certify(t testing.TB, options []Option) string {
 	t.Helper()
 	caKey, key := newKey(t), newKey(t)
