@@ -16,7 +16,7 @@ const (
 	AdmissionRequired = "required" // only a build that a release manifest lists may serve
 )
 
-// Bounds of --admission-retry.
+// Limits of --admission-retry.
 const (
 	minAdmissionRetry = 100 * time.Millisecond
 	maxAdmissionRetry = time.Hour
@@ -36,9 +36,9 @@ func (c *Config) validateAdmission() error {
 	return nil
 }
 
-// admission watches the release manifest until Shutdown. It returns the check that the API makes for every
-// request, or nil if --admission is off. A rejected manifest does not stop the start, because a valid one may
-// come at any time. An unreadable release key does, because only a new start reads it again.
+// admission starts the watch of the release manifest, which runs until Shutdown. It returns the check that the API runs
+// for every request, or nil if --admission is off. A rejected manifest does not stop the start, because it may be
+// replaced later. An unreadable release key stops the start, because the key is read only at the start.
 func (s *Server) admission() (func() error, error) {
 	if s.cfg.Admission == AdmissionOff {
 		return nil, nil

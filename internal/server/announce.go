@@ -12,10 +12,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Messages about the start and the stop: to the log, the metrics and the audit log.
+// Messages in the log, the metrics and the audit log about the start and stop of the process.
 
-// warn logs settings that an administrator has to correct. It ignores tampered rows: each read of such a row is
-// rejected, and other work must continue.
+// warn logs settings that an administrator has to correct. It ignores the error of tampered rows: every read of such a
+// row already fails, and the process must be able to start.
 func (s *Server) warn(ctx context.Context, deployment keyserver.Deployment) error {
 	unlessTampered := func(err error) error {
 		if fault.CodeOf(err) == fault.StoreTampered {
@@ -31,7 +31,7 @@ func (s *Server) warn(ctx context.Context, deployment keyserver.Deployment) erro
 	return unlessTampered(trust.WarnOfWeakCAs(ctx, s.store, s.cfg.Logger))
 }
 
-// warnOfBreakGlass shows in the log and in a metric that the process requires no approvals.
+// warnOfBreakGlass reports in the log and in a metric that the process requires no approvals.
 func (s *Server) warnOfBreakGlass(ctx context.Context) {
 	gauge := prometheus.NewGauge(prometheus.GaugeOpts{Name: "keyserver_break_glass", Help: "1 while the process performs operations without the approvals that they need (--break-glass)."})
 	s.registry.MustRegister(gauge)
@@ -41,8 +41,8 @@ func (s *Server) warnOfBreakGlass(ctx context.Context) {
 	}
 }
 
-// recordStart writes the audit row of the start. At the first start of a key server it first writes a row about the
-// creation of the key server. If a row cannot be written, the process does not start.
+// recordStart writes the audit row of the start. At the first start, it also writes an audit row about the creation of
+// the key server before that. If a row cannot be written, the process does not start.
 func (s *Server) recordStart(ctx context.Context, prepared bootstrap.Prepared) error {
 	if prepared.First {
 		if err := s.record(ctx, keyserver.AuditMade); err != nil {
@@ -61,7 +61,7 @@ func (s *Server) recordStart(ctx context.Context, prepared bootstrap.Prepared) e
 	return err
 }
 
-// recordStop writes the audit row of an orderly stop, as the last row of the chain. If the process was killed,
+// recordStop writes the audit row of an orderly shutdown. It is the last row of the chain. If the process was killed,
 // this row is missing.
 func (s *Server) recordStop(ctx context.Context) error {
 	if !s.started {

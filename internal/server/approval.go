@@ -10,10 +10,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/approval"
 )
 
-// countTimeout bounds how long a scrape waits for the database.
+// countTimeout is the maximum time that a scrape of the metrics waits for the database.
 const countTimeout = time.Second
 
-// observeApprovals registers the number of pending approvals. All replicas report the same number.
+// observeApprovals registers the metric of pending approvals. It is the same on all replicas.
 func observeApprovals(r prometheus.Registerer, service *approval.Service) {
 	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "keyserver_approvals_pending",

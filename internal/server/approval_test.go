@@ -14,8 +14,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// TestPendingApprovalsAreShown checks that the gauge has the number of pending requests, and NaN if the
-// database does not respond.
+// TestPendingApprovalsAreShown checks that the gauge is the number of pending requests, and NaN if the database does
+// not respond.
 func TestPendingApprovalsAreShown(t *testing.T) {
 	store, err := sqlstore.Open(t.Context(), sqlstore.Config{Dir: t.TempDir()})
 	if err != nil {
@@ -32,7 +32,7 @@ func TestPendingApprovalsAreShown(t *testing.T) {
 		if err := tx.InsertPrincipal(t.Context(), asker, ""); err != nil {
 			return err
 		}
-		for i, ends := range []time.Duration{time.Hour, time.Hour, -time.Hour} { // the last has expired
+		for i, ends := range []time.Duration{time.Hour, time.Hour, -time.Hour} { // the last one has expired
 			a := keyserver.Approval{ID: values.IDFromUint64(uint64(i + 1)), Asker: asker.Ref(), CreatedAt: now, ExpiresAt: now.Add(ends)}
 			if err := tx.InsertApproval(t.Context(), a); err != nil {
 				return err

@@ -14,7 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// minRetention is the shortest time in which an administrator can investigate an incident.
+// minRetention is the minimum of --audit-retention. In less time, an administrator could not investigate an incident.
 const minRetention = time.Hour
 
 func (c *Config) validateArchive() error {
@@ -32,7 +32,7 @@ func (c *Config) validateArchive() error {
 	return nil
 }
 
-// archiveAudit starts to move audit rows into the archive and to remove archived rows from the database.
+// archiveAudit starts the loop that copies audit rows to the archive and removes archived rows from the database.
 func (s *Server) archiveAudit() {
 	a := archive.New(archive.Config{
 		Store: s.store, URL: s.cfg.AuditArchive, Retention: s.cfg.AuditRetention,
@@ -50,8 +50,8 @@ func (s *Server) archiveAudit() {
 	s.background(a.Run)
 }
 
-// mayPrune reports whether a quorum of witnesses has cosigned the rows up to last and every sink of this
-// process has received them. Otherwise the rows stay in the database, regardless of their age.
+// mayPrune reports whether a quorum of witnesses has cosigned the rows up to last, and all sinks of this process have
+// received them. Rows for which it returns false stay in the database at any age.
 func (s *Server) mayPrune(ctx context.Context, store *sqlstore.Store, feed *witness.Feed, last int64) (bool, error) {
 	cosigned, err := feed.Cosigned(ctx)
 	if err != nil || cosigned < last {
@@ -62,7 +62,7 @@ func (s *Server) mayPrune(ctx context.Context, store *sqlstore.Store, feed *witn
 		return false, err
 	}
 	for _, target := range s.cfg.sinks {
-		// A position beyond the tree is invalid: the sink cannot have received these rows.
+		// A number beyond the end of the tree is invalid: no sink can have received these rows.
 		sent, err := store.AuditSinkSent(ctx, target.Name)
 		if err != nil || sent < last || sent > head.Size {
 			return false, err

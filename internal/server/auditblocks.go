@@ -6,14 +6,14 @@ import (
 )
 
 const (
-	// blockPasses is how often the process checks whether a block of the audit log is full.
+	// blockPasses is how often the process checks whether a block of audit rows is full and can be indexed.
 	blockPasses = 2 * time.Second
-	// blockPause is the pause between two blocks if several are full, so that other writers can write.
+	// blockPause is the pause between two full blocks, so that other transactions can write.
 	blockPause = 100 * time.Millisecond
 )
 
-// noteBlocks returns a loop that indexes full blocks of audit rows, independently of the writers. Every replica
-// runs it. A block is indexed once.
+// noteBlocks returns a loop that indexes full blocks of audit rows with the function fill. Every replica runs the loop,
+// but each block is indexed only once.
 func (s *Server) noteBlocks(fill func(context.Context) (more bool, err error)) func(context.Context) {
 	return func(ctx context.Context) {
 		said := ""

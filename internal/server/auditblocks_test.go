@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// TestBlocksAreNoted checks the pauses between blocks: short if there are more blocks, long if there are none
-// or after an error. An error is logged once and the block is tried again.
+// TestBlocksAreNoted checks the pauses: short if there are more full blocks, long if there are none or after an error.
+// An error is logged once and the block is tried again.
 func TestBlocksAreNoted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		full, away := errors.New("the disk is full"), errors.New("the database is away")
@@ -39,7 +39,7 @@ func TestBlocksAreNoted(t *testing.T) {
 			last = time.Now()
 			if n == len(answers) {
 				cancel()
-				return false, context.Canceled // as a store returns it; it is not logged
+				return false, context.Canceled // like a store whose context ends; it is not logged
 			}
 			n++
 			return answers[n-1].more, answers[n-1].err

@@ -8,16 +8,16 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/version"
 )
 
-// auditSinks starts a delivery for each --audit-sink.
+// auditSinks starts the delivery of audit rows to each --audit-sink.
 func (s *Server) auditSinks() {
 	if len(s.cfg.sinks) == 0 {
 		return
 	}
-	// An embedded database has only one process. So all of its processes use the zero holder, and this process can
-	// continue the lease of an earlier one.
+	// Only one process at a time uses an embedded database. All such processes use the zero holder, so that this process
+	// can continue the claim of an earlier process.
 	holder := make([]byte, 16)
 	if s.cfg.DatabaseURL != "" {
-		_, _ = rand.Read(holder) // it never fails
+		_, _ = rand.Read(holder) // rand.Read never returns an error
 	}
 	config := sink.Config{
 		Store: s.store, Key: s.tree.Signer.Verifier, Size: s.tree.Size, Holder: holder,

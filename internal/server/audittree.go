@@ -12,8 +12,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// openTree starts the tree over the audit log before any row is written. The tree stops after the last row is written.
-// It returns the tree's memory of new rows, which the writer fills.
+// openTree starts the tree over the audit log. It must run before any row is written. Shutdown stops the tree after the
+// last row is written. openTree returns the Recent of the tree, to which the writer adds new rows.
 func (s *Server) openTree(ctx context.Context) (*tree.Recent, error) {
 	signer, err := bootstrap.AuditSigner(ctx, s.bootstrap())
 	if err != nil {
@@ -21,7 +21,7 @@ func (s *Server) openTree(ctx context.Context) (*tree.Recent, error) {
 	}
 	recent := tree.NewRecent()
 	s.store.OnChange(func(changes []keyserver.Change) {
-		if changes == nil { // the database may be another one
+		if changes == nil { // the database may have been replaced
 			recent.Reset()
 		}
 	})

@@ -11,11 +11,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// commitBuckets are durations of commits in seconds. They range from a journal on a fast disk to a database
-// that hangs.
+// commitBuckets are the histogram buckets of commit times in seconds. They range from a journal on a fast disk to a
+// database that hangs.
 var commitBuckets = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10}
 
-// auditMetrics measures the writes of audit rows.
 type auditMetrics struct {
 	rows     map[keyserver.Outcome]prometheus.Counter
 	all      *prometheus.CounterVec
@@ -43,7 +42,7 @@ func newAuditMetrics() *auditMetrics {
 	return m
 }
 
-// measured implements audit.Options.Measured: it records one commit. Calls do not overlap.
+// measured implements audit.Options.Measured: it records one commit. It is never called concurrently.
 func (m *auditMetrics) measured(rows []keyserver.AuditEntry, took time.Duration, err error) {
 	m.commits.Observe(took.Seconds())
 	if err != nil {

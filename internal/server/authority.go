@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// stepEvery is how often the process checks whether to prepare, activate or retire an authority.
+	// stepEvery is how often the process checks whether a CA must be prepared, activated or retired.
 	stepEvery = time.Minute
-	// stepTimeout bounds one step.
+	// stepTimeout is the time limit of one step.
 	stepTimeout = time.Minute
 )
 
@@ -32,7 +32,7 @@ func (a authorities) run(ctx context.Context) {
 	each(ctx, stepEvery, func() { a.look(ctx) })
 }
 
-// look takes one step if one is due. The audit row of the step is durable before the step is taken.
+// look takes one step if one is due. It writes a durable audit row before the step.
 func (a authorities) look(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
@@ -63,7 +63,7 @@ func (a authorities) execute(ctx context.Context, step ca.Step) error {
 	}
 	row.Outcome, row.Reason = keyserver.Failed, string(fault.ReasonOf(err))
 	if f := fault.As(err); f != nil && f.Code == fault.AuthorityState {
-		return a.rows.Write(ctx, row) // another replica was faster
+		return a.rows.Write(ctx, row) // another replica has already taken the step
 	}
 	return errors.Join(err, a.rows.Write(ctx, row))
 }

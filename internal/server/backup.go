@@ -13,22 +13,22 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/backup"
 )
 
-// leastBackupEvery is the shortest interval between backups. Each backup reads the entire database.
+// leastBackupEvery is the minimum of --backup-every. Each backup reads the entire database.
 const leastBackupEvery = time.Minute
 
-// backupRest limits a backup to a tenth of one core. During a backup, requests must keep nine tenths of their rate,
-// even on two cores that are fully used.
+// backupRest is the ratio of pauses to work in a backup, so that a backup uses a tenth of one core. Even on two fully
+// used cores, requests must keep nine tenths of their rate during a backup.
 const backupRest = 9
 
-// DefaultBackupKeep keeps daily backups of a week.
+// DefaultBackupKeep is enough for daily backups of one week.
 const DefaultBackupKeep = 7
 
-// Backups are the settings of the backups that the process makes.
+// Backups configures periodic backups by this process.
 type Backups struct {
-	BackupEvery     time.Duration // 0: none
+	BackupEvery     time.Duration // 0: no backups
 	BackupTo        string        // a directory or a URL
-	BackupKeep      int           // 0: all
-	BackupRecipient string        // a recipient of age
+	BackupKeep      int           // number of backups to keep; 0: all
+	BackupRecipient string        // age recipient
 }
 
 func (c *Config) validateBackups() error {
@@ -58,7 +58,6 @@ func (c *Config) validateBackups() error {
 	return nil
 }
 
-// within reports whether the name of place is inside the data directory.
 func (c *Config) within(place string) bool {
 	if rest, is := strings.CutPrefix(place, "file://"); is {
 		place, _, _ = strings.Cut(rest, "?")
@@ -99,7 +98,7 @@ func (s *Server) scheduleBackups() func() string {
 	return schedule.Late
 }
 
-// copied returns the audit row for a copy of all data. The copy was made for a recipient.
+// copied returns the audit row for a copy of all data, encrypted for recipient.
 func (s *Server) copied(outcome keyserver.Outcome, recipient, name string) keyserver.AuditEntry {
 	return keyserver.AuditEntry{
 		Operation: keyserver.OpMakeBackup.Key, Outcome: outcome, Kind: keyserver.InternalSession,

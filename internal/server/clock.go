@@ -13,10 +13,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// maxUnreported bounds the clock steps that wait for their audit rows.
+// maxUnreported is the maximum number of clock steps that wait for their audit rows.
 const maxUnreported = 100
 
-// clockWatch reports steps of the machine's clock. The clock of the process does not follow these steps.
+// clockWatch reports steps of the machine's clock, that is, times at which it was set. The clock of the process does
+// not follow these steps.
 type clockWatch struct {
 	clock      *monotonic.Clock
 	store      *sqlstore.Store
@@ -24,12 +25,12 @@ type clockWatch struct {
 	rows       *audit.Writer
 	logger     *slog.Logger
 	steps      prometheus.Counter
-	unreported []string // objects of the audit rows that are not written yet
+	unreported []string // the field Object of the audit rows that are not written yet
 }
 
-// watchClock sets the process clock from the database, or returns nil if the clock is not monotonic. With a
-// shared database, the time is that of its clock. With an embedded database, the time is at least that of its
-// newest row. Otherwise expired sessions would be valid again.
+// watchClock sets the clock of the process from the database. It returns nil if the process uses no monotonic clock.
+// With PostgreSQL, the process uses the time of the database server. With an embedded database, the time is not earlier
+// than its newest row; otherwise expired sessions would be valid again.
 func (s *Server) watchClock(ctx context.Context) (*clockWatch, error) {
 	if s.cfg.Steady == nil {
 		return nil, nil
@@ -54,7 +55,7 @@ func (s *Server) watchClock(ctx context.Context) (*clockWatch, error) {
 	return w, nil
 }
 
-// begin writes the steps that were found at the start, and starts the periodic check.
+// begin writes audit rows for the steps that watchClock found, and starts the periodic check.
 func (w *clockWatch) begin(ctx context.Context, s *Server) {
 	if w == nil {
 		return
@@ -79,15 +80,15 @@ func (w *clockWatch) look(ctx context.Context) {
 	w.writeAll(ctx)
 }
 
-// writeAll writes the waiting rows in order, until one cannot be written.
+// writeAll writes the waiting audit rows in order. It stops at the first error.
 func (w *clockWatch) writeAll(ctx context.Context) {
 	for len(w.unreported) > 0 && w.write(ctx, w.unreported[0]) == nil {
 		w.unreported = w.unreported[1:]
 	}
 }
 
-// agrees reports whether the clock of a shared database agrees with the machine's clock. It returns false for an
-// embedded database, because that has no clock to compare with.
+// agrees reports whether the machine's clock agrees with the clock of the PostgreSQL server. It returns false for an
+// embedded database, which has no clock of its own.
 func (w *clockWatch) agrees(ctx context.Context) bool {
 	if !w.store.Shared() {
 		return false
@@ -104,7 +105,7 @@ func (w *clockWatch) note(step monotonic.Step) {
 	if step.By > 0 {
 		object = "+" + object
 	}
-	if len(w.unreported) < maxUnreported { // each step is also logged and counted
+	if len(w.unreported) < maxUnreported { // further steps are only logged and counted
 		w.unreported = append(w.unreported, object)
 	}
 }

@@ -22,11 +22,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/postgres"
 )
 
-// Config holds the flags of serve (ADR 24). Errors name the flag, because users set flags.
+// Config contains the flags of serve (ADR 24). Errors contain the name of the flag, because users set flags.
 type Config struct {
 	Listen         string
-	ExternalListen string // empty: no listener for peers
-	MetricsListen  string // empty: no metrics
+	ExternalListen string // listener for peers; empty: none
+	MetricsListen  string // listener for metrics; empty: none
 	InsecureHTTP   bool
 	TLSCert        string
 	TLSKey         string
@@ -36,15 +36,14 @@ type Config struct {
 	Console        bool     // serve the web console below /console/
 
 	DataDir string
-	// DataDirWait is how long a start waits while another process holds DataDir. With 0 the start fails
-	// immediately.
+	// DataDirWait is how long a start waits while another process uses DataDir. With 0, the start fails immediately.
 	DataDirWait time.Duration
-	CAFile      string // a second file for the CA certificate, in addition to the one in DataDir
+	CAFile      string // a second file for the CA certificate; the first is in DataDir
 	DatabaseURL string
-	KEK         string // a URL; empty or "file": the one in DataDir
-	// KEKPrevious is the key-encryption key that KEK replaces, or "file" for the one in DataDir; empty: none.
+	KEK         string // a URL; empty or "file": the key file in DataDir
+	// KEKPrevious is the key-encryption key before KEK, or "file" for the key file in DataDir; empty: none.
 	KEKPrevious string
-	// MinFreeBytes of the volume of DataDir must stay free. 0 means a tenth of the volume, at most 5 GiB.
+	// MinFreeBytes is how much space of the volume of DataDir must stay free. 0: a tenth of the volume, at most 5 GiB.
 	MinFreeBytes int64
 
 	SystemID           uint32
@@ -53,19 +52,19 @@ type Config struct {
 	AuditSinks         []string // URLs of receivers of the audit log
 	Stdout             io.Writer
 	AuditArchive       string        // a URL; empty: rows stay in the database
-	AuditRetention     time.Duration // 0: rows are kept forever
+	AuditRetention     time.Duration // 0: rows are never removed
 	Witnessing
 	Backups
 	Replication
 	Deployment            string
 	BootstrapPasswordFile string
-	// BootstrapServiceAccount, NAMESPACE:NAME, is the first administrator, which needs no password. If it is set, the
-	// user admin is created only if a password file is given.
+	// BootstrapServiceAccount, NAMESPACE:NAME, is the first administrator. It needs no password. If it is set, the
+	// principal admin is created only if there is a bootstrap password file.
 	BootstrapServiceAccount string
-	// BootstrapOfficerPasswordFile holds the password of the officer of a split deployment.
+	// BootstrapOfficerPasswordFile contains the password of the officer in a split deployment.
 	BootstrapOfficerPasswordFile string
 
-	// BreakGlass lets operations run without the approvals that they require.
+	// BreakGlass: operations need no approvals.
 	BreakGlass bool
 
 	Admission       string // AdmissionOff or AdmissionRequired
@@ -77,14 +76,13 @@ type Config struct {
 
 	SessionIdle     time.Duration
 	SessionLifetime time.Duration
-	ScopedLifetime  time.Duration // lifetime of a scoped credential if the request names none
+	ScopedLifetime  time.Duration // lifetime of a scoped credential if its request has none
 	RequireProof    string        // a session.Demand; empty: none
 	Limits
 
 	Providers Providers
 
-	// PasswordCost is the cost of password hashes. No flag sets it: zero is the shipped cost, and tests use a
-	// cheaper one.
+	// PasswordCost is the cost of password hashes. It has no flag: zero is the default cost, and tests use a lower cost.
 	PasswordCost password.Cost
 
 	Tracing tracing.Options
@@ -92,18 +90,18 @@ type Config struct {
 	Version keyserver.Version
 	Logger  *slog.Logger
 	Clock   func() time.Time
-	// Steady is the clock that Clock reads if the machine's clock may be set; nil: steps are not watched.
+	// Steady is the monotonic clock that Clock reads; nil: steps of the machine's clock are not reported.
 	Steady *monotonic.Clock
 
 	proxies clientaddr.Proxies // the parsed TrustedProxies
 	sinks   []sink.Target      // the parsed AuditSinks
 }
 
-// maxDataDirWait is longer than any orderly stop of another process takes.
+// maxDataDirWait is the maximum of --data-dir-wait. It is longer than any orderly shutdown of another process.
 const maxDataDirWait = 5 * time.Minute
 
-// Validate returns an error if no start could use the configuration. It stores the parsed
-// --trusted-proxies and --audit-sink, and changes nothing else.
+// Validate returns an error if the process cannot start with the configuration. It sets only the fields proxies and
+// sinks.
 func (c *Config) Validate() error {
 	for _, validate := range []func() error{
 		c.validateListen, c.validateInstance, c.validateAddresses, c.validateTLS, c.parseLists, c.Tracing.Validate,
@@ -117,7 +115,6 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// validateListen validates --listen together with the flags of HTTP and TLS.
 func (c *Config) validateListen() error {
 	host, _, err := net.SplitHostPort(c.Listen)
 	switch {
@@ -133,7 +130,7 @@ func (c *Config) validateListen() error {
 	return nil
 }
 
-// validateInstance validates the data directory, the audit log's interval and the identity of the key server.
+// validateInstance validates the data directory, the interval of checkpoints and the identity of the key server.
 func (c *Config) validateInstance() error {
 	switch {
 	case c.DataDir == "":
@@ -152,7 +149,6 @@ func (c *Config) validateInstance() error {
 	return nil
 }
 
-// validateAddresses validates the ports of all listeners.
 func (c *Config) validateAddresses() error {
 	for flag, address := range map[string]string{"--listen": c.Listen, "--external-listen": c.ExternalListen, "--metrics-listen": c.MetricsListen} {
 		if address != "" && !isHostPort(address) {
@@ -162,7 +158,6 @@ func (c *Config) validateAddresses() error {
 	return nil
 }
 
-// parseLists parses --trusted-proxies and --audit-sink.
 func (c *Config) parseLists() (err error) {
 	if c.proxies, err = clientaddr.ParseProxies(c.TrustedProxies); err != nil {
 		return fmt.Errorf("--trusted-proxies: %w", err)
@@ -173,11 +168,11 @@ func (c *Config) parseLists() (err error) {
 	return nil
 }
 
-// serviceAccountPrefix is the first part of the subject of a Kubernetes token.
+// serviceAccountPrefix is the prefix of the subjects of service account tokens.
 const serviceAccountPrefix = "system:serviceaccount:"
 
-// validateServiceAccount rejects names that no token can have. The namespace is a DNS label and the name a DNS
-// subdomain.
+// validateServiceAccount rejects names that no service account can have. The namespace is a DNS label, the name is a
+// DNS subdomain.
 func (c *Config) validateServiceAccount() error {
 	if c.BootstrapServiceAccount == "" {
 		return nil
@@ -198,7 +193,7 @@ func isDNSName(s string) bool {
 		!strings.ContainsAny(s[:1]+s[len(s)-1:], "-.")
 }
 
-// serviceAccount returns the identity of --bootstrap-service-account, or nil without the flag.
+// serviceAccount returns the identity of --bootstrap-service-account, or nil if the flag is not set.
 func (c *Config) serviceAccount() *keyserver.Identity {
 	if c.BootstrapServiceAccount == "" {
 		return nil
@@ -211,14 +206,14 @@ func isHostPort(address string) bool {
 	if err != nil {
 		return false
 	}
-	_, err = net.DefaultResolver.LookupPort(context.Background(), "tcp", port) // service names of the system are ports, too
+	_, err = net.DefaultResolver.LookupPort(context.Background(), "tcp", port) // a port may also be the name of a service, such as https
 	return err == nil
 }
 
 func (c *Config) validateURLs() error {
 	if c.ExternalURL != "" {
 		u, err := url.Parse(c.ExternalURL)
-		// The URL is printed, so it must not contain secrets.
+		// The URL is printed, so it must not contain secrets such as a password.
 		if err != nil || u.Hostname() == "" || (u.Scheme != "https" && u.Scheme != "http") ||
 			strings.TrimSuffix(u.Path, "/") != "" || strings.ContainsAny(c.ExternalURL, "@?#") {
 			return errors.New("--external-url must be a URL with only scheme, host and port, for instance https://keys.example.com")
@@ -237,7 +232,7 @@ func isLoopback(host string) bool {
 	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
 }
 
-// hosts returns the names and addresses that the server certificate must cover.
+// hosts returns the names and addresses for which the server certificate must be valid.
 func (c *Config) hosts() []string {
 	hosts := []string{"localhost", "127.0.0.1", "::1"}
 	if name, err := os.Hostname(); err == nil && validHost(name) {
@@ -255,14 +250,14 @@ func (c *Config) hosts() []string {
 	return hosts
 }
 
-// validHost reports whether a certificate can hold name as a DNS name or an address. A server name can also be
-// a label with spaces.
+// validHost reports whether a certificate can contain name as a DNS name or an address. A server name may also be a
+// text that no certificate can contain.
 func validHost(name string) bool {
 	return name != "" && !strings.ContainsAny(name, " /:_\\") || net.ParseIP(name) != nil
 }
 
-// String hides the URLs, which hold secrets, from every formatting verb.
+// String returns a text without the URLs, because these contain secrets.
 func (c Config) String() string { return "configuration of serve on " + c.Listen }
 
-// GoString hides the URLs from %#v.
+// GoString returns a text without the URLs for %#v.
 func (c Config) GoString() string { return c.String() }

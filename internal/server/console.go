@@ -5,7 +5,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server/console"
 )
 
-// pages returns the web console, or nil if --console is not set.
 func (s *Server) pages() (httpapi.Pages, error) {
 	if !s.cfg.Console {
 		return nil, nil

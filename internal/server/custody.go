@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// keyPatience is how long a start waits for the service that holds the key-encryption key. keyPause is the
-	// pause between two attempts.
+	// keyPatience is how long a start waits for the service of the key-encryption key. keyPause is the pause between two
+	// attempts.
 	keyPatience = 2 * time.Minute
 	keyPause    = 2 * time.Second
 
@@ -28,7 +28,7 @@ func (c *Config) validateKEK() error {
 		if url == "" || url == fileKey {
 			continue
 		}
-		provider, err := keyring.Open(context.Background(), url) // it makes no connection yet
+		provider, err := keyring.Open(context.Background(), url) // Open does not connect to the service
 		if err != nil {
 			return fmt.Errorf("%s: %w", flag, err)
 		}
@@ -45,7 +45,7 @@ func (c *Config) validateKEK() error {
 	return errors.New("--kek-previous requires --kek with the new key; --kek file is the key file in --data-dir")
 }
 
-// openProvider opens the key-encryption key. It runs before the database is opened, because a new key is created
+// openProvider opens the key-encryption key. It runs before the database is opened, because it creates a new key file
 // only if there is no database.
 func (s *Server) openProvider(ctx context.Context) (*keyring.Provider, error) {
 	url := s.cfg.KEK
@@ -74,7 +74,7 @@ func (s *Server) keep(ctx context.Context, flag, url string) (*keyring.Provider,
 	return provider, nil
 }
 
-// openKeyring opens the data keys. If the service of the key-encryption key does not respond, it waits at most
+// openKeyring opens the data keys. If the service of the key-encryption key does not respond, it waits for up to
 // keyPatience, so that an administrator can restart all services in any order.
 func (s *Server) openKeyring(ctx context.Context, provider *keyring.Provider) (*keyring.Keyring, error) {
 	o := keyring.Options{Clock: s.cfg.Clock}
@@ -118,7 +118,7 @@ func (c *Config) warnings() []string {
 		all = append(all, "the key-encryption key and the database are in one directory (--data-dir), so a copy of the directory contains all keys; see --kek")
 	}
 	if c.keyInFile() {
-		const others = 0o007 // a group may be that of the volume, as with fsGroup in Kubernetes
+		const others = 0o007 // the group may read the file: it may be the group of the volume, as with fsGroup in Kubernetes
 		if info, err := os.Stat(filepath.Join(c.DataDir, keyring.KeyFile)); err == nil && info.Mode().Perm()&others != 0 {
 			all = append(all, "the file of the key-encryption key ("+keyring.KeyFile+" in --data-dir) can be read by all users of this machine; run chmod 600, and consider a new key")
 		}
@@ -130,7 +130,7 @@ func (c *Config) keyInFile() bool { return c.KEK == "" || c.KEK == fileKey }
 
 func (c *Config) keyNextToDatabase() bool { return c.keyInFile() && c.DatabaseURL == "" }
 
-// observeKey registers a metric that reports the same problem as the warning.
+// observeKey registers a metric that is 1 if the key-encryption key is next to the database.
 func (s *Server) observeKey() {
 	gauge := prometheus.NewGauge(prometheus.GaugeOpts{Name: "keyserver_kek_beside_database", Help: "1 if the key-encryption key and the database are in one directory."})
 	s.registry.MustRegister(gauge)

@@ -60,8 +60,8 @@ func TestPreviousKeyNeedsOneInItsPlace(t *testing.T) {
 	}
 }
 
-// TestAStartWaitsForItsKey checks that a start waits for a plugin that does not respond yet, up to a limit, and
-// logs that once.
+// TestAStartWaitsForItsKey checks that a start waits for a plugin that does not respond yet, for a limited time, and
+// logs this once.
 func TestAStartWaitsForItsKey(t *testing.T) {
 	store, err := sqlstore.Open(t.Context(), sqlstore.Config{Dir: t.TempDir()})
 	if err != nil {
@@ -88,8 +88,8 @@ func TestAStartWaitsForItsKey(t *testing.T) {
 	}
 }
 
-// TestReadinessNamesTheKey checks that a replica with an old key warns, and fails when it cannot open a newer
-// data key.
+// TestReadinessNamesTheKey checks that a replica with an old key-encryption key reports a warning, and is not ready if
+// it cannot open a newer data key.
 func TestReadinessNamesTheKey(t *testing.T) {
 	store, err := sqlstore.Open(t.Context(), sqlstore.Config{Dir: t.TempDir()})
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// databaseUse collects how the connections to the database are used.
+// databaseUse is the collector of metrics about the connections to the database.
 type databaseUse struct{ *sqlstore.Store }
 
 var (
@@ -37,14 +37,12 @@ func observeDatabase(r prometheus.Registerer, store *sqlstore.Store) {
 	}, func() float64 { return float64(store.Lost()) }))
 }
 
-// Describe implements prometheus.Collector.
 func (databaseUse) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{databaseInUse, databaseMost, databaseWaits, databaseWait} {
 		to <- d
 	}
 }
 
-// Collect implements prometheus.Collector.
 func (u databaseUse) Collect(to chan<- prometheus.Metric) {
 	for _, c := range u.Connections() {
 		to <- prometheus.MustNewConstMetric(databaseInUse, prometheus.GaugeValue, float64(c.InUse), c.Use)

@@ -12,7 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/peer"
 )
 
-// Bounds of --peer-timeout. Most requests have 15 seconds in total.
+// Limits of --peer-timeout. Most requests have 15 seconds in total.
 const (
 	minPeerTimeout = 100 * time.Millisecond
 	maxPeerTimeout = 10 * time.Second
@@ -25,8 +25,8 @@ func (c *Config) validatePeers() error {
 	return nil
 }
 
-// openPeerClient returns the client of other key servers. It is opened before the engine, which uses it. So it
-// is closed after the last request.
+// openPeerClient returns the client for calls to peers. The client must be opened before the engine, which uses it. So
+// Shutdown closes it after the last request.
 func (s *Server) openPeerClient() *peer.Client {
 	client := peer.NewClient(peer.ClientConfig{
 		Registry: s.peerRegistry, Certificate: s.leaf.issued.ForPeers, Timeout: s.cfg.PeerTimeout, Clock: s.cfg.Clock, Logger: s.cfg.Logger, Observer: s.observer,
@@ -37,7 +37,7 @@ func (s *Server) openPeerClient() *peer.Client {
 	return client
 }
 
-// servePeers serves requests of registered peers until Shutdown.
+// servePeers serves calls of registered peers until Shutdown.
 func (s *Server) servePeers(l net.Listener) {
 	gate := peer.NewGate(s.peerRegistry, s.leaf.issued.ForPeers, s.cfg.Clock, s.cfg.Logger)
 	s.store.OnChange(gate.Changed)
@@ -59,7 +59,6 @@ func (s *Server) servePeers(l net.Listener) {
 	})
 }
 
-// drain waits for running calls until ctx ends.
 func drain(ctx context.Context, srv *grpc.Server) error {
 	drained := make(chan struct{})
 	go func() {

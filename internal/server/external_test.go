@@ -25,7 +25,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// stranger is a possible peer: an identity and the CA that issued it.
+// stranger is a possible peer: a server certificate and its CA.
 type stranger struct {
 	ca, own pki.Identity
 }
@@ -43,7 +43,7 @@ func newStranger(t *testing.T, name string) stranger {
 	return stranger{ca, own}
 }
 
-// register makes the stranger a peer. No process listens at its address (RFC 5737).
+// register registers the stranger as a peer. No process listens at its address (RFC 5737).
 func (p stranger) register(t *testing.T, admin *client.Client, system int) {
 	t.Helper()
 	chain, err := pki.EncodeChain(p.own.Certificate, p.ca.Certificate)
@@ -60,7 +60,7 @@ func (p stranger) register(t *testing.T, admin *client.Client, system int) {
 	}
 }
 
-// with returns a TLS configuration with a certificate of the stranger's CA: for its own key or for another.
+// with returns a TLS configuration that presents the certificate own with the stranger's CA.
 func (p stranger) with(t *testing.T, s *testserver.Server, own pki.Identity) *tls.Config {
 	t.Helper()
 	return &tls.Config{
@@ -69,9 +69,8 @@ func (p stranger) with(t *testing.T, s *testserver.Server, own pki.Identity) *tl
 	}
 }
 
-// TestTheExternalListenerFollowsTheTrustList checks that the external listener accepts the keys of registered
-// peers under trusted CAs. Both lists apply as they are at that moment. When one changes, it closes the
-// connections that are no longer allowed.
+// TestTheExternalListenerFollowsTheTrustList checks that the listener for peers accepts registered peers under trusted
+// CAs. Changes of peers and CAs apply immediately, and close connections that are not allowed any more.
 func TestTheExternalListenerFollowsTheTrustList(t *testing.T) {
 	ctx := context.Background()
 	address := rig.FreeAddress(t, "127.0.0.1")
@@ -150,8 +149,8 @@ func TestTheExternalListenerFollowsTheTrustList(t *testing.T) {
 	}
 }
 
-// TestTheExternalListenerFollowsRevocations checks that a peer is rejected when a CRL lists its certificate or
-// its CA and the policy uses CRLs. Its connections are closed.
+// TestTheExternalListenerFollowsRevocations checks that a peer is rejected if the policy uses CRLs and a CRL contains
+// its certificate or its CA. Its connections are closed.
 func TestTheExternalListenerFollowsRevocations(t *testing.T) {
 	ctx := t.Context()
 	address := rig.FreeAddress(t, "127.0.0.1")
@@ -195,7 +194,7 @@ func TestTheExternalListenerFollowsRevocations(t *testing.T) {
 	}
 
 	revoke(p.ca, p.own.Certificate)
-	conn := enter(t, address, p.with(t, s, p.own)) // the policy is off
+	conn := enter(t, address, p.with(t, s, p.own)) // the policy uses no CRLs
 	policy(p.ca, "when-available")
 	closed(conn)
 	out(p, "it is revoked")
@@ -204,7 +203,7 @@ func TestTheExternalListenerFollowsRevocations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	anew := enter(t, address, p.with(t, s, renewed)) // the CRL revokes the certificate, not its key
+	anew := enter(t, address, p.with(t, s, renewed)) // the CRL revokes the certificate, but not its key
 	revoke(p.ca, p.own.Certificate, renewed.Certificate)
 	closed(anew)
 	out(p, "it is revoked")
@@ -231,7 +230,7 @@ func knock(address string, cfg *tls.Config) error {
 		return err
 	}
 	defer conn.Close()
-	return hello(conn) // in TLS 1.3 a refusal arrives after the client's part of the handshake
+	return hello(conn) // in TLS 1.3, a refusal arrives after the client has finished its handshake
 }
 
 // enter is like knock, but the connection stays open.
@@ -248,7 +247,6 @@ func enter(t *testing.T, address string, cfg *tls.Config) *tls.Conn {
 	return conn
 }
 
-// hello exchanges the first frames of HTTP/2.
 func hello(conn net.Conn) error {
 	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
 		return err
@@ -261,8 +259,8 @@ func hello(conn net.Conn) error {
 	return err
 }
 
-// TestReplicasTellOfOneCertificate checks that replicas report the same certificate and show it at handshakes,
-// even if another replica has renewed it after one of them started.
+// TestReplicasTellOfOneCertificate checks that replicas report and present the same certificate, even if another
+// replica has renewed it after their start.
 func TestReplicasTellOfOneCertificate(t *testing.T) {
 	ctx := context.Background()
 	database, address := pgtest.Database(t), rig.FreeAddress(t, "127.0.0.1")
@@ -277,7 +275,7 @@ func TestReplicasTellOfOneCertificate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A new name that the certificate must cover makes the second replica renew it.
+	// Its certificate needs a new name, so the second replica renews it.
 	second := replica(func(c *server.Config) { c.ServerName = "another.example" })
 	theirs, err := second.Admin(t).GetLocalTrustInfo(ctx)
 	if err != nil {

@@ -11,38 +11,35 @@ import (
 	"strings"
 )
 
-// Names in the data directory.
+// Names of files in the data directory.
 const (
 	passwordFile        = "bootstrap-password"         // generated at the first start
 	officerPasswordFile = "bootstrap-officer-password" // generated at the first start of a split deployment
 )
 
-// Bounds of a bootstrap password file.
+// Limits of a bootstrap password file.
 const (
 	generatedBytes   = 24
 	minFirstPassword = 8
 	maxFirstPassword = 1024
 )
 
-// firstPassword reads or generates the first password of admin or of the officer.
 type firstPassword struct {
 	flag      string
 	given     string // the value of the flag
 	dir       string
-	file      string // name of the generated file
+	file      string // name of the file for a generated password
 	random    io.Reader
-	generated string // path of the generated file, set by read
+	generated string // path of the generated password file; read sets it
 }
 
-// firstPasswords returns the first passwords of admin and of the officer.
 func (c *Config) firstPasswords() (admin, officer firstPassword) {
 	return firstPassword{flag: "--bootstrap-password-file", given: c.BootstrapPasswordFile, dir: c.DataDir, file: passwordFile, random: rand.Reader},
 		firstPassword{flag: "--bootstrap-officer-password-file", given: c.BootstrapOfficerPasswordFile, dir: c.DataDir, file: officerPasswordFile, random: rand.Reader}
 }
 
-// read returns the password from the file that the flag names. Without the flag it returns the generated
-// password. The generated file is durable before the password is used, so that a start after an interrupted one
-// finds it again.
+// read returns the password from the file of the flag. Without the flag, it generates a password. It makes the
+// generated file durable before it returns. If the start is interrupted, the next start uses the same file.
 func (f *firstPassword) read() (string, error) {
 	if f.given != "" {
 		return readPassword(f.flag, f.given)
@@ -67,7 +64,7 @@ func readPassword(what, path string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%s cannot be read: %w", what, err)
 	}
-	defer func() { _ = file.Close() }() // it was only read: nothing can be lost
+	defer func() { _ = file.Close() }() // opened only for reading
 	b, err := io.ReadAll(io.LimitReader(file, maxFirstPassword+3))
 	if err != nil {
 		return "", fmt.Errorf("%s cannot be read: %w", what, err)
@@ -85,7 +82,7 @@ const (
 	publicFile  os.FileMode = 0o644
 )
 
-// writeFile writes a file durably. On an error the old file stays unchanged.
+// writeFile writes a file durably. After an error, the old file is unchanged.
 func writeFile(path string, content []byte, mode os.FileMode) (err error) {
 	tmp, err := os.CreateTemp(filepath.Dir(path), ".new-*")
 	if err != nil {

@@ -18,36 +18,36 @@ import (
 )
 
 const (
-	// lookEvery is the interval of the checks. Requests get the last result, because strangers may send such requests,
-	// so these must be cheap.
+	// lookEvery is the interval of the checks. GET /api/ready returns the last result, so that it is cheap: clients
+	// without a session can send this request.
 	lookEvery   = time.Second
 	lookTimeout = 5 * time.Second
-	// lookSoon is the interval while writes to PostgreSQL fail, so that the process becomes ready soon after
-	// writes work again.
+	// lookSoon is the interval while writes to PostgreSQL fail, so that the process is ready soon after they succeed
+	// again.
 	lookSoon = 150 * time.Millisecond
-	// schemaEvery is the interval at which the schema of the database is compared with that of the migrations.
+	// schemaEvery is the interval in which the schema of the database is compared with the schema of the migrations.
 	schemaEvery = 30 * time.Second
-	// doubt is how long a failed commit counts if no commit follows it.
+	// doubt is how long the service is not ready after a failed commit if no other commit follows.
 	doubt = 4 * time.Second
 )
 
-// health checks the parts that operations need, and reports a failure before operations fail.
+// health checks the parts that operations need, so that a failure is reported before an operation fails.
 type health struct {
 	cfg   Config
 	store *sqlstore.Store
 	rows  *audit.Writer
 	key   *keyWatch
-	own   func() error // own returns the error of the process's own certificate and its CA
-	// backups returns the problem of the backups, empty if there is none.
+	own   func() error // returns the error of the process's own certificate or its CA
+	// backups returns the problem of the backups; empty if there is none.
 	backups func() string
-	// replica returns the problem of the replication, empty if there is none.
+	// replica returns the problem of the replication; empty if there is none.
 	replica func() string
 
 	compared time.Time // when the schema was last compared
 	differs  atomic.Pointer[[]sqldb.SchemaFinding]
 
 	seen    atomic.Pointer[[]keyserver.Readiness]
-	failing map[string]bool // by part
+	failing map[string]bool // by part: the last check failed
 	free    atomic.Uint64
 	size    atomic.Uint64
 }
@@ -67,7 +67,6 @@ func (h *health) run(ctx context.Context) {
 	}
 }
 
-// pause returns the time until the next check.
 func (h *health) pause() time.Duration {
 	if h.cfg.DatabaseURL != "" && (h.failing[writesPart] || h.failing[auditPart]) {
 		return lookSoon
@@ -75,13 +74,12 @@ func (h *health) pause() time.Duration {
 	return lookEvery
 }
 
-// Parts that fail while PostgreSQL is away: writing audit rows, and whether the database takes writes.
+// Names of parts that fail while PostgreSQL is unavailable: the audit log, and other writes to the database.
 const (
 	auditPart  = "audit"
 	writesPart = "writes"
 )
 
-// parts returns the result of the last check.
 func (h *health) parts() []keyserver.Readiness { return *h.seen.Load() }
 
 func (h *health) look(ctx context.Context) {
@@ -100,7 +98,7 @@ func (h *health) look(ctx context.Context) {
 	h.seen.Store(&parts)
 }
 
-// part returns the readiness of a part. If it fails, RetryIn is the time until the next check.
+// part returns the readiness of a part. If the part is not ready, RetryIn is lookEvery in seconds.
 func (h *health) part(name string, err error, fine string) keyserver.Readiness {
 	h.report(name, err)
 	r := engine.Part(name, err, fine)
@@ -131,7 +129,8 @@ func (h *health) audit() error {
 	return nil
 }
 
-// schema returns the error of the last comparison. If the database does not respond, another part reports that.
+// schema returns the error of the last comparison of the schema. If the database does not respond, the part "writes"
+// reports this.
 func (h *health) schema(ctx context.Context) error {
 	if now := h.cfg.Clock(); !h.failing[writesPart] && now.Sub(h.compared).Abs() >= schemaEvery {
 		if findings, err := h.store.CheckSchema(ctx); err == nil {
@@ -147,8 +146,8 @@ func (h *health) schema(ctx context.Context) error {
 	return nil
 }
 
-// warnings returns the warnings that GET /api/ready adds to its parts: the service works, but the setup should
-// be corrected.
+// warnings returns the warnings in the response of GET /api/ready. The service works, but an administrator should
+// correct its configuration or installation.
 func (h *health) warnings() []string {
 	all := h.cfg.warnings()
 	if w := h.key.warning(); w != "" {
@@ -194,15 +193,13 @@ func (h *health) observe(r prometheus.Registerer) {
 	}
 }
 
-// readyParts collects 1 or 0 for each part of GET /api/ready.
+// readyParts is the collector of a metric with 1 or 0 for each part of GET /api/ready.
 type readyParts func(context.Context) []keyserver.Readiness
 
 var readyDesc = prometheus.NewDesc("keyserver_ready", "1 if a part of the service is ready, otherwise 0, as in GET /api/ready.", []string{"part"}, nil)
 
-// Describe implements prometheus.Collector.
 func (readyParts) Describe(to chan<- *prometheus.Desc) { to <- readyDesc }
 
-// Collect implements prometheus.Collector.
 func (p readyParts) Collect(to chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), lookTimeout)
 	defer cancel()

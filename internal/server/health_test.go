@@ -25,7 +25,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// ready sends GET /api/ready as a load balancer does.
+// ready sends GET /api/ready without a session, like a load balancer.
 func ready(t *testing.T, s *testserver.Server) (status int, out schema.Ready) {
 	t.Helper()
 	transport := &http.Transport{}
@@ -45,7 +45,7 @@ func ready(t *testing.T, s *testserver.Server) (status int, out schema.Ready) {
 	return resp.StatusCode, out
 }
 
-// failing returns the part of a name, and whether it is not ready.
+// failing returns a part by its name, and whether it is not ready.
 func failing(t *testing.T, s *testserver.Server, name string) (schema.Part, bool) {
 	t.Helper()
 	status, out := ready(t, s)
@@ -68,8 +68,8 @@ func TestReadyWithoutRoom(t *testing.T) {
 	}
 }
 
-// TestStartOnAFullVolume checks that a start on a full volume fails with a remedy. When there is space again,
-// the server starts with its old state.
+// TestStartOnAFullVolume checks that a start on a full volume fails with a remedy. After space is freed, the server
+// starts with its old data.
 func TestStartOnAFullVolume(t *testing.T) {
 	disk := filepath.Join(t.TempDir(), "disk")
 	rig.Must(t, os.Mkdir(disk, 0o700))
@@ -105,7 +105,7 @@ func TestReadyWithAnExpiredChain(t *testing.T) {
 	var ahead atomic.Int64
 	s := testserver.Start(t, func(c *server.Config) {
 		c.Clock = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
-		c.InsecureHTTP = true // otherwise the expired certificate would prevent requests
+		c.InsecureHTTP = true // so that the expired certificate does not prevent requests
 	})
 	if p, fails := failing(t, s, "chain"); fails {
 		t.Fatalf("from the start: %+v", p)
@@ -116,7 +116,7 @@ func TestReadyWithAnExpiredChain(t *testing.T) {
 	rig.Soon(t, "it is ready again by itself", func() bool { status, _ := ready(t, s); return status == http.StatusOK })
 }
 
-// TestReadyWithAChainThatHasYetToBegin sets the clock back after it was ahead while the CA was created.
+// TestReadyWithAChainThatHasYetToBegin creates the CA with a clock that is ahead, and then sets the clock back.
 func TestReadyWithAChainThatHasYetToBegin(t *testing.T) {
 	var ahead atomic.Int64
 	ahead.Store(int64(48 * time.Hour))
@@ -140,8 +140,8 @@ func TestReadyWithAChainThatHasYetToBegin(t *testing.T) {
 	rig.Soon(t, "another CA helps", func() bool { status, _ := ready(t, s); return status == http.StatusOK })
 }
 
-// TestReadyWhileTheDatabaseRefusesWrites checks that readiness shows a database that rejects writes, and its
-// end. A load balancer can then send requests to another replica.
+// TestReadyWhileTheDatabaseRefusesWrites checks that the server is not ready while the database rejects writes, so that
+// a load balancer can send requests to another replica.
 func TestReadyWhileTheDatabaseRefusesWrites(t *testing.T) {
 	cluster := pgtest.Start(t)
 	url := cluster.Database(t)
@@ -166,8 +166,7 @@ func TestReadyWhileTheDatabaseRefusesWrites(t *testing.T) {
 	rig.Soon(t, "it is ready again by itself", func() bool { status, _ := ready(t, s); return status == http.StatusOK })
 }
 
-// TestReadyWithAChangedSchema checks that a running server notices schema changes that could hide or change
-// rows.
+// TestReadyWithAChangedSchema checks that a running server detects schema changes that could hide or change rows.
 func TestReadyWithAChangedSchema(t *testing.T) {
 	var ahead atomic.Int64
 	var dir string
@@ -200,13 +199,13 @@ func TestReadyWithAChangedSchema(t *testing.T) {
 	rig.Soon(t, "it is ready again by itself", func() bool { status, _ := ready(t, s); return status == http.StatusOK })
 }
 
-// TestReadyWithoutItsDirectory moves the data directory away from a running server. No request succeeds, the
-// part names the remedy, and the server works again when the directory is back.
+// TestReadyWithoutItsDirectory moves the data directory away from a running server. No request succeeds, the part names
+// the remedy, and the server works again after the directory was moved back.
 func TestReadyWithoutItsDirectory(t *testing.T) {
 	var dir string
 	s := testserver.Start(t, func(c *server.Config) {
 		dir = c.DataDir
-		c.InsecureHTTP = true // otherwise the test reads the CA from the directory
+		c.InsecureHTTP = true // so that the test does not read the CA from the directory
 	})
 	admin := s.Admin(t)
 	rig.Must(t, os.Rename(dir, dir+".away"))
@@ -225,9 +224,9 @@ func TestReadyWithoutItsDirectory(t *testing.T) {
 	rig.Must(t, err)
 }
 
-// TestReadyOnceADatabaseWasStartedAnew checks that failed audit rows do not count after the database was
-// restarted. Otherwise the load balancer would send no requests, and no later row could succeed. The clock is
-// so slow that the failure does not expire.
+// TestReadyOnceADatabaseWasStartedAnew checks that failed audit rows do not count after a restart of the database.
+// Otherwise the load balancer would send no requests, and no later row could succeed. The clock is so slow that the
+// failure does not end by itself.
 func TestReadyOnceADatabaseWasStartedAnew(t *testing.T) {
 	database := pgtest.Start(t)
 	began := time.Now()

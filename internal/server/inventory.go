@@ -14,25 +14,25 @@ import (
 )
 
 const (
-	// inventoryEvery is the shortest pause between two counts. A pause is also at least inventoryShare times as long as
-	// the previous count, so a large database is counted less often.
+	// inventoryEvery is the minimum pause between two counts. A pause is also at least inventoryShare times as long as the
+	// previous count, so that a large database is counted less often.
 	inventoryEvery = 15 * time.Second
 	inventoryShare = 500
-	// inventoryTimeout bounds one count.
+	// inventoryTimeout is the time limit of one count.
 	inventoryTimeout = time.Minute
 )
 
-// expiries are the labels of certificates, by the time until they expire.
+// expiries contains the label values for certificates, by the time until they expire.
 var expiries = []struct {
 	within string
 	time.Duration
 }{{"expired", 0}, {"7d", 7 * 24 * time.Hour}, {"30d", 30 * 24 * time.Hour}, {"90d", 90 * 24 * time.Hour}}
 
-// laterThan is the label of certificates that expire after the last of expiries.
+// laterThan is the label value for certificates that expire after the last of expiries.
 const laterThan = "later"
 
-// inventory collects how many objects the key server holds. Scrapes get the last count, because a count reads
-// entire tables.
+// inventory is the collector of metrics with the numbers of objects in the key server. A scrape returns the last count,
+// because a count reads entire tables.
 type inventory struct {
 	store   *sqlstore.Store
 	wrapped *rewrap.Worker
@@ -98,14 +98,12 @@ var (
 	heldRefused  = prometheus.NewDesc("keyserver_rewrap_refused", "Rows that cannot be encrypted under the active data key, because they do not match their MACs.", nil, nil)
 )
 
-// Describe implements prometheus.Collector.
 func (i *inventory) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{heldKeys, heldSessions, heldCertificates, heldPeers, heldDataKeys, heldWrapped, heldRefused} {
 		to <- d
 	}
 }
 
-// Collect implements prometheus.Collector.
 func (i *inventory) Collect(to chan<- prometheus.Metric) {
 	c := i.seen.Load()
 	if c == nil {
@@ -142,7 +140,7 @@ func (i *inventory) Collect(to chan<- prometheus.Metric) {
 	gauge(heldRefused, c.custody.Rewrap.Refused)
 }
 
-// sessionKinds are the ways to open a session (contract 19).
+// sessionKinds contains the kinds of sessions (contract 19).
 var sessionKinds = []keyserver.SessionKind{
 	keyserver.PasswordSession, keyserver.KubernetesSession, keyserver.LDAPSession, keyserver.CertificateSession,
 	keyserver.DelegatedSession, keyserver.ScopedSession,

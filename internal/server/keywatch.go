@@ -9,31 +9,30 @@ import (
 )
 
 const (
-	// keyEvery is how often the key-encryption key is used. A use may cost money.
+	// keyEvery is how often the key-encryption key is used for a check. A KMS provider may charge for each use.
 	keyEvery = time.Minute
-	// aliveTimeout is how long the service of the key-encryption key may take to respond. With a shorter time,
-	// a plugin on a busy machine would count as gone.
+	// aliveTimeout is how long the service of the key-encryption key may take to respond. A shorter time would report
+	// failures of a plugin on a busy machine.
 	aliveTimeout = 2 * time.Second
 )
 
-// keyWatch checks the key-encryption key. It runs separately from the other checks, because a key service that
-// hangs must not delay their results.
+// keyWatch checks the key-encryption key. It runs separately from the other checks, so that a service that hangs does
+// not delay their results.
 type keyWatch struct {
 	ring *keyring.Keyring
 	cfg  Config
 
 	used    time.Time
 	seen    atomic.Pointer[keySeen]
-	changed chan struct{} // holds one value when the key has begun to fail or works again
+	changed chan struct{} // contains a value after the key has begun to fail or works again
 }
 
-// keySeen is the result of the last check of the key.
 type keySeen struct {
 	warning string
 	err     error
 }
 
-// watchKey returns the watch of a key that has just opened the data keys.
+// watchKey returns a keyWatch. The key must have opened the data keys just before.
 func watchKey(ring *keyring.Keyring, cfg Config) *keyWatch {
 	k := &keyWatch{ring: ring, cfg: cfg, used: cfg.Clock(), changed: make(chan struct{}, 1)}
 	k.seen.Store(&keySeen{})
@@ -53,8 +52,8 @@ func (k *keyWatch) run(ctx context.Context) {
 	}
 }
 
-// look checks whether the key service responds, if that costs nothing. It uses the key every keyEvery, after a
-// failure, and until the key works again.
+// look checks whether the service of the key responds, if this check is free of charge. It also uses the key after each
+// keyEvery, and after a failure until the key works again.
 func (k *keyWatch) look(ctx context.Context) {
 	was, doubted := k.seen.Load(), k.ring.Doubted()
 	is := keySeen{warning: was.warning}
@@ -64,13 +63,13 @@ func (k *keyWatch) look(ctx context.Context) {
 		is = k.use(ctx)
 	}
 	if ctx.Err() != nil {
-		return // if the process ends, that is not a failure of the key
+		return // the process is shutting down, so an error does not mean that the key fails
 	}
 	k.seen.Store(&is)
 	if (was.err == nil) != (is.err == nil) {
 		select {
 		case k.changed <- struct{}{}:
-		default: // health has not read the last change yet
+		default: // health has not received the last value yet
 		}
 	}
 	if was.warning == "" && is.warning != "" {
@@ -91,7 +90,6 @@ func (k *keyWatch) use(ctx context.Context) (seen keySeen) {
 	return seen
 }
 
-// trouble returns the error of the key at the last check.
 func (k *keyWatch) trouble() error {
 	if err := k.ring.NewestKeyError(); err != nil {
 		return err

@@ -18,7 +18,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// plugin is a KMS plugin that counts the uses of its key. It can stop responding.
+// plugin is a KMS plugin that counts the uses of its key. A test can make it stop responding.
 type plugin struct {
 	kms.UnimplementedKeyManagementServiceServer
 	used   atomic.Int64
@@ -60,16 +60,15 @@ func (p *plugin) listen(t *testing.T, socket string) (kill func()) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = s.Serve(l) // until it is stopped
+		_ = s.Serve(l) // until the plugin is stopped
 	}()
 	kill = func() { s.Stop(); <-ended }
 	t.Cleanup(kill)
 	return kill
 }
 
-// TestAPluginThatIsAwayIsNoticed checks that a plugin that is gone or does not respond is noticed without a use
-// of the key. Therefore the clock stands still: no minute passes. The part works again after a successful use
-// of the key.
+// TestAPluginThatIsAwayIsNoticed checks that a plugin that has stopped or does not respond is detected without using
+// the key: the clock is stopped, so no use is due. After that, the part is ready again only after a successful use.
 func TestAPluginThatIsAwayIsNoticed(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	p := &plugin{}
@@ -106,7 +105,7 @@ func TestAPluginThatIsAwayIsNoticed(t *testing.T) {
 	kill()
 	well("it is gone", false)
 	p.listen(t, socket)
-	for k.trouble() != nil { // the connection is reopened within half a second
+	for k.trouble() != nil { // the client reconnects within half a second
 		k.look(t.Context())
 	}
 	if p.used.Load() == used {

@@ -18,21 +18,21 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server/tlscert"
 )
 
-// filesEvery is how often the files of --tls-cert and --tls-key are read. Reading works on every file system,
-// for the swapped directory of a Secret and for a file that is written in place.
+// filesEvery is how often the files of --tls-cert and --tls-key are read. Notifications of changes are not used,
+// because reading works on every file system and for every way to replace a file.
 const filesEvery = 5 * time.Second
 
-// shown returns the certificate for a handshake (tls.Config.GetCertificate).
+// shown returns the certificate for a TLS handshake (tls.Config.GetCertificate).
 type shown func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 
-// leaves holds the certificates of the two listeners.
 type leaves struct {
 	issued *tlscert.Issued // issued by a CA of this key server
 	files  *tlscert.Files  // of --tls-cert; nil without the flag
-	api    shown           // from files, or issued by the active CA; nil for plain HTTP
+	api    shown           // from files or issued; nil for plain HTTP
 }
 
-// openLeaves issues or loads the certificates. They are current until Shutdown once follow runs.
+// openLeaves issues or loads the certificates. Until Shutdown, a loop reads the files of --tls-cert again, and
+// issued.Follow renews the issued certificate.
 func (s *Server) openLeaves(ctx context.Context, files *tlscert.Files) (leaves, error) {
 	state := s.bootstrap()
 	issued, err := tlscert.Issue(ctx, tlscert.IssuedConfig{
@@ -61,7 +61,6 @@ func (s *Server) openLeaves(ctx context.Context, files *tlscert.Files) (leaves, 
 	return l, nil
 }
 
-// publishAuthorities writes the certificates of the CAs for clients.
 func (s *Server) publishAuthorities(trusted []*x509.Certificate) error {
 	var bundle []byte
 	for _, ca := range trusted {
@@ -73,7 +72,7 @@ func (s *Server) publishAuthorities(trusted []*x509.Certificate) error {
 	if s.cfg.CAFile == "" {
 		return nil
 	}
-	// This copy is for other users, so all may read it.
+	// This copy is for other users, so every user may read it.
 	if err := writeBundle(s.cfg.CAFile, bundle, publicFile); err != nil {
 		return fmt.Errorf("--ca-file cannot be written: %w", err)
 	}
@@ -87,7 +86,7 @@ func writeBundle(path string, want []byte, mode os.FileMode) error {
 	return writeFile(path, want, mode)
 }
 
-// readiness returns the parts of GET /api/ready that certificates add.
+// readiness returns the part of GET /api/ready about the files of --tls-cert.
 func (l leaves) readiness() []keyserver.Readiness {
 	if l.files == nil {
 		return nil
@@ -95,7 +94,6 @@ func (l leaves) readiness() []keyserver.Readiness {
 	return []keyserver.Readiness{l.files.Readiness()}
 }
 
-// observe registers the metrics of the certificates.
 func (l leaves) observe(r prometheus.Registerer) {
 	r.MustRegister(l.issued)
 	if l.files != nil {

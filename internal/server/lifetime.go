@@ -17,8 +17,8 @@ import (
 // Failed returns a channel with the error of a listener that stopped unexpectedly.
 func (s *Server) Failed() <-chan error { return s.failed }
 
-// Shutdown stops accepting connections, waits for running requests until ctx ends, and closes everything in the
-// reverse order of opening.
+// Shutdown stops accepting connections, waits for running requests until ctx ends, and closes all parts in the reverse
+// order in which they were opened.
 func (s *Server) Shutdown(ctx context.Context) error {
 	if s.started {
 		s.cfg.Logger.InfoContext(ctx, "stopping")
@@ -37,7 +37,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 
 func (s *Server) onClose(f func(context.Context) error) { s.closers = append(s.closers, f) }
 
-// background runs loop in a goroutine until Shutdown, which waits for its end.
+// background runs loop in a goroutine. Shutdown cancels its context and waits for its end.
 func (s *Server) background(loop func(context.Context)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -52,7 +52,6 @@ func (s *Server) background(loop func(context.Context)) {
 	})
 }
 
-// each calls work every period until ctx ends.
 func each(ctx context.Context, period time.Duration, work func()) {
 	tick := time.NewTicker(period)
 	defer tick.Stop()
@@ -66,10 +65,9 @@ func each(ctx context.Context, period time.Duration, work func()) {
 	}
 }
 
-// serve runs one HTTP server until Shutdown.
 func (s *Server) serve(l net.Listener, srv *http.Server) {
 	srv.ReadHeaderTimeout, srv.IdleTimeout, srv.MaxHeaderBytes = headerTimeout, idleTimeout, maxHeaderBytes
-	srv.DisableGeneralOptionsHandler = true // OPTIONS * is handled like any other unknown path
+	srv.DisableGeneralOptionsHandler = true // the handler gets OPTIONS * like any other unknown path
 	srv.ErrorLog = log.New(logWriter{s.cfg.Logger}, "", 0)
 	done := make(chan struct{})
 	go func() {
@@ -88,7 +86,8 @@ func (s *Server) serve(l net.Listener, srv *http.Server) {
 	})
 }
 
-// logWriter writes messages of net/http to the log at debug level, for example failed handshakes of strangers.
+// logWriter writes messages of net/http to the log at debug level. Any client can cause such messages, for example by a
+// failed handshake.
 type logWriter struct{ logger *slog.Logger }
 
 func (w logWriter) Write(line []byte) (int, error) {
@@ -96,7 +95,7 @@ func (w logWriter) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// reachable converts the address of a listener into one that clients on this machine can use.
+// reachable converts the address of a listener into an address that clients on this machine can use.
 func reachable(addr net.Addr) string {
 	host, port, err := net.SplitHostPort(addr.String())
 	if err != nil {

@@ -15,12 +15,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/postgres"
 )
 
-// Limits are the ceilings of one process. A request beyond a ceiling gets a 503 with the scope and the time to retry.
+// Limits contains the limits of one process. A request beyond a limit gets the status 503, with the scope of the limit
+// and the retry time.
 type Limits struct {
 	session.Limits
-	MaxRequests int // requests at work in the process
-	MaxWaiting  int // long polls held open
-	MaxStreams  int // messages that are read while they are processed
+	MaxRequests int // requests in progress in the process
+	MaxWaiting  int // long polls that wait
+	MaxStreams  int // messages that are processed while they are read
 
 	MaxConnections           int // to the API
 	MaxConnectionsPerAddress int
@@ -28,17 +29,16 @@ type Limits struct {
 	// Requests that have no session, or whose session is not checked yet.
 	MaxStrangers           int
 	MaxStrangersPerAddress int
-	// Messages that arrive before the name of their key.
+	// Bytes of messages that arrive before the name of their key.
 	MaxSpoolBytes           int64
 	MaxSpoolBytesPerSession int64
 }
 
-// Defaults of Limits that no other package defines.
+// Defaults of Limits that are not defined in another package.
 const (
 	DefaultMaxConnectionsPerAddress = 512
 )
 
-// flags returns the limits by flag name.
 func (l Limits) flags() map[string]int64 {
 	return map[string]int64{
 		"max-sessions": int64(l.MaxSessions), "max-sessions-per-principal": int64(l.MaxSessionsPerPrincipal), "max-derived-sessions": int64(l.MaxDerivedSessions),
@@ -51,7 +51,7 @@ func (l Limits) flags() map[string]int64 {
 	}
 }
 
-// observe registers each limit as a metric, so that a query can show the usage without knowing the flags.
+// observe registers each limit as a metric, so that a query can compare the usage with the limit.
 func (l Limits) observe(r prometheus.Registerer) {
 	bounds := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "keyserver_limit", Help: "Limit that a flag sets, by the name of the flag without dashes.",
@@ -62,7 +62,7 @@ func (l Limits) observe(r prometheus.Registerer) {
 	r.MustRegister(bounds)
 }
 
-// DefaultLimits returns the limits of serve without flags.
+// DefaultLimits returns the limits that serve has by default.
 func DefaultLimits() Limits {
 	return Limits{
 		Limits: session.Limits{

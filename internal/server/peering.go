@@ -19,8 +19,8 @@ func (s *Server) self() trust.Self {
 	return self
 }
 
-// listensAt returns the address of a listener. Its port is the real one if the flag had port 0. Without a
-// listener the address is invalid.
+// listensAt returns the address of a listener. If the flag has port 0, it returns the port that the system has chosen.
+// It returns the zero AddrPort if l is nil.
 func listensAt(l net.Listener) netip.AddrPort {
 	if l == nil {
 		return netip.AddrPort{}
@@ -29,9 +29,9 @@ func listensAt(l net.Listener) netip.AddrPort {
 	return at
 }
 
-// ownAddresses returns the addresses of all network interfaces and of the listener for peers. Other addresses
-// of their networks do not belong to the machine, even in 127.0.0.0/8. So two key servers on one machine can
-// distinguish their addresses.
+// ownAddresses returns the addresses of all network interfaces and of the listener for peers. It does not include other
+// addresses of their networks, not even in 127.0.0.0/8. So two key servers on one machine can distinguish their
+// addresses.
 func ownAddresses(listener netip.Addr) ([]netip.Addr, error) {
 	networks, err := net.InterfaceAddrs()
 	if err != nil {

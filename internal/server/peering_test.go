@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestOwnAddresses checks that the loopback address and the listening address belong to this machine, but their
-// neighbours do not. So two key servers on one machine can be peers.
+// TestOwnAddresses checks that the loopback address and the listening address belong to this machine, but no other
+// loopback address. So two key servers on one machine can be peers.
 func TestOwnAddresses(t *testing.T) {
 	own, err := ownAddresses(netip.MustParseAddr("127.0.0.3"))
 	if err != nil {

@@ -18,9 +18,9 @@ import (
 type Providers struct {
 	OIDCIssuer    string
 	OIDCAudiences []string
-	OIDCKeysFile  string // empty: keys are fetched from the issuer
-	OIDCCAFile    string // PEM, for connections to the issuer; empty: that of the system
-	TokenReview   bool   // the cluster verifies tokens; no keys are used
+	OIDCKeysFile  string // empty: the keys are fetched from the issuer
+	OIDCCAFile    string // PEM file of the CAs for connections to the issuer; empty: the system's CAs
+	TokenReview   bool   // the cluster verifies tokens, so no keys of the issuer are used
 	Kubeconfig    string // for TokenReview; empty: the Pod's service account
 	LDAP          ldap.Config
 }
@@ -56,7 +56,7 @@ func (p Providers) validateTokens() error {
 	return nil
 }
 
-// Names of the ways to verify a token, as in the configuration tree.
+// Ways to verify a token, as they are named in the configuration tree.
 const (
 	byReview    = "tokenReview"
 	byFile      = "file"
@@ -80,8 +80,8 @@ func (p Providers) discovery() oidc.Discovery {
 	return oidc.Discovery{Issuer: p.OIDCIssuer, CAFile: p.OIDCCAFile}
 }
 
-// providers creates the configured identity providers. It connects to none before the first login, because a
-// provider that is down must not prevent the start.
+// providers creates the configured identity providers. It does not connect to them, because an unavailable provider
+// must not prevent the start.
 func (s *Server) providers() (session.Providers, error) {
 	p, clock := s.cfg.Providers, s.cfg.Clock
 	rules := oidc.Rules{Issuer: p.OIDCIssuer, Audiences: p.OIDCAudiences}
@@ -104,7 +104,6 @@ func (s *Server) providers() (session.Providers, error) {
 	return out, nil
 }
 
-// nodes returns the providers for the configuration tree.
 func (p Providers) nodes() []keyserver.ConfigNode {
 	var list []keyserver.ConfigNode
 	if by := p.verifiedBy(); by != "" {

@@ -10,8 +10,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// TestProvidersShowNoCredential checks that the projected configuration has the names of the providers, but no
-// credential and no path of one.
+// TestProvidersShowNoCredential checks that the configuration for POST /api/config/get contains the names of the
+// providers, but no credential and no path of one.
 func TestProvidersShowNoCredential(t *testing.T) {
 	c := Config{Providers: Providers{
 		OIDCIssuer: "https://user:" + secret + "@issuer.example/" + secret, OIDCAudiences: []string{"one", "two"}, OIDCKeysFile: secret, OIDCCAFile: secret, Kubeconfig: secret,
@@ -32,8 +32,8 @@ func TestProvidersShowNoCredential(t *testing.T) {
 	}
 }
 
-// TestProvidersAreNotAskedAtTheStart checks that unreachable providers do not prevent a start, because they may
-// come later.
+// TestProvidersAreNotAskedAtTheStart checks that unreachable providers do not prevent a start, because they may become
+// available later.
 func TestProvidersAreNotAskedAtTheStart(t *testing.T) {
 	nobody := Providers{
 		OIDCIssuer: "https://127.0.0.1:1", OIDCAudiences: []string{"a"}, OIDCKeysFile: "nowhere/jwks.json",

@@ -10,16 +10,16 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/backup"
 )
 
-// DefaultReplicateKeep is one day.
+// DefaultReplicateKeep is the default of --replicate-keep.
 const DefaultReplicateKeep = 24 * time.Hour
 
-// leastReplicateKeep limits how often bases are made. Each base is a copy of the entire database.
+// leastReplicateKeep is the minimum of --replicate-keep: each base is a copy of the entire database.
 const leastReplicateKeep = time.Hour
 
 // Replication configures the replication of the embedded database.
 type Replication struct {
 	ReplicateTo        string // a directory or a URL; empty: none
-	ReplicateRecipient string // a recipient of age
+	ReplicateRecipient string // age recipient
 	ReplicateKeep      time.Duration
 }
 
@@ -51,8 +51,8 @@ func (c *Config) validateReplication() error {
 	return nil
 }
 
-// replicating runs the replication. Shutdown ends it after all writers and before the database is closed, so
-// that it ships the last writes.
+// replicating runs the replication. Shutdown stops it after all writers and before the database is closed, so that the
+// last writes are replicated.
 type replicating struct {
 	server *Server
 	cancel context.CancelFunc

@@ -33,7 +33,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// Bounds of the HTTP servers. Package httpapi has the bounds and deadlines of bodies, by route.
+// Limits of the HTTP servers. Package httpapi has the limits and deadlines of request bodies, by route.
 const (
 	headerTimeout  = 10 * time.Second
 	idleTimeout    = 2 * time.Minute
@@ -48,14 +48,14 @@ type Server struct {
 	url      string
 	database string
 	started  bool
-	password string // path of the password file that this start generated; empty if none
-	// officerPassword is the same for the officer's password.
+	password string // path of the password file that this start generated; empty: none
+	// officerPassword is the same path for the officer.
 	officerPassword string
 
 	auditKey   keyserver.AuditKey
 	witnessKey string
 
-	// The parts that more than one phase of Start uses, in the order in which they are opened.
+	// The parts that more than one function of Start uses, in the order in which they are opened.
 	registry     *prometheus.Registry
 	listeners    listeners
 	store        *sqlstore.Store
@@ -78,14 +78,14 @@ type Server struct {
 	engine       *engine.Engine
 	sessions     *session.Manager
 
-	closers []func(context.Context) error // in opening order
+	closers []func(context.Context) error // in the order of opening
 	failed  chan error
 }
 
 // Address returns the address of the API listener, with the port.
 func (s *Server) Address() string { return s.address }
 
-// URL returns --external-url, or else the URL of the API for clients on this machine.
+// URL returns --external-url if it is set, and otherwise the URL of the API for clients on this machine.
 func (s *Server) URL() string { return s.url }
 
 // SystemID returns the key server's system id.
@@ -97,20 +97,18 @@ func (s *Server) AuditKey() keyserver.AuditKey { return s.auditKey }
 // WitnessKey returns the key that verifies the cosignatures of this key server.
 func (s *Server) WitnessKey() string { return s.witnessKey }
 
-// Database returns a short description of the database, for people.
+// Database returns a short description of the database for messages.
 func (s *Server) Database() string { return s.database }
 
-// CAFile returns the path of the PEM file of the internal CA.
+// CAFile returns the path of the PEM file with the internal CA's certificates.
 func (s *Server) CAFile() string { return filepath.Join(s.cfg.DataDir, "ca.crt") }
 
-// PasswordFile returns the path where this start wrote admin's first password, or "" if it wrote none.
+// PasswordFile returns the path of admin's first password if this start generated it, and "" otherwise.
 func (s *Server) PasswordFile() string { return s.password }
 
-// OfficerPasswordFile returns the path where this start wrote the officer's first password, or "" if it wrote
-// none.
+// OfficerPasswordFile returns the path of the officer's first password if this start generated it, and "" otherwise.
 func (s *Server) OfficerPasswordFile() string { return s.officerPassword }
 
-// listen opens a listener, or returns nil for an empty address.
 func (s *Server) listen(flag, address string) (net.Listener, error) {
 	if address == "" {
 		return nil, nil
@@ -131,11 +129,11 @@ func (s *Server) listen(flag, address string) (net.Listener, error) {
 	return l, nil
 }
 
-// givenFiles reads the files that flags name before the start creates any file, so that a wrong path changes
-// nothing on disk. It returns the certificate of --tls-cert, or nil without the flag.
+// givenFiles reads the files of flags before the start creates any file, so that a wrong path changes nothing on disk.
+// It returns the certificate of --tls-cert, or nil if the flag is not set.
 func (s *Server) givenFiles() (*tlscert.Files, error) {
-	// Only the first start needs the password. Later starts find a database, and the password file may be
-	// deleted. The state of PostgreSQL is not known yet.
+	// Only the first start needs the password files; later they may have been deleted. For PostgreSQL, it is not known yet
+	// whether this is the first start.
 	admin, officer := s.cfg.firstPasswords()
 	if s.cfg.Deployment != string(keyserver.Split) {
 		officer.given = ""
@@ -180,7 +178,7 @@ func (s *Server) openStore(ctx context.Context) (*sqlstore.Store, error) {
 	return store, nil
 }
 
-// makeDataDir creates the directory with access for this user only. It does not change the mode of an existing
+// makeDataDir creates the directory so that only this user has access. It does not change the mode of an existing
 // directory.
 func makeDataDir(dir string) error {
 	info, err := os.Stat(dir)
@@ -203,7 +201,7 @@ func (s *Server) prepare(ctx context.Context) (bootstrap.Prepared, error) {
 	state := s.bootstrap()
 	state.AdminPassword, state.OfficerPassword, state.ServiceAccount = admin.read, officer.read, s.cfg.serviceAccount()
 	if state.ServiceAccount != nil && s.cfg.BootstrapPasswordFile == "" {
-		state.AdminPassword = nil // an unused password is a risk
+		state.AdminPassword = nil // nobody would use this password, but an attacker could
 	}
 	prepared, err := bootstrap.Run(ctx, state)
 	if err != nil {
@@ -226,7 +224,7 @@ func (s *Server) bootstrap() bootstrap.Config {
 	}
 }
 
-// FirstPasswordFile returns the path of admin's first password, given or generated.
+// FirstPasswordFile returns the path of admin's first password: the file of the flag or the generated file.
 func (s *Server) FirstPasswordFile() string {
 	if s.cfg.BootstrapPasswordFile != "" {
 		return s.cfg.BootstrapPasswordFile
@@ -234,7 +232,7 @@ func (s *Server) FirstPasswordFile() string {
 	return filepath.Join(s.cfg.DataDir, passwordFile)
 }
 
-// FirstPassword reads admin's first password. It fails if the file was deleted, as the documents recommend.
+// FirstPassword reads admin's first password. It fails if the file was deleted, as the documentation recommends.
 func (s *Server) FirstPassword() (string, error) {
 	return readPassword("the first password", s.FirstPasswordFile())
 }

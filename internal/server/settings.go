@@ -12,12 +12,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/urltext"
 )
 
-// listeners are the listeners of this process; a nil listener is off.
+// listeners contains the listeners of this process. A listener is nil if it is off.
 type listeners struct{ api, external, metrics net.Listener }
 
-// settings returns the configuration for POST /api/config/get, including secret settings. Only
-// keyserver.ConfigAllowList decides which settings leave the process. A setting that is not on that list stays
-// here.
+// settings returns the configuration for POST /api/config/get, including secret settings. A setting leaves the process
+// only if it is on keyserver.ConfigAllowList.
 func settings(c Config, system keyserver.SystemID, on listeners) keyserver.ConfigNode {
 	return keyserver.ConfigNode{Tag: keyserver.ConfigRoot, Children: []keyserver.ConfigNode{
 		node("KeyServer", "systemId", strconv.FormatUint(uint64(system), 10), "serverName", c.ServerName, "deployment", c.Deployment, "breakGlass", either(c.BreakGlass, "on", "off"),
@@ -65,7 +64,7 @@ func (l listeners) nodes(c Config) []keyserver.ConfigNode {
 	return list
 }
 
-// node returns a node with pairs of attribute names and values. Empty values add no attribute.
+// node returns a node with attributes; attrs are pairs of name and value. It omits attributes with an empty value.
 func node(tag string, attrs ...string) keyserver.ConfigNode {
 	n := keyserver.ConfigNode{Tag: tag, Attrs: map[string]string{}}
 	for i := 0; i+1 < len(attrs); i += 2 {
@@ -76,7 +75,7 @@ func node(tag string, attrs ...string) keyserver.ConfigNode {
 	return n
 }
 
-// scheme returns the kind of the key-encryption key. The entire URL of some kinds is secret.
+// scheme returns the kind of the key-encryption key. The rest of the URL may be secret.
 func scheme(kek string) string {
 	kind, _, found := strings.Cut(kek, "://")
 	if !found {

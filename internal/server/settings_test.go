@@ -12,14 +12,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// secret is the value of every credential in these tests.
 const secret = "hunter2"
 
-// public lists the settings whose value may leave unchanged. The tests treat every other text of the
-// configuration as a secret, so a new setting is secret until it is listed here.
+// public contains the settings whose value may be shown. The tests treat every other text in the configuration as
+// secret, so a new setting is secret until it is added here.
 var public = []string{"ServerName", "Deployment", "Listen", "ExternalListen", "MetricsListen", "TLSMinVersion", "RequireProof"}
 
-// planted returns a configuration with a credential in every setting that can hold one.
+// planted returns a configuration with a credential in every setting that can contain one.
 func planted() Config {
 	c := Config{
 		ServerName: "keys", Deployment: "split", Listen: ":1", ExternalListen: ":2", MetricsListen: ":3", TLSMinVersion: TLS12,
@@ -34,7 +33,6 @@ func planted() Config {
 	return c
 }
 
-// walk calls visit for every node.
 func walk(n keyserver.ConfigNode, visit func(keyserver.ConfigNode)) {
 	visit(n)
 	for _, c := range n.Children {
@@ -91,7 +89,7 @@ func TestNoCredentialOfTheConfigurationLeaves(t *testing.T) {
 	}
 }
 
-// TestSettings checks that every section can be read and shows the current settings.
+// TestSettings checks that every section can be read and contains the current settings.
 func TestSettings(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

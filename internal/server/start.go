@@ -34,13 +34,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/datadir"
 )
 
-// keyPasses is how often the process looks for keys that are due for rotation or destruction. Both are due
-// after days.
+// keyPasses is how often the process checks whether keys must be rotated or destroyed. Both are scheduled days before.
 const keyPasses = time.Second
 
-// Start opens everything and returns when the API serves requests. It opens the listeners first, so that a port
-// in use changes nothing on disk. ctx bounds only the start. If a phase fails, Start closes the open parts, as
-// Shutdown does.
+// Start opens all parts and returns when the API serves requests. It opens the listeners first, so that nothing on disk
+// changes if a port is in use. ctx limits only the start. If Start fails, it closes the open parts in the same way as
+// Shutdown.
 func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	cfg.fitFiles()
 	cfg.fitStrangers()
@@ -89,7 +88,7 @@ func Start(ctx context.Context, cfg Config) (s *Server, err error) {
 	return s, nil
 }
 
-// openListeners opens the listeners of the flags. It needs the configuration only. Shutdown closes them.
+// openListeners opens the listeners of the flags. It needs only the configuration. Shutdown closes the listeners.
 func (s *Server) openListeners() (err error) {
 	if s.listeners.api, err = s.listen("--listen", s.cfg.Listen); err != nil {
 		return err
@@ -101,17 +100,17 @@ func (s *Server) openListeners() (err error) {
 	return err
 }
 
-// inputs are the files and services that flags name. A start reads them before it changes the disk.
+// inputs contains the files and services that flags name. They are read before the disk is changed.
 type inputs struct {
 	pages       httpapi.Pages  // of the web console; nil if it is off
 	certificate *tlscert.Files // of --tls-cert; nil without the flag
-	admission   func() error   // returns why this build may not serve; nil if every build may
+	admission   func() error   // returns an error if this build may not serve; nil if every build may serve
 	providers   session.Providers
 }
 
-// readInputs waits for the data directory and reads the inputs, so that a wrong path changes nothing
-// on disk. It needs the open listeners, which hold early connections until the API serves them.
-// Shutdown ends the watch of the release manifest.
+// readInputs waits for the data directory and reads the inputs, so that a wrong path changes nothing on disk. It needs
+// the open listeners: connections wait there until the API serves them. Shutdown stops the watch of the release
+// manifest.
 func (s *Server) readInputs(ctx context.Context) (in inputs, err error) {
 	if s.cfg.DataDirWait > 0 && s.cfg.DatabaseURL == "" {
 		if err := datadir.Await(ctx, s.cfg.DataDir, s.cfg.DataDirWait, s.cfg.Logger); err != nil {
@@ -131,10 +130,9 @@ func (s *Server) readInputs(ctx context.Context) (in inputs, err error) {
 	return in, err
 }
 
-// openStorage opens the key-encryption key, the database and the data keys, and creates the first
-// state of a new key server. It runs after readInputs, which waits for the data directory. Shutdown
-// closes the previous key-encryption key, ends replication, and closes the database and the
-// key-encryption key.
+// openStorage opens the key-encryption key, the database and the data keys. For a new key server, it creates the first
+// rows. It runs after readInputs, which waits for the data directory. Shutdown closes the previous key-encryption key,
+// stops the replication, and closes the database and the key-encryption key.
 func (s *Server) openStorage(ctx context.Context) (prepared bootstrap.Prepared, err error) {
 	provider, err := s.openProvider(ctx)
 	if err != nil {
@@ -159,9 +157,9 @@ func (s *Server) openStorage(ctx context.Context) (prepared bootstrap.Prepared, 
 	return prepared, nil
 }
 
-// openCertificates creates the manager of the key server's CAs and the certificates that the
-// listeners show. It needs the database, the data keys and the system id. files are those of
-// --tls-cert, or nil. Shutdown ends the loop that reads them again.
+// openCertificates creates the manager of the key server's CAs and the certificates of the listeners. It needs the
+// database, the data keys and the system id. The argument files is for --tls-cert; it may be nil. Shutdown stops the
+// loop that reads the files again.
 func (s *Server) openCertificates(ctx context.Context, files *tlscert.Files) (err error) {
 	s.manager = ca.New(ca.Config{
 		Store: s.store, Keyring: s.ring, System: s.system, ServerName: s.cfg.ServerName, Clock: s.cfg.Clock, Random: rand.Reader,
@@ -173,9 +171,9 @@ func (s *Server) openCertificates(ctx context.Context, files *tlscert.Files) (er
 	return nil
 }
 
-// openAudit starts the tree of the audit log and its writer, then the alarms and the witness, which
-// write to it. It needs the database, the data keys and the system id. Shutdown ends the alarms,
-// records the stop and closes the writer, and last ends the tree, which signs the last rows.
+// openAudit starts the tree of the audit log and its writer. Then it starts the alarms and the witness, which write
+// audit rows. It needs the database, the data keys and the system id. Shutdown stops the alarms, writes the audit row
+// of the stop and closes the writer. Last, it stops the tree, which signs the last rows.
 func (s *Server) openAudit(ctx context.Context) error {
 	recent, err := s.openTree(ctx)
 	if err != nil {
@@ -205,8 +203,8 @@ func (s *Server) openAudit(ctx context.Context) error {
 	return nil
 }
 
-// watchHealth starts the checks that GET /api/ready reports. It needs the database, the data keys,
-// the certificates and the audit log. Shutdown ends the checks.
+// watchHealth starts the checks for GET /api/ready. It needs the database, the data keys, the certificates and the
+// audit log. Shutdown stops the checks.
 func (s *Server) watchHealth(ctx context.Context) {
 	s.health = &health{cfg: s.cfg, store: s.store, rows: s.rows, key: watchKey(s.ring, s.cfg), own: s.leaf.issued.Trouble, failing: map[string]bool{}}
 	s.health.look(ctx)
@@ -215,8 +213,8 @@ func (s *Server) watchHealth(ctx context.Context) {
 	s.health.observe(s.registry)
 }
 
-// openTelemetry registers the metrics of the process and starts tracing. It needs the configuration
-// only. Shutdown sends the spans that wait.
+// openTelemetry registers the metrics of the process and starts tracing. It needs only the configuration. Shutdown
+// sends the remaining spans.
 func (s *Server) openTelemetry() error {
 	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), BuildInfo())
 	s.cfg.observe(s.registry)
@@ -229,9 +227,9 @@ func (s *Server) openTelemetry() error {
 	return nil
 }
 
-// openPeers starts the client of other key servers and the feed of witnesses. Then it starts the
-// renewal of the own certificate, which the client has to show. It needs the certificates, the
-// audit log and telemetry. Shutdown ends the loops and closes the client.
+// openPeers starts the client for calls to peers and the feed of checkpoints to witnesses. Then it starts the renewal
+// of the server certificate, which the client presents. It needs the certificates, the audit log and telemetry.
+// Shutdown stops the loops and closes the client.
 func (s *Server) openPeers() (err error) {
 	s.peerRegistry = trust.NewPeerRegistry(s.store, s.cfg.Clock)
 	s.peerRegistry.RecordTo(s.rows, s.system)
@@ -244,9 +242,8 @@ func (s *Server) openPeers() (err error) {
 	return nil
 }
 
-// openEngine creates the key server and its sessions. It starts the loops that index the audit log,
-// and that rotate and destroy keys. It needs all phases before it. Shutdown closes the sessions and
-// ends the loops.
+// openEngine creates the key server and its sessions. It starts the loops that index the audit log, and that rotate and
+// destroy keys. It needs all parts that were opened before. Shutdown closes the sessions and stops the loops.
 func (s *Server) openEngine(providers session.Providers) {
 	cfg := s.cfg
 	s.backups = s.newBackupMaker()
@@ -269,8 +266,8 @@ func (s *Server) openEngine(providers session.Providers) {
 	s.onClose(func(context.Context) error { s.sessions.Close(); return nil })
 }
 
-// startUpkeep starts backups, replication, the watch of the clock and the count of objects. It needs
-// the engine. Shutdown ends all of them. Replication ends last, before the database is closed.
+// startUpkeep starts backups, replication, the watch of the clock and the count of objects. It needs the engine.
+// Shutdown stops all of them. It stops the replication last, just before it closes the database.
 func (s *Server) startUpkeep(ctx context.Context) {
 	s.health.backups = s.scheduleBackups()
 	s.health.replica = s.replication.start()
@@ -283,8 +280,8 @@ func (s *Server) startUpkeep(ctx context.Context) {
 	s.background(held.run)
 }
 
-// newHandler creates the approvals and the handler of the API. It needs the engine and the inputs.
-// It opens nothing that Shutdown closes.
+// newHandler creates the approval service and the handler of the API. It needs the engine and the inputs. Shutdown has
+// nothing to close for it.
 func (s *Server) newHandler(in inputs) (*httpapi.API, error) {
 	cfg := s.cfg
 	approvals := approval.New(approval.Config{
@@ -308,9 +305,9 @@ func (s *Server) newHandler(in inputs) (*httpapi.API, error) {
 	return handler, nil
 }
 
-// serveAll serves metrics, then peers, records the start and serves the API. It needs the handler and
-// all other phases. Shutdown drains the handler, stops the API, ends the work on data keys, and stops
-// the listeners for peers and for metrics.
+// serveAll serves metrics and peers, then writes the audit row of the start, and then serves the API. It needs the
+// handler and all other parts. Shutdown drains the handler, stops the API, stops the work on data keys, and stops the
+// listeners for peers and metrics.
 func (s *Server) serveAll(ctx context.Context, handler *httpapi.API, prepared bootstrap.Prepared) error {
 	accepts := listener.NewAccepts("keyserver_accept_failures_total", s.cfg.Logger)
 	s.registry.MustRegister(accepts)

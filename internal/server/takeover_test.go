@@ -21,8 +21,8 @@ func TestASecondStartIsRefusedAtOnce(t *testing.T) {
 	}
 }
 
-// TestASecondStartWaitsForTheFirst checks that a start with --data-dir-wait takes over from the first process.
-// Requests to it wait during that time and are not refused.
+// TestASecondStartWaitsForTheFirst checks that a start with --data-dir-wait waits until the first process ends.
+// Requests to the second process wait, too, and are not refused.
 func TestASecondStartWaitsForTheFirst(t *testing.T) {
 	says := &rig.Output{}
 	var second server.Config

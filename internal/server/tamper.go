@@ -15,28 +15,28 @@ import (
 )
 
 const (
-	// alarmEvery is how long repeated alarms for the same row are suppressed.
+	// alarmEvery is the minimum time between two alarms for the same row.
 	alarmEvery = time.Minute
-	// maxAlarms bounds the rows that are remembered, and the rows that wait for their audit row. Rows beyond
-	// the limit are only counted.
+	// maxAlarms is the maximum number of rows that are remembered, and of alarms that wait for their audit row. Further
+	// rows are only counted.
 	maxAlarms = 256
 )
 
-// Tables of alarms about objects without a MAC.
+// Table names in alarms about objects that have no row MAC.
 const (
 	tableAuditTree    = "audit_tree"
 	tableAuditArchive = "audit_archive"
 )
 
-// tamperAlarm reports rejected rows of the database: in the log, in a metric, and in an audit row. Each
-// database row is reported once a minute. It writes audit rows in a separate goroutine, because rows are read
-// while the database is being written.
+// tamperAlarm reports rejected rows of the database in the log, in a metric and in an audit row. Each database row is
+// reported at most once per alarmEvery. A separate goroutine writes the audit rows, because a rejected row may be found
+// while a transaction writes to the database.
 type tamperAlarm struct {
 	cfg    Config
 	system keyserver.SystemID           // set before audit rows are written
-	rows   atomic.Pointer[audit.Writer] // nil until the audit log is open
+	rows   atomic.Pointer[audit.Writer] // nil until the audit writer is open
 
-	limiter *reportLimiter // by row
+	limiter *reportLimiter // by table and row
 	waiting chan rowmac.Finding
 	refused *prometheus.CounterVec
 }
@@ -74,7 +74,7 @@ func (a *tamperAlarm) raise(f rowmac.Finding) {
 	}
 }
 
-// reportLimiter remembers the recent reports.
+// reportLimiter limits how often an event is reported.
 type reportLimiter struct {
 	every      time.Duration
 	mu         sync.Mutex
@@ -85,7 +85,7 @@ func newReportLimiter(every time.Duration) *reportLimiter {
 	return &reportLimiter{every: every, reportedAt: map[string]time.Time{}}
 }
 
-// due reports whether the event named what must be reported now. If so, it records the time.
+// due reports whether the event what must be reported now. If so, it stores the time.
 func (q *reportLimiter) due(what string, now time.Time) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -106,7 +106,6 @@ func (q *reportLimiter) due(what string, now time.Time) bool {
 	return true
 }
 
-// run writes the waiting audit rows until ctx ends.
 func (a *tamperAlarm) run(ctx context.Context) {
 	for {
 		select {
@@ -118,8 +117,8 @@ func (a *tamperAlarm) run(ctx context.Context) {
 	}
 }
 
-// write writes the audit row without a principal, because the author of the change is unknown. If it cannot
-// write the row, it logs that.
+// write writes the audit row. The row has no principal, because it is unknown who changed the database row. If the
+// write fails, the error is only logged.
 func (a *tamperAlarm) write(ctx context.Context, f rowmac.Finding) {
 	err := a.rows.Load().Write(ctx, keyserver.AuditEntry{
 		Operation: keyserver.AuditTampered, Outcome: keyserver.Refused, Reason: string(fault.ReasonStoreTampered),

@@ -19,11 +19,11 @@ const (
 	TLS13 = "1.3"
 )
 
-// tlsVersions maps these values to the constants of crypto/tls.
+// tlsVersions maps the values of --tls-min-version to the constants of crypto/tls.
 var tlsVersions = map[string]uint16{TLS12: tls.VersionTLS12, TLS13: tls.VersionTLS13}
 
-// modernSuites are the TLS 1.2 suites with forward secrecy and authenticated encryption. TLS 1.3 has no other
-// suites.
+// modernSuites contains the TLS 1.2 cipher suites with forward secrecy and authenticated encryption. TLS 1.3 has only
+// such suites.
 var modernSuites = []uint16{
 	tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
 	tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
@@ -37,8 +37,8 @@ func (c *Config) validateTLS() error {
 	return nil
 }
 
-// apiTLS returns the TLS configuration of the API listener. It requests a client certificate without requiring one. The
-// parameter gate checks the certificate.
+// apiTLS returns the TLS configuration of the API listener. It requests a client certificate, but does not require one.
+// gate checks the certificate.
 func (s *Server) apiTLS(gate *tlscert.ClientGate, delayed *handshakes) *tls.Config {
 	return &tls.Config{
 		MinVersion:         tlsVersions[s.cfg.TLSMinVersion],
@@ -49,17 +49,17 @@ func (s *Server) apiTLS(gate *tlscert.ClientGate, delayed *handshakes) *tls.Conf
 		VerifyConnection:   gate.VerifyConnection,
 		NextProtos:         []string{"h2", "http/1.1"},
 		Time:               s.cfg.Clock,
-		// A ticket would carry the client's identity from one handshake to a later one, without a check that
-		// the client still holds the key.
+		// With a session ticket, a client could resume an authenticated session without a new proof that it has the private
+		// key.
 		SessionTicketsDisabled: true,
 	}
 }
 
-// site returns the addresses of the API that a proof may name: --external-url, or else the names of
-// the certificate that the API shows. With plain HTTP these are the loopback names.
+// site returns the origins that a DPoP proof may name: --external-url if it is set, otherwise the names in the current
+// certificate of the API. For plain HTTP, these are the loopback names.
 func (s *Server) site() session.Site {
 	show := s.leaf.api
-	_, port, _ := net.SplitHostPort(s.listeners.api.Addr().String()) // in the format of the listener
+	_, port, _ := net.SplitHostPort(s.listeners.api.Addr().String()) // the listener's own address is always valid
 	switch {
 	case s.cfg.ExternalURL != "":
 		return dpop.At(s.cfg.ExternalURL)
@@ -75,10 +75,10 @@ func (s *Server) site() session.Site {
 	})
 }
 
-// maxStreams is the number of concurrent requests on one HTTP/2 connection.
+// maxStreams is the maximum number of concurrent requests on one HTTP/2 connection.
 const maxStreams = 128
 
-// serveAPI serves the API on its listener. It uses TLS unless the listener has no certificate.
+// serveAPI serves the API on its listener. It uses TLS if the API has a certificate.
 func (s *Server) serveAPI(bounded *boundedListener, handler http.Handler) error {
 	gate := tlscert.NewClientGate(s.store, s.cfg.Clock, s.cfg.Logger, s.registry)
 	var l net.Listener = bounded

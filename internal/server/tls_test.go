@@ -37,7 +37,7 @@ func TestOldTLSIsRefused(t *testing.T) {
 		from   uint16
 		to     uint16
 		suites []uint16
-		want   uint16 // version; 0: refused
+		want   uint16 // expected version; 0: refused
 	}{
 		"Default12":  {"1.3 is the default", modern, tls.VersionTLS12, tls.VersionTLS12, nil, 0},
 		"Default13":  {"and is spoken", modern, tls.VersionTLS12, tls.VersionTLS13, nil, tls.VersionTLS13},
@@ -66,7 +66,7 @@ func TestOldTLSIsRefused(t *testing.T) {
 	}
 }
 
-// TestNoConnectionIsResumed checks that the server resumes no connection, because a resumed one would keep the
+// TestNoConnectionIsResumed checks that the server resumes no TLS session, because a resumed session would keep the
 // client's identity from an earlier handshake.
 func TestNoConnectionIsResumed(t *testing.T) {
 	s := testserver.Start(t, func(c *server.Config) { c.TLSMinVersion = server.TLS12 })
@@ -77,7 +77,7 @@ func TestNoConnectionIsResumed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// In TLS 1.3 tickets follow the handshake, with the first response.
+			// In TLS 1.3, tickets are sent after the handshake, with the first response.
 			if _, err := io.WriteString(conn, "GET /api/health HTTP/1.1\r\nHost: keyserver\r\nConnection: close\r\n\r\n"); err != nil {
 				t.Fatal(err)
 			}
@@ -92,8 +92,8 @@ func TestNoConnectionIsResumed(t *testing.T) {
 	}
 }
 
-// TestASilentConnectionKeepsNobodyOut checks that silent connections do not block other clients, even while the
-// server checks connections for a removed CA.
+// TestASilentConnectionKeepsNobodyOut checks that silent connections do not block other clients, even while the server
+// checks connections after a CA was removed.
 func TestASilentConnectionKeepsNobodyOut(t *testing.T) {
 	s := testserver.Start(t)
 	admin := s.Admin(t)
@@ -118,7 +118,7 @@ func TestASilentConnectionKeepsNobodyOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	// A connection after its handshake, without a request, is checked at its first request.
+	// A connection without a request is checked at its first request.
 	if err := conn.Handshake(); err != nil {
 		t.Fatal(err)
 	}
@@ -137,9 +137,9 @@ func TestASilentConnectionKeepsNobodyOut(t *testing.T) {
 	}
 }
 
-// TestTheAPIShowsTheReplacedCertificate checks that a running server loads changed files of --tls-cert.
+// TestTheAPIShowsTheReplacedCertificate checks that a running server uses changed files of --tls-cert.
 func TestTheAPIShowsTheReplacedCertificate(t *testing.T) {
-	t.Parallel() // it waits for the files to be read
+	t.Parallel() // it waits until the files are read again
 	dir := t.TempDir()
 	cert, key := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
 	ca, err := pki.NewCA("files", time.Now(), rand.Reader)
@@ -169,7 +169,6 @@ func TestTheAPIShowsTheReplacedCertificate(t *testing.T) {
 	}
 }
 
-// clientOf returns a client certificate issued by ca.
 func clientOf(t *testing.T, ca pki.Identity) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -15,9 +15,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
 )
 
-// TestAnswersToWhatIsHardlyHTTP checks responses to malformed HTTP. If no route can be found, Go's HTTP library
-// responds with a line of text; docs/api.md lists these cases. All other responses are JSON with code and
-// detail.
+// TestAnswersToWhatIsHardlyHTTP checks responses to malformed HTTP. If no route can be determined, Go's HTTP library
+// responds with a line of text; docs/api.md lists these cases. All other responses are JSON with code and detail.
 func TestAnswersToWhatIsHardlyHTTP(t *testing.T) {
 	s := testserver.Start(t)
 	address := strings.TrimPrefix(s.URL(), "https://")
@@ -53,7 +52,7 @@ func TestAnswersToWhatIsHardlyHTTP(t *testing.T) {
 	for name, tc := range map[string]struct {
 		request string
 		status  int
-		code    string // empty: text
+		code    string // expected error code; empty: a line of text
 	}{
 		"Percent":      {"GET /api/%zz HTTP/1.1\r\n" + host + "\r\n", 400, ""},
 		"NoPath":       {"GET api HTTP/1.1\r\n" + host + "\r\n", 400, ""},

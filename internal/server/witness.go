@@ -22,7 +22,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// Witnessing configures the witnesses of this log, and the logs that this server witnesses.
+// Witnessing configures the witnesses of this key server's log, and the other logs for which this key server is a
+// witness.
 type Witnessing struct {
 	Witnesses      []string // URL=VKEY
 	WitnessQuorum  int
@@ -61,7 +62,6 @@ func (w *Witnessing) validateWitnesses() error {
 
 const maxWitnessClients = 64
 
-// openWitness returns the witness that cosigns the checkpoints of others.
 func (s *Server) openWitness(ctx context.Context, alarm *conflictAlarm) (*witness.Witness, error) {
 	signer, err := bootstrap.WitnessSigner(ctx, s.bootstrap())
 	if err != nil {
@@ -70,8 +70,8 @@ func (s *Server) openWitness(ctx context.Context, alarm *conflictAlarm) (*witnes
 	return witness.New(witness.Config{Store: s.store, Signer: signer, Own: s.tree.Key(), Clients: s.cfg.WitnessClients, Clock: s.cfg.Clock, Alarm: alarm.raise})
 }
 
-// openFeed starts to send the checkpoints of the audit tree to witnesses, and to fetch the keys of witnesses that are
-// peers.
+// openFeed starts two loops: one sends the checkpoints of the audit tree to the witnesses, the other fetches the keys
+// of peers that are witnesses.
 func (s *Server) openFeed() (*witness.Feed, error) {
 	var remotes []witness.Remote
 	client := witness.Client()
@@ -92,17 +92,16 @@ func (s *Server) openFeed() (*witness.Feed, error) {
 	return f, nil
 }
 
-// introductions fetches the keys of peers that are witnesses.
 type introductions struct {
 	witness *witness.Witness
 	store   *sqlstore.Store
 	peers   *peer.Client
 	every   time.Duration
 	logger  *slog.Logger
-	asked   map[keyserver.SystemID]time.Time // time of the last successful query
+	asked   map[keyserver.SystemID]time.Time // time of the last successful request
 }
 
-// askKeysAgain is how often the keys of a peer are fetched again after a success.
+// askKeysAgain is how long after a success the keys of a peer are fetched again.
 const askKeysAgain = time.Minute
 
 func (i *introductions) run(ctx context.Context) {
@@ -126,8 +125,8 @@ func (i *introductions) run(ctx context.Context) {
 	}
 }
 
-// ask queries all witnesses concurrently, because an unreachable one takes long. known has the peers whose keys are
-// stored. A peer that was registered again after the last query is not in known.
+// ask requests the keys of all witnesses concurrently, because an unreachable witness causes a long wait. known
+// contains the peers whose keys are stored. After a peer was registered again, it is not in known.
 func (i *introductions) ask(ctx context.Context, list []keyserver.TrustedServer, known map[keyserver.SystemID]bool) {
 	var all errgroup.Group
 	all.SetLimit(witness.MaxWitnesses)
@@ -149,7 +148,7 @@ func (i *introductions) ask(ctx context.Context, list []keyserver.TrustedServer,
 			return nil
 		})
 	}
-	_ = all.Wait() // no function returns an error
+	_ = all.Wait() // the functions return no errors
 	for n, p := range list {
 		if answered[n] {
 			i.asked[p.System] = now
@@ -160,8 +159,8 @@ func (i *introductions) ask(ctx context.Context, list []keyserver.TrustedServer,
 	}
 }
 
-// conflictAlarm reports logs that broke the rules of a log: in the log, in a metric, and in an audit row. Each
-// conflict is reported once per interval.
+// conflictAlarm reports conflicts of witnessed logs in the process log, in a metric and in an audit row. Each conflict
+// is reported at most once per interval.
 type conflictAlarm struct {
 	cfg     Config
 	rows    *audit.Writer
@@ -197,7 +196,6 @@ func (a *conflictAlarm) raise(l keyserver.WitnessedLog) {
 	}
 }
 
-// run writes the waiting audit rows until ctx ends.
 func (a *conflictAlarm) run(ctx context.Context) {
 	for {
 		select {

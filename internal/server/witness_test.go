@@ -8,7 +8,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/witness"
 )
 
-// TestWitnessesThatAreRefused checks the flags of witnesses that are rejected without a connection.
+// TestWitnessesThatAreRefused checks invalid flags of witnesses, which are rejected without a connection.
 func TestWitnessesThatAreRefused(t *testing.T) {
 	pair, err := witness.NewKey(rand.Reader, witness.Name("other", 2))
 	if err != nil {

@@ -17,17 +17,17 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/canonical"
 )
 
-// PayloadType is the media type of the payload. It is signed with the payload, so that no other document under
-// the same key can pass for a manifest.
+// PayloadType is the media type of the payload. The signature covers it, so that a document of another type that the
+// same key has signed is not accepted as a manifest.
 const PayloadType = "application/vnd.keyserver-operator.release+json"
 
-// Bounds of an envelope.
+// Limits of an envelope.
 const (
 	maxEnvelope   = 64 << 10
-	maxSignatures = 8 // more than one while a release key is being changed
+	maxSignatures = 8 // more than one during a change of the release key
 )
 
-// envelope is DSSE version 1 (secure-systems-lab/dsse, envelope.md).
+// envelope is a DSSE version 1 envelope (secure-systems-lab/dsse, envelope.md).
 type envelope struct {
 	Payload     string      `json:"payload"` // canonical base64
 	PayloadType string      `json:"payloadType"`
@@ -35,11 +35,11 @@ type envelope struct {
 }
 
 type signature struct {
-	KeyID string `json:"keyid,omitempty"` // a hint, which is not used
+	KeyID string `json:"keyid,omitempty"` // a hint; it is not used
 	Sig   string `json:"sig"`             // canonical base64
 }
 
-// Sign returns the envelope of a manifest.
+// Sign signs a manifest and returns its envelope.
 func Sign(key ed25519.PrivateKey, m Manifest) ([]byte, error) {
 	m.Digests = slices.Clone(m.Digests)
 	slices.Sort(m.Digests)
@@ -70,8 +70,8 @@ func Sign(key ed25519.PrivateKey, m Manifest) ([]byte, error) {
 	return append(text, '\n'), nil
 }
 
-// Verify returns the manifest in an envelope that the release key has signed. It parses the payload only after
-// the signature is verified. An error is a *Refusal.
+// Verify verifies the signature of an envelope and returns its manifest. It parses the payload only after the signature
+// is verified. An error is a *Refusal.
 func Verify(key ed25519.PublicKey, text []byte) (Manifest, error) {
 	e, payload, err := open(text)
 	if err != nil {
@@ -115,18 +115,17 @@ func signed(key ed25519.PublicKey, e envelope, payload []byte) bool {
 	})
 }
 
-// strict rejects unknown and duplicate members, other letter case and trailing data, because two readers could
-// interpret these differently.
+// strict decodes JSON. It rejects unknown and duplicate members, other letter case and trailing data, because two
+// decoders could interpret these differently.
 func strict(text []byte, into any) error {
 	return json.Unmarshal(text, into, json.RejectUnknownMembers(true))
 }
 
-// pae returns the pre-authentication encoding of DSSE, which is signed.
+// pae returns the pre-authentication encoding of DSSE. The signature covers these bytes.
 func pae(payloadType string, payload []byte) []byte {
 	return fmt.Appendf(nil, "DSSEv1 %d %s %d %s", len(payloadType), payloadType, len(payload), payload)
 }
 
-// keyID returns the SHA-256 of the public key as PKIX, in hex.
 func keyID(key ed25519.PublicKey) (string, error) {
 	der, err := x509.MarshalPKIXPublicKey(key)
 	if err != nil {
@@ -136,8 +135,8 @@ func keyID(key ed25519.PublicKey) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// Read reads the file of an envelope, at most maxEnvelope bytes. It opens only regular files, because opening a
-// pipe would block forever. An error is a *Refusal.
+// Read reads an envelope from a file. It fails if the file is longer than maxEnvelope, or not a regular file, because
+// opening a pipe would block forever. An error is a *Refusal.
 func Read(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -150,7 +149,7 @@ func Read(path string) ([]byte, error) {
 	if err != nil {
 		return nil, refuse(Unreadable, err, "the release manifest cannot be read")
 	}
-	defer func() { _ = f.Close() }() // only read: nothing can be lost
+	defer func() { _ = f.Close() }() // opened only for reading
 	text, err := io.ReadAll(io.LimitReader(f, maxEnvelope+1))
 	if err != nil {
 		return nil, refuse(Unreadable, err, "the release manifest cannot be read")

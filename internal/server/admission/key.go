@@ -18,10 +18,10 @@ const (
 	publicType  = "PUBLIC KEY"  // PKIX
 )
 
-// maxKeyFile bounds how much of a key file is read. A key file has about 120 bytes.
+// maxKeyFile is the maximum number of bytes that are read of a key file. A key file has about 120 bytes.
 const maxKeyFile = 16 << 10
 
-// GenerateKey returns a new release key as PEM: PKCS#8 and PKIX.
+// GenerateKey returns a new release key as PEM: the private key in PKCS#8, the public key in PKIX.
 func GenerateKey(random io.Reader) (private, public []byte, err error) {
 	if random == nil {
 		random = rand.Reader
@@ -41,7 +41,7 @@ func GenerateKey(random io.Reader) (private, public []byte, err error) {
 	return pem.EncodeToMemory(&pem.Block{Type: privateType, Bytes: private}), pem.EncodeToMemory(&pem.Block{Type: publicType, Bytes: public}), nil
 }
 
-// ReadPrivateKey reads a PEM file with an Ed25519 key in PKCS#8. Errors never quote the file.
+// ReadPrivateKey reads a PEM file with an Ed25519 private key in PKCS#8. Errors do not contain the content of the file.
 func ReadPrivateKey(path string) (ed25519.PrivateKey, error) {
 	der, err := readPEM(path, privateType)
 	if err != nil {
@@ -55,7 +55,7 @@ func ReadPrivateKey(path string) (ed25519.PrivateKey, error) {
 	return nil, fmt.Errorf("%s must contain an Ed25519 private key in PKCS#8", path)
 }
 
-// ReadPublicKey reads a PEM file with an Ed25519 key in PKIX.
+// ReadPublicKey reads a PEM file with an Ed25519 public key in PKIX.
 func ReadPublicKey(path string) (ed25519.PublicKey, error) {
 	der, err := readPEM(path, publicType)
 	if err != nil {
@@ -68,14 +68,14 @@ func ReadPublicKey(path string) (ed25519.PublicKey, error) {
 	return nil, fmt.Errorf("%s must contain an Ed25519 public key in PKIX", path)
 }
 
-// readPEM returns the only block of a PEM file. Several blocks are an error: they could be the old and the new
-// key, and the choice would be arbitrary.
+// readPEM returns the only block of a PEM file. It fails if there are several blocks: they could be the old and the new
+// key, and it is unknown which one to use.
 func readPEM(path, kind string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = f.Close() }() // only read: nothing can be lost
+	defer func() { _ = f.Close() }() // opened only for reading
 	text, err := io.ReadAll(io.LimitReader(f, maxKeyFile+1))
 	defer clear(text)
 	if err != nil {

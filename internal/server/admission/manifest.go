@@ -1,6 +1,6 @@
-// Package admission decides whether a build may serve. A release manifest lists the digests of the allowed
-// builds and the time in which they are allowed. The release pipeline signs it. If the manifest cannot be read,
-// verified or parsed, no build is admitted.
+// Package admission decides whether a build may serve. A release manifest lists the digests of the allowed builds and
+// the period in which they are allowed. The release pipeline signs it. If the manifest cannot be read, verified or
+// parsed, no build may serve.
 package admission
 
 import (
@@ -18,16 +18,15 @@ import (
 type Manifest struct {
 	Digests   []string  `json:"digests"` // "sha256:" and 64 lower-case hex digits
 	NotBefore time.Time `json:"notBefore"`
-	NotAfter  time.Time `json:"notAfter"` // inclusive
+	NotAfter  time.Time `json:"notAfter"` // the last allowed time
 }
 
-// maxDigests bounds the builds of one manifest: a release has one per platform.
+// maxDigests is the maximum number of builds in a manifest. A release has one build per platform.
 const maxDigests = 256
 
 var digestPattern = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
-// Admits returns nil if the manifest admits the build with that digest at that time. Otherwise it returns a
-// *Refusal.
+// Admits returns nil if the manifest allows the build with that digest at that time, and a *Refusal otherwise.
 func (m Manifest) Admits(digest string, now time.Time) error {
 	switch {
 	case now.Before(m.NotBefore):
@@ -41,8 +40,8 @@ func (m Manifest) Admits(digest string, now time.Time) error {
 	}
 }
 
-// changesIn returns how long the result of Admits stays valid: until the manifest begins or ends. It returns
-// false for an expired manifest, whose result does not change.
+// changesIn returns how long the result of Admits stays the same: until the period of the manifest begins or ends. It
+// returns false for an expired manifest, because its result never changes.
 func (m Manifest) changesIn(now time.Time) (time.Duration, bool) {
 	switch {
 	case now.Before(m.NotBefore):
@@ -54,8 +53,8 @@ func (m Manifest) changesIn(now time.Time) (time.Duration, bool) {
 	}
 }
 
-// Validate rejects an invalid manifest. Both Sign and Verify call it, so a manifest that no server would accept
-// is not signed.
+// Validate rejects an invalid manifest. Sign and Verify both call it, so that Sign rejects every manifest that Verify
+// would reject.
 func (m Manifest) Validate() error {
 	switch {
 	case len(m.Digests) == 0:
@@ -83,7 +82,7 @@ func Digest(path string) (_ string, err error) {
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = f.Close() }() // it was only read: nothing can be lost
+	defer func() { _ = f.Close() }() // opened only for reading
 	h := sha256.New()
 	if _, err := io.Copy(h, f); err != nil {
 		return "", fmt.Errorf("read %s: %w", path, err)

@@ -2,7 +2,7 @@ package admission
 
 import "fmt"
 
-// Cause is the reason why no build is admitted.
+// Cause is the reason why a build may not serve.
 type Cause string
 
 // The causes, in the order of the checks.
@@ -14,11 +14,10 @@ const (
 	Malformed    Cause = "malformed"    // signed, but not a manifest
 	NotYetValid  Cause = "notYetValid"
 	Expired      Cause = "expired"
-	NotListed    Cause = "notListed" // a manifest of other builds
+	NotListed    Cause = "notListed" // the manifest does not list this build
 )
 
-// Refusal is the reason why a build is not admitted. Detail is one sentence that any user may see: it contains
-// no path.
+// Refusal is the reason why a build may not serve. Detail is one sentence without a path, so that any user may see it.
 type Refusal struct {
 	Cause  Cause
 	Detail string
@@ -30,7 +29,7 @@ func refuse(cause Cause, err error, format string, args ...any) *Refusal {
 	return &Refusal{Cause: cause, Detail: fmt.Sprintf(format, args...), err: err}
 }
 
-// Error returns the detail with the underlying error, for logs and terminals.
+// Error returns the detail and the underlying error, for logs and terminals.
 func (r *Refusal) Error() string {
 	if r.err == nil {
 		return r.Detail
@@ -38,5 +37,4 @@ func (r *Refusal) Error() string {
 	return r.Detail + ": " + r.err.Error()
 }
 
-// Unwrap returns the underlying error.
 func (r *Refusal) Unwrap() error { return r.err }

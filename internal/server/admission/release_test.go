@@ -47,7 +47,7 @@ func sign(t testing.TB, key ed25519.PrivateKey, m Manifest) []byte {
 	return text
 }
 
-// wrap returns an envelope around any payload, signed for payloadType.
+// wrap returns an envelope of any payload, signed for payloadType.
 func wrap(payloadType, payload string) string {
 	sig := ed25519.Sign(releaseKey, pae(payloadType, []byte(payload)))
 	return fmt.Sprintf(`{"payload":%q,"payloadType":%q,"signatures":[{"sig":%q}]}`,
@@ -74,8 +74,8 @@ func TestPreAuthenticationEncoding(t *testing.T) {
 	}
 }
 
-// TestEnvelopesThatAreRefused checks that only the canonical encoding of an envelope is accepted, and only with
-// a signature of a manifest by the release key.
+// TestEnvelopesThatAreRefused checks that Verify accepts only the canonical encoding of an envelope, and only with a
+// signature of a manifest by the release key.
 func TestEnvelopesThatAreRefused(t *testing.T) {
 	good := string(sign(t, releaseKey, manifest()))
 	plain := fmt.Sprintf(`{"digests":[%q],"notBefore":"2026-01-02T03:04:05Z","notAfter":"2026-01-03T03:04:05Z"}`, thisBuild)
@@ -152,8 +152,8 @@ func TestEnvelopesThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestSignedManifestsAreRead checks that Verify reads the output of Sign. One valid signature among several is
-// enough: this allows a change of the release key.
+// TestSignedManifestsAreRead checks that Verify reads the output of Sign. One valid signature among several is enough,
+// so that the release key can be changed.
 func TestSignedManifestsAreRead(t *testing.T) {
 	m := Manifest{Digests: []string{otherBuild, thisBuild, otherBuild}, NotBefore: begin.In(time.FixedZone("", 3600)), NotAfter: end}
 	text := sign(t, releaseKey, m)
@@ -175,7 +175,7 @@ func TestSignedManifestsAreRead(t *testing.T) {
 	}
 }
 
-// TestManifestsThatAreNotSigned checks that Sign rejects manifests that no server would accept.
+// TestManifestsThatAreNotSigned checks that Sign rejects manifests that Verify would reject.
 func TestManifestsThatAreNotSigned(t *testing.T) {
 	for name, change := range map[string]func(*Manifest){
 		"NoDigest":     func(m *Manifest) { m.Digests = nil },
@@ -195,7 +195,7 @@ func TestManifestsThatAreNotSigned(t *testing.T) {
 	}
 }
 
-// TestAdmits checks when a manifest admits a build: both ends of its validity are included.
+// TestAdmits checks when a manifest allows a build. Both ends of its period are included.
 func TestAdmits(t *testing.T) {
 	for name, c := range map[string]struct {
 		digest string
@@ -219,7 +219,7 @@ func TestAdmits(t *testing.T) {
 	}
 }
 
-// TestADamagedEnvelopeNeverSaysSomethingElse checks that a damaged envelope is rejected or yields the signed
+// TestADamagedEnvelopeNeverSaysSomethingElse checks that Verify rejects a damaged envelope or returns the signed
 // manifest.
 func TestADamagedEnvelopeNeverSaysSomethingElse(t *testing.T) {
 	text := sign(t, releaseKey, manifest())
@@ -235,8 +235,8 @@ func TestADamagedEnvelopeNeverSaysSomethingElse(t *testing.T) {
 	})
 }
 
-// TestKeyFiles checks that a release key can be written to files and read again. Files with other content are
-// rejected, and the error does not quote them.
+// TestKeyFiles checks that a release key can be written to files and read again. Files with other content are rejected,
+// and the error does not contain that content.
 func TestKeyFiles(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name string, content []byte) string {
@@ -290,7 +290,7 @@ func TestKeyFiles(t *testing.T) {
 	}
 }
 
-// TestDigest checks that the digest is that of the file's content.
+// TestDigest checks that the digest is computed from the content of the file.
 func TestDigest(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "binary")
 	if _, err := Digest(path); !errors.Is(err, os.ErrNotExist) {

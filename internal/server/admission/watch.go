@@ -11,23 +11,24 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// DefaultRetry is the default interval at which a watch reads the manifest.
+// DefaultRetry is the default interval in which a Watch reads the manifest.
 const DefaultRetry = 30 * time.Second
 
-// soonest is the shortest wait, so that the loop does not spin shortly before a manifest begins or ends.
+// soonest is the minimum pause between two checks, so that the loop does not spin just before a manifest begins or
+// ends.
 const soonest = 100 * time.Millisecond
 
-// WatchConfig configures a watch.
+// WatchConfig configures a Watch.
 type WatchConfig struct {
 	Key      ed25519.PublicKey
-	Manifest string // file of the envelope
-	Digest   string // of the build
+	Manifest string // path of the envelope
+	Digest   string // digest of the build
 	Retry    time.Duration
 	Clock    func() time.Time
 	Logger   *slog.Logger
 }
 
-// Watch keeps current whether one build is admitted.
+// Watch checks regularly whether a build may serve.
 type Watch struct {
 	cfg     WatchConfig
 	verdict atomic.Pointer[verdict]
@@ -35,12 +36,12 @@ type Watch struct {
 
 // verdict is the result of one check. It is immutable.
 type verdict struct {
-	refusal *Refusal // nil: admitted
+	refusal *Refusal // nil: the build may serve
 	wait    time.Duration
-	next    time.Time // time of the next check, if the clock is not set
+	next    time.Time // time of the next check, unless the clock is set
 }
 
-// NewWatch checks once, so that there is a verdict before the first request. Run continues the checks.
+// NewWatch returns a Watch and runs the first check. Run repeats the check.
 func NewWatch(cfg WatchConfig) *Watch {
 	w := &Watch{cfg: cfg}
 	w.look()
@@ -61,8 +62,8 @@ func (w *Watch) Run(ctx context.Context) {
 	}
 }
 
-// Refusal returns nil while the build is admitted. Otherwise it returns a fault with the reason and the time
-// until the next check. It only reads one pointer.
+// Refusal returns nil if the build may serve. Otherwise it returns a fault with the reason and the time until the next
+// check. It returns the stored result and does not read the manifest.
 func (w *Watch) Refusal() error {
 	v := w.verdict.Load()
 	if v.refusal == nil {
@@ -72,7 +73,7 @@ func (w *Watch) Refusal() error {
 		"the key server does not admit this build: %s", v.refusal.Detail)
 }
 
-// look reads the manifest again and replaces the verdict.
+// look reads the manifest and stores the new verdict.
 func (w *Watch) look() {
 	now := w.cfg.Clock()
 	m, err := w.read()
@@ -98,7 +99,7 @@ func (w *Watch) read() (Manifest, error) {
 	return Verify(w.cfg.Key, text)
 }
 
-// report logs a verdict that differs from the last one. So a lasting refusal is logged once.
+// report logs a verdict if it differs from the previous one. So a refusal that does not change is logged once.
 func (w *Watch) report(before, now *verdict) {
 	switch {
 	case now.refusal == nil && (before == nil || before.refusal != nil):

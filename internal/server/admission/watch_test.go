@@ -16,7 +16,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// watched is a watch under test, with its file, its clock and its log.
 type watched struct {
 	*Watch
 	path string
@@ -45,8 +44,8 @@ func (w *watched) put(t *testing.T, envelope []byte) {
 	}
 }
 
-// TestAWatchRefusesAndRecovers checks that a bad file causes a temporary refusal that names the cause and not
-// the path. A good file ends it.
+// TestAWatchRefusesAndRecovers checks that an invalid file causes a temporary refusal, which names the cause but not
+// the path. A valid file ends the refusal.
 func TestAWatchRefusesAndRecovers(t *testing.T) {
 	good := sign(t, releaseKey, manifest())
 	for name, c := range map[string]struct {
@@ -101,11 +100,11 @@ func TestARefusalCountsDown(t *testing.T) {
 	}
 }
 
-// TestWhenAWatchLooksAgain checks that the next check comes after the interval, or earlier when the manifest
-// begins or ends.
+// TestWhenAWatchLooksAgain checks that the next check is after the interval, or earlier if the manifest begins or ends
+// before that.
 func TestWhenAWatchLooksAgain(t *testing.T) {
 	for name, c := range map[string]struct {
-		at   time.Duration // after the manifest's start
+		at   time.Duration // time after the manifest begins
 		want time.Duration
 	}{
 		"LongBefore": {-time.Hour, 30 * time.Second},
@@ -126,7 +125,7 @@ func TestWhenAWatchLooksAgain(t *testing.T) {
 	}
 }
 
-// TestAWatchRuns checks that a running watch follows the file and the clock, and ends with its context.
+// TestAWatchRuns checks that Run detects changes of the file and the clock, and ends with its context.
 func TestAWatchRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "release.json")
@@ -163,7 +162,7 @@ func TestAWatchRuns(t *testing.T) {
 	})
 }
 
-// TestAWatchLogsChanges checks that an unchanged refusal is logged once.
+// TestAWatchLogsChanges checks that a refusal is logged once while it does not change.
 func TestAWatchLogsChanges(t *testing.T) {
 	w := watching(t, nil)
 	w.look()

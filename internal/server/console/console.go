@@ -14,28 +14,28 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi"
 )
 
-// dist contains only .gitkeep until the console is built. So the repository has no generated files, and
-// everything compiles without Node.js.
+// dist contains only .gitkeep until the console is built. So the repository contains no generated files, and all
+// packages compile without Node.js.
 //
 //go:embed all:dist
 var dist embed.FS
 
-// ErrNotBuilt is the error of a binary without the console; its text names the remedy.
+// ErrNotBuilt is the error of a binary that was built without the console. Its text says how to build with it.
 var ErrNotBuilt = errors.New("--console: this binary was built without the console; build it with \"make build\" on a machine with Node.js 20.19 or newer, or omit the flag")
 
-// policy allows the page to load files only from this server and to connect only to it. Text never becomes
-// code: no inline script or style, no eval, no HTML from text (Trusted Types). No page can frame it, and no
-// form leaves the page.
+// policy is the Content-Security-Policy of the pages. Pages may load files only from this server and connect only to
+// it. Text is never executed: no inline script or style, no eval, no HTML from text (Trusted Types). No page can be
+// framed, and no form is sent.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
 	"require-trusted-types-for 'script'; trusted-types 'none'; report-to csp"
 
-// Site holds the files of the console in memory.
+// Site contains the files of the console in memory.
 type Site struct {
 	pages map[string]httpapi.Page
 }
 
-// Open reads the files of the binary. It returns ErrNotBuilt if there are none.
+// Open reads the embedded files. It returns ErrNotBuilt if there are none.
 func Open() (*Site, error) {
 	built, err := fs.Sub(dist, "dist")
 	if err != nil {
@@ -62,12 +62,12 @@ func open(built fs.FS) (*Site, error) {
 		return nil, ErrNotBuilt
 	}
 	s.pages[""] = index
-	delete(s.pages, "index.html") // each page has one address
+	delete(s.pages, "index.html") // so that each page has only one URL
 	return s, nil
 }
 
-// header returns the response header of a file. Vite adds a hash of the content to the names below assets, so
-// these files never change.
+// header returns the response header of a file. The names of files in the directory assets contain a hash of their
+// content, so these files never change.
 func header(name string) http.Header {
 	h := http.Header{}
 	kind := mime.TypeByExtension(path.Ext(name))

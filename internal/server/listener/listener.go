@@ -1,5 +1,5 @@
-// Package listener bounds the connections of a process by the files that it may open, reports
-// connections that it cannot accept, and closes HTTP/2 connections that are abused.
+// Package listener limits the connections of a process to the number of files that it may open, reports connections
+// that it cannot accept, and closes HTTP/2 connections of abusive clients.
 package listener
 
 import (
@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// sayEvery is how often failed accepts and closed connections are logged. All are counted.
+	// sayEvery is the minimum time between two logs of failed accepts or closed connections. All are counted.
 	sayEvery = time.Minute
-	// mostProbes bounds the connections of a listener for probes or metrics.
+	// mostProbes is the maximum number of connections of a listener for probes or metrics.
 	mostProbes = 64
 	// share is a divisor: a listener for probes or metrics may use at most 1/share of all files.
 	share = 8
@@ -34,8 +34,8 @@ func Files() int {
 	return int(limit.Cur)
 }
 
-// Fit returns the number of connections that the limit of open files allows, after others files are reserved. If that
-// is less than wanted, it logs a warning. The parameter by names the setting of the number.
+// Fit returns how many connections the limit of open files allows, if the number others of files is needed for other
+// purposes. If that is less than wanted, it logs a warning. by is the name of the setting in the warning.
 func Fit(logger *slog.Logger, by string, wanted, others int) int {
 	files := Files()
 	return fit(logger, by, wanted, max(files-others, files/4, 1), files)
@@ -50,15 +50,15 @@ func fit(logger *slog.Logger, by string, wanted, fits, files int) int {
 	return fits
 }
 
-// Accepts counts and logs connections that cannot be accepted, for instance because the
-// process has too many files open. It collects the counter.
+// Accepts counts and logs connections that cannot be accepted, for example because the process has too many open files.
+// It is a Prometheus counter.
 type Accepts struct {
 	prometheus.Counter
 	logger *slog.Logger
 	say    rate.Sometimes
 }
 
-// NewAccepts returns a counter of that name.
+// NewAccepts returns a counter with the metric name name.
 func NewAccepts(name string, logger *slog.Logger) *Accepts {
 	return &Accepts{
 		Counter: prometheus.NewCounter(prometheus.CounterOpts{
@@ -68,10 +68,10 @@ func NewAccepts(name string, logger *slog.Logger) *Accepts {
 	}
 }
 
-// Watch reports the failed accepts of a listener.
+// Watch returns a listener that reports failed accepts of l.
 func (a *Accepts) Watch(l net.Listener) net.Listener { return &watched{l, a} }
 
-// Probes watches and bounds a listener for probes or metrics.
+// Probes returns a listener for probes or metrics that reports failed accepts and limits connections.
 func (a *Accepts) Probes(l net.Listener) net.Listener {
 	files := Files()
 	return netutil.LimitListener(a.Watch(l), fit(a.logger, l.Addr().String(), mostProbes, max(files/share, 1), files))
@@ -82,7 +82,6 @@ type watched struct {
 	accepts *Accepts
 }
 
-// Accept implements net.Listener.
 func (w *watched) Accept() (net.Conn, error) {
 	conn, err := w.Listener.Accept()
 	if err != nil && !errors.Is(err, net.ErrClosed) {

@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// limited lowers the limit of open files until the test ends.
 func limited(t *testing.T, files uint64) {
 	t.Helper()
 	var before unix.Rlimit
@@ -52,7 +51,7 @@ func TestFit(t *testing.T) {
 	}
 }
 
-// failing is a listener whose Accept returns these errors in order.
+// failing is a listener whose Accept returns the given errors in order.
 type failing struct {
 	net.Listener
 	errs []error
@@ -64,8 +63,8 @@ func (f *failing) Accept() (net.Conn, error) {
 	return nil, err
 }
 
-// TestFailedAccepts checks that each failure is counted and the first is logged as an error. The end of the
-// listener is no failure.
+// TestFailedAccepts checks that each failure is counted, and that the first is logged as an error. Closing the listener
+// is not a failure.
 func TestFailedAccepts(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

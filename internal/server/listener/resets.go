@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	// resetsPerSecond and resetsAtOnce bound the streams of one HTTP/2 connection that the server resets because the
-	// client broke the protocol. A client that follows the protocol causes no such resets.
+	// resetsPerSecond and resetsAtOnce limit how many streams of one HTTP/2 connection the server may reset because the
+	// client violates the protocol. A correct client causes no such resets.
 	resetsPerSecond = 10
 	resetsAtOnce    = 100
-	// stallTime is how long a client may read nothing while the server has frames to send. Then
-	// the server closes the connection. The deadline of a request ends its stream only.
+	// stallTime is how long a client may read nothing while the server has frames to send. After that, the server closes
+	// the connection. The deadline of a request ends only its stream.
 	stallTime = 15 * time.Second
-	// farewellTime bounds how long the last frame of such a connection may take.
+	// farewellTime is the time limit for sending the GOAWAY frame before a connection is closed.
 	farewellTime = time.Second
 )
 
@@ -44,9 +44,9 @@ func NewResetGuard(closed prometheus.Counter, logger *slog.Logger) *ResetGuard {
 	return &ResetGuard{perSecond: resetsPerSecond, atOnce: resetsAtOnce, stall: stallTime, closed: closed, logger: logger, say: rate.Sometimes{First: 1, Interval: sayEvery}}
 }
 
-// Configure makes srv serve HTTP/2 over guarded TLS connections, each with at most streams concurrent streams. It uses
-// the HTTP/2 server of golang.org/x/net, because the server of net/http requires a *tls.Conn. The ConnState of srv gets
-// guarded connections: see Unguarded.
+// Configure makes srv serve HTTP/2 over guarded TLS connections, each with up to streams concurrent streams. It uses
+// the HTTP/2 server of golang.org/x/net, because the server of net/http requires a *tls.Conn. The ConnState function of
+// srv gets guarded connections; use Unguarded to get the TLS connection.
 func (g *ResetGuard) Configure(srv *http.Server, streams int, idle time.Duration) error {
 	srv.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: streams}
 	h2 := &http2.Server{IdleTimeout: idle, WriteByteTimeout: g.stall} //nolint:staticcheck // deprecated in favor of net/http, which does not accept guarded connections
@@ -72,21 +72,19 @@ func Unguarded(conn net.Conn) net.Conn {
 	return conn
 }
 
-// guardedConn counts the RST_STREAM frames that the server writes. Its HTTP/2 server writes from
-// one goroutine at a time.
+// guardedConn counts the RST_STREAM frames that the server writes. The HTTP/2 server never calls Write concurrently.
 type guardedConn struct {
 	*tls.Conn
 	guard   *ResetGuard
 	allowed *rate.Limiter
 	scan    resetScanner
-	// recent are the streams that were reset last. A client may send DATA before it receives the reset, and the
-	// server resets the stream again for each such frame. The length is the number of streams that a client may
-	// have open, because it may believe that all reset streams are still open.
+	// recent contains the streams that were reset last. A client may send DATA frames before it receives the reset, and
+	// the server resets the stream again for each such frame. The length is the number of streams that a client may have
+	// open, because the client may not yet know that a stream was reset.
 	recent []uint32
 	next   int
 }
 
-// Write implements net.Conn.
 func (c *guardedConn) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
 	if err != nil {
@@ -105,7 +103,8 @@ func (c *guardedConn) Write(p []byte) (int, error) {
 	return n, net.ErrClosed
 }
 
-// provoked reports whether a reset is the first one of its stream and is the client's fault.
+// provoked reports whether a reset is the first reset of its stream, and the client caused it by a violation of the
+// protocol.
 func (c *guardedConn) provoked(stream uint32, code http2.ErrCode) bool {
 	if slices.Contains(c.recent, stream) {
 		return false
@@ -114,15 +113,14 @@ func (c *guardedConn) provoked(stream uint32, code http2.ErrCode) bool {
 	c.next = (c.next + 1) % len(c.recent)
 	switch code {
 	case http2.ErrCodeNo, // the server responded before the body was complete
-		http2.ErrCodeInternal,      // the server gave up
-		http2.ErrCodeRefusedStream: // the client does not know yet how many streams it may open
+		http2.ErrCodeInternal,      // the server failed
+		http2.ErrCodeRefusedStream: // the client does not know the limit of concurrent streams yet
 		return false
 	default:
 		return true
 	}
 }
 
-// hangUp sends a GOAWAY frame and closes the connection.
 func (c *guardedConn) hangUp(last uint32) {
 	if c.scan.between() {
 		_ = c.SetWriteDeadline(time.Now().Add(farewellTime))
@@ -145,11 +143,11 @@ const (
 // resetScanner finds RST_STREAM frames in the output of an HTTP/2 server.
 type resetScanner struct {
 	frame [resetFrameLen]byte // header of the current frame, with the payload of RST_STREAM
-	have  int                 // bytes of it
-	skip  int                 // remaining payload bytes of another frame
+	have  int                 // bytes of frame that are read
+	skip  int                 // remaining payload bytes of a frame of another type
 }
 
-// between reports whether the last frame is complete.
+// between reports whether the output ends at the end of a frame.
 func (s *resetScanner) between() bool { return s.have == 0 && s.skip == 0 }
 
 func (s *resetScanner) write(p []byte, found func(stream uint32, code http2.ErrCode)) {
@@ -173,7 +171,7 @@ func (s *resetScanner) write(p []byte, found func(stream uint32, code http2.ErrC
 	}
 }
 
-// wanted returns how many bytes of the current frame are read.
+// wanted returns how many bytes of the current frame are needed.
 func (s *resetScanner) wanted() int {
 	if s.have >= frameHeaderLen && s.reset() {
 		return resetFrameLen

@@ -21,7 +21,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// guarded serves a handler over guarded connections. Each may cause resets resets in total.
+// guarded serves a handler over guarded connections. Each connection may cause as many resets as the argument resets.
 func guarded(t testing.TB, resets int, handler http.HandlerFunc, adjust ...func(*ResetGuard, *http.Server)) (*httptest.Server, *ResetGuard) {
 	t.Helper()
 	g := NewResetGuard(prometheus.NewCounter(prometheus.CounterOpts{Name: "closed"}), slog.New(slog.DiscardHandler))
@@ -37,16 +37,16 @@ func guarded(t testing.TB, resets int, handler http.HandlerFunc, adjust ...func(
 	return s, g
 }
 
-// rude is a client that can send any frames.
+// rude is a client that can send any HTTP/2 frames.
 type rude struct {
 	conn   *tls.Conn
 	frames *http2.Framer
 	header bytes.Buffer
 	coder  *hpack.Encoder
-	heard  chan http2.FrameHeader // frames of each stream, and pings, until the connection is closed
+	heard  chan http2.FrameHeader // received frames of streams, and pings; closed with the connection
 }
 
-// dialRude connects a client. It sends only the preface and reads nothing.
+// dialRude connects a client. It sends only the HTTP/2 preface and reads nothing.
 func dialRude(t testing.TB, s *httptest.Server) *rude {
 	t.Helper()
 	conn, err := tls.Dial("tcp", s.Listener.Addr().String(), &tls.Config{RootCAs: s.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs, ServerName: "example.com", NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS13})
@@ -81,7 +81,6 @@ func newRude(t testing.TB, s *httptest.Server) *rude {
 	return r
 }
 
-// headers sends the header of a request.
 func (r *rude) headers(stream uint32, length int, complete bool) error {
 	r.header.Reset()
 	for _, f := range [][2]string{
@@ -94,7 +93,7 @@ func (r *rude) headers(stream uint32, length int, complete bool) error {
 	return r.frames.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: r.header.Bytes(), EndHeaders: true, EndStream: complete})
 }
 
-// await reads until a frame ends the stream.
+// await reads until a frame that ends the stream.
 func (r *rude) await(t testing.TB, stream uint32) {
 	t.Helper()
 	for f := range r.heard {
@@ -105,8 +104,8 @@ func (r *rude) await(t testing.TB, stream uint32) {
 	t.Fatalf("the connection was closed before stream %d ended", stream)
 }
 
-// TestResetsThatAClientProvokes checks each way in which a client can make the server reset streams: its
-// connection is closed, and other clients are still served.
+// TestResetsThatAClientProvokes checks each way in which a client can make the server reset streams. Its connection
+// must be closed, and other clients must still be served.
 func TestResetsThatAClientProvokes(t *testing.T) {
 	const enough = 2000
 	for name, provoke := range map[string]func(r *rude, stream uint32) error{
@@ -130,9 +129,9 @@ func TestResetsThatAClientProvokes(t *testing.T) {
 			var atWork []chan struct{}
 			s, _ := guarded(t, resetsAtOnce, func(_ http.ResponseWriter, r *http.Request) {
 				if r.Header.Get("Content-Length") == "" {
-					return // the honest client
+					return // a request of the correct client
 				}
-				done := make(chan struct{}) // closed when 50 more have begun: a reset by the server does not end the context
+				done := make(chan struct{}) // closed when 50 more requests have begun, because a reset by the server does not end the context
 				mu.Lock()
 				if atWork = append(atWork, done); len(atWork) > 50 {
 					close(atWork[0])
@@ -179,8 +178,8 @@ func TestResetsThatAClientProvokes(t *testing.T) {
 	}
 }
 
-// TestBodiesThatTheServerDoesNotWant checks that the connection stays open when the server resets streams whose
-// body it does not read, and again for later frames of that body.
+// TestBodiesThatTheServerDoesNotWant checks that the connection stays open if the server resets streams because it does
+// not read their body, even if the client sends more frames of that body.
 func TestBodiesThatTheServerDoesNotWant(t *testing.T) {
 	s, g := guarded(t, 1, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusRequestEntityTooLarge) })
 	r := newRude(t, s)
@@ -198,8 +197,8 @@ func TestBodiesThatTheServerDoesNotWant(t *testing.T) {
 	}
 }
 
-// TestClientThatReadsNothing checks that the server closes a connection if the client keeps the TCP window
-// closed, so that even the end of a stream does not reach it.
+// TestClientThatReadsNothing checks that the server closes a connection whose client keeps the TCP window closed, so
+// that not even the end of a stream can be sent.
 func TestClientThatReadsNothing(t *testing.T) {
 	failed, closed := make(chan struct{}), make(chan struct{})
 	s, _ := guarded(t, resetsAtOnce, func(w http.ResponseWriter, _ *http.Request) {
@@ -259,7 +258,7 @@ func TestResetScanner(t *testing.T) {
 	}
 }
 
-// FuzzFrames sends arbitrary bytes after the preface, concurrently with a correct client.
+// FuzzFrames sends random bytes after the preface, concurrently with a correct client.
 func FuzzFrames(f *testing.F) {
 	s, _ := guarded(f, resetsAtOnce, func(http.ResponseWriter, *http.Request) {})
 	frame := func(write func(*http2.Framer) error) []byte {
@@ -285,7 +284,7 @@ func FuzzFrames(f *testing.F) {
 		}
 		_ = resp.Body.Close()
 		_ = r.conn.Close()
-		for range r.heard { // until its reader ends
+		for range r.heard { // until the connection is closed
 		}
 	})
 }

@@ -1,4 +1,4 @@
-// Package testserver runs a complete server in a test, with real TLS, a real database and the real /api.
+// Package testserver runs a complete server in a test, with real TLS, a real database and the real API.
 package testserver
 
 import (
@@ -20,8 +20,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 )
 
-// Names and password of the first administrator of every test server, and of the officer of a split deployment.
-// Both have the same password.
+// Names and password of the first administrator and of the officer in a split deployment. Both have the same password.
 const (
 	AdminName     = "admin"
 	AdminPassword = "correct horse battery staple"
@@ -73,7 +72,7 @@ func (s *Server) Stop(t testing.TB) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	// One second before the timeout, the stacks show which goroutines still run.
+	// After 29 of 30 seconds, the stacks of all goroutines show what still runs.
 	held := make(chan string, 1)
 	late := time.AfterFunc(29*time.Second, func() {
 		var stacks strings.Builder
@@ -91,7 +90,7 @@ func (s *Server) Stop(t testing.TB) {
 	s.Server = nil
 }
 
-// Restart starts a stopped server again on the same address. changes change its configuration first.
+// Restart starts a stopped server again on the same address. The options change its configuration before the start.
 func (s *Server) Restart(t testing.TB, changes ...Option) {
 	t.Helper()
 	for _, change := range changes {
@@ -105,10 +104,10 @@ func (s *Server) Restart(t testing.TB, changes ...Option) {
 	s.cfg.Listen = running.Address()
 }
 
-// Config returns the configuration that the server was last started with.
+// Config returns the configuration of the last start.
 func (s *Server) Config() server.Config { return s.cfg }
 
-// Pool returns the certificates that clients have to trust.
+// Pool returns the CA certificates that clients have to trust.
 func (s *Server) Pool(t testing.TB) *x509.CertPool {
 	t.Helper()
 	pool, err := s.Roots()
@@ -118,7 +117,7 @@ func (s *Server) Pool(t testing.TB) *x509.CertPool {
 	return pool
 }
 
-// CA returns these certificates as PEM.
+// CA returns the CA certificates that clients have to trust, as PEM.
 func (s *Server) CA(t testing.TB) []byte {
 	t.Helper()
 	pem, err := os.ReadFile(s.CAFile())
@@ -128,7 +127,7 @@ func (s *Server) CA(t testing.TB) []byte {
 	return pem
 }
 
-// Client returns a client that logs in as name.
+// Client returns a client that logs in with a name and password.
 func (s *Server) Client(t testing.TB, name, password string) *client.Client {
 	t.Helper()
 	c, err := client.New(client.Options{

@@ -24,7 +24,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// secretDir is laid out like a Secret in a Pod: the names are links into a directory that is replaced.
+// secretDir has the structure of a mounted Secret: the file names are links into a directory that is replaced.
 type secretDir struct{ dir string }
 
 func (d secretDir) cert() string { return filepath.Join(d.dir, "tls.crt") }
@@ -57,7 +57,6 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// newPair returns a certificate and its key as PEM.
 func newPair(t *testing.T, name string, now time.Time) (cert, key []byte) {
 	t.Helper()
 	ca, err := pki.NewCA("files", now, rand.Reader)
@@ -137,7 +136,7 @@ func TestTheFilesOfTheCertificateAreTakenOverWhenTheyChange(t *testing.T) {
 	}
 }
 
-// newTestCertificate returns a certificate with one CA. keep returns the server's certificate.
+// newTestCertificate returns an Issued with one CA. keep returns the server's certificate.
 func newTestCertificate(t *testing.T, authority pki.Identity, keep func() (pki.Identity, error)) *Issued {
 	t.Helper()
 	line := ca.Authorities{Issuer: authority, Members: []ca.Member{{Authority: keyserver.Authority{State: keyserver.AuthorityActive}, Parsed: authority.Certificate}}}
@@ -192,8 +191,8 @@ func TestTheOwnCertificateIsRenewedWhileTheServerRuns(t *testing.T) {
 	}
 }
 
-// TestTheOwnCertificateIsThatOfTheDatabaseWhenItIsAskedFor checks that Present returns the certificate of the
-// database and that handshakes then show it.
+// TestTheOwnCertificateIsThatOfTheDatabaseWhenItIsAskedFor checks that Present returns the certificate of the database,
+// and that later handshakes use it.
 func TestTheOwnCertificateIsThatOfTheDatabaseWhenItIsAskedFor(t *testing.T) {
 	ca, first, second := issuedTwice(t)
 	kept := first
@@ -207,8 +206,8 @@ func TestTheOwnCertificateIsThatOfTheDatabaseWhenItIsAskedFor(t *testing.T) {
 	}
 }
 
-// TestTroubleWithTheOwnCertificate checks that errors distinguish the certificate from its CA. Only an error of
-// the CA needs an administrator.
+// TestTroubleWithTheOwnCertificate checks that errors distinguish the certificate from its CA. Only an error of the CA
+// needs an administrator.
 func TestTroubleWithTheOwnCertificate(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	later := now.Add(time.Hour)
@@ -219,7 +218,7 @@ func TestTroubleWithTheOwnCertificate(t *testing.T) {
 	o := newTestCertificate(t, ca, func() (pki.Identity, error) { return leaf, nil })
 	for _, s := range []struct {
 		at     time.Time
-		detail string // part of the error; empty if there is none
+		detail string // part of the expected error; empty: no error
 	}{
 		{ca.Certificate.NotBefore.Add(-time.Second), "the internal CA is not valid before"},
 		{ca.Certificate.NotBefore, "own certificate is not valid before"},

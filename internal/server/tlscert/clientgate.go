@@ -22,22 +22,22 @@ import (
 )
 
 const (
-	// verifyTimeout bounds the reads that one handshake waits for.
+	// verifyTimeout is the time limit of the database reads of one handshake.
 	verifyTimeout = 5 * time.Second
-	// sweepRetry is the delay before open connections are checked again if the trust list could not be read.
+	// sweepRetry is the pause before open connections are checked again if the trusted CAs could not be read.
 	sweepRetry = time.Second
 )
 
-// Reasons for refusing a client's certificate: the values of the metric's label.
+// Reasons to refuse a client certificate: values of a metric label.
 const (
-	refusedUntrusted   = "untrusted"   // the chain does not end in a CA that is trusted now
-	refusedDisabled    = "disabled"    // its transport principal is disabled
+	refusedUntrusted   = "untrusted"   // the chain does not end in a CA that is currently trusted
+	refusedDisabled    = "disabled"    // the transport principal of the certificate is disabled
 	refusedUnavailable = "unavailable" // the trusted CAs could not be read
 )
 
-// ClientGate checks the client certificates of the API listener. A client needs no certificate. The CA of a
-// certificate must be trusted at this moment. If the certificate has a transport principal, this must be
-// enabled. The gate closes open connections when their CA is removed from the trust list.
+// ClientGate checks the client certificates of the API listener. A client needs no certificate. If there is one, its CA
+// must currently be trusted. If the certificate has a transport principal, that principal must be enabled. When a CA is
+// removed from the trusted CAs, the gate closes open connections with a certificate of this CA.
 type ClientGate struct {
 	store   *sqlstore.Store
 	clock   func() time.Time
@@ -50,14 +50,14 @@ type ClientGate struct {
 	kick      chan struct{}
 }
 
-// visitor is a connection that may have a client certificate.
+// visitor is an open connection that may have a client certificate.
 type visitor struct {
-	since  uint64 // announcements before its handshake
+	since  uint64 // value of announced before the handshake
 	active atomic.Bool
 }
 
-// NewClientGate returns a gate that follows the trust list of the store. It registers the metric of
-// refused certificates.
+// NewClientGate returns a gate that follows changes of the trusted CAs in the store. It registers the metric of refused
+// certificates.
 func NewClientGate(store *sqlstore.Store, clock func() time.Time, logger *slog.Logger, registry prometheus.Registerer) *ClientGate {
 	g := &ClientGate{
 		store: store, clock: clock, logger: logger, kick: make(chan struct{}, 1),
@@ -95,7 +95,7 @@ func (g *ClientGate) verdict(ctx context.Context, chain []*x509.Certificate) (re
 	stored, err := g.store.Certificate(ctx, keyserver.DigestOf(chain[0].Raw))
 	switch {
 	case errors.Is(err, sqlstore.ErrNotFound), err == nil && stored.Principal.IsZero():
-		return "", nil // without a principal, the certificate opens no session, and does no harm to other logins
+		return "", nil // without a principal, the certificate opens no session and does not affect other logins
 	case err != nil:
 		return refusedUnavailable, err
 	}
@@ -109,7 +109,7 @@ func (g *ClientGate) verdict(ctx context.Context, chain []*x509.Certificate) (re
 	return "", nil
 }
 
-// roots returns the CAs that are trusted at this moment: the trust list and this key server's own CAs.
+// roots returns the CAs that are currently trusted: the trusted CAs in the store and this key server's own CAs.
 func (g *ClientGate) roots(ctx context.Context) (*x509.CertPool, error) {
 	issuers, err := ca.Issuers(ctx, g.store)
 	if err != nil {
@@ -127,9 +127,8 @@ func (g *ClientGate) trusted(roots *x509.CertPool, chain []*x509.Certificate) er
 	return err
 }
 
-// Track implements http.Server.ConnState. It remembers the connections with a client certificate
-// beyond their handshake. It does not read the state of a connection before its handshake is over,
-// because that would wait for the client.
+// Track implements http.Server.ConnState. It remembers the open connections that have a client certificate. It does not
+// read the TLS state of a connection during the handshake, because that would wait for the client.
 func (g *ClientGate) Track(conn net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
@@ -142,9 +141,9 @@ func (g *ClientGate) Track(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// arrived checks a connection at its first request. If a change was announced during the handshake, arrived notices
-// that. sweep handles later changes. Both arrived and the announcement first write their own mark and then read the
-// mark of the other, so no change is missed.
+// arrived checks a connection at its first request. It detects a change of the CAs that was announced during the
+// handshake; sweep handles later changes. arrived sets active before it reads announced. changed increments announced
+// before sweep reads active. So no change is missed.
 func (g *ClientGate) arrived(conn net.Conn) {
 	held, ok := g.open.Load(conn)
 	if !ok {
@@ -164,8 +163,8 @@ func (g *ClientGate) arrived(conn net.Conn) {
 	}
 }
 
-// changed starts a check of the open connections if a CA may have been removed. A nil slice means that changes
-// were missed.
+// changed starts a check of the open connections if a CA may have been removed. A nil slice means that changes may have
+// been missed.
 func (g *ClientGate) changed(changes []keyserver.Change) {
 	if keyserver.Concerned(changes, func(c keyserver.Change) bool {
 		return (c.Kind == keyserver.ChangeTrustedCA || c.Kind == keyserver.ChangeAuthority) && c.Action == keyserver.Deleted
@@ -182,7 +181,7 @@ func (g *ClientGate) ask() {
 	}
 }
 
-// Run closes connections whose CA is no longer trusted, until ctx ends.
+// Run waits for changes of the CAs and closes connections whose CA is no longer trusted, until ctx ends.
 func (g *ClientGate) Run(ctx context.Context) {
 	for {
 		select {
@@ -200,8 +199,8 @@ func (g *ClientGate) Run(ctx context.Context) {
 	}
 }
 
-// sweep closes the connections whose certificate is no longer trusted. Connections of a disabled principal stay
-// open: their requests get a response with a code, which says more than a closed connection.
+// sweep closes the connections whose certificate is no longer trusted. Connections of a disabled principal stay open:
+// their requests get a response with an error code, which is clearer than a closed connection.
 func (g *ClientGate) sweep(ctx context.Context) error {
 	roots, err := g.roots(ctx)
 	if err != nil {
@@ -217,7 +216,7 @@ func (g *ClientGate) sweep(ctx context.Context) error {
 		}
 		if err := g.trusted(roots, conn.ConnectionState().PeerCertificates); err != nil {
 			g.logger.Info("closing a connection because the CA of its client certificate is no longer trusted", "remote", conn.RemoteAddr().String(), "cause", err)
-			_ = conn.NetConn().Close() // without a TLS alert, which could wait for the client
+			_ = conn.NetConn().Close() // without a TLS alert, because sending an alert could block
 		}
 		return true
 	})

@@ -16,10 +16,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Files is the certificate of --tls-cert with its key. Look loads it again when
-// the files change. A pair that cannot be used changes nothing.
+// Files is the certificate of --tls-cert with its key. Look loads it again when the files change. If they cannot be
+// used, the current certificate stays in use.
 type Files struct {
-	// Failures counts the changes that could not be used.
+	// Failures counts the changes of the files that could not be used.
 	Failures prometheus.Counter
 
 	cert, key string
@@ -29,11 +29,11 @@ type Files struct {
 	current atomic.Pointer[tls.Certificate]
 	// broken is the reason why the certificate in the current files is not used, or empty if it is used.
 	broken atomic.Pointer[string]
-	judged [sha256.Size]byte // hash of the last checked content; only Look uses it
+	judged [sha256.Size]byte // hash of the files at the last check; only Look uses it
 }
 
-// OpenFiles reads the PEM files cert and key. It fails if the pair cannot be used, because
-// there is no earlier one. It logs a warning if the certificate is not valid now.
+// OpenFiles reads the PEM files cert and key. It fails if they cannot be used. If the certificate is expired or not yet
+// valid, it only logs a warning.
 func OpenFiles(cert, key string, clock func() time.Time, logger *slog.Logger) (*Files, error) {
 	f := &Files{cert: cert, key: key, clock: clock, logger: logger, Failures: prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "keyserver_tls_certificate_reload_failures_total",
@@ -46,7 +46,7 @@ func OpenFiles(cert, key string, clock func() time.Time, logger *slog.Logger) (*
 	f.judged = digest
 	f.current.Store(pair)
 	f.broken.Store(new(string))
-	if err := f.valid(pair); err != nil { // there is no other certificate to show
+	if err := f.valid(pair); err != nil { // only a warning, because there is no other certificate to use
 		logger.Warn("the certificate of --tls-cert is not valid now, so clients reject it; replace the files", "error", err)
 	}
 	return f, nil
@@ -57,7 +57,7 @@ func (f *Files) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return f.current.Load(), nil
 }
 
-// Look reads the files and shows their certificate if they changed. One goroutine may call it.
+// Look reads the files and uses their certificate if they changed. Only one goroutine may call it.
 func (f *Files) Look() {
 	pair, digest, err := f.read()
 	if err == nil && digest == f.judged && *f.broken.Load() == "" {
@@ -76,7 +76,7 @@ func (f *Files) Look() {
 	f.logger.Info("the certificate of the API was replaced", "subject", pki.SlashName(pair.Leaf.Subject), "notAfter", pair.Leaf.NotAfter)
 }
 
-// valid rejects a pair that no client would accept now. The next calls of Look try the pair again, so that a
+// valid rejects a certificate that is expired or not yet valid. Look tries the files again at each call, so that a
 // certificate that becomes valid later is used then.
 func (f *Files) valid(pair *tls.Certificate) error {
 	if err := pki.CheckValidity(pair.Leaf, f.clock()); err != nil {
@@ -85,7 +85,7 @@ func (f *Files) valid(pair *tls.Certificate) error {
 	return nil
 }
 
-// refuse keeps the current certificate. A repeated error is logged and counted only once.
+// refuse keeps the current certificate and logs and counts the error, unless it is the same as the last error.
 func (f *Files) refuse(err error) {
 	why := err.Error()
 	if *f.broken.Swap(&why) == why {
@@ -96,8 +96,8 @@ func (f *Files) refuse(err error) {
 		"error", why, "notAfter", f.current.Load().Leaf.NotAfter)
 }
 
-// read reads both files. If certificate and key do not match, it reads both once more, because files are replaced one
-// after the other.
+// read reads both files. If this fails, it reads both once more, because the two files may just be replaced one after
+// the other.
 func (f *Files) read() (pair *tls.Certificate, digest [sha256.Size]byte, err error) {
 	for range 2 {
 		if pair, digest, err = f.readOnce(); err == nil {
@@ -131,8 +131,8 @@ func (f *Files) readOnce() (*tls.Certificate, [sha256.Size]byte, error) {
 	return &pair, digest, nil
 }
 
-// Readiness returns the part of GET /api/ready. It is always ready: the current certificate still works, and
-// taking the server out of service would not help.
+// Readiness returns the part of GET /api/ready. It is always ready: the current certificate still works, and removing
+// the server from the load balancer would not help.
 func (f *Files) Readiness() keyserver.Readiness {
 	r := keyserver.Readiness{Part: "certificate", Ready: true, Detail: "the API uses the certificate of --tls-cert"}
 	if *f.broken.Load() != "" {

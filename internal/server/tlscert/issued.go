@@ -20,45 +20,45 @@ import (
 )
 
 const (
-	// renewEvery is how often the issued certificate is checked. It is renewed when a third of its validity is
-	// left, which is months.
+	// renewEvery is how often the issued certificate is checked. It is renewed when a third of its validity remains, which
+	// is months.
 	renewEvery = time.Hour
-	// renewTimeout bounds one renewal.
+	// renewTimeout is the time limit of one renewal.
 	renewTimeout = time.Minute
-	// issueRetry is the delay of the next renewal after one that failed.
+	// issueRetry is the pause after a failed renewal.
 	issueRetry = time.Second
 )
 
-// Issued is the server certificate that the active CA of this key server issues. It is renewed
-// in time, and when another CA becomes active.
+// Issued is the server certificate that the active CA of this key server issues. It is renewed before it expires, and
+// when another CA becomes active.
 type Issued struct {
 	IssuedConfig
-	// OnIssuer is called when another CA has issued the certificate. It may be nil. Set it before Follow.
+	// OnIssuer is called when the certificate has another issuer than before. It may be nil. Set it before Follow runs.
 	OnIssuer func()
 
-	turn    sync.Mutex // held during a renewal, so that two renewals do not each issue a certificate
+	turn    sync.Mutex // held during a renewal, so that concurrent renewals do not issue several certificates
 	current atomic.Pointer[servedCertificate]
-	failing atomic.Pointer[string] // error of the last renewal, empty if it succeeded
+	failing atomic.Pointer[string] // error of the last renewal; empty if it succeeded
 	kick    chan struct{}
 }
 
-// IssuedConfig connects the certificate with the database and with clients.
+// IssuedConfig contains the functions that Issued uses.
 type IssuedConfig struct {
-	// Ensure returns the certificate of the database and the CAs. It issues another certificate if that is due.
+	// Ensure returns the certificate in the database and the CAs. It first issues a new certificate if that is due.
 	Ensure func(context.Context) (pki.Identity, ca.Authorities, error)
-	// Publish gives the trusted CAs to clients. It is called after each Ensure.
+	// Publish makes the trusted CAs available to clients. It is called after each Ensure.
 	Publish func([]*x509.Certificate) error
 	Clock   func() time.Time
 	Logger  *slog.Logger
 }
 
-// servedCertificate is one certificate with its chains.
+// servedCertificate is a certificate with the chains for the API and for peers.
 type servedCertificate struct {
 	api, peers  *tls.Certificate
 	authorities ca.Authorities
 }
 
-// Issue calls Ensure and Publish once, and returns the certificate. Follow keeps it current.
+// Issue loads or issues the certificate and publishes the CAs. Follow renews it later.
 func Issue(ctx context.Context, c IssuedConfig) (*Issued, error) {
 	o := &Issued{IssuedConfig: c, kick: make(chan struct{}, 1)}
 	o.failing.Store(new(string))
@@ -87,12 +87,12 @@ func (o *Issued) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) 
 // ForPeers returns the certificate with the chain that peers verify.
 func (o *Issued) ForPeers() *tls.Certificate { return o.current.Load().peers }
 
-// Follow subscribes to changes of the store and returns a loop, which runs until its context ends.
-// The loop renews the certificate in time, and loads it again when a CA has changed.
+// Follow subscribes to changes of the store and returns a loop. The loop runs until its context ends. It renews the
+// certificate before it expires, and loads it again when a CA has changed.
 func (o *Issued) Follow(store *sqlstore.Store) func(context.Context) {
 	store.OnChange(o.changed)
 	return func(ctx context.Context) {
-		again := time.NewTimer(0) // it may have changed since the first load
+		again := time.NewTimer(0) // the certificate may have changed since Issue loaded it
 		defer again.Stop()
 		for {
 			select {
@@ -120,9 +120,9 @@ func (o *Issued) changed(changes []keyserver.Change) {
 	}
 }
 
-// Present loads the certificate of the database, shows it from then on, and returns it. So two
-// replicas report the same certificate, even if the loop of one is late. If the database cannot
-// be read, Present returns the certificate that is shown so far.
+// Present loads the certificate from the database, uses it from then on, and returns it. So all replicas report the
+// same certificate, even if the loop of one replica is late. If the database cannot be read, Present returns the
+// current certificate.
 func (o *Issued) Present(ctx context.Context) *x509.Certificate {
 	if err := o.renew(ctx); err != nil {
 		o.complain(ctx, err)
@@ -130,7 +130,7 @@ func (o *Issued) Present(ctx context.Context) *x509.Certificate {
 	return o.current.Load().api.Leaf
 }
 
-// complain logs a failure once for as long as it lasts.
+// complain logs an error, unless it is the same as the last error.
 func (o *Issued) complain(ctx context.Context, err error) {
 	why := err.Error()
 	if ctx.Err() != nil || *o.failing.Swap(&why) == why {
@@ -139,7 +139,7 @@ func (o *Issued) complain(ctx context.Context, err error) {
 	o.Logger.Warn("cannot renew, load or publish the server certificate; retrying", "error", why, "notAfter", o.current.Load().api.Leaf.NotAfter)
 }
 
-// renew loads the certificate of the database. Ensure issues a new one first if that is due.
+// renew loads the certificate from the database. If a new certificate is due, Ensure issues it first.
 func (o *Issued) renew(ctx context.Context) error {
 	o.turn.Lock()
 	defer o.turn.Unlock()
@@ -163,7 +163,7 @@ func (o *Issued) renew(ctx context.Context) error {
 	return nil
 }
 
-// Trouble returns an error if the certificate or the CA that issued it is not valid now.
+// Trouble returns an error if the certificate, or the CA that issued it, is expired or not yet valid.
 func (o *Issued) Trouble() error {
 	held, now := o.current.Load(), o.Clock()
 	if end := held.authorities.End(); !now.Before(end) {
