@@ -48,9 +48,9 @@ const workers = 6
 // write is an acknowledged write.
 type write struct {
 	request string // the id of the request, which its rows have
-	role    string // the name of a role that it created, or
+	role    string // name of the role that it created, or
 	key     schema.HiddenLink
-	mac     string // of a message under a key
+	mac     string // MAC of a message, by key
 	at      time.Time
 }
 
@@ -59,7 +59,7 @@ type house struct {
 	server *program.Server
 	url    string // of its PostgreSQL, if it has one
 	over   http.RoundTripper
-	// password is that of admin, and key is that of the audit log.
+	// password is that of admin, and key is the verification key of the audit log.
 	password, key string
 
 	mu    sync.Mutex
@@ -71,7 +71,7 @@ type house struct {
 	failed atomic.Pointer[error]
 }
 
-// named gives each request an id, and remembers the last one.
+// named adds an id to each request, and keeps the last id.
 type named struct {
 	over http.RoundTripper
 	last string
@@ -133,7 +133,7 @@ func (h *house) work(ctx context.Context, worker int, c *client.Client, n *named
 			w.key, keys = made.TTag, append(keys, made.TTag)
 		case r.IntN(3) == 0:
 			w.role = fmt.Sprintf("role %d of %d", i, worker)
-			// The write is the second of its three operations.
+			// The role has three operations, and this is the second of them.
 			_, err = c.CreateRole(ctx, schema.CreateRoleRequest{Name: w.role, Operations: []schema.HexID{{6: 3, 7: 4}}})
 		default:
 			w.key = keys[r.IntN(len(keys))]
@@ -224,7 +224,7 @@ func seqs(t *testing.T, cfg sqlstore.Config) map[string]int64 {
 	return all
 }
 
-// keep has the identity for the backups, away from the key servers.
+// keep has the age identity that decrypts the backups, outside of the key servers.
 type keep struct {
 	*age.X25519Identity
 	file string
@@ -382,7 +382,7 @@ func (r restored) account(t *testing.T, store *sqlstore.Store, acked []write, is
 	return there, named, later
 }
 
-// serves starts a server on the restored database. Its keys compute the same MACs as before.
+// serves checks that a server on the restored database computes the same MACs as before the loss.
 func (r restored) serves(t *testing.T, h *house) {
 	t.Helper()
 	args := []string{"--log-level", "error"}
@@ -431,8 +431,8 @@ func moments(t *testing.T) int {
 // does the duration of a restore.
 const fromOne = 20
 
-// A backup at any moment under load has all writes that were acknowledged before, has each effect
-// with its row, and is intact. RIG_RESTORES=500 takes a long time.
+// A backup under load has all writes that were acknowledged before it, and each effect has its audit row. The restored
+// database is intact. RIG_RESTORES=500 takes a long time.
 func TestRestoresFromRandomMoments(t *testing.T) {
 	rig.Must(t, program.DependOnSources())
 	k := newKeep(t)

@@ -69,7 +69,6 @@ func newFilled(b *testing.B) *filled {
 	return f
 }
 
-// serve starts the key server with additional flags.
 func (f *filled) serve(b *testing.B, args ...string) {
 	b.Helper()
 	var err error
@@ -204,7 +203,7 @@ func opened(made []byte, identity age.Identity, path string) error {
 	return errors.Join(err, file.Sync(), file.Close())
 }
 
-// Windows in which requests are counted, alternately with and without the other work.
+// The windows in which requests are counted, alternately with and without a backup or replication.
 const (
 	defaultPairs = 40
 	windowTime   = 500 * time.Millisecond
@@ -223,15 +222,16 @@ func pairs(b *testing.B) int {
 	return n
 }
 
-// BenchmarkBackupBeside counts requests for HMACs during a backup and during replication, in windows that alternate
-// with windows without them. control compares two key servers without either, which shows the noise of the machine.
+// BenchmarkBackupBeside counts HMAC requests in time windows, alternately with and without a backup, and with and
+// without replication. control compares two key servers without backup and replication, which shows the noise of the
+// machine.
 func BenchmarkBackupBeside(b *testing.B) {
 	f := newFilled(b)
 	f.serve(b)
 	alone, replicated, other := startProcess(b, f.binary), startProcess(b, f.binary), startProcess(b, f.binary)
 	place := filepath.Join(b.TempDir(), "replica")
 	replicated.restart(b, "--log-level", "error", "--replicate-to", place, "--replicate-recipient", f.identity.Recipient().String())
-	for segments := []string(nil); len(segments) == 0; time.Sleep(10 * time.Millisecond) { // after its base
+	for segments := []string(nil); len(segments) == 0; time.Sleep(10 * time.Millisecond) { // until after the base
 		segments, _ = filepath.Glob(filepath.Join(place, "*-000000001-*"))
 	}
 	for _, conns := range []int{1, 16} {
@@ -252,7 +252,8 @@ func BenchmarkBackupBeside(b *testing.B) {
 	}
 }
 
-// takeTurns counts in pairs of windows with and without the other work, and reports one as a share of the other.
+// takeTurns counts in pairs of windows with and without the other work, and reports the first as a percentage of the
+// second.
 func takeTurns(b *testing.B, without, with *windows, begin func() (end func())) {
 	b.Helper()
 	n := pairs(b)
@@ -287,14 +288,14 @@ func takeTurns(b *testing.B, without, with *windows, begin func() (end func())) 
 	b.ReportMetric(without.rates[n/2], "req/s-without")
 }
 
-// begin begins a backup, and waits until it is running. The function that it returns ends it.
+// begin starts a backup, and waits until it is running. The returned function cancels the backup.
 func (f *filled) begin() func() {
 	ctx, cancel := context.WithCancel(context.Background())
 	begun, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
 		for first := true; ctx.Err() == nil; {
-			_ = f.client.CreateBackup(ctx, f.request(), writes(func(p []byte) (int, error) { // it is abandoned at the end
+			_ = f.client.CreateBackup(ctx, f.request(), writes(func(p []byte) (int, error) { // cancelled at the end
 				if first {
 					close(begun)
 					first = false
@@ -315,7 +316,7 @@ type writes func([]byte) (int, error)
 // Write implements io.Writer.
 func (w writes) Write(p []byte) (int, error) { return w(p) }
 
-// windows are windows of one kind.
+// windows has the results of the time windows of one kind: with or without the other work.
 type windows struct {
 	load *load
 	pid  int
@@ -365,7 +366,7 @@ func (w *windows) count(b *testing.B) {
 	w.cpus = append(w.cpus, (after-before).Seconds()/float64(n))
 }
 
-// replayed is the number of rows in a journal that is replayed. The journal takes at most 8 MiB.
+// replayed is the number of audit rows in a journal that is replayed. A journal has at most 8 MiB.
 const replayed = 20_000
 
 // BenchmarkReplay opens a database whose process was killed when this many rows of the audit log were in its journal
@@ -380,7 +381,7 @@ func BenchmarkReplay(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	// The rows do not go into the tables while another writer has the database.
+	// The rows stay in the journal while another writer locks the database.
 	if err := store.Update(b.Context(), func(*sqlstore.Tx) error {
 		if err := writeRows(b.Context(), w, replayed, 256); err != nil {
 			return err

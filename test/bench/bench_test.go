@@ -1,7 +1,7 @@
-// Package bench measures the program as it runs: a separate process, real HTTPS, a session, and an
-// audit row that is durable before each response. It reports the CPU time of the server per
-// request, which other work on the machine distorts least. It compares it with floors that are
-// measured in between: a bare JSON echo over the same TLS, the bare HMAC, and reading the body.
+// Package bench measures the program as it runs: a separate process, real HTTPS, a session, and an audit row that is
+// durable before each response. It reports the CPU time of the server per request, which other work on the machine
+// distorts least. It compares this time with floors (the necessary work), measured alternately: a bare JSON echo over
+// the same TLS, the bare HMAC, and reading the body.
 package bench
 
 import (
@@ -36,11 +36,11 @@ func run(m *testing.M) int {
 // connections are the numbers of concurrent callers.
 var connections = []int{1, 16, 64}
 
-// maxEcho is the largest message for the echo server, which holds entire bodies several times.
+// maxEcho is the largest message for the echo server, which keeps several copies of a body in memory.
 const maxEcho = 64 << 10
 
-// parts is the number of parts of a measurement. The server and its floors alternate, so that they
-// see the same machine.
+// parts is the number of parts of a measurement. The server and its floors alternate, so that other load of the machine
+// affects both.
 const parts = 8
 
 func BenchmarkHMAC(b *testing.B) {
@@ -109,7 +109,7 @@ func newTarget(b *testing.B, address string, pid, conns int, x rawhttp.Exchange)
 		b.Fatal(err)
 	}
 	t := &target{load: l, pid: pid, Exchange: x}
-	if t.took, err = l.run(conns, x, nil); err != nil { // every connection, before anything counts
+	if t.took, err = l.run(conns, x, nil); err != nil { // warm up each connection before the measurement
 		b.Fatal(err)
 	}
 	return t

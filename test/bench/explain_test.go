@@ -30,7 +30,7 @@ func BenchmarkExplain(b *testing.B) {
 				done.work(b, each)
 				explained.work(b, each)
 			}
-			b.ReportMetric(0, "ns/op") // of both together it means nothing
+			b.ReportMetric(0, "ns/op") // the sum of both times has no meaning
 			b.ReportMetric(float64(done.cpuPer().Nanoseconds()), "cpu-ns/authorize")
 			b.ReportMetric(float64(explained.cpuPer().Nanoseconds()), "cpu-ns/explain")
 			b.ReportMetric(float64(explained.cpuPer())/float64(done.cpuPer()), "explain/authorize")

@@ -14,8 +14,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/rawhttp"
 )
 
-// The aims of a forwarded HMAC, compared with a local one in the same run: the ratio of the median
-// durations for a small message, and the share of the rate for a streamed one.
+// The targets for a forwarded HMAC relative to a local one in the same run: the ratio of the median durations of a
+// small message, and the ratio of the rates of a streamed message.
 const (
 	aimForwardedMedian = 2.5
 	aimForwardedRate   = 0.5
@@ -26,7 +26,7 @@ type forwarded struct {
 	size          size
 	conns         int
 	local, remote time.Duration // the medians
-	times         float64       // remote over local
+	times         float64       // remote divided by local
 	rate          float64       // share of the local rate
 }
 
@@ -85,7 +85,7 @@ func (s *service) admin(tb testing.TB) *client.Client {
 	return program.Client(tb, program.Connect(tb, s.server.DataDir, func() string { return s.server.Address }), "admin", password, 0)
 }
 
-// hmacs returns the same request for a local key and for one of the peer.
+// hmacs returns the same request for a local key and for a key of the peer.
 func (f *federation) hmacs(z size) (local, remote rawhttp.Exchange, err error) {
 	f.asked.link = f.own
 	if local, err = f.asked.hmac(z); err != nil {
@@ -113,7 +113,7 @@ func BenchmarkForwardedHMAC(b *testing.B) {
 	}
 }
 
-// measure alternates between both requests, so that they see the same machine.
+// measure alternates between both requests, so that other load of the machine affects both.
 func (f *federation) measure(b *testing.B, z size, conns int) forwarded {
 	b.Helper()
 	own, there, err := f.hmacs(z)

@@ -23,7 +23,7 @@ func BenchmarkLines(b *testing.B) {
 	item := fmt.Sprintf(`{"lineage":%q,"data":%q}`, s.link, text)
 	const (
 		batch = 100
-		calls = 6000 // of each way
+		calls = 6000 // per operation
 	)
 	ask := func(path, format string, args ...any) rawhttp.Exchange {
 		return rawhttp.Exchange{Request: rawhttp.Post("/api/crypto/"+path, s.token, fmt.Appendf(nil, format, args...))}

@@ -32,10 +32,9 @@ func (s *spans) Export(_ context.Context, in *collector.ExportTraceServiceReques
 	return &collector.ExportTraceServiceResponse{}, nil
 }
 
-// BenchmarkObserved counts requests for HMACs of observed key servers, in windows that alternate
-// with those of one without observation. One sends the default share of traces, one sends all, and
-// one has its metrics read each second, fifteen times as often as usual. control is another one
-// without observation.
+// BenchmarkObserved counts HMAC requests to key servers with observation, in windows that alternate with windows of a
+// server without it. The first server sends the default share of its traces, the second all traces. The metrics of the
+// third are read each second, fifteen times as often as usual. control is a second server without observation.
 func BenchmarkObserved(b *testing.B) {
 	alone := startService(b, false)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -26,8 +26,8 @@ import (
 // peerVariable makes this test binary run as the reference server.
 const peerVariable = "BENCH_PEER"
 
-// peer is a bare net/http server in a separate process, with the same TLS as the program. It shows
-// the present speed of the machine.
+// peer is a bare net/http server in a separate process, with the same TLS as the program. It shows the current speed of
+// the machine.
 type peer struct {
 	address string
 	plain   string // without TLS
@@ -122,7 +122,7 @@ func discard(w http.ResponseWriter, r *http.Request) {
 func answer(w http.ResponseWriter, body []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-	_, _ = w.Write(body) // there is no one to report an error to
+	_, _ = w.Write(body) // an error cannot be reported to the client
 }
 
 // ownCertificate returns a certificate with a key of the program's type.

@@ -38,7 +38,6 @@ func startService(tb testing.TB, symbols bool) *service {
 	return startProcess(tb, binary)
 }
 
-// startProcess starts the program with additional arguments.
 func startProcess(tb testing.TB, binary program.Program, args ...string) *service {
 	tb.Helper()
 	server, err := binary.Serve(tb.TempDir()+"/data", args...)
@@ -60,8 +59,7 @@ func startProcess(tb testing.TB, binary program.Program, args ...string) *servic
 	return s
 }
 
-// restart starts a new process that has not handled a login yet, which would have claimed the
-// memory for hashing a password.
+// restart starts a new process. It has not handled a login yet, so that its memory does not include password hashing.
 func (s *service) restart(tb testing.TB, args ...string) {
 	tb.Helper()
 	err := s.server.Stop()

@@ -6,5 +6,5 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// syncData syncs as the audit journal does.
+// syncData writes data to disk as the audit journal does.
 func syncData(f *os.File) error { return unix.Fdatasync(int(f.Fd())) }

@@ -4,5 +4,5 @@ package bench
 
 import "os"
 
-// syncData syncs as the audit journal does.
+// syncData writes data to disk as the audit journal does.
 func syncData(f *os.File) error { return f.Sync() }

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// The aims: CPU time of the server per request, share of the echo server's rate, multiple of the floor, memory.
+// The targets: CPU time of the server per request, share of the echo server's rate, multiple of the floor, memory.
 const (
 	aimSmallCPU  = 60 * time.Microsecond
 	aimSmallRate = 0.60
@@ -21,7 +21,6 @@ const (
 	aimMemory    = 64.0
 )
 
-// result is the result of one measurement.
 type result struct {
 	size     size
 	conns    int
@@ -42,7 +41,7 @@ var (
 	disk    *diskResult
 )
 
-// plainCPU are the aims over plain HTTP, by connections.
+// plainCPU are the target CPU times over plain HTTP, by number of connections.
 var plainCPU = map[int]time.Duration{1: 260 * time.Microsecond, 16: 72 * time.Microsecond, 64: 55 * time.Microsecond}
 
 // diskResult is the median duration and the CPU time of one durable write of 512 bytes.
@@ -98,7 +97,7 @@ func (r *result) fill(m *measurement) {
 func (r *result) overFloor() float64 { return float64(r.cpu) / float64(r.hmac+r.reading) }
 
 func (r *result) report(b *testing.B) {
-	b.ReportMetric(float64(time.Second)/r.rate, "ns/op") // over b.N it is wrong if b.N is less than the connections
+	b.ReportMetric(float64(time.Second)/r.rate, "ns/op") // b.N may be less than the connections
 	b.ReportMetric(r.rate, "req/s")
 	b.ReportMetric(micros(r.cpu), "cpu-µs/req")
 	b.ReportMetric(micros(r.p50), "p50-µs")

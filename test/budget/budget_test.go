@@ -27,7 +27,7 @@ const (
 	firstRows = 512
 	// warmUp requests fill caches and pools before a round.
 	warmUp = 32
-	// rounds is how often a request is measured at most. Background work can only raise the costs of a round, so the
+	// rounds is the maximum number of rounds of a request. Background work can only raise the costs of a round, so the
 	// lowest costs of all rounds count.
 	rounds = 24
 )
@@ -69,7 +69,7 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// lowest returns the lowest costs of several rounds. It stops when they are enough.
+// lowest returns the lowest costs of several rounds. It stops when enough returns true for them.
 func (s *served) lowest(t *testing.T, r request, enough func(costs) bool) costs {
 	t.Helper()
 	got := s.measure(t, r)
@@ -164,8 +164,8 @@ func (s *served) send(t *testing.T, token, path string, body, response any) rawh
 	return x
 }
 
-// measure returns the costs of one request of a round. A round begins without sessions of the workload, and ends when its
-// audit rows are in the tables.
+// measure returns the costs of one request of a round. When a round begins, the workload has no sessions. When it ends,
+// its audit rows are in the tables.
 func (s *served) measure(t *testing.T, r request) costs {
 	t.Helper()
 	_, err := s.admin.EndSessionsOfPrincipal(t.Context(), s.workload)
@@ -195,7 +195,7 @@ func (s *served) do(t *testing.T, r request) {
 	}
 }
 
-// fill waits until all audit rows are in the tables. Readers of the audit log wait for that.
+// fill waits until all audit rows are in the tables, as each query of the audit log does.
 func (s *served) fill(t *testing.T) {
 	t.Helper()
 	_, err := s.admin.ListAuditEntries(t.Context(), schema.AuditQuery{Limit: new(1)})

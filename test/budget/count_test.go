@@ -49,8 +49,8 @@ type countedConn struct {
 	reads, writes, records int
 
 	header [recordHeader]byte // of the current record
-	have   int                // bytes of it
-	skip   int                // remaining payload bytes of the record before
+	have   int                // received bytes of header
+	skip   int                // remaining payload bytes of the previous record
 }
 
 // Write implements net.Conn.

@@ -37,9 +37,9 @@ const (
 	auditBytes
 )
 
-// columns describe the columns. A measured cost may differ from the table by absolute, or by the share relative of the
-// cost in the table if that is more. 40 runs passed, half of them with one busy loop for each processor. One more
-// allocation, system call or audit row of an HMAC fails.
+// columns describe the columns. A measured cost may differ from the table by absolute or by the share relative,
+// whichever allows more. 40 runs passed, half of them with one busy loop for each processor. One additional allocation,
+// system call or audit row of an HMAC fails.
 var columns = [...]struct {
 	name, unit         string
 	absolute, relative float64

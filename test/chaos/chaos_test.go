@@ -1,11 +1,11 @@
-// Package chaos runs key servers, their databases and peers, a cluster and its manager as separate
-// processes. Clients use them without a pause while random faults occur. Then it checks everything
-// that was acknowledged (docs/adr/0057-chaos.md).
+// Package chaos runs key servers, their databases and peers, a cluster and its manager as separate processes. Clients
+// use them without a pause while random faults occur. Then the tests check everything that was acknowledged
+// (docs/adr/0057-chaos.md).
 //
-// A run has rounds. In each, faults are drawn, injected and healed under load. Then the load ends,
-// and the state is read back and compared. CHAOS_SEED, which is printed, determines the draws, but
-// not the timing of the processes, so that a replay is another try of the same plan. CHAOS_TIME is
-// the time during which rounds begin. CHAOS_PARTS and CHAOS_FAULTS select parts and faults.
+// A run has rounds. Each round draws random faults, injects them under load, and heals them. Then the load ends, and
+// the test reads the state and compares it. CHAOS_SEED, which is printed, determines the random choices, but not the
+// timing of the processes. So a replay tries the same plan, but can have another result. CHAOS_TIME is the time during
+// which rounds begin. CHAOS_PARTS and CHAOS_FAULTS select parts and faults.
 package chaos
 
 import (
@@ -24,7 +24,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// built is the program that the tests break.
+// built is the tested program.
 var built program.Program
 
 func TestMain(m *testing.M) { os.Exit(runAll(m)) }
@@ -60,7 +60,7 @@ const (
 const (
 	embeddedPart   = "embedded"
 	replicatedPart = "replicated"
-	managerPart    = "manager" // in front of the first of the other parts
+	managerPart    = "manager" // placed before the name of an embedded or replicated part
 )
 
 // run is one run of the suite: its random source, and how long it injects faults.
@@ -72,7 +72,7 @@ type run struct {
 	draws *regexp.Regexp // nil for every fault
 }
 
-// begin reads the variables, and prints how to try the same plan again: now, and after each failure.
+// begin reads the variables. It prints how to run the same plan again, now and after each failure.
 func begin(t *testing.T) *run {
 	t.Helper()
 	text := os.Getenv(timeVariable)
@@ -128,14 +128,13 @@ func partsOf(t *testing.T) []string {
 
 func (r *run) has(part string) bool { return slices.Contains(r.parts, part) }
 
-// of returns a separate random source, so that its draws do not depend on the number of other draws.
+// of returns a separate random source. Its values do not depend on how many values other sources have drawn.
 func (r *run) of(round, who int) *rand.Rand {
 	return rand.New(rand.NewPCG(r.seed, uint64(round)<<16|uint64(who)))
 }
 
 func upTo(r *rand.Rand, d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
 
-// TestChaos is the suite.
 func TestChaos(t *testing.T) {
 	r := begin(t)
 	w := newWorld(t, r)
@@ -144,7 +143,7 @@ func TestChaos(t *testing.T) {
 		w.round(t, rounds, w.plan(r))
 	}
 	if !t.Failed() {
-		w.round(t, rounds, nil) // undisturbed: resources that are not released after it are a leak
+		w.round(t, rounds, nil) // without faults: resources that remain allocated after it are a leak
 	}
 	w.finish(t)
 	t.Logf("%d rounds; faults: %s", rounds, strings.Join(w.done, ", "))

@@ -11,7 +11,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/ledger"
 )
 
-// check reads the state of a site through each of its processes, and compares.
+// check reads the state of a site through each process, and compares it with the acknowledged changes.
 func (s *site) check(t *testing.T, round int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ledger.Unaudited(t.Context()), 3*rig.Patience)
@@ -22,12 +22,12 @@ func (s *site) check(t *testing.T, round int) {
 	for i, m := range s.members {
 		var now map[string]string
 		through := s.client(t, i, 5)
-		// An overloaded machine may need more than one try.
+		// On an overloaded machine, the first attempts may fail.
 		rig.Succeeds(t, func() (err error) {
 			now, err = s.observe(ctx, through, m, names)
 			return err
 		})
-		// The first comparison also settles unanswered changes for the others.
+		// The first comparison also finds out whether changes without a response took effect.
 		took, wrong := s.objects.Compare(names, now)
 		effects = append(effects, took...)
 		for _, one := range wrong {
@@ -44,7 +44,7 @@ func (s *site) check(t *testing.T, round int) {
 	ledger.Report(t, s.requests.Effects(&s.log, effects))
 }
 
-// compare compares the audit logs of all sites, which check has read, with the requests.
+// compare compares the audit logs of all sites with the sent requests. check must have read the logs.
 func (w *world) compare(t *testing.T, disturbed bool) {
 	t.Helper()
 	for _, s := range w.sites {

@@ -29,16 +29,16 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/ledger"
 )
 
-// cluster is a kube-apiserver and a manager. The manager reaches its site through a proxy that may lie.
+// cluster is a kube-apiserver and a manager. A proxy before the key server may return false responses.
 type cluster struct {
 	site       *site
 	liar       *lyingProxy
 	config     *rest.Config
 	kubeconfig string
 	kube       kube.Client
-	reader     *client.Client // of the site, bypassing the proxy
+	reader     *client.Client // client of the site that bypasses the proxy
 	manager    *program.Process
-	n          int // of declarations, so that no content repeats
+	n          int // number of declarations, so that each has different content
 	looks      atomic.Int64
 }
 
@@ -109,7 +109,7 @@ func (c *cluster) stop(t testing.TB) {
 	}
 }
 
-// running restarts the manager if it has ended, as a cluster would. A manager that has lost its API server may end.
+// running restarts the manager if it has ended, as a cluster would. A manager may end when it has lost its API server.
 func (c *cluster) running(t testing.TB) {
 	t.Helper()
 	select {
@@ -179,7 +179,6 @@ func (c *cluster) begin(t *testing.T, ctx context.Context, group *sync.WaitGroup
 	})
 }
 
-// edit changes one object.
 func (c *cluster) edit(ctx context.Context, r *rand.Rand) {
 	short, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -188,7 +187,7 @@ func (c *cluster) edit(ctx context.Context, r *rand.Rand) {
 		o := &v1alpha1.Role{}
 		if c.kube.Get(short, key, o) == nil {
 			o.Spec.Operations = c.operations()
-			_ = c.kube.Update(short, o) // the next one may succeed
+			_ = c.kube.Update(short, o) // the next update may succeed
 		}
 		return
 	}
@@ -196,7 +195,7 @@ func (c *cluster) edit(ctx context.Context, r *rand.Rand) {
 	if c.kube.Get(short, key, o) == nil {
 		c.n++
 		o.Spec.TemplateName = fmt.Sprintf("declared %s %d", key.Name, c.n)
-		_ = c.kube.Update(short, o) // the next one may succeed
+		_ = c.kube.Update(short, o) // the next update may succeed
 	}
 }
 
@@ -257,22 +256,22 @@ func (c *cluster) has(ctx context.Context) (map[string]bool, error) {
 	return there, nil
 }
 
-// look returns an error if an object was Ready although the key server did not have its content. It
-// only compares objects that say the same before and after the key server is read.
+// look returns an error if an object was Ready although the key server did not have its content. It only compares
+// objects whose status is the same before and after look reads the key server.
 func (c *cluster) look(ctx context.Context) error {
 	short, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	before, _, err := c.said(short)
 	if err != nil {
-		return nil // no status is known
+		return nil // the status is unknown
 	}
 	there, err := c.has(short)
 	if err != nil {
-		return nil // no state is known
+		return nil // the state is unknown
 	}
 	after, _, err := c.said(short)
 	if err != nil {
-		return nil // no status is known
+		return nil // the status is unknown
 	}
 	c.looks.Add(1)
 	for object, content := range before {

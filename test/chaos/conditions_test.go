@@ -27,15 +27,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/hsm"
 )
 
-// runsVariable is how often each fault is measured: 5 for docs/capacity.md.
+// runsVariable is the number of measurements of each fault: 5 for docs/capacity.md.
 const runsVariable = "BENCH_RUNS"
 
-// outage is how long a fault lasts after all conditions show it. The manager polls less often by then.
+// outage is how long a fault lasts after all conditions show it. By then, the manager polls less often.
 const outage = 10 * time.Second
 
-// BenchmarkConditions measures how soon the conditions of a KeyServer and of its objects follow the
-// state of the key server: from the fault until they are not Ready, and from the healing until they
-// are Ready again. A key is in use all the time.
+// BenchmarkConditions measures how soon the conditions of a KeyServer and of its objects follow the state of the key
+// server: from a fault until they are not Ready, and from the healing until they are Ready again. A client uses a key
+// all the time.
 func BenchmarkConditions(b *testing.B) {
 	rig.Must(b, build())
 	b.Run("Embedded", func(b *testing.B) {
@@ -85,7 +85,7 @@ func BenchmarkConditions(b *testing.B) {
 				return func() { set("off") }
 			})
 		})
-		b.Run("ReplicaFrozen", func(b *testing.B) { // the one that the manager uses
+		b.Run("ReplicaFrozen", func(b *testing.B) { // the replica that the manager uses
 			c.measure(b, func(t testing.TB) func() { return s.members[0].server.Freeze(t) })
 		})
 	})
@@ -110,7 +110,7 @@ func BenchmarkConditions(b *testing.B) {
 	})
 }
 
-// kmsPlugin is a KMS plugin with a key-encryption key that can be restarted.
+// kmsPlugin is a KMS plugin that can be restarted, with a key-encryption key.
 type kmsPlugin struct {
 	*hsm.Plugin
 	begin func() *hsm.Plugin
@@ -119,7 +119,7 @@ type kmsPlugin struct {
 func (k *kmsPlugin) kill()  { k.Kill() }
 func (k *kmsPlugin) start() { k.Plugin = k.begin() }
 
-// byToken starts a site whose key-encryption key is on a token.
+// byToken starts a site whose key-encryption key is on a PKCS #11 token.
 func byToken(b *testing.B) (*site, *kmsPlugin) {
 	b.Helper()
 	token, socket := hsm.New(b, "house"), filepath.Join(b.TempDir(), "socket")
@@ -134,7 +134,7 @@ func byToken(b *testing.B) (*site, *kmsPlugin) {
 	return s, k
 }
 
-// wentBack has a primary fail whose standby lacks the newest changes.
+// wentBack kills a primary database whose standby lacks the newest changes.
 func wentBack(b *testing.B, n int) (took followed) {
 	b.Helper()
 	primary := pgtest.Start(b)
@@ -146,7 +146,7 @@ func wentBack(b *testing.B, n int) (took followed) {
 	c := newCluster(b, s)
 	c.await(b, true)
 	standby.Kill(b)
-	for range 20 { // these are lost
+	for range 20 { // the standby lacks these keys
 		_, err := s.admin.MintKey(b.Context(), schema.MintKeyRequest{Algorithm: "HMAC-SHA384"})
 		rig.Must(b, err)
 	}
@@ -161,7 +161,7 @@ func wentBack(b *testing.B, n int) (took followed) {
 	return took
 }
 
-// used uses a key until the benchmark ends: without load, a broken database would not be noticed.
+// used uses a key until the benchmark ends. Without load, a key server does not notice a broken database.
 func (s *site) used(b *testing.B) {
 	b.Helper()
 	key, err := s.admin.MintKey(b.Context(), schema.MintKeyRequest{Algorithm: "HMAC-SHA384"})
@@ -179,14 +179,14 @@ func (s *site) used(b *testing.B) {
 	b.Cleanup(func() { cancel(); <-ended })
 }
 
-// followed is how long conditions took, and their reasons.
+// followed has the time that conditions took to change, and their reasons.
 type followed struct {
 	server, objects         time.Duration // until they are not Ready
 	serverBack, objectsBack time.Duration // until they are Ready again
 	reasons                 string
 }
 
-// measure injects a fault as often as requested.
+// measure injects a fault runsVariable times.
 func (c *cluster) measure(b *testing.B, breaks func(testing.TB) (heal func())) {
 	b.Helper()
 	measured(b, func(int) followed {
@@ -234,8 +234,8 @@ func (c *cluster) follow(t testing.TB, breaks func(testing.TB) (heal func())) (t
 	return took
 }
 
-// changed waits until the KeyServer and all objects are Ready, or none is. It returns how long each
-// took, and the reasons.
+// changed waits until the KeyServer and all objects are Ready, or none is. It returns the durations for the KeyServer
+// and the objects, and the reasons.
 func (c *cluster) changed(t testing.TB, since time.Time, to bool) (server, objects time.Duration, reasons string) {
 	t.Helper()
 	var of [2]string
@@ -258,7 +258,7 @@ func (c *cluster) changed(t testing.TB, since time.Time, to bool) (server, objec
 	return server.Round(time.Millisecond), objects.Round(time.Millisecond), of[0] + ", objects " + of[1]
 }
 
-// await waits until all are Ready, or none is.
+// await waits until the KeyServer and all objects are Ready, or none is.
 func (c *cluster) await(t testing.TB, ready bool) {
 	t.Helper()
 	_, _, _ = c.changed(t, time.Now(), ready)

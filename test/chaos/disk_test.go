@@ -27,7 +27,7 @@ func newDisk(t testing.TB) *disk {
 	return &disk{dir}
 }
 
-// path returns a directory on the volume, or another one if there is no volume.
+// path returns a directory on the volume, or a temporary directory if there is no volume.
 func (d *disk) path(t testing.TB) string {
 	t.Helper()
 	if d == nil {
@@ -38,7 +38,6 @@ func (d *disk) path(t testing.TB) string {
 
 func (d *disk) ballast() string { return filepath.Join(d.dir, "ballast") }
 
-// fill fills the volume completely.
 func (d *disk) fill(t testing.TB) {
 	t.Helper()
 	f, err := os.Create(d.ballast())

@@ -11,23 +11,21 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 )
 
-// fault is a fault that can be injected.
 type fault struct {
 	name string
-	// targets are the parts that it affects. No other fault affects them at the same time.
+	// targets are the parts that the fault affects. No other fault affects them at the same time.
 	targets []string
 	// inject causes the fault, and returns a function that heals it.
 	inject func(t *testing.T, r *rand.Rand) (heal func())
 }
 
-// faults returns the possible faults.
 func (w *world) faults() (all []fault) {
 	add := func(name string, inject func(t *testing.T, r *rand.Rand) func(), targets ...string) {
 		all = append(all, fault{name, targets, inject})
 	}
 	for _, s := range w.sites {
 		for _, m := range s.members {
-			// A site is killed as often as any other, even if it has more processes.
+			// Each site is killed equally often, even if it has more processes.
 			for range 3 / len(s.members) {
 				add("kill "+m.name, m.killed, m.name)
 			}
@@ -75,7 +73,7 @@ func (w *world) faults() (all []fault) {
 	return all
 }
 
-// killed kills the process with SIGKILL. Its recovery may be interrupted, too.
+// killed kills the process with SIGKILL, and restarts it, perhaps after more kills.
 func (m *member) killed(t *testing.T, r *rand.Rand) (heal func()) {
 	m.server.Kill()
 	return func() {
@@ -95,7 +93,7 @@ func (m *member) frozen(t *testing.T, _ *rand.Rand) (heal func()) {
 	return m.server.Freeze(t)
 }
 
-// clockSet makes the machine's clock jump by up to an hour, forward or back, and then resets it.
+// clockSet sets the machine's clock forward or back by up to an hour, and later resets it.
 func (m *member) clockSet(t *testing.T, r *rand.Rand) (heal func()) {
 	set := func(ahead time.Duration) {
 		if err := program.SetClock(m.dir, ahead); err != nil {
@@ -132,7 +130,7 @@ func (w *world) plan(r *run) (plan []event) {
 	if len(all) == 0 {
 		return nil
 	}
-	busy := map[string]time.Duration{} // by target, until when
+	busy := map[string]time.Duration{} // by target, the end of its last fault
 	for range perRound {
 		f := all[r.IntN(len(all))]
 		e := event{fault: f, at: upTo(r.Rand, begins), lasts: shortest + upTo(r.Rand, longest-shortest), draw: r.Uint64()}
@@ -147,7 +145,7 @@ func (w *world) plan(r *run) (plan []event) {
 	return plan
 }
 
-// inject executes a plan in one goroutine, so that it can be followed.
+// inject executes a plan in one goroutine, so that the log shows the faults in order.
 func (w *world) inject(t *testing.T, plan []event) {
 	t.Helper()
 	type act struct {

@@ -17,11 +17,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/ledger"
 )
 
-// forwards has the requests of a site's user for keys that its peer owns. Both have a row for each response.
+// forwards has the requests of a site's user for keys that the site's peer owns. Both sites have an audit row for each
+// response.
 type forwards struct {
 	owner     *site
 	link      schema.HiddenLink
-	withdrawn schema.HiddenLink // the user may not use it
+	withdrawn schema.HiddenLink // a key that the user may not use
 	material  []byte
 	clients   []*client.Client // by process
 
@@ -50,7 +51,7 @@ func newForwards(t testing.TB, asked, owner *site) *forwards {
 	return f
 }
 
-// forwarded uses a key of the peer, and sometimes requests one that it may not use.
+// forwarded uses a key of the peer, or requests a key that the user may not use.
 func (w *worker) forwarded(ctx context.Context, r *rand.Rand) error {
 	f := w.forwards
 	if f == nil {
@@ -88,8 +89,8 @@ func (w *worker) forwarded(ctx context.Context, r *rand.Rand) error {
 	return nil
 }
 
-// check looks for the rows of forwarded requests in the audit log of the owner, which was just read.
-// A call whose response was lost is repeated, and each call has a row.
+// check looks for the rows of forwarded requests in the audit log of the owner, which was just read. A call whose
+// response was lost is repeated, and each attempt has a row.
 func (f *forwards) check(log *ledger.AuditLog, disturbed bool) (wrong []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -12,28 +12,28 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// kept has the resources that processes held at rest before a round. Processes that are not killed
-// have to return to that.
+// kept has the resources that idle processes used before a round. Processes that were not killed have to return to that
+// use.
 type kept struct {
 	w  *world
 	by map[*member]held
 }
 
-// held has the resources of one process.
+// held has the resources that one process uses.
 type held struct {
 	life                  int64
 	goroutines, files, mb float64
 }
 
-// How much more a process may hold at rest than before, for persistent connections and caches. A
-// leak per request exceeds that after a round.
+// The additional resources that an idle process may use after a round, for persistent connections and caches. A leak
+// per request exceeds them after one round.
 const (
 	moreGoroutines = 120
 	moreFiles      = 60
 	moreMemory     = 96 // live MB
 )
 
-// measure returns the resources of every process at rest.
+// measure returns the resources that each idle process uses.
 func (w *world) measure(t *testing.T) *kept {
 	t.Helper()
 	w.rest()
@@ -81,7 +81,7 @@ func (k *kept) check(t *testing.T) {
 	}
 }
 
-// holds asks the process. The live memory is half of the heap size at which the next collection starts.
+// holds reads the metrics of the process. The live memory is half of the heap size at which the next collection starts.
 func (m *member) holds(ctx context.Context) (held, error) {
 	values := map[string]float64{}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+m.metrics+"/metrics", http.NoBody)

@@ -17,13 +17,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/ledger"
 )
 
-// lyingProxy is a proxy between the manager and its key server. It terminates TLS, and does not always
-// return the response of the key server.
+// lyingProxy is a proxy between the manager and its key server. It terminates TLS. While drops or repeats is set, it
+// returns false responses.
 type lyingProxy struct {
 	*httptest.Server
-	drops   atomic.Bool // writes get an earlier response, and nothing is written
+	drops   atomic.Bool // writes get an earlier response, and the proxy does not forward them
 	repeats atomic.Bool // reads get the previous response
-	parted  atomic.Bool // no request passes
+	parted  atomic.Bool // no request reaches the key server
 
 	mu   sync.Mutex
 	last map[string][]byte // the last successful response, by method and path
@@ -65,8 +65,8 @@ func newLyingProxy(t testing.TB, s *site) *lyingProxy {
 	return l
 }
 
-// neverFaked reports whether the proxy never lies about a request: logins, and the change feed, where a
-// lie would only make the manager slower.
+// neverFaked reports whether the proxy forwards a request in any case: logins, and the change feed, because a false
+// change feed would only make the manager slower.
 func neverFaked(r *http.Request) bool {
 	for _, path := range []string{"/api/sessions", "/api/server", "/api/ready", "/api/health", "/api/changes"} {
 		if strings.HasPrefix(r.URL.Path, path) {
@@ -78,7 +78,7 @@ func neverFaked(r *http.Request) bool {
 
 func nameOfRequest(r *http.Request) string { return r.Method + " " + r.URL.RequestURI() }
 
-// fakeResponse returns the response that replaces that of the key server, if it lies.
+// fakeResponse returns a replacement for the key server's response, or false if the proxy forwards the request.
 func (l *lyingProxy) fakeResponse(r *http.Request) (answer []byte, lies bool) {
 	reads := r.Method == http.MethodGet
 	if neverFaked(r) || reads && !l.repeats.Load() || !reads && !l.drops.Load() {
@@ -97,7 +97,7 @@ func (l *lyingProxy) fakeResponse(r *http.Request) (answer []byte, lies bool) {
 	}
 }
 
-// remember keeps the last successful response.
+// remember stores the last successful response of each request.
 func (l *lyingProxy) remember(resp *http.Response) error {
 	if resp.StatusCode != http.StatusOK || neverFaked(resp.Request) {
 		return nil

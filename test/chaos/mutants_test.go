@@ -25,8 +25,8 @@ const mutantsVariable = "CHAOS_MUTANTS"
 // mutantTime is the default time of a run for one mutant.
 const mutantTime = "40s"
 
-// mutant is a mistake that is planted in the program. The suite has to find it. All mistakes are in
-// one program, which is built once and makes the one that mistakeVariable names.
+// mutant is a mistake that is planted in the program. The suite has to find it. One program contains all mistakes and
+// is built once. It makes the mistake that mistakeVariable names.
 type mutant struct {
 	name    string
 	excerpt excerpt
@@ -36,14 +36,15 @@ type mutant struct {
 	// edits are pairs of old and new text. The old text has to occur once. "mistaken" in the new
 	// text becomes the check whether the program makes this mistake.
 	edits [][2]string
-	// finds matches the finding. A run that fails for another reason has not found the mistake.
+	// finds matches the error that the suite must report. A run that fails with another error has not found the
+	// mistake.
 	finds string
 }
 
-// excerpt is the part of the suite in which a mistake shows soon: the complete suite draws the same faults.
+// excerpt selects parts and faults of the suite that find a mistake soon. The complete suite has the same faults.
 type excerpt struct{ parts, faults string }
 
-// The excerpts. A clock change leaves all parts in use, so that a round is longer than its requests.
+// The excerpts. A clock change interrupts no part, so that a round takes only as long as its requests.
 var (
 	oneServer   = excerpt{embeddedPart, "^set the clock"}
 	killed      = excerpt{embeddedPart, "^kill"}
@@ -406,8 +407,8 @@ func TestMutantsFit(t *testing.T) {
 	}
 }
 
-// TestMutants makes one mistake after the other, and the suite has to find each. Without a mistake
-// the same program passes each of the excerpts.
+// TestMutants runs the suite once for each mistake, and the suite has to find it. Without a mistake, the same program
+// passes each of the excerpts.
 func TestMutants(t *testing.T) {
 	if os.Getenv(mutantsVariable) == "" {
 		t.Skipf("%s is not set: that the suite finds planted mistakes takes long, and is shown at night", mutantsVariable)
@@ -460,7 +461,7 @@ func TestMutants(t *testing.T) {
 	t.Logf("%d of %d mutants were found:\n%s", found, len(mutants), strings.Join(table, "\n"))
 }
 
-// suite runs the excerpt of a mutant, with a program that makes its mistake.
+// suite runs the excerpt of a mutant, with a program that makes this mistake.
 func suite(t *testing.T, at string, m mutant, lasts string) (said []byte, took time.Duration, err error) {
 	t.Helper()
 	self, err := os.Executable()
@@ -473,7 +474,7 @@ func suite(t *testing.T, at string, m mutant, lasts string) (said []byte, took t
 	return said, time.Since(start).Round(time.Second), err
 }
 
-// short returns the output of the suite itself, without the logs of processes.
+// short returns the output of the suite without the logs of processes.
 func short(said []byte) string {
 	var text strings.Builder
 	for line := range strings.Lines(string(said)) {

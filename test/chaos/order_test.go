@@ -23,8 +23,8 @@ import (
 // staleness is how much older than the database a response of a replica may be (contract 4.5).
 const staleness = time.Second
 
-// order records what several clients of a site have seen of lists that all of them change: of keys, whose
-// entries allow a user, and of templates, whose members are read. One order has to explain every response.
+// order records how several clients of a site change and read the same lists: ACLs of keys, whose entries allow a user,
+// and members of templates. One sequential order of the operations has to explain every response.
 type order struct {
 	site  *site
 	bound time.Duration
@@ -33,7 +33,7 @@ type order struct {
 	mu      sync.Mutex
 	ops     []porcupine.Operation
 	lists   []*list // the lists that are changed now
-	made    int     // lists
+	made    int     // number of created lists
 	decided int
 }
 
@@ -46,7 +46,7 @@ type list struct {
 	// quiet lists change rarely, so that a stale response shows. In a list that changes all the
 	// time, any response was correct a moment ago.
 	quiet bool
-	rests atomic.Int64 // until when a quiet list is left alone
+	rests atomic.Int64 // time before which a quiet list is not changed
 }
 
 func (l *list) ofKey() bool { return l.template == schema.HexID{} }
@@ -95,7 +95,7 @@ const (
 	shared         = 4 // lists at a time
 	betweenDeeds   = 25 * time.Millisecond
 	betweenLooks   = 100 * time.Millisecond
-	// A quiet list is left alone for longer than a response may be stale.
+	// A quiet list stays unchanged for longer than a response may be stale.
 	leastRest = staleness + 200*time.Millisecond
 	moreRest  = staleness
 )
@@ -163,7 +163,7 @@ func (o *order) add(ctx context.Context, c *client.Client, ofKey, quiet bool) er
 	return nil
 }
 
-// one draws a list.
+// one returns a random list.
 func (o *order) one(r *rand.Rand, ofKey bool) *list {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -235,7 +235,7 @@ func (o *order) write(ctx context.Context, c *client.Client, r *rand.Rand, me in
 // undone are the errors of a change that another client undid before the re-read.
 var undone = []string{"NOT_VERIFIED", "NOT_SAVED", "NOT_REMOVED"}
 
-// unexpected reports an error that is neither a possible result for a list nor a missing response.
+// unexpected reports an error, unless it is a possible result for a list or means that there was no response.
 func (o *order) unexpected(ctx context.Context, what string, err error, tell func(error)) {
 	if err != nil && ctx.Err() == nil && !client.IsUnavailable(err) {
 		tell(fmt.Errorf("%s a list at %s: %w", what, o.site.name, err))
@@ -250,7 +250,7 @@ func (o *order) look(ctx context.Context, user, admin *client.Client, one *list,
 		var e *client.Error
 		if err != nil && (!errors.As(err, &e) || e.Code != "ACL_DENIED") {
 			o.unexpected(ctx, "look at", err, tell)
-			return // no decision
+			return // the server has not decided
 		}
 		there = err == nil
 	} else {
@@ -266,7 +266,7 @@ func (o *order) look(ctx context.Context, user, admin *client.Client, one *list,
 	o.note(me, deed{"look", one.which}, there, call-int64(o.bound), o.now())
 }
 
-// minLooks is the number of responses that are needed to prove anything.
+// minLooks is the minimum number of responses that make a result significant.
 const minLooks = 10
 
 func (o *order) check(t *testing.T, round int) {
@@ -283,8 +283,7 @@ func (o *order) check(t *testing.T, round int) {
 	}
 }
 
-// TestTheCheckerOfListsRefuses checks that the checker rejects impossible orders. One that accepts
-// everything would prove nothing.
+// TestTheCheckerOfListsRefuses checks that the checker rejects impossible orders.
 func TestTheCheckerOfListsRefuses(t *testing.T) {
 	o := &order{}
 	o.note(1, deed{"put", 1}, nil, 0, 10)

@@ -27,15 +27,15 @@ type site struct {
 	system   schema.SystemID
 	members  []*member
 	state    []string        // flags of its database
-	database *pgtest.Cluster // nil for an embedded one
-	disk     *disk           // of an embedded database; nil if there is none that can be filled
-	peers    *wire           // the wire to its peer
+	database *pgtest.Cluster // nil for an embedded database
+	disk     *disk           // of an embedded database; nil if this process cannot mount one
+	peers    *wire           // connection to its peer
 	password string          // of admin
 	requests *ledger.Requests
 	objects  ledger.Objects
 	macs     ledger.MACs
 	log      ledger.AuditLog
-	admin    *client.Client // for reading back; retries
+	admin    *client.Client // for reading the state; retries
 	user     schema.ACLRevokeRequest
 	stranger schema.ACLRevokeRequest
 	trusted  schema.SystemID // its peer
@@ -53,17 +53,17 @@ type member struct {
 	metrics string
 	wire    *wire // to the database; nil for an embedded one
 	server  *program.Server
-	life    atomic.Int64 // how often it was started
+	life    atomic.Int64 // how often the process was started
 	over    http.RoundTripper
 }
 
 // network is the prefix of all listening addresses. Outgoing connections use ports of another address.
 const network = "127.77."
 
-// given are the addresses that are assigned.
+// given are the addresses that freeAddress has returned.
 var given sync.Map
 
-// freeAddress returns each address only once, because nothing may listen on an assigned one yet.
+// freeAddress returns each address only once, because a returned address may have no listener yet.
 func freeAddress(t testing.TB, host string) string {
 	t.Helper()
 	for {
@@ -74,7 +74,6 @@ func freeAddress(t testing.TB, host string) string {
 	}
 }
 
-// embedded starts a key server on an embedded database.
 func embedded(t testing.TB, system schema.SystemID) *site {
 	t.Helper()
 	s := newSite("embedded", system)
@@ -86,7 +85,7 @@ func embedded(t testing.TB, system schema.SystemID) *site {
 	return s
 }
 
-// replicated starts n replicas on one PostgreSQL, each over a separate wire.
+// replicated starts n replicas on one PostgreSQL database, each with a separate wire to it.
 func replicated(t testing.TB, system schema.SystemID, n int) *site {
 	t.Helper()
 	s := newSite("replicated", system)
@@ -121,7 +120,7 @@ func (s *site) add(t testing.TB, dir string, args ...string) *member {
 	return m
 }
 
-// open starts all processes, and makes the principals of the site.
+// open starts all processes, and creates the principals of the site.
 func (s *site) open(t testing.TB) {
 	t.Helper()
 	for _, m := range s.members {
@@ -158,7 +157,7 @@ func (s *site) principal(t testing.TB, name string, roles ...schema.HexID) schem
 	return schema.ACLRevokeRequest{SystemID: p.Principal.SystemID, PrincipalID: p.Principal.PrincipalID}
 }
 
-// client returns a client of the administrator at one of the processes.
+// client returns a client of the administrator at the process with the index at.
 func (s *site) client(t testing.TB, at, retries int) *client.Client {
 	t.Helper()
 	return program.Client(t, s.members[at].over, "admin", s.password, retries)
@@ -172,7 +171,7 @@ func (m *member) start(t testing.TB) {
 	m.life.Add(1)
 }
 
-// ready asks the process itself.
+// ready requests the readiness of this process.
 func (m *member) ready(ctx context.Context) bool {
 	c, err := client.New(client.Options{BaseURL: program.BaseURL, HTTPClient: &http.Client{Transport: m.over}, MaxRetries: program.Never, Timeout: 5 * time.Second})
 	if err != nil {

@@ -15,18 +15,18 @@ import (
 
 // wire carries bytes between clients and a server, or disturbs them.
 type wire struct {
-	dir      string // of the socket, if it is one
+	dir      string // directory of the socket, if it is a Unix socket
 	listener net.Listener
 	dial     func() (net.Conn, error)
 
 	cut     atomic.Bool  // connections are refused, and existing ones closed
 	silent  atomic.Bool  // data is dropped without an error
-	delay   atomic.Int64 // of each piece, in nanoseconds
+	delay   atomic.Int64 // delay of each piece of data, in nanoseconds
 	mu      sync.Mutex
 	carried map[net.Conn]bool
 }
 
-// unixWire leads to a PostgreSQL's socket.
+// unixWire forwards to the socket of a PostgreSQL server.
 func unixWire(t testing.TB, dir string) *wire {
 	t.Helper()
 	const name = ".s.PGSQL.5432"
@@ -40,7 +40,7 @@ func unixWire(t testing.TB, dir string) *wire {
 	return w
 }
 
-// tcpWire leads to the first reachable address.
+// tcpWire forwards to the first reachable address.
 func tcpWire(t testing.TB, host string, to func() []string) *wire {
 	t.Helper()
 	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
@@ -114,7 +114,7 @@ func (w *wire) carry(from net.Conn) {
 	<-ended
 }
 
-// hindered writes data as the current state of the wire says.
+// hindered delays or drops data as the fields of the wire require.
 type hindered struct {
 	net.Conn
 	w *wire

@@ -30,8 +30,8 @@ type worker struct {
 	members []*client.Client // by process
 }
 
-// step is a piece of work. Its error is a finding, unless it says that there was no response or
-// that the state of an object is not known yet.
+// step is a piece of work. Its error is a finding, unless it means that there was no response or that the state of an
+// object is not known yet.
 type step func(w *worker, ctx context.Context, r *rand.Rand) error
 
 // kinds are the kinds of work.
@@ -83,7 +83,7 @@ func (w *worker) work(ctx context.Context, r *rand.Rand, over *atomic.Bool, tell
 	}
 }
 
-// mine is the prefix of the names that workers use. The manager uses others.
+// mine is the prefix of the names that workers use. The manager uses other names.
 const mine = "of a worker "
 
 func (w *worker) principals(ctx context.Context, r *rand.Rand) error {
@@ -145,7 +145,7 @@ func (w *worker) templates(ctx context.Context, r *rand.Rand) error {
 	name := mine + strconv.Itoa(w.n)
 	object := "template " + name
 	var made schema.ACLTemplateSaved
-	// The creator is its first member.
+	// The creator of a template is its first member.
 	err := w.Objects.Change(ctx, object, "without the user", func(ctx context.Context) (err error) {
 		made, err = w.Client.CreateACLTemplate(ctx, schema.ACLTemplateRequest{Name: name})
 		return err
@@ -181,7 +181,7 @@ func (w *worker) templates(ctx context.Context, r *rand.Rand) error {
 	})
 }
 
-// principalTrusts makes, changes and deletes the trust of a peer in the stranger.
+// principalTrusts creates, changes and deletes the trust of the principal stranger for the peer.
 func (w *worker) principalTrusts(ctx context.Context, r *rand.Rand) error {
 	if w.trusted == 0 {
 		return ledger.ErrUnsettled
@@ -219,7 +219,7 @@ func (w *worker) principalTrusts(ctx context.Context, r *rand.Rand) error {
 	})
 }
 
-// refusals requests forbidden operations. They have to be refused and change nothing.
+// refusals sends forbidden requests. The server has to reject them, and they must change nothing.
 func (w *worker) refusals(ctx context.Context, r *rand.Rand) error {
 	name := mine + "without the right " + strconv.Itoa(r.IntN(1000))
 	var err error

@@ -42,8 +42,8 @@ func newWorld(t *testing.T, r *run) *world {
 	return w
 }
 
-// minAnswers is how many requests of a site get responses before the faults of a round, and how
-// many after them. A part has to be in use before it breaks, and to recover by itself.
+// minAnswers is the number of responses that a site has to give before the faults of a round, and again after them. So
+// each part is in use before a fault, and recovers without a restart of the test.
 const minAnswers = 30
 
 // round injects faults under load, heals them, and checks.
@@ -60,7 +60,7 @@ func (w *world) round(t *testing.T, round int, plan []event) {
 		defer mu.Unlock()
 		wrong = append(wrong, err.Error())
 	}
-	// Also if the round ends early: the findings may be the reason.
+	// If the round ends early, the findings may be the reason.
 	told := sync.OnceFunc(func() {
 		mu.Lock()
 		defer mu.Unlock()
@@ -103,7 +103,7 @@ func (w *world) round(t *testing.T, round int, plan []event) {
 	phase("ended")
 	told()
 
-	time.Sleep(staleness) // for changes at one replica that are read through another
+	time.Sleep(staleness) // a change at one replica may be visible later at another
 	for _, s := range w.sites {
 		s.check(t, round)
 	}
@@ -121,7 +121,7 @@ func (w *world) round(t *testing.T, round int, plan []event) {
 	t.Logf("round %d:%s", round, spent)
 }
 
-// awaitProgress waits until each site has given more responses, which shows that it works.
+// awaitProgress waits until each site has given more responses.
 func (w *world) awaitProgress(t *testing.T) {
 	t.Helper()
 	for _, s := range w.sites {
@@ -133,7 +133,7 @@ func (w *world) awaitProgress(t *testing.T) {
 	}
 }
 
-// finish stops everything in order.
+// finish stops all processes in order.
 func (w *world) finish(t *testing.T) {
 	t.Helper()
 	if w.cluster != nil {
@@ -149,5 +149,5 @@ func (w *world) finish(t *testing.T) {
 type event struct {
 	fault     fault
 	at, lasts time.Duration
-	draw      uint64 // for the random choices of the fault
+	draw      uint64 // seed for the random choices of the fault
 }

@@ -27,7 +27,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// there is the program with a clock that is ahead by the duration that the test sets.
+// there is the program with a clock that runs ahead by a duration that the test sets.
 var there program.Program
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -65,7 +65,6 @@ func (m *machine) start(t *testing.T) {
 	m.server = server
 }
 
-// set sets the clock.
 func (m *machine) set(t *testing.T, ahead time.Duration) {
 	t.Helper()
 	rig.Must(t, program.SetClock(m.dir, ahead))
@@ -112,7 +111,7 @@ func (m *machine) login(t *testing.T) string {
 	return token
 }
 
-// how returns the code of the refusal of a session, or "" if the session is valid.
+// how returns the error code for a request with a session, or "" if the session is valid.
 func (m *machine) how(t *testing.T, token string) string {
 	t.Helper()
 	code, _ := m.send(t, http.MethodGet, "/api/sessions/current", token, nil)
@@ -163,8 +162,8 @@ func TestClockIsSet(t *testing.T) {
 	}
 }
 
-// The clock is set by an hour, forward and back. Sessions stay valid, bound or not, logins work,
-// and each step has a row.
+// The clock is set forward and back by an hour. Bound and unbound sessions stay valid, logins work, and each step has
+// an audit row.
 func clockIsSet(t *testing.T, args []string) {
 	m := newMachine(t, args...)
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -227,8 +226,8 @@ func TestEndedStaysEnded(t *testing.T) {
 	}
 }
 
-// An expired session stays expired if the clock is set back, and after a start with a clock that is
-// behind. A valid session stays valid over a start with a clock that was set back.
+// An expired session stays expired if the clock is set back, also if the server starts with that clock. A valid session
+// stays valid if the server starts with a clock that was set back.
 func endedStaysEnded(t *testing.T, args []string) {
 	const lifetime = 3 * time.Second
 	m := newMachine(t, append(slices.Clone(args), "--session-lifetime", lifetime.String(), "--session-idle", lifetime.String())...)

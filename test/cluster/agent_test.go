@@ -18,8 +18,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/markdown"
 )
 
-// agent runs the Pod of docs/workloads.md, "Use an agent instead of credential code", and then removes what an
-// agent has to tolerate losing: the key server, the token and the agent process.
+// agent runs the Pod of docs/workloads.md, "Use an agent instead of credential code". Then it removes, one at a time,
+// the key server, the token and the agent process. The agent has to tolerate each loss.
 func agent(t *testing.T, n *node) {
 	replace := strings.NewReplacer("curlimages/curl:8.17.0", "registry.example/workload:1")
 	n.document(t, "workloads.md", replace, "Give the namespace a grant", "Declare role, principal and key", "Use an agent instead of credential code")
@@ -90,7 +90,7 @@ const (
 
 func agentRefuses(t *testing.T, n *node) {
 	for arguments, want := range map[string]string{
-		askMAC: "200", // otherwise the cases below would prove nothing
+		askMAC: "200", // a successful request, so that the failures below are significant
 		`--header 'Authorization: Bearer of-somebody' ` + askMAC: "400 AGENT_CREDENTIAL_SENT",
 		`--header 'Cookie: session=of-somebody' ` + askMAC:       "400 AGENT_CREDENTIAL_SENT",
 		another:                          "403 AGENT_KEY_NOT_ALLOWED",
@@ -121,8 +121,7 @@ func agentAlone(t *testing.T, n *node) {
 	}
 }
 
-// asksAgent starts requests to the agent without a pause. The function that it returns stops them
-// and returns the results.
+// asksAgent sends requests to the agent without a pause. The returned function stops them and returns the results.
 func (n *node) asksAgent(t *testing.T, pod, name string) func() seen {
 	t.Helper()
 	file := "/run/keyserver/" + name // the only directory that the workload can write to
@@ -164,7 +163,7 @@ func agentServerKilled(t *testing.T, n *node) {
 	n.holds(t, "default", "keyserver/default", ready, "True")
 	s := end()
 	figure(t, "kill -9 of the API, for a workload with an agent: %s", s)
-	// Neither the agent nor the server repeats requests in flight. Requests that arrived in between were not executed.
+	// Neither the agent nor the server repeats requests in flight. While there was no agent, no request was executed.
 	only(t, s, "AGENT_NO_ANSWER", "AGENT_SERVER_UNAVAILABLE")
 	if got := n.callAgent(t, agentPod, askMAC); got != "200" {
 		t.Errorf("afterwards: %s", got)
@@ -181,7 +180,7 @@ func agentServerReplaced(t *testing.T, n *node) {
 	only(t, s, "AGENT_NO_ANSWER", "AGENT_SERVER_UNAVAILABLE")
 }
 
-// The agent reports that the key server is away. Its Pod is not restarted, because a restart would not help.
+// The agent reports that the key server is unavailable. Its Pod is not restarted, because a restart would not help.
 func agentServerAway(t *testing.T, n *node) {
 	before := n.containerOf(t, "payments", agentPod, "agent")
 	n.scaled(t, 0)
@@ -236,11 +235,11 @@ func (n *node) tokenOf(t *testing.T, pod string) (issued, ends time.Time) {
 	return time.Unix(said.Iat, 0), time.Unix(said.Exp, 0)
 }
 
-// kubelet replaces the token, and the first one expires. Requests without a pause see no failure.
+// The kubelet replaces the token, and the first token expires. Requests without a pause do not fail.
 func agentTokenRotated(t *testing.T, n *node) {
 	created, err := time.Parse(time.RFC3339, n.field(t, "payments", "pod/"+shortPod, "{.metadata.creationTimestamp}"))
 	rig.Must(t, err)
-	first := created.Add(tokenGoodOf + time.Minute) // when the first token has expired on all servers
+	first := created.Add(tokenGoodOf + time.Minute) // all servers then reject the first token
 	end := n.asksAgent(t, shortPod, "token")
 	for time.Now().Before(first) {
 		time.Sleep(time.Second)

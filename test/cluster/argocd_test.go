@@ -33,10 +33,10 @@ func TestArgoCD(t *testing.T) {
 
 const ofArgoCD = "argocd"
 
-// argoCD is an Argo CD that follows the repository of the node.
+// argoCD is an Argo CD installation that syncs from the repository of the node.
 type argoCD struct{ url string }
 
-// whatItIs has the objects of an Argo CD installation other than its definitions and its processes.
+// whatItIs has the objects of an Argo CD installation, without its CRDs and processes.
 const whatItIs = `
 apiVersion: v1
 kind: ConfigMap
@@ -140,7 +140,7 @@ func (a argoCD) install(t *testing.T, n *node) {
 	n.trusts(t, "Sensors", true)
 }
 
-// waits checks that an object whose dependency does not exist yet is not reported as an error.
+// waits checks that Argo CD does not report an error for an object whose dependency does not exist yet.
 func (a argoCD) waits(t *testing.T, n *node) {
 	n.declare(t, "later.yaml", trustedCA("later", "    configMapKeyRef: {name: later, key: ca.crt}\n"))
 	commit := n.commit(t, "A CA of which the certificate comes later")
@@ -151,7 +151,7 @@ func (a argoCD) waits(t *testing.T, n *node) {
 	n.kubectl(t, "-n", "default", "delete", "configmap/later")
 }
 
-// mend checks that a mistake is reported immediately with its object, and does not block the next commit.
+// mend checks that Argo CD reports a mistake immediately with its object, and that the next commit corrects it.
 func (a argoCD) mend(t *testing.T, n *node) {
 	n.declare(t, "mistaken.yaml", trustedCA("mistaken", inline(noCertificate)))
 	n.commit(t, "A certificate that is none")
@@ -167,14 +167,14 @@ func (a argoCD) mend(t *testing.T, n *node) {
 	n.trusts(t, "Mended", true)
 }
 
-// heals checks that Argo CD reverts changes in the cluster, and that the key server follows.
+// heals checks that Argo CD reverts changes in the cluster, and that the key server then has the reverted state.
 func (a argoCD) heals(t *testing.T, n *node) {
 	n.kubectl(t, "-n", "default", "delete", "trustedca/mistaken", "--timeout=1m")
 	n.holds(t, "default", "trustedca/mistaken", ready, "True")
 	n.trusts(t, "Mended", true)
 }
 
-// prunes checks that removing a file removes first the declared external object, and then the object itself.
+// prunes checks that removing a file first deletes the object on the key server, and then the object in the cluster.
 func (a argoCD) prunes(t *testing.T, n *node) {
 	n.declare(t, "mistaken.yaml", "")
 	commit := n.commit(t, "It is not trusted any more")
@@ -184,5 +184,5 @@ func (a argoCD) prunes(t *testing.T, n *node) {
 	n.allReady(t)
 }
 
-// leaves uninstalls it.
+// leaves uninstalls Argo CD's objects.
 func (argoCD) leaves(t *testing.T, n *node) { n.leavesGit(t, ofArgoCD, "application") }

@@ -30,8 +30,8 @@ spec:
         sources: [{clusterTrustBundle: {name: trusted-sensors, path: ca.crt}}]
 `
 
-// trustBundle has a TrustedCA publish a ClusterTrustBundle that kubelet projects into a Pod: first
-// without the feature gates that Kubernetes requires for it, then with them.
+// trustBundle checks a TrustedCA that publishes a ClusterTrustBundle, which kubelet projects into a Pod. The feature
+// gates that Kubernetes requires for it are off at first, and then on.
 func trustBundle(t *testing.T, n *node) {
 	const in = "sensors"
 	n.kubectl(t, "create", "namespace", in)
@@ -93,7 +93,7 @@ spec:
 		return strings.Contains(projected(), strings.TrimSpace(second.PEM))
 	})
 	figure(t, "a CA that was replaced is in the Pod after %s", seconds(time.Since(began)))
-	n.undeclare(t, in) // while the API of the published object is still served
+	n.undeclare(t, in) // before the API of the ClusterTrustBundle is disabled again
 	if left := n.kubectl(t, "get", "clustertrustbundles", "-o", "name"); left != "" {
 		t.Errorf("what was published is left: %s", left)
 	}

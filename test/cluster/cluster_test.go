@@ -55,8 +55,8 @@ func imageIsNamed(t *testing.T, n *node) {
 	}
 }
 
-// own writes the kustomization of docs/install.md without the parts that this cluster lacks:
-// Prometheus' operator and another issuer.
+// own writes the kustomization of docs/install.md without the parts that this cluster lacks: the Prometheus operator
+// and another certificate issuer.
 func own(t *testing.T, n *node) {
 	page, err := os.ReadFile(filepath.Join(n.root, "docs", "install.md"))
 	rig.Must(t, err)
@@ -77,7 +77,7 @@ func own(t *testing.T, n *node) {
 	rig.Must(t, os.WriteFile(filepath.Join(n.work, "kustomization.yaml"), []byte(text), 0o600))
 }
 
-// The symptom and the cure of docs/install.md for a cluster without a volume provisioner.
+// The problem and the remedy of docs/install.md for a cluster without a volume provisioner.
 func withoutVolume(t *testing.T, n *node) {
 	own(t, n)
 	mark := []string{"kubectl", "annotate", "--overwrite", "storageclass/directories", "storageclass.kubernetes.io/is-default-class=false"}
@@ -88,8 +88,8 @@ func withoutVolume(t *testing.T, n *node) {
 		out, err := n.try("", "kubectl", "-n", namespace, "get", "pods", "-o", `jsonpath={.items[*].status.conditions[?(@.type=="PodScheduled")].message}`)
 		return err == nil && strings.Contains(out, "unbound immediate PersistentVolumeClaims")
 	})
-	// Deleting the namespace would delete the Pod that waits in it. The definitions stay: a busy
-	// cluster takes minutes to delete them, and the next step applies them again.
+	// Deleting the namespace would also delete the Pod that waits for the volume. The CRDs stay: a busy cluster takes
+	// minutes to delete them, and the next step applies them again.
 	n.kubectl(t, "-n", namespace, "delete", "deployment/keyserver", "--timeout=2m")
 	n.kubectl(t, "delete", "-k", "config/volume", "--timeout=2m")
 	mark[len(mark)-1] = strings.Replace(mark[len(mark)-1], "false", "true", 1)
@@ -162,7 +162,7 @@ func workload(t *testing.T, n *node) {
 	replace := strings.NewReplacer("curlimages/curl:8.17.0", "registry.example/workload:1")
 	n.document(t, "workloads.md", replace, "Give the namespace a grant", "Declare role, principal and key", "Run the Pod", "Call the key server", "Use an agent instead of credential code", "Find out why a request failed")
 	a := n.ask(t, "quiet")
-	time.Sleep(2 * time.Second) // any duration will do: nothing is broken
+	time.Sleep(2 * time.Second) // any duration suffices: nothing is broken
 	if s := a.end(t); s.Failed != 0 {
 		t.Errorf("nothing is broken, and %s", s)
 	}
@@ -176,7 +176,6 @@ func (n *node) containerID(t *testing.T, container string) string {
 	return strings.TrimPrefix(id, "containerd://")
 }
 
-// kill kills a container with SIGKILL.
 func (n *node) kill(t *testing.T, container string) {
 	t.Helper()
 	n.run(t, "ctr", "-n", "k8s.io", "tasks", "kill", "--signal", "SIGKILL", n.containerID(t, container))
@@ -193,8 +192,8 @@ func (n *node) awaitRestarted(t *testing.T, container, before string) {
 	n.kubectl(t, "-n", namespace, "wait", "--for=condition=Ready", "pod", "-l", "app.kubernetes.io/name=keyserver", "--timeout=2m")
 }
 
-// The API accepts new connections whatever state the manager is in. The manager is killed until
-// kubelet holds it in CrashLoopBackOff.
+// The API accepts new connections in every state of the manager. The manager is killed until kubelet reports
+// CrashLoopBackOff for it.
 func managerInBackOff(t *testing.T, n *node) {
 	a := n.ask(t, "backoff")
 	waiting := func() bool {
@@ -260,8 +259,8 @@ func deletePod(t *testing.T, n *node) {
 	n.settled(t)
 }
 
-// settled waits until the Service leads only to the one Pod, also in the packet rules of the node,
-// so that a step is not disturbed by the previous one.
+// settled waits until the Service forwards only to the one Pod, also in the packet rules of the node. Otherwise the
+// previous step could disturb the next one.
 func (n *node) settled(t *testing.T) {
 	t.Helper()
 	rig.Soon(t, "the Service has one address", func() bool {
@@ -283,7 +282,7 @@ func restartKubelet(t *testing.T, n *node) {
 	before := n.containerID(t, "api")
 	n.run(t, filepath.Join(n.root, "hack/cluster/kill.sh"), "KILL", "kubelet")
 	n.run(t, filepath.Join(n.root, "hack/cluster/start.sh"), "kubelet")
-	// The new kubelet has renewed the status. Before that, exec into a Pod does not work.
+	// The new kubelet has updated the status of the node. Before that, exec into a Pod does not work.
 	n.kubectl(t, "wait", "--for=condition=Ready", "node/node", "--timeout=2m")
 	s := a.end(t)
 	figure(t, "kubelet killed and started: %s", s)
@@ -295,8 +294,8 @@ func restartKubelet(t *testing.T, n *node) {
 	}
 }
 
-// anotherImage deploys another tag, as an upgrade does. The program is the same, so that only the
-// effect of the change is measured.
+// anotherImage deploys another tag, as an upgrade does. Both tags are the same program, so that the step measures only
+// the effect of the deployment.
 func anotherImage(t *testing.T, n *node) {
 	fresh, patient := n.ask(t, "image", "-every", "20ms"), n.ask(t, "image-patient", "-retries", "8")
 	n.run(t, "ctr", "-n", "k8s.io", "images", "tag", "--force", image+":"+release, image+":v0.1.1")
@@ -327,7 +326,7 @@ func uninstall(t *testing.T, n *node) {
 	taken := false
 	for _, b := range markdown.Blocks(string(text)) {
 		if b.Heading == "Uninstall and delete the declared trust" && !taken {
-			taken = true // the other blocks of the section delete keys irrevocably
+			taken = true // the other blocks of the section delete keys permanently
 			if _, err := n.try("set -euo pipefail\n"+replace.Replace(b.Text), "bash"); err != nil {
 				t.Fatal(err)
 			}

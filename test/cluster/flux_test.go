@@ -35,7 +35,7 @@ func TestFlux(t *testing.T) {
 
 const (
 	ofFlux = "flux-system"
-	onMain = "main@sha1:" // the prefix of a commit in Flux
+	onMain = "main@sha1:" // the prefix of a commit id in Flux
 	says   = `{.status.conditions[?(@.type=="Ready")].message}`
 )
 
@@ -117,7 +117,7 @@ func installFromGit(t *testing.T, n *node) {
 	figure(t, "Flux installs, until what is declared is Ready: %s", seconds(time.Since(begun)))
 }
 
-// waitsForWhatWaits checks that an object whose dependency does not exist yet is not reported as an error.
+// waitsForWhatWaits checks that Flux does not report an error for an object whose dependency does not exist yet.
 func waitsForWhatWaits(t *testing.T, n *node) {
 	before := n.field(t, ofFlux, "kustomization/trust", "{.status.lastAppliedRevision}")
 	n.declare(t, "later.yaml", trustedCA("later", "    configMapKeyRef: {name: later, key: ca.crt}\n"))
@@ -133,7 +133,7 @@ func waitsForWhatWaits(t *testing.T, n *node) {
 	n.kubectl(t, "-n", "default", "delete", "configmap/later")
 }
 
-// mendByCommit checks that a mistake is reported immediately with its object, and does not block the next commit.
+// mendByCommit checks that Flux reports a mistake immediately with its object, and that the next commit corrects it.
 func mendByCommit(t *testing.T, n *node) {
 	n.declare(t, "mistaken.yaml", trustedCA("mistaken", inline(noCertificate)))
 	n.commit(t, "A certificate that is none")
@@ -157,7 +157,8 @@ func mendByCommit(t *testing.T, n *node) {
 	n.trusts(t, "Mended", true)
 }
 
-// pruneByCommit checks that removing a file removes first the declared external object, and then the object itself.
+// pruneByCommit checks that removing a file first deletes the object on the key server, and then the object in the
+// cluster.
 func pruneByCommit(t *testing.T, n *node) {
 	n.declare(t, "mistaken.yaml", "")
 	commit := onMain + n.commit(t, "It is not trusted any more")
@@ -167,7 +168,7 @@ func pruneByCommit(t *testing.T, n *node) {
 	n.allReady(t)
 }
 
-// leaveFlux uninstalls it.
+// leaveFlux uninstalls Flux's objects.
 func leaveFlux(t *testing.T, n *node) { n.leavesGit(t, ofFlux, "kustomization") }
 
 // released waits until the HelmRelease is Ready with the chart of a commit.
@@ -181,7 +182,7 @@ func (n *node) released(t *testing.T, commit string) {
 	})
 }
 
-// withKeyServer are the values that a separate commit adds.
+// withKeyServer has the values that a separate commit adds.
 const withKeyServer = "keyServer:\n  create: true\n"
 
 // setValues writes the values of the release.

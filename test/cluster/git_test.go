@@ -15,12 +15,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// declared is the directory of the declared objects in docs/install.md.
+// declared is the directory of declared objects in docs/install.md.
 const declared = "trust"
 
-// managesFromGit installs the definitions and the namespace of a GitOps tool, without its
-// processes. It deletes them when the test ends, unless the test fails. It returns the directory
-// where make test-cluster has put the tool's programs.
+// managesFromGit installs the CRDs and the namespace of a GitOps tool, without its processes. It deletes them when the
+// test ends, unless the test fails. It returns the directory in which make test-cluster has stored the tool's programs.
 func (n *node) managesFromGit(t *testing.T, variable, in string, definitions ...string) (programs string) {
 	t.Helper()
 	if programs = os.Getenv(variable); programs == "" {
@@ -34,7 +33,7 @@ func (n *node) managesFromGit(t *testing.T, variable, in string, definitions ...
 	n.kubectl(t, "create", "namespace", in)
 	t.Cleanup(func() {
 		if t.Failed() {
-			return // kept for inspection
+			return // for inspection
 		}
 		n.kubectl(t, "delete", "namespace", in, "--timeout=2m")
 		for _, definition := range definitions {
@@ -115,7 +114,6 @@ func (n *node) declare(t *testing.T, name, text string) {
 	rig.Must(t, os.WriteFile(filepath.Join(n.work, declared, name), []byte(text), 0o600))
 }
 
-// trustedCA returns a TrustedCA in the namespace default.
 func trustedCA(name, certificate string) string {
 	return "apiVersion: trust.keyserver.dev/v1alpha1\nkind: TrustedCA\nmetadata: {name: " + name + ", namespace: default}\nspec:\n  certificate:\n" + certificate
 }
@@ -143,7 +141,7 @@ func (n *node) allReady(t *testing.T) {
 	}
 }
 
-// trusts fails the test unless the key server itself trusts a CA, or does not, as wanted.
+// trusts fails the test unless the key server trusts a CA (want is true) or does not trust it.
 func (n *node) trusts(t *testing.T, subject string, want bool) {
 	t.Helper()
 	list, err := n.admin(t).ListTrustedCAs(t.Context(), schema.TrustedCAsQuery{})

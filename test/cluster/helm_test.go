@@ -13,8 +13,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/helm"
 )
 
-// earlier is the version of an earlier release. "helm package" makes it from the same chart and
-// program, so that the test shows the effect of the upgrade itself.
+// earlier is the version of an earlier release. "helm package" builds it from the same chart and program, so that the
+// test measures only the effect of the upgrade.
 const earlier = "0.0.9"
 
 // TestHelm is the life of a release of config/chart, by the commands of docs/install.md.
@@ -45,8 +45,7 @@ func withHelm(t *testing.T, n *node) {
 	n.run(t, "ctr", "-n", "k8s.io", "images", "tag", "--force", image+":"+release, image+":v"+earlier)
 }
 
-// values returns the values of docs/install.md without the parts that this cluster lacks. The tag
-// is that of the chart.
+// values returns the values of docs/install.md without the parts that this cluster lacks, with the tag of the chart.
 func (n *node) values(t *testing.T) string {
 	t.Helper()
 	text := n.fragment(t, "image:")
@@ -59,7 +58,7 @@ func (n *node) values(t *testing.T) string {
 	return text
 }
 
-// runs fails the test unless the containers of the Pod have a version.
+// runs fails the test unless the containers of the Pod run a version.
 func (n *node) runs(t *testing.T, version string) {
 	t.Helper()
 	n.kubectl(t, "-n", namespace, "rollout", "status", "deployment/keyserver", "--timeout=3m")

@@ -28,8 +28,8 @@ const (
 	planted      = "the password of somebody"
 )
 
-// encryption is the plugin as a static Pod of the node, used by the node's own kube-apiserver. The
-// key server is in the same cluster: docs/kms.md warns of this, and says how to do it.
+// encryption runs the plugin as a static Pod of the node, for the node's own kube-apiserver. The key server is in the
+// same cluster, which docs/kms.md explains with a warning.
 type encryption struct {
 	*node
 	lineage  schema.HiddenLink
@@ -91,8 +91,8 @@ func (e *encryption) declare(t *testing.T) {
 	rig.Must(t, e.lineage.UnmarshalText([]byte(e.field(t, kmsNamespace, "configmap/etcd-key", "{.data.lineage}"))))
 }
 
-// onThisNode replaces example values of the document by those of this cluster. The root file system
-// of the node is read-only, and the key server is behind a Service.
+// onThisNode replaces example values of the document with those of this cluster. The root file system of the node is
+// read-only, and the key server is behind a Service.
 func (e *encryption) onThisNode() *strings.Replacer {
 	return strings.NewReplacer(
 		"/etc/keyserver-kms", "/var/lib/keyserver-kms",
@@ -113,7 +113,7 @@ func (e *encryption) plugin(t *testing.T) {
 	if strings.Count(pod, network) != 1 {
 		t.Fatalf("the Pod of docs/kms.md is another one:\n%s", pod)
 	}
-	// The node does not use the name server of the cluster, which would have to start first.
+	// The node cannot use the name server of the cluster, which starts later than the plugin.
 	service := e.field(t, namespace, "service/keyserver", "{.spec.clusterIP}")
 	pod = strings.Replace(pod, network, network+fmt.Sprintf("  hostAliases:\n    - {ip: %s, hostnames: [%s]}\n", service, strings.TrimPrefix(serviceURL, "https://")), 1)
 	rig.Must(t, os.WriteFile(e.manifest+".new", []byte(pod), 0o600))
@@ -200,7 +200,7 @@ func (e *encryption) reads(t *testing.T, when string, names ...string) {
 	}
 }
 
-// restartAPIServer ends kube-apiserver and starts another one. The returned channel reports when that one is ready.
+// restartAPIServer ends kube-apiserver and starts another one. The returned channel reports when the new one is ready.
 func (e *encryption) restartAPIServer(t *testing.T, signal string) <-chan error {
 	t.Helper()
 	rig.Must(t, e.component("kill", signal, "apiserver"))
@@ -213,7 +213,7 @@ func (e *encryption) startAPIServer() <-chan error {
 	return ready
 }
 
-// isReady waits for a kube-apiserver that was started.
+// isReady waits until a started kube-apiserver is ready.
 func isReady(t *testing.T, ready <-chan error) {
 	t.Helper()
 	select {
@@ -243,7 +243,7 @@ func (e *encryption) encrypts(t *testing.T) {
 	}
 	e.reads(t, "encrypted, and from before", "before", "left", "rewritten")
 
-	// Existing Secrets are encrypted when they are written again.
+	// Existing Secrets are only encrypted when they are written again.
 	began := time.Now()
 	_, err := e.try("", "bash", "-euo", "pipefail", "-c", e.blockOf(t, "sh", "kubectl replace -f -"))
 	rig.Must(t, err)
@@ -281,7 +281,7 @@ func (e *encryption) rotates(t *testing.T) {
 	e.reads(t, "by an API server that has read none of them", "before", "left", "rewritten")
 }
 
-// kubelet starts the plugin again immediately, at the existing socket.
+// kubelet restarts the plugin immediately, with the same socket.
 func (e *encryption) pluginKilled(t *testing.T) {
 	before := e.containerOf(t, "kube-system", kmsPod, "kms")
 	e.killContainer(t, "kube-system", kmsPod, "kms")
@@ -314,7 +314,7 @@ func (e *encryption) notReady(t *testing.T) {
 	if out, err := e.try("", "kubectl", "create", "secret", "generic", "refused", "--from-literal=password="+planted); err == nil {
 		t.Errorf("a Secret is written: %s", out)
 	}
-	// All other requests work.
+	// All requests that need no Secrets work.
 	e.kubectl(t, "create", "configmap", "not-encrypted")
 	e.kubectl(t, "delete", "configmap", "not-encrypted")
 	e.kubectl(t, "-n", "kube-system", "create", "token", "default")
@@ -348,7 +348,7 @@ func (e *encryption) serverAway(t *testing.T) {
 
 	again := e.restartAPIServer(t, "TERM")
 	e.notReady(t)
-	// The key server comes back in the cluster whose API server cannot read Secrets.
+	// The key server starts again in a cluster whose API server cannot read Secrets.
 	e.scaled(t, 1)
 	began := time.Now()
 	isReady(t, again)
@@ -375,11 +375,11 @@ func (e *encryption) coldStart(t *testing.T) {
 	_, err := e.try("", "bash", "-euo", "pipefail", "-c", e.blockOf(t, "sh", "get endpointslices"))
 	rig.Must(t, err)
 	isReady(t, again)
-	// It may have given up, or be about to; normally kubelet starts it again.
+	// The controller manager may have ended, or may end soon; normally kubelet would restart it.
 	_ = e.component("kill", "KILL", "controller-manager")
 	rig.Must(t, e.component("start", "controller-manager"))
 	e.kubectl(t, "create", "namespace", "begun")
-	e.kubectl(t, "-n", "begun", "wait", "--for=create", "serviceaccount/default", "--timeout=2m") // its controllers run
+	e.kubectl(t, "-n", "begun", "wait", "--for=create", "serviceaccount/default", "--timeout=2m") // the controllers run
 	e.kubectl(t, "delete", "namespace", "begun", "--timeout=2m")
 	figure(t, "cold start, the key server in the same cluster: Secrets are read %s after kube-apiserver was started", seconds(time.Since(began)))
 	e.reads(t, "after a cold start", "before", "left", "rewritten")

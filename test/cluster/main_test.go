@@ -1,9 +1,8 @@
 //go:build cluster
 
-// Package cluster installs the product into a real Kubernetes of one node (hack/cluster) with the
-// commands of its documents. Pods use it, and the tests break parts of the node. "make
-// test-cluster" runs it with the build tag "cluster", because no other suite has a node. A line
-// "figure: ..." is a measurement.
+// Package cluster installs the product into a real Kubernetes of one node (hack/cluster) with the commands of its
+// documents. Pods use the product, and the tests break parts of the node. "make test-cluster" runs the package with the
+// build tag "cluster", because no other suite has a node. A line "figure: ..." is a measurement.
 package cluster
 
 import (
@@ -29,9 +28,9 @@ const (
 
 // node is the node of hack/cluster. The tests run on its network, with its kubectl.
 type node struct {
-	state string // directory with kubectl, ctr and the rest
+	state string // directory with kubectl, ctr and other files of the node
 	root  string // of the repository
-	work  string // where commands run; has a copy of config
+	work  string // directory of commands, with a copy of config
 }
 
 func newNode(t *testing.T) *node {
@@ -82,13 +81,13 @@ func (n *node) kubectl(t *testing.T, arguments ...string) string {
 	return n.run(t, append([]string{"kubectl"}, arguments...)...)
 }
 
-// field returns a part of an object, selected by a JSON path.
+// field returns a field of an object, selected by a JSON path.
 func (n *node) field(t *testing.T, in, object, path string) string {
 	t.Helper()
 	return n.kubectl(t, "-n", in, "get", object, "-o", "jsonpath="+path)
 }
 
-// holds waits until a part of an object has a value.
+// holds waits until a field of an object has a value.
 func (n *node) holds(t *testing.T, in, object, path, want string) {
 	t.Helper()
 	rig.Succeeds(t, func() error {
@@ -132,7 +131,7 @@ func (n *node) document(t *testing.T, page string, replace *strings.Replacer, he
 	}
 }
 
-// asking is the workload that sends requests while something is broken.
+// asking is the workload that sends requests during a fault.
 type asking struct {
 	n    *node
 	name string

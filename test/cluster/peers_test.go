@@ -15,8 +15,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// partnerNamespace has another key server that is not part of the installation: it is operated by
-// another party, as docs/resources.md shows it.
+// partnerNamespace contains another key server, which another party operates as docs/resources.md shows.
 const partnerNamespace = "partner"
 
 const partner = `
@@ -153,10 +152,10 @@ func peers(t *testing.T, n *node) {
 	n.apply(t, "default", fmt.Sprintf(trusts, "default", "partner"))
 	n.apply(t, "default", fmt.Sprintf(trusts, "partner", "default"))
 	n.kubectl(t, "wait", "--for=condition=Ready", "--timeout=2m", "tserver/partner-at-default", "tserver/default-at-partner")
-	refused("ACCESS_DENIED") // not exposed
+	refused("ACCESS_DENIED") // it is not exposed to the peer
 	n.apply(t, "default", exposed)
 	n.kubectl(t, "wait", "--for=condition=Ready", "--timeout=2m", "ptrust/signer-at-partner")
-	refused("ACL_DENIED") // known to the peer, but not in the ACL of the key
+	refused("ACL_DENIED") // the peer knows it, but the ACL does not have it
 	me, err := schema.ParseHexID(n.field(t, "payments", "principal.trust.keyserver.dev/signer", "{.status.principalId}"))
 	rig.Must(t, err)
 	found, err := n.admin(t).GetPrincipal(t.Context(), schema.ByID{ID: me})
@@ -171,7 +170,7 @@ func peers(t *testing.T, n *node) {
 		return err
 	})
 
-	// The peer port is closed: nothing is forwarded, but local requests work.
+	// A policy blocks the peer port. Requests for keys of the peer fail, and local requests work.
 	n.apply(t, partnerNamespace, `
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
@@ -185,7 +184,7 @@ spec:
 		open, err := n.open(way{"payments", "signer", net.JoinHostPort(partnerIP, "9443")})
 		return err == nil && !open
 	})
-	rig.Succeeds(t, func() error { // an open connection persists until one end closes it
+	rig.Succeeds(t, func() error { // an open connection stays usable until one side closes it
 		if _, err := signer.MAC(t.Context(), key.TTag, strings.NewReader("message")); err == nil {
 			n.killContainer(t, partnerNamespace, "partner", "api")
 			return fmt.Errorf("a key of the partner is used")

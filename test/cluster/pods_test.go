@@ -39,8 +39,8 @@ func TestPods(t *testing.T) {
 	})
 }
 
-// smallVolumes limits the size of each volume of the node, so that a volume can be full while the
-// disk of the machine is not. It also releases the volumes that an earlier installation has left.
+// smallVolumes limits the size of each volume of the node, so that a volume can be full although the disk of the
+// machine is not. It also releases the volumes of an earlier installation.
 func smallVolumes(t *testing.T, n *node) {
 	for _, name := range strings.Fields(n.kubectl(t, "get", "persistentvolumes", "-o", `jsonpath={.items[?(@.status.phase=="Released")].metadata.name}`)) {
 		n.mustOnNode(t, "", "find "+n.field(t, "default", "persistentvolume/"+name, "{.spec.local.path}")+" -mindepth 1 -delete")
@@ -51,7 +51,7 @@ func smallVolumes(t *testing.T, n *node) {
 	}
 }
 
-// onNode runs a script as root on the node, with its files, which the tests do not see.
+// onNode runs a script as root on the node. The script can access the node's files, which the tests cannot.
 func (n *node) onNode(stdin, script string) (string, error) {
 	pid, err := os.ReadFile(filepath.Join(n.state, "init.pid"))
 	if err != nil {
@@ -100,7 +100,7 @@ func (n *node) accountOf(t *testing.T, in, name string) client.Credentials {
 	return client.KubernetesCredentials(token)
 }
 
-// client returns a client of the key server in a namespace, whose Service has the same name as ours.
+// client returns a client of the key server in a namespace. The Service must have the same name as that of the product.
 func (n *node) client(t *testing.T, in, ca string, who client.Credentials) *client.Client {
 	t.Helper()
 	roots := x509.NewCertPool()
@@ -111,7 +111,7 @@ func (n *node) client(t *testing.T, in, ca string, who client.Credentials) *clie
 	c, err := client.New(client.Options{
 		BaseURL: strings.Replace(serviceURL, namespace, in, 1), Credentials: who,
 		HTTPClient: &http.Client{Transport: &http.Transport{
-			TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS13}, // the names only resolve in Pods
+			TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS13}, // they resolve only in Pods
 			DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
 				return (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, network, service)
 			},
@@ -154,21 +154,20 @@ func (n *node) deleteNamespaceAtEnd(t *testing.T, name string) {
 	t.Helper()
 	t.Cleanup(func() {
 		if t.Failed() {
-			return // kept for inspection
+			return // for inspection
 		}
 		n.undeclare(t, name)
 		n.kubectl(t, "delete", "namespace", name, "--timeout=2m")
 	})
 }
 
-// undeclare deletes the objects in a namespace. The category "trust" would include the KeyServers.
+// undeclare deletes the declared objects in a namespace, without the KeyServers in the category "trust".
 func (n *node) undeclare(t *testing.T, in string) {
 	t.Helper()
 	kinds := []string{"aclt", "ptrust", "tserver", "tca", "ksp", "key.trust.keyserver.dev", "role.trust.keyserver.dev"}
 	n.kubectl(t, "-n", in, "delete", strings.Join(kinds, ","), "--all", "--timeout=2m")
 }
 
-// read returns a file of the repository.
 func (n *node) read(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(n.root, filepath.FromSlash(name)))
@@ -185,7 +184,7 @@ func (n *node) scaled(t *testing.T, replicas int) {
 	}
 }
 
-// component ends or starts a program of the node, with a script of hack/cluster.
+// component runs a script of hack/cluster that kills or starts a program of the node.
 func (n *node) component(script string, arguments ...string) error {
 	out, err := exec.Command(filepath.Join(n.root, "hack/cluster", script+".sh"), arguments...).CombinedOutput()
 	if err != nil {

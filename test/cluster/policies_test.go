@@ -54,7 +54,7 @@ func (n *node) enforces(t *testing.T) (stop func()) {
 	var engine sync.WaitGroup
 	engine.Go(func() {
 		for ctx.Err() == nil {
-			// The rules stay as they are while the API server does not respond.
+			// If the API server does not respond, the rules do not change.
 			if err := update(ctx); err != nil && strings.HasPrefix(err.Error(), "nft") {
 				t.Errorf("the rules of the policies: %v", err)
 			}
@@ -116,7 +116,7 @@ type way struct {
 	namespace, pod, address string
 }
 
-// open reports whether the connection succeeds, or whether the name resolves.
+// open reports whether the connection succeeds, or whether a name resolves if there is no address.
 func (n *node) open(w way) (bool, error) {
 	script := fmt.Sprintf(`curl --silent --output /dev/null --connect-timeout 2 --max-time 3 --write-out '%%{time_connect}' http://%s || true`, w.address)
 	if w.address == aName {
@@ -129,14 +129,14 @@ func (n *node) open(w way) (bool, error) {
 // aName is a name that CoreDNS resolves.
 const aName = "kubernetes.default.svc.cluster.local"
 
-// networkPolicies checks that the traffic that the product, its workloads and its peers need
-// passes, and that the traffic that its policies deny does not.
+// networkPolicies checks that the traffic that the product, its workloads and its peers need passes, and that the
+// traffic that its policies deny is dropped.
 func networkPolicies(t *testing.T, n *node) {
 	replace := strings.NewReplacer("curlimages/curl:8.17.0", "registry.example/workload:1")
 	n.document(t, "workloads.md", replace, "Give the namespace a grant", "Declare role, principal and key", "Run the Pod")
 	n.deleteNamespaceAtEnd(t, "payments")
 	n.probe(t, namespace, "stranger", "app: stranger")
-	// These Pods have the labels of the product, and a shell. No Service leads to them.
+	// These Pods have the labels of the product, and a shell. No Service forwards to them.
 	n.probe(t, namespace, "like-keyserver", "app.kubernetes.io/name: keyserver")
 	n.probe(t, namespace, "like-api", `trust.keyserver.dev/api: "true"`)
 	nodeAddress := n.field(t, "default", "node/node", `{.status.addresses[?(@.type=="InternalIP")].address}`)
@@ -201,7 +201,7 @@ func networkPolicies(t *testing.T, n *node) {
 	n.holds(t, namespace, "deployment/keyserver", available, "True")
 	n.holds(t, "default", "keyserver/default", ready, "True")
 	n.document(t, "workloads.md", replace, "Call the key server")
-	n.settled(t) // the previous Pod is gone
+	n.settled(t) // the previous Pod has no endpoint any more
 	stop()
 	is(true, to("payments", "signer", addressOfProduct(), "8081"))
 }

@@ -66,7 +66,7 @@ spec:
   ports: [{port: 5432}]
 `
 
-// certify makes DIRECTORY/{ca.crt,tls.crt,tls.key} for a host.
+// certify creates DIRECTORY/{ca.crt,tls.crt,tls.key} for a host name.
 const certify = `set -euo pipefail
 mkdir -p "$1" && cd "$1"
 new=(openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes)
@@ -98,8 +98,8 @@ func (n *node) deleteLeftNamespaces(t *testing.T, namespaces ...string) {
 	n.kubectl(t, append([]string{"delete", "namespace", "--ignore-not-found", "--timeout=3m"}, namespaces...)...)
 }
 
-// accepts returns a channel that gets the time when PostgreSQL accepts connections again after it
-// has refused some. It connects through the Service, like the key server.
+// accepts returns a channel that receives the time when PostgreSQL accepts connections again after it refused some. It
+// connects through the Service, like the key server.
 func (n *node) accepts(t *testing.T) <-chan time.Time {
 	t.Helper()
 	address := n.field(t, "database", "service/postgres", "{.spec.clusterIP}")

@@ -20,8 +20,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// serviceMonitor has the fields of a ServiceMonitor that config/prometheus uses. Any other field
-// fails the test, because prometheusConfig would ignore it.
+// serviceMonitor has the fields of a ServiceMonitor that config/prometheus uses. The test fails on any other field,
+// because prometheusConfig would ignore it.
 type serviceMonitor struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -41,7 +41,7 @@ type serviceMonitor struct {
 	} `json:"spec"`
 }
 
-// object has the fields that distinguish objects.
+// object has the fields that identify the kinds of objects.
 type object struct {
 	Kind string `json:"kind"`
 	Spec struct {
@@ -49,8 +49,7 @@ type object struct {
 	} `json:"spec"`
 }
 
-// rendered returns the objects of a kustomization: those for any cluster, and the two that need
-// Prometheus' operator.
+// rendered returns the objects of a kustomization. monitor and rules need the Prometheus operator, the others do not.
 func (n *node) rendered(t *testing.T) (others string, monitor serviceMonitor, rules []any) {
 	t.Helper()
 	var rest []string
@@ -148,7 +147,7 @@ func monitored(t *testing.T, n *node) {
 	text, err := os.ReadFile(file)
 	rig.Must(t, err)
 	rig.Must(t, os.WriteFile(file, slices.Concat(text, []byte("components:\n  - config/prometheus\n")), 0o600))
-	t.Cleanup(func() { // without the two kinds "delete -k" would not remove it
+	t.Cleanup(func() { // without these two kinds, "delete -k" would not delete it
 		rig.Must(t, os.WriteFile(file, text, 0o600))
 		n.kubectl(t, "-n", namespace, "delete", "-f", "config/prometheus/service.yaml", "-f", "config/prometheus/network_policy.yaml")
 		n.kubectl(t, "-n", namespace, "delete", "role/prometheus", "rolebinding/prometheus")
@@ -173,7 +172,7 @@ func monitored(t *testing.T, n *node) {
 		rig.Must(t, os.WriteFile(filepath.Join(n.work, name), text, 0o600))
 	}
 	n.kubectl(t, "-n", "monitoring", "create", "configmap", "prometheus", "--from-file=prometheus.yaml", "--from-file=rules.yaml")
-	n.apply(t, "", inNamespaceOfPrometheus) // it may list Services in the namespace of the product
+	n.apply(t, "", inNamespaceOfPrometheus) // Prometheus may list Services in the namespace of the product
 	n.kubectl(t, "-n", "monitoring", "wait", "--for=condition=Ready", "--timeout=2m", "pod/prometheus")
 	p := &prometheus{"http://" + net.JoinHostPort(n.field(t, "monitoring", "pod/prometheus", "{.status.podIP}"), "9090")}
 
@@ -185,7 +184,7 @@ func monitored(t *testing.T, n *node) {
 			t.Errorf("metrics at %s are open to a namespace without the label: %v", port, err)
 		}
 	}
-	// One metric of each container, so that the scraped metrics are those of the product.
+	// One metric of each container shows that the product was scraped.
 	for query, want := range map[string]string{
 		`max(leader_election_master_status{name="manager.trust.keyserver.dev"})`: "1",
 		`sum(keyserver_objects{kind="KeyServer", reason="Verified"})`:            "1",
@@ -213,7 +212,6 @@ func fills(t *testing.T, n *node, p *prometheus) {
 	n.holds(t, "default", "keyserver/default", ready, "True")
 }
 
-// prometheus is a running Prometheus.
 type prometheus struct{ url string }
 
 // is returns an error unless the query has the value want.

@@ -15,7 +15,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/markdown"
 )
 
-// TestScaledOut is the life of config/overlays/postgres, over a PostgreSQL in a Pod.
+// TestScaledOut installs, breaks and uninstalls config/overlays/postgres, with PostgreSQL in a Pod.
 func TestScaledOut(t *testing.T) {
 	n := newNode(t)
 	n.deleteLeftNamespaces(t, "payments", namespace)
@@ -32,7 +32,7 @@ func TestScaledOut(t *testing.T) {
 	})
 }
 
-// blocks returns the command blocks of a page under a heading. There have to be count of them.
+// blocks returns the command blocks of a page under a heading. It fails the test unless there are count of them.
 func (n *node) blocks(t *testing.T, page, heading string, count int) []string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(n.root, "docs", page))
@@ -77,7 +77,7 @@ func (n *node) fragment(t *testing.T, line string) string {
 	return ""
 }
 
-// images makes a kustomization use the image of the node.
+// images sets the image of the node in a kustomization.
 const images = `images:
   - name: keyserver-operator
     newName: ` + image + `
@@ -139,7 +139,7 @@ func installScaledOut(t *testing.T, n *node) {
 // signer runs the workload of docs/workloads.md.
 func signer(t *testing.T, n *node) {
 	replace := strings.NewReplacer("curlimages/curl:8.17.0", "registry.example/workload:1",
-		// As the page says for this form.
+		// As docs/workloads.md says for this form.
 		`get configmap keyserver-ca -o go-template='{{index .data "ca.crt"}}'`, `get secret keyserver-tls -o go-template='{{index .data "ca.crt" | base64decode}}'`)
 	n.document(t, "workloads.md", replace, "Give the namespace a grant", "Declare role, principal and key", "Run the Pod", "Call the key server", "Find out why a request failed")
 }
@@ -150,7 +150,7 @@ func (n *node) ofAPI(t *testing.T, path string) []string {
 	return strings.Fields(n.kubectl(t, "-n", namespace, "get", "pods", "-l", "trust.keyserver.dev/api=true", "-o", "jsonpath="+path))
 }
 
-// whole waits until all replicas have the current template and are ready, and the Service leads only to them.
+// whole waits until all replicas have the current template and are ready, and the Service forwards only to them.
 func (n *node) whole(t *testing.T) {
 	t.Helper()
 	n.kubectl(t, "-n", namespace, "rollout", "status", "deployment/keyserver-api", "--timeout=3m")
@@ -198,8 +198,8 @@ func replaceReplicas(t *testing.T, n *node) {
 	n.kubectl(t, "-n", namespace, "rollout", "status", "deployment/keyserver", "--timeout=2m")
 }
 
-// Only two kinds of requests fail: connections that the kernel of the dead replica refuses, and
-// requests in flight there.
+// Only two kinds of requests fail: connections that the kernel refuses for the dead replica, and requests in flight
+// there.
 func killReplica(t *testing.T, n *node) {
 	n.whole(t)
 	fresh, patient := n.ask(t, "replica"), n.ask(t, "replica-patient", "-retries", "8")
@@ -242,8 +242,8 @@ func killDatabase(t *testing.T, n *node) {
 	figure(t, "kill -9 of PostgreSQL, for a client that repeats: %s", patient.end(t))
 }
 
-// drain drains the only node. The disruption budget allows one replica to go, and keeps the other
-// until there is a new one.
+// drain drains the only node. The disruption budget allows the eviction of one replica, and of the other only after a
+// new replica is ready.
 func drain(t *testing.T, n *node) {
 	n.whole(t)
 	a := n.ask(t, "drain")

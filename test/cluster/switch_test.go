@@ -13,8 +13,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// TestFormsAreSwitched switches from config/default to config/overlays/postgres and back, with the commands
-// of docs/install.md. Each time the previous key still exists, and no object of the former form remains.
+// TestFormsAreSwitched switches from config/default to config/overlays/postgres and back, with the commands of
+// docs/install.md. After each switch the key still exists, and no object of the previous form remains.
 func TestFormsAreSwitched(t *testing.T) {
 	n := newNode(t)
 	n.deleteLeftNamespaces(t, "payments", namespace)
@@ -48,7 +48,7 @@ func installOnePod(t *testing.T, n *node) {
 	n.kubectl(t, "wait", "--for=condition=Ready", "keyserver/default", "--timeout=5m")
 }
 
-// volumes makes directories that each bind to one claim.
+// volumes creates directories as volumes, each for one claim.
 func (n *node) volumes(t *testing.T, names ...string) {
 	t.Helper()
 	for _, name := range names {
@@ -70,7 +70,7 @@ func workloadOfOnePod(t *testing.T, n *node) {
 	rig.Must(t, err)
 }
 
-// computes prints the MAC of a message in the Pod of docs/workloads.md. The MAC is the same as long as the key is.
+// computes prints the MAC of a message in the Pod of docs/workloads.md. The MAC only changes if the key changes.
 const computes = `set -eu
 cd /etc/receipts-key
 ask() { curl --silent --show-error --fail-with-body --cacert ca.crt --header 'Content-Type: application/json' --config -; }
@@ -150,7 +150,7 @@ func (n *node) only(t *testing.T, directories ...string) {
 	got := strings.Fields(n.kubectl(t, "get", strings.Join(kinds, ","), "-n", namespace, "-l", "app.kubernetes.io/part-of=keyserver-operator", "-o", "name"))
 	slices.Sort(want)
 	for _, object := range got {
-		// Their names contain a hash of their content, so that a change leaves the previous one.
+		// The names contain a hash of the content, so that a change does not replace the previous ConfigMap.
 		if _, has := slices.BinarySearch(want, object); !has && !strings.HasPrefix(object, "configmap/keyserver-settings-") {
 			t.Errorf("%s is left behind", object)
 		}

@@ -16,15 +16,15 @@ import (
 // second is the name of the node that joins.
 const second = "second"
 
-// TestTwoNodes is the scaled-out form on two nodes. One is drained, and then cut off and
-// reconnected. The database and the workload are on the first.
+// TestTwoNodes is the scaled-out form on two nodes. One node is drained, then cut off and reconnected. The database and
+// the workload are on the other node.
 func TestTwoNodes(t *testing.T) {
 	n := newNode(t)
 	n.deleteLeftNamespaces(t, "payments", namespace)
 	withDatabase(t, n)
 	t.Cleanup(func() {
 		if t.Failed() {
-			return // kept for inspection
+			return // for inspection
 		}
 		n.run(t, "env", "NODE=second", filepath.Join(n.root, "hack/cluster/down.sh"))
 		n.kubectl(t, "delete", "node", second)
@@ -66,7 +66,7 @@ func (n *node) leader(t *testing.T) (pod, on string) {
 	t.Helper()
 	holder := n.field(t, namespace, "lease/manager.trust.keyserver.dev", "{.spec.holderIdentity}")
 	if pod, _, _ = strings.Cut(holder, "_"); pod == "" {
-		return "", "" // the last one is gone and there is no new one
+		return "", "" // no manager leads at the moment
 	}
 	on, err := n.try("", "kubectl", "-n", namespace, "get", "pod", pod, "--ignore-not-found", "-o", "jsonpath={.spec.nodeName}")
 	rig.Must(t, err)
@@ -84,7 +84,7 @@ spec: {roleName: Cut Off, operations: [`+operations+`]}
 `)
 }
 
-// verified waits until the role is as it was last declared.
+// verified waits until the role on the key server is as last declared.
 func (n *node) verified(t *testing.T) {
 	t.Helper()
 	n.kubectl(t, "-n", "default", "wait", "--for=jsonpath={.status.conditions[?(@.type==\"Ready\")].observedGeneration}="+
@@ -125,11 +125,11 @@ func cutOff(t *testing.T, n *node) {
 		return err == nil && len(strings.Fields(out)) == 1
 	})
 	gone := time.Since(cut)
-	time.Sleep(2 * time.Second) // to count failures that begin from here on
+	time.Sleep(2 * time.Second) // to count only later failures
 	s, held := fresh.end(t), patient.end(t)
 	figure(t, "two nodes, one cut off: a change is verified by the other manager after %s, the Service leads there no more after %s: %s", seconds(led), seconds(gone), s)
 	figure(t, "two nodes, one cut off, for a client that repeats: %s", held)
-	silence := []string{"i/o timeout", "no route to host", "context deadline exceeded"} // the last: in flight
+	silence := []string{"i/o timeout", "no route to host", "context deadline exceeded"} // in flight: the last one
 	for why := range s.Why {
 		if !slices.ContainsFunc(silence, func(end string) bool { return strings.HasSuffix(why, end) }) {
 			t.Errorf("a node was cut off, and somebody was told %q", why)
@@ -146,7 +146,7 @@ func cutOff(t *testing.T, n *node) {
 	n.kubectl(t, "-n", "default", "delete", "role.trust.keyserver.dev/cut-off", "--timeout=2m")
 }
 
-// drainSecond moves its Pods to the first node without a failed request.
+// drainSecond moves the Pods of the second node to the first node without a failed request.
 func drainSecond(t *testing.T, n *node) {
 	n.spread(t)
 	a := n.ask(t, "drain-second", "-workers", "8")
@@ -158,7 +158,7 @@ func drainSecond(t *testing.T, n *node) {
 	if s.Failed != 0 {
 		t.Errorf("a node was drained, and %s", s)
 	}
-	// New Pods go to the node that has fewer.
+	// New Pods go to the node with fewer Pods.
 	n.kubectl(t, "uncordon", second)
 	for _, deployment := range []string{"keyserver-api", "keyserver"} {
 		n.kubectl(t, "-n", namespace, "rollout", "restart", "deployment/"+deployment)

@@ -12,8 +12,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// TestAVolumeByHand covers a cluster without a volume provisioner. The volume of docs/install.md works as
-// it is. One of hostPath is rejected because of its directory, until the cure of the table is applied.
+// TestAVolumeByHand covers a cluster without a volume provisioner. The volume of docs/install.md works unchanged. A
+// hostPath volume fails because of the owner of its directory, until the remedy in the table is applied.
 func TestAVolumeByHand(t *testing.T) {
 	n := newNode(t)
 	n.deleteLeftNamespaces(t, "payments", namespace)
@@ -33,8 +33,8 @@ func TestAVolumeByHand(t *testing.T) {
 	})
 }
 
-// byHand makes the volume of docs/install.md with another kind, and installs on it. It returns the
-// directory, which belongs to root.
+// byHand creates the volume of docs/install.md with another kind, and installs on it. It returns the directory, which
+// belongs to root.
 func (n *node) byHand(t *testing.T, kind string) string {
 	t.Helper()
 	n.kubectl(t, "delete", "persistentvolume/keyserver-data", "--ignore-not-found", "--timeout=2m")
@@ -56,7 +56,7 @@ func ofHostPath(t *testing.T, n *node) {
 		said += out
 		return strings.Contains(said, "permission denied")
 	})
-	// The cure of the table, for a kind other than "local".
+	// The remedy in the table, for a kind other than "local".
 	n.run(t, "chown", "65532:65532", directory)
 	n.kubectl(t, "apply", "--server-side", "-k", "config/keyserver")
 	rig.Within(t, 5*time.Minute, "the KeyServer is Ready", func() bool {

@@ -1,6 +1,6 @@
-// Package consistency checks that one order of grants, revocations and authorizations explains
-// every response: immediately on one server and between servers that trust each other, and within
-// the staleness bound between replicas on one database.
+// Package consistency checks that one order of grants, revocations and authorizations explains every response. On one
+// server and between servers that trust each other, the order follows real time. Between replicas on one database, a
+// response may be stale.
 package consistency
 
 import (
@@ -29,16 +29,16 @@ var built program.Program
 
 func TestMain(m *testing.M) { os.Exit(program.Main(m, &built, false)) }
 
-// world has some keys, entries on them that are added and removed, and the clients. Each owner and
-// each user uses one server.
+// world has the clients, some keys, and ACL entries on them that the clients add and remove. Each owner and each user
+// uses one server.
 type world struct {
 	owners  []*client.Client
 	users   []user
 	entries []schema.ACLRevokeRequest
-	hold    chan struct{} // the owners continue until it is closed; nil for none
+	hold    chan struct{} // if it is not nil, the owners continue until it is closed
 }
 
-// user requests authorization for the keys of its entries.
+// user is a client that requests authorization for the keys of its entries.
 type user struct {
 	*client.Client
 	entries []int
@@ -46,13 +46,13 @@ type user struct {
 
 const (
 	keys       = 4
-	writes     = 60 // per owner, and more until enough was seen
-	readers    = 2  // concurrent, through each server
+	writes     = 60 // per owner, and more until there are enough responses
+	readers    = 2  // concurrent readers of each server
 	betweenOps = 20 * time.Millisecond
-	// If responses may be stale, all responses within a second can be in any order. Many of them
-	// make the search long and prove nothing more.
+	// If responses may be stale, all responses within a second can be in any order. More responses in this time would
+	// make the search longer without more evidence.
 	betweenOld = 80 * time.Millisecond
-	// longest is how long the owners continue if there are too few responses.
+	// longest is the maximum time that the owners continue if there are too few responses.
 	longest = 2 * time.Minute
 )
 
@@ -67,7 +67,7 @@ func TestReplicas(t *testing.T) {
 	check(t, replicas(t), staleness, nil)
 }
 
-// A replica that was stopped must not decide by its old state after it resumes.
+// A replica that was stopped must not decide by its old state when it resumes.
 func TestAReplicaThatWasFrozen(t *testing.T) {
 	t.Parallel() // it mostly waits
 	var frozen *program.Server
@@ -82,7 +82,7 @@ func TestAReplicaThatWasFrozen(t *testing.T) {
 	})
 }
 
-// replicas starts two processes on one PostgreSQL. show gets the second one.
+// replicas starts two processes on one PostgreSQL. The functions show get the second process.
 func replicas(t testing.TB, show ...func(*program.Server)) *world {
 	t.Helper()
 	both := built.Replicas(t, make([][]string, 2), "--database-url", pgtest.DurableDatabase(t))
@@ -102,7 +102,7 @@ func serve(t testing.TB, args []string, dir string) *program.Server {
 	return s
 }
 
-// newWorld makes the principal and the keys on the first server.
+// newWorld creates the principal and the keys on the first server.
 func newWorld(t testing.TB, servers ...*program.Server) *world {
 	t.Helper()
 	w := &world{}
@@ -118,7 +118,7 @@ func newWorld(t testing.TB, servers ...*program.Server) *world {
 	return w
 }
 
-// makeUser makes the principal whose entries are added and removed.
+// makeUser creates the principal whose entries the owners add and remove.
 func makeUser(t testing.TB, admin *client.Client) schema.ACLRevokeRequest {
 	t.Helper()
 	p, err := admin.CreatePasswordPrincipal(t.Context(), schema.CreatePasswordPrincipalRequest{
@@ -152,7 +152,7 @@ func (w *world) addEntries(who schema.ACLRevokeRequest, on []schema.HiddenLink) 
 	return added
 }
 
-// addUsers adds clients of the principal with the entries, through a server.
+// addUsers adds clients that request authorization by these entries from a server.
 func (w *world) addUsers(t testing.TB, s *program.Server, entries []int) {
 	t.Helper()
 	for range readers {
@@ -160,7 +160,7 @@ func (w *world) addUsers(t testing.TB, s *program.Server, entries []int) {
 	}
 }
 
-// connectAdmin returns a client of a server as admin. The first server on the database has made the password.
+// connectAdmin returns a client of a server as admin. The password is that of the first server on the database.
 func connectAdmin(t testing.TB, s, first *program.Server) *client.Client {
 	t.Helper()
 	password, err := first.Password()
@@ -243,8 +243,8 @@ func (w *world) write(ctx context.Context, h *history, id int, c *client.Client)
 		switch e := (*client.Error)(nil); {
 		case err == nil:
 			h.wrote(id, in, call, end)
-		case errors.As(err, &e) && e.Code == "ACL_NOT_FOUND": // nothing was sent
-		case errors.As(err, &e) && e.Code == "NOT_VERIFIED": // another client undid it before the re-read
+		case errors.As(err, &e) && e.Code == "ACL_NOT_FOUND": // no change was sent
+		case errors.As(err, &e) && e.Code == "NOT_VERIFIED": // another client undid the change before the re-read
 			h.wrote(id, in, call, end)
 		default:
 			h.wrote(id, in, call, never)
@@ -263,7 +263,7 @@ func (w *world) held() bool {
 	}
 }
 
-// ask requests authorization for one entry after the other. A response without a decision does not count.
+// ask requests authorization for the entries in turn. A response without a decision does not count.
 func (w *world) ask(ctx context.Context, h *history, id int, u user) {
 	for n := id; ctx.Err() == nil; n++ {
 		which := u.entries[n%len(u.entries)]

@@ -33,7 +33,7 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-// runsVariable is how often the benchmark fails over in each way: 50 for docs/guides/postgresql-failures.md.
+// runsVariable is the number of failovers of each kind: 50 for docs/guides/postgresql-failures.md.
 const runsVariable = "BENCH_RUNS"
 
 // BenchmarkFailover measures the time from the promotion to the first successful write and the
@@ -67,12 +67,12 @@ func BenchmarkFailover(b *testing.B) {
 	}
 }
 
-// times are the times from the command to promote to the first response: to a write, to a decision,
-// and to both by the last of the replicas. promotion is the time that the database needs.
+// times has the times from the promote command to the first response: to a write, to an authorization, and to both by
+// the slowest replica. promotion is the time that the database needs.
 type times struct{ promotion, write, read, last time.Duration }
 
-// failover has the primary of a synchronous pair fail under load, and promotes its standby. The replicas
-// recover by themselves, all acknowledged changes exist, and one order explains every response.
+// failover makes the primary of a synchronous pair fail under load, and promotes its standby. The replicas recover
+// without a restart, all acknowledged changes exist, and one order explains every response.
 func failover(t testing.TB, fail func(*pgtest.Cluster, testing.TB)) (took times) {
 	t.Helper()
 	primary := pgtest.Start(t)
@@ -102,7 +102,7 @@ func failover(t testing.TB, fail func(*pgtest.Cluster, testing.TB)) (took times)
 	everybody := slices.Concat(writers, readers)
 	rig.Soon(t, "there is load", func() bool { _, all := h.heardSince(0, everybody...); return all && h.now() > int64(staleness) })
 	fail(primary, t)
-	// A database supervisor takes a while.
+	// A database supervisor also needs some time.
 	sleep(ctx, rand.N(4*time.Second))
 	began := h.now()
 	standby.Promote(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 )
 
-// The ACLs of one server's keys are changed, and the keys are used, through that server and through its
-// peer. The owner of the keys decides every request, so that a response is never stale: the bound is 0.
+// Clients change the ACLs of one server's keys and use the keys, through that server and through its peer. The owner of
+// the keys decides every request, so that a response is never stale: the bound is 0.
 func TestTwoServersThatTrustEachOther(t *testing.T) {
 	t.Parallel() // it mostly waits
 	asking, owning := federated(t, "2"), federated(t, "3")
@@ -25,7 +25,7 @@ func TestTwoServersThatTrustEachOther(t *testing.T) {
 	w.addUsers(t, owning, w.addEntries(local, made))
 	w.addUsers(t, asking, w.addEntries(foreign, made))
 
-	// The administrator of the other server owns the keys, too.
+	// The administrator of the other server is another owner of the keys.
 	session, err := there.GetCurrentSession(ctx)
 	if err != nil {
 		t.Fatal(err)

@@ -20,7 +20,7 @@ func TestAReplicaThatWasFrozenHasForgotten(t *testing.T) {
 	var frozen *program.Server
 	w := replicas(t, func(s *program.Server) { frozen = s })
 	ctx, owner, mine := t.Context(), w.owners[0], w.entries[0]
-	asking := w.users[readers:] // at the second one
+	asking := w.users[readers:] // clients of the second replica
 	ask := func(c *client.Client) (allowed, decided bool) {
 		_, err := c.AuthorizeKey(ctx, schema.AuthorizeKeyRequest{TTag: mine.TTag})
 		var e *client.Error
@@ -58,7 +58,7 @@ func TestAReplicaThatWasFrozenHasForgotten(t *testing.T) {
 				}
 			})
 		}
-		time.Sleep(200 * time.Millisecond) // until the requests have arrived
+		time.Sleep(200 * time.Millisecond) // so that the requests have arrived
 		resume()
 		waiting.Wait()
 	}

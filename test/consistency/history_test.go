@@ -55,7 +55,7 @@ var entry = porcupine.Model{
 	},
 }
 
-// history is what clients saw, with times of one clock.
+// history has the operations and responses of the clients, with times of one clock.
 type history struct {
 	// staleness is how old a response may be. A read may have taken effect that long before its
 	// request. Nothing else changes.
@@ -67,7 +67,7 @@ type history struct {
 	tally map[int]tally // by client
 }
 
-// tally is the number of a client's responses with a decision.
+// tally has the numbers of a client's responses with a decision.
 type tally struct{ written, allowed, refused int }
 
 func newHistory(staleness time.Duration) *history {
@@ -105,8 +105,7 @@ func (h *history) read(client, which int, allowed bool, call, end int64) {
 	})
 }
 
-// The number of responses that each client needs for a history to prove anything. A server that
-// always fails would fit every order.
+// The minimum numbers of responses of each client. A history of failures only would fit every order.
 const (
 	minWritten = 20 // per owner
 	minDecided = 5  // of each kind, per user
@@ -143,18 +142,18 @@ func (h *history) heardSince(moment int64, clients ...int) (first int64, all boo
 	return first, len(heard) == len(clients)
 }
 
-// verdict is bounded in time: the search in a correct history is fast.
+// verdict searches for an order, with a timeout. The search in a correct history is fast.
 func (h *history) verdict() porcupine.CheckResult {
 	return porcupine.CheckOperationsTimeout(entry, h.ops, rig.Patience)
 }
 
-// A checker that accepts everything would prove nothing. It rejects responses that are older than
-// the bound, and accepts the others.
+// TestTheCheckerRefuses checks that the checker rejects responses that are older than the staleness bound, and accepts
+// newer responses.
 func TestTheCheckerRefuses(t *testing.T) {
 	const s = int64(time.Second)
 	for name, tc := range map[string]struct {
 		staleness time.Duration
-		asked     int64 // when the stale response was requested; the revocation ended at 2 s
+		asked     int64 // request time of the stale response; the revocation ended at 2 s
 		want      porcupine.CheckResult
 	}{
 		"StaleAtOnce":     {0, 2*s + 1, porcupine.Illegal},

@@ -35,7 +35,7 @@ before(async () => {
   const web = await as('web')
   await assert.rejects(web.computeHmac({ hiddenLink: key.ttag, data: new Uint8Array(3) }), (e) => codeOf(e) === 'ACL_DENIED')
   other = await web.getCurrentSession()
-  // A trusted peer, and a principal that is exposed to it.
+  // A trusted peer, and a principal trust that exposes a principal to it.
   const peer = new Client({ baseUrl: env.KEYSERVER_PEER_URL, credentials: password('admin', env.KEYSERVER_PEER_PASSWORD) })
   const info = await peer.getLocalTrustInfo()
   await admin.addTrustedCa({ certificate: (await peer.listAuthorities()).authorities[0].certificate })
@@ -59,8 +59,7 @@ before(async () => {
 })
 after(async () => { await browser?.close() })
 
-// open opens the console in a new context. It records violations of the policy, errors, and
-// requests to other servers.
+// open opens the console in a new browser context. It records policy violations, errors, and requests to other servers.
 async function open(options = {}) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, locale: 'en-GB', timezoneId: 'UTC', ...options })
   context.setDefaultTimeout(patience)
@@ -92,7 +91,7 @@ async function go(page, address) {
 }
 const shown = (page, address) => page.waitForFunction((to) => document.querySelector('main').dataset.view === to && !document.querySelector('main').hasAttribute('aria-busy'), address)
 
-// accessible checks the rules of WCAG 2.2 AA and the best practices of axe.
+// accessible checks a page by the rules of WCAG 2.2 AA and the best practices of axe.
 async function accessible(page, what) {
   const cdp = await page.context().newCDPSession(page)
   await cdp.send('Runtime.evaluate', { expression: axe, allowUnsafeEvalBlockedByCSP: true })
@@ -117,7 +116,7 @@ async function clean({ page, wrong }) {
   assert.deepEqual(wrong, [])
 }
 
-// The response of a proxy if its server is down.
+// The response of a proxy whose server is down.
 const nothing = { status: 500, contentType: 'text/html', body: '<html><script>alert(1)</script>' }
 const failures = ({ wrong, ...window }) => ({ ...window, wrong: wrong.filter((w) => !/status of 500/.test(w)) })
 
@@ -180,7 +179,7 @@ test('a stolen session id is useless, and the key cannot be read', async () => {
     return { extractable: pair.privateKey.extractable, exported: await crypto.subtle.exportKey('pkcs8', pair.privateKey).then(() => 'yes', (e) => e.name), local: JSON.stringify({ ...localStorage, ...sessionStorage }) }
   })
   assert.deepEqual(stored, { extractable: false, exported: 'InvalidAccessError', local: '{}' })
-  // The session survives a reload in this browser. Nothing survives a logout.
+  // The session survives a reload in this browser. After a logout, no data remains in it.
   await page.reload()
   await page.getByRole('button', { name: 'Log out' }).click()
   await page.getByText('You are logged out.').waitFor()
@@ -209,7 +208,7 @@ test('a logout that the server does not confirm says so, and until when the sess
   await accessible(page, 'a logout that failed')
   await page.evaluate(() => { location.hash = '#/keys' })
   assert.equal(await notice.count(), 1)
-  // The browser has nevertheless deleted the key.
+  // The logout failed, and the browser has deleted the key.
   assert.equal(await stored(page), undefined)
   assert.ok(await alive(id))
   await page.reload()
@@ -283,7 +282,8 @@ test('tabs of a browser have one session, and none shows what is of another one'
   await login(first, 'admin')
   await second.getByText('admin has logged in in another tab.').waitFor()
   const ofAdmin = await stored(first)
-  // Another user logs in: the first tab no longer shows data of admin, and changes to the other user only after a click.
+  // Another user logs in in the second tab. The first tab hides the data of admin at once, and changes to the other
+  // user only after a click.
   await login(second, 'web')
   await first.getByText('web has logged in in another tab.').waitFor()
   await first.getByRole('button', { name: 'Log in', exact: true }).waitFor()
@@ -302,7 +302,7 @@ test('tabs of a browser have one session, and none shows what is of another one'
   await second.getByText('The session has ended in another tab.').waitFor()
   assert.deepEqual([await second.locator('.self').count(), await second.locator('table').count(), await stored(second)], [0, 0, undefined])
   await until('the session goes on', async () => !(await alive(ofWeb)))
-  // A tab deletes only its own session. This tab receives no messages from other tabs.
+  // A tab deletes only its own session. This tab sends no messages to other tabs and receives none.
   const deaf = await context.newPage()
   await deaf.addInitScript(() => { BroadcastChannel.prototype.postMessage = () => {}; Object.defineProperty(BroadcastChannel.prototype, 'onmessage', { set() {} }) })
   await deaf.goto(`${url}/console/`)
@@ -313,7 +313,7 @@ test('tabs of a browser have one session, and none shows what is of another one'
   const kept = await stored(first)
   await deaf.evaluate(() => { location.hash = '#/keys' })
   await deaf.getByText('The session has ended.').waitFor()
-  assert.equal(await stored(deaf), kept) // read after the deletion that this tab has started
+  assert.equal(await stored(deaf), kept) // IndexedDB reads after the tab's own deletion
   await first.reload()
   await first.getByRole('button', { name: 'Log out' }).waitFor()
   assert.equal(await user(first), 'web')
@@ -334,7 +334,7 @@ test('a login that is overtaken is none', async () => {
   await page.getByLabel('Name').fill('admin')
   await page.getByLabel('Password').fill(secrets.admin)
   await page.getByRole('button', { name: 'Log in', exact: true }).click()
-  // Another address shows no second form in which another user could log in during this login.
+  // During this login, another address shows no second login form.
   await page.evaluate(() => { location.hash = '#/approvals' })
   assert.equal(await page.getByLabel('Name').inputValue(), 'admin')
   assert.ok(await page.getByRole('button', { name: 'Log in', exact: true }).isDisabled())
@@ -540,7 +540,7 @@ test('by the keyboard alone: log in, find a session, think again, end it', async
   await page.getByRole('dialog').waitFor({ state: 'detached' })
   assert.equal(await focused(), end)
   await page.keyboard.press('Enter')
-  await page.keyboard.press('Tab') // from Cancel, which has the focus
+  await page.keyboard.press('Tab') // Cancel has the focus
   await page.keyboard.press('Enter')
   await page.getByText('Sessions ended: 1.').waitFor()
   assert.equal((await admin.listSessions({ principalId: other.principal.id })).sessions.some((s) => s.id === other.id), false)
@@ -577,7 +577,7 @@ test('an approval is given by somebody else, and carried out', async () => {
   const role = await admin.askApproval({ method: 'POST', path: '/api/roles', reason: 'a role', body: { name: 'Later', operations: policyOperations } })
   await go(page, `#/approval?id=${role.approvalId}`)
   await page.getByText('(hmacData)').waitFor()
-  // No decision is possible if the service shows another request than the one that would be sent.
+  // The user cannot decide if the service shows a request that differs from the request that would be executed.
   const next = await admin.askApproval({ method: 'DELETE', path: `/api/roles/${policyRole.id}`, reason: 'again' })
   await page.route(`**/api/approvals/${next.approvalId}`, async (route) => {
     const response = await route.fetch()
@@ -605,7 +605,7 @@ test('what a rule guards is asked for, withdrawn, and carried out once somebody 
     await dialog.getByRole('button', { name: verb }).click()
     await dialog.getByText('APPROVAL_REQUIRED').waitFor()
     await accessible(page, `to ask for ${verb}`)
-    await dialog.getByRole('button', { name: 'Request approval' }).click() // without a reason nothing is sent
+    await dialog.getByRole('button', { name: 'Request approval' }).click() // nothing is sent without a reason
     await dialog.getByLabel('Reason, for the approvers').fill(reason)
     await page.keyboard.press('Enter')
     await page.waitForURL(/#\/approval\?id=/)
@@ -620,7 +620,7 @@ test('what a rule guards is asked for, withdrawn, and carried out once somebody 
   await page.getByRole('button', { name: 'Withdraw' }).click()
   await dialog.getByRole('button', { name: 'Withdraw' }).click()
   await page.getByText('The request is withdrawn.').waitFor()
-  // The approvals that the user requested, decided or not.
+  // The approvals that the user requested, with and without a decision.
   await go(page, '#/approvals')
   await page.getByLabel('Which').selectOption('own')
   await page.getByRole('button', { name: 'Show' }).click()
@@ -694,7 +694,7 @@ test('who may not see says so, and sees what he may', async () => {
 
 test('the certificate of the connection logs in', async () => {
   const window = await open({
-    ignoreHTTPSErrors: true, // of the proxy of Playwright, which presents the certificate
+    ignoreHTTPSErrors: true, // the proxy of Playwright presents its own certificate
     clientCertificates: [{ origin: url, certPath: `${env.KEYSERVER_CLIENT}.crt`, keyPath: `${env.KEYSERVER_CLIENT}.key` }],
   })
   const { page, context } = window

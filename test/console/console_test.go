@@ -1,4 +1,4 @@
-// Package console uses the web console of a real server in a real browser, as people do.
+// Package console tests the web console of a real server in a real browser.
 package console
 
 import (
@@ -27,8 +27,7 @@ var built program.Program
 
 func TestMain(m *testing.M) { os.Exit(program.Main(m, &built, false)) }
 
-// TestConsole runs console.test.mjs, which has the steps. RIG_SCREENSHOTS names a directory for
-// screenshots of each view.
+// TestConsole runs the steps in console.test.mjs. RIG_SCREENSHOTS names a directory for screenshots of each view.
 func TestConsole(t *testing.T) {
 	chromium := browser.Chromium(t)
 	dir := node.Install(t, "console.test.mjs")
@@ -66,8 +65,7 @@ func password(t *testing.T, s *program.Server) string {
 	return secret
 }
 
-// compileClient compiles the TypeScript client, so that the test calls the servers with the client
-// that the console uses.
+// compileClient compiles the TypeScript client. The test calls the servers with the same client as the console.
 func compileClient(t *testing.T, into string) {
 	t.Helper()
 	root, err := rig.Root()
@@ -78,7 +76,7 @@ func compileClient(t *testing.T, into string) {
 	node.Run(t, source, nil, filepath.Join(node.Packages(t, source), ".bin", "tsc"), "-p", ".", "--outDir", into)
 }
 
-// trusted returns a file with the CAs of the servers.
+// trusted returns a file with the CA certificates of the servers.
 func trusted(t *testing.T, dir string, servers ...*program.Server) string {
 	t.Helper()
 	var all []byte
@@ -108,7 +106,8 @@ func publicKeyHash(t *testing.T, s *program.Server) string {
 	return base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// clientCertificate makes a CA, and a client certificate with its key. It returns the paths without ".crt" and ".key".
+// clientCertificate creates a CA, and a client certificate with its key. It returns the paths without ".crt" and
+// ".key".
 func clientCertificate(t *testing.T, dir string) (ca, certificate string) {
 	t.Helper()
 	now := time.Now()

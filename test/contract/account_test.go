@@ -75,8 +75,8 @@ func TestSetPassword(t *testing.T) {
 	})
 }
 
-// TestGuessesOfCurrentAreThrottled checks that the holder of a stolen session guesses its password no faster
-// than a stranger.
+// TestGuessesOfCurrentAreThrottled checks that a client with a stolen session guesses the password no faster than a
+// client without a session.
 func TestGuessesOfCurrentAreThrottled(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		ann := s.principal(t, "ann")
@@ -96,9 +96,9 @@ func TestGuessesOfCurrentAreThrottled(t *testing.T) {
 	})
 }
 
-// TestSetPasswordGivesNothing checks that a principal needs the operations of another one to set its password,
-// because it could then log in as that principal. In a split deployment neither administrator nor officer can
-// do that to the other.
+// TestSetPasswordGivesNothing checks that a principal needs the operations of another principal to set its password,
+// because it could then log in as that principal. In a split deployment, administrator and officer cannot set each
+// other's password.
 func TestSetPasswordGivesNothing(t *testing.T) {
 	embedded(t, func(t *testing.T, s *subject) {
 		admin, officer := s.AsAdmin(t), s.self(t, s.As(t, s.Officer.Name, s.Officer.Password))
@@ -205,8 +205,8 @@ func TestDeletePrincipalOnReplicas(t *testing.T) {
 	other.until(t, session, "GET", "/api/audit", http.StatusUnauthorized, "SESSION_NOT_FOUND") // within a second
 }
 
-// TestTemplatesAreHandedOver checks that the only owner of a template makes another principal an owner and
-// leaves. The new owner can change the template, the former owner can no longer write to it.
+// TestTemplatesAreHandedOver checks that the only owner of a template can add another owner and then remove itself. The
+// new owner can change the template, and the previous owner cannot.
 func TestTemplatesAreHandedOver(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		first, second := s.with(t, keyserver.RoleSecurityOfficer), s.User(t, "second", keyserver.RoleSecurityOfficer).Session

@@ -12,7 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// stamp returns the encoding of a time in requests and responses.
+// stamp encodes a time as in requests and responses.
 func stamp(t time.Time) string {
 	return b64(binary.BigEndian.AppendUint64(nil, uint64(t.UnixMilli())))
 }
@@ -25,7 +25,7 @@ func (s *subject) holder(t testing.TB, role keyserver.ID) (session string, pair 
 	return session, rig.Object{"systemId": p.At(t, "principal", "systemId"), "principalId": p.Text(t, "principal", "principalId")}
 }
 
-// join merges objects; later ones win.
+// join merges objects. Later objects override earlier ones.
 func join(objects ...rig.Object) rig.Object {
 	out := rig.Object{}
 	for _, o := range objects {
@@ -80,8 +80,8 @@ func TestAmendACLFields(t *testing.T) {
 	})
 }
 
-// TestOwnACLEntry checks a principal that removes its own entry or loses READ access to the ACL by its own
-// change. The response shows that entry and no other.
+// TestOwnACLEntry checks a principal that removes its own entry or loses READ access to the ACL by its own change. The
+// response shows only this entry.
 func TestOwnACLEntry(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin, link := s.AsAdmin(t), s.mint(t, "key")
@@ -112,7 +112,7 @@ func TestOwnACLEntry(t *testing.T) {
 	})
 }
 
-// TestACLEntryLife grants, reduces and revokes an entry, and reads it back after each step.
+// TestACLEntryLife grants, reduces and revokes an entry, and reads the entry after each step.
 func TestACLEntryLife(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin, link := s.AsAdmin(t), s.mint(t, "key")

@@ -13,7 +13,6 @@ import (
 
 const noID = "00000000deadbeef"
 
-// template creates an ACL template and returns its id.
 func (s *subject) template(t testing.TB, session, name string) string {
 	t.Helper()
 	return s.OK(t, session, "POST", "/api/acl-templates", rig.Object{"name": s.name(name)}).Text(t, "id")
@@ -95,7 +94,7 @@ func TestRenameACLTemplate(t *testing.T) {
 			})
 		}
 
-		// The caller must be a member that holds WRITE.
+		// The caller must be a member with WRITE.
 		officer, pair := s.holder(t, keyserver.RoleSecurityOfficer)
 		s.Refused(t, officer, "PUT", path, rig.Object{"name": "x"}, http.StatusForbidden, "NOT_WRITABLE")
 		s.OK(t, admin, "POST", path+"/members", join(pair, rig.Object{"rights": []string{"READ"}}))
@@ -187,7 +186,7 @@ func TestACLTemplates(t *testing.T) {
 		s.Refused(t, admin, "DELETE", "/api/acl-templates/"+noID, nil, http.StatusNotFound, "NOT_FOUND")
 		s.Refused(t, admin, "DELETE", path, nil, http.StatusConflict, "IN_USE")
 		s.OK(t, admin, "DELETE", "/api/templated-directories/"+directory, nil)
-		// Deleting requires only the role. So a template without members can still be deleted.
+		// Deleting requires only the role. So a template without members can be deleted, too.
 		a = s.OK(t, officer, "DELETE", path, nil)
 		if a.Body["gone"] != true || a.Text(t, "template", "name") != s.name("t") {
 			t.Errorf("deleted: %s", a.Raw)
@@ -197,8 +196,8 @@ func TestACLTemplates(t *testing.T) {
 	})
 }
 
-// TestACLTemplateMembers checks /api/acl-templates/{id}/members: the fields of the ACL routes, decimal ids,
-// widening, and that the last writer cannot leave.
+// TestACLTemplateMembers checks /api/acl-templates/{id}/members: the fields of the ACL routes, decimal ids, added
+// rights, and that the last member with WRITE cannot be removed.
 func TestACLTemplateMembers(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
@@ -260,7 +259,7 @@ func TestACLTemplateMembers(t *testing.T) {
 		if a.Body["gone"] != true || a.Body["principalId"] != pair["principalId"] || len(a.List(t, "members")) != 1 {
 			t.Errorf("removed: %s", a.Raw)
 		}
-		// When there is another writer, the first can leave, and is then no writer.
+		// If there is another member with WRITE, the first one can remove itself.
 		s.OK(t, admin, "POST", path, join(pair, rig.Object{"rights": []string{"WRITE"}}))
 		s.OK(t, admin, "DELETE", mine, nil)
 		s.Refused(t, admin, "DELETE", theirs, nil, http.StatusForbidden, "NOT_WRITABLE")

@@ -48,7 +48,7 @@ func newPipeline(t *testing.T) (*pipeline, func(*server.Config)) {
 	}
 }
 
-// sign signs a manifest with a digest. It is valid from from to to, relative to now.
+// sign signs a manifest with a digest, valid between from and to, relative to now.
 func (p *pipeline) sign(t testing.TB, digest string, from, to time.Duration) []byte {
 	t.Helper()
 	now := time.Now()
@@ -64,8 +64,8 @@ func (p *pipeline) publish(t testing.TB, text []byte) {
 	rig.Must(t, os.Rename(p.manifest+".new", p.manifest))
 }
 
-// admission waits until the version route is refused with a detail that contains the text. If the text is
-// empty, it waits until the route is not refused for admission.
+// admission waits until the version route is refused with a detail that contains the text. If the text is empty, it
+// waits until the route is no longer refused for admission.
 func (s *subject) admission(t testing.TB, detail string) rig.Answer {
 	t.Helper()
 	var a rig.Answer

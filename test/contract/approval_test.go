@@ -14,9 +14,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// TestApprovalsOverTwoReplicas checks contract 4.12 to 4.15: a request made at one replica is approved at
-// another and executed once, by any replica. An embedded database has one process, which takes
-// both parts.
+// TestApprovalsOverTwoReplicas checks contract 4.12 to 4.15: a request that one replica receives is approved at another
+// replica, and executed once by any replica. With an embedded database, one process has both parts.
 func TestApprovalsOverTwoReplicas(t *testing.T) {
 	replicated(t, func(t *testing.T, here, there *subject) {
 		defer here.keepPolicy(t)()
@@ -59,7 +58,7 @@ func TestApprovalsOverTwoReplicas(t *testing.T) {
 			t.Errorf("it had no effect: %s", p.Raw)
 		}
 
-		// A policy takes effect everywhere, and changing it needs an approval itself.
+		// A policy takes effect on all replicas, and changing the policy itself needs an approval.
 		const policy = "/api/approvals/policy"
 		here.Refused(t, admin, "PUT", policy, rig.Object{"rules": []rig.Object{}}, http.StatusForbidden, "APPROVAL_REQUIRED")
 		guards := rig.Object{"rules": []rig.Object{{"operation": "listRoles", "approvers": 1, "duty": "any"}}}
@@ -134,8 +133,8 @@ func TestDestroyingTakesAnApproval(t *testing.T) {
 	}, split)
 }
 
-// TestBreakGlass checks contract 4.16: with --break-glass no approvals are required until the process ends, and
-// the audit log records that.
+// TestBreakGlass checks contract 4.16: with --break-glass, no request needs an approval until the process ends, and the
+// audit log records the break-glass mode.
 func TestBreakGlass(t *testing.T) {
 	embedded(t, func(t *testing.T, s *subject) {
 		to := s.principal(t, "to")
@@ -155,8 +154,8 @@ func TestBreakGlass(t *testing.T) {
 	}, split, alone)
 }
 
-// TestApprovalsKeepNoSecret checks contract 4.13: a request that contains a secret is not stored, so it cannot
-// be listed.
+// TestApprovalsKeepNoSecret checks contract 4.13: a request that contains a secret is not stored, so that no list of
+// approvals contains it.
 func TestApprovalsKeepNoSecret(t *testing.T) {
 	s := one(t, alone)
 	before := s.OK(t, s.AsAdmin(t), "GET", "/api/approvals", nil).Body["count"]

@@ -20,7 +20,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// stated returns the authorities of a response by state.
+// stated returns the CAs of a response by their state.
 func stated(t testing.TB, a rig.Answer) map[string]rig.Object {
 	t.Helper()
 	all := map[string]rig.Object{}
@@ -42,7 +42,7 @@ func published(t testing.TB, s *testserver.Server) (list []string) {
 	}
 }
 
-// shown returns the certificate of a handshake and the CA certificates that the server sends.
+// shown returns the server certificate and the CA certificates that the server sends in a handshake.
 func shown(t testing.TB, s *testserver.Server) []*x509.Certificate {
 	t.Helper()
 	conn, err := tls.Dial("tcp", s.Address(), &tls.Config{RootCAs: s.Pool(t), ServerName: "localhost", MinVersion: tls.VersionTLS13})
@@ -53,7 +53,7 @@ func shown(t testing.TB, s *testserver.Server) []*x509.Certificate {
 	return conn.ConnectionState().PeerCertificates
 }
 
-// TestAuthority checks /api/authority: the next CA is trusted before it issues, and the previous CA is trusted
+// TestAuthority checks /api/authority. Clients trust the next CA before it issues certificates, and the previous CA
 // until it is retired.
 func TestAuthority(t *testing.T) {
 	ownEmbedded(t, func(t *testing.T, s *subject) {
@@ -128,8 +128,8 @@ func TestAuthority(t *testing.T) {
 	})
 }
 
-// TestARetiredAuthorityVouchesForNothing checks certificates of a retired CA: they cannot be used to log in,
-// and their open connections are closed.
+// TestARetiredAuthorityVouchesForNothing checks certificates of a retired CA. Logins with them fail, and their open
+// connections are closed.
 func TestARetiredAuthorityVouchesForNothing(t *testing.T) {
 	ownEmbedded(t, func(t *testing.T, s *subject) {
 		admin, key := s.AsAdmin(t), newKey(t)
@@ -139,7 +139,7 @@ func TestARetiredAuthorityVouchesForNothing(t *testing.T) {
 		agent := enginetest.Agent{Certificate: parsed(t, issued), Key: key}
 		s.OK(t, admin, "POST", "/api/authority/prepare", nil)
 		s.OK(t, admin, "POST", "/api/authority/activate", rig.Object{"early": true})
-		s.showing(t, agent).OK(t, "", "POST", sessions, certificateLogin) // while it retires
+		s.showing(t, agent).OK(t, "", "POST", sessions, certificateLogin) // the CA is not retired yet
 		open := s.stay(t, agent)
 		s.OK(t, admin, "POST", "/api/authority/retire", rig.Object{"certificateId": first})
 		s.shutOut(t, agent)
@@ -210,7 +210,7 @@ func TestAnExpiredAuthority(t *testing.T) {
 		return !fine && strings.Contains(detail, "docs/guides/replace-the-ca.md")
 	})
 	s.Stop(t)
-	s.Restart(t) // the server starts, so that an administrator can repair it
+	s.Restart(t) // despite this, the server starts, so that an administrator can repair it
 	if _, fine := chain(); fine {
 		t.Error("after a start it is fine")
 	}

@@ -22,7 +22,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// called sends a request with another Host than that of the connection.
+// called sends a request whose Host differs from the host of the connection.
 func (s *subject) called(t testing.TB, host, authorization, path, proof string) rig.Answer {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL()+path, nil)
@@ -35,8 +35,8 @@ func (s *subject) called(t testing.TB, host, authorization, path, proof string) 
 	return a
 }
 
-// TestProofsForTheNamesOfTheServer checks that proofs must name the server as it is configured, not the Host of
-// the request. A relay could otherwise choose the Host.
+// TestProofsForTheNamesOfTheServer checks that proofs must contain a configured name of the server, not the Host of the
+// request. A relay could choose the Host.
 func TestProofsForTheNamesOfTheServer(t *testing.T) {
 	embedded(t, func(t *testing.T, s *subject) {
 		h := newHolder(t)
@@ -48,7 +48,7 @@ func TestProofsForTheNamesOfTheServer(t *testing.T) {
 			"https://LocalHost.:" + port:        true,
 			"https://[::1]:" + port:             true,
 			"https://[0:0::0:1]:" + port:        true,
-			"https://test:" + port:              true, // --server-name
+			"https://test:" + port:              true, // name from --server-name
 			"https://elsewhere.example:" + port: false,
 			"https://elsewhere.example":         false,
 			"https://localhost":                 false,
@@ -73,7 +73,7 @@ func TestProofsForTheNamesOfTheServer(t *testing.T) {
 	})
 }
 
-// TestProofsWithoutTLS checks that without TLS only the loopback names are valid in proofs.
+// TestProofsWithoutTLS checks that without TLS only loopback names are valid in proofs.
 func TestProofsWithoutTLS(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(c *server.Config) { c.InsecureHTTP = true })
@@ -132,7 +132,7 @@ func TestCertificateSessionsAreBound(t *testing.T) {
 			mismatched(t, at.Send(t, session, "GET", where, nil))
 			mismatched(t, at.showing(t, renewed).Send(t, session, "GET", where, nil))
 			mismatched(t, at.showing(t, stranger).Send(t, session, "GET", where, nil))
-			at.showing(t, agent).OK(t, session, "GET", where, nil) // the failed requests do not end it
+			at.showing(t, agent).OK(t, session, "GET", where, nil) // the failed requests do not end the session
 		}
 		again := s.showing(t, renewed)
 		again.OK(t, again.login(t), "GET", where, nil)
@@ -165,12 +165,12 @@ func TestCertificateSessionsWithAKey(t *testing.T) {
 		is(t, with.prove(t, bearer, "GET", where, nil), http.StatusUnauthorized, "PROOF_REQUIRED")
 		proof := h.proof(t, "GET", s.URL()+where)
 		mismatched(t, s.prove(t, bearer, "GET", where, nil, proof))
-		is(t, with.prove(t, bearer, "GET", where, nil, proof), http.StatusOK, "") // and was not marked as used
+		is(t, with.prove(t, bearer, "GET", where, nil, proof), http.StatusOK, "") // not marked as used by the refusal
 	})
 }
 
-// TestSessionsFromCertificateSessions checks that a session made from a certificate session also needs the
-// certificate, unless it is bound to a key. Browsers have no certificate.
+// TestSessionsFromCertificateSessions checks a session that is derived from a certificate session. It needs the same
+// certificate, unless it is bound to a key: browsers have no certificate.
 func TestSessionsFromCertificateSessions(t *testing.T) {
 	replicated(t, func(t *testing.T, s, other *subject) {
 		outside := newCA(t, s.name("outside"))
@@ -202,7 +202,8 @@ func TestSessionsFromCertificateSessions(t *testing.T) {
 	})
 }
 
-// weakCA returns a self-signed CA certificate with that key and signature algorithm; 0: the usual one.
+// weakCA returns a self-signed CA certificate with a key and a signature algorithm. With 0, it uses the default
+// algorithm.
 func weakCA(t testing.TB, name string, key crypto.Signer, over x509.SignatureAlgorithm) []byte {
 	t.Helper()
 	template := &x509.Certificate{
@@ -227,7 +228,7 @@ func TestWeakCAsAreNotTrusted(t *testing.T) {
 	rig.Must(t, err)
 	good, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	rig.Must(t, err)
-	t.Run(embeddedSQLite, func(t *testing.T) { // not in parallel, because of the environment variable
+	t.Run(embeddedSQLite, func(t *testing.T) { // not parallel, because it sets an environment variable
 		s := start(t)
 		for name, tc := range map[string]struct {
 			der  []byte
@@ -262,7 +263,7 @@ func TestRequireProof(t *testing.T) {
 					"password": {"method": "password", "name": "nobody", "password": "wrong password"},
 					"ldap":     {"method": "ldap", "name": "nobody", "password": "wrong password"}, "kubernetes": {"method": "kubernetes", "token": "x.y.z"},
 				} {
-					// Errors of the methods themselves; no provider is configured here.
+					// The errors of the methods other than password, because no provider is configured.
 					status, code := http.StatusBadRequest, "BAD_REQUEST"
 					if method == "password" {
 						status, code = http.StatusUnauthorized, "INVALID_CREDENTIALS"
@@ -281,9 +282,9 @@ func TestRequireProof(t *testing.T) {
 					s.AsAdmin(t)
 					return
 				}
-				is(t, s.Send(t, "", "POST", "/api/sessions", s.loginBody()), http.StatusUnauthorized, "PROOF_REQUIRED") // the password is right, and the error does not show it
+				is(t, s.Send(t, "", "POST", "/api/sessions", s.loginBody()), http.StatusUnauthorized, "PROOF_REQUIRED") // correct, but the error hides this
 				made := s.prove(t, "Bearer "+h.session, "POST", "/api/sessions", scoped("AAAAAQECAwQFBgcI"), h.proof(t, "POST", s.URL()+"/api/sessions"))
-				is(t, made, http.StatusOK, "") // bound like its parent session
+				is(t, made, http.StatusOK, "") // bound to the same key as its parent session
 				audit := s.prove(t, "Bearer "+h.session, "GET", s.trail("operation=login&reason=proofRequired"), nil, h.proof(t, "GET", s.URL()+"/api/audit"))
 				is(t, audit, http.StatusOK, "")
 				if rows := audit.List(t, "entries"); len(rows) == 0 || rows[0]["outcome"] != "refused" {
@@ -299,8 +300,8 @@ func TestRequireProof(t *testing.T) {
 	}
 }
 
-// TestRequireProofOfCertificates checks that a certificate satisfies every demand, and so does the key that a
-// derived credential is bound to.
+// TestRequireProofOfCertificates checks that a certificate satisfies each value of --require-proof. So does the key
+// that a derived credential is bound to.
 func TestRequireProofOfCertificates(t *testing.T) {
 	ownEmbedded(t, func(t *testing.T, s *subject) {
 		outside := newCA(t, s.name("outside"))
@@ -312,7 +313,7 @@ func TestRequireProofOfCertificates(t *testing.T) {
 		s.HTTP.CloseIdleConnections()
 		session := with.login(t)
 		with.OK(t, session, "POST", "/api/sessions", scoped(link))
-		s.OK(t, plain, "GET", where, nil) // opened before the demand, until it ends
+		s.OK(t, plain, "GET", where, nil) // opened before the flag was set, it stays valid until it ends
 		is(t, s.Send(t, plain, "POST", "/api/sessions", scoped(link)), http.StatusUnauthorized, "PROOF_REQUIRED")
 		s.OK(t, plain, "POST", "/api/sessions", join(rig.Object{"dpopJkt": newHolder(t).thumbprint(t)}, scoped(link)))
 	})

@@ -88,7 +88,7 @@ func leaf(t testing.TB, chain string) (leaf *x509.Certificate, issuer *x509.Cert
 	return leaf, issuer
 }
 
-// badRequest is one bad request and the required error.
+// badRequest is one bad request and the expected error.
 type badRequest struct {
 	body   any
 	status int
@@ -159,7 +159,7 @@ func TestIssueCertificate(t *testing.T) {
 	})
 }
 
-// internalCA reads the CA whose certificate the server writes to ca.crt.
+// internalCA returns the internal CA certificate from the server's file ca.crt.
 func internalCA(t testing.TB, s *subject) *x509.Certificate {
 	t.Helper()
 	block, _ := pem.Decode(s.CA(t))
@@ -171,8 +171,8 @@ func internalCA(t testing.TB, s *subject) *x509.Certificate {
 }
 
 // TestEnrollRefusals checks INVALID_ARGUMENT of POST /api/certificates/enroll for a certificate without
-// digitalSignature or clientAuth, and for an expired one. One bad certificate among several prevents all
-// enrolments.
+// digitalSignature or clientAuth, and for an expired certificate. If one of several certificates is bad, none is
+// enrolled.
 func TestEnrollRefusals(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		const path = "/api/certificates/enroll"
@@ -212,8 +212,8 @@ func TestEnrollRefusals(t *testing.T) {
 	})
 }
 
-// TestEnroll checks POST /api/certificates/enroll: it creates one certificate principal per subject, named by
-// the slash form. It does not set the delegation flag.
+// TestEnroll checks POST /api/certificates/enroll. It creates one certificate principal per subject, named by the slash
+// form of the subject. It does not set the delegation flag.
 func TestEnroll(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		ca := newCA(t, s.name("outside"))
@@ -286,7 +286,7 @@ func TestRenewCertificate(t *testing.T) {
 		if labels[b64(old)] != "Expired" || labels[b64(cert.Raw)] != "Regular" || found.Body["principalId"] != enrolled["principalId"] {
 			t.Errorf("afterwards: %s", found.Raw)
 		}
-		// It is not found, because it is no longer current.
+		// The old certificate is not found, because it is no longer current.
 		s.Refused(t, s.AsAdmin(t), "POST", path, rig.Object{"certificate": b64(old)}, http.StatusNotFound, "NOT_FOUND")
 		s.OK(t, s.AsAdmin(t), "POST", path, rig.Object{"certificate": b64(cert.Raw)})
 	})

@@ -30,7 +30,7 @@ func pair(agent enginetest.Agent) *tls.Certificate {
 	return &tls.Certificate{Certificate: [][]byte{agent.Certificate.Raw}, PrivateKey: agent.Key, Leaf: agent.Certificate}
 }
 
-// showing returns the same server, reached over separate connections that send the agent's certificate.
+// showing returns the same server with separate connections that send the agent's certificate.
 func (s *subject) showing(t testing.TB, agent enginetest.Agent) *subject {
 	t.Helper()
 	over := &http.Client{Timeout: time.Minute, Transport: &http.Transport{
@@ -43,13 +43,13 @@ func (s *subject) showing(t testing.TB, agent enginetest.Agent) *subject {
 	return &shows
 }
 
-// shutOut checks that a new connection with the agent's certificate fails in TLS, before any request.
+// shutOut checks that a new connection with the agent's certificate fails in the TLS handshake.
 func (s *subject) shutOut(t testing.TB, agent enginetest.Agent) {
 	t.Helper()
 	conn, err := tls.Dial("tcp", s.Address(), &tls.Config{RootCAs: s.Pool(t), MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*pair(agent)}})
 	if err == nil {
 		defer conn.Close()
-		// In TLS 1.3 the refusal arrives after the client's part of the handshake.
+		// In TLS 1.3 the client learns of the refusal only after its own part of the handshake.
 		_, err = conn.Read(make([]byte, 1))
 	}
 	if err == nil || !strings.Contains(err.Error(), "tls: bad certificate") {
@@ -96,7 +96,7 @@ func (s *subject) agent(t testing.TB, ca pki.Identity, commonName string, roles 
 	return a
 }
 
-// login opens a certificate session over the subject's own connection.
+// login opens a certificate session over the connections of s.
 func (s *subject) login(t testing.TB) string {
 	t.Helper()
 	return s.OK(t, "", "POST", "/api/sessions", certificateLogin).Text(t, "sessionId")
@@ -200,7 +200,7 @@ func TestCertificateLoginRefusals(t *testing.T) {
 		}
 		stranger := s.showing(t, enginetest.NewAgent(t, outside, s.name("stranger"), time.Now(), nil))
 		first := refused(stranger, "notEnrolled", s.name("/CN=stranger"))
-		// A certificate that is not enrolled does not prevent other logins.
+		// On a connection with a certificate that is not enrolled, a password login works.
 		if stranger.AsAdmin(t) == "" {
 			t.Error("no session")
 		}
@@ -275,7 +275,7 @@ func TestRevocationOfCertificateSessions(t *testing.T) {
 				with.Refused(t, session, "GET", "/api/roles", nil, status, code)
 				with.Refused(t, session, "GET", "/api/audit", nil, status, code)
 			}
-			s.Refused(t, session, "GET", "/api/roles", nil, http.StatusUnauthorized, "CERTIFICATE_MISMATCH") // the connection has another certificate than the session
+			s.Refused(t, session, "GET", "/api/roles", nil, http.StatusUnauthorized, "CERTIFICATE_MISMATCH") // another certificate than that of the session
 		}
 		policy("required", 0)
 		everywhere(good, goodSession, http.StatusForbidden, "REVOCATION_STATUS_UNAVAILABLE")
@@ -286,7 +286,7 @@ func TestRevocationOfCertificateSessions(t *testing.T) {
 		imported(2, now, badAgent.Certificate)
 		good.OK(t, goodSession, "GET", "/api/roles", nil)
 		everywhere(bad, badSession, http.StatusUnauthorized, "CERTIFICATE_REVOKED")
-		// The connection is still accepted, so that the client learns the reason.
+		// The server still accepts the connection, so that the response can name the reason.
 		again := s.showing(t, badAgent)
 		again.Refused(t, "", "POST", "/api/sessions", certificateLogin, http.StatusUnauthorized, "CERTIFICATE_REVOKED")
 		if a := again.Refused(t, badSession, "GET", "/api/roles", nil, http.StatusUnauthorized, "CERTIFICATE_REVOKED"); a.Body["reauth"] == true {
@@ -300,8 +300,8 @@ func TestRevocationOfCertificateSessions(t *testing.T) {
 	})
 }
 
-// TestResetEndsCertificateSessions checks POST /api/transport-principals/reset: it removes the certificates and
-// ends the sessions. After a new enrolment the agent can log in again.
+// TestResetEndsCertificateSessions checks POST /api/transport-principals/reset: it removes the certificates and ends
+// the sessions. After another enrolment the agent can log in again.
 func TestResetEndsCertificateSessions(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		outside := newCA(t, s.name("outside"))
@@ -318,9 +318,9 @@ func TestResetEndsCertificateSessions(t *testing.T) {
 	})
 }
 
-// TestTheAPIListenerFollowsTheTrustList checks that each handshake uses the current trust list. An added or
-// removed CA counts from the next connection on. Connections of a removed CA are closed. Sessions that were
-// opened with it are refused until it is added again.
+// TestTheAPIListenerFollowsTheTrustList checks that each handshake uses the current trust list. Adding or removing a CA
+// takes effect for the next connection. Connections of a removed CA are closed. Sessions of its certificates are
+// refused until the CA is added again.
 func TestTheAPIListenerFollowsTheTrustList(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		outside, kept := newCA(t, s.name("outside")), newCA(t, s.name("kept"))
@@ -397,7 +397,7 @@ func TestClientWithCertificateCredentials(t *testing.T) {
 		a := s.OK(t, s.AsAdmin(t), "POST", "/api/certificates/renew", rig.Object{"certificate": b64(old.Raw)})
 		renewed, _ := leaf(t, a.Text(t, "chain"))
 		shown.Store(pair(enginetest.Agent{Certificate: renewed, Key: key}))
-		if _, err := c.ListRoles(t.Context()); !client.IsCode(err, "ACCESS_DENIED") { // no role, but a session
+		if _, err := c.ListRoles(t.Context()); !client.IsCode(err, "ACCESS_DENIED") { // a session without roles
 			t.Errorf("after the renewal: %v", err)
 		}
 	})

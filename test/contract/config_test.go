@@ -9,8 +9,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// TestReadConfiguration checks POST /api/config/get: refusals, the path grammar, that only attributes are
-// returned, and which settings are suppressed.
+// TestReadConfiguration checks POST /api/config/get: refusals, the path grammar, that it returns only attributes, and
+// the settings that it hides.
 func TestReadConfiguration(t *testing.T) {
 	embedded(t, func(t *testing.T, s *subject) {
 		const path = "/api/config/get"

@@ -53,11 +53,11 @@ func TestCustody(t *testing.T) {
 			t.Error("another MAC after a start")
 		}
 		rows := s.OK(t, auditor, "GET", "/api/audit?operation=rotateDataKey", nil).List(t, "entries")
-		if len(rows) != 1 { // a refusal for a missing role comes earlier
+		if len(rows) != 1 { // refusals for a missing role are not among them
 			t.Errorf("rows of the audit trail: %v", rows)
 		}
 
-		// Another rotation waits until the former data key is retired. That takes longer than a request.
+		// The next rotation is refused until the old data key is retired, which takes longer than a request.
 		for refused, tries := false, 0; !refused; tries++ {
 			a := s.Send(t, s.AsAdmin(t), "POST", rotate, nil)
 			if refused = a.Status != http.StatusOK; refused {

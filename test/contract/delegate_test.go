@@ -22,14 +22,14 @@ func TestNamedDelegates(t *testing.T) {
 		s.readable(t, link, boss)
 		one, two := s.User(t, "one", keyserver.RoleExchanger), s.User(t, "two", keyserver.RoleExchanger)
 		used := rig.Object{"ttag": link}
-		unnamed := s.delegate(t, one.Session, boss) // no delegate is named yet
+		unnamed := s.delegate(t, one.Session, boss) // so far, no delegate is named
 		other.OK(t, unnamed, "POST", authorize, used)
 
 		a := s.OK(t, admin, "PUT", delegatesOf(boss, two.ID), nil)
 		if a.Body["saved"] != true || a.Body["delegation"] != true || a.Body["delegateId"] != two.ID || fmt.Sprint(a.At(t, "principal", "delegates")) != "["+two.ID+"]" {
 			t.Errorf("named: %s", a.Raw)
 		}
-		s.OK(t, admin, "PUT", delegatesOf(boss, two.ID), nil) // again
+		s.OK(t, admin, "PUT", delegatesOf(boss, two.ID), nil) // the same delegate again
 		for _, at := range []*subject{s, other} {
 			at.Refused(t, unnamed, "POST", authorize, used, http.StatusForbidden, "DELEGATOR_REFUSED")
 			at.Refused(t, one.Session, "POST", sessions, delegated(boss), http.StatusForbidden, "DELEGATOR_REFUSED")
@@ -70,12 +70,12 @@ func TestTheLastDelegate(t *testing.T) {
 			s.Refused(t, u.Session, "POST", sessions, delegated(boss), http.StatusForbidden, "DELEGATOR_REFUSED")
 		}
 		s.Refused(t, lent, "GET", "/api/roles", nil, http.StatusForbidden, "DELEGATOR_REFUSED")
-		s.flags(t, boss, rig.Object{"delegation": true}) // set again, it allows all principals
+		s.flags(t, boss, rig.Object{"delegation": true}) // setting the flag again allows all principals
 		s.delegate(t, two.Session, boss)
 	})
 }
 
-// TestDelegateRefusals checks which callers can name delegates, and which principals can be delegates.
+// TestDelegateRefusals checks who can name delegates, and which principals can be delegates.
 func TestDelegateRefusals(t *testing.T) {
 	embedded(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)

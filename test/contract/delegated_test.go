@@ -32,13 +32,13 @@ func (s *subject) readable(t testing.TB, link, id string) {
 
 func delegated(id string) rig.Object { return rig.Object{"method": "delegated", "principalId": id} }
 
-// delegate logs in for a delegator, from a session.
+// delegate opens a delegated session for a delegator.
 func (s *subject) delegate(t testing.TB, session, id string) string {
 	t.Helper()
 	return s.OK(t, session, "POST", sessions, delegated(id)).Text(t, "sessionId")
 }
 
-// TestDelegatedLoginRefusals checks which callers may log in for which delegators.
+// TestDelegatedLoginRefusals checks which callers can open delegated sessions for which delegators.
 func TestDelegatedLoginRefusals(t *testing.T) {
 	embedded(t, func(t *testing.T, s *subject) {
 		admin, exchanger := s.AsAdmin(t), s.with(t, keyserver.RoleExchanger)
@@ -91,9 +91,9 @@ func TestDelegatedSession(t *testing.T) {
 		}
 		s.readable(t, link, boss)
 		used := rig.Object{"ttag": link}
-		s.OK(t, lent, "POST", authorize, used) // with the delegator's right, not the actor's
+		s.OK(t, lent, "POST", authorize, used) // the delegator has the right, the actor does not
 		s.Refused(t, session, "POST", authorize, used, http.StatusForbidden, "ACL_DENIED")
-		s.Refused(t, lent, "GET", "/api/audit", nil, http.StatusForbidden, "ACCESS_DENIED") // a duty cannot be delegated
+		s.Refused(t, lent, "GET", "/api/audit", nil, http.StatusForbidden, "ACCESS_DENIED") // duties cannot be delegated
 		s.Refused(t, lent, "POST", "/api/keys", rig.Object{"algorithm": "AES-256"}, http.StatusForbidden, "ACCESS_DENIED")
 		if rows := s.OK(t, admin, "GET", s.trail("reason=notLent"), nil).List(t, "entries"); len(rows) != 1 || rows[0]["operation"] != "readAudit" {
 			t.Errorf("what is not lent is audited as %v", rows)
@@ -120,7 +120,7 @@ func TestDelegatedSession(t *testing.T) {
 			s.Refused(t, lent, "POST", authorize, used, http.StatusUnauthorized, "SESSION_NOT_FOUND")
 		}
 		s.flags(t, boss, rig.Object{"disabled": false})
-		gone() // disabling either principal ends it
+		gone() // disabling either principal ends the session
 		lent = s.delegate(t, session, boss)
 		s.flags(t, actor, rig.Object{"disabled": true})
 		denied("PRINCIPAL_DISABLED")
@@ -130,7 +130,7 @@ func TestDelegatedSession(t *testing.T) {
 		lent = s.delegate(t, session, boss)
 		s.OK(t, lent, "POST", authorize, used)
 
-		s.OK(t, session, "DELETE", where, nil) // ends derived sessions
+		s.OK(t, session, "DELETE", where, nil) // ending a session ends its derived sessions
 		s.Refused(t, lent, "POST", authorize, used, http.StatusUnauthorized, "SESSION_NOT_FOUND")
 	})
 }

@@ -55,7 +55,7 @@ func TestLoginExample(t *testing.T) {
 	rig.Must(t, os.MkdirAll(filepath.Join(dir, ".keyserver", "server"), 0o700))
 	ca, err := os.ReadFile(s.CAFile())
 	rig.Must(t, err)
-	first := s.place.root // the principal of the example
+	first := s.place.root // the principal name in the example
 	key := first.OK(t, first.AsAdmin(t), "POST", "/api/keys", rig.Object{"algorithm": "HMAC-SHA384"}).Text(t, "ttag")
 	for name, content := range map[string]string{
 		"server/ca.crt": string(ca), "server/bootstrap-password": testserver.AdminPassword + "\n", "demo-key": key + "\n",
@@ -123,8 +123,7 @@ func (c *codes) add(code string) {
 	c.set[code] = true
 }
 
-// elsewhere are the codes that no request to one correct, healthy server produces, with the test that covers
-// each.
+// elsewhere has the codes that no request to a single healthy server can produce, each with the test that produces it.
 var elsewhere = map[fault.Code]string{
 	fault.NotSaved:     "internal/engine/verified TestASwallowedWriteIsNeverASuccess",
 	fault.NotRemoved:   "internal/engine/verified TestASwallowedWriteIsNeverASuccess",
@@ -154,8 +153,8 @@ func TestElsewhere(t *testing.T) {
 	}
 }
 
-// TestMain stops the shared servers. After a complete run it checks that some response had each code of the
-// catalogue.
+// TestMain stops the shared servers. After a complete run it checks that each code of the catalogue was in some
+// response.
 func TestMain(m *testing.M) {
 	status := m.Run()
 	if !end() {

@@ -10,8 +10,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// TestNobodyGivesWhatHeDoesNotHold checks contract 4.9: a manager of roles and principals cannot grant
-// operations that it does not hold. The refusal names the operations.
+// TestNobodyGivesWhatHeDoesNotHold checks contract 4.9: a manager of roles and principals cannot grant operations that
+// it does not have. The refusal names these operations.
 func TestNobodyGivesWhatHeDoesNotHold(t *testing.T) {
 	embedded(t, func(t *testing.T, s *subject) {
 		managing := []string{}

@@ -23,7 +23,7 @@ const (
 	evaluationsPath = "/access/v1/evaluations"
 )
 
-// TestExplain checks clause 18.18: the response shows the decision of the gate and the reasons.
+// TestExplain checks contract 18.18: the response shows the authorizer's decision and its reasons.
 func TestExplain(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin, auditor, link := s.AsAdmin(t), s.with(t, keyserver.RoleAuditor), s.mint(t, "key")
@@ -81,7 +81,7 @@ func TestExplain(t *testing.T) {
 			t.Errorf("no role: %s", lacking.Raw)
 		}
 
-		// An expired entry yields a suggestion for an entry of the same duration. It names the old end.
+		// For an expired entry, the response suggests an entry of the same duration, and has the old end.
 		begun, over := time.Now().Add(-3*time.Hour), time.Now().Add(-time.Hour)
 		s.OK(t, admin, "POST", "/api/keys/acl/grant", join(pair, rig.Object{
 			"ttag": link, "rights": []string{"WRITE"}, "maxUsage": 5, "startTime": stamp(begun), "endTime": stamp(over),
@@ -109,7 +109,7 @@ func TestExplain(t *testing.T) {
 			t.Errorf("of himself: %s", a.Raw)
 		}
 
-		// An explanation counts no use.
+		// Explaining a request does not count as a use.
 		s.OK(t, admin, "POST", "/api/keys/acl/grant", join(pair, rig.Object{"ttag": link, "rights": []string{"READ"}, "maxUsage": 1}))
 		for range 3 {
 			if a = s.OK(t, auditor, "POST", explainPath, asks(rig.Object{"at": 1, "address": "192.0.2.1"})); a.Body["allowed"] != true || a.Body["uses"] != 1.0 || a.Body["evidenceAge"] == 0.0 {
@@ -193,7 +193,7 @@ func TestExplanationsTellNoMore(t *testing.T) {
 		s.OK(t, admin, "POST", "/api/keys/acl/grant", join(pair, rig.Object{"ttag": link, "rights": []string{"READ"}, "maxUsage": 7}))
 		own := rig.Object{"operation": "hmacData", "hiddenLink": link}
 
-		// The response is the same whether the principal or the key exists or not.
+		// The response is the same for existing and missing principals and keys.
 		same := func(what, path string, body func(id, link string) rig.Object) {
 			t.Helper()
 			there := s.Refused(t, user, "POST", path, body(somebody, link), http.StatusForbidden, "ACCESS_DENIED")
@@ -218,7 +218,7 @@ func TestExplanationsTellNoMore(t *testing.T) {
 			t.Errorf("several: %s", a.Raw)
 		}
 
-		// The number of changes by others is hidden, in the response and against bisection.
+		// The response hides the number of changes by others. Bisection with at does not reveal it, either.
 		for _, at := range []int{1, 1 << 40} {
 			s.Refused(t, user, "POST", explainPath, join(own, rig.Object{"at": at}), http.StatusForbidden, "ACCESS_DENIED")
 		}
@@ -250,7 +250,7 @@ func accessTo(operation, principal string) rig.Object {
 	}
 }
 
-// TestAccessEvaluation checks clause 18.20: the same decisions in the format of AuthZEN.
+// TestAccessEvaluation checks contract 18.20: AuthZEN responses contain the same decisions.
 func TestAccessEvaluation(t *testing.T) {
 	embedded(t, func(t *testing.T, s *subject) {
 		admin, auditor, link := s.AsAdmin(t), s.with(t, keyserver.RoleAuditor), s.mint(t, "key")
@@ -292,7 +292,7 @@ func TestAccessEvaluation(t *testing.T) {
 		decision(user, asks, true, "")
 		decision(auditor, accessTo("hmacData", id), true, "")
 
-		// Several questions: each inherits missing members from the request.
+		// In a request with several questions, each inherits missing members from the request.
 		refused := rig.Object{"action": rig.Object{"name": "listRoles"}} // needs a key
 		several := join(asks, rig.Object{"evaluations": []rig.Object{{}, refused, {"subject": nobody["subject"]}, {"resource": rig.Object{"type": "keyserver", "id": "self"}}}})
 		for semantic, want := range map[string][]bool{
@@ -312,7 +312,7 @@ func TestAccessEvaluation(t *testing.T) {
 		if e, _ := because["error"].(map[string]any); e["status"] != 400.0 || !strings.Contains(e["message"].(string), "resource.type") {
 			t.Errorf("a question that was refused: %s", a.Raw)
 		}
-		// Questions about others and about the caller itself: a refused question does not affect the others.
+		// A refused question about another principal does not affect the question about the caller itself.
 		a = s.OK(t, user, "POST", evaluationsPath, rig.Object{"evaluations": []rig.Object{accessTo("hmacData", s.self(t, auditor)), asks}})
 		if got := a.List(t, "evaluations"); got[0]["decision"] != false || got[1]["decision"] != true {
 			t.Errorf("of others and himself: %s", a.Raw)

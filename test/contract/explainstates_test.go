@@ -14,9 +14,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// TestExplanationsComeTrue checks that each request gets the explained result, and that the suggested changes
-// reverse it. It is like TestExplainIsTheGate of package engine, but uses only requests. EXPLAIN_STATES is the
-// number of states, EXPLAIN_SEED the seed.
+// TestExplanationsComeTrue checks that each request has the explained result, and that the suggested changes reverse
+// it. It is like TestExplainIsTheGate of package engine, but only sends requests. EXPLAIN_STATES is the number of
+// states, EXPLAIN_SEED the seed.
 func TestExplanationsComeTrue(t *testing.T) {
 	number := func(variable string, or uint64) uint64 {
 		text, set := os.LookupEnv(variable)
@@ -28,7 +28,7 @@ func TestExplanationsComeTrue(t *testing.T) {
 		return n
 	}
 	states, seed := number("EXPLAIN_STATES", 40), number("EXPLAIN_SEED", 1)
-	ownEmbedded(t, func(t *testing.T, s *subject) { // roles of other tests would be among the suggestions
+	ownEmbedded(t, func(t *testing.T, s *subject) { // suggestions include roles of other tests
 		w := newWorkload(t, s, seed)
 		for range states {
 			w.change()
@@ -90,14 +90,14 @@ func (w *workload) change() {
 	case 2:
 		w.member(who.id, w.dice.IntN(2) == 0)
 	case 3:
-		w.s.Send(w, w.admin, "POST", "/api/keys/"+w.one([]string{"disable", "enable"}), rig.Object{"ttag": key}) // refused if the key has the state already
+		w.s.Send(w, w.admin, "POST", "/api/keys/"+w.one([]string{"disable", "enable"}), rig.Object{"ttag": key}) // refused if the key already has the state
 	default:
 		uses := -1
 		if w.dice.IntN(3) == 0 {
 			uses = w.dice.IntN(2)
 		}
 		entry := rig.Object{"rights": []string{w.one([]string{"READ", "OWNER"})}, "maxUsage": uses}
-		if n := w.dice.IntN(5); n < 3 { // expired, valid, or future
+		if n := w.dice.IntN(5); n < 3 { // the entry is expired, valid, or in the future
 			entry["startTime"] = stamp(time.Now().Add(time.Duration(2*n-3) * time.Hour))
 			if w.dice.IntN(2) == 0 {
 				entry["endTime"] = stamp(time.Now().Add(time.Duration(2*n-1) * time.Hour))
@@ -159,7 +159,7 @@ func (w *workload) ask() {
 		question["hiddenLink"] = key
 	}
 	is := w.compare(question, who, key)
-	if is.Body["allowed"] == true { // the request may have used the last use
+	if is.Body["allowed"] == true { // the request may have been the last use
 		w.allowed++
 		if is = w.s.OK(w, w.auditor, "POST", explainPath, question); is.Body["allowed"] != true {
 			return
@@ -199,7 +199,7 @@ func (w *workload) compare(question rig.Object, who *user, key string) rig.Answe
 	return is
 }
 
-// make makes a suggested change.
+// make applies a suggested change.
 func (w *workload) make(c rig.Object, key string) {
 	w.Helper()
 	id, _ := c["principalId"].(string)

@@ -14,8 +14,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// TestExportToWhatIsNotInForce checks that a key is exported only to a certificate that could be used for a
-// login at that moment.
+// TestExportToWhatIsNotInForce checks that a key is exported only to a certificate that is valid for a login at that
+// time.
 func TestExportToWhatIsNotInForce(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		const path = "/api/keys/export"

@@ -6,7 +6,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// TestAFreshServer checks the lists of a new server.
+// TestAFreshServer checks the lists that a new server returns.
 func TestAFreshServer(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)

@@ -47,7 +47,7 @@ var unread = map[string][]keyserver.Operation{
 // use every route.
 type gate struct {
 	*matrix
-	over    *subject // sends its certificate
+	over    *subject // connections with its certificate
 	session string
 	self    string // the caller, 16 hex digits
 	role    string

@@ -1,23 +1,20 @@
-// Package contract checks the HTTP interface clause by clause, over real TLS.
-// One table per endpoint, refusals first. The clauses are those of
-// docs/contract.md.
+// Package contract checks the HTTP interface clause by clause, over real TLS. There is one table per endpoint, refusals
+// first. The clauses are those of docs/contract.md.
 //
-// Tests share servers. A ground is a configuration, and has one server per database for the entire run. on runs
-// a test on both databases, embedded only on SQLite. Both run tests in parallel, so a test uses only its own
-// objects:
+// Tests share servers. A ground is a configuration, and has one server per database for the entire run. on runs a test
+// on both databases, embedded only on SQLite. Both run tests in parallel, so a test uses only its own objects:
 //
 //   - Each test has a separate administrator, and s.name makes its names unique.
 //   - The requests of each test come from a separate address. So s.trail
 //     selects the audit rows of the test, and throttles do not affect other tests.
 //   - A test that changes settings of the server, counts all objects of a kind,
-//     or restarts the server must have it alone.
+//     or restarts the server must use the option alone.
 //   - A test that damages the server or needs a special configuration calls start
 //     or own. TestMain fails if a run starts more than maxStarts servers.
 //
-// A clause is checked on both databases if it concerns stored rows, lists, pages or concurrent changes:
-// principals, keys, approvals, sessions, the audit log. Other clauses are checked only on SQLite: syntax,
-// headers, refusals before the store, formats of cryptography. The conformance tests of internal/store/sqlstore
-// compare the two databases.
+// A clause is checked on both databases if it concerns stored rows, lists, pages or concurrent changes: principals,
+// keys, approvals, sessions, the audit log. Other clauses are checked only on SQLite: syntax, headers, refusals before
+// the store, formats of cryptography. The conformance tests of internal/store/sqlstore compare the two databases.
 package contract
 
 import (
@@ -59,7 +56,7 @@ var databases = map[string]func(testing.TB) testserver.Option{
 	},
 }
 
-// share configures the common key-encryption key of replicas.
+// share gives replicas the same key-encryption key.
 func share(c *server.Config) {
 	c.KEK = "base64key://" + base64.URLEncoding.EncodeToString(make([]byte, 32))
 }
@@ -82,19 +79,19 @@ var (
 	unified = &ground{options: []testserver.Option{versioned}, replicas: true}
 	// A split deployment.
 	apart = &ground{options: []testserver.Option{divided}, replicas: true}
-	// Tests of this ground list all objects. None of them adds objects of a kind that another one lists.
+	// Tests on this ground list all objects. No test adds objects of a kind that another test lists.
 	bare = &ground{}
 )
 
 // place is a server that several tests share.
 type place struct {
-	sync.RWMutex // a test that needs the server alone holds the write lock
+	sync.RWMutex // a test with the option alone holds the write lock
 
-	server, replica *testserver.Server // replica: nil if there is none
-	root            *rig.Site          // with the first administrator
+	server, replica *testserver.Server // replica is nil if there is no second server
+	root            *rig.Site          // client of the first administrator
 }
 
-// choices are the demands of a test other than the database.
+// choices are the options of a test other than the database.
 type choices struct {
 	ground *ground
 	alone  bool
@@ -105,10 +102,10 @@ type choice func(*choices)
 // split runs a test in a split deployment.
 func split(c *choices) { c.ground = apart }
 
-// untouched runs a test on the server whose objects are counted.
+// untouched runs a test on the ground bare, where tests count all objects.
 func untouched(c *choices) { c.ground = bare }
 
-// alone keeps other tests away from the server while the test runs.
+// alone runs no other test on the server while the test runs.
 func alone(c *choices) { c.alone = true }
 
 // at runs a test on a ground of its file.
@@ -159,8 +156,8 @@ func ownEmbedded(t *testing.T, test func(t *testing.T, s *subject), options ...t
 	t.Run(embeddedSQLite, func(t *testing.T) { test(t, start(t, options...)) })
 }
 
-// replicated runs a test on each database. On PostgreSQL there is a second server on the same database. The
-// embedded database has one process, which takes both parts.
+// replicated runs a test on each database. On PostgreSQL there is a second server on the same database. For the
+// embedded database, both subjects are the same process.
 func replicated(t *testing.T, test func(t *testing.T, s, other *subject), with ...choice) {
 	t.Helper()
 	t.Parallel()
@@ -181,19 +178,19 @@ func replicas(t *testing.T, with ...choice) (s, other *subject) {
 	return s, s.other(t)
 }
 
-// subject is the server under test, as one test sees it.
+// subject is the server under test, as one test uses it.
 type subject struct {
 	*testserver.Server
 	*rig.Site
-	number int    // of the test; 0 if the server is not shared
+	number int    // number of the test; 0 if the server is not shared
 	from   string // source address of its requests
 	place  *place // nil if the server is not shared
 }
 
-// visits counts the subjects on shared servers.
+// visits counts the subjects of shared servers.
 var visits atomic.Int64
 
-// visit returns a shared server. It waits while a test has the server alone.
+// visit returns a shared server. It waits while a test with the option alone uses the server.
 func visit(t *testing.T, database string, with ...choice) *subject {
 	t.Helper()
 	c := choices{ground: unified}
@@ -208,7 +205,7 @@ func visit(t *testing.T, database string, with ...choice) *subject {
 		p.RLock()
 		t.Cleanup(p.RUnlock)
 	}
-	p.root.HTTP.CloseIdleConnections() // the server may have been restarted since
+	p.root.HTTP.CloseIdleConnections() // these connections may be from before a restart of the server
 	n := int(visits.Add(1))
 	s := &subject{Server: p.server, number: n, from: fmt.Sprintf("127.1.%d.%d", n/256, n%256), place: p}
 	s.Site = site(t, p.server, s.from)
@@ -231,7 +228,7 @@ func (p *place) createAdministrator(t *testing.T, a rig.Credentials) {
 	}
 }
 
-// other returns the subject at the second replica, or the subject itself if the database has one process.
+// other returns the subject for the second replica, or the subject itself if there is only one process.
 func (s *subject) other(t *testing.T) *subject {
 	t.Helper()
 	if s.place.replica == nil {
@@ -275,7 +272,7 @@ func (g *ground) at(t *testing.T, database string) *place {
 // lasting is a test whose cleanups run at the end of the run.
 type lasting struct{ testing.TB }
 
-// atEnd holds the cleanups of the run in the order of their registration.
+// atEnd contains the cleanups of the run in the order of their registration.
 var atEnd struct {
 	sync.Mutex
 	todo   []func()
@@ -333,7 +330,6 @@ func start(t *testing.T, options ...testserver.Option) *subject {
 // maxStarts bounds the servers of a run. Each must migrate a database, create a CA and hash a password.
 const maxStarts = 60
 
-// starts counts the started servers.
 var starts atomic.Int64
 
 func run(t testing.TB, options ...testserver.Option) *testserver.Server {
@@ -342,7 +338,7 @@ func run(t testing.TB, options ...testserver.Option) *testserver.Server {
 	return testserver.Start(t, options...)
 }
 
-// first returns the credentials with which a server is started.
+// first returns the credentials of the first principals of a server.
 func first(options []testserver.Option) (administrator, officer rig.Credentials) {
 	var asked server.Config
 	for _, o := range options {
@@ -355,7 +351,7 @@ func first(options []testserver.Option) (administrator, officer rig.Credentials)
 	return administrator, officer
 }
 
-// site returns a server for requests from a source address.
+// site returns a client of a server, with a source address.
 func site(t testing.TB, running *testserver.Server, from string) *rig.Site {
 	t.Helper()
 	s := &rig.Site{
@@ -383,7 +379,7 @@ func dial(from string) func(ctx context.Context, network, address string) (net.C
 	return (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}).DialContext
 }
 
-// inspect records the code of a response and validates the response against the document.
+// inspect records the code of a response and validates the response against the OpenAPI document.
 func inspect(t testing.TB, r *http.Request, a rig.Answer) {
 	t.Helper()
 	seen.add(a.Code())
@@ -406,7 +402,7 @@ func (s *subject) path(of string) string {
 	return fmt.Sprintf("/%d%s", s.number, of)
 }
 
-// trail returns the path of the test's audit rows, with a filter.
+// trail returns the path of an audit query for the rows of the test, with a filter.
 func (s *subject) trail(filter ...string) string {
 	return "/api/audit?" + strings.Join(append([]string{"address=" + s.from}, filter...), "&")
 }

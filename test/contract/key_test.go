@@ -95,7 +95,8 @@ func TestHMAC(t *testing.T) {
 	})
 }
 
-// TestAuditReasons checks that each refusal is audited with its reason, which can be used as a filter.
+// TestAuditReasons checks that each refusal has an audit row with its reason, and that queries can filter by the
+// reason.
 func TestAuditReasons(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		link := s.mint(t, "key")

@@ -33,7 +33,7 @@ func (s *subject) facts(t testing.TB, session, link string) rig.Object {
 	}
 }
 
-// turn changes a key's state and returns the new one.
+// turn changes a key's state and returns the new state.
 func (s *subject) turn(t testing.TB, session, act string, body rig.Object) string {
 	t.Helper()
 	a := s.OK(t, session, "POST", "/api/keys/"+act, body)
@@ -65,7 +65,7 @@ func TestKeyStates(t *testing.T) {
 			s.Refused(t, admin, "POST", "/api/keys/destroy", rig.Object{"ttag": link, "afterDays": days}, http.StatusBadRequest, "BAD_REQUEST")
 		}
 		s.Refused(t, admin, "POST", "/api/keys/restore", body, http.StatusConflict, "KEY_STATE")
-		// An entry with READ, even with EXPORT, is not enough.
+		// READ does not allow this, even with EXPORT.
 		s.OK(t, admin, "POST", "/api/keys/acl/grant", join(rig.Object{"ttag": link, "systemId": 1, "principalId": decimal(t, s.self(t, encryptor)), "rights": []string{"READ", "WRITE"}}))
 		s.Refused(t, encryptor, "POST", "/api/keys/disable", body, http.StatusForbidden, "ACL_DENIED")
 
@@ -84,7 +84,7 @@ func TestKeyStates(t *testing.T) {
 		if rows := s.OK(t, admin, "GET", s.trail("reason=keyDisabled"), nil).List(t, "entries"); len(rows) != 3 {
 			t.Errorf("the trail says keyDisabled %d times, not of hmac, authorize and export", len(rows))
 		}
-		if got := s.turn(t, admin, "disable", body); got != "disabled" { // requests the current state
+		if got := s.turn(t, admin, "disable", body); got != "disabled" { // the key already has this state
 			t.Errorf("disabled again is %s", got)
 		}
 		if got := s.facts(t, admin, link)["state"]; got != "disabled" {
@@ -124,7 +124,7 @@ func TestKeyStates(t *testing.T) {
 	})
 }
 
-// TestDisabledKeySpendsNoUse checks that a use that the key's state forbids is not counted.
+// TestDisabledKeySpendsNoUse checks that a use that the key's state forbids does not count.
 func TestDisabledKeySpendsNoUse(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin, link, reader := s.AsAdmin(t), s.mint(t, "key"), s.with(t, keyserver.RoleExchanger)
@@ -221,11 +221,11 @@ func TestRotateKey(t *testing.T) {
 		if got := s.facts(t, admin, first)["state"]; got != "enabled" {
 			t.Errorf("without a rotation policy the former key is %v", got)
 		}
-		// One of two uses is spent, also for the successor.
+		// One of two uses is left, also for the successor.
 		s.OK(t, reader, "POST", "/api/keys/authorize", rig.Object{"ttag": second})
 		s.Refused(t, reader, "POST", "/api/keys/authorize", rig.Object{"ttag": second}, http.StatusForbidden, "ACL_DENIED")
 
-		// Any key of the lineage names it. The ACL of the newest key decides.
+		// A request can name the lineage by any of its keys. The ACL of the newest key decides.
 		third := s.OK(t, admin, "POST", path, body)
 		if third.Body["generation"] != 3.0 || third.Body["lineage"] != first {
 			t.Errorf("the third is %s", third.Raw)
@@ -233,7 +233,7 @@ func TestRotateKey(t *testing.T) {
 		newest := rig.Object{"ttag": third.Text(t, "ttag")}
 		s.OK(t, admin, "POST", "/api/keys/acl/revoke", join(newest, rig.Object{"systemId": 1, "principalId": decimal(t, s.self(t, reader))}))
 		s.turn(t, admin, "disable", newest)
-		fourth := s.OK(t, admin, "POST", path, body) // a disabled key can be rotated by hand
+		fourth := s.OK(t, admin, "POST", path, body) // an owner can rotate a disabled key
 		if fourth.Body["generation"] != 4.0 {
 			t.Errorf("the fourth is %s", fourth.Raw)
 		}
@@ -249,7 +249,7 @@ func TestRotateKey(t *testing.T) {
 	})
 }
 
-// TestListKeys checks GET /api/keys: it lists the keys that the caller or a group of the caller may read.
+// TestListKeys checks GET /api/keys: it lists the keys that the caller may read, by its own entry or that of a group.
 func TestListKeys(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin, reader := s.AsAdmin(t), s.with(t, keyserver.RoleExchanger)
@@ -404,14 +404,14 @@ func TestKeyRotation(t *testing.T) {
 			s.Refused(t, admin, "POST", "/api/keys/"+act, rig.Object{"ttag": first}, http.StatusConflict, "KEY_STATE")
 		}
 		s.Refused(t, admin, "POST", "/api/crypto/hmac", rig.Object{"hiddenLink": first, "data": ""}, http.StatusForbidden, "KEY_DISABLED")
-		// A disabled newest key gets no successor until it is enabled again.
+		// A disabled newest key gets no successor until it is enabled.
 		s.turn(t, admin, "disable", rig.Object{"ttag": second})
 		ahead.Store(int64(200 * day))
 		time.Sleep(1500 * time.Millisecond)
 		soon("destroyed disabled")
 		s.turn(t, admin, "enable", rig.Object{"ttag": second})
 		soon("destroyed verifyOnly enabled")
-		// After a rotation by hand, the former key computes no MACs either.
+		// After a manual rotation, the previous key computes no MACs, either.
 		s.OK(t, admin, "POST", "/api/keys/rotate", rig.Object{"ttag": second})
 		soon("destroyed verifyOnly verifyOnly enabled")
 		if a := s.OK(t, admin, "PUT", path, days(0, 0, 0)); a.Body["rotation"] != nil {

@@ -82,7 +82,7 @@ func (i *tokenIssuer) claims(subject string, change ...func(rig.Object)) rig.Obj
 	return c
 }
 
-// token returns a valid token, after change of its claims.
+// token returns a token that is valid unless change modifies its claims.
 func (i *tokenIssuer) token(t testing.TB, subject string, change ...func(rig.Object)) string {
 	t.Helper()
 	payload, err := json.Marshal(i.claims(subject, change...))
@@ -111,20 +111,20 @@ func (i *tokenIssuer) workload(t testing.TB, s *subject, name, sub string, audie
 
 const shop = "system:serviceaccount:shop:web"
 
-// providers is a ground with a token issuer and a directory.
+// providers is a ground with a token issuer and an LDAP directory.
 var providers = &ground{prepare: func(t testing.TB) []testserver.Option {
 	provided.issuer, provided.directory = newTokenIssuer(t), ldaptest.Start(t)
 	return []testserver.Option{provided.issuer.configure, byDirectory(provided.directory)}
 }}
 
-// provided are the providers of this ground.
+// provided has the providers of the ground providers.
 var provided struct {
 	issuer    *tokenIssuer
 	directory *ldaptest.Server
 }
 
-// TestKubernetesLogin checks method kubernetes: every invalid token gets the same error, and a valid one opens
-// a session of its principal.
+// TestKubernetesLogin checks method kubernetes: every invalid token gets the same error, and a valid token opens a
+// session of its principal.
 func TestKubernetesLogin(t *testing.T) {
 	embedded(t, func(t *testing.T, s *subject) {
 		i, shop := provided.issuer, s.name(shop)
@@ -234,7 +234,7 @@ func TestKubernetesLoginBound(t *testing.T) {
 	}
 }
 
-// TestKubernetesKeyRotation checks that keys in the file can change without a restart.
+// TestKubernetesKeyRotation checks that serve reads changed keys in the file without a restart.
 func TestKubernetesKeyRotation(t *testing.T) {
 	i := newTokenIssuer(t)
 	if err := os.Remove(i.file); err != nil {

@@ -22,8 +22,8 @@ func ldapLogin(name, password string) rig.Object {
 	return rig.Object{"method": "ldap", "name": name, "password": password}
 }
 
-// TestLDAPLogin checks method ldap: every invalid login gets the same error. A login that the directory
-// confirms opens a session. If the directory is down, the error is no verdict on the credentials.
+// TestLDAPLogin checks method ldap: every invalid login gets the same error. A login that the directory confirms opens
+// a session. If the directory is down, the error does not say that the credentials are wrong.
 func TestLDAPLogin(t *testing.T) {
 	d := ldaptest.Start(t)
 	ownEmbedded(t, func(t *testing.T, s *subject) {
@@ -31,7 +31,7 @@ func TestLDAPLogin(t *testing.T) {
 		create := func(name string) string {
 			return s.OK(t, admin, "POST", "/api/principals/ldap", rig.Object{"name": name, "roleIds": []string{keyserver.RoleAuditor.Hex()}}).Text(t, "principal", "id")
 		}
-		// The directory confirms the name, but here it belongs to a password principal.
+		// The directory confirms this name, but on the key server it belongs to a password principal.
 		s.OK(t, admin, "POST", "/api/principals/password", rig.Object{"name": ldaptest.Ann, "password": ldaptest.AnnPassword, "roleIds": []string{}})
 		s.Refused(t, "", "POST", "/api/sessions", ldapLogin(ldaptest.Ann, ldaptest.AnnPassword), http.StatusUnauthorized, "INVALID_CREDENTIALS")
 		ann, odd := create(ldaptest.Ann), create(ldaptest.Odd)
@@ -43,7 +43,7 @@ func TestLDAPLogin(t *testing.T) {
 			"WrongPassword":     {ldaptest.Ann, "wrong"},
 			"UnknownName":       {"nobody", ldaptest.AnnPassword},
 			"NotInTheDirectory": {"only here", ldaptest.AnnPassword},
-			"OtherCase":         {"ANN", ldaptest.AnnPassword}, // the directory accepts it, but no principal here has the name
+			"OtherCase":         {"ANN", ldaptest.AnnPassword}, // the directory accepts this name, but no principal has it
 			"DNInjection":       {"ann,ou=people", ldaptest.AnnPassword},
 			"FilterInjection":   {"*", ldaptest.AnnPassword},
 			"PasswordPrincipal": {"reader", "a password for tests"},

@@ -8,7 +8,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// within checks that a time in a response is past after some moment between from and to. Responses have whole
+// within checks a time in a response: it is the duration past after a time between from and to. Responses have whole
 // seconds.
 func within(t testing.TB, a rig.Answer, field string, past time.Duration, from, to time.Time) {
 	t.Helper()
@@ -21,7 +21,7 @@ func within(t testing.TB, a rig.Answer, field string, past time.Duration, from, 
 	}
 }
 
-// TestSessionsSayWhenTheyEnd checks the end times of a session: the lifetime of serve's flag, and the idle time
+// TestSessionsSayWhenTheyEnd checks the end times of a session: by the lifetime flag of serve, and by the idle timeout
 // after the last use.
 func TestSessionsSayWhenTheyEnd(t *testing.T) {
 	const idle, lifetime = 7 * time.Minute, 50 * time.Minute

@@ -10,8 +10,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// Contract 18.9, 18.10: the audit row of a receipt or an entry bundle names its rows, also
-// if there are none.
+// Contract 18.9, 18.10: the audit row of a request for a receipt or an entry bundle names the requested rows, even if
+// there are none.
 func TestRowsOfReceipts(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		auditor := s.with(t, keyserver.RoleAuditor)
@@ -45,7 +45,8 @@ func TestRowsOfReceipts(t *testing.T) {
 	})
 }
 
-// TestTheSameStateAgain checks contract 7.13: a request for the current state gets 200 and changes nothing.
+// TestTheSameStateAgain checks contract 7.13: a request for the state that an object already has gets 200 and changes
+// nothing.
 func TestTheSameStateAgain(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin, body := s.AsAdmin(t), rig.Object{"ttag": s.mint(t, "key")}
@@ -60,7 +61,7 @@ func TestTheSameStateAgain(t *testing.T) {
 		}
 		days := func(n int) rig.Object { return join(body, rig.Object{"afterDays": n}) }
 		first := s.OK(t, admin, "POST", "/api/keys/destroy", days(7))
-		for _, other := range []rig.Object{days(6), days(8), body} { // body means 30 days
+		for _, other := range []rig.Object{days(6), days(8), body} { // body requests 30 days
 			s.Refused(t, admin, "POST", "/api/keys/destroy", other, http.StatusConflict, "KEY_STATE")
 		}
 		if again := s.OK(t, admin, "POST", "/api/keys/destroy", days(7)); again.Body["destroyAt"] != first.Body["destroyAt"] {
@@ -91,8 +92,8 @@ func TestExplainedUses(t *testing.T) {
 	})
 }
 
-// TestGroupsThatOwnKeys checks contract 4.9: to add a member to a group, the caller must hold the group's
-// rights on keys.
+// TestGroupsThatOwnKeys checks contract 4.9: to add a member to a group, the caller must have the group's rights on
+// keys.
 func TestGroupsThatOwnKeys(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin, link := s.AsAdmin(t), s.mint(t, "key")
@@ -121,8 +122,8 @@ func TestGroupsThatOwnKeys(t *testing.T) {
 	})
 }
 
-// TestLimitOfALine checks contract 3.7: a usage limit belongs to the key lineage, for
-// each of its generations.
+// TestLimitOfALine checks contract 3.7: a usage quota belongs to the key lineage, and each use of any generation
+// counts.
 func TestLimitOfALine(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		const limit = 5
@@ -151,7 +152,7 @@ func TestLimitOfALine(t *testing.T) {
 			t.Errorf("%d uses were granted, the limit is %d", got, limit)
 		}
 		s.Refused(t, user.Session, "POST", "/api/crypto/mac", rig.Object{"lineage": first, "data": ""}, http.StatusForbidden, "ACL_DENIED")
-		s.OK(t, admin, "POST", "/api/keys/acl/update", join(entry, rig.Object{"ttag": line[2], "maxUsage": limit - 1})) // which restarts the count
+		s.OK(t, admin, "POST", "/api/keys/acl/update", join(entry, rig.Object{"ttag": line[2], "maxUsage": limit - 1})) // this restarts the count
 		if got := uses(); got != limit {
 			t.Errorf("%d uses were granted anew, of at most %d", got, limit)
 		}

@@ -18,7 +18,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// ceiling checks the response at a limit: its scope, that a retry may succeed, and when.
+// ceiling checks the response at a limit: its scope, that the request may be retried, and after which time.
 func ceiling(t testing.TB, a rig.Answer, code, scope, names string) {
 	t.Helper()
 	is(t, a, http.StatusServiceUnavailable, code)
@@ -65,12 +65,12 @@ func (s *subject) hold(t testing.TB, request string) (release func()) {
 	return release
 }
 
-// poll returns a request that the server holds for a minute.
+// poll returns a long poll, which the server delays for a minute.
 func poll(session, cursor string) string {
 	return "GET /api/changes?wait=60&after=" + cursor + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + session + "\r\n\r\n"
 }
 
-// half returns a request whose body does not arrive, although the server asks for it.
+// half returns a request whose body never arrives, although the server waits for the body.
 func half(session string) string {
 	return "POST " + mac + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + session + "\r\nExpect: 100-continue\r\nContent-Length: 1000\r\n\r\n"
 }
@@ -92,12 +92,12 @@ var tight = &ground{options: []testserver.Option{func(c *server.Config) {
 	c.MaxSessionsPerPrincipal, c.MaxDerivedSessions, c.MaxProofs = 4, 2, 12
 }}}
 
-// TestSessionLimit checks SESSION_LIMIT of the process, and of a principal's share. The end of a session frees
-// its place immediately.
+// TestSessionLimit checks SESSION_LIMIT of the process, and of a principal's share. When a session ends, another one
+// can be opened immediately.
 func TestSessionLimit(t *testing.T) {
 	ownEmbedded(t, func(t *testing.T, s *subject) {
 		var first string
-		for i, name := range []string{"one", "two", "three"} { // the test's administrator has the fourth place
+		for i, name := range []string{"one", "two", "three"} { // the fourth session is that of the test's administrator
 			s.principal(t, name, keyserver.RoleAuditor)
 			id := s.OK(t, "", "POST", sessions, rig.Object{"method": "password", "name": name, "password": somePassword}).Text(t, "sessionId")
 			if i == 0 {
@@ -125,7 +125,7 @@ func TestSessionLimitOfAPrincipal(t *testing.T) {
 		}
 		s.OK(t, first, "DELETE", where, nil)
 		s.login1(t)
-	}, at(tight)) // the test's administrator has one of the four
+	}, at(tight)) // one of the four sessions is that of the test's administrator
 }
 
 // TestSessionLimitOfASession checks SESSION_LIMIT of the sessions derived from one session. The limit does not
@@ -143,7 +143,7 @@ func TestSessionLimitOfASession(t *testing.T) {
 			}
 		}
 		var other string
-		for range 3 { // derived sessions count only for their parent session
+		for range 3 { // derived sessions count only against the limit of their parent session
 			other = s.login1(t)
 		}
 		s.OK(t, other, "POST", sessions, scoped("AAAAAQ=="))
@@ -165,20 +165,20 @@ func TestRequestLimit(t *testing.T) {
 	}, func(c *server.Config) { c.MaxInFlight = 1 })
 }
 
-// TestOverloaded checks OVERLOADED: the process has the maximum of requests at work. This affects all clients,
-// except for the liveness check.
+// TestOverloaded checks OVERLOADED: the process has the maximum number of requests in progress. All clients get this
+// error, except for the liveness check.
 func TestOverloaded(t *testing.T) {
 	ownEmbedded(t, func(t *testing.T, s *subject) {
 		session := s.login1(t)
 		release := s.hold(t, half(session))
 		ceiling(t, s.held(t, session, "POST", mac), "OVERLOADED", "process", "the limit")
-		s.OK(t, session, "GET", where, nil) // a message that does not arrive takes no place of other requests
+		s.OK(t, session, "GET", where, nil) // a request whose body does not arrive takes no place of other requests
 		s.OK(t, "", "GET", "/api/health", nil)
 		release()
 		s.until(t, session, "POST", mac, http.StatusBadRequest, "BAD_REQUEST")
 
-		// Places are taken only by requests at work, which end soon. With enough concurrent requests, some are
-		// refused.
+		// Only requests at work take places, and they end soon. With enough concurrent requests, the server refuses
+		// some.
 		refused := make(chan rig.Answer, 1)
 		var wait sync.WaitGroup
 		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
@@ -204,12 +204,12 @@ func TestOverloaded(t *testing.T) {
 		default:
 			t.Error("eight at once had one place")
 		}
-		s.until(t, session, "GET", where, http.StatusOK, "") // abandoned requests end, too
+		s.until(t, session, "GET", where, http.StatusOK, "") // abandoned requests release their places
 
 		cursor := rig.Number(s.OK(t, session, "GET", "/api/changes?after=0", nil).Body["cursor"].(float64))
 		release = s.hold(t, poll(session, cursor))
 		ceiling(t, s.held(t, session, "GET", "/api/changes?wait=0&after="+cursor), "OVERLOADED", "process", "the limit")
-		s.OK(t, session, "GET", where, nil) // waiting requests take no place of requests at work
+		s.OK(t, session, "GET", where, nil) // long polls take no place of working requests
 		release()
 		s.until(t, session, "GET", "/api/changes?wait=0&after="+cursor, http.StatusOK, "")
 	}, func(c *server.Config) { c.MaxRequests, c.MaxWaiting, c.MaxStreams = 1, 1, 1 })
@@ -232,7 +232,7 @@ func TestLoginThrottled(t *testing.T) {
 			t.Errorf("Retry-After is %q", a.Header.Get("Retry-After"))
 		}
 		s.OK(t, session, "GET", where, nil)
-		s.OK(t, session, "POST", sessions, scoped("AAAAAQ==")) // a session proves the identity already
+		s.OK(t, session, "POST", sessions, scoped("AAAAAQ==")) // the caller is already authenticated by its session
 	})
 }
 

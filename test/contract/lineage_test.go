@@ -29,7 +29,7 @@ func (in intruder) succeed(t *testing.T, s *subject, line string, state keyserve
 	t.Helper()
 	ctx := t.Context()
 	where := sqlstore.Config{URL: in.where.DatabaseURL, Clock: time.Now}
-	if where.URL == "" { // one process has the directory
+	if where.URL == "" { // only one process can open the embedded database
 		where.Dir = in.where.DataDir
 		s.Stop(t)
 		defer s.Restart(t)

@@ -125,7 +125,7 @@ func TestVerifyMAC(t *testing.T) {
 				t.Errorf("%v: got %s", order, a.Raw)
 			}
 		}
-		// A MAC after a long message is checked when it arrives.
+		// The server checks a MAC that follows a long message when the MAC arrives.
 		cut := `{` + members[0] + `,` + members[2] + `,"mac":"` + b64(make([]byte, 47)) + `"}`
 		a := s.Refused(t, admin, "POST", verifyPath, cut, http.StatusBadRequest, "BAD_REQUEST")
 		if got := rig.FormatRows(s.Rows(t, a.RequestID)); got != `["verifyMAC allowed" "verifyMAC failed badMessage"]` {

@@ -29,15 +29,15 @@ var roleLetters = slices.Sorted(maps.Keys(letters))
 // open are the routes that need no session.
 var open = []string{"GET /api/health", "GET /api/ready", "GET /api/openapi.json", "POST /api/sessions"}
 
-// byDuty are the routes of approvals that need no operation of a role: see TestMatrixOfApprovals.
+// byDuty are the approval routes that need no operation of a role: see TestMatrixOfApprovals.
 var byDuty = []string{
 	"POST /api/approvals", "POST /api/approvals/{id}/approve", "POST /api/approvals/{id}/reject", "POST /api/approvals/{id}/execute", "POST /api/approvals/{id}/withdraw",
 }
 
-// allowed lists the roles that may use each route in a split deployment. It follows the table of contract 4.4
-// and the duties of contract 4.1, not the catalogue of roles. Administration belongs to Administrator, trust
-// and its evidence to Security Officer. Encryptor mints keys, Exchanger uses them, and Auditor reads everything
-// except keys. In a unified deployment, Administrator may do all that Security Officer may.
+// allowed lists the roles that may use each route in a split deployment. It follows the table of contract 4.4 and the
+// duties of contract 4.1, not the catalogue of roles. Administrator has administration, Security Officer has trust and
+// its evidence. Encryptor creates keys, Exchanger uses them, and Auditor reads everything except keys. In a unified
+// deployment, Administrator may also use all routes of Security Officer.
 var allowed = map[string]string{
 	"GET /api/operations":          "AOEXU",
 	"POST /api/server/version":     "AOEXU",
@@ -65,9 +65,9 @@ var allowed = map[string]string{
 	"GET /api/audit/key":                 "AOEXU",
 	"GET /api/witness":                   "OU",
 	"GET /api/changes":                   "AOU",
-	"POST /api/explain":                  "OU", // for other principals
+	"POST /api/explain":                  "OU", // with another principal in the body
 	"POST /api/who-can":                  "OU",
-	"POST /access/v1/evaluation":         "OU", // for other principals
+	"POST /access/v1/evaluation":         "OU", // with another principal in the body
 	"POST /access/v1/evaluations":        "OU",
 	"POST /api/config/get":               "AU",
 
@@ -164,8 +164,8 @@ var allowed = map[string]string{
 	"POST /api/revocation/crls":                   "O",
 }
 
-// giving is the route by which the Security Officer grants its own roles in a split deployment, because the
-// Administrator may not (contract 4.9).
+// giving is the route by which the Security Officer grants its own roles in a split deployment. The Administrator may
+// not grant them (contract 4.9).
 const giving = "PUT /api/principals/{id}/roles"
 
 // TestMatrix sends a request to every route with every built-in role on both deployments.
@@ -179,7 +179,7 @@ func TestMatrix(t *testing.T) {
 			with.run(t, func(t *testing.T, s *subject) {
 				m := newMatrix(t, s)
 				knows(t, slices.Collect(maps.Keys(m.bodies)), slices.Collect(maps.Keys(m.paths)))
-				for _, deny := range []bool{true, false} { // refusals first: an allowed request may delete the object
+				for _, deny := range []bool{true, false} { // refusals first: an allowed request may delete its object
 					for _, r := range takersLast(routes.All()) {
 						m.route(t, r.Method+" "+r.Path, deployment == "Unified", deny)
 					}
@@ -189,8 +189,7 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-// TestMatrixIsWhole checks that the matrix names only existing roles and routes, and contains every built-in
-// role.
+// TestMatrixIsWhole checks that the matrix has all built-in roles, and only existing roles and routes.
 func TestMatrixIsWhole(t *testing.T) {
 	for _, d := range []keyserver.Deployment{keyserver.Unified, keyserver.Split} {
 		built := map[keyserver.ID]bool{}
@@ -216,7 +215,7 @@ func TestMatrixIsWhole(t *testing.T) {
 	}
 }
 
-// knows checks that the routes in the lists exist.
+// knows checks that all routes in the lists exist.
 func knows(t *testing.T, lists ...[]string) {
 	t.Helper()
 	table := map[string]bool{}
@@ -232,7 +231,7 @@ func knows(t *testing.T, lists ...[]string) {
 	}
 }
 
-// takersLast moves routes that delete something to the end, so that every route finds its object.
+// takersLast moves routes that delete an object to the end, so that every route finds its object.
 func takersLast(table []routes.Route) []routes.Route {
 	takes := func(r routes.Route) bool {
 		return r.Method == http.MethodDelete || slices.Contains([]string{"remove", "revoke", "reset", "retire"}, path.Base(r.Path))
@@ -250,7 +249,8 @@ func takersLast(table []routes.Route) []routes.Route {
 	return table
 }
 
-// again has the code that roles after the first one get, because the first one has already created the object.
+// again has the error codes that all roles after the first one get, because the first role has already created the
+// object.
 var again = map[string]string{
 	"POST /api/trusted-cas":           "ALREADY_TRUSTED",
 	"POST /api/acl-templates":         "ALREADY_EXISTS",
@@ -271,12 +271,12 @@ var again = map[string]string{
 	"DELETE /api/owners/{kind}/{id}":                                  "NOT_FOUND",
 }
 
-// matrix is a server with an object of every kind. So no route fails with "not found" before the role is
-// checked.
+// matrix is a server with an object of every kind. Otherwise a route could fail with "not found" before it checks the
+// role.
 type matrix struct {
 	s      *subject
 	bodies map[string]any
-	paths  map[string]string // with the path parameters filled in, and a query
+	paths  map[string]string // paths with path parameters and query
 }
 
 func (m *matrix) route(t *testing.T, name string, unified, deny bool) {
@@ -329,7 +329,7 @@ func newMatrix(t *testing.T, s *subject) *matrix {
 	pair := func(id string) rig.Object { return rig.Object{"systemId": 1, "principalId": decimal(t, id)} }
 	owner := rig.Object{"rights": []string{"OWNER"}}
 
-	// Exchanger gets OWNER on the keys, so that a request which reads before a refused write can read.
+	// Exchanger gets OWNER on the keys, because some routes read a key before they check the right to write it.
 	key := s.OK(t, encryptor, "POST", "/api/keys", rig.Object{"algorithm": "HMAC-SHA384"}).Text(t, "ttag")
 	aged := s.OK(t, encryptor, "POST", "/api/keys", rig.Object{"algorithm": "HMAC-SHA384"}).Text(t, "ttag")
 	entry := join(pair(exchanger), owner, rig.Object{"ttag": key})
@@ -479,8 +479,8 @@ func (s *subject) digestOf(t testing.TB, session string) string {
 	return s.OK(t, session, "GET", "/api/trusted-cas", nil).List(t, "trustedCAs")[0]["revocationDigest"].(string)
 }
 
-// TestMatrixOfDelegatedLogins checks that any caller may use POST /api/sessions, except for a delegated login.
-// That needs a role: Exchanger, or Administrator in a unified deployment.
+// TestMatrixOfDelegatedLogins checks that any caller may use POST /api/sessions, except for a delegated login. A
+// delegated login needs the role Exchanger or, in a unified deployment, Administrator.
 func TestMatrixOfDelegatedLogins(t *testing.T) {
 	t.Parallel()
 	for deployment, granted := range map[string]string{"Unified": "AX", "Split": "X"} {
@@ -540,7 +540,7 @@ func TestMatrixOfGiving(t *testing.T) {
 	}
 }
 
-// duties are the roles that contain one of the separated duties.
+// duties are the roles with an operation of one of the separated duties.
 const duties = "AOU"
 
 // TestMatrixOfApprovals checks which callers can request, approve and execute: a caller that could make the
@@ -595,7 +595,7 @@ func TestMatrixOfApprovals(t *testing.T) {
 						continue
 					}
 					s.Approve(t, rig.Credentials{Name: s.holderOf(letters[r]), Password: rig.Password}, asked)
-					s.Refused(t, encryptor, "POST", at+"/execute", nil, http.StatusNotFound, "KEY_NOT_FOUND") // it was executed, and there is no such key
+					s.Refused(t, encryptor, "POST", at+"/execute", nil, http.StatusNotFound, "KEY_NOT_FOUND") // executed, but there is no such key
 				}
 				s.Refused(t, "", "POST", "/api/approvals", export, http.StatusUnauthorized, "SESSION_NOT_FOUND")
 			}, append(with, alone)...)

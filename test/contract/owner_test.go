@@ -32,7 +32,7 @@ func hexOf(t testing.TB, certificateID any) string {
 	return id.Hex()
 }
 
-// TestOwners checks clauses 18.14 to 18.17: owner marks name the manager of an object.
+// TestOwners checks contract 18.14 to 18.17: owner marks name the manager of an object.
 func TestOwners(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin, id := s.AsAdmin(t), s.role(t, "shop")
@@ -74,7 +74,7 @@ func TestOwners(t *testing.T) {
 		if a.Body["saved"] != true || a.Text(t, "owner") != firstOwner || a.Text(t, "kind") != "role" || a.Text(t, "id") != id || err != nil || since.Before(before) {
 			t.Errorf("marked: %s", a.Raw)
 		}
-		// Again: the caller is the owner already, whatever owner it expects.
+		// Repeated: the caller already is the owner, regardless of expect.
 		for _, change := range []rig.Object{owner(firstOwner), {"owner": firstOwner, "expect": firstOwner}, {"owner": firstOwner, "expect": secondOwner}} {
 			if again := s.OK(t, admin, "PUT", path, change); again.Text(t, "since") != a.Text(t, "since") {
 				t.Errorf("%v: it is another mark: %s", change, again.Raw)
@@ -112,7 +112,7 @@ func TestOwners(t *testing.T) {
 	})
 }
 
-// TestMadeWithAnOwner checks clause 18.16: an object created with an owner has the mark from its creation on.
+// TestMadeWithAnOwner checks contract 18.16: an object that is created with an owner has the owner mark immediately.
 func TestMadeWithAnOwner(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
@@ -149,7 +149,7 @@ func TestMadeWithAnOwner(t *testing.T) {
 		}
 
 		cursor := s.cursor(t, admin)
-		id := ask(admin, first, "POST", "/api/roles", made).Text(t, "id") // fails if one of the refused requests has created it
+		id := ask(admin, first, "POST", "/api/roles", made).Text(t, "id") // fails if a refused request has created the role
 		if a := s.OK(t, maker, "GET", ownerOf("role", id), nil); a.Text(t, "owner") != first {
 			t.Errorf("made: %s", a.Raw)
 		}
@@ -179,7 +179,7 @@ func held(t *testing.T, a rig.Answer, owner string) {
 	}
 }
 
-// TestListOwners checks clause 18.14: pages by id, of one kind.
+// TestListOwners checks contract 18.14: pages sorted by id, filtered by kind.
 func TestListOwners(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
@@ -216,8 +216,8 @@ func TestListOwners(t *testing.T) {
 	})
 }
 
-// TestOwnersRace sends many concurrent requests for one mark, without an expected owner or with the previous
-// owner as the expected one. Exactly one succeeds, and the others learn the owner.
+// TestOwnersRace sends many concurrent requests for one owner mark. They expect no owner or the previous owner. Exactly
+// one request succeeds, and the responses to the other requests name the new owner.
 func TestOwnersRace(t *testing.T) {
 	replicated(t, func(t *testing.T, s, other *subject) {
 		admin, id := s.AsAdmin(t), s.role(t, "shop")
@@ -250,8 +250,8 @@ func TestOwnersRace(t *testing.T) {
 	})
 }
 
-// TestOwnersGoWithTheirObjects checks clause 18.16: a mark is deleted with its object, for every kind. A peer
-// that is registered again with the same system id does not get the mark of the first one.
+// TestOwnersGoWithTheirObjects checks contract 18.16: deleting an object of any kind deletes its owner mark. A peer
+// that is registered again with the same system id does not get the mark of the deleted peer.
 func TestOwnersGoWithTheirObjects(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
@@ -287,13 +287,13 @@ func TestOwnersGoWithTheirObjects(t *testing.T) {
 	})
 }
 
-// TestOwnersGrantNothing checks clause 18.17: a mark does not restrict access to the object.
+// TestOwnersGrantNothing checks contract 18.17: an owner mark does not restrict access to the object.
 func TestOwnersGrantNothing(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin, id := s.AsAdmin(t), s.role(t, "shop")
 		s.OK(t, admin, "PUT", ownerOf("role", id), rig.Object{"owner": firstOwner})
 		s.OK(t, admin, "PUT", "/api/roles/"+id, rig.Object{"name": s.name("renamed")})
-		// Neither a scoped credential nor a delegated session permits these operations.
+		// Scoped credentials and delegated sessions do not permit these operations.
 		key := s.OK(t, admin, "POST", "/api/keys", rig.Object{"algorithm": "AES-256"}).Text(t, "ttag")
 		scoped := s.OK(t, admin, "POST", sessions, rig.Object{"method": "scoped", "objects": []string{key}, "lifetimeSeconds": 60}).Text(t, "sessionId")
 		s.Refused(t, scoped, "GET", ownerOf("role", id), nil, http.StatusForbidden, "OBJECT_NOT_IN_CREDENTIAL_SCOPE")
@@ -306,8 +306,8 @@ func TestOwnersGrantNothing(t *testing.T) {
 	})
 }
 
-// TestOwnersLastAndAreNotForged checks that marks survive a restart. A mark written directly into the database
-// is rejected, but is also deleted with its object.
+// TestOwnersLastAndAreNotForged checks that owner marks survive a restart. The server rejects a mark that was written
+// directly into the database, but deletes it with its object.
 func TestOwnersLastAndAreNotForged(t *testing.T) {
 	intrude(t, opened, func(t *testing.T, s *subject, in intruder) {
 		id := s.role(t, "shop")
@@ -335,8 +335,8 @@ func TestOwnersLastAndAreNotForged(t *testing.T) {
 	})
 }
 
-// TestOwnersUnderApproval checks that changing an owner can need an approval, which applies to the mark as it
-// was shown.
+// TestOwnersUnderApproval checks that changing an owner can need an approval. The approval is only valid for the owner
+// that the approver saw.
 func TestOwnersUnderApproval(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		defer s.keepPolicy(t)()
@@ -362,7 +362,7 @@ func TestOwnersUnderApproval(t *testing.T) {
 		if a.Status != http.StatusOK || a.Text(t, "owner") != secondOwner {
 			t.Errorf("executed: %s", a.Raw)
 		}
-		// Another owner held the mark when the first approval was requested.
+		// When the first approval was requested, the mark had another owner.
 		if err := s.TryToApprove(t, second, asked); !client.IsCode(err, "APPROVAL_STATE") || !strings.Contains(err.Error(), "owner mark of role "+id) {
 			t.Errorf("approved: %v", err)
 		}

@@ -139,12 +139,12 @@ func TestListPrincipals(t *testing.T) {
 			return list
 		}
 		for query, want := range map[string][]string{
-			"":                         {"Bx", "b%1", "b%2", "b*1", `b\1`, "b_1", "bx1", "bü", "zz", "ü"}, // ordered by the bytes of the name
-			"&name=b":                  {"b%1", "b%2", "b*1", `b\1`, "b_1", "bx1", "bü"},                  // a prefix, case-sensitive
+			"":                         {"Bx", "b%1", "b%2", "b*1", `b\1`, "b_1", "bx1", "bü", "zz", "ü"}, // sorted by the bytes of the name
+			"&name=b":                  {"b%1", "b%2", "b*1", `b\1`, "b_1", "bx1", "bü"},                  // a case-sensitive prefix
 			"&name=b%25":               {"b%1", "b%2"},                                                    // % is literal
-			"&name=b_":                 {"b_1"},                                                           // so is _
-			"&name=b*":                 {"b*1"},                                                           // so is *
-			"&name=b%5C":               {`b\1`},                                                           // and so is the escape character
+			"&name=b_":                 {"b_1"},                                                           // literal _
+			"&name=b*":                 {"b*1"},                                                           // literal *
+			"&name=b%5C":               {`b\1`},                                                           // \ is literal
 			"&name=%C3%BC":             {"ü"},
 			"&name=x":                  {},
 			"&limit=500":               {"Bx", "b%1", "b%2", "b*1", `b\1`, "b_1", "bx1", "bü", "zz", "ü"},
@@ -179,8 +179,8 @@ func TestListPrincipals(t *testing.T) {
 	}, untouched)
 }
 
-// TestListingAboveThePackageLimit checks GET /api/principals: with more than 1,024 objects a listing needs a
-// window, and pages of any size give all objects.
+// TestListingAboveThePackageLimit checks GET /api/principals. With more than 1,024 objects, a list request needs a
+// window, and pages of any size return all objects.
 func TestListingAboveThePackageLimit(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin, path := s.AsAdmin(t), "/api/principals?type=group"
@@ -201,7 +201,7 @@ func TestListingAboveThePackageLimit(t *testing.T) {
 		if len(whole) != keyserver.MaxUnwindowed+2 || !slices.IsSorted(whole) || len(slices.Compact(slices.Clone(whole))) != len(whole) {
 			t.Fatalf("pages of 500 list %d, sorted: %v", len(whole), slices.IsSorted(whole))
 		}
-		for _, size := range []int{171, 342, 499} { // the first two divide the total, so their last page is full
+		for _, size := range []int{171, 342, 499} { // 171 and 342 divide the total, so that their last page is full
 			if got := s.pages(t, path, size); !slices.Equal(got, whole) {
 				t.Errorf("pages of %d list %d principals, want %d", size, len(got), len(whole))
 			}
@@ -236,7 +236,7 @@ func (s *subject) groups(t *testing.T, from, n int) []string {
 	return ids
 }
 
-// pages reads pages until one is not full, and returns the names.
+// pages reads pages until a page is not full, and returns the names.
 func (s *subject) pages(t testing.TB, path string, size int) []string {
 	t.Helper()
 	var names []string
@@ -252,7 +252,7 @@ func (s *subject) pages(t testing.TB, path string, size int) []string {
 	}
 }
 
-// TestGetPrincipal checks GET /api/principals/{id}: of three encodings of an id, the path accepts one.
+// TestGetPrincipal checks GET /api/principals/{id}: the path accepts only one of three encodings of an id.
 func TestGetPrincipal(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
@@ -370,7 +370,7 @@ func TestCreatePrincipals(t *testing.T) {
 			"SameIdentity":   {"/api/principals/xauth", xauth("subject", web), 409, "ALREADY_EXISTS", "issuer and subject"},
 			"ByNoOtherRoute": {"/api/principals/certificate", rig.Object{}, 405, "METHOD_NOT_ALLOWED", ""},
 		})
-		// The same subject of another issuer is another principal.
+		// The same subject with another issuer is another principal.
 		a := s.OK(t, admin, "POST", "/api/principals/xauth", rig.Object{
 			"name": s.name("elsewhere"), "roleIds": []string{}, "issuer": "https://other.example", "subject": web,
 		})
@@ -421,7 +421,7 @@ func TestUpdatePrincipalFlags(t *testing.T) {
 			hex                  string
 		}{
 			{rig.Object{"delegation": true}, "[delegation]", true, false, "0x00000401"},
-			{rig.Object{"disabled": true}, "[disabled]", true, true, "0x00000400"}, // only that bit changes
+			{rig.Object{"disabled": true}, "[disabled]", true, true, "0x00000400"}, // no other bit changes
 			{rig.Object{"delegation": false, "disabled": false}, "[delegation disabled]", false, false, "0x00000001"},
 			{rig.Object{"disabled": false}, "[disabled]", false, false, "0x00000001"}, // a request without a change succeeds
 		}
@@ -447,8 +447,8 @@ func TestUpdatePrincipalFlags(t *testing.T) {
 	})
 }
 
-// TestDisablingEndsSessions checks that the open sessions of a disabled principal are refused immediately, and
-// that it can log in when it is enabled again.
+// TestDisablingEndsSessions checks that the server refuses the open sessions of a disabled principal immediately, and
+// that the principal can log in again after it is enabled.
 func TestDisablingEndsSessions(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
@@ -470,7 +470,8 @@ func TestDisablingEndsSessions(t *testing.T) {
 	})
 }
 
-// TestUpdatePrincipalRoles checks PUT /api/principals/{id}/roles: the complete set takes effect immediately.
+// TestUpdatePrincipalRoles checks PUT /api/principals/{id}/roles: the request replaces all roles, and takes effect
+// immediately.
 func TestUpdatePrincipalRoles(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
@@ -548,7 +549,7 @@ func TestLookupPrincipals(t *testing.T) {
 	})
 }
 
-// TestGroupMembers checks /api/principals/groups/{gid}/members: membership and the rights that it gives.
+// TestGroupMembers checks /api/principals/groups/{gid}/members: membership, and the rights of members.
 func TestGroupMembers(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
@@ -592,7 +593,7 @@ func TestGroupMembers(t *testing.T) {
 				t.Errorf("%s", a.Raw)
 			}
 		}
-		s.OK(t, ann, "GET", "/api/roles", nil) // the role came with the group
+		s.OK(t, ann, "GET", "/api/roles", nil) // the group gives this role
 		a := s.OK(t, admin, "GET", members+"?limit=1", nil)
 		if list := a.List(t, "members"); len(list) != 1 || list[0]["id"] != id || a.At(t, "page", "applied") != true || a.Text(t, "page", "orderedBy") != "id" {
 			t.Errorf("%s", a.Raw)

@@ -74,7 +74,7 @@ func TestPrincipalTrusts(t *testing.T) {
 	})
 }
 
-// changeTrust changes and deletes a row whose flag is expose.
+// changeTrust changes and deletes a principal trust whose flag is expose.
 func (s *subject) changeTrust(t *testing.T, admin, row string) {
 	t.Helper()
 	s.Refused(t, admin, "PUT", row, rig.Object{"flag": "none"}, http.StatusBadRequest, "BAD_REQUEST")
@@ -89,7 +89,7 @@ func (s *subject) changeTrust(t *testing.T, admin, row string) {
 			t.Errorf("%s: %s", flag, a.Raw)
 		}
 	}
-	// After a peer is removed, its rows remain until they are deleted.
+	// After a peer is removed, its principal trusts remain until they are deleted.
 	s.OK(t, admin, "DELETE", peerPath(s.peerSystem()), nil)
 	if a := s.OK(t, admin, "PUT", row, rig.Object{"flag": "restrict"}); a.Body["saved"] != true {
 		t.Errorf("an orphan's flag: %s", a.Raw)

@@ -23,7 +23,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// holder holds the key that a session is bound to.
+// holder has the key that a session is bound to.
 type holder struct {
 	key     *ecdsa.PrivateKey
 	session string
@@ -53,7 +53,7 @@ func (h *holder) jwk(t testing.TB) rig.Object {
 // thumbprint returns the thumbprint of the key (RFC 7638).
 func (h *holder) thumbprint(t testing.TB) string {
 	t.Helper()
-	canonical, err := json.Marshal(h.jwk(t)) // it sorts the names
+	canonical, err := json.Marshal(h.jwk(t)) // Marshal sorts the names
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func (h *holder) thumbprint(t testing.TB) string {
 	return base64url(sum[:])
 }
 
-// proof returns a valid proof, after change of its claims.
+// proof returns a proof that is valid unless change modifies its claims.
 func (h *holder) proof(t testing.TB, method, url string, change ...func(claims rig.Object)) string {
 	t.Helper()
 	h.jti++
@@ -122,7 +122,7 @@ func (s *subject) prove(t testing.TB, authorization, method, path string, body a
 	return a
 }
 
-// address returns the URL of the listener, regardless of its external name.
+// address returns the URL of the listener, independent of the external name.
 func (s *subject) address() string { return "https://" + s.Address() }
 
 // loginBody returns the login of the test's administrator.
@@ -317,7 +317,7 @@ func idOf(t testing.TB, proof string) string {
 	return claims.JTI
 }
 
-// highS returns the other valid signature of the same proof.
+// highS returns the second valid signature of the same proof.
 func highS(t testing.TB, proof string) string {
 	t.Helper()
 	at := strings.LastIndexByte(proof, '.') + 1
@@ -355,7 +355,7 @@ func TestProofsAtLogin(t *testing.T) {
 	})
 }
 
-// TestProofRace checks that of concurrent requests with the same proof one succeeds.
+// TestProofRace sends the same proof in concurrent requests, and checks that only one of them succeeds.
 func TestProofRace(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		h := newHolder(t)
@@ -395,7 +395,7 @@ func TestProofMemoryIsBounded(t *testing.T) {
 			t.Errorf("Retry-After is %q in %s", a.Header.Get("Retry-After"), a.Raw)
 		}
 		is(t, s.prove(t, bearer, "GET", where, nil, first), http.StatusUnauthorized, "PROOF_REPLAYED")
-		s.OK(t, s.AsAdmin(t), "GET", where, nil) // sessions that are bound to no key are not affected
+		s.OK(t, s.AsAdmin(t), "GET", where, nil) // unbound sessions are not affected
 	}, at(tight))
 }
 
@@ -430,7 +430,7 @@ func TestProofsAcrossARestart(t *testing.T) {
 // proxied has the same external name on all replicas.
 var proxied = &ground{replicas: true, options: []testserver.Option{func(c *server.Config) { c.ExternalURL = "https://keys.example" }}}
 
-// TestProofsOnReplicas checks that a proof can be used only once on all replicas together.
+// TestProofsOnReplicas checks that a proof can be used only once, on all replicas together.
 func TestProofsOnReplicas(t *testing.T) {
 	one, other := replicas(t, at(proxied))
 	h := newHolder(t)

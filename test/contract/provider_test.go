@@ -14,7 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// record keeps the log of a server.
+// record stores the log of a server.
 type record struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -32,8 +32,8 @@ func (r *record) String() string {
 	return r.text.String()
 }
 
-// TestProvidersLeakNothing checks that no log, response or audit row contains a token or a password, whether
-// the login succeeds or not. The log has the reason of a refusal.
+// TestProvidersLeakNothing checks successful and failed logins: no log, response or audit row contains a token or a
+// password. The log has the reason of a refusal.
 func TestProvidersLeakNothing(t *testing.T) {
 	t.Parallel()
 	i, d, log := newTokenIssuer(t), ldaptest.Start(t), &record{}

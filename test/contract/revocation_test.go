@@ -13,7 +13,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// of returns the issuer with a digest.
+// of returns the issuer with a digest from a response.
 func of(t testing.TB, a rig.Answer, digest string) rig.Object {
 	t.Helper()
 	issuers := a.List(t, "issuers")
@@ -24,8 +24,8 @@ func of(t testing.TB, a rig.Answer, digest string) rig.Object {
 	return issuers[at]
 }
 
-// TestRevocationIssuers checks GET /api/revocation/issuers: the trusted CAs by digest, with policy and the age
-// of the evidence.
+// TestRevocationIssuers checks GET /api/revocation/issuers: the trusted CAs by digest, with their policy and the age of
+// their revocation evidence.
 func TestRevocationIssuers(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		const path = "/api/revocation/issuers"
@@ -72,7 +72,7 @@ func TestRevocationPolicy(t *testing.T) {
 		if a := s.OK(t, officer, "PUT", path, required); a.Body["saved"] != true || a.Body["mode"] != "required" || a.Body["maxAgeSeconds"] != 3600.0 {
 			t.Errorf("set: %s", a.Raw)
 		}
-		// A digest in lower case names the same issuer.
+		// A lower-case digest identifies the same issuer.
 		if a := s.OK(t, officer, "GET", strings.Replace(path, digest, strings.ToLower(digest), 1), nil); a.Body["mode"] != "required" || a.Body["maxAgeSeconds"] != 3600.0 {
 			t.Errorf("read: %s", a.Raw)
 		}

@@ -14,7 +14,7 @@ import (
 
 func scoped(links ...string) rig.Object { return rig.Object{"method": "scoped", "objects": links} }
 
-// until repeats a request until it gets that status and code.
+// until repeats a request until the response has this status and code.
 func (s *subject) until(t testing.TB, session, method, path string, status int, code string) {
 	t.Helper()
 	s.Until(t, rig.Request{Session: session, Method: method, Path: path}, status, code)
@@ -108,12 +108,12 @@ func TestScopedCredential(t *testing.T) {
 		denied("POST", "/api/server/version", nil)
 		denied("POST", sessions, scoped(inside))
 		denied("POST", sessions, delegated(s.self(t, admin)))
-		// The foreign key is in the scope. The request fails later, because the peer is unknown.
+		// The key of the peer is in the scope. The request fails later, because the server does not know the peer.
 		if a := s.Send(t, id, "POST", mac, use(foreign)); a.Code() == "OBJECT_NOT_IN_CREDENTIAL_SCOPE" || a.Status == http.StatusOK {
 			t.Errorf("got %d %s", a.Status, a.Raw)
 		}
 		s.Refused(t, s.OK(t, s.with(t, keyserver.RoleAuditor), "POST", sessions, scoped(inside)).Text(t, "sessionId"),
-			"POST", mac, use(inside), http.StatusForbidden, "ACCESS_DENIED") // a scope gives no rights
+			"POST", mac, use(inside), http.StatusForbidden, "ACCESS_DENIED") // a scope does not add rights
 		rows := s.OK(t, admin, "GET", s.trail("reason=notInScope"), nil).List(t, "entries")
 		if len(rows) < 6 || rows[0]["sessionKind"] != "scoped" {
 			t.Errorf("the refusals are audited as %v", rows)
@@ -123,8 +123,8 @@ func TestScopedCredential(t *testing.T) {
 	})
 }
 
-// TestOperationsOfAScopedCredential checks the operations of a scoped credential: with the credential of an
-// owner, a thief cannot become an owner and cannot export the key.
+// TestOperationsOfAScopedCredential checks the operations of a scoped credential of an owner. If it is stolen, the
+// thief cannot become an owner and cannot export the key.
 func TestOperationsOfAScopedCredential(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin, link := s.AsAdmin(t), s.mint(t, "key")
@@ -165,8 +165,7 @@ func TestOperationsOfAScopedCredential(t *testing.T) {
 	}, alone)
 }
 
-// TestScopedFromDelegated checks that the end of a delegation or of a session also ends all sessions derived
-// from it.
+// TestScopedFromDelegated checks that all derived sessions end when the delegation or the parent session ends.
 func TestScopedFromDelegated(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		link := s.mint(t, "key")
@@ -216,7 +215,7 @@ func TestSessionExpires(t *testing.T) {
 		session := s.login1(t)
 		a := s.Send(t, session, "GET", where, nil)
 		for deadline := time.Now().Add(time.Minute); a.Status == http.StatusOK && time.Now().Before(deadline); {
-			time.Sleep(1200 * time.Millisecond) // longer than the idle time
+			time.Sleep(1200 * time.Millisecond) // longer than the idle timeout
 			a = s.Send(t, session, "GET", where, nil)
 		}
 		is(t, a, http.StatusUnauthorized, "SESSION_EXPIRED")
@@ -226,7 +225,7 @@ func TestSessionExpires(t *testing.T) {
 	}, func(c *server.Config) { c.SessionIdle = time.Second })
 }
 
-// login1 opens a session that other tests do not use.
+// login1 opens a session that no other test uses.
 func (s *subject) login1(t testing.TB) string {
 	t.Helper()
 	return s.OK(t, "", "POST", sessions, s.loginBody()).Text(t, "sessionId")
@@ -244,7 +243,7 @@ func TestKeysOfDerivedSessions(t *testing.T) {
 		at := s.URL() + sessions
 		other := join(scoped(link), rig.Object{"dpopJkt": browser.thumbprint(t)})
 
-		// A bound caller needs one proof, made with its own key and for this session id.
+		// A bound caller needs one proof, by its own key and for this session id.
 		bearer := "Bearer " + caller.session
 		is(t, s.prove(t, bearer, "POST", sessions, scoped(link)), http.StatusUnauthorized, "PROOF_REQUIRED")
 		is(t, s.prove(t, bearer, "POST", sessions, scoped(link), browser.proof(t, "POST", at)), http.StatusUnauthorized, "PROOF_KEY_MISMATCH")
@@ -264,7 +263,7 @@ func TestKeysOfDerivedSessions(t *testing.T) {
 		is(t, s.prove(t, bearer, "POST", sessions, scoped(link), proof), http.StatusOK, "")
 		is(t, s.prove(t, bearer, "POST", sessions, scoped(link), proof), http.StatusUnauthorized, "PROOF_REPLAYED")
 
-		// With an unbound caller, the proof is of the new session's key.
+		// For an unbound caller, the proof is by the key of the new session.
 		bearer = "Bearer " + plain
 		s.bound(t, s.prove(t, bearer, "POST", sessions, scoped(link)), nil)
 		s.bound(t, s.prove(t, bearer, "POST", sessions, other), browser)
@@ -279,7 +278,8 @@ func TestKeysOfDerivedSessions(t *testing.T) {
 	})
 }
 
-// bound checks that a new session is bound to the holder's key, or to none if that is nil, and that it works.
+// bound checks that a new session works, and is bound to the holder's key. If the holder is nil, the session must be
+// unbound.
 func (s *subject) bound(t *testing.T, a rig.Answer, to *holder) {
 	t.Helper()
 	is(t, a, http.StatusOK, "")

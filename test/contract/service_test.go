@@ -37,7 +37,7 @@ func TestVersion(t *testing.T) {
 	})
 }
 
-// TestSessionLife checks that a session can be read while it exists, and is unknown after its end.
+// TestSessionLife checks that a session can be read until it ends, and is unknown after that.
 func TestSessionLife(t *testing.T) {
 	embedded(t, func(t *testing.T, s *subject) {
 		for name, body := range map[string]any{
@@ -93,8 +93,7 @@ func TestHealthAndReadiness(t *testing.T) {
 	})
 }
 
-// TestListOperations checks GET /api/operations: the operations that a role can grant, in the order of their
-// permanent ids.
+// TestListOperations checks GET /api/operations: the operations that a role can grant, sorted by their permanent ids.
 func TestListOperations(t *testing.T) {
 	embedded(t, func(t *testing.T, s *subject) {
 		s.Refused(t, "", "GET", "/api/operations", nil, http.StatusUnauthorized, "SESSION_NOT_FOUND")

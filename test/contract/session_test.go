@@ -14,8 +14,7 @@ func (s *subject) opens(t testing.TB, name string) (session, id string) {
 	return a.Text(t, "sessionId"), a.Text(t, "id")
 }
 
-// TestSessionsAreListedAndEnded checks GET /api/sessions, and ending the caller's sessions and, with a role,
-// other sessions.
+// TestSessionsAreListedAndEnded checks GET /api/sessions, and ending own sessions and, with a role, other sessions.
 func TestSessionsAreListedAndEnded(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)

@@ -10,7 +10,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// A filter by the id zero is refused, and does not select everything (contract 3.1).
+// A filter by the id zero is refused. It does not select all objects (contract 3.1).
 func TestFiltersByZero(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
@@ -30,7 +30,7 @@ func TestFiltersByZero(t *testing.T) {
 	})
 }
 
-// TestEvaluationsThatCannotBeRead checks that of several questions each invalid one has a separate error
+// TestEvaluationsThatCannotBeRead checks a request with several questions: each invalid question has its own error
 // (contract 18.20).
 func TestEvaluationsThatCannotBeRead(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {

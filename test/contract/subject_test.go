@@ -9,14 +9,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// wish is a request that is approved, and a change by an administrator alone before its execution.
+// wish is a request that is approved, and a change that one administrator makes before its execution.
 type wish struct {
-	asker  string // a session
+	asker  string // session of the requester
 	method string
 	path   string
 	body   rig.Object
 	names  string                // name that the refusal must contain
-	attack func() (asker string) // returns another session for the asker, or ""
+	attack func() (asker string) // makes the change; returns a new session of the requester, or ""
 }
 
 // duty returns a request that grants a duty to a principal.
@@ -39,7 +39,7 @@ func (s *subject) export(t *testing.T, to string) (wish, string) {
 	}, id
 }
 
-// widens returns the attack that adds operations to a role, which another approval permits.
+// widens returns an attack that adds operations to a role. Another approval permits it.
 func (s *subject) widens(t *testing.T, role string) func() string {
 	return func() string {
 		s.Approved(t, s.AsAdmin(t), s.Officer, "PUT", "/api/roles/"+role, rig.Object{"operations": hexes(keyserver.OpHMAC.ID, keyserver.OpSetPassword.ID)})
@@ -47,7 +47,7 @@ func (s *subject) widens(t *testing.T, role string) func() string {
 	}
 }
 
-// byPasswordOf returns the attack that sets the password of a principal.
+// byPasswordOf returns an attack that sets the password of a principal.
 func (s *subject) byPasswordOf(t *testing.T, id string) func() string {
 	return func() string {
 		s.OK(t, s.AsAdmin(t), "PUT", passwordOf(id), rig.Object{"password": newPassword})
@@ -65,9 +65,8 @@ func (s *subject) role(t *testing.T, name string) string {
 	return s.OK(t, s.AsAdmin(t), "POST", "/api/roles", rig.Object{"name": s.name(name), "operations": hexes(keyserver.OpHMAC.ID)}).Text(t, "id")
 }
 
-// TestWhatAnApprovalNamesStays checks contract 4.17: an executed request applies to the objects that its names
-// meant when it was made. No change by an administrator alone can alter that. If the named objects are
-// unchanged, the request is executed.
+// TestWhatAnApprovalNamesStays checks contract 4.17: an approved request applies to the objects that had its names when
+// it was requested. No single administrator can change this. If the objects are unchanged, the request is executed.
 func TestWhatAnApprovalNamesStays(t *testing.T) {
 	attacks := map[string]func(t *testing.T, s *subject) wish{
 		"PasswordOfWhoGetsADuty": func(t *testing.T, s *subject) wish {
@@ -155,7 +154,7 @@ func TestWhatAnApprovalNamesStays(t *testing.T) {
 	}, split)
 }
 
-// TestANewDataKeyVoidsNoApproval checks that wrapping a key again does not change its identity.
+// TestANewDataKeyVoidsNoApproval checks that rewrapping a key does not change its identity.
 func TestANewDataKeyVoidsNoApproval(t *testing.T) {
 	own(t, func(t *testing.T, s *subject) {
 		w, _ := s.export(t, "data key")
@@ -169,8 +168,8 @@ func TestANewDataKeyVoidsNoApproval(t *testing.T) {
 	}, divided)
 }
 
-// withstands makes the attack between the vote and the execution of one approval, and before any vote of
-// another one.
+// withstands makes the attack on two approvals: between the vote and the execution of the first one, and before any
+// vote of the second one.
 func (s *subject) withstands(t *testing.T, w wish) {
 	t.Helper()
 	ask := func() rig.Answer {
@@ -183,7 +182,7 @@ func (s *subject) withstands(t *testing.T, w wish) {
 	at := func(a rig.Answer, what string) string { return "/api/approvals/" + a.Text(t, "approvalId") + what }
 	approved, pending := ask(), ask()
 	s.Approve(t, s.Officer, approved)
-	reader := s.As(t, s.Officer.Name, s.Officer.Password) // the requester may see less
+	reader := s.As(t, s.Officer.Name, s.Officer.Password) // the requester may not be allowed to read all details
 	if seen := s.OK(t, reader, "GET", at(approved, ""), nil); !names(t, seen, w.names, false) {
 		t.Errorf("before, it is about %s", seen.Raw)
 	}
@@ -202,7 +201,7 @@ func (s *subject) withstands(t *testing.T, w wish) {
 	}
 	again := ask()
 	s.Approve(t, s.Officer, again)
-	s.LogIn(t, s.Administrator.Name, s.Administrator.Password) // it changes no named object
+	s.LogIn(t, s.Administrator.Name, s.Administrator.Password) // a login changes no named object
 	s.OK(t, w.asker, "POST", at(again, "/execute"), nil)
 }
 

@@ -24,8 +24,7 @@ type intruder struct {
 	where server.Config
 }
 
-// opened is a ground whose databases tests write to directly. Each test undoes the changes that the server
-// rejects.
+// opened is a ground whose tests write directly to the database. Each test undoes the changes that the server rejects.
 var opened = &ground{}
 
 // intrude runs a test on each database with a server of a ground and an open connection to its database.
@@ -65,7 +64,7 @@ func (in intruder) doctor(t *testing.T, code int, want string) {
 	}
 }
 
-// alarmed waits until the audit log has the alarm for a row.
+// alarmed waits until the audit log has an alarm row for an object.
 func (s *subject) alarmed(t *testing.T, object string) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
@@ -194,7 +193,7 @@ func TestTamperedRowsAreRefused(t *testing.T) {
 					t.Errorf("%s: got %d %s", c.reason, a.Status, a.Raw)
 				}
 				in.doctor(t, 1, "rows: "+c.finding)
-				s.OK(t, other.Session, "GET", "/api/sessions/current", nil) // a request that does not depend on it
+				s.OK(t, other.Session, "GET", "/api/sessions/current", nil) // independent of the changed row
 				in.run(t, c.undo, c.undoArgs...)
 				if a := c.refused(t); a.Code() == storeTampered {
 					t.Errorf("%s: undone, and still refused: %s", c.reason, a.Raw)

@@ -20,7 +20,7 @@ func paths(list []rig.Object) []string {
 	return out
 }
 
-// query adds parameters to a path; a name may be repeated.
+// query adds parameters to a path. pairs are names and values; names may repeat.
 func query(path string, pairs ...string) string {
 	q := url.Values{}
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -64,7 +64,7 @@ func TestListTemplatedDirectories(t *testing.T) {
 			reason             string
 			path               string
 			want               []string
-			requested, queried []any // nil is absent
+			requested, queried []any // nil: not sent
 		}{
 			"All":            {"no filter", base, []string{in("/a/"), in("/a/b/"), in("/c/")}, nil, nil},
 			"OnePath":        {"the slash is put right", query(base, "path", in("/a")), []string{in("/a/")}, []any{in("/a")}, []any{in("/a/")}},
@@ -100,7 +100,7 @@ func TestListTemplatedDirectories(t *testing.T) {
 	})
 }
 
-// POST and DELETE of templated directories.
+// POST and DELETE /api/templated-directories.
 func TestTemplatedDirectories(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		const base = "/api/templated-directories"
@@ -145,8 +145,8 @@ func TestTemplatedDirectories(t *testing.T) {
 	})
 }
 
-// TestMintUnderATemplatedDirectory checks POST /api/keys with a path: the members of the nearest templated
-// directory get ACL entries, in addition to the creator, which owns the key.
+// TestMintUnderATemplatedDirectory checks POST /api/keys with a path: the members of the nearest templated directory
+// and the creator get ACL entries. The creator owns the key.
 func TestMintUnderATemplatedDirectory(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
@@ -202,7 +202,7 @@ func TestMintUnderATemplatedDirectory(t *testing.T) {
 			if len(entries) != 3 || mine["rights"] != float64(7) || mine["maxUsage"] != float64(-1) || theirs["rights"] != float64(1) || theirs["maxUsage"] != float64(1) {
 				t.Errorf("%s: the members of /data/shared and the creator without limits: %v", path, entries)
 			}
-			// The entry is a normal one: its single use counts.
+			// The entry is an ordinary entry: its single use counts.
 			s.OK(t, reader, "POST", "/api/keys/authorize", rig.Object{"ttag": link})
 			s.Refused(t, reader, "POST", "/api/keys/authorize", rig.Object{"ttag": link}, http.StatusForbidden, "ACL_DENIED")
 		}

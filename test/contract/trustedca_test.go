@@ -32,7 +32,7 @@ func (s *subject) trust(t testing.TB, ca pki.Identity) string {
 	return a.Text(t, "trustedCA", "certificateId")
 }
 
-// rows returns the objects of a list that have the value in a member.
+// rows returns the objects of a list whose member has this value.
 func rows(list []rig.Object, member string, value any) []rig.Object {
 	return slices.DeleteFunc(list, func(o rig.Object) bool { return o[member] != value })
 }
@@ -48,7 +48,7 @@ func (s *subject) listed(t testing.TB, ca pki.Identity) rig.Object {
 	return list[0]
 }
 
-// POST /api/trusted-cas: one DER CA certificate, verified by a fresh read.
+// POST /api/trusted-cas: one CA certificate in DER, verified by a new read.
 func TestAddTrustedCA(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin, ca := s.AsAdmin(t), newCA(t, s.name("new"))
@@ -111,7 +111,7 @@ func TestListTrustedCAs(t *testing.T) {
 	})
 }
 
-// TestRemoveTrustedCA checks POST /api/trusted-cas/remove, which verifies the removal with a new read.
+// TestRemoveTrustedCA checks POST /api/trusted-cas/remove, which verifies the removal by a new read.
 func TestRemoveTrustedCA(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)

@@ -30,8 +30,8 @@ func (s *subject) peerSystem() int {
 	return 1000 + s.number
 }
 
-// peerName returns the server name of that peer: an address for documentation (RFC 5737) or for tests of
-// networks (RFC 2544), which no machine uses.
+// peerName returns the server name of the peer that a test registers. It is an address that no machine uses: for
+// documentation (RFC 5737) or for network tests (RFC 2544).
 func (s *subject) peerName() string {
 	if s.number == 0 {
 		return "192.0.2.7"
@@ -39,7 +39,7 @@ func (s *subject) peerName() string {
 	return fmt.Sprintf("198.18.%d.%d", s.number/256, s.number%256)
 }
 
-// peer returns the peer that the test has registered.
+// peer returns the record of the peer that the test has registered.
 func (s *subject) peer(t testing.TB, session string) rig.Object {
 	t.Helper()
 	all := s.OK(t, session, "GET", "/api/trusted-servers", nil)
@@ -93,20 +93,19 @@ func peerRequest(trustBlob string) rig.Object {
 	return rig.Object{"trustBlob": trustBlob, "friendlyName": "the other one", "description": "for tests"}
 }
 
-// trustCA adds a CA to the trust list.
 func (s *subject) trustCA(t testing.TB, session string, ca pki.Identity) {
 	t.Helper()
 	s.OK(t, session, "POST", "/api/trusted-cas", rig.Object{"certificate": base64.StdEncoding.EncodeToString(ca.Certificate.Raw)})
 }
 
-// registerPeer trusts the CA of the other system, registers that system, and returns its trust blob.
+// registerPeer trusts the CA of a peer, registers the peer, and returns its trust blob.
 func (s *subject) registerPeer(t testing.TB, session string) string {
 	t.Helper()
 	ca := peerCA(t, s.name("CA of the other system"))
 	s.trustCA(t, session, ca)
 	b := blob(s.peerSystem(), s.peerName(), 9443, chainOf(t, ca, s.name("other")))
 	s.OK(t, session, "POST", "/api/trusted-servers", peerRequest(b))
-	t.Cleanup(func() { s.Send(t, session, "DELETE", peerPath(s.peerSystem()), nil) }) // if the test has not done it
+	t.Cleanup(func() { s.Send(t, session, "DELETE", peerPath(s.peerSystem()), nil) }) // if the test has not deleted it
 	return b
 }
 
@@ -145,8 +144,8 @@ func TestListTrustedServers(t *testing.T) {
 	})
 }
 
-// TestRegisterPeerRefusals checks POST /api/trusted-servers: the refusals of the service before it calls the
-// key server, and those of the key server.
+// TestRegisterPeerRefusals checks the refusals of POST /api/trusted-servers: those of the HTTP service, and those of
+// the key server behind it.
 func TestRegisterPeerRefusals(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		const path = "/api/trusted-servers"
@@ -226,7 +225,7 @@ func TestRegisterPeerRefusals(t *testing.T) {
 
 		s.OK(t, admin, "POST", path, peerRequest(good))
 		s.Refused(t, admin, "POST", path, peerRequest(good), http.StatusConflict, "ALREADY_EXISTS")
-		s.Refused(t, admin, "POST", path, peerRequest(blob(8, s.peerName(), 9443, chain)), http.StatusConflict, "ALREADY_EXISTS") // the name of the transport principal is taken
+		s.Refused(t, admin, "POST", path, peerRequest(blob(8, s.peerName(), 9443, chain)), http.StatusConflict, "ALREADY_EXISTS") // another transport principal has this name
 	})
 }
 
@@ -239,7 +238,7 @@ func appended(t testing.TB, chain string) string {
 	return base64.StdEncoding.EncodeToString(append(der, 5, 0))
 }
 
-// TestRegisterPeer checks POST /api/trusted-servers: the response and the peer's fields.
+// TestRegisterPeer checks POST /api/trusted-servers: the response and the fields of the peer.
 func TestRegisterPeer(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		admin := s.AsAdmin(t)
@@ -276,8 +275,8 @@ func TestRegisterPeer(t *testing.T) {
 	})
 }
 
-// TestReplacePeer checks POST /api/trusted-servers with replace, an extension: the record changes, and the peer
-// keeps its identity on this server.
+// TestReplacePeer checks POST /api/trusted-servers with the extension replace: the record changes, and the peer keeps
+// its identity on this server.
 func TestReplacePeer(t *testing.T) {
 	on(t, func(t *testing.T, s *subject) {
 		const path = "/api/trusted-servers"
@@ -408,11 +407,11 @@ func TestStatesOfAPeer(t *testing.T) {
 		self := s.OK(t, admin, "GET", "/api/sessions/current", nil).Text(t, "principal", "id")
 		trust := rig.Object{"principalId": self, "trustedServerSystemId": s.peerSystem(), "flag": "expose"}
 
-		// Not registered: its principals can be given no rights.
+		// Before registration: the peer's principals cannot get rights.
 		s.Refused(t, admin, "POST", "/api/keys/acl/grant", grant, http.StatusNotFound, "NOT_FOUND")
 		s.Refused(t, admin, "POST", "/api/principal-trusts", trust, http.StatusNotFound, "NOT_FOUND")
 
-		// Registered.
+		// After registration.
 		b := s.registerPeer(t, admin)
 		s.OK(t, admin, "POST", "/api/keys/acl/grant", grant)
 		trustID := s.OK(t, admin, "POST", "/api/principal-trusts", trust).Text(t, "principalTrust", "id")
@@ -421,7 +420,7 @@ func TestStatesOfAPeer(t *testing.T) {
 			t.Fatalf("granted: %v", before)
 		}
 
-		// Not registered again: rows purged, principal trusts orphaned.
+		// Removed: ACL entries are deleted, principal trusts are orphaned.
 		cursor := s.cursor(t, admin)
 		a := s.OK(t, admin, "DELETE", peerPath(s.peerSystem()), nil)
 		if left := foreign(); len(left) != 0 {
@@ -442,7 +441,7 @@ func TestStatesOfAPeer(t *testing.T) {
 		}
 		s.Refused(t, admin, "POST", "/api/keys/acl/grant", grant, http.StatusNotFound, "NOT_FOUND")
 
-		// Registered again: the rows are back as they were.
+		// Registered again: ACL entries and principal trusts are as before.
 		cursor = s.cursor(t, admin)
 		a = s.OK(t, admin, "POST", "/api/trusted-servers", peerRequest(b))
 		if !strings.Contains(a.Text(t, "aclSideEffect"), "1 ACL row") {
@@ -455,7 +454,7 @@ func TestStatesOfAPeer(t *testing.T) {
 			t.Errorf("the registration is in the feed as %v", kinds)
 		}
 
-		// Orphans are deleted on request.
+		// An orphan can be deleted by request.
 		s.OK(t, admin, "DELETE", "/api/principal-trusts/"+trustID, nil)
 		a = s.OK(t, admin, "DELETE", peerPath(s.peerSystem()), nil)
 		if orphans := a.List(t, "orphanedPrincipalTrusts"); len(orphans) != 0 {
@@ -501,7 +500,7 @@ func TestPeersOnASplitDeployment(t *testing.T) {
 		}
 		for _, c := range calls {
 			if c.method == "POST" && c.path == "/api/trusted-servers" {
-				continue // a registered peer is refused below, after the officer has removed it
+				continue // registering is refused below, after the officer has removed the peer
 			}
 			s.Refused(t, admin, c.method, c.path, c.body, http.StatusForbidden, "ACCESS_DENIED")
 		}
@@ -520,9 +519,8 @@ func TestPeersOnASplitDeployment(t *testing.T) {
 	}, split)
 }
 
-// TestRegisterOwnListener checks that a server name with the address and port of this server's listener for
-// peers is refused as its own, for any loopback address. Another port or another loopback address belongs to
-// another server.
+// TestRegisterOwnListener checks server names with a loopback address. A name with the address and port of this
+// server's own listener for peers is refused. Another port or another loopback address belongs to another server.
 func TestRegisterOwnListener(t *testing.T) {
 	t.Parallel()
 	for listen, tc := range map[string]struct {
@@ -580,7 +578,7 @@ func TestLocalTrustInfo(t *testing.T) {
 		}
 		s.OK(t, admin, "DELETE", peerPath(otherSystem), nil)
 
-		// Without a listener for peers there is no trust blob.
+		// Without a listener for peers, there is no trust blob.
 		if a := s.OK(t, admin, "GET", "/api/trust/local-info", nil); a.Body["trustBlob"] != nil || a.Body["port"] != nil || a.Text(t, "chain") == "" {
 			t.Errorf("without a listener: %s", a.Raw)
 		}

@@ -34,14 +34,13 @@ func fullDisk(t testing.TB) (room func()) {
 	return room
 }
 
-// fromTheFuture makes a proof of a client whose clock is ahead. Such a proof is stored before it counts as
-// used.
+// fromTheFuture makes a proof of a client whose clock is ahead. The server stores it before it accepts the request.
 func fromTheFuture(c rig.Object) { c["iat"] = time.Now().Add(30 * time.Second).Unix() }
 
-// TestFullDisk checks AUDIT_UNAVAILABLE and STORE_UNAVAILABLE on a full disk: nothing is done that cannot be
-// stored, and the server recovers when there is space.
+// TestFullDisk checks AUDIT_UNAVAILABLE and STORE_UNAVAILABLE on a full disk: the server executes nothing that it
+// cannot store, and recovers when there is space.
 func TestFullDisk(t *testing.T) {
-	s := start(t) // not in parallel: no file can be written
+	s := start(t) // not parallel, because no test can write a file
 	session, link, h := s.AsAdmin(t), s.mint(t, "key"), newHolder(t)
 	s.bind(t, h)
 	use := rig.Object{"hiddenLink": link, "data": ""}
@@ -78,8 +77,8 @@ func TestNoAuditOnPostgreSQL(t *testing.T) {
 	rig.Must(t, db.Close(t.Context()))
 }
 
-// TestPostgreSQLIsGone checks STORE_UNAVAILABLE and NOT_CURRENT while PostgreSQL is down: the service refuses
-// requests instead of guessing, readiness shows the cause, and the service recovers when the database is back.
+// TestPostgreSQLIsGone checks STORE_UNAVAILABLE and NOT_CURRENT while PostgreSQL is down. The server refuses requests
+// instead of using old data, readiness shows the cause, and the server recovers when the database is available.
 func TestPostgreSQLIsGone(t *testing.T) {
 	t.Parallel()
 	cluster := pgtest.Start(t)
@@ -97,7 +96,7 @@ func TestPostgreSQLIsGone(t *testing.T) {
 	}
 	s.OK(t, "", "GET", "/api/health", nil)
 	cluster.Restart(t)
-	s.until(t, session, "GET", "/api/operations", http.StatusOK, "") // this request is audited, so rows are written again
+	s.until(t, session, "GET", "/api/operations", http.StatusOK, "") // this request needs an audit row
 	s.OK(t, session, "POST", mac, use)
 	s.until(t, "", "GET", "/api/ready", http.StatusOK, "")
 }

@@ -19,10 +19,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// addCheckpoint is neither in the table of routes nor in the document.
+// addCheckpoint is neither in the table of routes nor in the OpenAPI document.
 const addCheckpoint = "/api/witness/add-checkpoint"
 
-// foreignLog is the log of another operator, with texts as leaves.
+// foreignLog is the log of another operator. Its leaves are texts.
 type foreignLog struct {
 	signer note.Signer
 	key    string
@@ -61,7 +61,7 @@ func (f *foreignLog) with(t testing.TB, leaves ...string) *foreignLog {
 	return &out
 }
 
-// request returns a request for a cosignature by a witness that has cosigned old rows.
+// request returns a cosignature request to a witness that has already cosigned the first old rows.
 func (f *foreignLog) request(t testing.TB, old int64) witness.Request {
 	t.Helper()
 	root, err := tlog.TreeHash(f.size, f)

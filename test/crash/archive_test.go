@@ -82,7 +82,7 @@ func archivingIsKilled(t *testing.T, s site) {
 	}
 }
 
-// longTrail writes at least this many old rows while no server runs, and returns the number of the last one.
+// longTrail writes at least this many old rows while no server runs, and returns the number of the last row.
 func (s site) longTrail(t *testing.T, rows int) int64 {
 	t.Helper()
 	store, err := sqlstore.Open(t.Context(), s.store())
@@ -132,7 +132,7 @@ func (s site) freeLease(t *testing.T) {
 	rig.Must(t, err)
 }
 
-// auditKey returns the key of the log, as the server has it.
+// auditKey returns the verification key of the audit log from its server.
 func (s site) auditKey(t *testing.T) string {
 	t.Helper()
 	store, err := sqlstore.OpenReadOnly(t.Context(), s.store())

@@ -16,10 +16,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// TestReplicasArchiveTogether has two replicas archive the same segments into one directory at the
-// same time, as after a lease that ended early. One is killed during each object and during the
-// removal, while clients use a third. An existing object never changes, and the archive and the
-// database together have the complete log.
+// TestReplicasArchiveTogether has two replicas archive the same segments into one directory at the same time, as after
+// a lease that expired early. One replica is killed during each object and during the removal, while clients use a
+// third replica. An existing object never changes, and the archive and the database together have the complete log.
 func TestReplicasArchiveTogether(t *testing.T) {
 	const segments = 4
 	s := onPostgreSQL(t)
@@ -31,7 +30,7 @@ func TestReplicasArchiveTogether(t *testing.T) {
 		return err == nil && head.Size >= rows
 	})
 	w := newWorld(t, dice(t), grown)
-	// Every replica gets the lease when it asks.
+	// Every replica that requests the lease gets it.
 	s.exec(t, `CREATE FUNCTION give() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.until := 0; RETURN NEW; END $$`)
 
 	dir := t.TempDir()
@@ -41,7 +40,7 @@ func TestReplicasArchiveTogether(t *testing.T) {
 	for round, moment := range []string{".rows.zst.*.new", ".rows.zst", ".checkpoint", ".json", "the removal"} {
 		there := len(seen.matching(t, moment))
 		one, other := archiving.serve(t), archiving.serve(t)
-		// No replica would start with the changed schema.
+		// Start first: no replica starts with the changed schema.
 		s.exec(t, `CREATE TRIGGER give BEFORE UPDATE ON leases FOR EACH ROW WHEN (NEW.name = 'auditArchive') EXECUTE FUNCTION give()`)
 		w.load(t, round, func() {
 			s.await(t, other, func(store *sqlstore.Store) bool {
@@ -58,7 +57,7 @@ func TestReplicasArchiveTogether(t *testing.T) {
 			t.Errorf("%s: %s", moment, log)
 		}
 	}
-	// The later rows are archived, too, but are too young to be removed.
+	// The last rows are archived, too, but are too new to be removed.
 	last := archiving.serve(t)
 	var archived int64
 	s.await(t, last, func(store *sqlstore.Store) bool {
@@ -87,7 +86,7 @@ func TestReplicasArchiveTogether(t *testing.T) {
 	out, err := binary.Run("audit", "verify", "--archive", "file://"+dir, "--key", key, "--checkpoint", noted, "--checkpoint", sealed)
 	intact := fmt.Sprintf("audit archive intact: rows 1 to %d in %d segments", archived*archive.Rows, archived)
 	beyond := strings.Count(out, "more than the archive has")
-	if err != nil || !strings.HasPrefix(out, intact) || beyond == 0 || beyond+strings.Count(out, "\ncontinues ") != 2 { // the sealed row may be inside
+	if err != nil || !strings.HasPrefix(out, intact) || beyond == 0 || beyond+strings.Count(out, "\ncontinues ") != 2 { // the archive may have it
 		t.Errorf("%v\n%s", err, out)
 	}
 	out, err = binary.Run("audit", "verify", "--database-url", s.state[1], "--key", key, "--checkpoint", noted)
@@ -96,7 +95,7 @@ func TestReplicasArchiveTogether(t *testing.T) {
 	}
 }
 
-// objects are the known objects of an archive in a directory.
+// objects has the known objects of an archive in a directory.
 type objects struct {
 	dir  string
 	sums map[string][sha256.Size]byte
@@ -116,7 +115,7 @@ func (o objects) unchanged(t *testing.T) {
 	rig.Must(t, err)
 	now := map[string][sha256.Size]byte{}
 	for _, f := range files {
-		if strings.HasSuffix(f.Name(), ".new") { // left by a killed process
+		if strings.HasSuffix(f.Name(), ".new") { // a killed process left it
 			continue
 		}
 		content, err := os.ReadFile(filepath.Join(o.dir, f.Name()))

@@ -36,7 +36,7 @@ func TestCommandsWhereSessionsAreBound(t *testing.T) {
 	}
 }
 
-// forwarded returns an address that forwards to another port.
+// forwarded returns an address that forwards connections to another address.
 func forwarded(t *testing.T, address string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -55,7 +55,7 @@ func forwarded(t *testing.T, address string) string {
 			}
 			for a, b := range map[net.Conn]net.Conn{from: to, to: from} {
 				go func() {
-					_, _ = io.Copy(a, b) // until one of the two ends
+					_, _ = io.Copy(a, b) // until one side closes the connection
 					_ = a.Close()
 				}()
 			}

@@ -24,7 +24,7 @@ var (
 	seed  = flag.Uint64("seed", uint64(time.Now().UnixNano()), "seed of when it is killed and of what the clients do")
 )
 
-// binary is the program that is killed, built once.
+// binary is the tested program. It is built once.
 var binary program.Program
 
 func TestMain(m *testing.M) {
@@ -32,11 +32,11 @@ func TestMain(m *testing.M) {
 	os.Exit(program.Main(m, &binary, false))
 }
 
-// site is the storage of a server's state.
+// site is a server's directory and database.
 type site struct {
 	dir   string
-	args  []string // of serve
-	state []string // flags of its database; none for the directory
+	args  []string // arguments of serve
+	state []string // flags that select its database; none for the embedded database
 }
 
 func onSQLite(t *testing.T) site {
@@ -72,7 +72,7 @@ func (s site) serve(t *testing.T) *program.Server {
 	return server
 }
 
-// verifyTrail verifies the audit log with the program itself.
+// verifyTrail verifies the audit log with the command audit verify.
 func (s site) verifyTrail(t *testing.T) {
 	t.Helper()
 	out, err := binary.Run(append([]string{"audit", "verify", "--data-dir", s.dir}, s.state...)...)
@@ -101,7 +101,7 @@ func TestNothingAcknowledgedIsLostWhenTheServerIsKilled(t *testing.T) {
 					t.Errorf("%d clients were left without an answer before the kill\n%s", early, server.Log())
 				}
 				at.verifyTrail(t)
-				for r.IntN(3) == 0 { // recovery may be interrupted, too
+				for r.IntN(3) == 0 { // the recovery may be killed, too
 					again := at.begin(t)
 					time.Sleep(upTo(r, 200*time.Millisecond))
 					again.Kill()
@@ -127,7 +127,8 @@ func TestNothingAcknowledgedIsLostWhenTheDatabaseIsKilled(t *testing.T) {
 	w := newWorld(t, r, server)
 	rounds := (*kills + 1) / 2
 	for round := range rounds {
-		// A connection from before the last kill may reappear, and end a request of a client early.
+		// A connection from before the last kill may be used again, so that a request of a client fails before the
+		// kill.
 		w.load(t, round, func() {
 			cluster.Kill(t)
 			cluster.Restart(t)

@@ -22,8 +22,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/ledger"
 )
 
-// Clients ask one of two key servers for operations on keys of the other. Either is killed while
-// clients work. For every response both have a row, and the owner has counted the use.
+// Clients send requests to one of two key servers, for keys of the other. Either key server is killed meanwhile. For
+// every response, both have an audit row, and the owner has counted the use.
 func TestNoForwardedAnswerWithoutItsRows(t *testing.T) {
 	for name, place := range map[string]func(*testing.T) site{"SQLite": onSQLite, "PostgreSQL": onPostgreSQL} {
 		t.Run(name+"/AskedIsKilled", func(t *testing.T) {
@@ -57,9 +57,8 @@ func (p *pair) survives(t *testing.T, r *rand.Rand, victim *node) {
 	}
 }
 
-// quick returns a site with its directory in memory, if the machine supports it. A key server that
-// does not wait for a disk writes its rows first. Then the killed one writes its rows last, and a
-// missing row would be noticed.
+// quick returns a site with its directory in memory, if possible. A key server that does not wait for a disk writes its
+// rows first. So the killed key server writes its rows last, and the test detects a missing row.
 func quick(t *testing.T, s site) site {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "keyserver-crash-") //nolint:usetesting // t.TempDir is on a disk
@@ -71,7 +70,7 @@ func quick(t *testing.T, s site) site {
 	return s
 }
 
-// node is a key server that trusts another one.
+// node is a key server that trusts another key server.
 type node struct {
 	site
 	server  *program.Server
@@ -80,11 +79,11 @@ type node struct {
 	log     ledger.AuditLog
 }
 
-// newNode starts a key server. The one with the system id n has the address 127.0.0.n.
+// newNode starts a key server. If its system id is n, its address is 127.0.0.n.
 func newNode(t *testing.T, system int, at site) *node {
 	t.Helper()
 	host := "127.0.0." + strconv.Itoa(system)
-	external := rig.FreeAddress(t, host) // the address stays the same for peers
+	external := rig.FreeAddress(t, host) // peers need a permanent address
 	at.args = append(at.args, "--system-id", strconv.Itoa(system), "--server-name", host, "--external-listen", external)
 	n := &node{site: at}
 	n.start(t)
@@ -107,24 +106,24 @@ func (n *node) transport(t *testing.T) *http.Transport {
 	return program.Connect(t, n.dir, func() string { return *n.address.Load() })
 }
 
-// pair are the two key servers, and a principal of the one that gets the requests.
+// pair is two key servers, and a principal of asked, which gets all requests.
 type pair struct {
 	asked, owner *node
-	caller       schema.ACLRevokeRequest // that principal in ACL entries
-	requests     *ledger.Requests        // of its clients
-	clients      []*client.Client        // that work as that principal
-	local        schema.HiddenLink       // a key of the one that gets the requests
+	caller       schema.ACLRevokeRequest // the principal in ACL entries
+	requests     *ledger.Requests        // requests of its clients
+	clients      []*client.Client        // clients of the principal
+	local        schema.HiddenLink       // a key of asked
 	unlimited    *sharedKey
-	limited      *sharedKey // a new one each round
+	limited      *sharedKey // new in each round
 }
 
-// sharedKey is a key of the owner that the principal may use.
+// sharedKey is a key of the owner that the principal of asked may use.
 type sharedKey struct {
 	link     schema.HiddenLink
 	material []byte
-	limit    int64 // of uses; -1 for none
+	limit    int64 // maximum number of uses; -1 for none
 	answered atomic.Int64
-	lost     atomic.Int64 // the outcome is unknown
+	lost     atomic.Int64 // uses with an unknown outcome
 }
 
 const (
@@ -154,7 +153,7 @@ func newPair(t *testing.T, r *rand.Rand, asked, owner *node) *pair {
 	over := p.requests.Transport(p.asked.transport(t))
 	for range callers {
 		c := program.Client(t, over, "caller", callerSecret, program.Never)
-		if _, err := c.GetCurrentSession(t.Context()); err != nil { // log in one after the other
+		if _, err := c.GetCurrentSession(t.Context()); err != nil { // log in sequentially
 			t.Fatal(err)
 		}
 		p.clients = append(p.clients, c)
@@ -168,7 +167,7 @@ func newPair(t *testing.T, r *rand.Rand, asked, owner *node) *pair {
 	return p
 }
 
-// shareKey makes a key of the owner and grants the principal its use.
+// shareKey creates a key of the owner and grants the principal its use.
 func (p *pair) shareKey(t *testing.T, r *rand.Rand, limit int64) *sharedKey {
 	t.Helper()
 	k := &sharedKey{material: fmt.Appendf(nil, "material %x", r.Uint64()), limit: limit}
@@ -221,8 +220,7 @@ func (p *pair) load(t *testing.T, round int, end func()) {
 	t.Logf("round %d: %d requests answered, %d of %d uses", round, p.requests.Answered()-before, p.limited.answered.Load(), p.limited.limit)
 }
 
-// step sends one request. Some requests are not forwarded, so that the key server that gets them
-// has more rows to write than the owner.
+// step sends one request. Some requests are local, so that asked has more rows to write than the owner.
 func (p *pair) step(ctx context.Context, r *rand.Rand, c *client.Client) error {
 	key := p.unlimited
 	switch r.IntN(4) {
@@ -236,7 +234,7 @@ func (p *pair) step(ctx context.Context, r *rand.Rand, c *client.Client) error {
 	switch {
 	case err == nil:
 		key.answered.Add(1)
-	case key.limit >= 0 && client.IsCode(err, "ACL_DENIED"): // used up
+	case key.limit >= 0 && client.IsCode(err, "ACL_DENIED"): // no use is left
 		return nil
 	default:
 		key.lost.Add(1)

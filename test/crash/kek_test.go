@@ -11,10 +11,9 @@ import (
 
 var kekKills = flag.Int("kek-kills", 6, "how often the server is killed while its key-encryption key is replaced, per database")
 
-// TestNoKeyIsLostWhenTheKEKIsReplaced kills starts that replace the key-encryption key, some
-// before, some after, and some while data keys are rewrapped. The two keys together always open the
-// database, and after a completed start the new one alone does. Rotations of data keys run at the
-// same time, and are killed, too.
+// TestNoKeyIsLostWhenTheKEKIsReplaced kills starts that replace the key-encryption key: before, during and after
+// rewrapping the data keys. At each time, one of the two keys opens each data key. After a completed start, the new key
+// opens all. Rotations of data keys run at the same time, and are killed, too.
 func TestNoKeyIsLostWhenTheKEKIsReplaced(t *testing.T) {
 	for name, at := range map[string]func(*testing.T) site{"SQLite": onSQLite, "PostgreSQL": onPostgreSQL} {
 		t.Run(name, func(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// begin is the first row of the log in the database of TestPrunedTrail.
+// begin is the number of the first row in the database of TestPrunedTrail.
 const begin = archive.Rows + 1
 
 // TestPrunedTrail has a log whose first rows are only in an archive. It is verified from both sides
@@ -46,14 +46,14 @@ func prunedTrail(t *testing.T, s site) {
 	rig.Must(t, server.Stop())
 	end := s.longTrail(t, archive.Rows)
 	server = s.serve(t)
-	sweeps := s.noSweep(t) // the server would remove rows that this test declares archived
+	sweeps := s.noSweep(t) // the server would remove rows that the test marks as archived
 	noted(end + 40)
 
 	here := append(append([]string{"audit", "verify", "--data-dir", s.dir}, s.state...), with...)
 	there := append([]string{
 		"audit", "verify", "--server", "https://" + server.Address, "--ca-file", filepath.Join(s.dir, "ca.crt"), "--password-file", filepath.Join(s.dir, "bootstrap-password"),
 	}, with...)
-	// Rows are removed as by retention, at the start of a segment or not.
+	// The test removes rows as retention does, at the start of a segment and elsewhere.
 	for _, first := range []int{1000, begin} {
 		s.exec(t, fmt.Sprintf(`INSERT INTO audit_cuts (chain, position, head) SELECT chain, position, hash FROM audit a WHERE seq < %[1]d
 			AND NOT EXISTS (SELECT 1 FROM audit b WHERE b.chain = a.chain AND b.seq > a.seq AND b.seq < %[1]d)`, first))
@@ -93,7 +93,7 @@ func prunedTrail(t *testing.T, s site) {
 
 	for _, tamper := range []struct {
 		change, undo string
-		here, there  string // the finding
+		here, there  string // expected finding here and there
 	}{
 		{
 			change: fmt.Sprintf(`UPDATE audit SET reason = 'changed' WHERE seq = %d`, begin+3),
@@ -105,12 +105,12 @@ func prunedTrail(t *testing.T, s site) {
 			here:  fmt.Sprintf("row %d is recorded as the first one, but no segment of an archive begins there", begin-5),
 			there: fmt.Sprintf("row %d is recorded as the first one, but no segment of an archive begins there", begin-5),
 		},
-		{ // Rows are hidden by declaring them archived.
+		{ // The database claims that existing rows are archived.
 			change: `UPDATE audit_extent SET first = first + 5`, undo: `UPDATE audit_extent SET first = first - 5`,
 			here:  fmt.Sprintf("row %d is recorded as the first one, and row %d as the last one in the archive", begin+5, begin-1),
 			there: fmt.Sprintf("row %d is recorded as the first one, but no segment of an archive begins there", begin+5),
 		},
-		{ // The archive is declared to have them, too. The rows are chained, and so is the record of the cut.
+		{ // The archive is declared to have them, too. Rows and the record of the removal form a hash chain.
 			change: `UPDATE audit_extent SET first = first + 5, archived = archived + 5`, undo: `UPDATE audit_extent SET first = first - 5, archived = archived - 5`,
 			here: "missing: the rows at positions", there: fmt.Sprintf("row %d is recorded as the first one, but no segment of an archive begins there", begin+5),
 		},
@@ -178,8 +178,8 @@ func (s site) exec(t *testing.T, text string) {
 	rig.Must(t, err)
 }
 
-// noSweep prevents running servers from removing rows of the log until again is called. No server
-// can start in that time, because the schema is changed.
+// noSweep prevents running servers from removing rows of the log until again is called. Until then no server can start,
+// because the schema is changed.
 func (s site) noSweep(t *testing.T) (again func()) {
 	t.Helper()
 	if s.state != nil {
@@ -198,8 +198,8 @@ func (s site) noSweep(t *testing.T) (again func()) {
 	}
 }
 
-// newestFirst reads the log backwards. It ends with the first row in the database, and reports that. A
-// cursor below that row is rejected.
+// newestFirst reads the log backwards to the first row in the database, where the server reports the end. It rejects a
+// cursor below that row.
 func newestFirst(t *testing.T, admin *client.Client) {
 	t.Helper()
 	for _, filter := range []schema.AuditQuery{{}, {Operation: "createKey"}} {

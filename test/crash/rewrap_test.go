@@ -92,7 +92,7 @@ func (s site) fill(t *testing.T, n int) {
 	}
 }
 
-// whole unwraps every key of fill with only the data of the database.
+// whole unwraps every key that fill created, with only the data of the database.
 func (s site) whole(t *testing.T, n int) {
 	t.Helper()
 	store, ring := s.inside(t)
@@ -182,7 +182,7 @@ func rotate(t *testing.T, admin *client.Client) {
 	}
 }
 
-// useUntil uses keys. No use fails, under any data key.
+// useUntil uses keys until a time. No use may fail, under any data key.
 func useUntil(t *testing.T, admin *client.Client, r *rand.Rand, kill int, end time.Time) {
 	t.Helper()
 	for time.Now().Before(end) {

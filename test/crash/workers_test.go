@@ -12,7 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/ledger"
 )
 
-// worker is the work of one client. An error for which client.IsUnavailable does not hold is a failure.
+// worker is the work of one client. An error is a failure, unless client.IsUnavailable returns true for it.
 type worker struct {
 	name string
 	step func(ctx context.Context, r *rand.Rand) error
@@ -36,7 +36,7 @@ func newWorkers(t *testing.T, r *rand.Rand, w *world) (all []worker) {
 	return append(all, worker{"users", (&users{world: w, client: w.client(t, program.Never)}).step})
 }
 
-// users creates principals that log in, and logs some of them out.
+// users creates principals that log in, and ends some of their sessions.
 type users struct {
 	world  *world
 	client *client.Client

@@ -20,7 +20,7 @@ import (
 // minAnswers is the number of responses in a round before the kill.
 const minAnswers = 200
 
-// world has the clients of one server, and the state that they expect.
+// world has the clients of one server, and the expected state of the server.
 type world struct {
 	address atomic.Pointer[string]
 	over    http.RoundTripper
@@ -47,7 +47,7 @@ func newWorld(t *testing.T, r *rand.Rand, server *program.Server) *world {
 	if w.password, err = server.Password(); err != nil {
 		t.Fatal(err)
 	}
-	// Reads may have to be retried: a database that comes back drops its old connections.
+	// The administrator retries requests, because a recovered database closes its old connections.
 	w.admin = w.client(t, 5)
 	other, err := w.admin.CreatePasswordPrincipal(context.Background(), schema.CreatePasswordPrincipalRequest{
 		Name: "other", Password: "other's password",
@@ -65,11 +65,11 @@ func (w *world) client(t *testing.T, retries int) *client.Client {
 	return program.Client(t, w.over, "admin", w.password, retries)
 }
 
-// moved sets the new address of the server in the clients.
+// moved tells the clients the new address of the server.
 func (w *world) moved(server *program.Server) { w.address.Store(&server.Address) }
 
-// load runs all clients, calls end while they work, and waits for them. It returns the number of
-// requests without a response before that.
+// load runs all clients, calls end while they send requests, and waits for them. It returns the number of requests that
+// got no response before end was called.
 func (w *world) load(t *testing.T, round int, end func()) (early int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), rig.Patience)
@@ -107,7 +107,7 @@ func (w *world) load(t *testing.T, round int, end func()) (early int) {
 	return early
 }
 
-// awaitReady waits for a server that was not itself restarted.
+// awaitReady waits until a server that was not restarted is ready.
 func (w *world) awaitReady(t *testing.T) {
 	t.Helper()
 	rig.Succeeds(t, func() error {
@@ -116,7 +116,7 @@ func (w *world) awaitReady(t *testing.T) {
 	})
 }
 
-// settle reads objects back and compares them: all objects, or those that changed since the last
+// settle reads objects and compares them with the expected state: all objects, or those that changed since the last
 // read. After that, the outcome of a change without a response is known, and workers use it.
 func (w *world) settle(ctx context.Context, t *testing.T, round int, all bool) (effects []ledger.Change) {
 	t.Helper()

@@ -12,8 +12,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/markdown"
 )
 
-// commands are blocks of a page that a test runs: those below a heading, those with some words, or
-// all. The first entry that matches a block counts.
+// commands are blocks of a page that a test runs: those below a heading, those with some words, or all. For each block,
+// the first match counts.
 type commands struct{ page, heading, words, test string }
 
 var run = []commands{
@@ -86,7 +86,8 @@ func documents(t *testing.T) []string {
 	return names
 }
 
-// TestCommandsAreRun checks that each block of commands is run by a test or has a reason why it is not.
+// TestCommandsAreRun checks that each block of commands is run by a test, or has a mark with the reason why it is not
+// run.
 func TestCommandsAreRun(t *testing.T) {
 	counted, used := map[string]int{}, make([]bool, len(run))
 	for _, name := range documents(t) {
@@ -119,7 +120,7 @@ func TestCommandsAreRun(t *testing.T) {
 				counted[run[by].test]++
 			}
 		}
-		// A mark that is not above a fence has no effect.
+		// A mark has no effect unless it is directly above a code fence.
 		if marks, fences := len(regexp.MustCompile("(?m)^<!-- not run: ").FindAllString(text, -1)), len(regexp.MustCompile("(?m)^<!-- not run: .+ -->\n```").FindAllString(text, -1)); marks != fences {
 			t.Errorf("%s: %d of %d marks stand above no block", name, marks-fences, marks)
 		}
@@ -132,8 +133,8 @@ func TestCommandsAreRun(t *testing.T) {
 	t.Logf("blocks of commands: %v", counted)
 }
 
-// TestCommandsAreRunByTests checks that the named tests exist, in a package that reads the page and
-// has the words that select the block.
+// TestCommandsAreRunByTests checks that the named tests exist. Their package must read the page and contain the words
+// that select the block.
 func TestCommandsAreRunByTests(t *testing.T) {
 	for _, c := range run {
 		_, name, _ := strings.Cut(c.test, " ")

@@ -43,7 +43,7 @@ func TestContractHasEveryCode(t *testing.T) {
 			told[m[1]] = meaning{row[1], m[2] != ""}
 		}
 	}
-	// The table has one name for the codes of 20.3.
+	// The table has one row for all codes of clause 20.3.
 	_, proofs, _ := strings.Cut(read(t, "docs/contract.md"), `<a id="20.3"></a>`)
 	proofs, _, _ = strings.Cut(proofs, "<a id=")
 	for _, m := range codeCell.FindAllStringSubmatch(proofs, -1) {

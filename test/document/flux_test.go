@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The paths that docs/install.md has Flux apply exist, in an order that respects their
-// dependencies. Only the directory of declarations is in the reader's repository.
+// The paths that docs/install.md gives to Flux exist, in an order that respects their dependencies. Only the directory
+// of declarations is in the reader's repository.
 func TestFluxAppliesWhatIsThere(t *testing.T) {
 	_, rest, found := strings.Cut(textOf(t, "docs/install.md"), "### Flux\n")
 	_, rest, begun := strings.Cut(rest, "```yaml\n")

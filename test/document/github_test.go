@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// form is an issue form, with the members that ours use. GitHub silently ignores a form with an unknown member.
+// form is an issue form, with the members that our forms use. GitHub silently ignores a form with an unknown member.
 type form struct {
 	Name        string   `json:"name"`
 	Description string   `json:"description"`

@@ -10,7 +10,7 @@ import (
 )
 
 var (
-	// wiring matches the packages that put parts together: they may import all of them.
+	// wiring matches the packages that connect all parts. They may import all of them.
 	wiring = regexp.MustCompile(`^(\.|cmd/[^/]*|internal/commands|internal/server)$`)
 	// testSupport matches packages that are linked into tests and into programs for development.
 	testSupport = regexp.MustCompile(`^(hack|test|internal/store/pgtest|internal/auth/ldap/ldaptest|internal/server/testserver|internal/engine/enginetest|internal/engine/cache/cachetest)(/.*)?$`)
@@ -38,7 +38,7 @@ func TestEveryPackageHasAnImportRule(t *testing.T) {
 		t.Fatal(err)
 	}
 	module := moduleName(t)
-	// A rule counts if it decides about every package of this module.
+	// A rule counts only if it applies to every package of this module.
 	var covered []*regexp.Regexp
 	for _, rule := range config.Linters.Settings.Depguard.Rules {
 		whole := rule.Mode == "strict"
@@ -76,7 +76,7 @@ func moduleName(t *testing.T) string {
 	return strings.Fields(read(t, "go.mod"))[1]
 }
 
-// pattern converts a glob as depguard reads it.
+// pattern converts a glob of depguard to a regular expression.
 func pattern(glob string) *regexp.Regexp {
 	p := regexp.QuoteMeta(glob)
 	p = strings.ReplaceAll(p, `\*\*/`, `(.*/)?`)

@@ -15,8 +15,8 @@ var parts = map[string]string{
 // beginning matches the title of a document and the first word below it.
 var beginning = regexp.MustCompile(`(?m)^# .+\n+([A-Z][a-z]+(?:-to)?)\b`)
 
-// TestKinds checks that each document begins with its kind, and that docs/README.md lists it in the
-// part of that kind. The site makes its sidebar from the kinds. Decisions have a separate directory.
+// TestKinds checks that each document begins with its kind, and that docs/README.md lists the document in the part of
+// that kind. The site builds its sidebar from the kinds. Decisions have a separate directory.
 func TestKinds(t *testing.T) {
 	listed := map[string]string{}
 	for part := range strings.SplitSeq(read(t, "docs/README.md"), "\n## ") {

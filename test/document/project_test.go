@@ -26,7 +26,7 @@ type resource struct {
 	Version    string `json:"version"`
 }
 
-// PROJECT lists every kind that the manifests define, with the same data.
+// PROJECT lists every kind that the manifests define, with the same values.
 func TestProjectListsEveryKind(t *testing.T) {
 	var project struct {
 		Domain     string     `json:"domain"`

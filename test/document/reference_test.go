@@ -21,7 +21,7 @@ func read(t *testing.T, name string) string {
 	return string(text)
 }
 
-// written returns the names of all hand-written files, chosen by their extensions.
+// written returns the names of all hand-written files, selected by their extensions.
 func written(t *testing.T) []string {
 	t.Helper()
 	var names []string
@@ -52,7 +52,7 @@ func written(t *testing.T) []string {
 	return names
 }
 
-// prose returns a text as one line without comment signs, because a reference may be broken over two lines.
+// prose returns a text as one line without comment signs, because a reference may span two lines.
 func prose(text string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
@@ -111,19 +111,19 @@ func atoi(digits string) (n int) {
 }
 
 var (
-	// cited matches the numbers after the contract's name if the text cites clauses: one number, or several.
+	// cited matches clause numbers after the contract's name: one number, or several.
 	cited = regexp.MustCompile(`\b[Cc]ontract(?:\.md\)?)?[` + "`" + `\]]*,? (\d+(?:\.\d+)?(?:(?:, | and | or | to )\d+\.\d+)*)`)
 	// named matches the contract's name without a clause.
 	named  = regexp.MustCompile(`\b[Tt]he contract\b|\([Cc]ontract[,)]|\b[Cc]ontract, [A-Z]`)
 	number = regexp.MustCompile(`\d+(?:\.\d+)?`)
 
-	// appeals is a fast test for any reference.
+	// appeals finds any kind of reference, as a fast first test.
 	appeals = regexp.MustCompile(`[Cc]ontract|ADR|adr/`)
 
 	decision = regexp.MustCompile(`\bADR (\d+)((?:(?:, | and )\d+\b)*)|\badr/(\d{4})`)
 )
 
-// TestReferences checks that cited clauses of the contract and decisions exist in the repository.
+// TestReferences checks that cited clauses of the contract and cited ADRs exist in the repository.
 func TestReferences(t *testing.T) {
 	known, decisions := clauses(t), map[int]bool{}
 	adrs, err := filepath.Glob(filepath.Join(root, "docs", "adr", "*.md"))
@@ -133,11 +133,11 @@ func TestReferences(t *testing.T) {
 	for _, adr := range adrs {
 		decisions[atoi(filepath.Base(adr)[:4])] = true
 	}
-	// Split so that this file does not match.
+	// Split, so that this file does not match.
 	papers := regexp.MustCompile(`\bDES` + `IGN\b|\bMEAS` + `URED\.md|\bSEC` + `OND\.md|http-inter` + `face\.md`)
 	toClauses, toDecisions := 0, 0
 	for _, name := range written(t) {
-		if name == "docs/contract.md" { // its references are links
+		if name == "docs/contract.md" { // in this file, references are links
 			continue
 		}
 		text := read(t, name)
@@ -211,7 +211,7 @@ func TestLinks(t *testing.T) {
 			if fragment != "" && !slices.Contains(known[to], fragment) {
 				t.Errorf("%s: %s: there is no #%s in %s", name, m[0], fragment, to)
 			}
-			// If the text and the link both name a clause, it is the same one.
+			// If the text and the target of the link both name a clause, it is the same one.
 			if told := number.FindString(m[1]); path.Base(to) == "contract.md" && number.MatchString(fragment) &&
 				strings.TrimPrefix(strings.ToLower(prose(m[1])), "contract ") == told && told != fragment {
 				t.Errorf("%s: %s leads to clause %s", name, m[0], fragment)

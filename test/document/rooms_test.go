@@ -12,10 +12,10 @@ import (
 	"testing"
 )
 
-// mayImport finds the last sentence of a doc.go, which can be longer than a line.
+// mayImport finds the last sentence of a doc.go, which may span several lines.
 var mayImport = regexp.MustCompile(`(?s)// May import: (.*)\npackage `)
 
-// TestRooms compares the imports of the product with the picture in docs/architecture.md and with the doc.go of each
+// TestRooms compares the imports of the product with the diagram in docs/architecture.md and with the doc.go of each
 // directory under internal. Code that only tests link is exempt.
 func TestRooms(t *testing.T) {
 	row := map[string]int{}
@@ -91,7 +91,7 @@ func product(t *testing.T) []string {
 	})
 }
 
-// roomOf returns the directory of the picture that a file or package belongs to.
+// roomOf returns the directory of the diagram that a file or package belongs to.
 func roomOf(name string) string {
 	parts := strings.Split(name, "/")
 	switch {
@@ -106,7 +106,7 @@ func roomOf(name string) string {
 	}
 }
 
-// imports returns the directories of the picture that a file imports.
+// imports returns the directories of the diagram that a file imports.
 func imports(t *testing.T, module, name string) []string {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, name), nil, parser.ImportsOnly)

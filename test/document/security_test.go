@@ -1,4 +1,4 @@
-// Package document checks what the documents claim about the code.
+// Package document checks statements in the documents against the code.
 package document
 
 import (
@@ -49,8 +49,8 @@ func TestThreats(t *testing.T) {
 	}
 }
 
-// TestRemainingRisks checks that each test that the text of docs/security.md names outside its
-// tables exists. The directory is named before the test in the same paragraph.
+// TestRemainingRisks checks the text of docs/security.md outside of its tables: each test that it names must exist. The
+// paragraph must name the directory before the test.
 func TestRemainingRisks(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "docs", "security.md"))
 	if err != nil {

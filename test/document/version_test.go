@@ -19,7 +19,7 @@ import (
 
 var tag = "v" + version.String()
 
-// The manifests run the release that they belong to.
+// The manifests run the release that they are part of.
 func TestManifestsRunThisVersion(t *testing.T) {
 	image := regexp.MustCompile(`(?m)^ *(?:- )?image: (.*)$`)
 	for _, installation := range []string{"config/default", "config/overlays/postgres"} {
@@ -87,7 +87,7 @@ func TestChangelogHasThisVersion(t *testing.T) {
 	}
 }
 
-// A release is announced with its section, and never without text.
+// A release is published with its section of the change log, and never without text.
 func TestSectionsOfTheChangelog(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{

@@ -9,7 +9,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
 )
 
-// cluster is a kube-apiserver with its etcd and the custom resource definitions.
+// cluster is a kube-apiserver with its etcd and the CRDs.
 type cluster struct {
 	kubeconfig string // path
 	home       string // cache directory of kubectl
@@ -26,7 +26,7 @@ func startCluster(t *testing.T) *cluster {
 	return c
 }
 
-// killAPIServer kills the API server with SIGKILL. The function that it returns starts it again.
+// killAPIServer kills the API server with SIGKILL. The returned function starts it again.
 func (c *cluster) killAPIServer(t *testing.T) (restart func()) {
 	t.Helper()
 	start := controlplane.KillAPIServer(t, c.port)
@@ -37,7 +37,7 @@ func (c *cluster) killAPIServer(t *testing.T) (restart func()) {
 	}
 }
 
-// answers reports whether the API server says that it is ready.
+// answers reports whether the readiness check of the API server succeeds.
 func (c *cluster) answers(t *testing.T) bool {
 	t.Helper()
 	out, err := c.try(t, "", "get", "--raw", "/readyz")

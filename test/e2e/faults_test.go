@@ -20,8 +20,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// TestFaults breaks one installation in the ways that the steps name. After each step, the declared
-// state and the state of the key server agree, and the audit log shows how many writes that took.
+// TestFaults causes the fault of each step in one installation. After each step, the declared state and the state of
+// the key server agree, and the audit log shows how many writes this took.
 func TestFaults(t *testing.T) {
 	t.Parallel() // it mostly waits, for its own cluster
 	w := newWorld(t)
@@ -120,7 +120,7 @@ func declaredBy(t *testing.T, o unstructured.Unstructured) (what, content string
 	}
 }
 
-// held returns the state of the key server, with the names of declaredBy.
+// held returns the state of the key server, by the names that declaredBy returns.
 func (w *world) held(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -161,7 +161,7 @@ func several(n int, prefix string) []string {
 	return all
 }
 
-// spent checks that the number of writes since before is in a range.
+// spent checks that the number of writes since the count before is in a range.
 func (w *world) spent(t *testing.T, before, atLeast, atMost int) {
 	t.Helper()
 	if n := w.countWrites(t) - before; n < atLeast || n > atMost {
@@ -194,7 +194,7 @@ func (w *world) refused(t *testing.T) {
 	w.spent(t, before, n, n)
 }
 
-// contended annotates the objects constantly, so that writes of their status get 409s from the API server.
+// contended annotates the objects constantly, so that the API server rejects status updates with 409.
 func (w *world) contended(t *testing.T) {
 	before := w.countWrites(t)
 	const n = 5
@@ -212,14 +212,14 @@ func (w *world) contended(t *testing.T) {
 	w.apply(t, strings.ReplaceAll(strings.Join(several(n, "Contended"), "\n---\n"), "[HMAC Data]", "[HMAC Data, Authorize Key]"))
 	group.Wait()
 	w.agree(t)
-	// One creation and one change each, or only one if the change was faster.
+	// One creation and one change each, or one write if the object changed before its creation.
 	w.spent(t, before, n, 2*n)
 }
 
 func (w *world) lostReplies(t *testing.T) {
 	before := w.countWrites(t)
 	var mu sync.Mutex
-	cut := map[string]bool{} // the first of each kind of write
+	cut := map[string]bool{} // the first write of each kind
 	lose := func(r *http.Request) fault {
 		mu.Lock()
 		defer mu.Unlock()
@@ -247,7 +247,7 @@ func (w *world) lostReplies(t *testing.T) {
 	if len(cut) < 5 {
 		t.Errorf("replies of %d calls were lost, want of creations, changes and deletions: %v", len(cut), cut)
 	}
-	// Create three, change one, delete three. Changing a member may take one more write.
+	// Three creations, one change, three deletions. Changing a member may take one more write.
 	w.spent(t, before, 7, 9)
 }
 
@@ -265,8 +265,8 @@ func (w *world) slow(t *testing.T) {
 	w.spent(t, before, n, n)
 }
 
-// tooLate delays the reply to a write until the client has given up: the write took effect, but the
-// client does not know.
+// tooLate delays the reply to a write until the client has given up. The write takes effect, but the client does not
+// know.
 func (w *world) tooLate(t *testing.T) {
 	before := w.countWrites(t)
 	var once atomic.Bool
@@ -337,7 +337,7 @@ func (w *world) killedKeyServer(t *testing.T) {
 	w.becomes(t, "ks/default", status.InProgressStatus)
 	w.start(t, w.server.DataDir)
 	w.agree(t)
-	// Requests in flight when it died may have taken effect without a record: one for each worker.
+	// Writes in flight during the kill may have taken effect without a record in the status: one for each worker.
 	const workers = 8
 	w.spent(t, before, n, n+workers)
 }
@@ -348,7 +348,7 @@ func (w *world) killedAPIServer(t *testing.T) {
 	w.agree(t)
 	before := w.countWrites(t)
 	restart := w.killAPIServer(t)
-	// The key server is changed while the API server is down, so that the declared state is unknown.
+	// The test changes the key server while the API server is down, so that the manager cannot read the declared state.
 	for name, r := range w.roles(t) {
 		if _, err := w.admin.DeleteRole(t.Context(), schema.ByID{ID: r.ID}); err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -356,8 +356,8 @@ func (w *world) killedAPIServer(t *testing.T) {
 		break
 	}
 	restart()
-	// The status still has the state before, because it could not be written. The repair may use
-	// cached objects, and is recorded later.
+	// The status still has the old state, because it could not be written. The manager may repair by cached objects,
+	// and update the status later.
 	rig.Soon(t, "the outside change is repaired, and recorded", func() bool {
 		ids := w.kubectl(t, "", "get", "roles.trust.keyserver.dev", "-A", "-o", "jsonpath={.items[*].status.roleId}")
 		held := w.roles(t)
@@ -371,6 +371,6 @@ func (w *world) killedAPIServer(t *testing.T) {
 	w.agree(t)
 	w.apply(t, role("after", "After", "HMAC Data"))
 	w.wait(t, "ksrole/after", "Ready")
-	// The deletion by hand, its repair, and the new role.
+	// The test's deletion, its repair, and the new role.
 	w.spent(t, before, 3, 3)
 }

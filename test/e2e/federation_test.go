@@ -20,8 +20,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// TestFederation has one operator make three key servers trust each other, with the unchanged samples.
-// Then it breaks and changes them. Each step begins with the state that the previous one left.
+// TestFederation has one operator make three key servers trust each other, with the unchanged samples. Then it causes
+// faults and changes. Each step begins with the state that the previous step left.
 func TestFederation(t *testing.T) {
 	t.Parallel() // it mostly waits, for its own cluster
 	f := newFederation(t)
@@ -44,7 +44,7 @@ func TestFederation(t *testing.T) {
 	}
 }
 
-// samples is the directory that is applied.
+// samples is the directory with the manifests of the samples.
 var samples = filepath.Join("..", "..", "config", "samples", "federation")
 
 // federation is three key servers. The manager reaches them without a proxy, at the addresses that
@@ -55,7 +55,7 @@ type federation struct {
 	ways              []way
 }
 
-// site is one of the three key servers. The one with the system id n has the address 127.0.0.n.
+// site is one of the three key servers. If its system id is n, its address is 127.0.0.n.
 type site struct {
 	*installation
 	system schema.SystemID
@@ -86,7 +86,8 @@ func (f *federation) join(t *testing.T, name string, system schema.SystemID) *si
 
 func (f *federation) sites() []*site { return []*site{f.east, f.west, f.north} }
 
-// restart drains and restarts a key server with additional arguments. If a flag occurs twice, the last one counts.
+// restart stops a key server gracefully and starts it with additional arguments. If a flag occurs twice, the last value
+// counts.
 func (m *site) restart(t *testing.T, args ...string) {
 	t.Helper()
 	if err := m.server.Stop(); err != nil {
@@ -117,7 +118,7 @@ type way struct {
 	ttag     schema.HiddenLink
 }
 
-// material is that of every key.
+// material is the secret of every key.
 const material = "the key that stays at home"
 
 func newWay(t *testing.T, from, to *site) way {
@@ -138,7 +139,7 @@ func newWay(t *testing.T, from, to *site) way {
 
 func (y way) String() string { return y.from.name + " to " + y.to.name }
 
-// ask requests use of the key. It returns "OK" or the code of the refusal.
+// ask requests a use of the key. It returns "OK" or the error code.
 func (y way) ask(t *testing.T) string {
 	t.Helper()
 	_, err := y.from.admin.AuthorizeKey(t.Context(), schema.AuthorizeKeyRequest{TTag: y.ttag})
@@ -182,7 +183,7 @@ func (y way) hmac(length int) func(*testing.T) (bool, error) {
 	}
 }
 
-// list returns whether the ACL has the entries of the owner and of the caller.
+// list returns true if the ACL has the entries of the owner and of the caller.
 func (y way) list(t *testing.T) (bool, error) {
 	got, err := y.from.admin.GetACL(t.Context(), schema.KeyRequest{TTag: y.ttag})
 	return got.ACL.EntryCount == 2, err
@@ -218,7 +219,7 @@ func (f *federation) way(from, to *site) way {
 	panic("no way from " + from.name + " to " + to.name)
 }
 
-// beside returns the ways that do not touch a key server.
+// beside returns the ways that do not involve a key server.
 func (f *federation) beside(m *site) (others []way) {
 	for _, y := range f.ways {
 		if y.from != m && y.to != m {
@@ -238,8 +239,8 @@ func (f *federation) open(t *testing.T, ways ...way) {
 	}
 }
 
-// opens waits until each of the ways works. After a failure the key server does not use the peer
-// for a moment, separately for each connection.
+// opens waits until each of the ways works. After a failure, a key server does not use the peer for a moment,
+// separately for each connection.
 func (f *federation) opens(t *testing.T, ways ...way) {
 	t.Helper()
 	for _, y := range ways {
@@ -287,7 +288,7 @@ func (f *federation) ready(t *testing.T) {
 	f.settles(t)
 }
 
-// settles waits until all objects are Ready, without changing anything.
+// settles waits until all objects are Ready, without applying anything.
 func (f *federation) settles(t *testing.T) {
 	t.Helper()
 	var all map[string]condition
@@ -307,7 +308,7 @@ func (f *federation) settles(t *testing.T) {
 	})
 }
 
-// registrations returns how often the key server was asked to register a peer.
+// registrations returns how often the key server received a registration of a peer.
 func (m *site) registrations(t *testing.T) int {
 	t.Helper()
 	return m.operations(t, "addTrustedServer")["addTrustedServer"]
@@ -428,8 +429,8 @@ func (f *federation) follows(t *testing.T, moved *site, args ...string) {
 	}
 }
 
-// shutOut disables a peer's transport principal as an officer would. The peer stays refused at any
-// address until the principal is enabled again.
+// shutOut disables a peer's transport principal, as an officer would. Requests of the peer from any address are refused
+// until the principal is enabled again.
 func (f *federation) shutOut(t *testing.T) {
 	back := f.way(f.west, f.east)
 	disable := func(disabled bool) {
@@ -452,7 +453,7 @@ func (f *federation) shutOut(t *testing.T) {
 	f.opens(t, f.ways...)
 }
 
-// peerRemoved deletes one object and the object that needs it. That stops only this peer.
+// peerRemoved deletes the object of a peer and the object that depends on it. Only this peer stops.
 func (f *federation) peerRemoved(t *testing.T) {
 	asks, back := f.way(f.east, f.west), f.way(f.west, f.east)
 	f.kubectl(t, "", "delete", "ptrust/admin-of-east-at-west", "tserver/west-at-east")
@@ -474,11 +475,11 @@ func (f *federation) peerRemoved(t *testing.T) {
 	f.opens(t, f.ways...)
 }
 
-// retained are the objects that are deleted, in this order, without deleting their external objects.
+// retained are the objects that are deleted in this order. Their external objects are kept.
 var retained = []string{"ptrust/admin-of-east-at-north", "tserver/north-at-east"}
 
-// caRemoved deletes a TrustedCA. The deletion waits while the peer's object needs the CA. After it,
-// the peer is refused, although it stays registered.
+// caRemoved deletes a TrustedCA. The deletion waits while the peer's object needs the CA. After the deletion, the peer
+// is refused, although it stays registered.
 func (f *federation) caRemoved(t *testing.T) {
 	asks, back := f.way(f.east, f.north), f.way(f.north, f.east)
 	f.kubectl(t, "", "delete", "--wait=false", "tca/north-at-east")
@@ -505,7 +506,7 @@ func (f *federation) caRemoved(t *testing.T) {
 }
 
 func (f *federation) ends(t *testing.T) {
-	for _, object := range retained { // it was adopted when it was declared again
+	for _, object := range retained { // each was adopted when it was declared again
 		f.kubectl(t, "", "patch", object, "--type=merge", "-p", `{"spec":{"deletionPolicy":"Delete"}}`)
 	}
 	f.kubectl(t, "", "delete", "-k", samples)

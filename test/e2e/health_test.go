@@ -11,7 +11,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/argocd"
 )
 
-// judge returns the health of an object according to Flux, and fails the test if Argo CD disagrees.
+// judge returns the health of an object according to Flux. It fails the test if Argo CD disagrees.
 func (c *cluster) judge(t *testing.T, object string) status.Status {
 	t.Helper()
 	obj := c.get(t, object)
@@ -23,7 +23,7 @@ func (c *cluster) judge(t *testing.T, object string) status.Status {
 		status.CurrentStatus:     {argocd.Healthy},
 		status.FailedStatus:      {argocd.Degraded},
 		status.TerminatingStatus: {argocd.Progressing},
-		// A paused object waits for a person; kstatus has no status for that.
+		// A paused object waits for a person, and kstatus has no such status.
 		status.InProgressStatus: {argocd.Progressing, argocd.Suspended},
 	}[result.Status]
 	if health := argocd.Judge(t, argocd.ConfigMap(t), obj); !slices.Contains(same, health.Status) {
@@ -38,7 +38,7 @@ func (c *cluster) becomes(t *testing.T, object string, want status.Status) {
 }
 
 func (w *world) health(t *testing.T) {
-	// Nothing serves its KeyServer: it is not ready, and not broken either.
+	// There is no KeyServer of this name: the object is not ready, and has not failed either.
 	w.apply(t, strings.Replace(role("waiting", "Waiting", "HMAC Data"), "spec: {", "spec: {keyServerRef: {name: nowhere}, ", 1))
 	w.becomes(t, "ksrole/waiting", status.InProgressStatus)
 	if _, err := w.try(t, "", "wait", "--for=condition=Ready", "--timeout=1s", "ksrole/waiting"); err == nil {
@@ -49,14 +49,15 @@ func (w *world) health(t *testing.T) {
 	w.becomes(t, "ksrole/healthy", status.CurrentStatus)
 	w.becomes(t, "ks/default", status.CurrentStatus)
 
-	// Two objects claim the same role: the younger one cannot succeed without a change.
+	// Two objects declare the same role: the newer object cannot become Ready without a change.
 	w.apply(t, role("younger", "Healthy", "HMAC Data"))
 	w.becomes(t, "ksrole/younger", status.FailedStatus)
 	if got := w.judge(t, "ksrole/healthy"); got != status.CurrentStatus {
 		t.Errorf("the older one is %s", got)
 	}
 
-	// An edit is in progress until it was read back. It is never Current because of the previous generation.
+	// An edit is in progress until the manager has read it back. The status Current never refers to the previous
+	// generation.
 	w.kubectl(t, "", "annotate", "ksrole/healthy", "trust.keyserver.dev/paused=true")
 	w.kubectl(t, "", "patch", "ksrole/healthy", "--type=merge", "-p", `{"spec":{"operations":["List Roles"]}}`)
 	if got := w.judge(t, "ksrole/healthy"); got == status.CurrentStatus {
@@ -65,7 +66,7 @@ func (w *world) health(t *testing.T) {
 	w.kubectl(t, "", "annotate", "ksrole/healthy", "trust.keyserver.dev/paused-")
 	w.becomes(t, "ksrole/healthy", status.CurrentStatus)
 
-	// A deletion that waits for the KeyServer's dependants.
+	// A deletion that waits until no object depends on the KeyServer.
 	w.kubectl(t, "", "delete", "--wait=false", "ks/default")
 	w.becomes(t, "ks/default", status.TerminatingStatus)
 	w.kubectl(t, "", "delete", "ksrole/waiting", "ksrole/younger", "ksrole/healthy")

@@ -8,7 +8,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// TestKubectl is a day of a platform engineer, with one installation for all steps.
+// TestKubectl runs the usual commands of a platform engineer, with one installation for all steps.
 func TestKubectl(t *testing.T) {
 	t.Parallel() // it mostly waits, for its own cluster
 	w := newWorld(t)
@@ -116,7 +116,7 @@ func (w *world) serverSideApply(t *testing.T) {
 		return len(w.roles(t)["Taken"].Operations) == 2
 	})
 
-	// Two field managers, each with its own members.
+	// Two field managers apply different members of one template.
 	for _, name := range []string{"Readers", "Writers"} {
 		if _, err := w.admin.CreateGroup(t.Context(), schema.CreateGroupRequest{Name: name}); err != nil {
 			t.Fatal(err)
@@ -148,8 +148,8 @@ func (w *world) serverSideApply(t *testing.T) {
 	rig.Soon(t, "each manager takes away only its own", func() bool { return members() == 2 })
 	w.kubectl(t, "", "delete", "ksrole/shared", "aclt/keys")
 
-	// docs/resources.md, "Under Git": objects applied without --server-side are first applied
-	// completely with it. Then other managers can add and reapply their own fields.
+	// docs/resources.md, "Under Git": objects that were applied without --server-side first have to be applied
+	// completely with it. Then other field managers can apply their own fields.
 	held := template("keys", "Keys", member("group/Readers", "READ"))
 	w.kubectl(t, held, "apply", "-f", "-")
 	if err := apply("kubectl", held); err != nil {

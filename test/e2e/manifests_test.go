@@ -27,7 +27,7 @@ spec: {certificate: {inline: %q}}
 `, name, rig.NewCA(t, name).PEM)
 }
 
-// template returns an ACL template. Its members are the administrator's rights or groups.
+// template returns the manifest of an ACL template. Its members are rights of the administrator or of groups.
 func template(name, templateName string, members ...string) string {
 	return fmt.Sprintf(`
 apiVersion: trust.keyserver.dev/v1alpha1

@@ -16,16 +16,16 @@ import (
 	"time"
 )
 
-// proxy terminates TLS in front of a key server. Its address stays the same when the key server
-// restarts at another one. It injects faults.
+// proxy terminates TLS in front of a key server, and injects faults. Its address stays the same when the key server
+// restarts at another address.
 type proxy struct {
 	*httptest.Server
 	mu     sync.Mutex
 	fault  func(*http.Request) fault
-	bearer string // the last one that the manager sent
+	bearer string // the last session id from the manager
 }
 
-// fault is the treatment of one request.
+// fault is how the proxy treats one request.
 type fault struct {
 	// Answer replaces the response of the key server if Status is not 0.
 	Status int
@@ -68,7 +68,7 @@ func newProxy(t *testing.T, roots *x509.CertPool, address func() string) *proxy 
 	return p
 }
 
-// late delays a response.
+// late delays the response.
 type late struct {
 	http.ResponseWriter
 	by time.Duration
@@ -92,7 +92,7 @@ func (p *proxy) next(r *http.Request) fault {
 	return p.fault(r)
 }
 
-// inject injects faults into requests. f is nil to stop.
+// inject sets the function that chooses the fault of each request; nil: none.
 func (p *proxy) inject(f func(*http.Request) fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -106,12 +106,12 @@ func (p *proxy) session() string {
 	return p.bearer
 }
 
-// bundle returns the certificate that clients have to trust.
+// bundle returns the certificate that clients must trust.
 func (p *proxy) bundle() string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.Certificate().Raw}))
 }
 
-// isWrite reports whether a request changes something.
+// isWrite reports whether a request changes the key server.
 func isWrite(r *http.Request) bool {
 	if strings.HasPrefix(r.URL.Path, "/api/sessions") || r.URL.Path == "/api/server/version" {
 		return false

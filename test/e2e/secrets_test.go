@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// secrets checks that neither the password that the manager logs in with nor a rejected one is in
-// its log, in an event, or in an object other than the Secret that holds it.
+// secrets checks the manager's password and a rejected password. Neither is in the manager's log, in an event, or in an
+// object other than its Secret.
 func (w *world) secrets(t *testing.T) {
 	wrong := *w.installation
 	wrong.name, wrong.password = "mistaken", "a password that nobody has: 9WzHGSXxZ3"

@@ -16,7 +16,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/shell"
 )
 
-// reader is a reader at a terminal in a checkout, while "make run" is up in another one.
+// reader is a user at a terminal in one checkout, while "make run" runs in another checkout.
 type reader struct {
 	directory string
 	env       []string
@@ -39,7 +39,7 @@ func newReader(t *testing.T) *reader {
 	} {
 		rig.Must(t, os.Symlink(at, filepath.Join(r.directory, filepath.FromSlash(name))))
 	}
-	// The environment of a desktop. The password comes from a file instead of a prompt.
+	// The environment of a desktop. The password comes from a file, because there is no prompt.
 	r.env = append(program.Environment(), "HOME="+home, "XDG_RUNTIME_DIR="+filepath.Join(home, "run"), "XDG_CONFIG_HOME=", "XDG_STATE_HOME=",
 		"KUBECONFIG="+filepath.Join(up.dir, "kubeconfig"), "KEYSERVER_PASSWORD_FILE="+filepath.Join(up.dir, "server", "bootstrap-password"),
 		"PATH="+filepath.Join(r.directory, "bin")+":"+filepath.Dir(controlplane.Kubectl(t))+":"+os.Getenv("PATH"))
@@ -58,7 +58,7 @@ func (r *reader) types(t *testing.T, page string, headings ...string) string {
 	var commands strings.Builder
 	for _, b := range markdown.Blocks(string(text)) {
 		if b.Heading == "Install the plugin with krew" {
-			continue // test/krew runs these; it has krew
+			continue // test/krew runs these commands, because it has krew
 		}
 		if b.NotRun == "" && (len(under) == 0 || under[b.Heading]) {
 			commands.WriteString(b.Text)
@@ -70,8 +70,7 @@ func (r *reader) types(t *testing.T, page string, headings ...string) string {
 	return r.run(t, r.replace.Replace(commands.String()))
 }
 
-// The start pages work when one reader follows them one after the other. From the second page on
-// the reader is logged in.
+// The start pages work if one user follows them in order. From the second page on, the user is logged in.
 func TestStartPages(t *testing.T) {
 	t.Parallel() // it mostly waits, for its own cluster
 	r := newReader(t)
@@ -97,7 +96,7 @@ func TestStartPages(t *testing.T) {
 			return
 		}
 	}
-	// What docs/install.md has an administrator grant, in namespaces that exist.
+	// The rights that docs/install.md tells an administrator to grant, in namespaces that exist.
 	r.run(t, "kubectl create namespace payments; kubectl create namespace argocd")
 	r.types(t, "docs/install.md", "Give people rights", "Open a namespace to the manager", "Argo CD")
 	if said := r.run(t, "kubectl -n payments get rolebindings -o name; kubectl -n argocd get configmap argocd-cm -o name; ls ~/.local/bin"); !strings.Contains(said, "/declare-trust\n") ||
@@ -120,7 +119,7 @@ func (r *reader) run(t *testing.T, script string) string {
 	return string(out)
 }
 
-// A contributor needs only the checkout.
+// The commands of the contributor page need only the checkout.
 func TestContributorPage(t *testing.T) {
 	t.Parallel()
 	shell.Need(t)

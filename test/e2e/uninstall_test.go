@@ -27,9 +27,8 @@ const (
 	deleteAll = "Delete every key"
 )
 
-// uninstalled is an installation with objects, and the command blocks of docs/uninstall.md by
-// heading. This cluster does not run the Pods of a Deployment: the manager is a process of the
-// test, which the test ends. The garbage collector does not run either.
+// uninstalled is an installation with objects, and the command blocks of docs/uninstall.md by heading. This cluster
+// runs neither Pods nor the garbage collector. The manager is a process that the test stops.
 type uninstalled struct {
 	*world
 	blocks map[string][]string
@@ -97,7 +96,7 @@ func (u *uninstalled) commands(t *testing.T, heading string, which ...int) {
 	}
 }
 
-// kept checks that the volume claim and the namespace still exist, and that all other objects are gone.
+// kept checks that the volume claim and the namespace still exist, and that all other objects are deleted.
 func (u *uninstalled) kept(t *testing.T) {
 	t.Helper()
 	u.commands(t, left, 0)
@@ -121,7 +120,7 @@ func (u *uninstalled) kept(t *testing.T) {
 	}
 }
 
-// declared checks how many objects the key server has because of the declared ones.
+// declared checks how many objects on the key server belong to declared objects.
 func (u *uninstalled) declared(t *testing.T, want int) {
 	t.Helper()
 	list, err := u.admin.ListTrustedCAs(t.Context(), schema.TrustedCAsQuery{})
@@ -192,19 +191,19 @@ func TestUninstall(t *testing.T) {
 	}
 }
 
-// controllers does the work of controllers that this cluster lacks: it releases a claim that no Pod
-// uses, and an empty namespace.
+// controllers replaces controllers that this cluster lacks: it releases a claim that no Pod uses, and finalizes an
+// empty namespace.
 func (u *uninstalled) controllers(t *testing.T) {
 	t.Helper()
 	const at = "jsonpath={.metadata.deletionTimestamp}"
 	go func() {
 		for t.Context().Err() == nil {
 			if out, err := u.try(t, "", "-n", "keyserver-system", "get", "pvc/keyserver-data", "-o", at); err == nil && out != "" {
-				_, _ = u.try(t, "", "-n", "keyserver-system", "patch", "pvc/keyserver-data", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`) // until it is gone
+				_, _ = u.try(t, "", "-n", "keyserver-system", "patch", "pvc/keyserver-data", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`) // until deleted
 			}
 			if out, err := u.try(t, "", "get", "namespace/keyserver-system", "-o", at); err == nil && out != "" {
 				_, _ = u.try(t, `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"keyserver-system"},"spec":{"finalizers":[]}}`,
-					"replace", "--raw", "/api/v1/namespaces/keyserver-system/finalize", "-f", "-") // until it is gone
+					"replace", "--raw", "/api/v1/namespaces/keyserver-system/finalize", "-f", "-") // until deleted
 			}
 			time.Sleep(100 * time.Millisecond)
 		}

@@ -46,7 +46,7 @@ func TestWorkload(t *testing.T) {
 		t.Error("one message has two MACs under one key")
 	}
 
-	// The key gets a successor: Pods find the new key, and earlier MACs stay valid.
+	// The key is rotated: Pods use the successor, and earlier MACs stay valid.
 	admin := w.admin(t)
 	if _, err := admin.RotateKey(t.Context(), schema.KeyRequest{TTag: first.TTag}); err != nil {
 		t.Fatal(err)
@@ -59,7 +59,7 @@ func TestWorkload(t *testing.T) {
 		t.Errorf("the MAC after the rotation: %+v", second)
 	}
 
-	// Removing the manifests from Git revokes access.
+	// Removing the manifests revokes access.
 	w.kubectl(t, "", "delete", "-k", w.sample, "--wait=true", "--timeout=2m")
 	if out, err := w.mac(t, "after"); err == nil {
 		t.Errorf("the principal is gone, and the script computes %s", out)
@@ -106,12 +106,12 @@ func (w *local) tutorial(t *testing.T) string {
 	return string(out)
 }
 
-// local is the result of "up".
+// local is an installation that "up" created.
 type local struct {
 	*cluster
 	root   string // of the repository
 	sample string
-	dir    string // of its state
+	dir    string // directory of its state
 	api    string
 	pod    string // directory of the Pod's files
 }

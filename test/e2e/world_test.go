@@ -1,6 +1,6 @@
-// Package e2e drives the program as its users do. serve and manager are separate processes, the
-// cluster is a real kube-apiserver, and objects are declared with the real kubectl. The health of
-// an object is judged by the library that Flux and others use, and by our scripts for Argo CD.
+// Package e2e runs the program as its users do. serve and manager are separate processes, the cluster is a real
+// kube-apiserver, and objects are declared with the real kubectl. The library of Flux and other tools determines the
+// health of objects, and so do our scripts for Argo CD.
 package e2e
 
 import (
@@ -81,7 +81,7 @@ type installation struct {
 	server *program.Server
 	args   []string
 	at     *atomic.Pointer[string] // the current address of the server
-	proxy  *proxy                  // between the server and the manager; nil if there is none
+	proxy  *proxy                  // between manager and server; nil if there is none
 	admin  *client.Client          // bypasses the proxy
 
 	password string // of admin
@@ -100,7 +100,8 @@ func install(t *testing.T, c *cluster, name string, system int) *installation {
 	return in
 }
 
-// newInstallation starts a key server and logs in. retries is how often its administrator repeats a call.
+// newInstallation starts a key server and logs in. retries is the maximum number of retries of its administrator's
+// calls.
 func newInstallation(t *testing.T, name string, retries int, args ...string) *installation {
 	t.Helper()
 	in := &installation{name: name, at: &atomic.Pointer[string]{}, args: args}
@@ -118,7 +119,7 @@ func newInstallation(t *testing.T, name string, retries int, args ...string) *in
 	return in
 }
 
-// declare applies the KeyServer and its credentials.
+// declare applies the KeyServer and the Secret with its credentials.
 func (in *installation) declare(t *testing.T, c *cluster) {
 	t.Helper()
 	url, bundle := in.reached(t)
@@ -168,7 +169,7 @@ func (in *installation) start(t *testing.T, dataDir string) {
 	in.at.Store(&in.server.Address)
 }
 
-// address returns the current address, also while a test restarts the server.
+// address returns the current address. It may be called while the server restarts.
 func (in *installation) address() string { return *in.at.Load() }
 
 func (in *installation) connect(t *testing.T, retries int) {
@@ -176,8 +177,7 @@ func (in *installation) connect(t *testing.T, retries int) {
 	in.admin = program.Client(t, program.Connect(t, in.server.DataDir, in.address), "admin", in.password, retries)
 }
 
-// operations counts the allowed rows of some operations in the audit log, by operation. Each row is
-// one requested effect.
+// operations counts the allowed audit rows of some operations, by operation. Each row is one requested effect.
 func (in *installation) operations(t *testing.T, names ...string) map[string]int {
 	t.Helper()
 	counts := map[string]int{}
@@ -202,7 +202,7 @@ func (in *installation) operations(t *testing.T, names ...string) map[string]int
 	return counts
 }
 
-// writes are the operations of the operator that change something.
+// writes are the operations of the manager that change the key server.
 var writes = []string{
 	"addTrustedCA", "removeTrustedCA", "createRole", "updateRole", "deleteRole",
 	"addTrustedServer", "updateTrustedServer", "removeTrustedServer",
@@ -278,7 +278,6 @@ func (c *cluster) wait(t *testing.T, object, condition string) {
 	}
 }
 
-// get reads one object.
 func (c *cluster) get(t *testing.T, object string) *unstructured.Unstructured {
 	t.Helper()
 	u := &unstructured.Unstructured{}

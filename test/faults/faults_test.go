@@ -1,5 +1,5 @@
-// Package faults runs replicas as separate processes on a real PostgreSQL, injects a fault under
-// load, and observes the other replicas.
+// Package faults runs replicas as separate processes on a real PostgreSQL, injects a fault under load, and checks the
+// other replicas.
 package faults
 
 import (
@@ -22,7 +22,7 @@ var built program.Program
 
 func TestMain(m *testing.M) { os.Exit(program.Main(m, &built, false)) }
 
-// replica is a process with its administrator.
+// replica is a process with a client of its administrator.
 type replica struct {
 	*program.Server
 	admin *client.Client
@@ -35,7 +35,7 @@ func replicas(t testing.TB, n int, args ...string) (all []*replica) {
 	return replicasEach(t, make([][]string, n), args...)
 }
 
-// replicasEach starts a process for each list of arguments, with the common arguments.
+// replicasEach starts a process for each list of arguments. args are common to all processes.
 func replicasEach(t testing.TB, each [][]string, args ...string) (all []*replica) {
 	t.Helper()
 	for _, s := range built.Replicas(t, each, args...) {
@@ -52,7 +52,7 @@ func replicasEach(t testing.TB, each [][]string, args ...string) (all []*replica
 	return all
 }
 
-// load runs clients of every replica that use a key, until the test ends or stop is called.
+// load starts clients that use a key through every replica, until the test ends or stop is called.
 func load(t *testing.T, all []*replica, each int) (key schema.HiddenLink, stop func()) {
 	t.Helper()
 	made, err := all[0].admin.MintKey(t.Context(), schema.MintKeyRequest{Algorithm: "HMAC-SHA384"})

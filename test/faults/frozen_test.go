@@ -9,9 +9,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// TestOthersGoOnWhileOneIsFrozen stops a replica while it locks the row of the audit log's
-// sequence, for which the others wait. They have to continue while it is stopped, and it has to
-// continue when it resumes.
+// TestOthersGoOnWhileOneIsFrozen stops a replica while it locks the row of the audit log's sequence, for which the
+// other replicas wait. They have to continue meanwhile, and the stopped replica has to continue when it resumes.
 func TestOthersGoOnWhileOneIsFrozen(t *testing.T) {
 	t.Run("Direct", func(t *testing.T) {
 		url := pgtest.DurableDatabase(t)

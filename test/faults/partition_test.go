@@ -39,7 +39,7 @@ func newAsker(t *testing.T, all []*replica) asker {
 	return a
 }
 
-// ask returns whether the use is allowed, and whether that was decided.
+// ask returns whether the use is allowed, and false for decided if there was no decision.
 func (a asker) ask(t *testing.T) (allowed, decided bool) {
 	_, err := a.user.AuthorizeKey(t.Context(), schema.AuthorizeKeyRequest{TTag: a.grant.TTag})
 	var e *client.Error
@@ -55,7 +55,7 @@ func (a asker) revoked(t *testing.T, through *replica) {
 	})
 }
 
-// notReady returns the parts that GET /api/ready names, or "" if all are ready.
+// notReady returns the parts that are not ready according to GET /api/ready, or "".
 func notReady(t *testing.T, r *replica) string {
 	t.Helper()
 	_, err := r.admin.GetReadiness(t.Context())
@@ -69,7 +69,7 @@ func notReady(t *testing.T, r *replica) string {
 	return ""
 }
 
-// writer creates roles until end is closed, and remembers the acknowledged ones.
+// writer creates roles until end is closed, and records the acknowledged roles.
 type writer struct {
 	names chan []string
 	end   chan struct{}

@@ -22,7 +22,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// metric returns the value of the metric line that begins with begin.
+// metric returns the value of the metric whose line begins with begin.
 func metric(t *testing.T, address, begin string) string {
 	t.Helper()
 	response, err := http.Get("http://" + address + "/metrics")
@@ -38,8 +38,8 @@ func metric(t *testing.T, address, begin string) string {
 	return ""
 }
 
-// TestReadersThatWait has all connections for reading wait for the database. Requests that need
-// none succeed, the replica stays ready, and the metric shows the waiting requests.
+// TestReadersThatWait lets all read connections of a replica wait for the database. Requests that need no such
+// connection succeed, the replica stays ready, and the metric shows the waiting requests.
 func TestReadersThatWait(t *testing.T) {
 	url := pgtest.DurableDatabase(t)
 	metrics := rig.FreeAddress(t, "127.0.0.1")
@@ -49,7 +49,7 @@ func TestReadersThatWait(t *testing.T) {
 	holder := connect(t, url)
 	_, err := holder.Exec(t.Context(), `BEGIN; LOCK TABLE roles IN ACCESS EXCLUSIVE MODE`)
 	rig.Must(t, err)
-	const readers = 6 // two connections are for them
+	const readers = 6 // for two connections
 	answered := make(chan error, readers)
 	for range readers {
 		go func() {
@@ -80,7 +80,7 @@ func TestReadersThatWait(t *testing.T) {
 	}
 }
 
-// refusals are ways in which a database refuses all connections, until end is called.
+// refusals are causes for which a database refuses all connections, until end is called.
 var refusals = map[string]func(t *testing.T, server *pgtest.Cluster, url string) (end func()){
 	"TheServerIsDown": func(t *testing.T, server *pgtest.Cluster, _ string) func() {
 		server.Kill(t)
@@ -109,7 +109,7 @@ var refusals = map[string]func(t *testing.T, server *pgtest.Cluster, url string)
 			_, err := look.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1`,
 				strings.TrimPrefix(url[strings.Index(url, "@/"):strings.Index(url, "?")], "@/"))
 			rig.Must(t, err)
-			return len(taken)+1 == most // pg_stat_activity lacks connections that are being established
+			return len(taken)+1 == most // pg_stat_activity lacks a connection that is being established
 		})
 		return func() {
 			for _, conn := range taken {
@@ -119,8 +119,8 @@ var refusals = map[string]func(t *testing.T, server *pgtest.Cluster, url string)
 	},
 }
 
-// TestConnectionsAreRefused checks that nothing is acknowledged without connections, that readiness
-// and the metric show the reason, and that the server recovers by itself.
+// TestConnectionsAreRefused checks a server without database connections. It acknowledges nothing, readiness and the
+// metric show the reason, and it recovers without a restart.
 func TestConnectionsAreRefused(t *testing.T) {
 	for name, refuse := range refusals {
 		t.Run(name, func(t *testing.T) {
@@ -155,8 +155,8 @@ func TestConnectionsAreRefused(t *testing.T) {
 	}
 }
 
-// TestAFullDiskOfTheDatabase checks that only data on disk is acknowledged, and that the server
-// recovers by itself when there is room.
+// TestAFullDiskOfTheDatabase checks that only data on disk is acknowledged, and that the server recovers without a
+// restart when there is space.
 func TestAFullDiskOfTheDatabase(t *testing.T) {
 	server := pgtest.Start(t)
 	disk := server.Disk(t, 64<<20)
@@ -184,7 +184,7 @@ func TestAFullDiskOfTheDatabase(t *testing.T) {
 	stopped(t, url, one)
 }
 
-// fill fills the disk of a file.
+// fill fills the file system of a file.
 func fill(t *testing.T, path string) {
 	t.Helper()
 	f, err := os.Create(path)

@@ -19,11 +19,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// runsVariable is how often the benchmark kills the database: 20 for docs/guides/postgresql-failures.md.
+// runsVariable is the number of kills of the database: 20 for docs/guides/postgresql-failures.md.
 const runsVariable = "BENCH_RUNS"
 
-// BenchmarkRestart measures the time from when a killed PostgreSQL accepts connections again to the
-// first response of each kind by the last of two replicas.
+// BenchmarkRestart measures a killed PostgreSQL with two replicas: the time from when it accepts connections again to
+// the first response of each kind by the slower replica.
 func BenchmarkRestart(b *testing.B) {
 	runs := 1
 	if text := os.Getenv(runsVariable); text != "" {
@@ -63,7 +63,7 @@ type restart struct {
 	kinds  map[string]func(context.Context, *replica) error
 }
 
-// newRestart starts them. Without requests it only polls readiness, as a probe does.
+// newRestart starts both. If requests is false, it only polls readiness, as a probe does.
 func newRestart(t testing.TB, requests bool) *restart {
 	t.Helper()
 	r := &restart{server: pgtest.Start(t), kinds: map[string]func(context.Context, *replica) error{
@@ -97,8 +97,8 @@ func newRestart(t testing.TB, requests bool) *restart {
 	return r
 }
 
-// kill kills the database, and starts it again after a while. It returns the time from when the
-// database accepted connections to the first response of each kind by the last replica.
+// kill kills the database, and starts it again after the time away. It returns the time from when the database accepts
+// connections to the first response of each kind by the slower replica.
 func (r *restart) kill(t testing.TB, away time.Duration) map[string]time.Duration {
 	t.Helper()
 	rig.Soon(t, "all is well", func() bool {

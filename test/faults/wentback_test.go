@@ -18,9 +18,9 @@ import (
 // exchanger is the id of the built-in role of that name.
 var exchanger = schema.HexID{7: 4}
 
-// TestADatabaseThatWentBack has PostgreSQL fall back to a standby without the newest changes, and
-// then makes more changes than were lost. A replica that has seen the lost changes but not the
-// fallback must not use its old state after a right is revoked through another replica.
+// TestADatabaseThatWentBack lets PostgreSQL fall back to a standby without the newest changes, and then makes more
+// changes than were lost. A replica that has seen the lost changes but not the fallback must not use its old state
+// after a right is revoked through another replica.
 func TestADatabaseThatWentBack(t *testing.T) {
 	primary := pgtest.Start(t)
 	url := primary.Database(t)

@@ -27,8 +27,8 @@ func right(o rig.Object, name string) bool {
 	return slices.Contains(names, any(name))
 }
 
-// The ACL of a foreign key is read, granted, amended and revoked at the key's own key server, by an
-// owner that is a principal of another one.
+// An owner that is a principal of another key server reads, grants, amends and revokes entries in the ACL of a key. The
+// key's own key server executes this.
 func TestForwardedACL(t *testing.T) {
 	between(t, func(t *testing.T, a, b *site) {
 		owner := b.User(t, "owner", keyserver.RoleEncryptor)
@@ -99,7 +99,7 @@ func linkOf(t testing.TB, s *site, id string) string {
 	return values.NewHiddenLink(keyserver.SystemID(s.System), key).Base64()
 }
 
-// A usage limit counts uses by peers exactly, like all other uses.
+// A usage quota counts each use by a peer exactly once, like all other uses.
 func TestForwardedUsesCount(t *testing.T) {
 	between(t, func(t *testing.T, a, b *site) {
 		owner := b.User(t, "owner", keyserver.RoleEncryptor)
@@ -116,7 +116,7 @@ func TestForwardedUsesCount(t *testing.T) {
 	})
 }
 
-// A group's entry applies to its members at home, if the group or the member is exposed.
+// A group's entry on a peer's key applies to its members, if the group or the member is exposed to the peer.
 func TestForwardedGroups(t *testing.T) {
 	between(t, func(t *testing.T, a, b *site) {
 		owner := b.User(t, "owner", keyserver.RoleEncryptor)
@@ -136,7 +136,7 @@ func TestForwardedGroups(t *testing.T) {
 		a.OK(t, a.AsAdmin(t), "PUT", membership, nil)
 		a.OK(t, member.Session, "POST", "/api/keys/authorize", ask)
 
-		// The member's own row takes precedence over the group's.
+		// The principal trust of the member takes precedence over that of the group.
 		row := a.TrustPrincipal(t, member.ID, b.Site, "restrict")
 		a.Refused(t, member.Session, "POST", "/api/keys/authorize", ask, http.StatusForbidden, "ACCESS_DENIED")
 		a.OK(t, a.AsAdmin(t), "DELETE", "/api/principal-trusts/"+row, nil)

@@ -17,8 +17,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// traffic is a caller of one key server that uses a key of another repeatedly, every second time
-// over a new connection.
+// traffic is a caller of one key server that uses a key of another one repeatedly. Every second request has a new
+// connection.
 type traffic struct {
 	from, to *site
 	name     string // of the caller
@@ -40,7 +40,7 @@ func newTraffic(t *testing.T, from, to *site) *traffic {
 // run sends requests until ctx ends, and fails the test if one fails.
 func (w *traffic) run(ctx context.Context, t *testing.T) {
 	want := macOf([]byte("the key that stays at home"), []byte("message"))
-	fresh := w.from.client(t) // with the file of the CAs as it was
+	fresh := w.from.client(t) // it knows only the CAs of this time
 	for n := 0; ctx.Err() == nil; n++ {
 		at := w.from.Site
 		if n%2 == 1 {
@@ -75,7 +75,7 @@ func (s *site) authority(t testing.TB, state string) rig.Object {
 	return nil
 }
 
-// rotate switches a key server to a new CA and removes the trust in the previous one.
+// rotate switches a key server to a new CA in three steps, and calls meanwhile after each step.
 func (s *site) rotate(t testing.TB, meanwhile func()) {
 	t.Helper()
 	before := s.authority(t, "active")["certificateId"]
@@ -113,7 +113,7 @@ func TestAllAuthoritiesRotateUnderLoad(t *testing.T) {
 			for _, w := range loads {
 				under.Go(func() { w.run(ctx, t) })
 			}
-			each := func() { // some requests of each caller
+			each := func() { // waits for some requests of each caller
 				for _, w := range loads {
 					before := w.asked.Load()
 					rig.Soon(t, "a request is answered", func() bool { return t.Failed() || w.asked.Load() > before+3 })
@@ -131,7 +131,7 @@ func TestAllAuthoritiesRotateUnderLoad(t *testing.T) {
 					t.Errorf("%d has %d authorities", s.System, len(list))
 				}
 				learned := s.OK(t, s.AsAdmin(t), "GET", "/api/audit?operation=learnAuthority", nil).List(t, "entries")
-				if len(learned) < 2 { // at least one for each of the others
+				if len(learned) < 2 { // at least one row for each other key server
 					t.Errorf("%d learned %d authorities", s.System, len(learned))
 				}
 				pemFile, err := os.ReadFile(s.CAFile())
@@ -147,7 +147,7 @@ func TestAllAuthoritiesRotateUnderLoad(t *testing.T) {
 	}
 }
 
-// A key server that was off while a peer replaced its CA twice learns the new one through the link certificates.
+// A key server was stopped while a peer replaced its CA twice. It learns the new CA from the link certificates.
 func TestOffDuringRotations(t *testing.T) {
 	between(t, func(t *testing.T, a, b *site) {
 		w := newTraffic(t, b, a)
@@ -164,8 +164,8 @@ func TestOffDuringRotations(t *testing.T) {
 
 const year = 365 * 24 * time.Hour
 
-// A key server that was off until the CA that it trusts had expired, years later, reports the
-// remedy, and the remedy works. The other one has rotated its CA by itself in that time.
+// A key server was stopped for years, until the CA of its peer that it trusts had expired. It reports the remedy, and
+// the remedy works. In that time, the peer has rotated its CA automatically.
 func TestOffUntilTheAuthorityHasEnded(t *testing.T) {
 	for name, database := range databases {
 		t.Run(name, func(t *testing.T) {
@@ -175,12 +175,12 @@ func TestOffUntilTheAuthorityHasEnded(t *testing.T) {
 			}
 			a := open(t, 2, on, database(t))
 			first := a.authority(t, "active")["certificateId"]
-			pass := func(by time.Duration) { // while a is checked once
+			pass := func(by time.Duration) { // while a is stopped; then it checks its CA
 				a.Stop(t)
 				ticking.turn(by)
 				a.Restart(t)
 				a.DropSessions()
-				a.HTTP = a.client(t) // has fetched the current CAs
+				a.HTTP = a.client(t) // the new client trusts the current CAs
 			}
 			pass(5*year - time.Hour)
 			b := open(t, 3, on, database(t))

@@ -25,15 +25,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// clock is the clock of a key server, which is ahead of this machine's. It is never behind, because
-// the deadlines of connections use this machine's time.
+// clock is the clock of a key server. It may be ahead of this machine's clock, but never behind, because the deadlines
+// of connections use this machine's time.
 type clock struct{ ahead atomic.Int64 }
 
 func (c *clock) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
 
 func (c *clock) turn(by time.Duration) { c.ahead.Add(int64(by)) }
 
-// apart gives the two key servers of between separate clocks.
+// apart gives the two key servers of between different clocks.
 func apart(ofA, ofB *clock) testserver.Option {
 	return func(c *server.Config) {
 		c.Clock = map[uint32]*clock{2: ofA, 3: ofB}[c.SystemID].now
@@ -47,18 +47,18 @@ func ahead(by time.Duration) *clock {
 	return c
 }
 
-// apartBy is nearly the maximum difference of clocks.
+// apartBy is almost the maximum tolerated difference of clocks.
 const apartBy = 4 * time.Minute
 
-// skewed runs a test on two key servers with different clocks, in both directions.
+// skewed runs a test twice on two key servers with different clocks. Each server is ahead once.
 func skewed(t *testing.T, test func(t *testing.T, a, b *site)) {
 	t.Helper()
 	t.Run("Ahead", func(t *testing.T) { between(t, test, apart(ahead(apartBy), ahead(0))) })
 	t.Run("Behind", func(t *testing.T) { between(t, test, apart(ahead(0), ahead(apartBy))) })
 }
 
-// Key servers whose clocks differ by four minutes, in either direction, can do everything for each
-// other. No time limit compares times of day: all limits are far shorter than the difference.
+// Key servers whose clocks differ by four minutes, in either direction, forward all operations to each other. No time
+// limit compares the times of two clocks: all limits are far shorter than the difference.
 func TestForwardingBetweenClocksThatDiffer(t *testing.T) {
 	skewed(t, func(t *testing.T, a, b *site) {
 		material := []byte("the key that stays at home")
@@ -117,7 +117,7 @@ func TestEntriesGoByTheOwnersClock(t *testing.T) {
 		a.Expose(t, caller.ID, b.Site)
 		for _, tc := range []struct {
 			field string
-			from  time.Duration // the owner's present
+			from  time.Duration // relative to the owner's time
 			open  bool
 		}{
 			{"startTime", -apartBy / 2, true},
@@ -140,8 +140,8 @@ func TestEntriesGoByTheOwnersClock(t *testing.T) {
 	})
 }
 
-// asking registers two key servers with each other, and lets a principal of one use a key of the
-// other. Each call of the returned function sends a new request.
+// asking registers two key servers with each other, and lets a principal of a use a key of b. Each call of the returned
+// function sends a new request.
 func asking(t *testing.T, a, b *site) func() rig.Answer {
 	t.Helper()
 	a.register(t, b)
@@ -156,8 +156,8 @@ func asking(t *testing.T, a, b *site) func() rig.Answer {
 	}
 }
 
-// A session is judged where it was opened. The owner of the key does not check its age, and gets no
-// request of an expired session.
+// The key server that opened a session checks its age. The owner of the key does not, and gets no request of an expired
+// session.
 func TestSessionsGoByTheirKeyServersClock(t *testing.T) {
 	for name, database := range databases {
 		t.Run(name, func(t *testing.T) {
@@ -171,7 +171,7 @@ func TestSessionsGoByTheirKeyServersClock(t *testing.T) {
 			ofA.turn(30 * 24 * time.Hour)
 			var out rig.Answer
 			rig.Within(t, prompt, "the session is over", func() bool { out = ask(); return out.Status == http.StatusUnauthorized })
-			b.DropSessions() // of admin, which has expired, too
+			b.DropSessions() // the session of admin has also expired
 			if rows := b.Rows(t, out.RequestID); len(rows) != 0 {
 				t.Errorf("the owner was asked: %s", rig.FormatRows(rows))
 			}
@@ -179,7 +179,7 @@ func TestSessionsGoByTheirKeyServersClock(t *testing.T) {
 	}
 }
 
-// The clock of the key's owner decides how long a repetition counts as one. The caller sends no time.
+// The clock of the key's owner decides how long a repeated call is recognized. The caller sends no time.
 func TestRepetitionsGoByTheOwnersClock(t *testing.T) {
 	for name, database := range databases {
 		t.Run(name, func(t *testing.T) {
@@ -215,7 +215,7 @@ func TestRepetitionsGoByTheOwnersClock(t *testing.T) {
 			ofB.turn(9 * time.Minute)
 			want(t, codes.OK)
 			ofB.turn(2 * time.Minute)
-			want(t, codes.FailedPrecondition) // it is another call, and the limit is used up
+			want(t, codes.FailedPrecondition) // it is a new call, and no use is left
 		})
 	}
 }
@@ -233,13 +233,13 @@ func (j *journal) says(all ...string) bool {
 	return false
 }
 
-// If clocks differ so much that a certificate is not valid, connections are refused, the key server
-// whose clock decides logs it, and correcting the clock restores everything.
+// If the clocks differ so much that a certificate is not valid, connections are refused. The key server that refuses
+// logs the cause. After the clock is corrected, all requests work again.
 func TestClocksTooFarApart(t *testing.T) {
 	const present = 2 * time.Hour // both clocks are ahead by this at first
 	for name, tc := range map[string]struct {
-		turn time.Duration // of the owner
-		logs int           // the system id of the key server that refuses
+		turn time.Duration // change of the owner's clock
+		logs int           // system id of the key server that refuses
 	}{
 		// The caller's certificate is not valid yet for the owner.
 		"OwnerBehind": {-time.Hour, 3},

@@ -11,7 +11,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// macOf returns the expected HMAC.
 func macOf(key, message []byte) string {
 	h := hmac.New(sha512.New384, key)
 	h.Write(message)
@@ -22,8 +21,8 @@ func hmacOf(ttag string, message []byte) rig.Object {
 	return rig.Object{"hiddenLink": ttag, "data": base64.StdEncoding.EncodeToString(message)}
 }
 
-// POST /api/keys/authorize rule 3 and POST /api/crypto/hmac: a foreign system id is forwarded with
-// the caller's principal, and both sides write rows under one request id.
+// POST /api/keys/authorize rule 3 and POST /api/crypto/hmac: a request for a key of a peer is forwarded with the
+// caller's principal. Both key servers write audit rows with the same request id.
 func TestForwardedKeyUse(t *testing.T) {
 	between(t, func(t *testing.T, a, b *site) {
 		material := []byte("the key that stays at home")
@@ -32,7 +31,7 @@ func TestForwardedKeyUse(t *testing.T) {
 		ttag := owner.Mint(t, material)
 		ask := rig.Object{"ttag": ttag, "filename": "/a/file"}
 
-		// Not exposed: the peer does not get the request.
+		// The principal is not exposed, so that the peer gets no request.
 		refusal := a.Refused(t, caller.Session, "POST", "/api/keys/authorize", ask, http.StatusForbidden, "ACCESS_DENIED")
 		if got := rig.FormatRows(a.Rows(t, refusal.RequestID)); got != `["authorizeKey refused notExposed"]` {
 			t.Errorf("not exposed: %s", got)
@@ -41,7 +40,7 @@ func TestForwardedKeyUse(t *testing.T) {
 			t.Errorf("the peer was told: %s", rig.FormatRows(rows))
 		}
 
-		// Exposed, but not in the ACL.
+		// The principal is exposed, but not in the ACL.
 		a.Expose(t, caller.ID, b.Site)
 		for path, body := range map[string]rig.Object{"/api/keys/authorize": ask, "/api/crypto/hmac": hmacOf(ttag, []byte("message"))} {
 			refusal = a.Refused(t, caller.Session, "POST", path, body, http.StatusForbidden, "ACL_DENIED")
@@ -58,7 +57,7 @@ func TestForwardedKeyUse(t *testing.T) {
 			}
 		}
 
-		// In the ACL.
+		// The principal is in the ACL.
 		owner.Grant(t, ttag, caller, "READ")
 		grant := a.OK(t, caller.Session, "POST", "/api/keys/authorize", ask)
 		if grant.Body["authorized"] != true || grant.Body["systemId"] != float64(b.System) || grant.Body["filenameAudited"] != true {
@@ -86,7 +85,7 @@ func TestForwardedKeyUse(t *testing.T) {
 			}
 		}
 
-		// The home checks the role, and sends nothing without it.
+		// The caller's key server checks the role, and forwards nothing without it.
 		auditor := a.User(t, "auditor", keyserver.RoleAuditor)
 		a.Expose(t, auditor.ID, b.Site)
 		refusal = a.Refused(t, auditor.Session, "POST", "/api/keys/authorize", ask, http.StatusForbidden, "ACCESS_DENIED")

@@ -37,7 +37,7 @@ func TestForwardedKeyStates(t *testing.T) {
 		}
 		b.OK(t, owner.Session, "POST", "/api/keys/enable", link)
 		a.OK(t, caller.Session, "POST", "/api/crypto/hmac", hmacOf(ttag, nil))
-		// The uses by a peer are counted only at the key's own key server.
+		// Only the key's own key server counts the uses by a peer.
 		for _, key := range b.OK(t, owner.Session, "GET", "/api/keys", nil).List(t, "keys") {
 			if key["ttag"] == ttag && key["uses"] != 2.0 {
 				t.Errorf("used %v times", key["uses"])

@@ -9,8 +9,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// POST /api/crypto/mac, mac/verify, encrypt and decrypt with a key or key lineage of a peer are
-// executed and counted there, and have rows on both sides. A batch is not forwarded.
+// The peer that has a key or key lineage executes and counts POST /api/crypto/mac, mac/verify, encrypt and decrypt.
+// Both key servers have audit rows. A batch is not forwarded.
 func TestForwardedMACsAndEncryption(t *testing.T) {
 	between(t, func(t *testing.T, a, b *site) {
 		material := []byte("the key that stays at home")

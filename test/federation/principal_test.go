@@ -19,8 +19,8 @@ func (s *site) lookup(t testing.TB, session string, pairs ...rig.Object) rig.Ans
 	return s.OK(t, session, "POST", "/api/principals/lookup", rig.Object{"principals": pairs})
 }
 
-// POST /api/principals/lookup resolves each pair at its home. If the home reports a principal as
-// disabled or removed, its local ACL entries are closed. This is audited and shows in the change feed.
+// POST /api/principals/lookup asks the key server of each principal. If that reports a principal as disabled or
+// removed, its ACL entries on local keys are closed. The audit log and the change feed show this.
 func TestForwardedLookup(t *testing.T) {
 	between(t, func(t *testing.T, a, b *site) {
 		asker := a.User(t, "asker", keyserver.RoleEncryptor)
@@ -52,7 +52,7 @@ func TestForwardedLookup(t *testing.T) {
 		}
 		own := b.OK(t, b.AsAdmin(t), "GET", "/api/principals/"+there.ID, nil)
 		for field, want := range own.Body {
-			if field == "roleIds" || field == "groupIds" { // the rights of a principal stay at its home
+			if field == "roleIds" || field == "groupIds" { // a response to a peer omits the rights of a principal
 				want = []any{}
 			}
 			if !reflect.DeepEqual(got[0][field], want) {
@@ -72,7 +72,7 @@ func TestForwardedLookup(t *testing.T) {
 			}
 		}
 
-		// One is disabled, and one is unknown.
+		// One principal is disabled, and one is unknown.
 		b.OK(t, b.AsAdmin(t), "PUT", "/api/principals/"+there.ID+"/flags", rig.Object{"disabled": true})
 		_, cursor := a.Changes(t, a.AsAdmin(t), "0")
 		found = a.lookup(t, asker.Session, pair(there), pair(other), pair(removed))
@@ -91,15 +91,15 @@ func TestForwardedLookup(t *testing.T) {
 			t.Errorf("in the change feed: %q", got)
 		}
 
-		// A repeated report changes nothing more. After the principal is enabled again, the owner
-		// has to grant the rights again.
+		// A repeated report has no further effect. After the principal is enabled, the owner has to grant the rights
+		// again.
 		_, cursor = a.Changes(t, a.AsAdmin(t), "0")
 		a.lookup(t, asker.Session, pair(there), pair(removed))
 		if got := a.Changed(t, a.AsAdmin(t), cursor); len(got) > 0 {
 			t.Errorf("said again: %q", got)
 		}
 		b.OK(t, b.AsAdmin(t), "PUT", "/api/principals/"+there.ID+"/flags", rig.Object{"disabled": false})
-		there.Session = b.LogIn(t, "there", rig.Password) // disabling ended its previous session
+		there.Session = b.LogIn(t, "there", rig.Password) // disabling the principal ended its session
 		b.Expose(t, there.ID, a.Site)
 		b.Refused(t, there.Session, "POST", "/api/keys/authorize", rig.Object{"ttag": ttag}, http.StatusForbidden, "ACL_DENIED")
 		asker.Grant(t, ttag, there, "READ")

@@ -8,7 +8,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// A restriction at the key server of the key rejects a peer's principal, even if the ACL allows it.
+// The key server that owns a key rejects a principal of a peer that it restricts, even if the ACL allows the use.
 func TestRestrictedHere(t *testing.T) {
 	between(t, func(t *testing.T, a, b *site) {
 		owner := b.User(t, "owner", keyserver.RoleEncryptor)
@@ -23,7 +23,7 @@ func TestRestrictedHere(t *testing.T) {
 			return rig.Object{"principalId": id, "trustedServerSystemId": a.System, "flag": flag}
 		}
 
-		// Only local principals can be exposed, and a mistyped id cannot be restricted.
+		// Only local principals can be exposed. The peer must know a restricted principal.
 		b.Refused(t, b.AsAdmin(t), "POST", "/api/principal-trusts", trust(caller.ID, "expose"), http.StatusNotFound, "NOT_FOUND")
 		b.Refused(t, b.AsAdmin(t), "POST", "/api/principal-trusts", trust("00000000deadbeef", "restrict"), http.StatusNotFound, "NOT_FOUND")
 
@@ -32,7 +32,7 @@ func TestRestrictedHere(t *testing.T) {
 		if made.Body["saved"] != true || row["principalId"] != caller.ID {
 			t.Errorf("restricted: %s", made.Raw)
 		}
-		b.OK(t, b.AsAdmin(t), "POST", "/api/principal-trusts", trust(unlisted.ID, "restrict")) // has no entry here, but its home knows it
+		b.OK(t, b.AsAdmin(t), "POST", "/api/principal-trusts", trust(unlisted.ID, "restrict")) // no local entry, but its home knows it
 		refusal := a.Refused(t, caller.Session, "POST", "/api/keys/authorize", ask, http.StatusForbidden, "ACCESS_DENIED")
 		if got := rig.FormatRows(b.Rows(t, refusal.RequestID)); got != `["authorizeKey refused restricted"]` {
 			t.Errorf("where the key is: %s", got)
@@ -44,7 +44,7 @@ func TestRestrictedHere(t *testing.T) {
 		b.OK(t, b.AsAdmin(t), "DELETE", "/api/principal-trusts/"+id, nil)
 		a.OK(t, caller.Session, "POST", "/api/keys/authorize", ask)
 
-		// A peer that is down does not prevent restricting its principals.
+		// A principal of a peer can be restricted while the peer is down.
 		a.Stop(t)
 		b.OK(t, b.AsAdmin(t), "POST", "/api/principal-trusts", trust("00000000deadbeef", "restrict"))
 	})

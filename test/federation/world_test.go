@@ -1,5 +1,5 @@
-// Package federation tests what key servers do for each other's principals, over real TLS between
-// real servers, each at its own loopback address, on both databases.
+// Package federation tests forwarded operations of key servers, over real TLS between real servers in one process, each
+// at its own loopback address, on both databases.
 package federation
 
 import (
@@ -25,8 +25,8 @@ var databases = map[string]func(testing.TB) testserver.Option{
 	},
 }
 
-// prompt is shorter than the minute after which a key server checks everything again. A change that
-// takes effect within prompt was announced.
+// prompt is shorter than the minute after which a key server checks everything again. If a change takes effect within
+// prompt, the peer was notified.
 const prompt = 30 * time.Second
 
 // between runs a test on two key servers that are registered with each other, once for each database.
@@ -43,7 +43,7 @@ func between(t *testing.T, test func(t *testing.T, a, b *site), options ...tests
 	}
 }
 
-// site is a key server in this process. The one with the system id n has the address 127.0.0.n.
+// site is a key server in this process. If its system id is n, its address is 127.0.0.n.
 type site struct {
 	*testserver.Server
 	*rig.Site
@@ -66,7 +66,7 @@ func open(t testing.TB, system int, options ...testserver.Option) *site {
 	return s
 }
 
-// client returns a client that trusts the key server, uses its clock, and presents the certificates.
+// client returns a client that trusts the key server, uses the key server's clock, and presents the certificates.
 func (s *site) client(t testing.TB, certificates ...tls.Certificate) *http.Client {
 	t.Helper()
 	c := &http.Client{Timeout: time.Minute, Transport: &http.Transport{
@@ -76,7 +76,7 @@ func (s *site) client(t testing.TB, certificates ...tls.Certificate) *http.Clien
 	return c
 }
 
-// register makes another key server a peer: it trusts its CA, then registers its trust blob.
+// register registers another key server as a peer: it trusts the CA of the other, then registers its trust blob.
 func (s *site) register(t testing.TB, other *site) {
 	t.Helper()
 	s.Trust(t, other.Site)

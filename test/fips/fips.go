@@ -12,19 +12,19 @@ import (
 	"time"
 )
 
-// mode turns the FIPS 140-3 mode on for a process and its children.
+// mode enables the FIPS 140-3 mode in a process and its children.
 const mode = "GODEBUG=fips140=on"
 
-// limit bounds the tests of one package.
+// limit is the timeout for the tests of one package.
 const limit = 10 * time.Minute
 
-// row is a package whose tests run again. tests names them; all run if it is empty.
+// row is a package whose tests run again. tests has their names. If it is empty, all tests run.
 type row struct {
 	reason, pkg string
 	tests       []string
 }
 
-// rows are found by the package, whose own test calls Again.
+// rows has all packages. In each of them a test calls Again.
 var rows = []row{
 	{"the mode is on in these processes", "test/fips", []string{"TestTheModeIsOn"}},
 	{"sessions: tokens, their hashes, password logins", "internal/auth/session", nil},
@@ -46,14 +46,14 @@ var rows = []row{
 	},
 }
 
-// Again runs the tests of a package again in the mode. The test binary that calls it starts itself,
-// so that nothing is compiled.
+// Again runs the tests of a package again in FIPS 140-3 mode. It starts the test binary that called it, so that nothing
+// is compiled.
 func Again(t *testing.T, pkg string) {
 	t.Helper()
 	if fips140.Enabled() {
 		t.Skip("this process is the one with the mode on")
 	}
-	t.Parallel() // with others that mostly wait
+	t.Parallel() // the tests mostly wait
 	for _, r := range rows {
 		if r.pkg == pkg {
 			r.again(t)
@@ -84,7 +84,7 @@ func (r row) again(t *testing.T) {
 	if len(passed) == 0 {
 		t.Errorf("%s: no test passed\n%s", r.reason, out)
 	}
-	for _, name := range r.tests { // a renamed or skipped test proves nothing
+	for _, name := range r.tests { // the result is not valid if a test was renamed or skipped
 		if !passed[name] {
 			t.Errorf("%s: %s did not run", r.reason, name)
 		}

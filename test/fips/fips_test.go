@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestCryptographyUnderFIPS runs the tests of this package again, and checks that each other
-// package of the rows has a test that calls Again.
+// TestCryptographyUnderFIPS runs the tests of this package again. It also checks that each other package in rows has a
+// test that calls Again.
 func TestCryptographyUnderFIPS(t *testing.T) {
 	Again(t, "test/fips")
 	for _, r := range rows {
@@ -34,7 +34,7 @@ func TestCryptographyUnderFIPS(t *testing.T) {
 	}
 }
 
-// TestTheModeIsOn runs in a process of the test above.
+// TestTheModeIsOn runs in a process that TestCryptographyUnderFIPS starts.
 func TestTheModeIsOn(t *testing.T) {
 	if !strings.Contains(os.Getenv("GODEBUG"), "fips140=on") {
 		t.Skip("is about a process that TestCryptographyUnderFIPS starts")

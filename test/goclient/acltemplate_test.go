@@ -8,8 +8,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
 )
 
-// The calls about templates, directories and the configuration work with the real
-// service: it accepts the requests, and the client decodes the responses.
+// The calls for templates, directories and the configuration work with the real service: it accepts the requests, and
+// the client decodes the responses.
 func TestTemplatesAgainstTheRealService(t *testing.T) {
 	server := testserver.Start(t)
 	ctx, admin := t.Context(), server.Admin(t)

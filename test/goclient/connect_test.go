@@ -22,10 +22,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// A connection to a host that has disappeared is given up, and the next call reaches the
-// host that has the address now. Until then, calls wait for their timeout.
+// The client gives up a connection to a host that has disappeared. The next call connects to the host that now has the
+// address. Until then, calls wait for their timeout.
 func TestASilentConnectionIsGivenUp(t *testing.T) {
-	t.Parallel() // it waits
+	t.Parallel() // the test mostly waits
 	server := httptest.NewUnstartedServer(http.NotFoundHandler())
 	server.EnableHTTP2 = true
 	server.StartTLS()
@@ -84,9 +84,8 @@ func TestASilentConnectionIsGivenUp(t *testing.T) {
 	rig.Soon(t, "a server responds again", answered)
 }
 
-// A server that ends a connection names the requests that it did not process (RFC 9113
-// 6.8). They are sent again over another connection, whatever they are, if their
-// message can be read again.
+// A server that ends a connection names the requests that it did not process (RFC 9113 6.8). The client sends all of
+// them again over another connection, if it can read their message again.
 func TestARequestThatTheServerDidNotTake(t *testing.T) {
 	var answered []string
 	mux := http.NewServeMux()
@@ -137,7 +136,7 @@ func TestARequestThatTheServerDidNotTake(t *testing.T) {
 	}
 }
 
-// firstEnds handles the first connection itself.
+// firstEnds is a listener that handles the first connection itself.
 type firstEnds struct {
 	net.Listener
 	before atomic.Bool // the first connection was accepted

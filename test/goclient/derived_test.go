@@ -15,8 +15,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
 )
 
-// Clients that act for others or use only some keys, with the real service, with and
-// without a proof key.
+// Clients with a delegated session or a scoped credential work with the real service, with and without a proof key.
 func TestDerivedClients(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -65,7 +64,7 @@ func TestDerivedClients(t *testing.T) {
 			if _, err := scoped.AuthorizeKey(ctx, schema.AuthorizeKeyRequest{TTag: outside}); !client.IsCode(err, "OBJECT_NOT_IN_CREDENTIAL_SCOPE") {
 				t.Errorf("got %v", err)
 			}
-			if err := admin.Logout(ctx); err != nil { // also ends the sessions made from it
+			if err := admin.Logout(ctx); err != nil { // also ends the sessions that were derived from it
 				t.Fatal(err)
 			}
 			if s, err := scoped.GetCurrentSession(ctx); err != nil || s.Kind != "scoped" || len(s.Objects) != 1 {

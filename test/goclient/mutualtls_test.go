@@ -12,8 +12,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
 )
 
-// The certificate belongs to the transport, so CertificateCredentials needs the
-// client's own transport.
+// CertificateCredentials needs a transport that the client creates itself, because the transport presents the
+// certificate.
 func TestCertificateCredentialsNeedTheClientsTransport(t *testing.T) {
 	credentials := client.CertificateCredentials(func() (*tls.Certificate, error) { return &tls.Certificate{}, nil })
 	_, err := client.New(client.Options{BaseURL: "https://keys.example", HTTPClient: &http.Client{}, Credentials: credentials})

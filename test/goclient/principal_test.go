@@ -10,8 +10,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
 )
 
-// Every call on principals and groups with the real service. An invalid id is refused
-// before anything is sent, because it would change the path.
+// Every call for principals and groups works with the real service. The client refuses an invalid id without a request,
+// because the id would change the path.
 func TestPrincipalsAgainstTheRealService(t *testing.T) {
 	admin, ctx := testserver.Start(t).Admin(t), t.Context()
 	ldap, err := admin.CreateLDAPPrincipal(ctx, schema.CreateLDAPPrincipalRequest{Name: "ann"})

@@ -34,8 +34,8 @@ func bound(t *testing.T, s *testserver.Server, key crypto.Signer, change func(*c
 	return c
 }
 
-// TestBoundSessions checks that a client with a key of any type binds its sessions to it,
-// and that each attempt of each call has its own proof.
+// TestBoundSessions checks proof keys of any type: the client binds its sessions to the key, and each attempt of each
+// call has a separate proof.
 func TestBoundSessions(t *testing.T) {
 	p224, _ := ecdsa.GenerateKey(elliptic.P224(), rand.Reader)
 	if _, err := client.New(client.Options{BaseURL: "https://keys.example", ProofKey: p224}); err == nil {
@@ -70,8 +70,8 @@ func TestBoundSessions(t *testing.T) {
 	}
 }
 
-// TestBoundSessionsOnAWrongClock checks that the client learns the service's clock from its
-// refusal, and retries once.
+// TestBoundSessionsOnAWrongClock checks that the client learns the service's time from the service's error, and retries
+// once.
 func TestBoundSessionsOnAWrongClock(t *testing.T) {
 	s := testserver.Start(t)
 	key, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -162,8 +162,7 @@ func TestWrongPassword(t *testing.T) {
 	}
 }
 
-// A client continues after a restart of its service: calls in between are "unavailable",
-// and later calls work.
+// A client works after a restart of its service. Calls during the restart return "unavailable".
 func TestRestart(t *testing.T) {
 	server := testserver.Start(t)
 	c := server.Client(t, testserver.AdminName, testserver.AdminPassword)

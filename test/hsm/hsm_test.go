@@ -33,7 +33,7 @@ var built program.Program
 
 func TestMain(m *testing.M) { os.Exit(program.Main(m, &built, false)) }
 
-// An invalid configuration fails with one sentence that names the flag.
+// An invalid configuration returns one sentence that names the flag.
 func TestRefusedStarts(t *testing.T) {
 	token := hsm.New(t, "house")
 	token.Key(t, "kek")
@@ -82,8 +82,8 @@ func TestRefusedStarts(t *testing.T) {
 	}
 }
 
-// A wrapped key is unwrapped only by the key that wrapped it, also after another key has become the
-// wrapping key. Plain keys do not leave the token.
+// Only the key that wrapped a key can unwrap it, also after another key has become the wrapping key. Unencrypted keys
+// do not leave the token.
 func TestKeysOfAToken(t *testing.T) {
 	token := hsm.New(t, "house")
 	first, second := token.Key(t, "first"), token.Key(t, "second")
@@ -127,7 +127,7 @@ func TestKeysOfAToken(t *testing.T) {
 		}
 	}
 
-	plugin.Kill() // its socket stays
+	plugin.Kill() // the socket file remains
 	token.Serve(t, socket, "second")
 	k = keeper(t, socket)
 	opened, err := k.Decrypt(ctx, wrapped)
@@ -148,7 +148,7 @@ func TestKeysOfAToken(t *testing.T) {
 	}
 }
 
-// Concurrent requests all get responses, and requests before a stop are not lost.
+// Concurrent requests all get responses, also those before a stop.
 func TestManyAtOnce(t *testing.T) {
 	token := hsm.New(t, "house")
 	token.Key(t, "kek")
@@ -186,8 +186,8 @@ func TestManyAtOnce(t *testing.T) {
 	}
 }
 
-// A key server switches from the key in its directory to one of a token. It keeps working and reports
-// the problem while the plugin hangs or is gone. Afterwards it can only start with the plugin.
+// A key server switches from the key in its directory to a key of a token. It keeps working and reports the problem
+// while the plugin hangs or is not running. After the switch it can only start with the plugin.
 func TestKeyServerByAToken(t *testing.T) {
 	token := hsm.New(t, "house")
 	token.Key(t, "kek")
@@ -249,7 +249,7 @@ func TestKeyServerByAToken(t *testing.T) {
 	rig.Must(t, s.Stop())
 }
 
-// readiness waits until the key server reports that its key is available, or that it is not.
+// readiness waits until the key server reports that its key-encryption key is available, or not available.
 func readiness(t *testing.T, c *client.Client, ready bool) {
 	t.Helper()
 	rig.Within(t, 2*time.Minute, "readiness", func() bool {

@@ -20,11 +20,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
 )
 
-// installations are the kustomizations that a cluster can get.
+// installations are the kustomizations that the documents describe.
 var installations = []string{defaults, postgres, monitored, postgresMonitored, documented}
 
-// All objects are accepted by a kube-apiserver that enforces Pod Security "restricted" in our
-// namespace. The server only warns about Deployments, so the test creates a Pod from each template.
+// A kube-apiserver that enforces Pod Security "restricted" in our namespace accepts all objects. It only warns about
+// Deployments, so that the test creates a Pod from each template.
 func TestInstallationsAreAdmitted(t *testing.T) {
 	for _, name := range installations {
 		t.Run(name, func(t *testing.T) {
@@ -46,13 +46,13 @@ func TestInstallationsAreAdmitted(t *testing.T) {
 			}
 		})
 	}
-	// Objects that would disturb the tests with running managers are only applied as a dry run.
+	// Objects that would disturb tests with running managers are only applied with dry run.
 	for _, name := range []string{defaultsKeyServer, postgresKeyServer, "samples"} {
 		apply(t, build(t, name), client.DryRunAll)
 	}
 }
 
-// The commands of the documentation work with the kubectl that users have.
+// The commands of the documentation work with the kubectl of users.
 func TestKubectlApplies(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := os.WriteFile(file, environment.KubeConfig, 0o600); err != nil {
@@ -81,8 +81,8 @@ func TestKubectlApplies(t *testing.T) {
 	}
 }
 
-// versions returns the resource versions of the objects in the cluster. The output of kubectl does
-// not tell: it says "configured" also for an object that did not change.
+// versions returns the resource versions of the objects in the cluster. The output of kubectl is not sufficient: it
+// prints "configured" also for an unchanged object.
 func versions(t *testing.T, objects []*unstructured.Unstructured) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -96,7 +96,7 @@ func versions(t *testing.T, objects []*unstructured.Unstructured) map[string]str
 	return found
 }
 
-// The example of the documentation has its stated effect.
+// The example kustomization of the documentation has the documented effect.
 func TestDocumentedKustomization(t *testing.T) {
 	objects := build(t, documented)
 	for name, c := range containers(t, objects) {
@@ -115,7 +115,7 @@ func TestDocumentedKustomization(t *testing.T) {
 	}
 }
 
-// Each of these Pods is rejected. Otherwise the acceptance above would prove nothing.
+// Pod Security rejects each of these Pods. This shows that TestInstallationsAreAdmitted can fail.
 func TestAdmissionRefuses(t *testing.T) {
 	objects := build(t, defaults)
 	apply(t, objects)
@@ -138,7 +138,7 @@ func TestAdmissionRefuses(t *testing.T) {
 			change(&pod.Spec)
 			err := kube.Create(t.Context(), pod, client.DryRunAll)
 			if pod.Spec.Containers[1].SecurityContext.Privileged != nil {
-				// Rejected as a contradiction before Pod Security checks it, unless it is consistent.
+				// The API server rejects this contradiction earlier than Pod Security, so the Pod is made consistent.
 				pod.Spec.Containers[1].SecurityContext.AllowPrivilegeEscalation = ptr.To(true)
 				err = kube.Create(t.Context(), pod, client.DryRunAll)
 			}
@@ -149,8 +149,8 @@ func TestAdmissionRefuses(t *testing.T) {
 	}
 }
 
-// enforced fails the test unless the namespace enforces the level of the manifests. Otherwise
-// everything would be admitted.
+// enforced fails the test unless the namespace enforces the level of the manifests. Without that, every Pod would be
+// admitted.
 func enforced(t *testing.T) {
 	t.Helper()
 	ns := &corev1.Namespace{}
@@ -170,7 +170,7 @@ func podOf(d appsv1.Deployment) *corev1.Pod {
 	}
 }
 
-// tokenMounts returns the containers that mount a token in the admitted Pod.
+// tokenMounts returns the containers of an admitted Pod that mount a token.
 func tokenMounts(pod *corev1.Pod) []string {
 	tokens := map[string]bool{}
 	for _, v := range pod.Spec.Volumes {

@@ -55,12 +55,12 @@ type (
 	}
 )
 
-// saidOf returns the statements of a layout about each of its images, by platform and predicate
-// type. It fails the test if a statement is not about exactly that image.
+// saidOf returns the statements of a layout about each of its images, by platform and predicate type. It fails the test
+// if a statement names another image.
 func saidOf(t *testing.T, dir string) map[string]map[string]statement {
 	t.Helper()
 	said := map[string]map[string]statement{}
-	images := map[string]string{} // the platform of each
+	images := map[string]string{} // platform by image
 	for _, d := range entriesOf(t, dir) {
 		if d.runs() {
 			images[d.Digest] = d.Platform.OS + "/" + d.Platform.Architecture
@@ -94,8 +94,8 @@ func saidOf(t *testing.T, dir string) map[string]map[string]statement {
 	return said
 }
 
-// The materials in the statement of an image are those that the compiler recorded in its program:
-// each module with its sum in go.sum, Go, and the settings.
+// The statement of an image names the same materials as the compiler has recorded in its program: each module with its
+// sum in go.sum, the Go version, and the settings.
 func TestImageSaysWhatItIsMadeOf(t *testing.T) {
 	built := imageBuilt(t)
 	about, err := buildinfo.ReadFile(built.program())
@@ -119,7 +119,7 @@ func TestImageSaysWhatItIsMadeOf(t *testing.T) {
 	for _, one := range p.BuildDefinition.ResolvedDependencies {
 		summed[one.Name] = one.Digest["dirHash"]
 	}
-	modules := slices.DeleteFunc(about.Deps, func(m *debug.Module) bool { return m.Replace != nil && strings.HasPrefix(m.Replace.Path, "./") }) // clients/go is a part of the source
+	modules := slices.DeleteFunc(about.Deps, func(m *debug.Module) bool { return m.Replace != nil && strings.HasPrefix(m.Replace.Path, "./") }) // clients/go is in the source
 	for _, module := range modules {
 		sum, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(module.Sum, "h1:"))
 		if err != nil {
@@ -129,7 +129,7 @@ func TestImageSaysWhatItIsMadeOf(t *testing.T) {
 			t.Errorf("%s %s %s: the SBOM has %q, the provenance %q", module.Path, module.Version, module.Sum, listed[module.Path], summed[module.Path])
 		}
 	}
-	// The source, the base image and Go are not modules.
+	// The other three dependencies are the source, the base image and Go.
 	if got, want := len(p.BuildDefinition.ResolvedDependencies), len(modules)+3; got != want {
 		t.Errorf("it depends on %d, want %d", got, want)
 	}

@@ -24,10 +24,10 @@ const (
 	keepPolicy = "helm.sh/resource-policy"
 )
 
-// values writes values of the chart to a file and returns its path.
+// values writes chart values to a file and returns its path.
 func values(t *testing.T, text string) string {
 	t.Helper()
-	file, err := os.CreateTemp(scratch, "values-*.yaml") // Helm does not accept a comma in its path
+	file, err := os.CreateTemp(scratch, "values-*.yaml") // Helm accepts no comma in the path
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func chartIn(t *testing.T, where, text string) []*unstructured.Unstructured {
 		if len(content) == 0 {
 			continue
 		}
-		// Convert through JSON, like the objects that kustomize builds.
+		// Conversion to JSON gives the same types as those of the objects that kustomize builds.
 		text, err := (&unstructured.Unstructured{Object: content}).MarshalJSON()
 		if err != nil {
 			t.Fatal(err)
@@ -99,7 +99,7 @@ func sortContainers(o *unstructured.Unstructured) {
 	}
 }
 
-// Unknown values and values that contradict each other are rejected with their names.
+// The chart rejects unknown and contradictory values, and the error names them.
 func TestChartRefuses(t *testing.T) {
 	for name, tc := range map[string]struct{ values, says string }{
 		"no such value":              {"replicas: 3", "additional properties 'replicas' not allowed"},
@@ -159,7 +159,7 @@ func TestChartIsTheManifests(t *testing.T) {
 	for name, tc := range map[string]struct {
 		values         string
 		kustomizations []string
-		kept           []string // kinds
+		kept           []string // kinds with that annotation
 	}{
 		"default":                {"", []string{defaults}, []string{"CustomResourceDefinition"}},
 		"definitions to be lost": {"crds: {keep: false}", []string{defaults}, nil},
@@ -181,7 +181,7 @@ func TestChartIsTheManifests(t *testing.T) {
 			var want []*unstructured.Unstructured
 			for _, k := range tc.kustomizations {
 				for _, o := range build(t, k) {
-					if o.GetKind() != "Namespace" { // it exists before
+					if o.GetKind() != "Namespace" { // the namespace must exist already
 						want = append(want, o)
 					}
 				}
@@ -235,8 +235,8 @@ func blocksUnder(t *testing.T, heading, language string) []string {
 	return blocks
 }
 
-// The Pod of "helm test" connects through the Service, has only the CA of its certificate, and is
-// not selected by the Service.
+// The Pod of "helm test" connects through the Service, mounts only the CA of its certificate, and is not selected by
+// the Service.
 func TestChartTestsItself(t *testing.T) {
 	for name, tc := range map[string]struct{ values, volume string }{
 		"embedded":   {"{}", `{"name":"ca","configMap":{"name":"keyserver-ca","items":[{"key":"ca.crt","path":"ca.crt"}]}}`},
@@ -267,7 +267,7 @@ func TestChartTestsItself(t *testing.T) {
 	}
 }
 
-// In another namespace all objects exist and refer to that namespace.
+// In a release in another namespace, all objects refer to this namespace.
 func TestChartInAnotherNamespace(t *testing.T) {
 	for _, o := range chartIn(t, "trust", "{keyServer: {create: true}, volume: {create: true}, monitoring: {create: true}, access: {trustBundles: true}}") {
 		text, err := o.MarshalJSON()
@@ -286,11 +286,11 @@ func TestChartInAnotherNamespace(t *testing.T) {
 // change is the effect of one value on an object.
 type change struct {
 	values, kind, name string
-	path               []string // fields, or the names of list elements
+	path               []string // fields, or names of list elements
 	want               any      // nil: the field is absent
 }
 
-// The effects of the values that no kustomization has.
+// The effects of values that no kustomization has.
 func TestChartValues(t *testing.T) {
 	pod := []string{"spec", "template", "spec"}
 	api := append(slices.Clone(pod), "containers", "api")
@@ -408,7 +408,7 @@ func member(of any, step string) any {
 	return nil
 }
 
-// Another setting creates new Pods, because their ConfigMap has another name.
+// A changed setting creates new Pods, because the name of their ConfigMap changes.
 func TestChartSettingsRestart(t *testing.T) {
 	names := map[string]string{}
 	for _, text := range []string{"", "settings: {KEYSERVER_LOG_LEVEL: debug}"} {
@@ -432,7 +432,7 @@ func TestChartLint(t *testing.T) {
 	}
 }
 
-// Rendered objects that differ from the kustomizations also conform to the schemas of this kube-apiserver.
+// Rendered objects that differ from the kustomizations also conform to the schemas of the kube-apiserver.
 func TestChartConforms(t *testing.T) {
 	apply(t, build(t, "crd"))
 	conform := newConformer(t)
@@ -448,7 +448,7 @@ func TestChartConforms(t *testing.T) {
 	}
 }
 
-// chartForms has values that use as many options as can be combined, by form.
+// chartForms has, for each form, values that enable as many options as possible.
 var chartForms = map[string]string{
 	"embedded": everywhere + `
 volume: {create: true, storageClassName: fast}

@@ -18,7 +18,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/helm"
 )
 
-// release is the chart in a separate cluster without any of our objects.
+// release is the chart in a separate cluster, without other objects of ours.
 type release struct {
 	t          *testing.T
 	kubeconfig string
@@ -63,7 +63,7 @@ func (r *release) kubectl(arguments ...string) {
 	}
 }
 
-// has fails the test unless each object is in the cluster, or is not, as wanted.
+// has fails the test unless all objects are in the cluster (want is true) or none is.
 func (r *release) has(want bool, objects []*unstructured.Unstructured) {
 	r.t.Helper()
 	for _, o := range objects {
@@ -77,7 +77,7 @@ func (r *release) has(want bool, objects []*unstructured.Unstructured) {
 	}
 }
 
-// without returns the objects that are not among the others.
+// without returns the objects that are not in others.
 func without(objects, others []*unstructured.Unstructured) []*unstructured.Unstructured {
 	known := map[string]bool{}
 	for _, o := range others {
@@ -92,7 +92,6 @@ func without(objects, others []*unstructured.Unstructured) []*unstructured.Unstr
 	return left
 }
 
-// ofKind returns the objects of a kind.
 func ofKind(objects []*unstructured.Unstructured, kind string) []*unstructured.Unstructured {
 	var found []*unstructured.Unstructured
 	for _, o := range objects {
@@ -103,8 +102,8 @@ func ofKind(objects []*unstructured.Unstructured, kind string) []*unstructured.U
 	return found
 }
 
-// The life of a release: installed, given its KeyServer, upgraded with its definitions, switched
-// from one form to the other and back, and uninstalled. Objects with keys remain.
+// A release is installed, gets its KeyServer, is upgraded with its CRDs, switches to the other form and back, and is
+// uninstalled. Objects with keys remain.
 func TestChartIsReleased(t *testing.T) {
 	r := newRelease(t)
 	r.kubectl("apply", "-k", filepath.Join(configDir, volume))
@@ -119,12 +118,12 @@ func TestChartIsReleased(t *testing.T) {
 	rig.Must(t, r.helm("upgrade", "--install", "keyserver", earlierChart(t)))
 	r.has(true, embedded)
 	r.has(false, keyServer)
-	rig.Succeeds(t, func() error { // a new kind is served after a moment
+	rig.Succeeds(t, func() error { // a new kind is available after a moment
 		return r.helm("upgrade", "keyserver", earlierChart(t), "--reuse-values", "--set", "keyServer.create=true")
 	})
 	r.has(true, keyServer)
 
-	// The ConfigMap that the manager has published stays, and the definitions are those of the new release.
+	// The ConfigMap that the manager has published stays, and the CRDs are those of the new release.
 	published := &corev1.ConfigMap{}
 	published.Namespace, published.Name = namespace, "keyserver-ca"
 	rig.Must(t, r.kube.Patch(t.Context(), published, client.RawPatch("application/merge-patch+json", []byte(`{"data":{"ca.crt":"a certificate"}}`))))
@@ -171,7 +170,7 @@ func TestOneReleaseInACluster(t *testing.T) {
 	rig.Must(t, r.helm("upgrade", "keyserver", chartDir, "--reuse-values"))
 }
 
-// The commands of docs/install.md work as they are: for a new installation, and to take over one of kubectl.
+// The commands of docs/install.md work unchanged, for a new installation and to take over an installation by kubectl.
 func TestChartAsDocumented(t *testing.T) {
 	blocks := underHelm(t, "sh")
 	if len(blocks) != 3 || !strings.Contains(blocks[1], "--take-ownership") || !strings.HasPrefix(blocks[2], "helm test ") {
@@ -209,7 +208,7 @@ func (r *release) shell(commands string) {
 	}
 }
 
-// earlierChart returns the chart with a definition that has another short name.
+// earlierChart returns the chart with a CRD that has another short name.
 func earlierChart(t *testing.T) string {
 	t.Helper()
 	directory := filepath.Join(t.TempDir(), "chart")
@@ -225,7 +224,7 @@ func earlierChart(t *testing.T) string {
 	return directory
 }
 
-// shortNames returns those of the definition of Key.
+// shortNames returns the short names in the CRD of Key.
 func shortNames(t *testing.T, r *release) string {
 	t.Helper()
 	definition := &apiextensionsv1.CustomResourceDefinition{}

@@ -17,7 +17,7 @@ import (
 func ownMounts() *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Cloneflags: syscall.CLONE_NEWNS}
 	if os.Geteuid() != 0 {
-		// Only our user exists there: without root, a process cannot change its user.
+		// The namespace contains only our user: without root, a process cannot change its user.
 		attr.Cloneflags |= syscall.CLONE_NEWUSER
 		attr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}
 		attr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}
@@ -25,10 +25,10 @@ func ownMounts() *syscall.SysProcAttr {
 	return attr
 }
 
-// enterContainer turns this process into the process of the container that the environment
-// describes. It only returns if that fails.
+// enterContainer turns this process into the process of a container. The environment describes the container. The
+// function returns only if it fails.
 func enterContainer(about string) error {
-	runtime.LockOSThread() // the signal at the end of the parent belongs to a thread
+	runtime.LockOSThread() // the signal for the parent's end is set for one thread
 	var c container
 	if err := json.Unmarshal([]byte(about), &c); err != nil {
 		return err
@@ -53,7 +53,7 @@ func enterContainer(about string) error {
 		if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(group), syscall.Setuid(user)); err != nil {
 			return fmt.Errorf("become another user: %w", err)
 		}
-		// The signal was reset by the change of the user.
+		// Changing the user has reset this signal.
 		if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 			return err
 		}

@@ -37,7 +37,7 @@ func (i image) root() string    { return filepath.Join(i.dir, "root") }
 // program returns the path of the image's program on this machine.
 func (i image) program() string { return filepath.Join(i.root(), i.entrypoint) }
 
-// scratch holds the image; TestMain makes and removes it.
+// scratch is the directory of the image. TestMain creates and removes it.
 var scratch string
 
 var theImage = sync.OnceValues(func() (image, error) {
@@ -48,7 +48,7 @@ var theImage = sync.OnceValues(func() (image, error) {
 	if out, err := exec.Command("../../hack/console.sh").CombinedOutput(); err != nil { // as "make image-ko" does
 		return i, fmt.Errorf("build the console: %w\n%s", err, out)
 	}
-	// Two concurrent builds, as from two terminals: one waits for the other.
+	// Two concurrent builds, as in two terminals: one build waits for the other.
 	var first, second bytes.Buffer
 	err := runBoth(&first, &second, "-out", i.layout(), "-name", imageName)
 	said := first.String() + second.String()
@@ -61,7 +61,7 @@ var theImage = sync.OnceValues(func() (image, error) {
 	return i, nil
 })
 
-// runBoth makes an image in two processes.
+// runBoth builds an image in two processes.
 func runBoth(first, second *bytes.Buffer, arguments ...string) error {
 	var failed [2]error
 	var both sync.WaitGroup
@@ -116,7 +116,7 @@ func unpack(t *testing.T, to string, files map[string]imageFile) {
 				t.Fatal(err)
 			}
 		default:
-			continue // ko's links to its data
+			continue // links of ko to its data
 		}
 		if err := os.Chmod(path, f.FileInfo().Mode()); err != nil {
 			t.Fatal(err)
@@ -136,15 +136,16 @@ func own(t *testing.T, path string, uid, gid int) {
 	}
 }
 
-// container is a process as a node runs it: in a read-only root file system that only has the image and
-// the volumes, as another user, with a separate environment. Only the network is that of this machine.
+// container describes a process as a node runs it. It has a read-only root file system with only the image and the
+// volumes, another user, and a separate environment. It shares only the network with this machine.
 type container struct {
 	Root   string
 	Mounts []mount
 	Env    []string
 	Path   string
 	Args   []string
-	// User and Group are those of the process. 0 means the image's user, and its group unless User is set.
+	// User and Group are the ids of the process. User 0 means the image's user. Group 0 means the image's group, if
+	// User is 0.
 	User, Group int
 }
 
@@ -153,7 +154,7 @@ type mount struct {
 	ReadOnly bool
 }
 
-// containerVariable makes a process of this test binary enter a container.
+// containerVariable makes a process of this test binary enter a container, if it is set.
 const containerVariable = "INSTALL_TEST_CONTAINER"
 
 // start starts the command of a container.
@@ -176,7 +177,7 @@ func (c container) command(t *testing.T) *exec.Cmd {
 		t.Fatal(err)
 	}
 	for _, m := range c.Mounts {
-		if err := os.MkdirAll(filepath.Join(c.Root, m.At), 0o755); err != nil { // as a node does
+		if err := os.MkdirAll(filepath.Join(c.Root, m.At), 0o755); err != nil { // nodes create mount points
 			t.Fatal(err)
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	postgresdb "github.com/keyserver-operator/keyserver-operator/internal/store/postgres"
 )
 
-// The key server uses the objects that CloudNativePG makes for the Cluster in the manifests. The
-// Cluster loses nothing in a failover.
+// The key server uses the objects that CloudNativePG creates for the Cluster in the manifests. The Cluster is
+// configured to lose no data in a failover.
 func TestTheDatabaseThatFailsOver(t *testing.T) {
 	objects := build(t, postgresHA)
 	clusters := typed[cnpgv1.Cluster](t, objects, "Cluster")
@@ -48,7 +48,7 @@ func TestTheDatabaseThatFailsOver(t *testing.T) {
 	if from[user] != own+" username" || from[password] != own+" password" || from[database] != "" {
 		t.Errorf("they come from %v", from)
 	}
-	// A variable can only refer to variables before it.
+	// In Kubernetes, a variable can only refer to earlier variables.
 	if at := slices.Index(order, database); at < slices.Index(order, user) || at < slices.Index(order, password) {
 		t.Errorf("the order is %q", order)
 	}

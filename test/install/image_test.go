@@ -29,13 +29,13 @@ import (
 // imageUser is the user of every image, and of the manifests.
 const imageUser = "65532:65532"
 
-// TestImagesByKo checks that "make image-ko" needs neither Docker nor a registry. The images only hold their programs,
-// root certificates and two writable directories.
+// TestImagesByKo checks that "make image-ko" needs neither Docker nor a registry. The images contain only their
+// programs, root certificates and two writable directories.
 func TestImagesByKo(t *testing.T) {
 	built := imageBuilt(t)
 	for _, image := range []struct {
 		layout   string
-		programs []string // the first one is started
+		programs []string // the first is the entry point
 	}{
 		{built.layout(), []string{"keyserver-operator", "keyserver-agent", "keyserverctl"}},
 		{built.layout() + "-agent", []string{"keyserver-agent"}},
@@ -44,7 +44,7 @@ func TestImagesByKo(t *testing.T) {
 	}
 }
 
-// checkImage checks the image of a layout. The first program is the one that it starts.
+// checkImage checks the image of a layout. The first program is its entry point.
 func checkImage(t *testing.T, layout string, programs ...string) {
 	t.Helper()
 	config, files := readImage(t, layout)
@@ -54,7 +54,7 @@ func checkImage(t *testing.T, layout string, programs ...string) {
 	if config.OS != "linux" || config.Architecture != runtime.GOARCH {
 		t.Errorf("for %s/%s", config.OS, config.Architecture)
 	}
-	// ko adds the variable with the location of its data.
+	// This variable, which ko adds, has the directory of the image's data.
 	env := []string{"PATH=/usr/local/bin:/usr/bin:/bin:/ko-app", "SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt", "KEYSERVER_DATA_DIR=/data", "KO_DATA_PATH=/var/run/ko"}
 	if !slices.Equal(config.Config.Env, env) {
 		t.Errorf("its environment is %q, want %q", config.Config.Env, env)
@@ -78,7 +78,7 @@ func checkImage(t *testing.T, layout string, programs ...string) {
 		}
 	}
 	if t.Failed() {
-		t.FailNow() // the rest reads the files
+		t.FailNow() // the checks below read the files
 	}
 	if d := files["data"]; d.Uid != 65532 || d.Gid != 65532 {
 		t.Errorf("the data directory belongs to %d:%d", d.Uid, d.Gid)
@@ -91,7 +91,7 @@ func checkImage(t *testing.T, layout string, programs ...string) {
 	}
 }
 
-// A node that imports the archive knows the image by the name that the manifests use.
+// A node that imports the archive stores the image under the name in the manifests.
 func TestImageHasItsName(t *testing.T) {
 	built := imageBuilt(t)
 	text, err := os.ReadFile(filepath.Join(built.layout(), "index.json"))
@@ -136,7 +136,7 @@ func TestImageHasItsName(t *testing.T) {
 	}
 }
 
-// An invalid image name is rejected with the name of the flag, before anything is built.
+// If an image name is invalid, hack/image names the flag in its error and builds nothing.
 func TestImageNameIsRefused(t *testing.T) {
 	if err := program.DependOnSources(); err != nil {
 		t.Fatal(err)
@@ -191,8 +191,8 @@ func checkBinary(t *testing.T, name string, content []byte) {
 	}
 }
 
-// The Dockerfile, as far as a test without Docker can follow it: the files that .dockerignore includes are enough for
-// the build command, and the last stage runs as the user of the manifests.
+// This tests the Dockerfile without Docker: the files that .dockerignore includes suffice for the build command, and
+// the last stage runs as the user of the manifests.
 func TestDockerfile(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
@@ -258,7 +258,7 @@ func copyPath(t *testing.T, root, to, name string) {
 			return fs.SkipDir
 		case err != nil || entry.IsDir() || strings.HasSuffix(path, "_test.go"):
 			return err
-		case filepath.Base(filepath.Dir(path)) == "dist" && entry.Name() != ".gitkeep": // results of local builds
+		case filepath.Base(filepath.Dir(path)) == "dist" && entry.Name() != ".gitkeep": // files of local builds
 			return nil
 		}
 		relative, err := filepath.Rel(root, path)
@@ -326,7 +326,7 @@ func decode(t *testing.T, content []byte, into any) {
 	}
 }
 
-// entriesOf returns the entries of the only index of a layout.
+// entriesOf returns the entries of the single index in a layout.
 func entriesOf(t *testing.T, dir string) []descriptor {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join(dir, "index.json"))

@@ -7,8 +7,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 )
 
-// "kubectl delete -k" of an installation deletes nothing that holds keys: neither the volume, nor
-// the namespace, which would delete everything in it.
+// "kubectl delete -k" of an installation deletes no object that contains keys: neither the volume claim nor the
+// namespace, whose deletion would delete everything in it.
 func TestDeletingAnInstallationKeepsItsKeys(t *testing.T) {
 	for _, name := range kustomizations(t) {
 		if name == volume || name == namespaceAlone {
@@ -22,7 +22,7 @@ func TestDeletingAnInstallationKeepsItsKeys(t *testing.T) {
 	}
 }
 
-// Volumes that an installation mounts but does not contain are applied before it.
+// Volumes that an installation mounts but does not contain are applied earlier than the installation.
 func TestTheVolumeIsAppliedBefore(t *testing.T) {
 	before := build(t, volume)
 	for _, o := range before {

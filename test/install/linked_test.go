@@ -13,8 +13,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 )
 
-// testLibraries must not be linked: their initialization is meant for a developer's machine. The typed
-// clients of client-go link their fakes (k8s.io/client-go/testing), which are harmless.
+// testLibraries are libraries for tests on a developer's machine, which programs must not link. The typed clients of
+// client-go link their fakes (k8s.io/client-go/testing), which are harmless.
 var testLibraries = map[string]*regexp.Regexp{
 	"testing":  regexp.MustCompile(`^testing(/|$)`),
 	"httptest": regexp.MustCompile(`^net/http/httptest$`),
@@ -37,7 +37,7 @@ func TestNoTestLibraryIsLinked(t *testing.T) {
 			}
 		}
 	}
-	// Each pattern matches a package.
+	// This checks that each pattern matches some package.
 	all := dependencies(t, "-test", "./...")
 	for what, library := range testLibraries {
 		if !slices.ContainsFunc(all, library.MatchString) && what != "fakes" {
@@ -68,11 +68,11 @@ func TestTheClientIsLight(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v: %s", err, modules)
 	}
-	lines := strings.Split(strings.TrimSpace(string(modules)), "\n")[1:] // the first one is the module itself
+	lines := strings.Split(strings.TrimSpace(string(modules)), "\n")[1:] // the first line is the module itself
 	if len(lines) >= 15 {
 		t.Errorf("the graph of the client's module has %d others; fewer than 15 are allowed:\n%s", len(lines), modules)
 	}
-	// The tests run with the versions of the main module.
+	// Both files must require the same versions, because our tests run with the main go.mod.
 	all := required(t, "../../go.mod")
 	for path, version := range required(t, "../../clients/go/go.mod") {
 		if all[path] != version {
@@ -99,7 +99,7 @@ func required(t *testing.T, file string) map[string]string {
 	return versions
 }
 
-// heavy must not be linked into the programs for laptops and Pods.
+// heavy are libraries that the programs for laptops and Pods must not link.
 var heavy = map[string]*regexp.Regexp{
 	"a database":     regexp.MustCompile(`^modernc\.org/|^github\.com/jackc/`),
 	"a cloud":        regexp.MustCompile(`^gocloud\.dev|^github\.com/(aws|Azure)/|^cloud\.google\.com/|^google\.golang\.org/api/|^github\.com/envoyproxy/`),
@@ -107,8 +107,8 @@ var heavy = map[string]*regexp.Regexp{
 	"the key server": regexp.MustCompile(`^github\.com/keyserver-operator/keyserver-operator/(httpapi$|controllers|internal/(audit|auth|engine|operator|store|commands$|server$))`),
 }
 
-// forDiagnosis are packages that keyserverctl may link although they are heavy: it reads clusters by path and verifies
-// the audit log. The typed clients and the types of Kubernetes are not among them.
+// forDiagnosis are the heavy packages that keyserverctl may link, because it reads clusters by path and verifies the
+// audit log. The typed clients and the types of Kubernetes are not included.
 var forDiagnosis = regexp.MustCompile(`^k8s\.io/apimachinery/|^k8s\.io/client-go/(features|pkg|plugin/pkg/client/auth/exec|rest|tools/(auth|clientcmd|metrics)|transport|util)(/|$)` +
 	`|^sigs\.k8s\.io/(json|randfill|structured-merge-diff/v6/value|yaml)(/|$)|^github\.com/keyserver-operator/keyserver-operator/internal/audit(/tree)?$`)
 
@@ -147,7 +147,7 @@ func TestProgramsAreLight(t *testing.T) {
 	}
 }
 
-// dependencies returns the packages that others link.
+// dependencies returns the packages that the given packages link.
 func dependencies(t *testing.T, arguments ...string) []string {
 	t.Helper()
 	if err := program.DependOnSources(); err != nil {

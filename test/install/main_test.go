@@ -1,9 +1,8 @@
-// Package install tests the installation. The manifests under config are built, validated against
-// the schemas of a real kube-apiserver, applied to it, and run as the processes that they describe.
+// Package install tests the installation. It builds the manifests under config, validates them against the schemas of a
+// real kube-apiserver, applies them, and runs the processes that they describe.
 //
-// The tests replace the missing controllers. No scheduler creates Pods, so the tests create
-// one from each template to be admitted. No controller aggregates ClusterRoles, so the tests
-// inspect their labels and rules.
+// The cluster has no controllers, so the tests do their work. No scheduler creates Pods, so the tests create a Pod from
+// each template. No controller aggregates ClusterRoles, so the tests check their labels and rules.
 package install
 
 import (
@@ -48,7 +47,8 @@ func run(m *testing.M) int {
 		return need.Suite(controlplane.Programs, controlplane.Remedy)
 	}
 	var err error
-	// As in real clusters: service accounts must exist, tokens are mounted unless that is declined, and RBAC decides.
+	// As in real clusters, service accounts must exist, Pods get tokens unless they disable this, and RBAC authorizes
+	// requests.
 	environment, err = controlplane.Begin(func(e *envtest.Environment) {
 		e.ControlPlane.GetAPIServer().Configure().Set("disable-admission-plugins", "").Set("authorization-mode", "RBAC")
 	})
@@ -89,14 +89,14 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// likeACluster makes the object that kube-controller-manager would make.
+// likeACluster creates the object that kube-controller-manager would create.
 func likeACluster() error {
 	account := &corev1.ServiceAccount{}
 	account.Name, account.Namespace = "default", "default"
 	return client.IgnoreAlreadyExists(kube.Create(context.Background(), account))
 }
 
-// beforehand creates the objects that docs/install.md applies first.
+// beforehand creates the objects that docs/install.md creates first.
 func beforehand() error {
 	at, claim := &corev1.Namespace{}, &corev1.PersistentVolumeClaim{}
 	for _, first := range []struct {

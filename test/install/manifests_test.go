@@ -23,10 +23,10 @@ import (
 
 const configDir = "../../config"
 
-// Kustomizations in config, and those with the component that only others use.
+// Names of kustomizations in config, and of kustomizations that add a component.
 const (
 	namespaceAlone     = "namespace"
-	volume             = "volume" // and the namespace
+	volume             = "volume" // with the namespace
 	defaults           = "default"
 	defaultsKeyServer  = "keyserver"
 	access             = "access"
@@ -42,13 +42,13 @@ const (
 	databaseAPIGroup   = "postgresql.cnpg.io"
 )
 
-// composed are kustomizations that a user would write.
+// composed has kustomizations as a user would write them.
 var composed = map[string]string{
 	monitored:         "resources: [../../default]\ncomponents: [../../prometheus]\n",
 	postgresMonitored: "resources: [../../overlays/postgres]\ncomponents: [../../prometheus]\n",
 }
 
-// kustomizations returns all kustomizations of config, and the composed ones.
+// kustomizations returns all kustomizations of config and of composed.
 func kustomizations(t *testing.T) []string {
 	t.Helper()
 	var names []string
@@ -69,7 +69,7 @@ func kustomizations(t *testing.T) []string {
 	return append(names, monitored, postgresMonitored, documented)
 }
 
-// build returns the objects of a kustomization, like "kubectl apply -k".
+// build returns the objects that "kubectl apply -k" would apply for a kustomization.
 func build(t *testing.T, name string) []*unstructured.Unstructured {
 	t.Helper()
 	dir := filepath.Join(configDir, name)
@@ -101,7 +101,7 @@ func build(t *testing.T, name string) []*unstructured.Unstructured {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Convert through JSON, so that numbers have the types that Kubernetes uses.
+		// Conversion to JSON gives numbers the types that Kubernetes uses.
 		text, err := (&unstructured.Unstructured{Object: content}).MarshalJSON()
 		if err != nil {
 			t.Fatal(err)
@@ -130,15 +130,15 @@ func example(t *testing.T) string {
 	return strings.ReplaceAll(text, "- config/", "- ../../")
 }
 
-// apply works like "kubectl apply --server-side", in the order of kustomize. It skips kinds that a
-// plain cluster does not have.
+// apply applies objects like "kubectl apply --server-side", in the order of kustomize. It skips kinds that are unknown
+// in a plain cluster.
 func apply(t *testing.T, objects []*unstructured.Unstructured, options ...client.ApplyOption) {
 	t.Helper()
 	for _, o := range objects {
 		if o.GroupVersionKind().Group == monitoringAPIGroup {
 			continue
 		}
-		rig.Succeeds(t, func() error { // a new kind is served after a moment
+		rig.Succeeds(t, func() error { // a new kind is available after a moment
 			err := kube.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(o.DeepCopy()), append(options, client.FieldOwner("test"), client.ForceOwnership)...)
 			if err != nil && !apierrors.IsNotFound(err) && !strings.Contains(err.Error(), "no matches for kind") {
 				t.Fatalf("apply %s: %v", describe(o), err)
@@ -146,7 +146,7 @@ func apply(t *testing.T, objects []*unstructured.Unstructured, options ...client
 			return err
 		})
 		if o.GetKind() == "Deployment" {
-			t.Cleanup(func() { // applying another installation over this one would fail
+			t.Cleanup(func() { // the next test could not apply its objects over these
 				if err := kube.Delete(context.Background(), o.DeepCopy()); client.IgnoreNotFound(err) != nil {
 					t.Error(err)
 				}

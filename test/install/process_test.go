@@ -30,10 +30,10 @@ import (
 type pod struct {
 	t          *testing.T
 	image      image
-	settings   map[string]string            // of the ConfigMap of both containers
-	secrets    map[string]map[string]string // that variables refer to
+	settings   map[string]string            // from the ConfigMap of both containers
+	secrets    map[string]map[string]string // secrets that variables refer to
 	containers map[string]corev1.Container
-	volumes    map[string]string // directory by volume
+	volumes    map[string]string // directory of each volume
 }
 
 func newPod(t *testing.T, objects []*unstructured.Unstructured, deployment string) *pod {
@@ -48,7 +48,7 @@ func newPod(t *testing.T, objects []*unstructured.Unstructured, deployment strin
 		}
 		for _, v := range d.Spec.Template.Spec.Volumes {
 			dir := t.TempDir()
-			if err := os.Chmod(dir, 0o775|os.ModeSetgid); err != nil { // with fsGroup
+			if err := os.Chmod(dir, 0o775|os.ModeSetgid); err != nil { // as fsGroup requires
 				t.Fatal(err)
 			}
 			own(t, dir, 0, accountID)
@@ -99,7 +99,7 @@ func (p *pod) start(name string, extra ...string) *process {
 	for _, a := range append(slices.Clone(c.Args), extra...) {
 		inside.Args = append(inside.Args, here.Replace(a))
 	}
-	// The variables that a node adds, and no others.
+	// The variables that a node adds, and those of the manifests.
 	inside.Env = append(inside.Env, "KUBERNETES_SERVICE_HOST="+apiServer.Hostname(), "KUBERNETES_SERVICE_PORT="+apiServer.Port())
 	for name, value := range p.settings {
 		inside.Env = append(inside.Env, name+"="+value)
@@ -122,7 +122,7 @@ func (p *pod) start(name string, extra ...string) *process {
 	r.cmd.Stdout, r.cmd.Stderr = &r.log, &r.log
 	start(p.t, r.cmd)
 	go func() {
-		_ = r.cmd.Wait() // the log shows how it ended
+		_ = r.cmd.Wait() // the log shows the exit status
 		close(r.exited)
 	}()
 	p.t.Cleanup(func() {
@@ -162,7 +162,7 @@ func (r *process) awaitReady(t *testing.T) {
 // kubelet accepts any certificate, like the real one.
 var kubelet = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
 
-// kill sends SIGKILL and waits for the end.
+// kill sends SIGKILL and waits until the process has ended.
 func (r *process) kill() {
 	_ = r.cmd.Process.Kill() // it fails only for a process that has ended
 	<-r.exited
@@ -193,7 +193,7 @@ func (r *process) metrics(port string) (string, error) {
 
 var leads = regexp.MustCompile(`(?m)^leader_election_master_status\{name="manager\.trust\.keyserver\.dev"\} 1$`)
 
-// leader returns the active manager, once exactly one is active.
+// leader waits until exactly one manager is active, and returns it.
 func leader(t *testing.T, managers ...*process) *process {
 	t.Helper()
 	var active []*process
@@ -216,7 +216,7 @@ func leader(t *testing.T, managers ...*process) *process {
 	return active[0]
 }
 
-// put writes a file into a volume, as for a Secret.
+// put writes a file into a volume, as kubelet does for a Secret.
 func (p *pod) put(volume, name, content string) {
 	p.t.Helper()
 	dir, ok := p.volumes[volume]
@@ -234,7 +234,7 @@ func projectsToken(v corev1.Volume) bool {
 	return v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool { return s.ServiceAccountToken != nil })
 }
 
-// project fills a volume with the files that the cluster projects for a service account.
+// project writes the files that the cluster projects for a service account into a volume.
 func (p *pod) project(account string, v corev1.Volume) {
 	p.t.Helper()
 	for _, s := range v.Projected.Sources {
@@ -249,7 +249,7 @@ func (p *pod) project(account string, v corev1.Volume) {
 	}
 }
 
-// token returns a token of the cluster. Without an audience it is for the cluster itself.
+// token requests a token from the cluster. If the audience is empty, the token is for the cluster itself.
 func token(t *testing.T, namespace, account, audience string) string {
 	t.Helper()
 	owner := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: account}}

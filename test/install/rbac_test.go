@@ -14,7 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// allKinds are the resources of the operator.
+// allKinds are the resources of all kinds of the operator.
 var allKinds = func() (resources []string) {
 	for _, k := range v1alpha1.Kinds {
 		resources = append(resources, k.Resource)
@@ -24,12 +24,12 @@ var allKinds = func() (resources []string) {
 
 const ourGroup = "trust.keyserver.dev"
 
-// ask is one question to the authorizer.
+// ask is one request to the authorizer of the cluster.
 type ask struct {
 	verb, group, resource, namespace, name, path string
 }
 
-// may asks the real authorizer whether a service account of the product is allowed something.
+// may returns whether the real authorizer allows a request of a service account of the product.
 func may(t *testing.T, account string, a ask) bool {
 	t.Helper()
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
@@ -37,7 +37,7 @@ func may(t *testing.T, account string, a ask) bool {
 		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"},
 	}}
 	if a.path != "" {
-		// Without the groups: many clusters grant discovery to all of them, some do not.
+		// The review omits the groups, because many clusters grant discovery to all groups, and some do not.
 		review.Spec.Groups = nil
 		review.Spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Verb: a.verb, Path: a.path}
 	} else {
@@ -55,7 +55,7 @@ func may(t *testing.T, account string, a ask) bool {
 func check(t *testing.T, account string, allowed bool, asks []ask) {
 	t.Helper()
 	for _, a := range asks {
-		if allowed { // the authorizer gets new bindings a moment later
+		if allowed { // the authorizer learns of new bindings with a delay
 			rig.Soon(t, fmt.Sprintf("%s may %+v", account, a), func() bool { return may(t, account, a) })
 			continue
 		}
@@ -118,7 +118,7 @@ func TestManagerRights(t *testing.T) {
 			refused = append(refused, ask{verb: verb, resource: kind, namespace: "any"})
 		}
 	}
-	for _, verb := range []string{"get", "create", "patch", "delete"} { // only with a binding by an administrator
+	for _, verb := range []string{"get", "create", "patch", "delete"} { // needs a binding by an administrator
 		refused = append(refused, ask{verb: verb, group: "certificates.k8s.io", resource: "clustertrustbundles", name: "any"})
 	}
 	check(t, manager, true, allowed)
@@ -159,8 +159,8 @@ func TestManagerRightsScaledOut(t *testing.T) {
 	})
 }
 
-// If the key server has its own account, it may only check tokens. If it shares a Pod with the
-// manager, it has no account.
+// If the key server has its own service account, this may only check tokens. If it shares a Pod with the manager, it
+// has none.
 func TestKeyServerRights(t *testing.T) {
 	apply(t, build(t, postgres))
 	const api = "keyserver-api"
@@ -180,7 +180,7 @@ func TestKeyServerRights(t *testing.T) {
 	check(t, api, false, refused)
 }
 
-// No rule is a wildcard, and none allows its holder to get more rights.
+// No rule is a wildcard, and no rule lets a service account get more rights.
 func TestNoWildcards(t *testing.T) {
 	for _, name := range installations {
 		objects := build(t, name)
@@ -188,7 +188,7 @@ func TestNoWildcards(t *testing.T) {
 		for _, r := range typed[rbacv1.ClusterRole](t, objects, "ClusterRole") {
 			rules = append(rules, r.Rules...)
 		}
-		for _, r := range typed[rbacv1.Role](t, objects, "Role") { // the operator's own kind is in no installation
+		for _, r := range typed[rbacv1.Role](t, objects, "Role") { // not the operator's kind, which no installation has
 			rules = append(rules, r.Rules...)
 		}
 		if len(rules) == 0 {
@@ -209,8 +209,8 @@ func TestNoWildcards(t *testing.T) {
 	}
 }
 
-// The roles of every cluster include these by their labels. The controller that does it does not
-// run here, so the test repeats its selection.
+// The labels of these roles add them to the built-in roles of a cluster. The controller for this does not run here, so
+// the test repeats its selection.
 func TestAggregatedRoles(t *testing.T) {
 	apply(t, build(t, defaults))
 	ours := typed[rbacv1.ClusterRole](t, build(t, defaults), "ClusterRole")
@@ -252,7 +252,7 @@ func TestAggregatedRoles(t *testing.T) {
 		expect(true, []string{"get", "list", "watch"}, c.read)
 		expect(true, writes, c.write)
 		expect(false, writes, c.notWrite)
-		for _, kind := range allKinds { // only for the manager
+		for _, kind := range allKinds { // only the manager may do this
 			expect(false, []string{"update", "patch"}, []string{kind + "/status"})
 			expect(true, []string{"get"}, []string{kind + "/status"})
 		}

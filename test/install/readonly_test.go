@@ -19,11 +19,11 @@ import (
 type commands map[string]struct {
 	args []string
 	code int
-	says string // on standard output if it succeeds, else on standard error
+	says string // expected text on standard output if it succeeds, else on standard error
 }
 
-// Every command of the image works or fails with a clear error, as another user, without HOME, and
-// without any writable directory.
+// Every command of the image works or fails with a clear error, as another user, without HOME, and without a writable
+// directory.
 func TestEveryCommandWithNothingToWrite(t *testing.T) {
 	built := imageBuilt(t)
 	programs := map[string]commands{
@@ -90,14 +90,14 @@ func TestEveryCommandWithNothingToWrite(t *testing.T) {
 	}
 }
 
-// moved are commands of keyserver-operator that other programs have now.
+// moved are former commands of keyserver-operator that are now commands of other programs.
 var moved = []string{
 	"keyserver-operator agent", "keyserver-operator ctl", "keyserver-operator kms", "keyserver-operator up",
 	"keyserver-operator support-bundle", "keyserver-operator audit receipt verify",
 }
 
-// TestMovedCommands checks that the image of the operator still runs these commands, as manifests and scripts of
-// version 0.1.0 do.
+// TestMovedCommands checks that the image of the operator still runs these commands. Manifests and scripts for version
+// 0.1.0 use them.
 func TestMovedCommands(t *testing.T) {
 	built := imageBuilt(t)
 	for name, tc := range map[string]struct {
@@ -149,7 +149,7 @@ func runInImage(t *testing.T, built image, program string, args ...string) (code
 // existing files. OpenShift runs it like this.
 func TestARandomUserServes(t *testing.T) {
 	built, data := imageBuilt(t), t.TempDir()
-	if err := os.Chmod(data, 0o770); err != nil { // of group 0, by fsGroup or by OpenShift
+	if err := os.Chmod(data, 0o770); err != nil { // group 0 may write, by fsGroup or by OpenShift
 		t.Fatal(err)
 	}
 	own(t, data, 0, 0)

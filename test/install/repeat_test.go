@@ -14,13 +14,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/node"
 )
 
-// place is an environment of a build.
+// place is the environment of a build.
 type place struct {
 	umask, home, zone, temporary string
-	flags                        string // of Go
+	flags                        string // flags of Go
 }
 
-// build makes an image with the hack/image of a checkout.
+// build builds an image with the hack/image of a checkout.
 func (p place) build(t *testing.T, checkout string, arguments ...string) error {
 	t.Helper()
 	caches, err := exec.Command("go", "env", "GOCACHE", "GOMODCACHE", "GOENV").Output()
@@ -34,7 +34,7 @@ func (p place) build(t *testing.T, checkout string, arguments ...string) error {
 	cmd := exec.Command("sh", append([]string{"-c", `umask "$0" && exec go run -C hack/image . "$@"`, p.umask}, arguments...)...)
 	cmd.Dir = checkout
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS="+p.flags, "HOME="+p.home, "TZ="+p.zone, "TMPDIR="+p.temporary,
-		// Keep the build cache.
+		// The build cache stays the same.
 		"GOCACHE="+found[0], "GOMODCACHE="+found[1], "GOENV="+found[2])
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
@@ -42,7 +42,7 @@ func (p place) build(t *testing.T, checkout string, arguments ...string) error {
 	return nil
 }
 
-// places returns two environments that only share Go and its flags.
+// places returns two environments that have only Go and its flags in common.
 func places(t *testing.T, flags string) [2]place {
 	return [2]place{
 		{umask: "022", home: t.TempDir(), zone: "UTC", temporary: t.TempDir(), flags: flags},
@@ -89,8 +89,8 @@ func different(t *testing.T, archives ...string) []string {
 	return found
 }
 
-// The image of the program with its console is byte-identical if it is built again from a copy of
-// the checkout in another directory, with the settings of another user.
+// Building the image of the program with its console again gives identical bytes, from a copy of the checkout in
+// another directory, with the settings of another user.
 func TestImageRepeats(t *testing.T) {
 	built := imageBuilt(t)
 	checkout := t.TempDir()
@@ -111,8 +111,8 @@ func TestImageRepeats(t *testing.T) {
 	}
 }
 
-// small returns a repository with a program that is built as ours is, but in seconds and for both
-// platforms. linked are additional flags of the linker.
+// small returns a repository with a small program that is built as ours, for both platforms and in seconds. linked has
+// additional linker flags.
 func small(t *testing.T, linked string) string {
 	t.Helper()
 	config, err := os.ReadFile("../../.ko.yaml")
@@ -176,8 +176,8 @@ func twice(t *testing.T, repository string) []string {
 	return layouts
 }
 
-// Two clones give the same image for both platforms. The attestations of each platform name the
-// commit and the materials.
+// Two clones build the same image for both platforms. The attestations of each platform name the commit and the
+// materials.
 func TestClonesGiveTheSameImage(t *testing.T) {
 	repository := small(t, "")
 	layouts := twice(t, repository)
@@ -200,7 +200,7 @@ func TestClonesGiveTheSameImage(t *testing.T) {
 	if len(said) != 2 {
 		t.Errorf("there are %d platforms", len(said))
 	}
-	// The other targets of the build do not matter either.
+	// The result does not depend on the other targets of the build.
 	checkout, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
@@ -214,7 +214,8 @@ func TestClonesGiveTheSameImage(t *testing.T) {
 	}
 }
 
-// A program that records where it was built makes the last test fail, which shows that it compares the images.
+// A program that records the directory of its build has different images. This shows that TestClonesGiveTheSameImage
+// can fail.
 func TestAnImageThatDoesNotRepeatIsNoticed(t *testing.T) {
 	layouts := twice(t, small(t, "-X main.built={{.Env.HOME}}"))
 	if found := different(t, layouts[0]+".tar", layouts[1]+".tar"); !slices.Contains(found, "the archive") || len(found) < 3 {
@@ -222,7 +223,7 @@ func TestAnImageThatDoesNotRepeatIsNoticed(t *testing.T) {
 	}
 }
 
-// The attestation of a changed checkout does not claim its commit.
+// The attestation of a checkout with changes does not name a commit.
 func TestAChangedCheckoutIsNoCommit(t *testing.T) {
 	checkout := small(t, "")
 	if err := os.WriteFile(filepath.Join(checkout, "more.go"), []byte("package main\n\nfunc init() { built = `x` }\n"), 0o600); err != nil {

@@ -65,7 +65,7 @@ func TestScaledOutRuns(t *testing.T) {
 	}
 	second.terminate(t)
 
-	// Its manager has no writable volume.
+	// The manager of this form has no writable volume.
 	manager := newPod(t, objects, "keyserver")
 	for _, m := range manager.containers["manager"].VolumeMounts {
 		if m.Name != "kubernetes-token" && m.Name != "key-server-token" {
@@ -77,8 +77,8 @@ func TestScaledOutRuns(t *testing.T) {
 	alone.terminate(t)
 }
 
-// overNetwork makes a database that listens on a socket reachable over TCP, for processes that do
-// not have the directory of the socket.
+// overNetwork forwards TCP connections to a database that listens on a socket, for processes that cannot access the
+// directory of the socket.
 func overNetwork(t *testing.T, database string) string {
 	t.Helper()
 	from, err := url.Parse(database)
@@ -95,7 +95,7 @@ func overNetwork(t *testing.T, database string) string {
 		for {
 			here, err := listener.Accept()
 			if err != nil {
-				return // closed
+				return // the listener was closed
 			}
 			there, err := net.Dial("unix", socket)
 			if err != nil {
@@ -103,7 +103,7 @@ func overNetwork(t *testing.T, database string) string {
 				continue
 			}
 			relay := func(to, from net.Conn) {
-				_, _ = io.Copy(to, from) // the end of one is the end of both
+				_, _ = io.Copy(to, from) // when one side ends, both are closed
 				_ = to.Close()
 			}
 			go relay(here, there)

@@ -22,8 +22,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// Every manifest only has fields of the schemas of this kube-apiserver and its CRDs. Otherwise a
-// misspelt field would be dropped silently.
+// The schemas of this kube-apiserver and its CRDs contain every field of the manifests. The server would silently drop
+// a misspelt field.
 func TestManifestsConform(t *testing.T) {
 	apply(t, build(t, "crd"))
 	conform := newConformer(t)
@@ -35,20 +35,20 @@ func TestManifestsConform(t *testing.T) {
 			}
 			for _, o := range objects {
 				if group := o.GroupVersionKind().Group; group == monitoringAPIGroup || group == databaseAPIGroup {
-					continue // below, and in TestTheDatabaseThatFailsOver
+					continue // checked below and in TestTheDatabaseThatFailsOver
 				}
 				if err := conform(o); err != nil {
 					t.Errorf("%s: %v", describe(o), err)
 				}
 			}
-			// Kinds of Prometheus' operator, which this server does not know.
+			// The kinds of the Prometheus operator are unknown to this server.
 			typed[monitoringv1.ServiceMonitor](t, objects, "ServiceMonitor")
 			typed[monitoringv1.PrometheusRule](t, objects, "PrometheusRule")
 		})
 	}
 }
 
-// The validation is strict at every depth. Otherwise it would prove little.
+// The validation finds unknown fields at every depth.
 func TestConformanceRefuses(t *testing.T) {
 	apply(t, build(t, "crd"))
 	conform := newConformer(t)
@@ -79,7 +79,7 @@ func TestConformanceRefuses(t *testing.T) {
 	}
 }
 
-// newConformer returns kubeconform with the schemas of the running kube-apiserver.
+// newConformer returns a validator with the schemas of the running kube-apiserver.
 func newConformer(t *testing.T) func(*unstructured.Unstructured) error {
 	t.Helper()
 	dir := t.TempDir()
@@ -110,7 +110,7 @@ func writeSchemas(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 	var paths map[string]openapi.GroupVersion
-	rig.Succeeds(t, func() (err error) { // the schemas of new kinds are published after the kinds
+	rig.Succeeds(t, func() (err error) { // the schemas of new kinds follow a moment later
 		if paths, err = client.OpenAPIV3().Paths(); err != nil {
 			return err
 		}
@@ -132,7 +132,7 @@ func writeGroup(t *testing.T, dir string, group openapi.GroupVersion) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A reference is the path of a definition in the document.
+	// kubeconform expects definitions at this path.
 	text = bytes.ReplaceAll(text, []byte("#/components/schemas/"), []byte("#/definitions/"))
 	var document struct {
 		Components struct {
@@ -147,7 +147,7 @@ func writeGroup(t *testing.T, dir string, group openapi.GroupVersion) {
 	}
 	for name, schema := range document.Components.Schemas {
 		kinds, ok := schema["x-kubernetes-group-version-kind"].([]any)
-		if !ok || len(kinds) != 1 { // options and the like belong to all groups
+		if !ok || len(kinds) != 1 { // kinds such as options belong to all groups
 			continue
 		}
 		kind := kinds[0].(map[string]any)
@@ -166,7 +166,7 @@ func writeGroup(t *testing.T, dir string, group openapi.GroupVersion) {
 	}
 }
 
-// closeObjects rejects unknown members in each schema that does not allow them explicitly.
+// closeObjects makes each schema reject unknown members, unless the schema allows them explicitly.
 func closeObjects(node any) {
 	switch n := node.(type) {
 	case map[string]any:

@@ -23,7 +23,7 @@ func TestWhoIsInTheService(t *testing.T) {
 	}
 }
 
-// A new Pod starts while the previous one may still be ending, and waits for the volume as long as that takes.
+// A new Pod starts while the previous Pod may still be ending. It waits for the volume without a time limit.
 func TestAnotherPodWaitsForTheVolume(t *testing.T) {
 	for _, d := range typed[appsv1.Deployment](t, build(t, defaults), "Deployment") {
 		one := intstr.FromInt32(1)
@@ -47,7 +47,7 @@ func TestAnotherPodWaitsForTheVolume(t *testing.T) {
 	}
 }
 
-// A policy that allows DNS also allows the port that DNS servers have behind a Service.
+// A policy that allows DNS also allows the port of DNS servers behind a Service.
 func TestNamesAreAnsweredOnEitherPort(t *testing.T) {
 	found := 0
 	for _, name := range installations {

@@ -50,7 +50,7 @@ func TestFormsAreSwitchedAsDocumented(t *testing.T) {
 	run(r, toMany[2])
 	r.only(scaledOut)
 
-	// The first block makes an empty volume and this Secret.
+	// The omitted first block creates an empty volume and this Secret.
 	r.kubectl("-n", namespace, "create", "secret", "generic", "keyserver-back")
 	run(r, toOne[1])
 	scaledDown := without(scaledOut, ofKind(scaledOut, "HorizontalPodAutoscaler"))
@@ -59,12 +59,12 @@ func TestFormsAreSwitchedAsDocumented(t *testing.T) {
 	r.only(embedded)
 }
 
-// apply also waits until new definitions are established.
+// apply applies a kustomization, and waits until new CRDs are established.
 func (r *release) apply(kustomization string) {
 	r.t.Helper()
 	flags := []string{"apply", "-k", filepath.Join(configDir, kustomization)}
 	if kustomization == defaultsKeyServer {
-		flags = append(flags, "--server-side") // as docs/install.md says
+		flags = append(flags, "--server-side") // as in docs/install.md
 	}
 	r.kubectl(flags...)
 	if kustomization == defaults {
@@ -72,7 +72,7 @@ func (r *release) apply(kustomization string) {
 	}
 }
 
-// only fails the test unless the cluster has these objects, and no others of their kinds.
+// only fails the test unless the cluster has exactly these objects of their kinds.
 func (r *release) only(objects []*unstructured.Unstructured) {
 	r.t.Helper()
 	r.has(true, objects)

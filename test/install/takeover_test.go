@@ -31,14 +31,14 @@ import (
 
 const password = "a password that the installer chose"
 
-// installation is a running installation of config/default and config/prometheus. The manager has the token of
-// its service account, so that a right that is missing in the manifests makes the test fail.
+// installation is a running installation of config/default and config/prometheus. The manager uses the token of its
+// service account, so that the test fails if the manifests lack a right.
 type installation struct {
 	*pod
 	api        *process
-	url        string // of the API
+	url        string // URL of the API
 	roots      *x509.CertPool
-	keys       *apiclient.Client // of the administrator
+	keys       *apiclient.Client // client of the administrator
 	operations map[string]schema.HexID
 }
 
@@ -61,7 +61,7 @@ func (i *installation) manager() *process {
 	return m
 }
 
-// issuer asks the cluster for its issuer, as docs/install.md does.
+// issuer reads the issuer from the cluster, as docs/install.md does.
 func issuer(t *testing.T) string {
 	t.Helper()
 	c, err := discovery.NewDiscoveryClientForConfig(restConfig)
@@ -136,7 +136,6 @@ func ready(ctx context.Context, o client.Object) error {
 	return err
 }
 
-// declare creates a Role.
 func (i *installation) declare(name string, operations ...string) *v1alpha1.Role {
 	i.t.Helper()
 	r := &v1alpha1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
@@ -157,7 +156,7 @@ func (i *installation) redeclare(r *v1alpha1.Role, operations ...string) {
 	}
 }
 
-// holds waits until the key server has exactly the role of the object, once, and the object is Ready.
+// holds waits until the key server has exactly one role as the object declares, and the object is Ready.
 func (i *installation) holds(r *v1alpha1.Role) {
 	i.t.Helper()
 	rig.Succeeds(i.t, func() error {
@@ -207,8 +206,8 @@ func (i *installation) outside(r *v1alpha1.Role, operations ...string) {
 	}
 }
 
-// The installation works with the rights of its manifests and reports its work in metrics. It loses nothing if
-// the active one of two managers is killed during its work.
+// The installation works with the rights of its manifests, and its metrics show its work. If the active one of two
+// managers is killed during its work, no change is lost.
 func TestInstallationRuns(t *testing.T) {
 	i := install(t)
 	first := i.manager()
@@ -228,7 +227,7 @@ func TestInstallationRuns(t *testing.T) {
 	if active == second {
 		standby = first
 	}
-	// The manager is killed while it creates these.
+	// The test kills the manager while it creates these objects.
 	var many []*v1alpha1.Role
 	for n := range 40 {
 		many = append(many, i.declare(fmt.Sprintf("made-%d", n), "HMAC Data", "Authorize Key"))
@@ -241,7 +240,7 @@ func TestInstallationRuns(t *testing.T) {
 		return err
 	})
 	active.kill()
-	// While no manager is active: a change, an outside change, a deletion and a new object.
+	// While no manager is active, the test changes, deletes and creates objects, and changes a role on the key server.
 	i.redeclare(signer, "HMAC Data", "List Operations")
 	i.outside(auditor, "HMAC Data")
 	gone := many[0]
@@ -270,7 +269,7 @@ func TestInstallationRuns(t *testing.T) {
 		return nil
 	})
 
-	// A manager that stops in order hands over before the lease expires.
+	// A manager that stops gracefully releases the lease before it expires.
 	again := i.manager()
 	standby.terminate(t)
 	leader(t, again)
@@ -340,14 +339,14 @@ func login(t *testing.T, url string, roots *x509.CertPool, settings map[string]s
 	}
 }
 
-// serviceAccount logs in with a token.
+// serviceAccount is a token that a client logs in with.
 type serviceAccount string
 
 func (s serviceAccount) Login(context.Context) (schema.LoginRequest, error) {
 	return schema.LoginRequest{Method: "kubernetes", Token: schema.Secret(s)}, nil
 }
 
-// used matches the metrics that the alerts use.
+// used matches the metrics in the alerts.
 var used = regexp.MustCompile(`\b(keyserver_[a-z_]+|leader_election_[a-z_]+|workqueue_[a-z_]+)\b`)
 
 // measures scrapes both containers, at the ports that the component opens.

@@ -23,10 +23,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 )
 
-// The mounts of a container limit its rights. The manager never has the database or a
-// key-encryption key, and if the two share a Pod the key server never has the token.
+// The mounts of a container limit its rights. The manager can never read the database or a key-encryption key. If both
+// share a Pod, the key server can never read the token.
 func TestRightsFollowFromMounts(t *testing.T) {
-	for name, want := range map[string]map[string][]string{ // container: its mounts
+	for name, want := range map[string]map[string][]string{ // mounts by container
 		defaults: {
 			"manager": {"issuer-keys", "key-server-token read-only", "kubernetes-token", "server-ca read-only"},
 			"api":     {"data", "issuer-keys read-only", "server-ca", "tmp"},
@@ -43,7 +43,7 @@ func TestRightsFollowFromMounts(t *testing.T) {
 		for container, c := range containers(t, build(t, name)) {
 			var got []string
 			for _, m := range c.VolumeMounts {
-				if m.Name != "kubernetes-token" && m.ReadOnly { // a projected volume cannot be written
+				if m.Name != "kubernetes-token" && m.ReadOnly { // projected volumes are read-only anyway
 					m.Name += " read-only"
 				}
 				got = append(got, m.Name)
@@ -61,8 +61,8 @@ func TestRightsFollowFromMounts(t *testing.T) {
 	}
 }
 
-// Containers get only flags and ports that exist: every argument and every environment variable is a
-// flag of its command, and every probe and every port of a Service leads to a port of a container.
+// The flags and ports in the manifests exist: every argument and every environment variable is a flag of its command,
+// and every probe and every port of a Service names a port of a container.
 func TestContainersAreToldWhatTheyKnow(t *testing.T) {
 	p := program.Program{Path: imageBuilt(t).program()}
 	flags := map[string]map[string]bool{}
@@ -78,7 +78,7 @@ func TestContainersAreToldWhatTheyKnow(t *testing.T) {
 	}
 	for _, name := range installations {
 		objects := build(t, name)
-		known := map[string]bool{} // the settings that all containers share
+		known := map[string]bool{} // settings of all containers
 		for container, c := range containers(t, objects) {
 			command := c.Args[0]
 			for _, a := range c.Args[1:] {
@@ -139,8 +139,8 @@ func checkPorts(t *testing.T, name string, objects []*unstructured.Unstructured)
 	}
 }
 
-// Every selector selects a Pod. A label that changed on one side would leave a Service without
-// endpoints or a policy without effect.
+// Every selector selects a Pod. If a label changed on one side, a Service would have no endpoints or a policy no
+// effect.
 func TestSelectorsMatch(t *testing.T) {
 	for _, name := range installations {
 		objects := build(t, name)

@@ -1,12 +1,11 @@
-// Tests a server with three DPoP clients: dpop, oauth4webapi and jose. Each
-// binds a session at login, requests an HMAC with a proof, and sends the same
-// proof again. Prints one line of JSON per client and algorithm.
+// Tests a server with three DPoP clients: dpop, oauth4webapi and jose. Each client binds a session at login, requests
+// an HMAC with a proof, and sends the same proof again. Prints one line of JSON per client and algorithm.
 import { createHash, randomUUID, webcrypto } from 'node:crypto'
 import * as dpop from 'dpop'
 import * as jose from 'jose'
 import * as oauth from 'oauth4webapi'
 
-globalThis.crypto ??= webcrypto // Node.js 18
+globalThis.crypto ??= webcrypto // for Node.js 18
 
 const { KEYSERVER_URL: base, KEYSERVER_NAME: name, KEYSERVER_PASSWORD: password, KEYSERVER_LINK: hiddenLink } = process.env
 const login = `${base}/api/sessions`
@@ -19,7 +18,7 @@ async function call(method, url, body, headers) {
   return { status: response.status, code: answer.code ?? '', challenge: response.headers.get('www-authenticate'), answer }
 }
 
-// A prover makes proofs with one key: (url, method, session id) => proof.
+// A prover creates proofs with one key: (url, method, session id) => proof.
 const provers = {
   async dpop(algorithm) {
     const pair = await dpop.generateKeyPair(algorithm, { extractable: true })
@@ -40,8 +39,7 @@ const provers = {
       thumbprint: await jose.calculateJwkThumbprint(jwk),
     }
   },
-  // oauth4webapi makes and sends its proofs itself. A custom fetch reads the
-  // proof from its request.
+  // oauth4webapi creates and sends its proofs itself. A custom fetch reads the proof from its request.
   async oauth4webapi(algorithm) {
     const pair = await oauth.generateKeyPair(algorithm, { extractable: true })
     const handle = oauth.DPoP({ client_id: 'interop' }, pair)
@@ -59,7 +57,7 @@ const provers = {
         await oauth.protectedResourceRequest(token ?? 'none', method, new URL(url), undefined, undefined, options)
         return proof
       },
-      // Sends a complete request, as users of the library do.
+      // Sends a complete request, as users of this library do.
       async request(token) {
         const response = await oauth.protectedResourceRequest(token, 'POST', new URL(mac),
           new Headers({ 'content-type': 'application/json' }), message, { DPoP: handle })

@@ -1,4 +1,4 @@
-// Package interop drives a real server with third-party clients.
+// Package interop tests a real server with third-party clients.
 package interop
 
 import (
@@ -14,11 +14,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/node"
 )
 
-// outcome is the result of one client.
+// outcome is the result of one client and algorithm.
 type outcome struct {
 	Client, Algorithm string
 	Login             int
-	Bound             bool // to the key's thumbprint, as the client computes it
+	Bound             bool // bound to the thumbprint that the client computed
 	Without           string
 	HMAC              int
 	Replayed          string

@@ -61,7 +61,6 @@ func newCluster(t *testing.T, socket string) cluster {
 	return cluster{kube, environment.ControlPlane.Etcd.URL.String(), controlplane.Port(strings.TrimRight(environment.Config.Host, "/"))}
 }
 
-// create stores a Secret.
 func (c cluster) create(t *testing.T, name string) {
 	t.Helper()
 	_, err := c.kube.CoreV1().Secrets("default").Create(t.Context(), &corev1.Secret{
@@ -151,15 +150,15 @@ func (c cluster) seedOf(t *testing.T, p *plugin, name string) error {
 	return err
 }
 
-// A real kube-apiserver stores encrypted Secrets, and still reads them while the key lineage is rotated, the
-// plugin is killed, and the key server is away.
+// A real kube-apiserver stores encrypted Secrets. It still reads them after a rotation of the key lineage, and while
+// the plugin or the key server is not running.
 func TestRealAPIServer(t *testing.T) {
 	w := newWorld(t)
 	socket := filepath.Join(t.TempDir(), "s")
 	p := w.start(t, socket)
 	c := newCluster(t, socket)
 
-	// Without encryption the text would be in etcd: that of a ConfigMap is.
+	// The text of an unencrypted ConfigMap is in etcd, so a search for the text finds unencrypted Secrets.
 	_, err := c.kube.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: "open"}, Data: map[string]string{"password": planted},
 	}, metav1.CreateOptions{})
@@ -176,8 +175,8 @@ func TestRealAPIServer(t *testing.T) {
 
 	second := w.rotate(t)
 	rig.Succeeds(t, func() error {
-		time.Sleep(time.Second) // each attempt is a request, a write and a read
-		// It requests the status once a minute, and when its health is requested.
+		time.Sleep(time.Second) // each attempt is one request, write and read
+		// kube-apiserver requests the status once a minute, and when a client requests its health.
 		if said, err := c.health(t, "/healthz/kms-providers"); err != nil {
 			return fmt.Errorf("%s: %w", said, err)
 		}
@@ -194,15 +193,15 @@ func TestRealAPIServer(t *testing.T) {
 		c.reads(t, "after the rotation", name)
 	}
 
-	// Without the plugin it still reads and writes with the seeds that it has used.
+	// Without the plugin, kube-apiserver still reads and writes with the seeds that it has already used.
 	p.Kill()
 	c.reads(t, "without the plugin", "left")
 	c.create(t, "written-meanwhile")
 
-	// One that starts without the plugin cannot read Secrets, and reports it until the plugin is
-	// back at the existing socket.
+	// A kube-apiserver that starts without the plugin cannot read Secrets. It reports this until the plugin runs again
+	// at the same socket.
 	again := controlplane.KillAPIServer(t, c.port)
-	rig.Succeeds(t, func() error { // the address is free when the process has ended completely
+	rig.Succeeds(t, func() error { // the address is free after the process has ended
 		l, err := net.Listen("tcp", "127.0.0.1:"+c.port)
 		if err != nil {
 			return err
@@ -228,7 +227,7 @@ func TestRealAPIServer(t *testing.T) {
 		c.reads(t, "with the plugin again", name)
 	}
 
-	// The key server is away, and comes back.
+	// The key server stops, and starts again.
 	w.Stop(t)
 	c.reads(t, "without the key server", "left")
 	c.create(t, "written-later")
@@ -239,7 +238,7 @@ func TestRealAPIServer(t *testing.T) {
 	w.admin = w.Admin(t)
 	rig.Succeeds(t, func() error { return c.seedOf(t, p, "written-later") })
 
-	// Data that an old key has encrypted needs that key.
+	// Data that an old key encrypted cannot be read without that key.
 	_, err = w.admin.DisableKey(t.Context(), schema.KeyRequest{TTag: w.lineage})
 	rig.Must(t, err)
 	rig.Succeeds(t, func() error {

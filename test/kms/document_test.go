@@ -14,7 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// socketOfDocument is the socket in docs/kms.md.
+// socketOfDocument is the path of the socket in docs/kms.md.
 const socketOfDocument = "/run/keyserver-kms/kms.sock"
 
 // block returns the block of docs/kms.md that has these words.

@@ -1,5 +1,5 @@
-// Package kms has a real kube-apiserver encrypt its data with a key lineage of a real key server,
-// through "keyserver-agent kms", and inspects etcd.
+// Package kms lets a real kube-apiserver encrypt its data with a key lineage of a real key server, through
+// "keyserver-agent kms", and inspects etcd.
 package kms
 
 import (
@@ -50,8 +50,8 @@ type world struct {
 	lineage schema.HiddenLink
 	machine schema.Principal
 	signer  jose.Signer
-	token   string // file
-	ca      string // file
+	token   string // path of the token file
+	ca      string // path of the CA file
 }
 
 func newWorld(t *testing.T) *world {
@@ -99,7 +99,7 @@ func (w *world) grant(t *testing.T) {
 	rig.Must(t, err)
 }
 
-// writeToken replaces the token as its issuer does.
+// writeToken replaces the token file, as its issuer does.
 func (w *world) writeToken(t *testing.T, subject string) {
 	t.Helper()
 	now := time.Now().Unix()
@@ -119,7 +119,7 @@ func (w *world) rotate(t *testing.T) schema.HiddenLink {
 	return rotated.TTag
 }
 
-// plugin is a process of the program.
+// plugin is a running KMS plugin and its client.
 type plugin struct {
 	api.KeyManagementServiceClient
 	*program.Process
@@ -158,10 +158,10 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-// says checks the code and the message of the status.
+// says waits until the plugin returns a status with this code and message.
 func (p *plugin) says(t *testing.T, what string, code codes.Code, sentence string) {
 	t.Helper()
-	rig.Succeeds(t, func() error { // a status is cached for some seconds, and the cache of the key server is updated soon after a change
+	rig.Succeeds(t, func() error { // the plugin caches a status for some seconds, and a change reaches the key server's cache later
 		_, err := p.Status(within(t), &api.StatusRequest{})
 		if status.Code(err) != code || code != codes.OK && !strings.Contains(err.Error(), sentence) {
 			return fmt.Errorf("%s: %w; want %s with %q", what, err, code, sentence)
@@ -170,7 +170,7 @@ func (p *plugin) says(t *testing.T, what string, code codes.Code, sentence strin
 	})
 }
 
-// encrypt encrypts a seed, which may be refused.
+// encrypt encrypts a seed. The plugin may refuse this.
 func (p *plugin) encrypt(t *testing.T) (*api.EncryptResponse, error) {
 	t.Helper()
 	return p.Encrypt(within(t), &api.EncryptRequest{Plaintext: seed, Uid: "call-of-a-test"})
@@ -178,7 +178,7 @@ func (p *plugin) encrypt(t *testing.T) (*api.EncryptResponse, error) {
 
 var seed = bytes.Repeat([]byte("seed"), 8)
 
-// A problem is reported with a code and a message. It ends when the cause is repaired, without a restart.
+// The plugin reports each problem with a code and a message. After the cause is repaired, it works without a restart.
 func TestWhatIsWrongIsSaid(t *testing.T) {
 	w := newWorld(t)
 	p := w.start(t, filepath.Join(t.TempDir(), "s"))
@@ -189,7 +189,7 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 	}
 	refused := func(what string, code codes.Code, sentence string) {
 		t.Helper()
-		rig.Succeeds(t, func() error { // a change reaches the caches within a second
+		rig.Succeeds(t, func() error { // a change reaches the caches within one second
 			if _, err := p.encrypt(t); status.Code(err) != code || !strings.Contains(err.Error(), sentence) {
 				return fmt.Errorf("%s: %w; want %s with %q", what, err, code, sentence)
 			}
@@ -224,12 +224,12 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 	rig.Must(t, err)
 	healed("the key is enabled")
 
-	// If the session is ended, the next one begins without a failure.
+	// If the session is ended, the plugin opens the next session without a failed request.
 	_, err = w.admin.EndSessionsOfPrincipal(t.Context(), schema.ByID{ID: w.machine.ID})
 	rig.Must(t, err)
 	healed("its session was ended")
 
-	// The token is read at each login.
+	// The plugin reads the token file at each login.
 	w.writeToken(t, "system:machine:stranger")
 	_, err = w.admin.EndSessionsOfPrincipal(t.Context(), schema.ByID{ID: w.machine.ID})
 	rig.Must(t, err)
@@ -273,7 +273,7 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 	}
 }
 
-// A missing key lineage and one of another server name are reported, too.
+// The plugin also reports a missing key lineage, and a lineage of another key server.
 func TestWrongLine(t *testing.T) {
 	w := newWorld(t)
 	w.lineage = schema.HiddenLink("\x00\x00\x00\x01nowhere!")

@@ -23,14 +23,14 @@ var built program.Program
 
 func TestMain(m *testing.M) { os.Exit(program.Main(m, &built, false)) }
 
-// binaries are the files of a release, by the name of the platform in the archive.
+// binaries are the files of a release, by platform name in the archives.
 var binaries = map[string]string{
 	"linux-amd64": "keyserverctl-linux-amd64", "linux-arm64": "keyserverctl-linux-arm64",
 	"darwin-amd64": "keyserverctl-darwin-amd64", "darwin-arm64": "keyserverctl-darwin-arm64",
 	"windows-amd64": "keyserverctl-windows-amd64.exe",
 }
 
-// release returns a directory with the plugin's manifest and archives. Its program for this machine is native.
+// release returns a directory with the plugin's manifest and archives. native is the program for this machine.
 func release(t *testing.T, native []byte) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -56,7 +56,7 @@ func archive(architecture string) string {
 type user struct {
 	t           *testing.T
 	environment []string
-	home, bin   string // bin is where kubectl is
+	home, bin   string // bin is the directory of kubectl
 }
 
 func newUser(t *testing.T) *user {
@@ -65,7 +65,7 @@ func newUser(t *testing.T) *user {
 	rig.Must(t, os.Symlink(controlplane.Kubectl(t), filepath.Join(u.bin, "kubectl")))
 	path := strings.Join([]string{filepath.Join(u.home, ".krew", "bin"), u.bin, krew.Programs(t), os.Getenv("PATH")}, string(os.PathListSeparator))
 	u.environment = []string{"HOME=" + u.home, "PATH=" + path, "KREW_NO_UPGRADE_CHECK=1"}
-	u.must(u.home, "git init --quiet .krew/index/default") // an empty index of krew
+	u.must(u.home, "git init --quiet .krew/index/default") // an empty index for krew
 	return u
 }
 
@@ -77,7 +77,6 @@ func (u *user) sh(dir, commands string) (said string, err error) {
 	return string(out), err
 }
 
-// must runs commands that have to succeed.
 func (u *user) must(dir, commands string) string {
 	u.t.Helper()
 	said, err := u.sh(dir, commands)
@@ -135,7 +134,7 @@ func TestKrew(t *testing.T) {
 			t.Errorf("nothing says %q:\n%s", part, said)
 		}
 	}
-	if got := u.installed(dir); got != "detached/keyserver" { // of no index
+	if got := u.installed(dir); got != "detached/keyserver" { // it is from no index
 		t.Errorf("krew has %q", got)
 	}
 	if got := u.must(dir, "kubectl keyserver roles list --field name"); !strings.Contains(got, "Administrator") {

@@ -1,4 +1,4 @@
-// Package kustomize has kubectl build a kustomization with the component config/kustomize.
+// Package kustomize builds a kustomization with the component config/kustomize by kubectl.
 package kustomize
 
 import (
@@ -20,8 +20,8 @@ import (
 
 const component = "../../config/kustomize"
 
-// want has the names in each spec of testdata, and the namespaces next to them, after the build.
-// HASH stands for the hash of a generated object.
+// want has the names in each spec of testdata after the build, and the namespaces that belong to them. HASH replaces
+// the hash of a generated object.
 const want = `
 ACLTemplate team-receipts spec/keyServerRef/name team-main
 Key team-receipts spec/keyServerRef/name team-main
@@ -75,7 +75,7 @@ TrustedServer team-by-secret spec/keyServerRef/name team-main
 TrustedServer team-by-secret spec/trustBlob/secretKeyRef/name team-credentials-HASH
 `
 
-// names calls found with the path of each name and namespace in a value.
+// names calls found with each name and namespace in a value, and its path.
 func names(value any, path string, found func(path, name string)) {
 	switch v := value.(type) {
 	case []any:
@@ -118,7 +118,7 @@ func TestNameReferences(t *testing.T) {
 	}
 }
 
-// The kustomization of testdata has each field that has a rule.
+// The kustomization of testdata has each field for which there is a rule.
 func TestEveryRuleIsTried(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(component, "name_references.yaml"))
 	rig.Must(t, err)

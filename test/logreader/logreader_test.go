@@ -26,14 +26,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/pgtest/migrated"
 )
 
-// keyServer is a key server, and a session that may read its audit log.
+// keyServer is a key server, with a session that may read its audit log.
 type keyServer struct {
 	*testing.T
 	at      *testserver.Server
 	wire    *http.Transport
 	http    *http.Client
 	session string
-	lies    string // the path whose responses are corrupted
+	lies    string // responses with this text in the path are corrupted
 
 	verifier note.Verifier
 }
@@ -70,7 +70,7 @@ func (k *keyServer) get(path string) ([]byte, error) {
 	return body, err
 }
 
-// write adds n rows.
+// write adds n rows to the audit log.
 func (k *keyServer) write(n int) {
 	k.Helper()
 	c := k.at.Client(k.T, testserver.AdminName, testserver.AdminPassword)
@@ -105,7 +105,7 @@ func both(t *testing.T, test func(k *keyServer)) {
 	}
 }
 
-// log logs in, and keeps the key.
+// log logs in, and stores the public key of the log.
 func (k *keyServer) log() {
 	k.Helper()
 	body := fmt.Sprintf(`{"method":"password","name":%q,"password":%q}`, testserver.AdminName, testserver.AdminPassword)
@@ -156,7 +156,7 @@ func (k *keyServer) checkpoint() tlog.Tree {
 	return tlog.Tree{N: size, Hash: tlog.Hash(hash)}
 }
 
-// newest waits until the tree has a row, using its receipt, and reads the checkpoint.
+// newest waits until the audit tree contains a row, by requesting its receipt, and reads the checkpoint.
 func (k *keyServer) newest(row int64) tlog.Tree {
 	k.Helper()
 	if _, err := k.get(fmt.Sprintf("%d/receipt", row)); err != nil {
@@ -196,8 +196,8 @@ func (k *keyServer) entry(seq, size int64) []byte {
 	return bundle.Entries[(seq-1)%256]
 }
 
-// TestSumDB proves the records and the trees of a log from its tiles, each of which is
-// authenticated by the root. Corrupted data is detected.
+// TestSumDB verifies the records and trees of a log by its tiles, which the root hash authenticates. Corrupted data is
+// detected.
 func TestSumDB(t *testing.T) {
 	both(t, func(k *keyServer) {
 		old := k.newest(500)

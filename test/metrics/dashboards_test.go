@@ -24,7 +24,7 @@ var notOurs = map[string][]string{
 	"controller_runtime_reconcile_total": {"controller", "result"},
 }
 
-// everywhere are labels that Prometheus adds.
+// everywhere has the labels that Prometheus adds to all series.
 var everywhere = []string{"instance", "pod", "job", "namespace", "le"}
 
 // board has the parts of a dashboard that the tests check.
@@ -120,7 +120,7 @@ func TestARunbookThatAPanelNamesExists(t *testing.T) {
 	}
 }
 
-// expressions returns those of dashboards and alerts, by their location.
+// expressions returns the expressions of dashboards and alerts, by their location.
 func expressions(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -154,10 +154,10 @@ var (
 	quoted   = regexp.MustCompile(`"[^"]*"`)
 )
 
-// functions look like metrics to the regular expression.
+// functions are names that the regular expression would find as metrics.
 var functions = []string{"histogram_quantile"}
 
-// TestExpressionsAreOfMetricsThatExist also checks that the metrics have the labels.
+// TestExpressionsAreOfMetricsThatExist checks that the metrics and labels of all expressions exist.
 func TestExpressionsAreOfMetricsThatExist(t *testing.T) {
 	known := page(t)
 	for where, expr := range expressions(t) {

@@ -1,5 +1,5 @@
-// Package metrics compares docs/metrics.md, the alerts and the dashboards with the metrics of the
-// program, and provokes each metric of a key server.
+// Package metrics compares docs/metrics.md, the alerts and the dashboards with the metrics of the program, and causes
+// each metric of a key server to change.
 package metrics
 
 import (
@@ -93,7 +93,7 @@ func spelled(t *testing.T) map[string]bool {
 	return names
 }
 
-// TestPageIsWhole checks that each metric in the sources has a row, and that each row is about an existing metric.
+// TestPageIsWhole checks that docs/metrics.md has a row for each metric in the source code, and no other rows.
 func TestPageIsWhole(t *testing.T) {
 	listed, sources := page(t), spelled(t)
 	if len(sources) < 50 {

@@ -32,7 +32,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// measured is a key server with all its optional parts, and the address of its metrics.
+// measured is a key server with all optional parts, and the address of its metrics.
 type measured struct {
 	*testserver.Server
 	at string
@@ -88,7 +88,7 @@ func (m measured) value(t *testing.T, name string, labels ...string) (sum float6
 	return sum
 }
 
-// everything starts a key server with each part that has metrics.
+// everything starts a key server with all parts that have metrics.
 func everything(t *testing.T) measured {
 	t.Helper()
 	recipient, err := age.GenerateX25519Identity()
@@ -261,7 +261,7 @@ func TestMetricsSayWhatHappens(t *testing.T) {
 	}
 }
 
-// stranger presents a certificate that no CA has issued. With TLS 1.3 the refusal arrives with the first read.
+// stranger connects with a certificate that no CA has issued. With TLS 1.3, the first read returns the refusal.
 func (m measured) stranger(t *testing.T) error {
 	t.Helper()
 	ca, err := pki.NewCA("nobody", time.Now(), rand.Reader)
@@ -296,7 +296,7 @@ func (m measured) bound(t *testing.T) error {
 	return err
 }
 
-// notRefused is an error unless err is set: the ACL at the peer does not have the caller.
+// notRefused returns an error unless err is set: the ACL at the peer must deny the caller.
 func notRefused(err error) error {
 	if err == nil {
 		return fmt.Errorf("a key of the peer is used by somebody who is not on its list")

@@ -12,7 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// shareUsedUp has one principal open more long polls than its share.
+// shareUsedUp lets one principal open more long polls than its share.
 func shareUsedUp(t *testing.T) construction {
 	k := serve(t, built, "--max-waiting", "4")
 	admin := k.admin(t)
@@ -35,7 +35,7 @@ func shareUsedUp(t *testing.T) construction {
 	}
 }
 
-// ceilingReached has anonymous clients send more endless bodies than the server accepts at once.
+// ceilingReached lets clients without a session send more endless bodies than the server accepts at once.
 func ceilingReached(t *testing.T) construction {
 	k := serve(t, built, "--max-strangers", "2", "--max-strangers-per-address", "2")
 	roots, err := program.Roots(k.dataDir)
@@ -52,7 +52,7 @@ func ceilingReached(t *testing.T) construction {
 				defer conn.Close()
 				defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 				_, _ = io.WriteString(conn, "POST /api/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{")
-				_, _ = io.Copy(io.Discard, conn) // until another connection takes its place
+				_, _ = io.Copy(io.Discard, conn) // until the server gives the place to another connection
 			})
 		},
 		cure: func(t *testing.T) { k.restart(t, "--max-strangers", "1024", "--max-strangers-per-address", "128") },

@@ -44,7 +44,7 @@ var houses = []house{
 	{"KeyServerCeilingReached", map[string]string{"ceiling": "strangers"}, ceilingReached},
 }
 
-// wentBack has a standby without the newest changes take over.
+// wentBack promotes a standby that lacks the newest changes.
 func wentBack(t *testing.T) construction {
 	primary := pgtest.Start(t)
 	database := primary.Database(t)
@@ -57,7 +57,7 @@ func wentBack(t *testing.T) construction {
 			return 0
 		}
 		defer func() { _ = conn.Close(t.Context()) }()
-		_ = conn.QueryRow(t.Context(), `SELECT value FROM sequences WHERE name = 'audit'`).Scan(&n) // 0 is waited for, too
+		_ = conn.QueryRow(t.Context(), `SELECT value FROM sequences WHERE name = 'audit'`).Scan(&n) // 0 on error: wait on
 		return n
 	}
 	return construction{
@@ -77,7 +77,7 @@ func wentBack(t *testing.T) construction {
 			rig.Soon(t, "the log has the numbers", func() bool { return strings.Contains(k.Log(), "the database has gone back") })
 			k.stop(t)
 			k.start(t, "--database-url", pgtest.On(database, standby))
-			newRole(t, k.admin(t), "gone 0") // the acknowledged change that was lost is repeated
+			newRole(t, k.admin(t), "gone 0") // repeats the lost change
 		},
 	}
 }
@@ -92,7 +92,7 @@ func connectionsShort(t *testing.T) construction {
 		provoke: func(t *testing.T) {
 			load(t, 48, func(ctx context.Context) {
 				limit := 1000
-				_, _ = admin.ListAuditEntries(ctx, schema.AuditQuery{Limit: &limit}) // a refused request has waited, too
+				_, _ = admin.ListAuditEntries(ctx, schema.AuditQuery{Limit: &limit}) // refused requests have also waited
 			})
 		},
 		cure: func(t *testing.T) { k.restart(t, "--database-max-connections", "80") },
@@ -104,7 +104,7 @@ func failing(t *testing.T) construction {
 	postgres := pgtest.Start(t)
 	k := serve(t, built, "--database-url", pgtest.On(postgres.Database(t), postgres))
 	admin := k.admin(t)
-	load(t, 1, func(ctx context.Context) { _, _ = admin.ListRoles(ctx) }) // the key server counts the results
+	load(t, 1, func(ctx context.Context) { _, _ = admin.ListRoles(ctx) }) // counted by the key server
 	return construction{
 		scraped: []*keyServer{k},
 		provoke: func(t *testing.T) { postgres.Kill(t) },
@@ -112,7 +112,7 @@ func failing(t *testing.T) construction {
 	}
 }
 
-// inConflict puts a key server with a witness back to an earlier state.
+// inConflict restores a key server with a witness to an earlier state.
 func inConflict(t *testing.T) construction {
 	site := func(system int) *keyServer {
 		host := fmt.Sprintf("127.0.0.%d", system+1)
@@ -169,14 +169,14 @@ func inConflict(t *testing.T) construction {
 	}
 }
 
-// mutual makes a key server and a peer witness each other, as far as the key server decides.
+// mutual makes a key server and a peer witness each other, for the part that the key server configures.
 func mutual(t *testing.T, at *client.Client, peer schema.SystemID) {
 	t.Helper()
 	_, err := at.UpdateTrustedServer(t.Context(), schema.UpdateTrustedServerRequest{SystemID: peer, Witness: new(true)})
 	rig.Must(t, err)
 }
 
-// tampered adds an operation to a role by SQL.
+// tampered adds an operation to a role directly in the database.
 func tampered(t *testing.T) construction {
 	k := serve(t, built)
 	admin := k.admin(t)
@@ -212,7 +212,7 @@ func clockStepped(t *testing.T) construction {
 	}
 }
 
-// treeStalls changes signed data.
+// treeStalls changes signed data of the audit tree.
 func treeStalls(t *testing.T) construction {
 	k := serve(t, built)
 	admin := k.admin(t)
@@ -259,7 +259,7 @@ func tiles(t *testing.T, db *sql.DB) map[[2]int64][]byte {
 	return all
 }
 
-// authorityEnds keeps the key server off until its CA is close to its expiry.
+// authorityEnds stops the key server until its CA is close to its expiry.
 func authorityEnds(t *testing.T) construction {
 	k := serve(t, settable)
 	return construction{
@@ -280,7 +280,7 @@ func authorityEnds(t *testing.T) construction {
 	}
 }
 
-// archiveFails removes the directory of the archive.
+// archiveFails makes the directory of the audit archive unusable.
 func archiveFails(t *testing.T) construction {
 	archive := filepath.Join(t.TempDir(), "archive")
 	rig.Must(t, os.Mkdir(archive, 0o700))
@@ -296,7 +296,7 @@ func archiveFails(t *testing.T) construction {
 	}
 }
 
-// gone replaces a directory by a file.
+// gone replaces a directory with a file.
 func gone(t *testing.T, dir string) (back func()) {
 	t.Helper()
 	aside := dir + ".aside"
@@ -351,7 +351,7 @@ func replicationBehind(t *testing.T) construction {
 	}
 }
 
-// sinkBehind has a receiver that has not acknowledged any of the last quarter of an hour.
+// sinkBehind has a receiver that acknowledges no row of the last quarter of an hour.
 func sinkBehind(t *testing.T) construction {
 	var away atomic.Bool
 	receiver := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -382,12 +382,12 @@ func sinkBehind(t *testing.T) construction {
 	}
 }
 
-// fillsUp fills the volume. The cure enlarges it.
+// fillsUp fills the volume. The cure makes the volume larger.
 func fillsUp(t *testing.T) construction {
 	disk := t.TempDir()
 	const size = "mode=0700,size="
 	if err := rig.Tmpfs(t, disk, size+"128m"); err != nil {
-		t.Skipf("this machine does not let a test mount a small volume: %v", err) // filling any other volume affects other programs
+		t.Skipf("this machine does not let a test mount a small volume: %v", err) // another volume has other users
 	}
 	k := serveIn(t, disk, built)
 	return construction{

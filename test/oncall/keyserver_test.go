@@ -19,7 +19,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// keyServer is a process with scraped metrics. It keeps its metrics address over restarts.
+// keyServer is a process whose metrics are scraped. The address of the metrics stays the same over restarts.
 type keyServer struct {
 	*program.Server
 	by      program.Program
@@ -28,7 +28,7 @@ type keyServer struct {
 	metrics string
 }
 
-// serve starts a key server, which the test ends.
+// serve starts a key server. The test ends it.
 func serve(t *testing.T, by program.Program, args ...string) *keyServer {
 	t.Helper()
 	return serveIn(t, t.TempDir(), by, args...)
@@ -43,7 +43,7 @@ func serveIn(t *testing.T, dir string, by program.Program, args ...string) *keyS
 	return k
 }
 
-// start starts the key server with these arguments, and keeps them for later starts.
+// start starts the key server with these arguments, and stores them for later starts.
 func (k *keyServer) start(t *testing.T, args ...string) {
 	t.Helper()
 	k.args = args
@@ -71,13 +71,13 @@ func (k *keyServer) admin(t *testing.T) *client.Client {
 	return program.Client(t, program.Connect(t, k.dataDir, func() string { return k.Address }), "admin", password, program.Never)
 }
 
-// doctor runs the command of the runbook. It succeeds if it finds no problem.
+// doctor runs the doctor command of the runbook. It returns no error if doctor finds no problem.
 func (k *keyServer) doctor(t *testing.T) (string, error) {
 	t.Helper()
 	return k.by.Run("doctor", "--data-dir", k.dataDir)
 }
 
-// database opens the embedded database while the process uses it.
+// database opens the embedded database that the process is using.
 func (k *keyServer) database(t *testing.T) *sql.DB {
 	t.Helper()
 	file := url.URL{Scheme: "file", OmitHost: true, Path: filepath.Join(k.dataDir, "keyserver.db"), RawQuery: "_busy_timeout=10000"}
@@ -96,7 +96,6 @@ func change(t *testing.T, db *sql.DB, text string, args ...any) {
 	}
 }
 
-// write adds rows to the audit log.
 func write(t *testing.T, admin *client.Client, n int) {
 	t.Helper()
 	for range n {
@@ -113,21 +112,21 @@ func recipient(t *testing.T) string {
 	return identity.Recipient().String()
 }
 
-// house is an environment for one alert, in which nothing else fails.
+// house is an environment for one alert, in which no other alert fires.
 type house struct {
 	alert  string
 	labels map[string]string
-	// build starts it without a fault.
+	// build starts the environment without a fault.
 	build func(t *testing.T) construction
 }
 
-// construction is a house that is started.
+// construction is a started house.
 type construction struct {
 	scraped       []*keyServer
 	provoke, cure func(t *testing.T)
 }
 
-// TestAlertsOfKeyServers provokes each alert in a separate house.
+// TestAlertsOfKeyServers causes each alert in a separate house.
 func TestAlertsOfKeyServers(t *testing.T) {
 	t.Parallel()
 	for _, h := range houses {
@@ -143,7 +142,7 @@ func TestAlertsOfKeyServers(t *testing.T) {
 	}
 }
 
-// load repeats requests, many at a time, until the test ends.
+// load repeats a request in many goroutines until the test ends.
 func load(t *testing.T, many int, ask func(context.Context)) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -168,7 +167,7 @@ func load(t *testing.T, many int, ask func(context.Context)) {
 	})
 }
 
-// rolesAnswer requests the roles until the response has a code.
+// rolesAnswer requests the roles until the response has this code.
 func rolesAnswer(t *testing.T, admin *client.Client, code string) {
 	t.Helper()
 	rig.Soon(t, "the roles are answered with "+code, func() bool {
@@ -177,7 +176,6 @@ func rolesAnswer(t *testing.T, admin *client.Client, code string) {
 	})
 }
 
-// newRole creates a role without operations.
 func newRole(t *testing.T, admin *client.Client, name string) schema.HexID {
 	t.Helper()
 	saved, err := admin.CreateRole(t.Context(), schema.CreateRoleRequest{Name: name, Operations: []schema.HexID{}})

@@ -18,17 +18,17 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
 )
 
-// alertsOfManagers are those that TestAlertsOfManagers provokes.
+// alertsOfManagers are the alerts that TestAlertsOfManagers causes.
 var alertsOfManagers = []string{
 	"KeyServerCallsRefused", "KeyServerDriftNotRepaired", "KeyServerDriftKeepsComingBack", "KeyServerManagerMissing", "KeyServerNotReady",
 	"KeyServerObjectsNotReady", "KeyServerTrustExpires", "KeyServerVerificationSlow",
 }
 
-// operated is a cluster with a manager, and a key server that is declared in it.
+// operated is a cluster with a manager, and a key server that the cluster declares.
 type operated struct {
 	*keyServer
 	kubeconfig, home string
-	metrics          string // of the manager
+	metrics          string // address of the manager's metrics
 	manager          *program.Process
 	administrator    *client.Client
 	operator         schema.Principal // the principal that the manager logs in as
@@ -47,7 +47,7 @@ func newOperated(t *testing.T) *operated {
 	rig.Must(t, err)
 	o.operator = *saved.Principal
 	o.startManager(t)
-	t.Cleanup(func() { o.manager.Kill() }) // before the kube-apiserver is stopped
+	t.Cleanup(func() { o.manager.Kill() }) // the kube-apiserver stops later
 	o.credentials(t, rig.Password)
 	ca, err := os.ReadFile(filepath.Join(o.dataDir, "ca.crt"))
 	rig.Must(t, err)
@@ -71,7 +71,7 @@ spec:
 	return o
 }
 
-// credentials sets the credentials of the manager.
+// credentials sets the password of the manager.
 func (o *operated) credentials(t *testing.T, password string) {
 	t.Helper()
 	o.apply(t, fmt.Sprintf(`
@@ -134,7 +134,7 @@ func (o *operated) says(t *testing.T, want string, args ...string) {
 	})
 }
 
-// role returns a Role with a management policy.
+// role returns the manifest of a Role with a management policy.
 func role(name, roleName, policy string) string {
 	return fmt.Sprintf(`
 apiVersion: trust.keyserver.dev/v1alpha1
@@ -181,9 +181,9 @@ func (o *operated) roles(t *testing.T, ids ...schema.HexID) {
 	rig.Must(t, err)
 }
 
-// TestAlertsOfManagers provokes the alerts one after the other in one cluster.
+// TestAlertsOfManagers causes the alerts one after the other in one cluster.
 func TestAlertsOfManagers(t *testing.T) {
-	t.Parallel() // with the key servers
+	t.Parallel() // with TestAlertsOfKeyServers
 	o := newOperated(t)
 	w := newWatch(t, map[string]string{"manager": o.metrics, "api": o.keyServer.metrics})
 	hmacData, exportKey := schema.HexID(keyserver.OpHMAC.ID), schema.HexID(keyserver.OpExportKey.ID)
@@ -287,7 +287,7 @@ func TestAlertsOfManagers(t *testing.T) {
 		f := all[alert]
 		f.alert = alert
 		if !t.Run(alert, func(t *testing.T) { w.goesThrough(t, f) }) {
-			return // the next fault would begin while this one lasts
+			return // the next fault must not begin during this one
 		}
 	}
 }

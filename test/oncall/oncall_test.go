@@ -1,6 +1,6 @@
-// Package oncall provokes each alert of config/prometheus in real processes that a real Prometheus
-// scrapes. It checks that the alert fires, applies the cure in the section of docs/runbook.md, and
-// checks that the alert clears. test/alerts tests the durations that are left out here.
+// Package oncall causes each alert of config/prometheus in real processes that a real Prometheus scrapes. It checks
+// that the alert fires, applies the remedy in the section of docs/runbook.md, and checks that the alert clears.
+// test/alerts checks the durations, which are shortened here.
 package oncall
 
 import (
@@ -39,20 +39,20 @@ func run(m *testing.M) int {
 	return program.Main(m, &built, false)
 }
 
-// fault is the fault of an alert.
+// fault is a problem for which an alert fires.
 type fault struct {
 	alert string
-	// labels are some of those that the alert must have.
+	// labels are some of the labels that the alert must have.
 	labels map[string]string
 	// provoke causes the fault, and cure follows the runbook.
 	provoke, cure func(t *testing.T)
 }
 
-// watch is a Prometheus with our rules. It only scrapes the processes of a test, so that any alert is due to them.
+// watch is a Prometheus with our rules. It scrapes only the processes of one test, so that these cause all alerts.
 type watch struct{ *prometheus.Server }
 
-// hurried returns the rules without their delays: an alert fires immediately, and rates over
-// minutes become rates over ten seconds. The metrics and thresholds are unchanged.
+// hurried returns the rules without their delays: an alert fires immediately, and rates over minutes become rates over
+// ten seconds. Metrics and thresholds are unchanged.
 func hurried(t *testing.T) []byte {
 	t.Helper()
 	return rig.ChangedAlerts(t, func(rule map[string]any) {
@@ -86,7 +86,7 @@ func (w watch) ended(alert string) error {
 	return err
 }
 
-// fires returns an error until the alert fires. Its annotations must be complete then.
+// fires returns an error unless the alert fires. The annotations of the alert must be complete.
 func (w watch) fires(t *testing.T, f fault) error {
 	firing, err := w.Firing(f.alert)
 	if err != nil {
@@ -110,7 +110,7 @@ func (w watch) fires(t *testing.T, f fault) error {
 	return fmt.Errorf("%s with %v does not fire: %v", f.alert, f.labels, firing)
 }
 
-// TestEachAlertIsProvoked checks that the tests provoke all alerts of the rules and no others.
+// TestEachAlertIsProvoked checks that the tests cause exactly the alerts of the rules.
 func TestEachAlertIsProvoked(t *testing.T) {
 	_, want := rig.Alerts(t)
 	var got []string

@@ -1,5 +1,5 @@
-// Package operations runs the commands of docs/guides one after the other, as a user who copies them
-// would, while clients use keys.
+// Package operations runs the commands of docs/guides in order, as a user who copies them would, while clients use
+// keys.
 package operations
 
 import (
@@ -37,14 +37,14 @@ var guides = []string{
 	"archive-the-audit-log.md", "move-to-postgresql.md",
 }
 
-// after has the additional steps and waits after each block of a page. $1 is the number of the block.
+// after has additional commands and waits after the blocks of a page. $1 is the number of the block.
 var after = map[string]string{
 	"rotate-data-key.md":                `until_ "retired"`,
 	"replace-the-key-encryption-key.md": `[[ $1 == 3 ]] || until_ "not_needed"`,
 	"use-an-hsm.md":                     `until_ "retired"`,
-	// The person who restores knows the password, and logs in again.
+	// After a restore, the user logs in again with the password.
 	"restore.md":                  `[[ $1 == 1 ]] || log_in`,
-	"rotate-and-withdraw-keys.md": `sleep 2`, // so that no client holds a new MAC of the former key
+	"rotate-and-withdraw-keys.md": `sleep 2`, // after that, no client uses a new MAC of the previous key
 }
 
 // hurried replaces commands to avoid a wait of an hour.
@@ -94,7 +94,7 @@ func TestOperationsByTheirCommands(t *testing.T) {
 		out := &rig.Output{}
 		cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = w.dir, w.env, out, out
 		cmd.SysProcAttr = rig.EndWithTest(syscall.SIGKILL)
-		cmd.WaitDelay = 10 * time.Second // for processes in the background
+		cmd.WaitDelay = 10 * time.Second // processes in the background may keep the output open
 		err := cmd.Run()
 		t.Logf("%s", out.Tail())
 		return err
@@ -112,7 +112,7 @@ func TestOperationsByTheirCommands(t *testing.T) {
 		rig.Must(t, err)
 		seen := 0
 		for _, b := range markdown.Blocks(string(text)) {
-			if b.NotRun != "" { // it needs several key servers, a cluster or another year
+			if b.NotRun != "" { // needs several key servers, a cluster or another year
 				continue
 			}
 			seen++
@@ -141,7 +141,7 @@ func TestOperationsByTheirCommands(t *testing.T) {
 	}
 }
 
-// workplace is a directory with programs, and the addresses that replace those of the document.
+// workplace is a directory with programs. Its addresses replace those of the document.
 type workplace struct {
 	dir, address string
 	env          []string
@@ -198,7 +198,7 @@ type users struct {
 	stop   context.CancelFunc
 	ended  chan struct{}
 	done   atomic.Int64
-	absent atomic.Int64 // missing connections while one server replaced another
+	absent atomic.Int64 // failed connections while one server replaced another
 }
 
 func (w *workplace) use(t *testing.T, c *client.Client, line schema.KeyMetadata) *users {

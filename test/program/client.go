@@ -10,8 +10,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
 )
 
-// Connect returns a transport to the server of a data directory until the test ends. Each connection goes to
-// the address at that moment.
+// Connect returns a transport to the server of a data directory until the test ends. Each new connection uses the
+// current result of address.
 func Connect(t testing.TB, dataDir string, address func() string) *http.Transport {
 	t.Helper()
 	roots, err := Roots(dataDir)
@@ -26,7 +26,7 @@ func Connect(t testing.TB, dataDir string, address func() string) *http.Transpor
 // Never is the number of retries for a client that does not repeat requests.
 const Never = -1
 
-// Client returns a client that logs in with a password. retries is how often a call is repeated.
+// Client returns a client that logs in with a password. retries is the maximum number of retries of a call.
 func Client(t testing.TB, over http.RoundTripper, name, password string, retries int) *client.Client {
 	t.Helper()
 	c, err := client.New(client.Options{
@@ -49,8 +49,8 @@ func (s *Server) Admin(t testing.TB, retries int) *client.Client {
 	return Client(t, Connect(t, s.DataDir, func() string { return s.Address }), "admin", password, retries)
 }
 
-// Trust registers one key server as a peer of another. Both clients are administrators. It trusts the peer's
-// CA, then registers its trust blob.
+// Trust registers one key server as a peer of another. Both clients are administrators. It trusts the CA of the peer,
+// then registers the trust blob of the peer.
 func Trust(t testing.TB, at, peer *client.Client) {
 	t.Helper()
 	info, err := peer.GetLocalTrustInfo(t.Context())

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// SettableClock are files for BuildChanged. They make a program whose machine clock is ahead by the duration of
-// SetClock.
+// SettableClock has files for BuildChanged. With them, the machine clock of the program is ahead by a duration that
+// SetClock sets.
 var SettableClock = map[string]string{"internal/platform/monotonic/machine.go": `package monotonic
 
 import (
@@ -38,7 +38,7 @@ func wall() time.Time {
 func uptime() time.Duration { return time.Since(began) }
 `}
 
-// SetClock sets the machine clock of a server, by its data directory. The change is atomic.
+// SetClock sets the machine clock of the server with this data directory. The change is atomic.
 func SetClock(dataDir string, ahead time.Duration) error {
 	file := dataDir + ".clock"
 	if err := os.WriteFile(file+".new", []byte(ahead.String()), 0o600); err != nil {

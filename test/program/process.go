@@ -12,7 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// patience bounds every wait for a process. It must only distinguish a slow machine from a process that hangs.
+// patience is the timeout of every wait for a process. It only distinguishes a slow machine from a hanging process.
 const patience = 2 * time.Minute
 
 // Process is a running command of the program.
@@ -21,10 +21,10 @@ type Process struct {
 	cmd     *exec.Cmd
 	log     *rig.Output
 	exited  chan struct{}
-	err     error // of the process; valid when exited is closed
+	err     error // exit error of the process; valid when exited is closed
 }
 
-// Start starts a command and does not wait for it. Call Stop or Kill to end it.
+// Start starts a command and returns immediately. Call Stop or Kill to end the process.
 func (p Program) Start(args ...string) (*Process, error) {
 	if err := DependOnSources(); err != nil {
 		return nil, err
@@ -49,7 +49,7 @@ func (r *Process) PID() int { return r.cmd.Process.Pid }
 // Exited returns a channel that is closed when the process has ended.
 func (r *Process) Exited() <-chan struct{} { return r.exited }
 
-// Wait waits for the end of the process and returns how it ended.
+// Wait waits until the process has ended, and returns its exit error.
 func (r *Process) Wait() error {
 	<-r.exited
 	return r.err
@@ -79,7 +79,8 @@ func (r *Process) Freeze(t testing.TB) (resume func()) {
 	return resume
 }
 
-// Stop asks the process to end and waits until it has drained. It is an error if the process ended earlier.
+// Stop sends SIGTERM and waits until the process has drained and ended. It returns an error if the process ended
+// earlier.
 func (r *Process) Stop() error {
 	if err := r.Signal(syscall.SIGTERM); err != nil {
 		return errors.Join(fmt.Errorf("%s has ended by itself: %w", r.command, err), r.Wait())

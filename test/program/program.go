@@ -20,21 +20,21 @@ import (
 // module is the import path of the main package.
 const module = "github.com/keyserver-operator/keyserver-operator"
 
-// Variable names the binary of keyserver-operator if it is built already, with the other programs in the same
-// directory: "make test" links them once for all suites. Without it, a suite builds its own.
+// Variable is an environment variable with the path of a built keyserver-operator. The other programs are in the same
+// directory. "make test" links them once for all suites. If it is not set, a suite builds its own programs.
 const Variable = "RIG_PROGRAM"
 
 // Program is a built binary. Remove it when the tests are done.
 type Program struct {
 	Path string
-	own  string // its directory, which Remove deletes; empty if the binary was not built here
+	own  string // directory of the binary, which Remove deletes; empty if the binary was built elsewhere
 }
 
 // At returns the program at a path.
 func At(path string) Program { return Program{Path: path} }
 
-// Build compiles all programs once with the flags of "make build", or uses existing ones. It returns
-// keyserver-operator. symbols keeps the names of functions, which a profiler needs.
+// Build compiles all programs once with the flags of "make build", or uses existing programs. It returns
+// keyserver-operator. If symbols is true, the program keeps the names of functions, which a profiler needs.
 func Build(symbols bool) (Program, error) {
 	if path := os.Getenv(Variable); path != "" {
 		_, err := os.Stat(path)
@@ -53,8 +53,8 @@ func (p Program) Named(name string) Program { return At(filepath.Join(filepath.D
 // stripped are the flags that remove symbol tables.
 var stripped = []string{"-ldflags", "-s -w"}
 
-// BuildChanged compiles the program with the content of some files replaced. files maps paths, relative to the
-// root of the module, to content. Remove it when the tests are done.
+// BuildChanged compiles the program with the content of some files replaced. files maps paths, relative to the root of
+// the module, to content. The caller must remove the program after the tests.
 func BuildChanged(files map[string]string) (_ Program, err error) {
 	root, err := rig.Root()
 	if err != nil {
@@ -112,7 +112,7 @@ func Main(m *testing.M, built *Program, symbols bool) int {
 	return m.Run()
 }
 
-// Remove deletes the binary, if it was built here.
+// Remove deletes the binary, if Build or BuildChanged built it.
 func (p Program) Remove() error {
 	if p.own == "" {
 		return nil
@@ -120,12 +120,12 @@ func (p Program) Remove() error {
 	return os.RemoveAll(p.own)
 }
 
-// Environment returns the environment of the tests without the variables of a user's own key server.
+// Environment returns the environment of the tests without variables of a user's own key server.
 func Environment() []string {
 	return slices.DeleteFunc(os.Environ(), func(line string) bool { return strings.HasPrefix(line, "KEYSERVER_") })
 }
 
-// Run runs a command to its end and returns its standard output. An error contains its standard error.
+// Run runs a command to its end and returns its standard output. The error contains the standard error of the command.
 func (p Program) Run(args ...string) (string, error) {
 	if err := DependOnSources(); err != nil {
 		return "", err

@@ -10,8 +10,8 @@ import (
 // KEK is the key-encryption key that all replicas share.
 const KEK = "base64key://smGbjm71Nxd1Ig5FS0wj9SlbzAIrnolCz9bQQ6uAhl4="
 
-// Replicas starts one "serve" process for each list of arguments. They run until the test ends. The common
-// arguments name their database.
+// Replicas starts one "serve" process for each list of arguments. The processes run until the test ends. The arguments
+// common name their database.
 func (p Program) Replicas(t testing.TB, each [][]string, common ...string) (all []*Server) {
 	t.Helper()
 	dirs := t.TempDir()

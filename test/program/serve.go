@@ -62,13 +62,13 @@ func (s *Server) awaitReady() error {
 	}
 }
 
-// Password returns admin's generated first password.
+// Password returns the generated first password of admin.
 func (s *Server) Password() (string, error) {
 	text, err := os.ReadFile(filepath.Join(s.DataDir, "bootstrap-password"))
 	return strings.TrimSpace(string(text)), err
 }
 
-// Roots returns the certificates that a client has to trust.
+// Roots returns the CA certificates that a client has to trust.
 func Roots(dataDir string) (*x509.CertPool, error) {
 	text, err := os.ReadFile(filepath.Join(dataDir, "ca.crt"))
 	if err != nil {
@@ -84,8 +84,8 @@ func Roots(dataDir string) (*x509.CertPool, error) {
 // BaseURL is the URL for clients of Transport. No process listens on its port.
 const BaseURL = "https://127.0.0.1:1"
 
-// Transport returns a transport that connects to the address at that moment, because a killed server restarts
-// on another port.
+// Transport returns a transport whose new connections use the current result of address, because a killed server
+// restarts on another port.
 func Transport(roots *x509.CertPool, address func() string) *http.Transport {
 	dialer := net.Dialer{Timeout: patience}
 	return &http.Transport{

@@ -13,10 +13,10 @@ import (
 // directory of the module itself, because it changes with every build.
 var sources = []string{"go.mod", "go.sum", "main.go", "api", "clients/go", "config", "controllers", "httpapi", "internal", ".ko.yaml", "hack/image"}
 
-// DependOnSources makes the result of the running test depend on the sources of the program. "go test" caches a
-// result until the test's own code or a file that it opened changes, and it does not know about a separately
-// built program. Therefore this function opens each directory of the sources. Files opened in TestMain, before
-// the tests run, do not count.
+// DependOnSources makes the result of the running test depend on the sources of the program. "go test" caches a result
+// until the test's own code or a file that the test opened changes. It does not know about a separately built program.
+// Therefore this function opens each directory of the sources. Files that TestMain opens before the tests run do not
+// count.
 var DependOnSources = sync.OnceValue(func() error {
 	root, err := rig.Root()
 	if err != nil {

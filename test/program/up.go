@@ -21,8 +21,7 @@ type Up struct {
 	process *os.Process
 }
 
-// Up runs "keyserver-dev up" on a directory and returns when everything is Ready. It stops at the end of the
-// test.
+// Up runs "keyserver-dev up" on a directory and returns when everything is Ready. The process stops when the test ends.
 func (p Program) Up(t testing.TB, dir string, args ...string) *Up {
 	t.Helper()
 	cmd := exec.Command(p.Named("keyserver-dev").Path, append([]string{"up", "--dir", dir, "--listen", "127.0.0.1:0"}, args...)...)
@@ -52,7 +51,7 @@ func (p Program) Up(t testing.TB, dir string, args ...string) *Up {
 	return &Up{Dir: dir, Shown: out.String(), Ended: ended, process: cmd.Process}
 }
 
-// Stop ends it with SIGTERM and expects no error.
+// Stop sends SIGTERM. The process must end without an error.
 func (u *Up) Stop(t testing.TB) {
 	t.Helper()
 	if err := u.process.Signal(syscall.SIGTERM); err != nil {

@@ -18,24 +18,24 @@ import (
 
 const module = "github.com/keyserver-operator/keyserver-operator"
 
-// TestAddAKind follows the recipe, and then leaves out two files.
+// TestAddAKind follows the recipe. Without either of two files, a command must fail.
 func TestAddAKind(t *testing.T) {
 	at := follow(t, "kind.txtar", "Add a kind")
 	at.fails(t, "internal/operator/export/templateddirectory.go", "test", "-vet=off", "./internal/operator/export")
 	at.fails(t, "config/samples/templateddirectory.yaml", "test", "-vet=off", "./config")
 }
 
-// TestAddAForwardedRoute follows the recipe, and then leaves out two files.
+// TestAddAForwardedRoute follows the recipe. Without either of two files, a command must fail.
 func TestAddAForwardedRoute(t *testing.T) {
 	at := follow(t, "route.txtar", "Add a route", "Add a forwarded route")
 	at.fails(t, "internal/engine/peer/keyage.go", "build", "./internal/engine/peer")
 	at.fails(t, "internal/engine/verified/keyage.go", "build", "./httpapi/internal/operations")
 }
 
-// copied is a copy of the repository.
+// copied is the directory of a copy of the repository.
 type copied string
 
-// name finds what a name in capitals stands for, in the comment of an archive.
+// name matches the definition of a placeholder in capitals, in the comment of an archive.
 var name = regexp.MustCompile(`(?m)^([A-Z]{3,}) is (\w+)$`)
 
 // follow applies the additions of a file to a copy of the repository, generates, builds, and runs the tests
@@ -66,7 +66,7 @@ func follow(t *testing.T, additions string, recipes ...string) copied {
 	for _, file := range archive.Files {
 		names = append(names, file.Name)
 		if strings.HasSuffix(file.Name, ".go") {
-			touched = append(touched, module+"/"+filepath.ToSlash(filepath.Dir(file.Name))) // of either module
+			touched = append(touched, module+"/"+filepath.ToSlash(filepath.Dir(file.Name))) // in either module
 		}
 	}
 	for _, difference := range differences(all, names) {
@@ -82,13 +82,13 @@ func follow(t *testing.T, additions string, recipes ...string) copied {
 	}
 	slices.Sort(touched)
 	at.run(t, "make", "-s", "generate")
-	at.run(t, "go", "list", "-export", "./...") // compiles like go build, and links nothing
+	at.run(t, "go", "list", "-export", "./...") // compiles like go build, without linking
 	at.run(t, "go", append([]string{"vet"}, slices.Compact(touched)...)...)
 	at.run(t, "go", append([]string{"test", "-vet=off"}, proof...)...)
 	return at
 }
 
-// copyOf copies the files that git tracks or would track.
+// copyOf copies the files that git tracks or would add.
 func copyOf(t *testing.T) copied {
 	t.Helper()
 	list, err := exec.CommandContext(t.Context(), "git", "-C", root, "ls-files", "-z", "--cached", "--others", "--exclude-standard").Output()
@@ -99,7 +99,7 @@ func copyOf(t *testing.T) copied {
 	for name := range strings.SplitSeq(strings.TrimSuffix(string(list), "\x00"), "\x00") {
 		from := filepath.Join(root, name)
 		info, err := os.Lstat(from)
-		if os.IsNotExist(err) { // deleted, and still in the index
+		if os.IsNotExist(err) { // deleted, but still in the index
 			continue
 		}
 		if err == nil && info.Mode()&os.ModeSymlink != 0 {
@@ -125,8 +125,8 @@ func (c copied) write(t *testing.T, name string, text []byte, mode os.FileMode) 
 	}
 }
 
-// add writes a new file, or changes an existing one: each line "@@ find" is followed by a text that the file
-// has once, and by "@@ replace" with the new text.
+// add writes a new file, or changes an existing file. Each line "@@ find" is followed by a text that occurs once in the
+// file. The line "@@ replace" is followed by the new text.
 func (c copied) add(t *testing.T, name, text string) {
 	t.Helper()
 	if !strings.HasPrefix(text, "@@ find\n") {
@@ -169,7 +169,7 @@ func (c copied) run(t *testing.T, name string, args ...string) {
 	t.Logf("%s %s: %v", name, strings.Join(args, " "), time.Since(start).Round(time.Second))
 }
 
-// fails checks that the command needs a file.
+// fails checks that the command fails without a file.
 func (c copied) fails(t *testing.T, file string, goCommand ...string) {
 	t.Helper()
 	path, away := filepath.Join(string(c), file), filepath.Join(t.TempDir(), "away")

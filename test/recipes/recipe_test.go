@@ -38,8 +38,8 @@ func section(contributing, title string) (string, error) {
 	return text, nil
 }
 
-// steps returns the steps of a recipe. A step names its files before its first colon. The names
-// replace those in capitals.
+// steps returns the steps of a recipe. A step names its files before its first colon. names replaces the placeholders
+// in capitals.
 func steps(recipe string, names map[string]string) (all []step) {
 	for _, m := range item.FindAllStringSubmatch(recipe, -1) {
 		text, _, _ := strings.Cut(strings.Join(strings.Fields(m[1]), " "), ": ")

@@ -34,7 +34,7 @@ func Alerts(t testing.TB) (groups []byte, names []string) {
 	return groups, names
 }
 
-// ChangedAlerts returns the shipped alert rules, each changed by change.
+// ChangedAlerts returns the shipped alert rules after change was called for each rule.
 func ChangedAlerts(t testing.TB, change func(rule map[string]any)) []byte {
 	t.Helper()
 	text, _ := Alerts(t)

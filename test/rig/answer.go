@@ -10,7 +10,7 @@ import (
 // Object is a JSON object in a request or a response.
 type Object = map[string]any
 
-// Answer is a response as a client sees it.
+// Answer is a decoded response of a key server.
 type Answer struct {
 	Status    int
 	Header    http.Header
@@ -50,7 +50,7 @@ func (a Answer) At(t testing.TB, path ...string) any {
 	return v
 }
 
-// Text returns the string at a path of members. It must exist.
+// Text returns the string at a path of members, which must exist.
 func (a Answer) Text(t testing.TB, path ...string) string {
 	t.Helper()
 	s, ok := a.At(t, path...).(string)
@@ -60,7 +60,7 @@ func (a Answer) Text(t testing.TB, path ...string) string {
 	return s
 }
 
-// List returns the array of objects of that name. It must exist.
+// List returns the array of objects with this name, which must exist.
 func (a Answer) List(t testing.TB, name string) []Object {
 	t.Helper()
 	raw, ok := a.Body[name].([]any)
@@ -87,7 +87,7 @@ func Number(v any) string {
 	return ""
 }
 
-// shown is how much of a body an error message contains.
+// shown is the maximum length of a body in an error message.
 const shown = 200
 
 // Shorten formats a body for an error message.

@@ -14,7 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Approve approves a pending request, as a principal with the duty and in a session that is bound to a key.
+// Approve approves a pending request as by, which must have the duty, in a session that is bound to a key.
 func (s *Site) Approve(t testing.TB, by Credentials, asked Answer) {
 	t.Helper()
 	if err := s.TryToApprove(t, by, asked); err != nil {
@@ -50,7 +50,7 @@ func (s *Site) Approved(t testing.TB, session string, by Credentials, method, pa
 	return s.OK(t, session, "POST", "/api/approvals/"+asked.Text(t, "approvalId")+"/execute", nil)
 }
 
-// Bound returns a client that binds its sessions to a key, the same client in each call.
+// Bound returns a client that binds its sessions to a key. Each call returns the same client.
 func (s *Site) Bound(t testing.TB, who Credentials) *client.Client {
 	t.Helper()
 	s.mu.Lock()
@@ -76,8 +76,8 @@ func (s *Site) Bound(t testing.TB, who Credentials) *client.Client {
 	return c
 }
 
-// GiveApart grants roles to a principal in a split deployment. For each duty, a holder of it grants its part,
-// and a holder of another duty approves.
+// GiveApart grants roles to a principal in a split deployment. For each duty, a principal with the duty grants its
+// roles, and a principal with another duty approves.
 func (s *Site) GiveApart(t testing.TB, principal, name string, roles ...keyserver.ID) {
 	t.Helper()
 	path := "/api/principals/" + principal + "/roles"

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// CA is a self-signed certificate of a certification authority.
+// CA is a self-signed CA certificate.
 type CA struct {
 	DER         []byte
 	PEM         string

@@ -10,14 +10,14 @@ import (
 	"testing"
 )
 
-// signs maps texts in a test file to the needs of its package.
+// signs maps texts in a test file to the program that the package needs.
 var signs = map[string]string{
 	`"KUBEBUILDER_ASSETS"`: "cluster", `envtest.`: "cluster", `"RIG_PG_BIN"`: "postgres", `"RIG_SLAPD"`: "directory", `"RIG_RSYSLOGD"`: "syslog",
 	`"RIG_PROGRAM"`: "program", `LookPath("curl")`: "curl", `Command("npm"`: "node", `Command("node"`: "node", `Command("go", "build"`: "program",
 }
 
-// TestNeedsAreSeen finds suites that use a program of the machine without importing its package: make would not
-// provide it, because needs follow from the imports.
+// TestNeedsAreSeen finds suites that use a program of the machine without importing the package for it. make finds
+// needs by imports, so that it would not provide the program.
 func TestNeedsAreSeen(t *testing.T) {
 	root := filepath.Join("..", "..")
 	list := exec.Command(filepath.Join(root, "hack", "needs.sh"), "-packages", "./...")
@@ -57,7 +57,8 @@ func TestNeedsAreSeen(t *testing.T) {
 	}
 }
 
-// TestWithin checks that a condition that holds needs no pause, and that waiting ends for one that never holds.
+// TestWithin checks that Within returns immediately if the condition is true, and that it ends if the condition never
+// is.
 func TestWithin(t *testing.T) {
 	looked := 0
 	if !poll(0, func() bool { looked++; return true }) || looked != 1 {

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// Output keeps the output of a process and signals new output.
+// Output stores the output of a process and signals new output.
 type Output struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -22,7 +22,7 @@ func (o *Output) Write(p []byte) (int, error) {
 	return o.text.Write(p)
 }
 
-// Grown returns a channel that is closed at the next output.
+// Grown returns a channel that is closed when there is new output.
 func (o *Output) Grown() <-chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -39,7 +39,7 @@ func (o *Output) String() string {
 	return o.text.String()
 }
 
-// tail is how much of an output an error message contains.
+// tail is the maximum length of the output in an error message.
 const tail = 20_000
 
 // Tail returns the end of the output.

@@ -18,20 +18,20 @@ import (
 // Credentials are the name and password of a principal.
 type Credentials struct{ Name, Password string }
 
-// Site is one key server as its clients see it.
+// Site is a client configuration for one key server.
 type Site struct {
 	// System is the system id of the key server.
 	System int
-	// Base returns the URL before the paths. Each request calls it.
+	// Base returns the base URL. It is called for each request.
 	Base func() string
 	HTTP *http.Client
-	// Administrator is the principal of AsAdmin.
+	// Administrator has the credentials for AsAdmin.
 	Administrator Credentials
-	// Officer is set in a split deployment. It grants what the administrator may not grant.
+	// Officer is set in a split deployment. It grants rights that the administrator may not grant.
 	Officer Credentials
 	// Inspect, if it is set, gets every answer of Do and of the methods that call Do.
 	Inspect func(t testing.TB, r *http.Request, a Answer)
-	// Log, if it is set, returns the output of the server, for a failing test.
+	// Log, if it is set, returns the log of the server. A failing test prints it.
 	Log func() string
 
 	mu       sync.Mutex
@@ -51,13 +51,13 @@ type Request struct {
 	Encoding string
 }
 
-// Try sends a request to a server that may be down.
+// Try sends a request. It returns an error if there is no answer.
 func (s *Site) Try(ctx context.Context, r Request) (Answer, error) {
 	_, a, err := s.exchange(ctx, r)
 	return a, err
 }
 
-// Do sends a request. It fails the test if there is no answer.
+// Do sends a request. It fails the test if it gets no answer.
 func (s *Site) Do(t testing.TB, r Request) Answer {
 	t.Helper()
 	sent, a, err := s.exchange(context.WithoutCancel(t.Context()), r)
@@ -90,7 +90,7 @@ func (s *Site) OK(t testing.TB, session, method, path string, body any) Answer {
 	return a
 }
 
-// Refused sends a request that must fail with that status and code, in JSON with a detail.
+// Refused sends a request that must fail with this status and code, as JSON with a detail.
 func (s *Site) Refused(t testing.TB, session, method, path string, body any, status int, code string) Answer {
 	t.Helper()
 	a := s.Send(t, session, method, path, body)
@@ -103,7 +103,7 @@ func (s *Site) Refused(t testing.TB, session, method, path string, body any, sta
 	return a
 }
 
-// Until repeats a request until it gets that status and code.
+// Until repeats a request until the answer has this status and code.
 func (s *Site) Until(t testing.TB, r Request, status int, code string) {
 	t.Helper()
 	Succeeds(t, func() error {
@@ -120,7 +120,7 @@ func (s *Site) LogIn(t testing.TB, name, password string) (session string) {
 	return s.OK(t, "", "POST", "/api/sessions", Object{"method": "password", "name": name, "password": password}).Text(t, "sessionId")
 }
 
-// As returns a session of a principal, the same one in each call.
+// As returns a session of a principal. Each call returns the same session.
 func (s *Site) As(t testing.TB, name, password string) (session string) {
 	t.Helper()
 	s.mu.Lock()
@@ -141,7 +141,7 @@ func (s *Site) AsAdmin(t testing.TB) (session string) {
 	return s.As(t, s.Administrator.Name, s.Administrator.Password)
 }
 
-// HasSession reports whether As has logged in that name.
+// HasSession reports whether As has a session of this name.
 func (s *Site) HasSession(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,19 +149,19 @@ func (s *Site) HasSession(name string) bool {
 	return ok
 }
 
-// DropSessions drops the sessions of As, which have ended.
+// DropSessions forgets the sessions of As. Call it after they have ended.
 func (s *Site) DropSessions() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.sessions)
 }
 
-// WithHTTPClient returns the same server with another HTTP client.
+// WithHTTPClient returns a Site for the same server with another HTTP client.
 func (s *Site) WithHTTPClient(c *http.Client) *Site {
 	return &Site{System: s.System, Base: s.Base, HTTP: c, Administrator: s.Administrator, Officer: s.Officer, Inspect: s.Inspect, Log: s.Log}
 }
 
-// Changes reads the change feed from a cursor to its end, and returns the cursor at the end. The cursor "" or
+// Changes reads the change feed from a cursor to its end, and returns the changes and the last cursor. The cursor "" or
 // "0" is the start.
 func (s *Site) Changes(t testing.TB, session, after string) (changes []Object, cursor string) {
 	t.Helper()
@@ -175,9 +175,8 @@ func (s *Site) Changes(t testing.TB, session, after string) (changes []Object, c
 	}
 }
 
-// Changed returns kind and action of each change after a cursor, in the order of the feed: of all objects, or
-// of those with one of the ids. It omits sessions, because they also begin and end without a request of the
-// test.
+// Changed returns kind and action of each change after a cursor, in the order of the feed. If ids are given, it returns
+// only changes of these objects. It omits sessions, because sessions also begin and end without a request of the test.
 func (s *Site) Changed(t testing.TB, session, after string, ids ...any) (changed []string) {
 	t.Helper()
 	changes, _ := s.Changes(t, session, after)
@@ -189,7 +188,7 @@ func (s *Site) Changed(t testing.TB, session, after string, ids ...any) (changed
 	return changed
 }
 
-// Rows returns the rows of the audit log with a request id.
+// Rows returns the audit rows with a request id.
 func (s *Site) Rows(t testing.TB, requestID string) []Object {
 	t.Helper()
 	var found []Object
@@ -212,7 +211,7 @@ func (s *Site) Rows(t testing.TB, requestID string) []Object {
 	}
 }
 
-// FormatRows formats rows of the audit log: operation, outcome, and the reason if there is one.
+// FormatRows formats audit rows: operation, outcome, and the reason if there is one.
 func FormatRows(rows []Object) string {
 	out := make([]string, len(rows))
 	for i, r := range rows {
@@ -257,7 +256,7 @@ func (s *Site) exchange(ctx context.Context, r Request) (*http.Request, Answer, 
 	return req, a, err
 }
 
-// Carry sends a request that a test has created itself.
+// Carry sends a prepared request and reads its answer.
 func (s *Site) Carry(req *http.Request) (Answer, error) {
 	resp, err := s.HTTP.Do(req)
 	if err != nil {
@@ -267,10 +266,10 @@ func (s *Site) Carry(req *http.Request) (Answer, error) {
 	return Read(resp)
 }
 
-// plain are the media types of answers that are not JSON.
+// plain has the media types of answers that are not JSON.
 var plain = []string{"text/plain; charset=utf-8", "application/octet-stream"}
 
-// Read reads the answer from a response. It returns an error if the answer is not a JSON object.
+// Read converts a response to an Answer. The body must be a JSON object or of a plain type.
 func Read(resp *http.Response) (Answer, error) {
 	a := Answer{Status: resp.StatusCode, Header: resp.Header, RequestID: resp.Header.Get("X-Request-Id")}
 	var err error

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Tmpfs mounts a small volume on a directory until the test ends. It fails if this machine does not permit
-// that. options are mount options of tmpfs.
+// Tmpfs mounts a small volume on a directory until the test ends. It fails if this machine does not permit mounts.
+// options are mount options of tmpfs.
 func Tmpfs(t testing.TB, dir, options string) error {
 	t.Helper()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, options); err != nil {
@@ -16,7 +16,7 @@ func Tmpfs(t testing.TB, dir, options string) error {
 	return nil
 }
 
-// ChangeTmpfs changes the options of a volume of Tmpfs.
+// ChangeTmpfs changes the options of a volume that Tmpfs mounted.
 func ChangeTmpfs(dir, options string) error {
 	return syscall.Mount("tmpfs", dir, "tmpfs", syscall.MS_REMOUNT, options)
 }

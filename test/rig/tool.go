@@ -9,9 +9,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/need"
 )
 
-// Tool returns the path of a tool that make has built, from an environment variable. make builds it for the
-// importers of the tool's package (hack/needs.sh). The result of the running test then depends on the named
-// files and directories of the project; one of them pins the tool (see test/program).
+// Tool returns the path of a tool that make has built, from an environment variable. make builds it for packages that
+// import the tool's package (hack/needs.sh). The result of the running test then depends on the files and directories
+// in dependsOn; one of them pins the tool (see test/program).
 func Tool(t testing.TB, name, variable string, dependsOn ...string) string {
 	t.Helper()
 	if testing.Short() {

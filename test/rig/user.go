@@ -16,7 +16,7 @@ import (
 // Password is the password of every user.
 const Password = "a password for tests"
 
-// User is a principal that a test created, logged in at its site.
+// User is a principal that a test created, with a session.
 type User struct {
 	Site    *Site
 	Session string
@@ -29,7 +29,7 @@ func (s *Site) User(t testing.TB, name string, roles ...keyserver.ID) User {
 	t.Helper()
 	first := roles
 	if s.Officer.Name != "" {
-		first = nil // otherwise an approver could see its password
+		first = nil // otherwise the approver would see the password
 	}
 	a := s.OK(t, s.AsAdmin(t), "POST", "/api/principals/password", Object{"name": name, "password": Password, "roleIds": hex(first)})
 	if !slices.Equal(first, roles) {
@@ -62,8 +62,8 @@ func (s *Site) withoutTrust(t testing.TB, name string, roles []keyserver.ID) []k
 	return first
 }
 
-// Agent enrols a certificate with roles and logs in with it. over is a client that sends the certificate. The
-// user's site uses this client, and each request of the user must use it, too.
+// Agent enrols a certificate with roles and logs in with it. The HTTP client over must send the certificate. The user's
+// site uses this client for each request.
 func (s *Site) Agent(t testing.TB, certificate []byte, over *http.Client, roles ...keyserver.ID) User {
 	t.Helper()
 	enrolled := s.OK(t, s.AsAdmin(t), "POST", "/api/certificates/enroll", Object{
@@ -87,7 +87,7 @@ func hex(ids []keyserver.ID) []string {
 	return spelt
 }
 
-// Mint creates a key with the given or with random material, and returns its hidden link.
+// Mint creates a key and returns its hidden link. If material is nil, it is random.
 func (u User) Mint(t testing.TB, material []byte) (link string) {
 	t.Helper()
 	body := Object{"algorithm": "HMAC-SHA384"}
@@ -97,7 +97,7 @@ func (u User) Mint(t testing.TB, material []byte) (link string) {
 	return u.Site.OK(t, u.Session, "POST", "/api/keys", body).Text(t, "ttag")
 }
 
-// Grant gives another user rights on a key. The user may be at another site.
+// Grant gives another user rights on a key. This user may be at another site.
 func (u User) Grant(t testing.TB, link string, to User, rights ...string) {
 	t.Helper()
 	u.Site.OK(t, u.Session, "POST", "/api/keys/acl/grant", to.Entry(link, rights...))
@@ -113,13 +113,13 @@ func (u User) Entry(link string, rights ...string) Object {
 	return o
 }
 
-// Expose lets a peer know a principal, and returns the id of the row.
+// Expose exposes a principal to a peer, and returns the id of the principal trust.
 func (s *Site) Expose(t testing.TB, principal string, peer *Site) (row string) {
 	t.Helper()
 	return s.TrustPrincipal(t, principal, peer, "expose")
 }
 
-// TrustPrincipal sets the principal trust of a principal for a peer, and returns the id of the row.
+// TrustPrincipal sets the flag of a principal for a peer, and returns the id of the principal trust.
 func (s *Site) TrustPrincipal(t testing.TB, principal string, peer *Site, flag string) (row string) {
 	t.Helper()
 	return s.OK(t, s.AsAdmin(t), "POST", "/api/principal-trusts", Object{
@@ -127,8 +127,7 @@ func (s *Site) TrustPrincipal(t testing.TB, principal string, peer *Site, flag s
 	}).Text(t, "principalTrust", "id")
 }
 
-// Blob returns the site's trust blob for registration at another site. port replaces its port if it is not
-// empty.
+// Blob returns the site's trust blob for registration at another site. A non-empty port replaces the port in the blob.
 func (s *Site) Blob(t testing.TB, port string) string {
 	t.Helper()
 	blob := s.localInfo(t).Text(t, "trustBlob")
@@ -143,8 +142,8 @@ func (s *Site) Blob(t testing.TB, port string) string {
 	return strings.Join(fields, "\t")
 }
 
-// Register registers another site as a peer. Its CA must be trusted already. port replaces its port if it is
-// not empty.
+// Register registers another site as a peer. The site must already trust the CA of the peer. A non-empty port replaces
+// the port in the trust blob.
 func (s *Site) Register(t testing.TB, other *Site, port string) Answer {
 	t.Helper()
 	return s.OK(t, s.AsAdmin(t), "POST", "/api/trusted-servers", Object{

@@ -8,23 +8,23 @@ import (
 	"time"
 )
 
-// Patience is far longer than any step of a test takes. It must only distinguish a slow machine from a process
-// that hangs.
+// Patience is a timeout that is far longer than any step of a test. It only distinguishes a slow machine from a hanging
+// process.
 const Patience = 2 * time.Minute
 
-// Pauses between two checks: short at first, because most conditions hold soon.
+// The pauses between two checks. They are short at first, because most conditions are true soon.
 const (
 	oftenest = 5 * time.Millisecond
 	rarest   = 100 * time.Millisecond
 )
 
-// Soon waits until a condition holds. It fails the test after Patience.
+// Soon waits until holds returns true. It fails the test after Patience.
 func Soon(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	Within(t, Patience, what, holds)
 }
 
-// Within is like Soon with another limit.
+// Within is like Soon with another timeout.
 func Within(t testing.TB, patience time.Duration, what string, holds func() bool) {
 	t.Helper()
 	if !poll(patience, holds) {
@@ -56,9 +56,9 @@ func poll(patience time.Duration, holds func() bool) bool {
 	return true
 }
 
-// FreeAddress returns an address of the host on which no process listens. Its port is below the ports of
-// outgoing connections on Linux and macOS: such a connection could prevent a killed server from listening there
-// again.
+// FreeAddress returns an address of the host on which no process listens. The port is below the range that Linux and
+// macOS use for outgoing connections. An outgoing connection on the port could prevent a restarted server from
+// listening there.
 func FreeAddress(t testing.TB, host string) string {
 	t.Helper()
 	address, err := FindAddress(host)
@@ -66,7 +66,7 @@ func FreeAddress(t testing.TB, host string) string {
 	return address
 }
 
-// The range of ports of FreeAddress.
+// The ports that FreeAddress returns.
 const (
 	firstPort = 12000
 	lastPort  = 29999

@@ -27,7 +27,7 @@ const patience = 2 * time.Minute
 
 type command = func(ts *testscript.TestScript, neg bool, args []string)
 
-// scriptCommands are the commands of the scripts in addition to those of testscript.
+// scriptCommands are commands of the scripts in addition to those of testscript.
 var scriptCommands = map[string]command{
 	"answers":   answers,
 	"api":       api,
@@ -56,7 +56,7 @@ func usage(ts *testscript.TestScript, neg, ok bool, text string) {
 	}
 }
 
-// exits CODE COMMAND... runs a command that must end with that exit code.
+// exits CODE COMMAND... runs a command. It fails unless the command ends with this exit code.
 func exits(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) > 1, "exits CODE COMMAND...")
 	want, err := strconv.Atoi(args[0])
@@ -76,8 +76,8 @@ func run(ts *testscript.TestScript, args []string) (code int) {
 	return 0
 }
 
-// refused CODE PATTERN COMMAND... runs a command that must fail: with that exit code, nothing on
-// standard output, and on standard error, except log records, one sentence that matches the pattern.
+// refused CODE PATTERN COMMAND... runs a command that must fail with this exit code. Its standard output must be empty.
+// Its standard error, except for log records, must be one sentence that matches the pattern.
 func refused(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) > 2, "refused CODE PATTERN COMMAND...")
 	exits(ts, false, append([]string{args[0]}, args[2:]...))
@@ -115,7 +115,8 @@ func ready(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Fatalf("nothing is ready at %s: %v", ts.Getenv("ADDR"), last)
 }
 
-// terminate sends SIGTERM to all background processes, as an orchestrator does. "wait" then checks how they ended.
+// terminate sends SIGTERM to all background processes, as an orchestrator does. The command "wait" checks their exit
+// codes.
 func terminate(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) == 0, "terminate")
 	for _, c := range ts.BackgroundCmds() {
@@ -131,8 +132,8 @@ func hangup(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// api METHOD PATH [BODY] calls the server at $ADDR with the session $SESSION and prints the status
-// and the body of the response.
+// api METHOD PATH [BODY] calls the server at $ADDR with the session $SESSION and prints the status and the body of the
+// response.
 func api(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) == 2 || len(args) == 3, "api METHOD PATH [BODY]")
 	body := ""
@@ -144,7 +145,8 @@ func api(ts *testscript.TestScript, neg bool, args []string) {
 	fmt.Fprintf(ts.Stdout(), "%d\n%s", status, answer)
 }
 
-// answers STATUS METHOD PATH calls the server at $ADDR until the response has that status, and prints as api does.
+// answers STATUS METHOD PATH repeats a call to the server at $ADDR until the response has this status, and prints as
+// api does.
 func answers(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) == 3, "answers STATUS METHOD PATH")
 	last := ""
@@ -175,7 +177,7 @@ func login(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv("SESSION", session.SessionID)
 }
 
-// call only trusts data/ca.crt.
+// call trusts only data/ca.crt.
 func call(ts *testscript.TestScript, method, path, body string) (int, []byte, error) {
 	pem, err := os.ReadFile(ts.MkAbs("data/ca.crt"))
 	if err != nil {
@@ -201,7 +203,7 @@ func call(ts *testscript.TestScript, method, path, body string) (int, []byte, er
 	return resp.StatusCode, answer, err
 }
 
-// member NAME VARIABLE sets a variable to a member of the response that api printed last.
+// member NAME VARIABLE sets a variable to a member of the last response that api printed.
 func member(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) == 2, "member NAME VARIABLE")
 	_, answer, _ := strings.Cut(ts.ReadFile("stdout"), "\n")
@@ -214,13 +216,13 @@ func member(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv(args[1], value)
 }
 
-// read FILE VARIABLE sets a variable to the content of a file without white space around it.
+// read FILE VARIABLE sets a variable to the content of a file, without surrounding white space.
 func read(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) == 2, "read FILE VARIABLE")
 	ts.Setenv(args[1], strings.TrimSpace(ts.ReadFile(args[0])))
 }
 
-// mode MODE FILE... compares permissions.
+// mode MODE FILE... fails unless the files have these permissions.
 func mode(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) > 1, "mode MODE FILE...")
 	for _, name := range args[1:] {
@@ -232,7 +234,7 @@ func mode(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// follows FILE PATTERN waits until a line of a growing file matches.
+// follows FILE PATTERN waits until a growing file has a line that matches.
 func follows(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) == 2, "follows FILE PATTERN")
 	pattern := regexp.MustCompile(`(?m)` + args[1])
@@ -244,8 +246,8 @@ func follows(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Fatalf("nothing in %s matches %s: %s", args[0], pattern, ts.ReadFile(args[0]))
 }
 
-// idle FROM N opens connections to the server at $ADDR from another address of this machine, and
-// leaves them silent until the script ends.
+// idle FROM N opens connections to the server at $ADDR from another address of this machine, and sends nothing until
+// the script ends.
 func idle(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) == 2, "idle FROM N")
 	n, err := strconv.Atoi(args[1])
@@ -258,7 +260,7 @@ func idle(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// flip FILE TEXT changes one bit of the first occurrence of the text in the file, like a bad disk or a hex editor.
+// flip FILE TEXT changes one bit of the first occurrence of the text in the file, as a faulty disk or an editor could.
 func flip(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) == 2, "flip FILE TEXT")
 	path := ts.MkAbs(args[0])
@@ -272,7 +274,7 @@ func flip(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(path, content, 0o600))
 }
 
-// json FILE checks that a file, or stdout, is one JSON value.
+// json FILE fails unless the file, or stdout, contains exactly one JSON value.
 func isJSON(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) == 1, "json FILE")
 	if !json.Valid([]byte(ts.ReadFile(args[0]))) {

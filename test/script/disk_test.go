@@ -16,10 +16,10 @@ import (
 	_ "modernc.org/sqlite" // the SQL driver
 )
 
-// remembered is the key of remember's notes in a script's values.
+// remembered is the key for the results of remember in the values of a script.
 type remembered struct{}
 
-// remember PATH notes the state of everything under a path, which need not exist.
+// remember PATH records the state of all files under a path. The path may be missing.
 func remember(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) == 1, "remember PATH")
 	state, err := fingerprint(ts.MkAbs(args[0]))
@@ -27,7 +27,7 @@ func remember(ts *testscript.TestScript, neg bool, args []string) {
 	noted(ts)[args[0]] = state
 }
 
-// same PATH checks that everything under a path is as remember noted it.
+// same PATH fails unless all files under a path have the state that remember recorded.
 func same(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) == 1, "same PATH")
 	state, err := fingerprint(ts.MkAbs(args[0]))
@@ -53,7 +53,7 @@ func untouched(ts *testscript.TestScript, neg bool, args []string) {
 	same(ts, false, args[:1])
 }
 
-// suspend returns when all threads of a child process have stopped.
+// suspend stops a child process, and waits until all its threads have stopped.
 func suspend(ts *testscript.TestScript, child *os.Process) (resume func()) {
 	ts.Check(child.Signal(syscall.SIGSTOP))
 	err := stopped(child.Pid)
@@ -91,8 +91,8 @@ func fingerprint(root string) (string, error) {
 		content := ""
 		switch {
 		case strings.HasSuffix(name, "-shm"):
-			// Shared memory of SQLite's processes: a check whether the database accepts writes
-			// leaves a lock there, and changes nothing in the database.
+			// This is shared memory of SQLite's processes. A check whether the database accepts writes leaves a lock
+			// there, and does not change the database.
 			content = "shared memory"
 		case info.Mode().IsRegular():
 			raw, err := os.ReadFile(path)
@@ -110,7 +110,8 @@ func fingerprint(root string) (string, error) {
 	return b.String(), err
 }
 
-// sql FILE STATEMENT runs a statement on a database that no server has open, and leaves all data in the one file.
+// sql FILE STATEMENT runs a statement on a database that no server has open. Afterwards, the single file contains all
+// data.
 func runSQL(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, neg, len(args) == 2, "sql FILE STATEMENT")
 	db, err := sql.Open("sqlite", ts.MkAbs(args[0]))
@@ -126,9 +127,9 @@ func runSQL(ts *testscript.TestScript, neg bool, args []string) {
 	fmt.Fprintf(ts.Stdout(), "%d rows\n", hit)
 }
 
-// withoutPrivileges replaces this process by a command that is subject to file modes even if root runs it.
+// withoutPrivileges replaces this process with a command to which file modes apply, even if the user is root.
 func withoutPrivileges(args []string) int {
-	runtime.LockOSThread() // capabilities belong to a thread, and the command continues this one
+	runtime.LockOSThread() // capabilities belong to a thread, and exec continues this one
 	if os.Getuid() == 0 {
 		if err := obeyModes(); err != nil {
 			fmt.Fprintln(os.Stderr, "drop a capability:", err)

@@ -1,5 +1,5 @@
-// Package script runs the program as a person at a terminal does: each file under testdata is a
-// session. commands_test.go has the commands that a terminal does not have.
+// Package script runs the program as a user at a terminal does: each file under testdata is a session. commands_test.go
+// has commands that a terminal does not have.
 package script
 
 import (
@@ -34,7 +34,7 @@ func exit(program func(args []string, in io.Reader, out, errOut io.Writer) (code
 	os.Exit(program(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// client runs the command-line client under the name that it was started by.
+// client runs the command-line client, under the name of the started program.
 func client() {
 	p, args := ctl.Program(os.Args[0], os.Args[1:])
 	os.Exit(p.Run(args, os.Stdin, os.Stdout, os.Stderr))

@@ -10,8 +10,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// bundle makes a support bundle with everything that it can have of the server, including a log
-// with secrets that our log lines never have, and searches it for the planted values.
+// bundle creates a support bundle with everything that it can contain about the server, and searches it for the planted
+// values. The log has lines with secrets that the program itself never writes.
 func (r *run) bundle(t *testing.T, metrics string) {
 	t.Helper()
 	dir := t.TempDir()

@@ -70,12 +70,12 @@ func (r *run) token(t *testing.T, key *ecdsa.PrivateKey) string {
 		t.Fatal(err)
 	}
 	r.add("token", token)
-	// The rest of a token is not secret: its subject is in the audit log.
+	// Only the signature is secret: the subject of a token is in the audit log.
 	r.add("signature of a token", token[len(token)-86:])
 	return token
 }
 
-// logins opens a session in each way, and provokes a refusal in each.
+// logins opens a session by each login method, and causes a refusal of each.
 func (r *run) logins(t *testing.T, agent *tls.Certificate, key schema.HiddenLink) {
 	t.Helper()
 	ctx := t.Context()
@@ -119,7 +119,7 @@ func (r *run) logins(t *testing.T, agent *tls.Certificate, key schema.HiddenLink
 	r.derived(t, key)
 }
 
-// derived makes sessions from others: from one that is bound to a key, and from one that is not.
+// derived derives sessions from a session that is bound to a key, and from an unbound session.
 func (r *run) derived(t *testing.T, key schema.HiddenLink) {
 	t.Helper()
 	ctx := t.Context()
@@ -145,8 +145,8 @@ func (r *run) derived(t *testing.T, key schema.HiddenLink) {
 	r.login(t, r.bearer, map[string]any{"method": "delegated", "principalId": boss.Principal.ID}, http.StatusForbidden)
 }
 
-// login plants the session id of a login, which is shown once and never sent again here, or
-// searches the refusal. It returns the session id.
+// login sends a login. If it succeeds, login adds the session id to the planted values, because the program shows it
+// only once, and returns it. Otherwise it searches the refusal for planted values.
 func (r *run) login(t *testing.T, from string, with any, status int) string {
 	t.Helper()
 	body, err := json.Marshal(with)

@@ -13,13 +13,13 @@ import (
 	"testing"
 )
 
-// planted has the values that must not show anywhere, with their descriptions.
+// planted has the secret values that no output may contain, with their descriptions.
 type planted struct {
 	mu     sync.Mutex
 	values map[string]string
 }
 
-// draw returns a secret that no other text contains by chance.
+// draw returns a random secret, which no other text contains.
 func draw(t *testing.T, bytes int) []byte {
 	t.Helper()
 	b := make([]byte, bytes)
@@ -40,14 +40,14 @@ func (p *planted) add(what, value string) {
 	}
 }
 
-// all returns a copy, because requests continue to add values.
+// all returns a copy, because concurrent requests add values.
 func (p *planted) all() map[string]string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return maps.Clone(p.values)
 }
 
-// spellings returns the forms in which a careless line would show a value.
+// spellings returns the encodings in which a careless log line could show a value.
 func spellings(value string) []string {
 	raw := []byte(value)
 	numbers := make([]string, len(raw))
@@ -62,7 +62,7 @@ func spellings(value string) []string {
 	}
 }
 
-// nowhere fails the test for every planted value in a text.
+// nowhere fails the test if a text contains a planted value.
 func (p *planted) nowhere(t *testing.T, where string, text []byte) {
 	t.Helper()
 	for value, what := range p.all() {

@@ -42,7 +42,7 @@ type run struct {
 	server *program.Server
 	http   *http.Client
 	admin  *client.Client
-	bearer string // the session id of a plain session
+	bearer string // id of an unbound session
 
 	passwordFile string // of admin
 
@@ -54,7 +54,7 @@ func TestNothingShowsASecret(t *testing.T) {
 	databases := map[string]func(t *testing.T) (args []string, password string){
 		"SQLite": func(*testing.T) ([]string, string) { return nil, "" },
 		"PostgreSQL": func(t *testing.T) ([]string, string) {
-			// The server trusts the socket, but the URL has a password anyway.
+			// The server needs no password on a socket, but the URL has one for the test.
 			password := word(t)
 			at := migrated.Database(t)
 			u, err := url.Parse(at)
@@ -115,7 +115,7 @@ func start(t *testing.T, args []string, databasePassword string) *run {
 	return r
 }
 
-// collector plants the credentials that a client sends: session ids and proofs.
+// collector adds the credentials that a client sends to the planted values: session ids and proofs.
 type collector struct {
 	http.RoundTripper
 	planted *planted
@@ -130,7 +130,7 @@ func (c collector) RoundTrip(req *http.Request) (*http.Response, error) {
 	return c.RoundTripper.RoundTrip(req)
 }
 
-// use uses secrets as intended.
+// use sends valid requests with secrets.
 func (r *run) use(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
@@ -153,7 +153,7 @@ func (r *run) use(t *testing.T) {
 	r.logins(t, agent, key.TTag)
 }
 
-// abuse puts a secret into each input of a route, and searches each response.
+// abuse sends a secret in each input of a route, and searches each response.
 func (r *run) abuse(t *testing.T) {
 	t.Helper()
 	_, text := r.send(t, "GET", "/api/openapi.json", "", nil)
@@ -188,8 +188,8 @@ type abuse struct {
 
 var parameter = regexp.MustCompile(`\{[^}]*\}`)
 
-// abuses are requests that every route rejects, so that none has an effect. A misspelt name is not
-// a secret: the refusal has to repeat it.
+// abuses are requests that every route rejects, so that none has an effect. They do not use secrets as names, because
+// the error has to repeat a misspelt name.
 func abuses(path, stray string) map[string]abuse {
 	plain := parameter.ReplaceAllString(path, "0000000000000001")
 	all := map[string]abuse{

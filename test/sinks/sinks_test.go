@@ -101,7 +101,7 @@ func proven(in *inbox.Inbox, key note.Verifier, upTo int64) func() error {
 	}
 }
 
-// work adds rows to the audit log, and returns the number of the last one.
+// work adds rows to the audit log, and returns the number of the last row.
 func work(t *testing.T, admin *client.Client) int64 {
 	t.Helper()
 	for range 200 {
@@ -146,7 +146,7 @@ func TestAServerThatIsKilled(t *testing.T) {
 				_, err = admin.ListRoles(t.Context())
 			}
 		}()
-		time.Sleep(rand.N(1500 * time.Millisecond)) // during a delivery or between two
+		time.Sleep(rand.N(1500 * time.Millisecond)) // during a delivery, or between deliveries
 		server.Kill()
 		<-killed
 	}
@@ -240,7 +240,7 @@ func TestStandardOutput(t *testing.T) {
 		rig.Must(t, after(read))
 		over := program.Connect(t, dir, func() string { return address })
 		admin := program.Client(t, over, "admin", password, 0)
-		for range 3 { // the pipe has room for a part of them
+		for range 3 { // more than the pipe can buffer
 			work(t, admin)
 		}
 		rig.Soon(t, name, func() bool { return strings.Contains(said.String(), "an audit sink does not accept rows") })

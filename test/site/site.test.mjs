@@ -1,4 +1,4 @@
-// Tests the site in Chromium under a policy without exceptions.
+// Tests the site in Chromium under a content security policy without exceptions.
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
@@ -21,8 +21,8 @@ before(async () => {
 })
 after(async () => { await browser?.close() })
 
-// open opens a page in a new context. end fails if the page violated the policy, had errors, or
-// sent requests to other servers.
+// open opens a page in a new browser context. end fails if the page violated the policy, had errors, or sent requests
+// to other servers.
 async function open(path, options = {}) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, locale: 'en-GB', ...options })
   context.setDefaultTimeout(patience)
@@ -36,7 +36,7 @@ async function open(path, options = {}) {
   return { page, end: async () => { await context.close(); assert.deepEqual(wrong, [], path) } }
 }
 
-// accessible checks the rules of WCAG 2.2 AA and the best practices of axe.
+// accessible checks a page by the rules of WCAG 2.2 AA and the best practices of axe.
 async function accessible(page, what) {
   const cdp = await page.context().newCDPSession(page)
   await cdp.send('Runtime.evaluate', { expression: axe, allowUnsafeEvalBlockedByCSP: true })
@@ -49,7 +49,7 @@ async function accessible(page, what) {
   await cdp.detach()
 }
 
-// samples has pages of each kind, and not all pages of a kind.
+// samples has one or more pages of each kind.
 const samples = ['index', 'install', 'contract', 'resources', 'start/auditor', 'adr/0001-audit-before-effect'].filter((p) => pages.includes(p))
 
 for (const colorScheme of ['light', 'dark']) {

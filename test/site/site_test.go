@@ -26,7 +26,6 @@ import (
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// build runs hack/site.sh and returns its output.
 func build(t testing.TB, into, docs, version string) (string, error) {
 	t.Helper()
 	root, err := rig.Root()
@@ -37,7 +36,6 @@ func build(t testing.TB, into, docs, version string) (string, error) {
 	return string(out), err
 }
 
-// docs returns the directory of the documents.
 func docs(t testing.TB) string {
 	t.Helper()
 	root, err := rig.Root()
@@ -65,7 +63,7 @@ func pages(t testing.TB) []string {
 	return names
 }
 
-// made is the site of all tests: its directory, and that it is built once.
+// made is the site that all tests share: its directory, and a Once to build it.
 var made struct {
 	once sync.Once
 	dir  string
@@ -112,7 +110,7 @@ func read(t testing.TB, path ...string) string {
 	return string(text)
 }
 
-// Each document is a page that every other page links to and that names its release.
+// Each document is a page. It names its release, and every other page links to it.
 func TestPages(t *testing.T) {
 	dir := site(t)
 	first := read(t, dir, "main", "index.html")
@@ -190,7 +188,7 @@ func TestNoOtherHost(t *testing.T) {
 		}
 		seen++
 		text := strings.ReplaceAll(read(t, path), iconify, "")
-		// The content of a document is text in these files, with escaped characters.
+		// In these files, the content of a document is escaped text.
 		if strings.HasSuffix(path, ".js") && (strings.Contains(path, ".md.") || strings.Contains(path, "@localSearchIndex")) {
 			return nil
 		}
@@ -239,7 +237,7 @@ func TestDeadLinks(t *testing.T) {
 	}
 }
 
-// TestReaders runs site.test.mjs, which has the steps, with the packages of test/console.
+// TestReaders runs the steps in site.test.mjs, with the packages of test/console.
 func TestReaders(t *testing.T) {
 	chromium, dir := browser.Chromium(t), t.TempDir()
 	names, err := json.Marshal(pages(t))

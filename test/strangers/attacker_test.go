@@ -15,18 +15,18 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// attacker is one HTTP/2 connection of an attacker. It can break all rules except those of the framing.
+// attacker is one HTTP/2 connection of an attacker. It can violate all rules except those of framing.
 type attacker struct {
 	raw    net.Conn
 	frames *http2.Framer
 	header bytes.Buffer
 	coder  *hpack.Encoder
-	next   uint32 // stream
+	next   uint32 // number of the next stream
 	host   string
 
 	writing sync.Mutex // a framer writes one frame at a time
 	pongs   chan struct{}
-	ended   chan struct{} // gets a value for each stream that the server ended, unless it is full
+	ended   chan struct{} // gets a value for each stream that the server ended, unless its buffer is full
 }
 
 // connect opens an HTTP/2 connection (RFC 9113). window is the flow-control window of each response, in bytes.
@@ -35,7 +35,7 @@ func connect(t testing.TB, s *site, window uint32) *attacker {
 	return connectFrom(t, s, nil, window)
 }
 
-// connectFrom is like connect, from an address of this machine, or from any address if it is nil.
+// connectFrom is like connect, from the local address from. If from is nil, the system chooses the address.
 func connectFrom(t testing.TB, s *site, from net.IP, window uint32) *attacker {
 	t.Helper()
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: from}}
@@ -87,8 +87,8 @@ func (a *attacker) streamEnded() {
 	}
 }
 
-// ask begins a request on a new stream. The body may be incomplete. An error means that the server closed the
-// connection.
+// ask starts a request on a new stream. If complete is false, the body does not end. An error means that the server
+// closed the connection.
 func (a *attacker) ask(method, path string, body []byte, complete bool, headers ...string) (stream uint32, err error) {
 	a.writing.Lock()
 	defer a.writing.Unlock()
@@ -123,7 +123,7 @@ func slowly(t testing.TB, s *site, beginning string) *tls.Conn {
 	return raw
 }
 
-// arrived waits until the server has read everything or has closed the connection.
+// arrived waits until the server has read all data or has closed the connection.
 func (a *attacker) arrived() {
 	a.writing.Lock()
 	err := a.frames.WritePing(false, [8]byte{})
@@ -133,14 +133,13 @@ func (a *attacker) arrived() {
 	}
 }
 
-// readEverything grants a large window to all responses of the connection together.
+// readEverything grants a large flow-control window for all responses of the connection together.
 func (a *attacker) readEverything() error {
 	a.writing.Lock()
 	defer a.writing.Unlock()
 	return a.frames.WriteWindowUpdate(0, 1<<30)
 }
 
-// reset cancels a request.
 func (a *attacker) reset(stream uint32) error {
 	a.writing.Lock()
 	defer a.writing.Unlock()

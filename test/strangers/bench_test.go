@@ -10,9 +10,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// BenchmarkBeside compares an honest client during an attack with the same client just before it: the ratio of
-// the rates and of the 99th percentiles of the times. Attackers, server and client share the cores of this
-// machine, so the cost of sending the attack is included.
+// BenchmarkBeside measures an honest client before and during an attack: the ratio of the rates, and the ratio of the
+// 99th percentiles of the response times. Attackers, server and client share the cores of this machine, so the ratios
+// include the cost of sending the attack.
 func BenchmarkBeside(b *testing.B) {
 	held := func(connections, streams int, window uint32, method, path string, body []byte) func(testing.TB, *site) func() {
 		return func(t testing.TB, s *site) func() {

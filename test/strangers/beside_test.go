@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// rate sends n requests of the honest client one after the other. It returns the requests per second
-// and the 99th percentile of their times.
+// rate sends n requests of the honest client sequentially. It returns the requests per second and the 99th percentile
+// of the response times.
 func (s *site) rate(t testing.TB, n int) (perSecond float64, p99 time.Duration) {
 	t.Helper()
 	took := make([]time.Duration, n)

@@ -13,8 +13,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// guessing sends perSecond logins per second until the returned function is called. Each has another name and
-// comes from the next of the addresses.
+// guessing sends perSecond failing logins per second until the returned function is called. Each login has another
+// name, and the source addresses alternate.
 func guessing(t testing.TB, s *site, perSecond, addresses int) (stop func()) {
 	t.Helper()
 	var attackers []*attacker
@@ -55,8 +55,8 @@ func TestGuessesFromManyAddresses(t *testing.T) {
 	}
 }
 
-// TestNewcomersBesideGuesses checks that a principal can log in from a new address while guesses arrive from
-// many addresses, more than the server hashes.
+// TestNewcomersBesideGuesses checks that a principal can log in from a new address while password guesses arrive from
+// many addresses, more than the server can hash.
 func TestNewcomersBesideGuesses(t *testing.T) {
 	metrics := rig.FreeAddress(t, "127.0.0.1")
 	s := start(t, "--metrics-listen", metrics)
@@ -78,6 +78,6 @@ func TestNewcomersBesideGuesses(t *testing.T) {
 		if try == tries {
 			t.Fatalf("after %d tries: %s", tries, a.Brief())
 		}
-		time.Sleep(time.Second) // as Retry-After says
+		time.Sleep(time.Second) // the value of Retry-After
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// TestUsesOfThoseWhoHangUp checks that each counted use has an audit row and each row has a counted use,
-// however early the client closes the connection.
+// TestUsesOfThoseWhoHangUp checks clients that close the connection early: each counted use has an audit row, and each
+// row has a counted use.
 func TestUsesOfThoseWhoHangUp(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		const limit = 400
@@ -61,7 +61,7 @@ func TestUsesOfThoseWhoHangUp(t *testing.T) {
 	})
 }
 
-// aside sends the beginning of a message whose key would be named at its end. It never sends the end.
+// aside sends the beginning of a message whose last member would be the key. It never sends the rest.
 func (s *site) aside(t *testing.T, session string, bytes int) (answered chan rig.Answer) {
 	t.Helper()
 	answered = make(chan rig.Answer, 1)
@@ -93,8 +93,8 @@ func (u *unending) Read(p []byte) (int, error) {
 	return 0, context.Canceled
 }
 
-// TestMessagesPutAside checks the space on the volume for messages that arrive before the name of their key.
-// Without the role a principal gets none, and no principal gets all of it.
+// TestMessagesPutAside checks the space on the volume for messages that arrive before the name of their key. A
+// principal without the role gets no space, and no principal gets all of it.
 func TestMessagesPutAside(t *testing.T) {
 	metrics := rig.FreeAddress(t, "127.0.0.1")
 	s := start(t, "--metrics-listen", metrics, "--max-spool-bytes-per-session", "33554432")
@@ -122,7 +122,7 @@ func TestMessagesPutAside(t *testing.T) {
 	}
 }
 
-// TestFloodOfLogins checks that password guesses of strangers do not slow clients with a session, and do not
+// TestFloodOfLogins checks password guesses without a session. They do not slow down clients with a session, and do not
 // prevent logins from an address that has logged in before.
 func TestFloodOfLogins(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {

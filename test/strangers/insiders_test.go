@@ -15,12 +15,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// insider is an attack of a principal with a session. It lasts until stop is called.
+// insider is an attack by a principal with a session. It lasts until stop is called.
 type insider struct {
 	name  string
 	roles []keyserver.ID
 	begin func(t testing.TB, s *site, u rig.User) (stop func())
-	// grows is the most memory that the process may use for it, in bytes.
+	// grows is the limit for the additional memory of the process during the attack, in bytes.
 	grows int64
 }
 
@@ -63,8 +63,8 @@ func TestInsiders(t *testing.T) {
 	}
 }
 
-// serves fails the test unless other clients than u get responses, and an administrator can end the
-// sessions of u and disable it.
+// serves fails the test unless clients other than u get responses, and an administrator can end the sessions of u and
+// disable u.
 func (s *site) serves(t *testing.T, u rig.User) {
 	t.Helper()
 	s.works(t, 20)
@@ -108,7 +108,7 @@ func many(t testing.TB, s *site, window uint32, method, path string, body []byte
 	}
 }
 
-// unreadAnswers leaves responses unread in a session and in four scoped sessions of the principal.
+// unreadAnswers leaves the responses unread in a session and in four scoped sessions of the principal.
 func unreadAnswers(t testing.TB, s *site, u rig.User) (stop func()) {
 	t.Helper()
 	sessions := []string{u.Session}
@@ -140,8 +140,8 @@ func almost(t testing.TB, s *site, u rig.User, path string) (stop func()) {
 	return func() { cancel(); sending.Wait() }
 }
 
-// TestConnectionsThatStayBusy checks that new connections are accepted although one principal leaves
-// small responses unread and strangers leave requests open on all connections.
+// TestConnectionsThatStayBusy checks that the server accepts new connections although one principal leaves small
+// responses unread, and clients without a session leave requests open on all connections.
 func TestConnectionsThatStayBusy(t *testing.T) {
 	const most = 60
 	s := start(t, "--max-connections", fmt.Sprint(most))
@@ -177,8 +177,8 @@ func TestSessionsOfOnePrincipal(t *testing.T) {
 	}, "--max-sessions", fmt.Sprint(most))
 }
 
-// TestBatchesThatAreRefused checks that an honest client keeps its rate next to a principal that sends
-// batches of refused items, and that the batches are rejected after a while.
+// TestBatchesThatAreRefused checks that an honest client keeps its rate while a principal sends batches of refused
+// items. After a while the server rejects the batches.
 func TestBatchesThatAreRefused(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		greedy := s.User(t, "greedy", keyserver.RoleEncryptor)
@@ -193,7 +193,7 @@ func TestBatchesThatAreRefused(t *testing.T) {
 	})
 }
 
-// refusedBatches sends batches of 1,000 refused items, two at a time.
+// refusedBatches sends batches of 1,000 refused items, two batches at a time.
 func refusedBatches(t testing.TB, s *site, u rig.User, decided, putOff *atomic.Int64) (stop func()) {
 	t.Helper()
 	items := make([]rig.Object, 1000)

@@ -13,7 +13,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// replicas starts two processes on one database. Each knows the changes of the other within a second.
+// replicas starts two processes on one database. Each sees the changes of the other within a second.
 func replicas(t *testing.T, args ...string) (first, second *site) {
 	t.Helper()
 	args = append(args, "--database-url", migrated.Database(t), "--kek", program.KEK)
@@ -23,7 +23,7 @@ func replicas(t *testing.T, args ...string) (first, second *site) {
 	return first, second
 }
 
-// refused waits until requests of a session are refused with the code.
+// refused waits until the server refuses requests of a session with this code.
 func (s *site) refused(t *testing.T, session, code string) {
 	t.Helper()
 	rig.Soon(t, "the session's work is "+code, func() bool {
@@ -64,7 +64,7 @@ func TestSessionsOfTwoProcesses(t *testing.T) {
 	first.refused(t, third, "SESSION_NOT_FOUND")
 }
 
-// TestGuessesAtTwoProcesses checks that guesses at both processes use the same limit.
+// TestGuessesAtTwoProcesses checks that password guesses at both processes count for the same limit.
 func TestGuessesAtTwoProcesses(t *testing.T) {
 	first, second := replicas(t)
 	guess := rig.Object{"method": "password", "name": "honest", "password": "a wrong one"}
@@ -101,8 +101,8 @@ func TestGuessesAtTwoProcesses(t *testing.T) {
 	}
 }
 
-// TestQuotasOfTwoProcesses checks that two processes on one database together grant exactly a quota if requests arrive
-// at both at the same time.
+// TestQuotasOfTwoProcesses checks that two processes on one database together allow exactly the quota if requests
+// arrive at both at the same time.
 func TestQuotasOfTwoProcesses(t *testing.T) {
 	const derived, sessions, uses, callers = 3, 4, 30, 4
 	first, second := replicas(t, "--max-derived-sessions", fmt.Sprint(derived), "--max-sessions-per-principal", fmt.Sprint(sessions))
@@ -131,7 +131,7 @@ func TestQuotasOfTwoProcesses(t *testing.T) {
 			uses, "ACL_DENIED", func(t *testing.T, s *site) {
 				for range 3 {
 					a := s.Send(t, s.user.Session, "POST", "/api/keys/rotate", rig.Object{"ttag": s.link})
-					if a.Status >= http.StatusMultipleChoices && a.Code() != "KEY_STATE" { // the other one has rotated it
+					if a.Status >= http.StatusMultipleChoices && a.Code() != "KEY_STATE" { // the other one rotated it
 						t.Error(a.Brief())
 					}
 				}

@@ -75,8 +75,8 @@ func serve(t testing.TB, args ...string) *site {
 	return s
 }
 
-// again starts another process, which has never used memory for password hashing: Go returns that memory slowly
-// on a busy machine.
+// again starts another process. Its memory has not been used for password hashing: on a busy machine, Go releases such
+// memory slowly.
 func (s *site) again(t testing.TB) {
 	t.Helper()
 	rig.Must(t, s.process.Stop())
@@ -86,7 +86,6 @@ func (s *site) again(t testing.TB) {
 	s.process, s.address = process, process.Address
 }
 
-// each runs a test with both databases.
 func each(t *testing.T, test func(t *testing.T, s *site), args ...string) {
 	t.Run("SQLite", func(t *testing.T) { test(t, start(t, args...)) })
 	t.Run("PostgreSQL", func(t *testing.T) {
@@ -105,7 +104,7 @@ func (s *site) works(t testing.TB, times int) {
 	}
 }
 
-// memory returns the anonymous memory of the process in bytes.
+// memory returns the size of the process's anonymous memory in bytes.
 func (s *site) memory(t testing.TB) int64 {
 	t.Helper()
 	f, err := os.Open(fmt.Sprintf("/proc/%d/status", s.process.PID()))
@@ -144,7 +143,7 @@ func gauge(t testing.TB, address, name string) (sum float64) {
 	return sum
 }
 
-// mayGrow is the limit for memory that strangers can make the process use, in bytes.
+// mayGrow is the limit for memory of the process that clients without a session can cause, in bytes.
 const mayGrow = 30 << 20
 
 func TestAnswersThatNobodyReads(t *testing.T) {
@@ -176,7 +175,7 @@ func TestAnswersThatNobodyReads(t *testing.T) {
 	}
 }
 
-// TestBodiesThatDoNotArrive checks that an incomplete request takes no place among the requests at work.
+// TestBodiesThatDoNotArrive checks that a request whose body does not arrive takes no place of requests that work.
 func TestBodiesThatDoNotArrive(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		for range 6 {
@@ -216,8 +215,8 @@ func TestBodiesThatAreAnnouncedAndNotSent(t *testing.T) {
 func TestHeadersThatDoNotArrive(t *testing.T) {
 	metrics := rig.FreeAddress(t, "127.0.0.1")
 	s := start(t, "--metrics-listen", metrics, "--max-connections-per-address", "64")
-	// The server refuses connections beyond the limit. A transport without this limit opens another one if the first
-	// is not idle again when the next request begins.
+	// The server refuses connections beyond its limit. Without MaxConnsPerHost, a transport opens another connection if
+	// the first one is not idle yet when the next request begins.
 	one := program.Connect(t, s.process.DataDir, func() string { return s.process.Address })
 	one.MaxConnsPerHost = 1
 	s.Site = s.WithHTTPClient(&http.Client{Transport: one})
@@ -242,7 +241,7 @@ func TestStreamsThatAreResetAtOnce(t *testing.T) {
 		for range 2000 {
 			stream, err := a.ask("POST", "/api/sessions", []byte("{"), false)
 			if err != nil || a.reset(stream) != nil {
-				break // the server closed the connection, as expected
+				break // expected: the server closed the connection
 			}
 		}
 		s.works(t, 20)
@@ -252,8 +251,8 @@ func TestStreamsThatAreResetAtOnce(t *testing.T) {
 	}
 }
 
-// TestStreamsThatTheServerMustReset checks that the server closes a connection whose client makes it reset
-// streams (MadeYouReset, CVE-2025-8671).
+// TestStreamsThatTheServerMustReset checks clients that make the server reset streams (MadeYouReset, CVE-2025-8671).
+// The server closes their connection.
 func TestStreamsThatTheServerMustReset(t *testing.T) {
 	metrics := rig.FreeAddress(t, "127.0.0.1")
 	s := start(t, "--metrics-listen", metrics)
@@ -280,7 +279,7 @@ func TestStreamsThatTheServerMustReset(t *testing.T) {
 	}
 }
 
-// TestSessionsThatAreNone checks that the server does not process requests with invalid sessions.
+// TestSessionsThatAreNone checks that the server does not execute requests with invalid session ids.
 func TestSessionsThatAreNone(t *testing.T) {
 	s := start(t)
 	for range 6 {

@@ -16,8 +16,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// falseTokens keeps streams requests with random tokens in progress on each of several connections from these
-// addresses, until the returned function is called.
+// falseTokens opens connections from these addresses. On each connection, it keeps this number of requests with random
+// tokens in progress, until the returned function is called.
 func falseTokens(t testing.TB, s *site, streams int, addresses ...net.IP) (stop func()) {
 	t.Helper()
 	const connections = 8
@@ -51,7 +51,7 @@ func falseToken() string {
 	return "Bearer " + base64.RawURLEncoding.EncodeToString(token)
 }
 
-// TestFalseTokens checks that a session keeps most of its rate while false tokens arrive from several
+// TestFalseTokens checks that a session keeps most of its rate during requests with false tokens from several
 // addresses.
 func TestFalseTokens(t *testing.T) {
 	const aim, least = 0.6, 0.3
@@ -66,8 +66,8 @@ func TestFalseTokens(t *testing.T) {
 	})
 }
 
-// falseTokensHTTP1 keeps a request with a random token in progress on each of many connections from the honest
-// client's address, until the returned function is called. It opens a connection again if the server closes it.
+// falseTokensHTTP1 opens many connections from the honest client's address. On each, it keeps one request with a random
+// token in progress, until the returned function is called. If the server closes a connection, it opens another one.
 func falseTokensHTTP1(t testing.TB, s *site, connections int) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -103,9 +103,9 @@ func falseTokensHTTP1(t testing.TB, s *site, connections int) (stop func()) {
 	return func() { cancel(); going.Wait() }
 }
 
-// TestFalseTokensBeyondThePlaces checks a session while an address has more requests in progress than the
-// server has places for it. The session keeps much of its rate, even from the same address. With HTTP/1.1 both
-// sides spend most of the time on handshakes, because each dropped request ends a connection.
+// TestFalseTokensBeyondThePlaces checks a session while an address has more requests in progress than the server has
+// places for this address. The session keeps much of its rate, even from the same address. With HTTP/1.1, attacker and
+// server spend most of the time on handshakes, because each dropped request ends a connection.
 func TestFalseTokensBeyondThePlaces(t *testing.T) {
 	const aim = 0.6
 	for name, c := range map[string]struct {

@@ -1,5 +1,5 @@
-// Package support inspects a cluster with "doctor --cluster" and "support-bundle --cluster", like a person
-// on call. Denied parts are reported, the others are inspected anyway, and no secret leaves the cluster.
+// Package support inspects a cluster with "doctor --cluster" and "support-bundle --cluster", as a person on call would.
+// The report names denied parts and covers all other parts, and no secret leaves the cluster.
 package support
 
 import (
@@ -40,7 +40,7 @@ func TestMain(m *testing.M) { os.Exit(program.Main(m, &built, false)) }
 // system is the namespace of the operator.
 const system = "keyserver-system"
 
-// cluster is a cluster without a manager. The tests write its objects instead.
+// cluster is a cluster without a manager. The tests write the status of objects.
 type cluster struct {
 	client.Client
 	environment *envtest.Environment
@@ -94,7 +94,7 @@ func run(t *testing.T, args ...string) (said string, code int) {
 // packed is a support bundle.
 type packed struct {
 	files map[string]rig.Packed
-	why   map[string]string // missing parts, with the reason
+	why   map[string]string // reason for each missing part
 }
 
 func pack(t *testing.T, args ...string) packed {
@@ -161,12 +161,11 @@ func TestABundleHasNotWhatItWasGiven(t *testing.T) {
 	}
 }
 
-// logLine returns a line in our log format.
 func logLine(message string) string {
 	return fmt.Sprintf("{\"time\":\"2026-11-25T21:57:38Z\",\"level\":\"INFO\",\"msg\":%q}\n", message)
 }
 
-// TestNoCluster checks that neither command waits for an unreachable cluster, and that a bundle has the other parts.
+// TestNoCluster checks that the commands do not wait for an unreachable cluster, and that a bundle has all other parts.
 func TestNoCluster(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	rig.Must(t, err)
@@ -202,7 +201,7 @@ func TestNoCluster(t *testing.T) {
 	has(t, said, "--namespace")
 }
 
-// TestAClusterWithoutTheDefinitions uses a cluster without an installation.
+// TestAClusterWithoutTheDefinitions uses a cluster without our CRDs.
 func TestAClusterWithoutTheDefinitions(t *testing.T) {
 	c := start(t, func(e *envtest.Environment) { e.CRDDirectoryPaths = nil })
 	said, code := doctor(t, "--kubeconfig", c.kubeconfig)
@@ -222,7 +221,7 @@ func TestAClusterWithoutTheDefinitions(t *testing.T) {
 	has(t, p.text("cluster/pods.json"), "[]")
 }
 
-// ready gives an object a Ready condition, as a manager does.
+// ready sets the Ready condition of an object, as a manager does.
 func (c cluster) ready(t *testing.T, o client.Object, status metav1.ConditionStatus, reason, message string) {
 	t.Helper()
 	condition := metav1.Condition{
@@ -261,7 +260,7 @@ func lease(holder string, renewed time.Time) *coordinationv1.Lease {
 	}
 }
 
-// TestDoctorNamesWhatIsWrong checks that doctor reports the problems in a cluster and nothing else.
+// TestDoctorNamesWhatIsWrong checks that doctor reports the problems in a cluster, and only these.
 func TestDoctorNamesWhatIsWrong(t *testing.T) {
 	c := start(t)
 	active := lease("keyserver-0_1", time.Now().Add(-2*time.Hour))
@@ -284,7 +283,7 @@ func TestDoctorNamesWhatIsWrong(t *testing.T) {
 		t.Error("a terminal would act upon it")
 	}
 
-	// A repaired problem is not reported again.
+	// doctor does not report a repaired problem again.
 	for _, o := range []*v1alpha1.Role{broken, unseen, changed} {
 		rig.Must(t, c.Get(t.Context(), client.ObjectKeyFromObject(o), o))
 		c.ready(t, o, metav1.ConditionTrue, "Verified", "re-read")
@@ -297,7 +296,7 @@ func TestDoctorNamesWhatIsWrong(t *testing.T) {
 	}
 	has(t, said, "manager: ok: a manager is active\n", "all checks passed: 10 checks\n")
 
-	// A user with access to a part of the objects sees that part, and the report names the others.
+	// For a user who may read only some objects, the report covers these objects and names the denied ones.
 	some, err := c.environment.AddUser(envtest.User{Name: "helper", Groups: []string{"helpers"}}, nil)
 	rig.Must(t, err)
 	c.create(t,
@@ -309,7 +308,7 @@ func TestDoctorNamesWhatIsWrong(t *testing.T) {
 	text, err := some.KubeConfig()
 	rig.Must(t, err)
 	helper := written(t, text)
-	rig.Succeeds(t, func() error { // until the API server uses the new grant
+	rig.Succeeds(t, func() error { // the API server applies the new grant with a delay
 		if said, code = doctor(t, "--kubeconfig", helper); !strings.Contains(said, "roles: ok: 3 objects checked\n") {
 			return errors.New(said)
 		}
@@ -326,10 +325,10 @@ func TestDoctorNamesWhatIsWrong(t *testing.T) {
 	}
 }
 
-// planted must not be in a bundle.
+// planted is a secret that a bundle must not contain.
 const planted = "Pl4nted-wh1ch-must-not-leave"
 
-// kubelet is a node whose containers have written secrets to their logs, and more than fits into a bundle.
+// kubelet starts a node's kubelet API. The container logs have secrets, and are larger than a bundle may be.
 func (c cluster) kubelet(t *testing.T, log http.HandlerFunc) string {
 	t.Helper()
 	s := httptest.NewTLSServer(log)
@@ -357,7 +356,7 @@ func pod(name, node string, containers int) *corev1.Pod {
 	return p
 }
 
-// event returns an event as the manager writes it: of the newer of the two kinds.
+// event returns an event of the newer event API, as the manager writes it.
 func event(name, message string, at time.Time) *corev1.Event {
 	return &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: system}, InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: "keyserver-0", Namespace: system},
@@ -419,7 +418,7 @@ func TestABundleHasNothingSecret(t *testing.T) {
 	}
 
 	little.Store(true)
-	// More Pods and logs than fit: the bundle has a part of them, and reports the rest as missing.
+	// There are more Pods and logs than a bundle may contain. It has some of them, and reports the others as missing.
 	for i := range 52 {
 		c.create(t, pod(fmt.Sprintf("many-%02d", i), node, 9))
 	}

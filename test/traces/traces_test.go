@@ -1,5 +1,5 @@
-// Package traces shows that a call of the manager, the work of a key server for it, and the call to
-// a peer that follows are one trace, as an OTLP collector sees it.
+// Package traces checks that an OTLP collector receives one trace for a call of the manager: it has the call, the work
+// of the key server, and the call to a peer.
 package traces
 
 import (
@@ -28,7 +28,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// received is a collector.
+// received is an OTLP collector.
 type received struct {
 	collector.UnimplementedTraceServiceServer
 	endpoint string
@@ -107,7 +107,6 @@ func start(t *testing.T, system uint32, o tracing.Options, more ...testserver.Op
 	}}, more...)...)
 }
 
-// expose exposes a principal to the peer.
 func expose(t *testing.T, who *client.Client) {
 	t.Helper()
 	session, err := who.GetCurrentSession(t.Context())
@@ -120,7 +119,7 @@ func expose(t *testing.T, who *client.Client) {
 // and the call to a peer. Key servers only record requests that the manager traces.
 func TestOneTrace(t *testing.T) {
 	r := collect(t)
-	quiet := tracing.Options{Endpoint: r.endpoint} // only records requests that are already traced
+	quiet := tracing.Options{Endpoint: r.endpoint} // records only requests that are part of a trace
 	here, there := start(t, 1, quiet), start(t, 2, quiet)
 	program.Trust(t, here.Admin(t), there.Admin(t))
 	program.Trust(t, there.Admin(t), here.Admin(t))
@@ -139,7 +138,7 @@ func TestOneTrace(t *testing.T) {
 	})
 	rig.Must(t, err)
 	ctx, pass := tracer.Begin(t.Context(), "reconcile Key")
-	_, err = api.GetACL(ctx, schema.KeyRequest{TTag: foreign.TTag}) // the ACL at the peer does not allow it
+	_, err = api.GetACL(ctx, schema.KeyRequest{TTag: foreign.TTag}) // denied by the ACL at the peer
 	if err == nil {
 		t.Fatal("a principal that the peer does not know reads a list there")
 	}
@@ -200,7 +199,7 @@ func TestACollectorThatHangsDelaysNothing(t *testing.T) {
 	}()
 	s := start(t, 1, tracing.Options{Endpoint: "http://" + l.Addr().String(), Share: 1})
 	admin := s.Admin(t)
-	for range 3000 { // more than the queue holds
+	for range 3000 { // more than the queue can contain
 		if _, err := admin.GetVersion(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -208,8 +207,8 @@ func TestACollectorThatHangsDelaysNothing(t *testing.T) {
 	s.Stop(t)
 }
 
-// TestAForgedTraceparentIsNoRequestOfItsOwn checks that an invalid traceparent, or one that is not
-// sampled, causes no recorded span.
+// TestAForgedTraceparentIsNoRequestOfItsOwn checks that the server records no span for an invalid traceparent, or for a
+// traceparent that is not sampled.
 func TestAForgedTraceparentIsNoRequestOfItsOwn(t *testing.T) {
 	r := collect(t)
 	s := start(t, 1, tracing.Options{Endpoint: r.endpoint})

@@ -18,7 +18,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// pair is a certificate with its chain and its key, in the form of Node.js.
+// pair is a certificate with its chain and its key, in the format of Node.js.
 type pair struct {
 	Cert string `json:"cert"`
 	Key  string `json:"key"`
@@ -27,8 +27,8 @@ type pair struct {
 	private     *ecdsa.PrivateKey
 }
 
-// untrusted makes files in a directory, with a certificate for each reason to reject one. It also
-// returns the CA that the client trusts.
+// untrusted writes certificates to a directory, one for each reason to reject a certificate. It also returns the CA
+// that the client trusts.
 func untrusted(t *testing.T) (dir string, trusted []byte) {
 	t.Helper()
 	now := time.Now()
@@ -58,8 +58,8 @@ func untrusted(t *testing.T) (dir string, trusted []byte) {
 	return dir, []byte(known.Cert)
 }
 
-// sign makes a certificate from a template. It is signed by the given pair, or self-signed if that
-// is nil. It is valid for a year unless the template sets NotAfter.
+// sign creates a certificate from a template. The pair by signs it; if by is nil, it is self-signed. It is valid for a
+// year unless the template sets NotAfter.
 func sign(t *testing.T, template *x509.Certificate, by *pair) *pair {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

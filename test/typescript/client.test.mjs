@@ -28,7 +28,8 @@ async function client(options = {}) {
   return { c, sent, proofKey }
 }
 
-// scripted returns a client whose service returns the given answers in order, and then the last one.
+// scripted returns a client of a fake service. The service returns the given answers in order, and repeats the last
+// one.
 function scripted(answers, options = {}) {
   let asked = 0
   const c = new Client({
@@ -298,15 +299,15 @@ test('messages stream', async () => {
   }
 })
 
-// The calls that take a message. verifyMac checks the MAC of another message.
+// The calls with a message. verifyMac gets the MAC of another message.
 const ofMessages = {
   computeMac: (c, data) => c.computeMac({ lineage: ttag, data }),
   verifyMac: (c, data) => c.verifyMac({ lineage: ttag, mac: toBase64(new Uint8Array(48)), data }),
   computeHmac: (c, data) => c.computeHmac({ hiddenLink: ttag, data }),
 }
 
-// uses returns how often a key was used for a complete message, according to the audit log. The row
-// of a long message is written before its end. A second row says if the message broke off.
+// uses returns how often a key was used for a complete message, according to the audit log. The row of a long message
+// is written before its end. A second row says if the message was incomplete.
 async function uses(c) {
   const { entries } = await c.listAuditEntries({ order: 'desc', limit: 1000 })
   const outcomes = entries.filter(({ operation }) => /mac/i.test(operation)).map(({ outcome, reason }) => `${outcome} ${reason}`.trim())

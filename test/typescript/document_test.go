@@ -21,7 +21,7 @@ func TestDocuments(t *testing.T) {
 	admin := s.Admin(t)
 	for _, page := range []struct {
 		name  string
-		file  string // the file of its code, relative to the terminal
+		file  string // file name of the code, relative to the working directory
 		shows string
 	}{
 		{"clients/typescript/README.md", "mac.mjs", "(?m)^MAC: [A-Za-z0-9+/]{64}\nvalid: true$"},
@@ -32,7 +32,7 @@ func TestDocuments(t *testing.T) {
 			rig.Must(t, err)
 			answer, err := admin.MAC(t.Context(), key.TTag, strings.NewReader("a message"))
 			rig.Must(t, err)
-			_, err = admin.RotateKey(t.Context(), schema.KeyRequest{TTag: key.TTag}) // as the page does before
+			_, err = admin.RotateKey(t.Context(), schema.KeyRequest{TTag: key.TTag}) // the page rotates the key earlier
 			rig.Must(t, err)
 			mac, err := answer.MAC.MarshalText()
 			rig.Must(t, err)
@@ -52,7 +52,7 @@ func TestDocuments(t *testing.T) {
 					commands.WriteString(b.Text)
 				}
 			}
-			// The lock pins the packages, and hack/npm.sh has fetched them before.
+			// The lock file pins the packages, and hack/npm.sh has already downloaded them.
 			said := node.Run(t, checkout, []string{
 				"npm_config_prefer_offline=true", "npm_config_audit=false", "npm_config_fund=false", "npm_config_update_notifier=false",
 				"KEY=" + key.TTag.String(), "MAC=" + string(mac),

@@ -1,6 +1,6 @@
-// Package upgrade takes running key servers to the next release and back, while clients use them
-// (ADR 56). The next release is this program with one more migration, which adds a table, and a
-// column to every existing table.
+// Package upgrade upgrades running key servers to the next release and downgrades them again, while clients use them
+// (ADR 56). The next release is this program with one more migration. The migration adds a table, and a column to every
+// existing table.
 package upgrade
 
 import (
@@ -33,7 +33,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/shell"
 )
 
-// present is this release, and next is the one after it.
+// present is this release, and next is the next release.
 var present, next program.Program
 
 // nextRelease is the version of next, and nextSchema the version of its schema.
@@ -57,7 +57,7 @@ func run(m *testing.M) int {
 	return program.Main(m, &present, false)
 }
 
-// table matches the tables that a migration creates and drops.
+// table matches the statements of a migration that create and drop tables.
 var table = regexp.MustCompile(`(?m)^(CREATE|DROP) TABLE (\w+)`)
 
 // changed returns the files of the next release that differ from this one.
@@ -74,7 +74,7 @@ func changed() (map[string]string, error) {
 			return nil, err
 		}
 		there := map[string]bool{}
-		for _, name := range names { // in the order of their numbers
+		for _, name := range names { // sorted by number
 			text, err := os.ReadFile(name)
 			if err != nil {
 				return nil, err
@@ -115,7 +115,8 @@ func changed() (map[string]string, error) {
 	return files, err
 }
 
-// sqliteSchema returns the schema list after a migration. SQLite itself changes the definitions of the tables.
+// sqliteSchema returns the schema list after a migration. SQLite runs the migration, so that the definitions are its
+// own.
 func sqliteSchema(list, migration string) (string, error) {
 	db, err := sql.Open("sqlite", ":memory:")
 	if err != nil {
@@ -156,7 +157,7 @@ func sqliteSchema(list, migration string) (string, error) {
 // password is the first password of admin.
 const password = "correct horse battery staple"
 
-// replica is a process at some release, and the clients that use it.
+// replica is a process of some release, with its clients.
 type replica struct {
 	args    []string
 	dir     string
@@ -166,7 +167,7 @@ type replica struct {
 	done    atomic.Int64 // acknowledged writes and uses
 }
 
-// run starts the replica on a release. It stops the previous process in order.
+// run starts the replica with a release. Before that, it stops the previous process gracefully.
 func (r *replica) run(t *testing.T, on program.Program) {
 	t.Helper()
 	if r.server != nil {
@@ -189,7 +190,7 @@ func (r *replica) said(t *testing.T, words string) bool {
 	return err == nil && strings.Contains(strings.Join(ready.Warnings, "; "), words)
 }
 
-// ledger has the keys that were created, with a MAC under each.
+// ledger has the created keys, with a MAC of each.
 type ledger struct {
 	mu   sync.Mutex
 	made []made
@@ -202,13 +203,13 @@ type made struct {
 
 const message = "the message"
 
-// work creates keys, uses each, and sometimes an earlier one, until ctx ends. A missing response
-// does not count; a wrong one is an error.
+// work creates keys, and uses the new key and sometimes an earlier key, until ctx ends. A missing response is ignored;
+// a wrong response is an error.
 func (l *ledger) work(ctx context.Context, r *replica) error {
 	for n := 0; ctx.Err() == nil; n++ {
 		key, err := r.admin.MintKey(ctx, schema.MintKeyRequest{Algorithm: "HMAC-SHA384"})
 		if err != nil {
-			time.Sleep(10 * time.Millisecond) // the process is being replaced
+			time.Sleep(10 * time.Millisecond) // the process is just replaced
 			continue
 		}
 		answer, err := r.admin.HMAC(ctx, key.TTag, strings.NewReader(message))
@@ -227,11 +228,11 @@ func (l *ledger) work(ctx context.Context, r *replica) error {
 	return nil
 }
 
-// site is a key server of one or two replicas under load.
+// site is a key server with one or two replicas and load.
 type site struct {
 	replicas []*replica
 	ledger   ledger
-	state    []string // flags of its database
+	state    []string // flags that select its database
 }
 
 func newSite(t *testing.T, replicas int, state ...string) *site {
@@ -255,7 +256,7 @@ func newSite(t *testing.T, replicas int, state ...string) *site {
 	return s
 }
 
-// loaded runs change while clients use each replica.
+// loaded calls change while clients use each replica.
 func (s *site) loaded(t *testing.T, change func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -279,7 +280,7 @@ func (s *site) loaded(t *testing.T, change func()) {
 	change()
 }
 
-// awaitProgress waits until each replica has acknowledged more requests.
+// awaitProgress waits until clients of each replica get new acknowledgements.
 func (s *site) awaitProgress(t *testing.T) {
 	t.Helper()
 	for i, r := range s.replicas {
@@ -288,7 +289,7 @@ func (s *site) awaitProgress(t *testing.T) {
 	}
 }
 
-// whole checks that the key server has everything that was acknowledged.
+// whole checks that the key server has all acknowledged data.
 func (s *site) whole(t *testing.T, by program.Program) {
 	t.Helper()
 	if len(s.ledger.made) == 0 {
@@ -374,7 +375,8 @@ func TestTheCommandsOfTheDocument(t *testing.T) {
 
 const newer = "of release " + nextRelease
 
-// One replica after the other goes to the next release and back, under load. No acknowledged write is lost.
+// The replicas are upgraded to the next release and downgraded again, one at a time, under load. No acknowledged write
+// is lost.
 func TestThereAndBack(t *testing.T) {
 	for name, on := range map[string]func(t *testing.T) *site{
 		"SQLite":     func(t *testing.T) *site { return newSite(t, 1) },
@@ -418,8 +420,8 @@ func TestThereAndBack(t *testing.T) {
 	}
 }
 
-// A release that the database has left behind stops serving, and does not start again. Its error is
-// one sentence with both releases.
+// A release below the schema floor of the database stops serving, and does not start again. Its error is one sentence
+// with both releases.
 func TestBelowTheFloor(t *testing.T) {
 	url := pgtest.Database(t)
 	s := newSite(t, 2, "--database-url", url)

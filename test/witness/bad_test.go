@@ -36,7 +36,7 @@ func newCosigner(t testing.TB) cosigner {
 	return cosigner{signer, public}
 }
 
-// lines returns the cosignature of a checkpoint, or of a changed text.
+// lines returns the cosignature of a checkpoint, or of the text that change returns.
 func (c cosigner) lines(t testing.TB, checkpoint []byte, change func(text string) string) string {
 	text, _, _ := strings.Cut(string(checkpoint), "\n\n")
 	signed, err := note.Sign(&note.Note{Text: change(text + "\n")}, c)
@@ -54,9 +54,8 @@ func keyOf(at string) string {
 	return key
 }
 
-// TestBadWitnesses checks that invalid responses of a witness are rejected and delay nothing:
-// operations and checkpoints continue, and rows have receipts. The valid cosignature at the end is
-// accepted, which shows that only invalid ones are rejected.
+// TestBadWitnesses checks that the server rejects invalid responses of a witness, and that they delay nothing:
+// operations and checkpoints continue, and rows have receipts. At the end it accepts a valid cosignature.
 func TestBadWitnesses(t *testing.T) {
 	key, other := newCosigner(t), newCosigner(t)
 	for name, answer := range map[string]func(w http.ResponseWriter, r *http.Request, checkpoint []byte){
@@ -118,7 +117,7 @@ func TestBadWitnesses(t *testing.T) {
 			}))
 			t.Cleanup(at.Close)
 			log := open(t, func(c *server.Config) { c.WitnessQuorum, c.Witnesses = 1, []string{at.URL + "=" + key.key} })
-			t.Cleanup(func() { log.Stop(t) }) // no requests to the witness while it ends
+			t.Cleanup(func() { log.Stop(t) }) // no request to the witness while it stops
 			db := log.database(t)
 			until(t, "the witness is asked", func() bool { return asked.Load() > 0 })
 			for range 3 {

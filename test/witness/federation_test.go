@@ -15,7 +15,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// peer starts a key server with a listener for peers. The one with the system id n has the address 127.0.0.n.
+// peer starts a key server with a listener for peers. If its system id is n, its address is 127.0.0.n.
 func peer(t testing.TB, system int, options ...testserver.Option) *site {
 	t.Helper()
 	host := "127.0.0." + strconv.Itoa(system)
@@ -25,7 +25,7 @@ func peer(t testing.TB, system int, options ...testserver.Option) *site {
 	}}, options...)...)
 }
 
-// trust registers another site, and has the two witness each other.
+// trust registers another site as a peer, and configures both to witness each other.
 func (s *site) trust(t testing.TB, other *site) {
 	t.Helper()
 	_, err := s.Admin(t).AddTrustedCA(t.Context(), schema.AddTrustedCARequest{Certificate: issuer(t, other)})
@@ -41,7 +41,7 @@ func (s *site) register(t testing.TB, other *site) {
 	rig.Must(t, err)
 }
 
-// seen returns a site's record of another's log.
+// seen returns a site's record of the audit log of another site.
 func (s *site) seen(t testing.TB, other *site) schema.WitnessedLog {
 	t.Helper()
 	w, err := s.Admin(t).GetWitness(t.Context())
@@ -81,7 +81,7 @@ func (s *site) found(t testing.TB, of *site, kinds ...string) {
 	})
 }
 
-// pair starts two sites that witness each other. Each has cosigned the other's log.
+// pair starts two sites that witness each other. It waits until each has cosigned the other's log.
 func pair(t testing.TB, database func(testing.TB) testserver.Option) (liar, watcher *site) {
 	t.Helper()
 	liar, watcher = peer(t, 2, database(t)), peer(t, 3, database(t))
@@ -96,7 +96,7 @@ func pair(t testing.TB, database func(testing.TB) testserver.Option) (liar, watc
 	return liar, watcher
 }
 
-// TestPeersWitnessEachOther checks that the record of the peer is enough for it.
+// TestPeersWitnessEachOther checks that peers witness each other without further configuration.
 func TestPeersWitnessEachOther(t *testing.T) {
 	for name, database := range databases {
 		t.Run(name, func(t *testing.T) {
@@ -119,7 +119,7 @@ func copyOf(t testing.TB, dir string) string {
 	return to
 }
 
-// TestPlanted plants violations of a log's rules in a running federation. The peer has to find each with its name.
+// TestPlanted plants violations of a log's rules in a running federation. The peer has to report each kind.
 func TestPlanted(t *testing.T) {
 	for name, c := range map[string]struct {
 		plant func(t *testing.T, liar, watcher *site)
@@ -152,8 +152,8 @@ func TestPlanted(t *testing.T) {
 	}
 }
 
-// TestARestoredLogIsTakenUpAgain restores an older database for a known reason. After the peer is
-// removed and registered again, it cosigns the present log, although it had cosigned a longer one.
+// TestARestoredLogIsTakenUpAgain restores an older database of a log on purpose. After the peer is removed and
+// registered again, it cosigns the current log, although it had cosigned a longer log.
 func TestARestoredLogIsTakenUpAgain(t *testing.T) {
 	liar, watcher := pair(t, databases["SQLite"])
 	liar.Stop(t)
@@ -195,7 +195,7 @@ func issuer(t testing.TB, s *site) schema.Base64 {
 	return block.Bytes
 }
 
-// putBack resets a log to its state before the last rows, which were cosigned.
+// putBack removes the last rows of a log, which the watcher has already cosigned.
 func putBack(t *testing.T, liar, watcher *site, rows int) {
 	t.Helper()
 	liar.Stop(t)

@@ -18,8 +18,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/c2spwitness"
 )
 
-// TestAForeignWitness checks that the witness of transparency-dev cosigns one checkpoint after the
-// other. It only gets the key of the log.
+// TestAForeignWitness checks that the witness of transparency-dev cosigns successive checkpoints. It only gets the key
+// of the log.
 func TestAForeignWitness(t *testing.T) {
 	log := open(t)
 	at := c2spwitness.Start(t, log.AuditKey().Key)

@@ -6,7 +6,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 )
 
-// TestOneServerWitnessesAnother configures the witness by addresses and keys in flags.
+// TestOneServerWitnessesAnother configures the witness by flags with addresses and keys.
 func TestOneServerWitnessesAnother(t *testing.T) {
 	for name, database := range databases {
 		t.Run(name, func(t *testing.T) {

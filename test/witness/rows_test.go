@@ -10,8 +10,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// TestTamperedDatabase changes the database of a running server. The server itself finds each
-// change with its name, and the peer also finds a forged head.
+// TestTamperedDatabase changes the database of a running server. The server itself reports the kind of each change. The
+// peer also detects a forged newest checkpoint.
 func TestTamperedDatabase(t *testing.T) {
 	do := func(t *testing.T, db *sql.DB, statements ...string) {
 		for _, s := range statements {
@@ -20,7 +20,7 @@ func TestTamperedDatabase(t *testing.T) {
 		}
 	}
 	for name, c := range map[string]struct {
-		tamper func(t *testing.T, db *sql.DB, seq int64) // of a row among the last, which is in the tree
+		tamper func(t *testing.T, db *sql.DB, seq int64) // changes one of the last rows, which is in the tree
 		object string
 		peer   string
 	}{
@@ -38,8 +38,8 @@ func TestTamperedDatabase(t *testing.T) {
 			do(t, db, fmt.Sprintf(`DELETE FROM audit WHERE seq >= %d`, seq))
 		}, object: "audit_tree row %d"},
 		"a forged head": {tamper: func(t *testing.T, db *sql.DB, _ int64) {
-			// In one statement, only if the head is unchanged: a checkpoint that is signed in
-			// between would replace the forged one.
+			// The statement changes the checkpoint only if it is still the one that was read. A new checkpoint would
+			// replace the forged one.
 			for {
 				size, checkpoint := head(t, db, "newest")
 				text, lines, _ := strings.Cut(string(checkpoint), "\n\n")
@@ -86,8 +86,8 @@ func TestTamperedDatabase(t *testing.T) {
 	}
 }
 
-// TestAWitnessThatIsAwayDelaysNothing checks that the tree grows and is signed, and that rows have
-// receipts, while its witness is gone. The witness continues once it is back.
+// TestAWitnessThatIsAwayDelaysNothing stops a witness. The tree still grows and is signed, and rows have receipts. When
+// the witness runs again, it continues to cosign.
 func TestAWitnessThatIsAwayDelaysNothing(t *testing.T) {
 	liar, watcher := pair(t, databases["SQLite"])
 	watcher.Stop(t)

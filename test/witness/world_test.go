@@ -1,5 +1,5 @@
-// Package witness tests how complete key servers verify each other's audit trees, and plants
-// violations of a log's rules in a running federation.
+// Package witness tests that complete key servers verify each other's audit trees. It plants violations of a log's
+// rules in a running federation.
 package witness
 
 import (
@@ -58,7 +58,7 @@ func (s *site) database(t testing.TB) *sql.DB {
 	return db
 }
 
-// head returns a head of the tree from the database.
+// head returns a stored tree head by its name.
 func head(t testing.TB, db *sql.DB, name string) (size int64, checkpoint []byte) {
 	t.Helper()
 	err := db.QueryRowContext(t.Context(), `SELECT size, checkpoint FROM audit_tree WHERE name = '`+name+`'`).Scan(&size, &checkpoint)
@@ -68,7 +68,6 @@ func head(t testing.TB, db *sql.DB, name string) (size int64, checkpoint []byte)
 	return size, checkpoint
 }
 
-// write adds rows to the audit log.
 func (s *site) write(t testing.TB, n int) {
 	t.Helper()
 	admin := s.Admin(t)
@@ -79,7 +78,7 @@ func (s *site) write(t testing.TB, n int) {
 	}
 }
 
-// until waits for a condition. A request to a witness can take ten seconds.
+// until waits until ok returns true. A request to a witness can take ten seconds.
 func until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {

@@ -1,4 +1,4 @@
-// Package workload logs in as a Pod does: with tokens that a real kube-apiserver issued for its service accounts.
+// Package workload logs in as a Pod does: with tokens of service accounts that a real kube-apiserver issues.
 package workload
 
 import (
@@ -141,7 +141,7 @@ func reviewer(t testing.TB, name string) {
 	rig.Must(t, err)
 }
 
-// world is a server, and the file in which its workload finds its token.
+// world is a server, and the token file of its workload.
 type world struct {
 	*testserver.Server
 	file string
@@ -159,7 +159,7 @@ func newWorld(t testing.TB, subject string, providers server.Providers) world {
 	return w
 }
 
-// login logs in with a new client and a token, and returns the session.
+// login logs in with a new client and a token. It returns the session.
 func (w world) login(t testing.TB, token string) (schema.Session, error) {
 	t.Helper()
 	rig.Must(t, os.WriteFile(w.file, []byte(token), 0o600))
@@ -179,7 +179,7 @@ func (w world) gets(t testing.TB, what, token, code string) {
 
 const badCredentials, unavailable = "INVALID_CREDENTIALS", "IDENTITY_PROVIDER_UNAVAILABLE"
 
-// With the cluster's keys in a file that the manager keeps current.
+// With the cluster's keys in a file that the manager updates.
 func TestKeysInAFile(t *testing.T) {
 	web := account(t, "file-web")
 	w := newWorld(t, web, server.Providers{OIDCIssuer: cluster.issuer, OIDCAudiences: []string{audience}, OIDCKeysFile: keysFile(t)})
@@ -191,7 +191,7 @@ func TestKeysInAFile(t *testing.T) {
 	w.gets(t, "a good token of two audiences", token(t, "file-web", "https://other.example", audience), "")
 }
 
-// By TokenReview, as a service account that may do nothing else.
+// By TokenReview, with a service account that has no other right.
 func TestTokenReview(t *testing.T) {
 	web := account(t, "review-web")
 	reviewer(t, "reviewer")
@@ -206,7 +206,7 @@ func TestTokenReview(t *testing.T) {
 	w.gets(t, "a good token", good, "")
 	w.gets(t, "a good token of two audiences", token(t, "review-web", "https://other.example", audience), "")
 
-	// Unlike a check with the keys alone, the cluster knows that the account is deleted.
+	// Unlike a check by keys alone, TokenReview detects that the account is deleted.
 	rig.Must(t, cluster.kube.CoreV1().ServiceAccounts(namespace).Delete(t.Context(), "review-web", metav1.DeleteOptions{}))
 	rig.Succeeds(t, func() error {
 		if _, err := w.login(t, good); !client.IsCode(err, badCredentials) {
@@ -223,7 +223,7 @@ func TestTokenReview(t *testing.T) {
 	newWorld(t, db, wrong).gets(t, "another issuer than serve was told", token(t, "review-db", audience), badCredentials)
 }
 
-// A reviewer without the right or without a connection returns no verdict on a token.
+// If the reviewer has no right or no connection, the error does not say that the token is invalid.
 func TestTokenReviewUnavailable(t *testing.T) {
 	web := account(t, "unavailable-web")
 	account(t, "powerless")
@@ -238,8 +238,8 @@ func TestTokenReviewUnavailable(t *testing.T) {
 	}
 }
 
-// An agent logs in with the token of the cluster, and with the next one after the file is replaced.
-// A workload without a token calls the agent.
+// An agent logs in with the token of the cluster, and with the next token after the file is replaced. A workload
+// without a token calls the agent.
 func TestAgent(t *testing.T) {
 	first, second := account(t, "agent-web"), account(t, "agent-db")
 	w := newWorld(t, first, server.Providers{OIDCIssuer: cluster.issuer, OIDCAudiences: []string{audience}, OIDCKeysFile: keysFile(t)})

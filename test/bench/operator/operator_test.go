@@ -24,12 +24,12 @@ import (
 const (
 	defaultObjects = 10_000 // BENCH_OBJECTS
 	defaultResync  = 60     // BENCH_RESYNC, seconds
-	probes         = 9      // measurements of each latency
-	declarers      = 8      // concurrent
+	probes         = 9      // repetitions of each latency measurement
+	declarers      = 8      // goroutines that create objects
 )
 
-// BenchmarkOperator declares many objects at once, lets them rest, and then measures single objects
-// among all the others. Its time is that of all parts together.
+// BenchmarkOperator declares many objects at once, measures a resync without changes, and then measures single objects
+// among all the others. Its time is the sum of these parts.
 func BenchmarkOperator(b *testing.B) {
 	n := setting(b, "BENCH_OBJECTS", defaultObjects)
 	resync := time.Duration(setting(b, "BENCH_RESYNC", defaultResync)) * time.Second
@@ -127,7 +127,7 @@ func (w *world) measureRest(b *testing.B, n int, resync time.Duration) {
 		passes(b)-rounds, n, spent, done, asked)
 }
 
-// measureNewcomer queues all objects, as when a key server has come back, and declares another one while they wait.
+// measureNewcomer queues all objects, as after an outage of a key server. It declares another object while they wait.
 func (w *world) measureNewcomer(b *testing.B, n int, resync time.Duration) {
 	b.Helper()
 	var took []time.Duration
@@ -192,7 +192,7 @@ func (w *world) measureRepair(b *testing.B) {
 	for i := range probes {
 		role := byName[roleName(i)]
 		cursor := w.endOfFeed(b)
-		began := time.Now() // before the response, because the repair may come first
+		began := time.Now() // before the response, because the manager may repair the role earlier
 		_, err := w.admin.UpdateRole(b.Context(), schema.UpdateRoleRequest{ID: role.ID, Operations: []schema.HexID{}})
 		must(b, err, "change a role outside")
 		w.awaitChanges(b, cursor, role.ID, 2) // the outside change and its repair
@@ -247,7 +247,7 @@ func report(b *testing.B, took []time.Duration, unit string) {
 	b.Logf("%s: %v", unit, took)
 }
 
-// declare creates the objects, several at a time.
+// declare creates the objects concurrently.
 func (w *world) declare(b *testing.B, n int, resync time.Duration) {
 	b.Helper()
 	ctx, cancel := context.WithCancelCause(b.Context())
@@ -326,7 +326,7 @@ func newPrincipal(i int, resync time.Duration) *v1alpha1.Principal {
 	}
 }
 
-// newKey returns a key of the workload of the same number, which may be declared later.
+// newKey returns a key of the workload with the same number, which may be created later.
 func newKey(i int, resync time.Duration) *v1alpha1.Key {
 	return &v1alpha1.Key{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("key-%05d", i)},

@@ -102,7 +102,7 @@ func keyServerCall(r *http.Request) string {
 	return r.Method + " " + noun
 }
 
-// effects are the operations of the key server that change objects of the kinds in this benchmark.
+// effects are the key server operations that change objects of the kinds in this benchmark.
 var effects = []string{
 	"createRole", "updateRole", "deleteRole", "addTrustedCA", "removeTrustedCA",
 	"createACLTemplate", "updateACLTemplate", "deleteACLTemplate", "changeACLTemplateMembers",
@@ -132,7 +132,7 @@ func (w *world) effects(b *testing.B) counts {
 	return c
 }
 
-// metric adds the values of a metric of the manager that has the given labels, in pairs.
+// metric adds the series of a manager metric that have the given labels: names and values.
 func metric(b *testing.B, name string, labels ...string) (total float64) {
 	b.Helper()
 	families, err := metrics.Registry.Gather()

@@ -28,7 +28,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
 )
 
-// patience bounds waits. Only a hang exceeds it.
+// patience is the timeout of waits. Only a hang exceeds it.
 const patience = 40 * time.Minute
 
 // world is a cluster, a key server and the manager between them.

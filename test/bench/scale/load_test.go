@@ -14,10 +14,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// The ids of loaded objects are spread evenly, with the kind of object in the last digits. So they
-// are interleaved like random ids, and can be computed.
+// The ids of loaded objects are spread evenly, and the last digits are the kind of object. So the kinds are interleaved
+// like random ids, and each id can be computed.
 const (
-	step = 1 << 43 // times a million fits a signed number of 64 bits
+	step = 1 << 43 // a million times step fits a signed 64-bit number
 
 	keyID = iota
 	aclID
@@ -33,9 +33,9 @@ func spread(kind, n int) keyserver.ID {
 // dialect has the SQL that differs between the databases.
 type dialect struct {
 	driver, source string
-	series         string // a table n of the numbers i from 1 to $1
+	series         string // table expression n with the numbers i from 1 to $1
 	id             func(expr string) string
-	bytes          string // about as many as in a wrapped key
+	bytes          string // about as many bytes as a wrapped key
 	name           string
 	before, after  []string
 }
@@ -58,7 +58,7 @@ func dialectOf(c sqlstore.Config) dialect {
 			return `int8send(((` + expr + `)::numeric - 9223372036854775808)::bigint # (-9223372036854775808)::bigint)`
 		},
 		bytes: `decode(repeat(md5(i::text), 6), 'hex')`, name: `'user-' || lpad(i::text, 6, '0')`,
-		before: []string{`SET session_replication_role = replica`, `SET synchronous_commit = off`}, // foreign keys hold by construction
+		before: []string{`SET session_replication_role = replica`, `SET synchronous_commit = off`}, // the rows satisfy the foreign keys
 		after:  []string{`VACUUM ANALYZE`},
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// The sizes that are compared, and the permitted ratio.
+// The compared numbers of objects, and the permitted ratio of durations.
 const (
 	fewPrincipals, manyPrincipals = 1_000, 100_000
 	fewKeys, manyKeys             = 1_000, 1_000_000
@@ -67,7 +67,7 @@ func newSide(b *testing.B, database string, principals, keys int) *side {
 	return s
 }
 
-// work has one request of each kind. n differs from call to call.
+// work has one request of each kind. n differs between calls.
 var work = []struct {
 	name   string
 	judged bool // the benchmark fails above the tolerance
@@ -85,22 +85,23 @@ var work = []struct {
 		_, err := s.HMAC(ctx, s.agent, keyserver.HMACRequest{Link: s.links[n%len(s.links)], Message: strings.NewReader("message")})
 		return err
 	}},
-	// The agent reads every key through its group.
+	// The agent may read every key, by its group.
 	{"keys-first-page", true, func(s *side, _ int) error { return s.keysPage("") }},
 	{"keys-page", true, func(s *side, n int) error {
 		return s.keysPage(values.NewHiddenLink(1, spread(keyID, s.keys/2+n)))
 	}},
 	{"principals-page", true, func(s *side, n int) error { return s.page("", 500, 0) }},
 	{"principals-by-name", true, func(s *side, n int) error { return s.page("user-0000", 50, n%40) }},
-	// Every principal may, through the group. Reported only: with more principals, more of them are in no cache.
+	// Every principal may read the key, by its group. Reported only: the more principals, the fewer of them are in a
+	// cache.
 	{"who-can-first-page", false, func(s *side, _ int) error { return s.whoCan(keyserver.ID{}) }},
 	{"who-can-page", false, func(s *side, n int) error { return s.whoCan(spread(principalID, s.principals/2+n%(s.principals/4))) }},
-	// Reported only: contract 9.1 pages by offset, and skipped rows have to be counted.
+	// Reported only: contract 9.1 pages by offset, so that the database has to count the skipped rows.
 	{"principals-last-page", false, func(s *side, n int) error {
 		return s.page("", 500, s.principals-500)
 	}},
-	// Reported only: the cost of a key that no cache has depends on how much of the store the
-	// machine keeps in memory.
+	// Reported only: the cost of a key that is in no cache depends on how much of the store the machine keeps in
+	// memory.
 	{"cold-key", false, func(s *side, n int) error {
 		id := spread(keyID, 1+n*7919%s.keys)
 		if _, err := s.Store.Key(ctx, id); err != nil {
@@ -119,8 +120,8 @@ func (s *side) keysPage(after keyserver.HiddenLink) error {
 	return err
 }
 
-// whoCan reads a page of the principals that may use a key, which every principal may. The keys
-// that were loaded have no bytes that could be unwrapped.
+// whoCan reads a page of the principals that may use a key that every principal may use. The loaded keys cannot be
+// used, because their bytes cannot be unwrapped.
 func (s *side) whoCan(after keyserver.ID) error {
 	page, err := s.WhoCan(ctx, s.auditor, keyserver.WhoCanQuery{
 		Operation: keyserver.OpHMAC, Link: s.common, After: after, Limit: 100,
@@ -141,9 +142,8 @@ func (s *side) page(prefix string, limit, offset int) error {
 	return err
 }
 
-// BenchmarkListingsStayWindowed does each piece of work alternately on both sides, so that other
-// load of the machine affects both, and compares the medians. It does not report ns/op, which means
-// nothing for both sides together.
+// BenchmarkListingsStayWindowed runs each request alternately on both sides, so that other load of the machine affects
+// both, and compares the medians. It does not report ns/op, because the sum of both sides has no meaning.
 func BenchmarkListingsStayWindowed(b *testing.B) {
 	for _, database := range []string{"SQLite", "PostgreSQL"} {
 		b.Run(database, func(b *testing.B) {
@@ -151,7 +151,7 @@ func BenchmarkListingsStayWindowed(b *testing.B) {
 			for _, w := range work {
 				b.Run(w.name, func(b *testing.B) {
 					c := compare(b, few, many, w.do)
-					// An effect of the store recurs in each attempt; an effect of the machine does not.
+					// An excess that the store causes recurs in each attempt; one that the machine causes does not.
 					for attempt := 1; attempt < attempts && w.judged && c.ratio() > tolerance; attempt++ {
 						c = compare(b, few, many, w.do)
 					}

@@ -60,7 +60,7 @@ func TestConsole(t *testing.T) {
 	}, "--console")
 }
 
-// first makes the objects that are copied later: a group that may use a key, and a peer.
+// first creates the objects that people copies: a group that may use a key, and a peer.
 func (b *bench) first(s *program.Server) (crowd, key string) {
 	b.Helper()
 	c := s.Admin(b.T, program.Never)

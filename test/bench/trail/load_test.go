@@ -29,13 +29,13 @@ import (
 var columns = strings.Fields(`seq time outcome reason principal_id object request_id position hash previous session_id address chain
 	operation system_id kind filename actor_system actor_id acting_for times approval_id`)
 
-// varying is the number of columns, the first ones, that differ between rows.
+// varying is the number of leading columns that differ between rows.
 const (
 	varying = 12
 	alike   = `, 1, 'hmacData', 1, 'password', '', 0, NULL, '', 1, NULL`
 )
 
-// chunk is the number of rows in a commit. The tree keeps as many leaves in memory.
+// chunk is the number of rows in a commit, and of leaves that the tree keeps in memory.
 const chunk = 1 << 17
 
 // of is the number of principals, and of keys. A session lasts for sessionRows rows.
@@ -44,7 +44,7 @@ const (
 	sessionRows = 1_000_000
 )
 
-// One row in rarely has the rare values, which the filters of the test select.
+// One of each rarely rows has the rare values, which the filters of the test select.
 const (
 	rarely      = 1_000_003
 	rareAddress = "198.51.100.7"
@@ -58,7 +58,7 @@ var rareSession = values.IDFromUint64(0xffff)
 type source struct {
 	last   audit.Head
 	seq    int64
-	end    int64 // of the chunk
+	end    int64 // last row of the chunk
 	at     time.Time
 	row    [1]keyserver.AuditEntry
 	buf    []byte
@@ -107,12 +107,11 @@ func (s *source) Values() ([]any, error) {
 
 func (s *source) Err() error { return nil }
 
-// blocks makes the index of the rows, as the server would within an hour. audit verify checks
-// whether it is the same.
+// blocks computes the index of the rows, as the server would within an hour. The command audit verify checks the index.
 type blocks struct {
 	rows             int64
 	earliest, latest int64
-	keys             map[string][2]int64 // by the number of a column and its value
+	keys             map[string][2]int64 // by column number and value
 	noted, notedKeys [][]any             // rows of audit_blocks and audit_block_keys
 }
 
@@ -208,7 +207,7 @@ func (b *bench) load(rows int64) string {
 
 const state = `SELECT s.value, c.chain, c.position, c.head FROM sequences s, audit_chains c WHERE s.name = 'audit' AND c.chain = 1`
 
-// chunks calls write for each chunk, and waits until the tree has it.
+// chunks calls write for each chunk, and waits until the audit tree contains the chunk.
 func (l *loader) chunks(write func()) {
 	for l.from.seq < l.rows {
 		l.from.end = min(l.rows, (l.from.seq/chunk+1)*chunk)
@@ -220,7 +219,7 @@ func (l *loader) chunks(write func()) {
 			}
 			time.Sleep(time.Millisecond)
 		}
-		for more := l.store.Shared(); more; { // partitions
+		for more := l.store.Shared(); more; { // creates partitions
 			var err error
 			if more, err = l.store.SweepAudit(l.Context()); err != nil {
 				l.Fatal(err)
@@ -290,7 +289,7 @@ func (l *loader) sqlite(dir string) {
 	}
 	copy(l.from.last.Hash[:], head)
 	const together = 16
-	ctx := context.WithoutCancel(l.Context()) // the driver starts a goroutine per statement for other contexts
+	ctx := context.WithoutCancel(l.Context()) // for a cancellable context, the driver starts a goroutine per statement
 	marks := func(n int) string { return "?" + strings.Repeat(",?", n-1) }
 	l.chunks(func() {
 		tx, err := db.BeginTx(l.Context(), nil)

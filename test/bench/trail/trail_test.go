@@ -62,7 +62,7 @@ type bench struct {
 	args []string
 }
 
-// sealed is the number of archived segments: enough for one partition of PostgreSQL.
+// sealed is the number of segments that the test archives: enough for one partition of PostgreSQL.
 const sealed = 1<<20/archive.Rows + 2
 
 func measure(t *testing.T, rows int64, cfg sqlstore.Config, dir string, args ...string) {
@@ -73,7 +73,7 @@ func measure(t *testing.T, rows int64, cfg sqlstore.Config, dir string, args ...
 	b.after(rows)
 }
 
-// after measures the database after the rows are loaded.
+// after runs the measurements after the rows are loaded.
 func (b *bench) after(rows int64) {
 	b.serve("start", nil)
 	b.serve("pages", b.pages)
@@ -86,7 +86,7 @@ func (b *bench) after(rows int64) {
 		return e.Archived >= sealed*archive.Rows
 	}), "--audit-archive", url+"?create_dir=true")
 	b.command("verify of the archive", "audit", "verify", "--archive", url, "--key", b.key())
-	// Nothing is removed before all is archived. So the database and the archive claim that it is.
+	// The server removes no row before all rows are archived. So the database and the archive claim that all are.
 	last := rows / archive.Rows * archive.Rows
 	b.pretend(last - archive.Rows + 1)
 	b.exec(fmt.Sprintf(`UPDATE audit_extent SET archived = %d`, last))
@@ -103,7 +103,7 @@ func (b *bench) after(rows int64) {
 	}, "--audit-archive", url, "--audit-retention", "1h")
 }
 
-// pretend adds a segment to the archive's manifests that the archive does not have.
+// pretend writes a manifest for a segment whose rows the archive does not have.
 func (b *bench) pretend(first int64) {
 	b.Helper()
 	name := audit.Segment(first)
@@ -122,7 +122,8 @@ func (b *bench) pretend(first int64) {
 	}
 }
 
-// held uses a server until over returns true, and reports the longest waits: for an audit row, and for a transaction.
+// held runs requests on a server until over returns true. It reports the longest waits for an audit row and for a
+// transaction.
 func (b *bench) held(s *program.Server, over func() bool) {
 	b.Helper()
 	c := s.Admin(b.T, program.Never)
@@ -179,7 +180,7 @@ func (b *bench) exec(text string) {
 	}
 }
 
-// oldest returns the first row in the table.
+// oldest returns the number of the first row in the table.
 func (b *bench) oldest() (seq int64) {
 	b.Helper()
 	db := b.open()
@@ -203,7 +204,7 @@ func (b *bench) open() *sql.DB {
 	return db
 }
 
-// size returns the size of a row.
+// size returns the average size of a row.
 func (b *bench) size(rows int64) string {
 	b.Helper()
 	tables := `SELECT page_count * page_size FROM pragma_page_count, pragma_page_size`
@@ -255,7 +256,7 @@ func (b *bench) serve(what string, do func(*program.Server), args ...string) {
 	})
 }
 
-// until polls the database while the program runs, until is returns true.
+// until returns a function that polls the database while the program runs, until is returns true.
 func (b *bench) until(is func(audit.Extent) bool) func(*program.Server) {
 	return func(s *program.Server) {
 		b.Helper()
@@ -287,7 +288,8 @@ func peak(pid int) string {
 	return regexp.MustCompile(`VmHWM:.*`).FindString(string(text))
 }
 
-// pages reads pages as an auditor does, each ten times. If a page is short, it also reads the next ones.
+// pages reads pages of the audit log ten times each, as an auditor does. If a page is short, it also reads the next
+// ones.
 func (b *bench) pages(s *program.Server) {
 	b.Helper()
 	c := s.Admin(b.T, program.Never)
@@ -357,7 +359,7 @@ func (b *bench) command(what string, args ...string) {
 	})
 }
 
-// key returns the key of the log, as its server has it.
+// key returns the verification key of the audit log from its server.
 func (b *bench) key() string {
 	b.Helper()
 	store, err := sqlstore.OpenReadOnly(b.Context(), b.cfg)
@@ -379,7 +381,7 @@ func (b *bench) signer(store *sqlstore.Store) *tree.Signer {
 	return signer
 }
 
-// ring opens the data keys.
+// ring opens the keyring of the database.
 func (b *bench) ring(store *sqlstore.Store) *keyring.Keyring {
 	b.Helper()
 	url, err := keyring.EnsureFileKey(b.dir)

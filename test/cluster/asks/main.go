@@ -1,13 +1,14 @@
-// Command asks is a workload that computes MACs without a pause. It reports how many of its requests failed,
-// why and for how long, as a caller experiences a fault.
+// Command asks is a workload that computes MACs without a pause. It reports how many of its requests failed, why and
+// for how long, as a caller experiences a fault.
 //
 //	asks -key DIR -token FILE -until FILE [-workers N] [-retries N]
 //	asks -key DIR -token FILE -until FILE -every DURATION
 //	asks -agent SOCKET -lineage LINEAGE -until FILE [-workers N]
 //
 // DIR is the ConfigMap that a Key publishes: url, ca.crt and lineage. With -agent it calls the agent of its Pod,
-// without a token, and repeats nothing. With -every, a request begins at each interval even if others still wait,
-// so that slow requests do not hide failures. It ends when the file of -until exists, and prints one line of JSON.
+// without a token, and repeats no request. With -every, a request begins at each interval even if earlier ones are in
+// progress, so that slow requests do not hide failures. It ends when the file of -until exists, and prints one line of
+// JSON.
 package main
 
 import (
@@ -73,7 +74,7 @@ type seen struct {
 	Asked  int            `json:"asked"`
 	Failed int            `json:"failed"`
 	First  float64        `json:"first"` // start of the first failed request, in seconds
-	Last   float64        `json:"last"`  // start of the last failed request; Slow has how long it waited
+	Last   float64        `json:"last"`  // start of the last failed request; Slow has its duration
 	Slow   float64        `json:"slowest"`
 	Why    map[string]int `json:"why"`
 }
@@ -202,7 +203,7 @@ func (s *seen) note(began time.Time, err error) {
 	s.Why[reason(err)]++
 }
 
-// reason returns the last part of an error, without the parts that differ each time.
+// reason returns the last part of an error, without the parts that differ between requests.
 func reason(err error) string {
 	var refused *client.Error
 	if errors.As(err, &refused) {

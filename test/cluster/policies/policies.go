@@ -1,6 +1,5 @@
-// Package policies converts NetworkPolicies to rules of nftables for the one node of hack/cluster,
-// whose network has no engine that enforces them. Like most networks, it judges a connection after
-// Services are resolved, by the Pod that it leads to.
+// Package policies converts NetworkPolicies to rules of nftables for the one node of hack/cluster, whose network cannot
+// enforce them itself. Like most networks, the rules check a connection after a Service is resolved to a Pod.
 //
 // The engines that are Go modules queue packets to a program (NFQUEUE), which not every kernel with nftables supports.
 package policies
@@ -20,7 +19,7 @@ import (
 // Table is the table of the rules.
 const Table = "inet policies"
 
-// Cluster has the objects that the rules are made from.
+// Cluster has the objects that determine the rules.
 type Cluster struct {
 	Namespaces []corev1.Namespace
 	Pods       []corev1.Pod
@@ -29,8 +28,8 @@ type Cluster struct {
 
 // Rules returns a script for nft. It replaces the rules of an earlier script in one step.
 //
-// Probes of kubelet to a Pod are allowed, as Kubernetes requires: they come from the node itself
-// and pass neither of the two hooks. Connections from a Pod to the node pass "input".
+// Probes of kubelet to a Pod are allowed, as Kubernetes requires: they come from the node itself, so that neither of
+// the two hooks sees them. Connections from a Pod to the node pass the hook "input".
 func (c Cluster) Rules() (string, error) {
 	var out strings.Builder
 	fmt.Fprintf(&out, "table %[1]s\ndelete table %[1]s\ntable %[1]s {\n", Table)
@@ -46,8 +45,8 @@ func (c Cluster) Rules() (string, error) {
 	return out.String(), nil
 }
 
-// chain returns the rules of one direction: accept traffic that a policy allows, and drop the rest of the
-// traffic of Pods that have a policy.
+// chain returns the rules of one direction. They accept traffic that a policy allows, and drop all other traffic of
+// Pods that have a policy.
 func (c Cluster) chain(direction networkingv1.PolicyType) ([]string, error) {
 	var lines, isolated []string
 	for _, policy := range c.Policies {
@@ -73,7 +72,7 @@ func (c Cluster) chain(direction networkingv1.PolicyType) ([]string, error) {
 	return lines, nil
 }
 
-// own returns the end of a connection that the policy's Pod is at.
+// own returns the nft name for the policy's Pod: source or destination address.
 func own(direction networkingv1.PolicyType) string {
 	if direction == networkingv1.PolicyTypeEgress {
 		return "saddr"
@@ -88,7 +87,7 @@ func other(direction networkingv1.PolicyType) string {
 	return "saddr"
 }
 
-// types returns the directions of a policy, or its default ones.
+// types returns the directions of a policy, or the defaults.
 func types(policy networkingv1.NetworkPolicy) []networkingv1.PolicyType {
 	switch {
 	case len(policy.Spec.PolicyTypes) > 0:
@@ -103,7 +102,7 @@ func (c Cluster) selected(policy networkingv1.NetworkPolicy) ([]corev1.Pod, erro
 	return c.pods(policy.Namespace, networkingv1.NetworkPolicyPeer{PodSelector: &policy.Spec.PodSelector})
 }
 
-// rule is a rule of either direction.
+// rule is an ingress or egress rule.
 type rule struct {
 	peers []networkingv1.NetworkPolicyPeer
 	ports []networkingv1.NetworkPolicyPort
@@ -147,7 +146,7 @@ func (c Cluster) allowed(policy networkingv1.NetworkPolicy, pod corev1.Pod, dire
 	return lines, nil
 }
 
-// ends returns matches of the other end. One match suffices.
+// ends returns nft matches for the other end of a connection. One match suffices.
 func (c Cluster) ends(namespace string, peers []networkingv1.NetworkPolicyPeer, end string) ([]string, error) {
 	var ends []string
 	for _, peer := range peers {
@@ -205,8 +204,8 @@ func (c Cluster) pods(namespace string, peer networkingv1.NetworkPolicyPeer) ([]
 	return all, nil
 }
 
-// portsOf returns matches of the port. One match suffices. A name is that of a port of the
-// destination Pod; an unknown name allows nothing.
+// portsOf returns nft matches for the port. One match suffices. A port name is that of the destination Pod; an unknown
+// name matches nothing.
 func portsOf(ports []networkingv1.NetworkPolicyPort, pod corev1.Pod, direction networkingv1.PolicyType) ([]string, error) {
 	if len(ports) == 0 {
 		return []string{""}, nil

@@ -19,7 +19,7 @@ func pod(namespace, name, address, label string) corev1.Pod {
 	}
 }
 
-// A missing rule can allow too much as easily as an extra one.
+// A Pod without a rule is not isolated. So both missing and additional rules can allow too much.
 func TestRules(t *testing.T) {
 	ended := pod("a", "ended", "10.0.0.1", "other")
 	ended.Status.Phase = corev1.PodSucceeded

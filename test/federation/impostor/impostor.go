@@ -1,5 +1,5 @@
-// Package impostor is an attacker with a private CA and certificate, which can be registered as a
-// peer and then sends messages that no key server sends.
+// Package impostor is an attacker with its own CA and certificate. It can be registered as a peer, and then sends
+// messages that no key server sends.
 package impostor
 
 import (
@@ -23,16 +23,16 @@ import (
 // Host is the address where an impostor can listen. No key server of a test uses it.
 const Host = "127.0.0.9"
 
-// patience is far longer than any call takes.
+// patience is the timeout of a call. No call takes nearly as long.
 const patience = time.Minute
 
-// Impostor has the system id that it is registered under.
+// Impostor is an attacker with the system id under which it is registered.
 type Impostor struct {
 	System  int
 	CA, Own pki.Identity
 }
 
-// New makes an impostor.
+// New creates an impostor.
 func New(t testing.TB, system int) Impostor {
 	t.Helper()
 	ca, err := pki.NewCA("CA of an impostor "+rand.Text(), time.Now(), rand.Reader)
@@ -46,7 +46,7 @@ func New(t testing.TB, system int) Impostor {
 	return Impostor{system, ca, own}
 }
 
-// Issued returns the impostor with a certificate for its key that is issued at another time.
+// Issued returns the impostor with another certificate for its key, issued at the time at.
 func (i Impostor) Issued(t testing.TB, at time.Time) Impostor {
 	t.Helper()
 	own, err := i.CA.IssueServer("impostor", nil, i.Own.Key, at, rand.Reader)
@@ -57,7 +57,7 @@ func (i Impostor) Issued(t testing.TB, at time.Time) Impostor {
 	return i
 }
 
-// TLS returns the configuration of its connections, as client and as server.
+// TLS returns the TLS configuration of the impostor, as client and as server.
 func (i Impostor) TLS() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"}, InsecureSkipVerify: true,
@@ -65,12 +65,12 @@ func (i Impostor) TLS() *tls.Config {
 	}
 }
 
-// TrustedCA returns the body of a request to trust its CA.
+// TrustedCA returns the body of a request to trust the CA of the impostor.
 func (i Impostor) TrustedCA() map[string]any {
 	return map[string]any{"certificate": base64.StdEncoding.EncodeToString(i.CA.Certificate.Raw)}
 }
 
-// TrustedServer returns the body of a request to register it under a system id.
+// TrustedServer returns the body of a request to register the impostor under a system id.
 func (i Impostor) TrustedServer(t testing.TB, system int) map[string]any {
 	t.Helper()
 	chain, err := pki.EncodeChain(i.Own.Certificate, i.CA.Certificate)
@@ -97,7 +97,7 @@ func (i Impostor) Listen(t testing.TB) (address string) {
 				return
 			}
 			if secure, ok := c.(*tls.Conn); ok {
-				_ = secure.HandshakeContext(t.Context()) // its failure is the subject of the test
+				_ = secure.HandshakeContext(t.Context()) // the test expects failures
 			}
 			_ = c.Close()
 		}
@@ -106,8 +106,8 @@ func (i Impostor) Listen(t testing.TB) (address string) {
 	return l.Addr().String()
 }
 
-// Question returns a request to authorize a principal, given as 16 hexadecimal digits, of a key
-// server to use a key. It has a new request id and nonce.
+// Question returns a request that a principal of a key server may use a key. The principal has 16 hexadecimal digits.
+// The request has a new request id and nonce.
 func Question(t testing.TB, system int, principal, ttag string) *peerpb.AuthorizeRequest {
 	t.Helper()
 	link, err := base64.StdEncoding.DecodeString(ttag)
@@ -129,7 +129,7 @@ func Question(t testing.TB, system int, principal, ttag string) *peerpb.Authoriz
 	}
 }
 
-// Ask sends a question to the address where a key server listens for its peers.
+// Ask sends a request to the address at which a key server listens for its peers.
 func (i Impostor) Ask(t testing.TB, address string, question *peerpb.AuthorizeRequest) error {
 	t.Helper()
 	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(credentials.NewTLS(i.TLS())), grpc.WithNoProxy())

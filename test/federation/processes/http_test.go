@@ -16,7 +16,7 @@ import (
 type pending struct {
 	id   string
 	done chan rig.Answer
-	err  error // set if done is closed without a response
+	err  error // set when done is closed without a response
 }
 
 func (s *site) begin(t testing.TB, session, path string, body any) *pending {
@@ -70,7 +70,6 @@ func hmacOf(ttag string, message []byte) rig.Object {
 	return rig.Object{"hiddenLink": ttag, "data": base64.StdEncoding.EncodeToString(message)}
 }
 
-// macOf returns the expected HMAC.
 func macOf(message []byte) string {
 	h := hmac.New(sha512.New384, []byte(material))
 	h.Write(message)

@@ -19,7 +19,7 @@ import (
 // refusedHandshake is the log message for a refused connection.
 const refusedHandshake = "a connection between key servers was refused"
 
-// A server at a peer's address that is not that peer gets no request, whether it is another peer or a stranger.
+// A server at a peer's address gets no request unless it is that peer. It may be another peer or an unknown server.
 func TestAnotherAnswers(t *testing.T) {
 	a, b, c := three(t, sqlite)
 	ab := share(t, a, b, "asks", "READ")
@@ -45,21 +45,21 @@ func TestAnotherAnswers(t *testing.T) {
 	}
 }
 
-// joins makes a key server trust an impostor's CA and register the impostor.
+// joins makes a key server trust the impostor's CA and register the impostor.
 func joins(t testing.TB, at *site, i impostor.Impostor) {
 	t.Helper()
 	at.OK(t, at.AsAdmin(t), "POST", "/api/trusted-cas", i.TrustedCA())
 	at.OK(t, at.AsAdmin(t), "POST", "/api/trusted-servers", i.TrustedServer(t, i.System))
 }
 
-// asks sends an impostor's request about a key for a principal to a key server, and returns the id of the request.
+// asks sends a key server an impostor's request for a principal to use a key. It returns the id of the request.
 func asks(t testing.TB, i impostor.Impostor, at *site, who rig.User, system int, ttag string) (requestID string, err error) {
 	t.Helper()
 	question := impostor.Question(t, system, who.ID, ttag)
 	return question.GetCall().GetRequestId(), i.Ask(t, at.external, question)
 }
 
-// A registered peer misbehaves: it speaks for principals of others, forwards requests that it got,
+// A registered peer sends false messages: it names principals of other key servers, forwards requests that it received,
 // and claims to be another key server.
 func TestPeerThatClaimsAnothersSystemID(t *testing.T) { onEach(t, peerThatClaimsAnothersSystemID) }
 
@@ -69,7 +69,7 @@ func peerThatClaimsAnothersSystemID(t *testing.T, on database) {
 	ab.works(t)
 	evil := impostor.New(t, 5)
 
-	// An unknown certificate is refused, even if its CA is trusted.
+	// An unregistered certificate is refused, even if its CA is trusted.
 	if _, err := asks(t, evil, b, ab.caller, a.System, ab.ttag); status.Code(err) != codes.Unavailable {
 		t.Errorf("a stranger: %v", err)
 	}
@@ -81,7 +81,7 @@ func peerThatClaimsAnothersSystemID(t *testing.T, on database) {
 		t.Error("the log does not tell of strangers")
 	}
 
-	// The system ids of a peer and of the key server itself are taken.
+	// The system ids of a peer and of the key server itself cannot be registered.
 	for _, system := range []int{a.System, b.System} {
 		out := b.Send(t, b.AsAdmin(t), "POST", "/api/trusted-servers", evil.TrustedServer(t, system))
 		if out.Status == 200 {
@@ -117,7 +117,7 @@ func peerThatClaimsAnothersSystemID(t *testing.T, on database) {
 			}
 		})
 	}
-	// It may speak for its own principals; the ACL has none of them.
+	// An impostor may name its own principals, but none is in the ACL.
 	id, _ := asks(t, evil, b, ab.caller, evil.System, ab.ttag)
 	if got := b.trail(t, id); got != `["authorizeKey refused aclDenied"]` {
 		t.Errorf("for its own principal: %s", got)
@@ -125,9 +125,9 @@ func peerThatClaimsAnothersSystemID(t *testing.T, on database) {
 	ab.works(t)
 }
 
-// Clock differences show in certificates: a certificate that is not yet valid or has expired by this
-// key server's clock is refused. A few minutes are tolerated, because certificates are backdated by
-// as much. This test changes the times of the certificates; package federation changes the clocks.
+// A key server refuses a certificate that is not yet valid or has expired by its own clock. A few minutes are
+// tolerated, because certificates are backdated by as much. This test changes the times of the certificates; package
+// federation changes the clocks.
 func TestCertificatesFromOtherClocks(t *testing.T) {
 	b := open(t, sqlite, 3)
 	early := impostor.New(t, 5)
@@ -142,9 +142,9 @@ func TestCertificatesFromOtherClocks(t *testing.T) {
 		"SameClock":     {now, true},
 		"ALittleAhead":  {now.Add(4 * time.Minute), true},
 		"AnHourAhead":   {now.Add(time.Hour), false},
-		"AnHourBehind":  {now.Add(-time.Hour), true}, // it has long been valid
+		"AnHourBehind":  {now.Add(-time.Hour), true}, // it became valid long ago
 		"YearsBehind":   {now.AddDate(-2, 0, 0), false},
-		"SameClockOnce": {now, true}, // a refusal has no lasting effect
+		"SameClockOnce": {now, true}, // an earlier refusal has no effect
 	} {
 		t.Run(name, func(t *testing.T) {
 			as := early.Issued(t, tc.issued)
@@ -183,7 +183,7 @@ func TestStrangersAtTheListener(t *testing.T) {
 			var shown []*x509.Certificate
 			config.VerifyConnection = func(s tls.ConnectionState) error { shown = s.PeerCertificates; return nil }
 			conn, err := tls.DialWithDialer(&net.Dialer{Timeout: rig.Patience}, "tcp", b.external, config)
-			if err == nil { // in TLS 1.3 the first read returns the refusal
+			if err == nil { // with TLS 1.3, the first read returns the refusal
 				defer conn.Close()
 				if err := conn.SetReadDeadline(time.Now().Add(rig.Patience)); err != nil {
 					t.Fatal(err)

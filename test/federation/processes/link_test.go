@@ -6,17 +6,17 @@ import (
 	"testing"
 )
 
-// link is the network from one key server to another: the first one's record of the second has the port
-// of the link. A test can make it hold data in either direction, break it, or lead it to another target.
+// link is a proxy from one key server to another: the first one's record of the second has the port of the link. A test
+// can stop data in either direction, break the connections, or change the target.
 type link struct {
 	listener net.Listener
 
 	mu       sync.Mutex
 	moved    *sync.Cond
 	target   string
-	requests bool // held
-	answers  bool // held
-	pulses   int  // how often the held data was passed on
+	requests bool // requests are stopped
+	answers  bool // responses are stopped
+	pulses   int  // how often pulse was called
 	open     map[*passage]struct{}
 	pumps    sync.WaitGroup
 }
@@ -27,7 +27,7 @@ type passage struct {
 	over      bool
 }
 
-// newLink listens at the host of the target, so that the name in its trust blob stays the same.
+// newLink listens at the host of the target, so that the host in the target's trust blob stays valid.
 func newLink(t testing.TB, host, target string) *link {
 	t.Helper()
 	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
@@ -47,7 +47,7 @@ func newLink(t testing.TB, host, target string) *link {
 
 func (k *link) port() int { return k.listener.Addr().(*net.TCPAddr).Port }
 
-// hold stops data in the given directions. Data in flight waits, as if packets were lost.
+// hold stops or continues each direction. Stopped data waits, as if packets were lost.
 func (k *link) hold(requests, answers bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -55,7 +55,7 @@ func (k *link) hold(requests, answers bool) {
 	k.moved.Broadcast()
 }
 
-// pulse passes on the data that is held now, but no later data.
+// pulse forwards the data that waits now, but no later data.
 func (k *link) pulse() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -63,7 +63,7 @@ func (k *link) pulse() {
 	k.moved.Broadcast()
 }
 
-// cut breaks every connection. New ones are accepted.
+// cut breaks every connection. The link accepts new connections.
 func (k *link) cut() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -83,7 +83,7 @@ func (k *link) drop(p *passage) {
 	k.moved.Broadcast()
 }
 
-// lead directs new connections to another target, and breaks the old ones.
+// lead forwards new connections to another target, and breaks the existing connections.
 func (k *link) lead(target string) {
 	k.mu.Lock()
 	k.target = target

@@ -39,7 +39,7 @@ func TestPulledCable(t *testing.T) {
 	change := a.begin(t, ab.caller.Session, "/api/keys/acl/grant", guest.Entry(ab.ttag, "READ"))
 	ac.works(t)
 	unavailable(t, asked.wait(t))
-	unavailable(t, change.wait(t)) // the ACL is read first
+	unavailable(t, change.wait(t)) // a change reads the ACL first
 	n.ip(t, "link", "set", n.cable(b.System), "up")
 
 	ab.works(t)
@@ -81,7 +81,7 @@ func (n *network) ip(t *testing.T, args ...string) {
 	}
 }
 
-// cable returns the bridge's end of the link to a key server.
+// cable returns the name of the bridge's interface to a key server.
 func (n *network) cable(system int) string { return n.name + "c" + strconv.Itoa(system) }
 
 // site starts a key server in a new namespace.

@@ -78,7 +78,6 @@ func everyOperation(t *testing.T, p pair, third *site, name string) {
 	}
 }
 
-// lookup looks up a principal at its home key server.
 func lookup(t *testing.T, p pair) {
 	t.Helper()
 	look := rig.Object{"principals": []rig.Object{{"systemId": p.to.System, "principalId": p.owner.Decimal}}}

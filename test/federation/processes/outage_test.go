@@ -11,8 +11,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// A network that drops everything, in one direction of requests: the caller learns when to retry,
-// and the other direction and all other peers work.
+// A network loses all data of requests in one direction. The error tells the caller when to retry. The other direction
+// and all other peers work.
 func TestPartition(t *testing.T) {
 	a, b, c := three(t, sqlite)
 	ab, ba, ac := share(t, a, b, "there", "OWNER"), share(t, b, a, "back", "READ"), share(t, a, c, "beside", "READ")
@@ -46,7 +46,7 @@ func TestPartition(t *testing.T) {
 	ab.works(t)
 }
 
-// A stopped peer with open connections is slow forever.
+// A stopped process keeps its connections open and never responds.
 func TestSlowPeer(t *testing.T) {
 	a, b, c := three(t, sqlite)
 	ab, ac := share(t, a, b, "slow", "OWNER"), share(t, a, c, "quick", "READ")
@@ -54,14 +54,14 @@ func TestSlowPeer(t *testing.T) {
 	ab.works(t)
 	resume := b.server.Freeze(t)
 	var asked []*pending
-	for range 5 { // as many failures as open the breaker
+	for range 5 { // enough failures to open the circuit breaker
 		asked = append(asked, a.begin(t, ab.caller.Session, "/api/keys/authorize", rig.Object{"ttag": ab.ttag}))
 	}
 	for _, p := range asked {
 		unavailable(t, p.wait(t))
 	}
-	// Nothing is sent while the breaker is open. A later request is a trial: it fails and opens the
-	// breaker again, for longer.
+	// While the circuit breaker is open, no request is sent. A later request is a trial: it fails and opens the breaker
+	// again, for a longer time.
 	var shut rig.Answer
 	rig.Soon(t, "the breaker is open", func() bool {
 		shut = ab.ask(t)
@@ -75,7 +75,7 @@ func TestSlowPeer(t *testing.T) {
 		t.Errorf("asked past the breaker: %v", rows)
 	}
 
-	// A change reads the ACL first, which changes nothing.
+	// A change reads the ACL first. This request fails, and nothing is changed.
 	resume = b.server.Freeze(t)
 	change := a.begin(t, ab.caller.Session, "/api/keys/acl/grant", guest.Entry(ab.ttag, "READ"))
 	unavailable(t, change.wait(t))
@@ -86,8 +86,8 @@ func TestSlowPeer(t *testing.T) {
 	}
 }
 
-// A peer is killed during a call, streamed or short. No response is wrong, nothing is half done,
-// and the peer is used again once it is back.
+// A peer is killed during a streamed or short call. No response is wrong, no change is incomplete, and the peer is used
+// again after its restart.
 func TestPeerKilledInMidCall(t *testing.T) { onEach(t, peerKilledInMidCall) }
 
 func peerKilledInMidCall(t *testing.T, on database) {
@@ -99,13 +99,13 @@ func peerKilledInMidCall(t *testing.T, on database) {
 	limited["maxUsage"] = 2
 	b.OK(t, ab.owner.Session, "POST", "/api/keys/acl/grant", limited)
 
-	// Its flow-control windows are used up and not renewed: the message is still being sent.
+	// The held responses keep the flow-control windows closed, so that the message is still being sent.
 	a.links[b.System].hold(false, true)
 	stream := a.begin(t, ab.caller.Session, "/api/crypto/hmac", hmacOf(counted, messageOf(largest)))
 	short := a.begin(t, ab.caller.Session, "/api/keys/authorize", rig.Object{"ttag": ab.ttag})
 	rig.Soon(t, "the peer is at work", func() bool { return len(b.Rows(t, stream.id)) == 1 && len(b.Rows(t, short.id)) == 1 })
 	b.server.Kill()
-	a.links[b.System].cut() // with the responses that it had sent
+	a.links[b.System].cut() // also discards held responses
 	a.links[b.System].hold(false, false)
 	unavailable(t, stream.wait(t))
 	unavailable(t, short.wait(t))
@@ -120,7 +120,7 @@ func peerKilledInMidCall(t *testing.T, on database) {
 	if got := a.trail(t, stream.id); got != `["hmacData allowed" "hmacData failed peerUnavailable"]` {
 		t.Errorf("where it was asked: %s", got)
 	}
-	// At most the one use was counted, so that one is left; two at most.
+	// The limit is 2, and the killed call may have counted as a use.
 	a.OK(t, ab.caller.Session, "POST", "/api/crypto/hmac", hmacOf(counted, messageOf(300_000)))
 	used := 1
 	for a.Send(t, ab.caller.Session, "POST", "/api/keys/authorize", rig.Object{"ttag": counted}).Status == http.StatusOK {
@@ -134,13 +134,13 @@ func peerKilledInMidCall(t *testing.T, on database) {
 	}
 }
 
-// whileDown checks that each call for a key of a stopped peer is refused, and that all other calls work.
+// whileDown checks that each call for a key of a stopped peer fails, and that all other calls work.
 func whileDown(t *testing.T, p pair) {
 	t.Helper()
 	a, call := p.from, p.caller.Session
 	own := p.caller.Mint(t, []byte(material))
 	var last rig.Answer
-	for range 3 { // the breaker opens after some of these
+	for range 3 { // the circuit breaker opens during these calls
 		for path, body := range map[string]rig.Object{
 			"/api/keys/authorize": {"ttag": p.ttag}, "/api/crypto/hmac": hmacOf(p.ttag, messageOf(300_000)), "/api/keys/acl/get": {"ttag": p.ttag},
 			"/api/keys/acl/grant": p.caller.Entry(p.ttag, "READ"),
@@ -162,8 +162,8 @@ func whileDown(t *testing.T, p pair) {
 	}
 }
 
-// A call that may have taken effect is repeated with its key, and takes effect once. A call without
-// a key is not repeated.
+// If the response of a call is lost, the caller repeats the call with its call key, and it takes effect once. A call
+// without a call key is not repeated.
 func TestAnswerLost(t *testing.T) { onEach(t, answerLost) }
 
 func answerLost(t *testing.T, on database) {
@@ -221,7 +221,7 @@ func answerLost(t *testing.T, on database) {
 		_, cursor := b.Changes(t, b.AsAdmin(t), "0")
 		over.hold(false, true)
 		p := a.begin(t, ab.caller.Session, "/api/keys/acl/grant", of.Entry(ab.ttag, "READ"))
-		var pulsed time.Time // the peer gets time to execute the write, so that no pulse passes the response to the write
+		var pulsed time.Time // the peer gets time to execute the write, so that no pulse forwards its response
 		rig.Soon(t, "the peer makes the change", func() bool {
 			if time.Since(pulsed) > 300*time.Millisecond && !heard("amendACL")(p.id) {
 				over.pulse()
@@ -247,7 +247,7 @@ func answerLost(t *testing.T, on database) {
 		}
 		ab.works(t)
 	})
-	// A slow call is not repeated, and the response does not claim that nothing changed.
+	// A call that times out is not repeated, and its response does not claim that nothing changed.
 	t.Run("ChangeWithoutAnswer", func(t *testing.T) {
 		guest := a.User(t, "another guest", keyserver.RoleExchanger)
 		p := change(t, guest)
@@ -265,7 +265,7 @@ func answerLost(t *testing.T, on database) {
 	})
 }
 
-// keyChanges counts the changes of keys and their ACLs after a cursor.
+// keyChanges counts changes of keys and ACLs after a cursor of the change feed.
 func keyChanges(t *testing.T, s *site, cursor string) (n int) {
 	t.Helper()
 	changes, _ := s.Changes(t, s.AsAdmin(t), cursor)

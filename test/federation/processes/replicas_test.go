@@ -24,7 +24,7 @@ func (s *site) replica(t *testing.T) *site {
 	r := newSite(s.System, s.host, rig.FreeAddress(t, s.host))
 	r.dir, r.state, r.links, r.binary = filepath.Join(t.TempDir(), "data"), s.state, s.links, s.binary
 	r.Administrator = s.Administrator
-	// Replicas share the key-encryption key.
+	// Both replicas need the same key-encryption key.
 	kek, err := os.ReadFile(filepath.Join(s.dir, "kek"))
 	if err == nil {
 		err = os.Mkdir(r.dir, 0o700)
@@ -39,20 +39,19 @@ func (s *site) replica(t *testing.T) *site {
 	return r
 }
 
-// asTwo returns a key server and a peer that has two processes. The requests of the first key
-// server go to one process at a time.
+// asTwo returns a key server and a peer with two processes. The requests of the key server go to one process at a time.
 func asTwo(t *testing.T) (a, first, second *site) {
 	t.Helper()
 	a, first = open(t, sqlite, 2), open(t, postgreSQL, 3)
 	registerEachOther(t, a, first)
 	second = first.replica(t)
-	// A session is valid at both.
+	// A session is valid at both processes.
 	second.OK(t, first.AsAdmin(t), "GET", "/api/sessions/current", nil)
 	return a, first, second
 }
 
-// A request that one replica has executed without being able to respond, and that is then sent to
-// the other replica, takes effect once. Both replicas know the peer's requests.
+// A request whose response one replica cannot send, and that is then sent to the other replica, takes effect once. Both
+// replicas know the requests of the peer.
 func TestRepeatedAtAnotherReplica(t *testing.T) {
 	a, first, second := asTwo(t)
 	p := share(t, a, first, "replicas", "OWNER")
@@ -100,7 +99,7 @@ func TestRepeatedAtAnotherReplica(t *testing.T) {
 			guest := a.User(t, "guest of "+name, keyserver.RoleExchanger)
 			_, cursor := first.Changes(t, first.AsAdmin(t), "0")
 			asked := repeated(t, way[0], way[1], "/api/keys/acl/grant", guest.Entry(p.ttag, "READ"), func(id string) bool {
-				if !strings.Contains(first.trail(t, id), "amendACL") { // the ACL is read first
+				if !strings.Contains(first.trail(t, id), "amendACL") { // before that, it reads the ACL
 					over.pulse()
 				}
 				return keyChanges(t, first, cursor) > 0
@@ -119,8 +118,8 @@ func TestRepeatedAtAnotherReplica(t *testing.T) {
 	first.verifyTrail(t)
 }
 
-// remembered counts the calls of peers that took effect and may be repeated. The API does not tell
-// when a use was counted.
+// remembered counts the calls of peers that took effect and may be repeated. The API does not show when a use was
+// counted.
 func (s *site) remembered(t *testing.T) (n int) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), s.state[1])
@@ -134,8 +133,8 @@ func (s *site) remembered(t *testing.T) (n int) {
 	return n
 }
 
-// A change at one replica applies at the other one within the maximum staleness. No request is
-// allowed because of an older state. The connections of the peer were open all the time.
+// A change at one replica takes effect at the other replica within the maximum staleness. After that, no request is
+// allowed, although the connections of the peer stay open.
 func TestShutOutAtAnotherReplica(t *testing.T) {
 	a, first, second := asTwo(t)
 	p := share(t, a, first, "shut out", "READ")
@@ -183,7 +182,7 @@ func TestShutOutAtAnotherReplica(t *testing.T) {
 			p.works(t)
 			tc.shut(t)
 			time.Sleep(staleness)
-			rig.Soon(t, tc.code, func() bool { // a replica that is not current refuses with another code
+			rig.Soon(t, tc.code, func() bool { // a replica that is not current has another error code
 				out := p.ask(t)
 				if out.Status == http.StatusOK || strings.Contains(first.trail(t, out.RequestID), "allowed") {
 					t.Errorf("let in: %d %v", out.Status, out.Body)

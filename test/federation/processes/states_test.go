@@ -10,18 +10,19 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// view is a row of the table of contract 6.1 for a peer and a principal trust, with the results in the two directions.
+// view is one state in the table of contract 6.1, for a peer and a principal trust, with the results of requests in
+// both directions.
 type view struct {
-	asks     string // a caller of A about a key of B
-	back     string // a caller of B about a key of A
-	atA, atB int    // entries of the other's principals in the ACL of the key there
-	row      string // the flag of the row of A's caller for B; "" if there is none
+	asks     string // result for a caller of A and a key of B
+	back     string // result for a caller of B and a key of A
+	atA, atB int    // entries of the peer's principals in the ACL of the key at A or B
+	row      string // flag of the principal trust of A's caller for B; "" for none
 	peerAtA  bool   // B is registered at A
 	peerAtB  bool   // A is registered at B
 }
 
-// The table of contract 6.1 over three processes: the effect of registering, removing and
-// registering again a peer and a CA on ACL entries, on rows of principal trust and on requests.
+// The table of contract 6.1 for three processes: the effects of registering, removing and re-registering a peer and a
+// CA on ACL entries, principal trusts and requests.
 func TestStates(t *testing.T) { onEach(t, states) }
 
 func states(t *testing.T, on database) {
@@ -31,7 +32,7 @@ func states(t *testing.T, on database) {
 	trustPath := func() string { return "/api/principal-trusts/" + ab.row }
 	all := view{"OK", "OK", 1, 1, "expose", true, true}
 	const closed, down, unknown = "ACCESS_DENIED", "PEER_UNAVAILABLE", "KEY_NOT_FOUND"
-	transports := map[string]string{} // of A at B
+	transports := map[string]string{} // A's transport principal at B
 
 	for _, step := range []struct {
 		name string
@@ -42,7 +43,7 @@ func states(t *testing.T, on database) {
 		{"RowRestricts", func(t *testing.T) { a.OK(t, a.AsAdmin(t), "PUT", trustPath(), rig.Object{"flag": "restrict"}) }, view{closed, "OK", 1, 1, "restrict", true, true}},
 		{"RowExposes", func(t *testing.T) {
 			a.OK(t, a.AsAdmin(t), "PUT", trustPath(), rig.Object{"flag": "expose"})
-			if got := ab.ask(t).Brief(); got != "OK" { // no connection was lost
+			if got := ab.ask(t).Brief(); got != "OK" { // the change must not break connections
 				t.Errorf("right after it: %s", got)
 			}
 		}, all},
@@ -56,7 +57,7 @@ func states(t *testing.T, on database) {
 			if out := a.register(t, b); !strings.Contains(out.Field("aclSideEffect"), "1 ACL row") {
 				t.Errorf("resurrected: %v", out.Body)
 			}
-		}, all}, // and the orphan counts again
+		}, all}, // the orphaned trust is valid again
 		{"OrphanDeleted", func(t *testing.T) {
 			a.OK(t, a.AsAdmin(t), "DELETE", peer(b), nil)
 			a.OK(t, a.AsAdmin(t), "DELETE", trustPath(), nil)
@@ -96,7 +97,7 @@ func states(t *testing.T, on database) {
 			a.OK(t, a.AsAdmin(t), "POST", "/api/trusted-cas/remove", rig.Object{"certificateId": a.CAOf(t, b.Site)})
 		}, view{down, down, 1, 1, "expose", true, true}},
 		{"CATrustedAgainByTheCallersSide", func(t *testing.T) { a.Trust(t, b.Site) }, all},
-	} { // each begins with the state that the previous one left
+	} { // each step begins with the state after the previous one
 		ok := t.Run(step.name, func(t *testing.T) {
 			step.do(t)
 			look := func() view {
@@ -105,18 +106,18 @@ func states(t *testing.T, on database) {
 				}
 			}
 			got := look()
-			// A refusal takes effect immediately. Access returns after the pause that follows a failure.
+			// A refusal takes effect immediately. After a failure, access returns only after a pause.
 			if step.want.asks != "OK" && got.asks != step.want.asks || got.back == "OK" && step.want.back != "OK" {
 				t.Errorf("right after it: %+v", got)
 			}
 			rig.Within(t, prompt, "the state that the contract has", func() bool { got = look(); return got == step.want || t.Failed() })
-			ac.works(t) // the other key server is not affected
+			ac.works(t) // requests to the third key server still work
 		})
 		if !ok {
 			return
 		}
 	}
-	// The state survives the processes.
+	// The state survives a restart.
 	for _, s := range []*site{a, b} {
 		s.server.Kill()
 		s.start(t)

@@ -15,14 +15,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/markdown"
 )
 
-// One operator makes three key servers trust each other, from one directory of YAML, as "make
-// run-federation" shows it. The printed commands, and those of docs/start/federation.md, work as described.
+// One operator makes three key servers trust each other, from one directory of YAML, as "make run-federation" does. The
+// printed commands and those of docs/start/federation.md work as described.
 func TestUpFederation(t *testing.T) {
 	controlplane.Need(t)
 	checkout := t.TempDir()
 	dir := filepath.Join(checkout, "a b") // the commands have to quote it
 	rig.Must(t, os.Symlink(dir, filepath.Join(checkout, ".keyserver")))
-	for range 2 { // the second run continues with the state of the first
+	for range 2 { // the second run continues with the existing state
 		running := built.Up(t, dir, "--federation")
 		out := running.Shown
 		_, table, _ := strings.Cut(out, "\nKIND ")
@@ -56,7 +56,7 @@ func TestUpFederation(t *testing.T) {
 	}
 }
 
-// address matches the line about a key server in the output of up.
+// address matches the line of a key server in the output of up.
 var address = regexp.MustCompile(`(?m)^(east|west) +system id \d+, (https://\S+)/api `)
 
 // tutorial returns the commands of docs/start/federation.md for a checkout, with the addresses that up printed.

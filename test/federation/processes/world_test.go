@@ -1,5 +1,5 @@
-// Package processes tests federation between three key servers as separate processes, each at its
-// own loopback address. The test controls the network between them. It covers both databases.
+// Package processes tests federation between three key servers as separate processes, each at its own loopback address.
+// The test controls the network between them. Most tests run on both databases.
 package processes
 
 import (
@@ -21,8 +21,8 @@ import (
 // peerTimeout is short because tests wait for it, but far longer than a response takes.
 const peerTimeout = 5 * time.Second
 
-// prompt is shorter than the minute after which a key server checks everything again. A change that
-// takes effect within prompt was announced.
+// prompt is shorter than the minute after which a key server checks everything again. If a change takes effect within
+// prompt, the peer was notified.
 const prompt = 30 * time.Second
 
 var built program.Program
@@ -32,27 +32,27 @@ func TestMain(m *testing.M) { os.Exit(program.Main(m, &built, false)) }
 // database makes an empty database and returns the flags for it.
 type database func(testing.TB) []string
 
-func sqlite(testing.TB) []string { return nil } // it is in the data directory
+func sqlite(testing.TB) []string { return nil } // the data directory contains it
 
 func postgreSQL(t testing.TB) []string { return []string{"--database-url", migrated.Database(t)} }
 
-// onEach runs a test once for each database. A test that is only about connections, and waits for
-// them to fail, uses SQLite.
+// onEach runs a test once for each database. Tests that are only about connections use SQLite, because they wait for
+// timeouts.
 func onEach(t *testing.T, test func(t *testing.T, on database)) {
 	t.Helper()
 	t.Run("SQLite", func(t *testing.T) { test(t, sqlite) })
 	t.Run("PostgreSQL", func(t *testing.T) { test(t, postgreSQL) })
 }
 
-// site is a key server in a separate process. The one with the system id n has the address 127.0.0.n.
+// site is a key server in a separate process. If its system id is n, its address is 127.0.0.n.
 type site struct {
 	*rig.Site
 	host     string
 	external string // its listener for peers
 	dir      string
-	state    []string // flags of its database; none for the data directory
+	state    []string // flags that select its database; none for the embedded database
 	server   *program.Server
-	links    map[int]*link // to the peer of each system id
+	links    map[int]*link // links to its peers, by system id
 	binary   program.Program
 	direct   bool // peers reach it without a link
 }
@@ -72,7 +72,7 @@ func three(t *testing.T, on database) (a, b, c *site) {
 	return a, b, c
 }
 
-// registerEachOther registers each key server with each other.
+// registerEachOther registers each key server with all others.
 func registerEachOther(t *testing.T, sites ...*site) {
 	t.Helper()
 	for _, s := range sites {
@@ -107,7 +107,7 @@ func (s *site) enter(t *testing.T) {
 	s.AsAdmin(t)
 }
 
-// run starts the process until the test ends, and makes a client of it.
+// run starts the process until the test ends, and creates its HTTP client.
 func (s *site) run(t *testing.T) {
 	t.Helper()
 	s.start(t)
@@ -121,7 +121,7 @@ func (s *site) direction(t *testing.T) *http.Transport {
 	return program.Connect(t, s.dir, func() string { return s.server.Address })
 }
 
-// start runs the process with the data and the address of the previous one.
+// start starts a process with the data and the address of the previous process.
 func (s *site) start(t testing.TB) {
 	t.Helper()
 	var err error
@@ -135,7 +135,7 @@ func (s *site) start(t testing.TB) {
 	}
 }
 
-// verifyTrail verifies the audit log with the program itself.
+// verifyTrail verifies the audit log with the command audit verify.
 func (s *site) verifyTrail(t testing.TB) {
 	t.Helper()
 	out, err := built.Run(append([]string{"audit", "verify", "--data-dir", s.dir}, s.state...)...)
@@ -158,10 +158,10 @@ func (s *site) register(t testing.TB, other *site) rig.Answer {
 
 // pair is a principal, and a key of another key server that it may use.
 type pair struct {
-	from, to      *site // of the caller, and of the key
+	from, to      *site // key servers of the caller and of the key
 	caller, owner rig.User
 	ttag          string
-	row           string // that exposes the caller
+	row           string // the principal trust of the caller
 }
 
 const material = "the key that stays at home"
@@ -182,10 +182,10 @@ func (p pair) ask(t testing.TB) rig.Answer {
 	return p.caller.Site.Send(t, p.caller.Session, "POST", "/api/keys/authorize", rig.Object{"ttag": p.ttag})
 }
 
-// connections is the number of connections to a peer. They take calls alternately.
+// connections is the number of connections to a peer, which calls use alternately.
 const connections = 2
 
-// works waits until requests succeed over every connection. After a failure a connection is unused for a moment.
+// works waits until requests succeed over every connection. After a failure, a connection is not used for a moment.
 func (p pair) works(t testing.TB) {
 	t.Helper()
 	rig.Soon(t, "the peer answers", func() bool {

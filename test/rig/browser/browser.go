@@ -1,5 +1,5 @@
-// Package browser provides Chromium for tests, and the web console in the program that they start. Its
-// importers need both; make finds them by this import (hack/needs.sh).
+// Package browser provides Chromium for tests, and the web console in the program that they start. make provides both
+// for packages that import it (hack/needs.sh).
 package browser
 
 import (

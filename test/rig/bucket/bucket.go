@@ -14,7 +14,7 @@ import (
 )
 
 // New returns the URL of an empty bucket, and a function that stops the server. It sets the credentials in the
-// environment, also for processes that the test starts.
+// environment, which processes of the test inherit.
 func New(t *testing.T) (address string, away func()) {
 	t.Helper()
 	backend := s3mem.New()

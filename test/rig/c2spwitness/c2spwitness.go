@@ -1,5 +1,5 @@
-// Package c2spwitness runs the witness of test/thirdparty/c2sp-witness for tests. Its importers need the program;
-// make finds it by this import (hack/needs.sh).
+// Package c2spwitness runs the witness of test/thirdparty/c2sp-witness for tests. make provides the program for
+// packages that import it (hack/needs.sh).
 package c2spwitness
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// patience must only distinguish a slow machine from a witness that hangs.
+// patience is a timeout that only distinguishes a slow machine from a hanging witness.
 const patience = time.Minute
 
 // Start runs a witness of a log until the test ends. It returns the value for --witness, URL=VKEY.
@@ -26,7 +26,7 @@ func Start(t testing.TB, log string) string {
 	rig.Must(t, cmd.Start())
 	exited := make(chan struct{})
 	go func() {
-		_ = cmd.Wait() // its output is kept
+		_ = cmd.Wait() // only its output matters
 		close(exited)
 	}()
 	t.Cleanup(func() {

@@ -39,7 +39,7 @@ func Start(t testing.TB, change ...func(*envtest.Environment)) *envtest.Environm
 	return environment
 }
 
-// Begin runs a kube-apiserver without our custom resources, for a TestMain, which must stop it.
+// Begin runs a kube-apiserver without our custom resources, for use in TestMain. The caller must stop it.
 func Begin(change ...func(*envtest.Environment)) (*envtest.Environment, error) {
 	quiet()
 	environment := &envtest.Environment{ControlPlaneStartTimeout: rig.Patience, ControlPlaneStopTimeout: rig.Patience}
@@ -54,7 +54,7 @@ func Begin(change ...func(*envtest.Environment)) (*envtest.Environment, error) {
 // tests must not both set the logger.
 var quiet = sync.OnceFunc(func() { ctrl.SetLogger(logr.Discard()) })
 
-// Scheme returns a scheme with the kinds of Kubernetes, ours, and more.
+// Scheme returns a scheme with the kinds of Kubernetes and ours, and those that more adds.
 func Scheme(more ...func(*runtime.Scheme) error) *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	for _, add := range append(more, clientgoscheme.AddToScheme, v1alpha1.AddToScheme) {
@@ -83,7 +83,7 @@ func Run(t testing.TB, manager ctrl.Manager) {
 	})
 }
 
-// Ready reads one of our objects and returns its Ready condition, or an empty one if it has none yet.
+// Ready reads one of our objects and returns its Ready condition. If it has none yet, the result is empty.
 func Ready(ctx context.Context, kube client.Client, obj client.Object) (metav1.Condition, error) {
 	if err := kube.Get(ctx, client.ObjectKeyFromObject(obj), obj); err != nil {
 		return metav1.Condition{}, err

@@ -1,6 +1,6 @@
-// Package controlplane has the shared parts of suites that need a cluster. It finds kube-apiserver, etcd and
-// kubectl, starts a kube-apiserver, runs a manager against it, and reads whether an object is Ready.
-// hack/needs.sh provides the programs for each package that imports it.
+// Package controlplane has the common parts of suites that need a cluster. It finds kube-apiserver, etcd and kubectl,
+// starts a kube-apiserver, runs a manager with it, and reads whether an object is Ready. hack/needs.sh provides the
+// programs for each package that imports it.
 package controlplane
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/need"
 )
 
-// Arguments for package need if the programs are missing.
+// Arguments for the functions of package need if the programs are missing.
 const (
 	Programs = "a control plane (kube-apiserver, etcd and kubectl)"
 	Remedy   = "make test, or make test-system for system tests, which build one and set KUBEBUILDER_ASSETS"

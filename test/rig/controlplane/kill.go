@@ -17,8 +17,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// Lasting keeps the certificates and the port of the API server when its process ends, so that it can be killed
-// and started again.
+// Lasting keeps the certificates and the port of the API server when its process ends, so that a test can kill and
+// restart it.
 func Lasting(t testing.TB) func(*envtest.Environment) {
 	t.Helper()
 	return func(e *envtest.Environment) {
@@ -42,7 +42,7 @@ func KillAPIServer(t testing.TB, port string) (start func()) {
 	rig.Must(t, syscall.Kill(pid, syscall.SIGKILL))
 	return func() {
 		t.Helper()
-		// On a busy machine, a process can hold its port for a second after it was killed.
+		// On a busy machine, the port of a killed process may stay in use for a second.
 		rig.Soon(t, "the port of the API server is free", func() bool { return isFree(net.JoinHostPort("127.0.0.1", port)) })
 		again := exec.Command(args[0], args[1:]...) // the same command line
 		again.SysProcAttr = rig.EndWithTest(syscall.SIGKILL)
@@ -72,8 +72,8 @@ func isFree(address string) bool {
 // Port returns the port of an address or of a URL without a path.
 func Port(host string) string { return strings.TrimSuffix(host[strings.LastIndex(host, ":")+1:], "/") }
 
-// childNamed returns the id of a child process of the test, by the name of its program and a text in its
-// command line.
+// childNamed returns the id of a child process of the test. name is the name of its program, and its command line
+// contains holds.
 func childNamed(name, holds string) (int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

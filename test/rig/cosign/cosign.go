@@ -1,5 +1,4 @@
-// Package cosign provides cosign for tests. Its importers need the program; make finds it by this import
-// (hack/needs.sh).
+// Package cosign provides cosign for tests. make provides the program for packages that import it (hack/needs.sh).
 package cosign
 
 import (

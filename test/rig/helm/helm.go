@@ -1,5 +1,4 @@
-// Package helm runs Helm for tests. Its importers need the program; make finds it by this import
-// (hack/needs.sh).
+// Package helm runs Helm for tests. make provides the program for packages that import it (hack/needs.sh).
 package helm
 
 import (
@@ -10,13 +9,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// Program returns the path of Helm. The test also depends on the chart.
+// Program returns the path of Helm. The test result then depends on the chart.
 func Program(t testing.TB) string {
 	t.Helper()
 	return rig.Tool(t, "Helm", "RIG_HELM", "test/thirdparty/helm", "config/chart")
 }
 
-// Run runs Helm without the user's configuration. It returns its two outputs and its error.
+// Run runs Helm without the user's configuration. It returns standard output, standard error and the error.
 func Run(t testing.TB, arguments ...string) (out, errOut string, err error) {
 	t.Helper()
 	program := Program(t)

@@ -1,5 +1,5 @@
-// Package hsm provides tokens of SoftHSM for tests, and runs the plugin of hack/kms-pkcs11 with them. Its
-// importers need both; make finds them by this import (hack/needs.sh).
+// Package hsm provides SoftHSM tokens for tests, and runs the plugin of hack/kms-pkcs11 with them. make provides both
+// for packages that import it (hack/needs.sh).
 package hsm
 
 import (
@@ -20,10 +20,10 @@ import (
 // PIN is the user PIN of every token.
 const PIN = "1234 of a test"
 
-// patience must only distinguish a slow machine from a plugin that hangs.
+// patience is a timeout that only distinguishes a slow machine from a hanging plugin.
 const patience = time.Minute
 
-// Token is a token of SoftHSM in a separate directory.
+// Token is a SoftHSM token in a separate directory.
 type Token struct {
 	Label   string
 	Library string
@@ -62,8 +62,8 @@ func needed(t testing.TB, variable string) string {
 
 func (k *Token) env() []string { return append(os.Environ(), "SOFTHSM2_CONF="+k.conf) }
 
-// Command returns the plugin's program with the flags of this token. args follow these flags, and the last
-// value of a flag counts.
+// Command returns a command of the plugin with the flags of this token. args follow these flags. If a flag occurs
+// twice, the last value counts.
 func (k *Token) Command(args ...string) *exec.Cmd {
 	cmd := exec.Command(k.program, append([]string{args[0], "--library", k.Library, "--token", k.Label, "--pin-file", k.PINFile}, args[1:]...)...)
 	cmd.Env = k.env()
@@ -82,7 +82,7 @@ func (k *Token) Key(t testing.TB, label string) (id string) {
 	return strings.TrimSpace(string(out))
 }
 
-// Plugin is a process that wraps with a key of a token.
+// Plugin is a KMS plugin process that wraps keys with a key of a token.
 type Plugin struct {
 	Socket string
 

@@ -1,5 +1,5 @@
-// Package inbox is a strict receiver of the audit log. It keeps the rows that a sink sends, and proves with
-// only the public key of the log that none is missing.
+// Package inbox is a strict receiver of the audit log. It stores the rows that an audit sink sends. With only the
+// public key of the log, it verifies that no row is missing.
 package inbox
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
 )
 
-// Event has the fields of an OCSF event that the receiver reads.
+// Event has the fields of an OCSF event that the inbox reads.
 type Event struct {
 	ClassUID int `json:"class_uid"`
 	TypeUID  int `json:"type_uid"`
@@ -29,7 +29,7 @@ type Event struct {
 	} `json:"unmapped"`
 }
 
-// Inbox holds the received rows. It is safe for concurrent use.
+// Inbox has the received rows. It is safe for concurrent use.
 type Inbox struct {
 	mu         sync.Mutex
 	rows       map[int64][]byte
@@ -38,8 +38,8 @@ type Inbox struct {
 	Duplicates int   // rows received more than once
 }
 
-// Take stores an event. It rejects a row that leaves a gap, and a row that differs from an earlier one with the
-// same number.
+// Take stores an event. It rejects a row that leaves a gap after the last row, and a row that differs from an earlier
+// row with the same number.
 func (b *Inbox) Take(text []byte) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -87,8 +87,8 @@ func (b *Inbox) Forget(seq int64) {
 	delete(b.rows, seq)
 }
 
-// Proven returns the number of the row up to which all rows are proven complete by signatures of the log's key.
-// It returns an error if a row of a seal is missing or was changed.
+// Proven returns the number of the last row that is proven: signatures by the log's key cover all rows up to it. It
+// returns an error if a row that a signature covers is missing or was changed.
 func (b *Inbox) Proven(key note.Verifier) (int64, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -9,13 +9,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 )
 
-// AuditLog is the part of the audit log that was read last. The zero value is ready for use.
+// AuditLog contains the audit rows of the last Read. The zero value is ready for use.
 type AuditLog struct {
-	Last    int64                          // sequence number of the newest entry
+	Last    int64                          // sequence number of the newest row
 	entries map[string][]schema.AuditEntry // by request id
 }
 
-// Read reads the entries that are newer than Last, in place of the previous ones.
+// Read reads the rows that are newer than Last, and forgets all earlier rows.
 func (l *AuditLog) Read(ctx context.Context, c *client.Client) error {
 	l.entries = map[string][]schema.AuditEntry{}
 	limit := 1000
@@ -38,7 +38,7 @@ func (l *AuditLog) Read(ctx context.Context, c *client.Client) error {
 	}
 }
 
-// Allowed returns how many entries of a request say that the operation was allowed.
+// Allowed returns the number of rows of a request with this operation and the outcome allowed.
 func (l *AuditLog) Allowed(id, operation string) (n int) {
 	for _, e := range l.entries[id] {
 		if e.Operation == operation && e.Outcome == "allowed" {
@@ -52,7 +52,7 @@ func (l *AuditLog) refused(id string) bool {
 	return slices.ContainsFunc(l.entries[id], func(e schema.AuditEntry) bool { return e.Outcome == "refused" })
 }
 
-// Entries formats the entries of a request.
+// Entries formats the rows of a request.
 func (l *AuditLog) Entries(id string) (text []string) {
 	for _, e := range l.entries[id] {
 		text = append(text, fmt.Sprintf("%d %s %s %s", e.Seq, e.Operation, e.Outcome, e.Reason))

@@ -1,11 +1,9 @@
-// Package ledger records what a key server acknowledged to the clients of a test, and compares it
-// with the state of the server later. The suites that kill the server or its surroundings use it
-// (test/crash, test/chaos).
+// Package ledger records what a key server acknowledged to the clients of a test, and later compares it with the state
+// of the server. The suites that kill the server or other processes use it (test/crash, test/chaos).
 //
-// Objects holds the state of keys, roles and other objects, MACs holds the computed MACs, and
-// Requests holds every request with its answer. View reads the state of the server, and AuditLog
-// its audit log. A Worker is a client that changes objects. A comparison returns its findings as
-// text; Report fails the test with them.
+// Objects has the state of keys, roles and other objects, MACs has the computed MACs, and Requests has every request
+// with its answer. View reads the state of the server, and AuditLog its audit log. A Worker is a client that changes
+// objects. A comparison returns its findings as text; Report fails the test if there are findings.
 package ledger
 
 import "testing"

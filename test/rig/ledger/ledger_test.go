@@ -62,7 +62,7 @@ func TestObjects(t *testing.T) {
 				t.Errorf("not compared: %v", left)
 			}
 			_, findings = o.Compare(o.Names(true), tc.now)
-			expect(t, findings, "") // from now on the state of the server counts
+			expect(t, findings, "") // the record now has the state of the server
 		})
 	}
 }
@@ -98,7 +98,7 @@ func TestRequests(t *testing.T) {
 			var call Call
 			send(call.In(t.Context()), t, over, "POST", "/api/roles")
 			send(call.In(t.Context()), t, over, "POST", "/api/sessions")          // a login of the client itself
-			send(Unaudited(call.In(t.Context())), t, over, "GET", "/api/unknown") // it has no rows
+			send(Unaudited(call.In(t.Context())), t, over, "GET", "/api/unknown") // a request without rows
 			ids := call.IDs()
 			if len(ids) != 2 || ids[0] != "test-1" || r.Answered() != map[bool]int{true: 3}[tc.status == 200] {
 				t.Fatalf("requests %v, %d of them answered", ids, r.Answered())
@@ -142,7 +142,7 @@ func send(ctx context.Context, t *testing.T, over http.RoundTripper, method, pat
 	}
 }
 
-// TestMACs uses a server that computes the right MAC at first and a wrong one later.
+// TestMACs uses a server that computes a correct MAC first and wrong MACs later.
 func TestMACs(t *testing.T) {
 	material := []byte("material")
 	mac := MAC(material, "message")
@@ -160,7 +160,7 @@ func TestMACs(t *testing.T) {
 	rig.Must(t, m.Compute(t.Context(), c, link, material, "message"))
 	rig.Must(t, m.Check(t.Context(), c, false))
 	mac = MAC(material, "another message")
-	rig.Must(t, m.Check(t.Context(), c, false)) // it was checked
+	rig.Must(t, m.Check(t.Context(), c, false)) // this MAC was already checked
 	for name, err := range map[string]error{
 		"checked again":         m.Check(t.Context(), c, true),
 		"computed again":        m.Compute(t.Context(), c, link, nil, "message"),
@@ -172,7 +172,7 @@ func TestMACs(t *testing.T) {
 	}
 }
 
-// expect fails the test unless there is one finding with the text, or none if the text is empty.
+// expect fails the test unless there is one finding with the text, or no finding if the text is empty.
 func expect(t *testing.T, findings []string, text string) {
 	t.Helper()
 	if text == "" && len(findings) > 0 || text != "" && (len(findings) != 1 || !strings.Contains(findings[0], text)) {

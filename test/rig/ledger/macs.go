@@ -12,8 +12,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 )
 
-// MACs records every MAC that the server computed. The MAC of a message under a key never changes. The zero
-// value is ready for use, also by several clients concurrently.
+// MACs records every MAC that the server computed. The MAC of a message with a key must never change. The zero value is
+// ready for use. MACs is safe for concurrent use.
 type MACs struct {
 	mu    sync.Mutex
 	known map[string]*mac
@@ -23,11 +23,11 @@ type mac struct {
 	link    schema.HiddenLink
 	message string
 	value   []byte
-	checked bool // by Check
+	checked bool // set by Check
 }
 
-// Compute requests a MAC and compares it with the earlier answer. If the material of the key is known, it also
-// compares it with the right MAC.
+// Compute requests a MAC and compares it with earlier answers. If material is given, it also compares the MAC with the
+// correct MAC.
 func (m *MACs) Compute(ctx context.Context, c *client.Client, link schema.HiddenLink, material []byte, message string) error {
 	answer, err := c.HMAC(ctx, link, bytes.NewReader([]byte(message)))
 	if err != nil {
@@ -50,7 +50,7 @@ func (m *MACs) Compute(ctx context.Context, c *client.Client, link schema.Hidden
 	return nil
 }
 
-// Check requests all MACs again, or those that it has not checked yet.
+// Check requests all MACs again, or those that it has not checked before.
 func (m *MACs) Check(ctx context.Context, c *client.Client, all bool) error {
 	m.mu.Lock()
 	var again []*mac

@@ -11,12 +11,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/client"
 )
 
-// ErrUnsettled is returned for an object whose last change was not answered. The object is not changed until
-// Compare. After a second change it would be unknown which of the two took effect.
+// ErrUnsettled is returned for an object whose last change was not answered. Change does not change the object until
+// Compare is called, because two unanswered changes could not be distinguished.
 var ErrUnsettled = errors.New("the last change of the object was not answered")
 
-// Objects is the state of objects as their clients know it. The value of a missing object is "". Only one
-// client changes an object. The zero value is ready for use, also by several clients concurrently.
+// Objects is the state of objects that their clients expect. The value of a missing object is "". Each object is
+// changed by one client only. The zero value is ready for use. Objects is safe for concurrent use.
 type Objects struct {
 	mu    sync.Mutex
 	known map[string]*object
@@ -25,16 +25,16 @@ type Objects struct {
 type object struct {
 	value    string
 	pending  *Change // nil if each change was answered
-	compared bool    // since the last change
+	compared bool    // no change since the last comparison
 }
 
-// Change is a change that was not answered. It may or may not have taken effect.
+// Change is a change without an answer. It is unknown whether it took effect.
 type Change struct {
 	Name, Value string
 	Requests    []string // ids of the requests of the change
 }
 
-// Change calls ask, which changes the value of an object, and records whether that was acknowledged.
+// Change calls ask, which changes an object to the value, and records the outcome.
 func (o *Objects) Change(ctx context.Context, name, value string, ask func(context.Context) error) error {
 	o.mu.Lock()
 	one := o.object(name)
@@ -88,7 +88,7 @@ func (o *Objects) Value(name string) string {
 	return ""
 }
 
-// Settled reports whether each change of an object was answered or compared since.
+// Settled reports whether the outcome of each change of an object is known.
 func (o *Objects) Settled(name string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -96,7 +96,7 @@ func (o *Objects) Settled(name string) bool {
 	return one == nil || one.pending == nil
 }
 
-// Names returns the objects in order: all of them, or those that changed since they were compared.
+// Names returns sorted names: of all objects, or of those that changed since the last comparison.
 func (o *Objects) Names(all bool) []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -110,9 +110,9 @@ func (o *Objects) Names(all bool) []string {
 	return names
 }
 
-// Compare compares the state of the named objects, and of all others in now, with the record, and continues
-// with that state. A named object that is not in now does not exist. Compare returns the unanswered changes
-// that took effect.
+// Compare compares the recorded values with now, for the named objects and for all objects in now. Afterwards, now is
+// the recorded state. A named object that is not in now does not exist. Compare returns the unanswered changes that
+// took effect.
 func (o *Objects) Compare(names []string, now map[string]string) (effects []Change, findings []string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 )
 
-// Requests records every request of the clients of a key server, with its answer. The audit log of the server
-// must agree with it.
+// Requests records every request of the clients of a key server, with its answer. The audit log of the server must
+// agree with this record.
 type Requests struct {
 	prefix   string
 	sent     atomic.Int64
@@ -26,16 +26,15 @@ type request struct {
 	compared  bool
 }
 
-// NewRequests returns an empty record. The ids of its requests begin with the prefix, which no
-// other record may have.
+// NewRequests returns an empty record. The ids of its requests begin with the prefix, which must be unique.
 func NewRequests(prefix string) *Requests {
 	return &Requests{prefix: prefix, known: map[string]*request{}}
 }
 
-// Answered returns how many requests succeeded.
+// Answered returns the number of requests that succeeded.
 func (r *Requests) Answered() int { return int(r.answered.Load()) }
 
-// Transport returns a transport that names and records each request.
+// Transport returns a transport that gives each request an id and records the request.
 func (r *Requests) Transport(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
 		id := fmt.Sprintf("%s-%d", r.prefix, r.sent.Add(1))
@@ -69,8 +68,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// Call collects the ids of the requests that one call of a client sends, without the logins that it
-// needs.
+// Call collects the ids of the requests that one call of a client sends, without the logins that the client needs.
 type Call struct {
 	mu  sync.Mutex
 	ids []string
@@ -98,8 +96,8 @@ func (c *Call) add(id string) {
 
 type unauditedKey struct{}
 
-// Unaudited returns a context for requests that are not compared with the audit log, except for
-// logins. Their routes may be unknown.
+// Unaudited returns a context for requests that are not compared with the audit log, except for logins. Their routes
+// may be unknown.
 func Unaudited(ctx context.Context) context.Context {
 	return context.WithValue(ctx, unauditedKey{}, true)
 }
@@ -107,7 +105,7 @@ func Unaudited(ctx context.Context) context.Context {
 // loginRoute is the route that a client also uses without a call of the test.
 const loginRoute = "POST /api/sessions"
 
-// operations maps routes to the operations in audit entries. A route with "" has no entry.
+// operations maps routes to operations of audit rows. "" means that the route writes no row.
 var operations = map[string]string{
 	loginRoute:                             "login",
 	"GET /api/sessions/current":            "",
@@ -154,7 +152,8 @@ var routes = sync.OnceValue(func() *http.ServeMux {
 	return mux
 })
 
-// operationOf panics for an unknown route, so that no request is left out of the comparison by mistake.
+// operationOf returns the operation of a request. It panics for an unknown route, so that no request is silently
+// ignored.
 func operationOf(req *http.Request) string {
 	_, route := routes().Handler(req)
 	operation, ok := operations[route]
@@ -164,7 +163,7 @@ func operationOf(req *http.Request) string {
 	return operation
 }
 
-// Compare compares each request once with the log, which must have been read since.
+// Compare compares each request once with the log. The log must have been read after the requests.
 func (r *Requests) Compare(log *AuditLog) (findings []string) {
 	findings = r.Missing(log)
 	r.mu.Lock()
@@ -192,8 +191,8 @@ func (r *Requests) Compare(log *AuditLog) (findings []string) {
 	return findings
 }
 
-// Missing returns the requests that succeeded, were not compared yet, and have no audit row: all of
-// them, or those for one of the operations.
+// Missing returns the successful requests without an audit row that were not compared before. only limits the result to
+// some operations.
 func (r *Requests) Missing(log *AuditLog, only ...string) (findings []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -206,7 +205,7 @@ func (r *Requests) Missing(log *AuditLog, only ...string) (findings []string) {
 	return findings
 }
 
-// Exclude leaves the requests so far out of later comparisons.
+// Exclude ignores all requests up to now in later comparisons.
 func (r *Requests) Exclude() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -215,7 +214,7 @@ func (r *Requests) Exclude() {
 	}
 }
 
-// Effects compares changes that took effect without an answer with the log.
+// Effects checks that changes that took effect without an answer have audit rows.
 func (r *Requests) Effects(log *AuditLog, effects []Change) (findings []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

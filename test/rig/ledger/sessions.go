@@ -9,8 +9,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 )
 
-// Sessions opens, reads and ends sessions by their ids. It holds the options of its clients, without
-// credentials.
+// Sessions opens, reads and ends sessions by their ids. It has the options of its clients, without credentials.
 type Sessions client.Options
 
 func (s Sessions) client(credentials client.Credentials) (*client.Client, error) {

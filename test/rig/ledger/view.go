@@ -14,14 +14,14 @@ import (
 type View struct {
 	Client   *client.Client
 	Sessions Sessions
-	Grantee  schema.DecimalID // of the workers
-	// Mine selects the roles and trusted CAs of the workers, by name and subject; nil selects all
-	// but the built-in roles.
+	Grantee  schema.DecimalID // gets rights from the workers
+	// Mine selects the roles and trusted CAs of the workers, by name and subject. nil selects all roles except built-in
+	// ones, and all CAs.
 	Mine func(name string) bool
 }
 
-// Read returns the values of the named objects that exist, and of all roles and trusted CAs of the
-// workers, also of those without a request of a worker.
+// Read returns the values of the named objects that exist, and of all roles and trusted CAs that Mine selects, even if
+// no worker requested them.
 func (v View) Read(ctx context.Context, names []string) (map[string]string, error) {
 	var mu sync.Mutex
 	now := map[string]string{}
@@ -106,5 +106,5 @@ func (v View) readPrincipal(ctx context.Context, id string, put func(name, value
 	return nil
 }
 
-// Principal returns the value of a principal among Objects.
+// Principal returns the value of a principal in Objects.
 func Principal(name string, roles []schema.HexID) string { return name + " " + IDs(roles) }

@@ -22,7 +22,7 @@ type Worker struct {
 	MACs    *MACs
 	Names   string           // prefix of the names of its roles
 	System  schema.SystemID  // of the server
-	Grantee schema.DecimalID // a principal that gets rights on keys
+	Grantee schema.DecimalID // gets rights on keys
 	CAs     []rig.CA         // CAs to trust and to stop trusting
 
 	made  int // number of roles
@@ -143,7 +143,7 @@ func (w *Worker) TrustedCAs(ctx context.Context, r *rand.Rand) error {
 	})
 }
 
-// UseKeys repeatedly computes MACs of the same messages under the same few keys.
+// UseKeys computes MACs of the same messages with the same four keys, repeatedly.
 func (w *Worker) UseKeys(ctx context.Context, r *rand.Rand) error {
 	if len(w.links) < 4 {
 		link, err := w.mint(ctx, schema.MintKeyRequest{Algorithm: "HMAC-SHA384"})

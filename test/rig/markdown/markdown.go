@@ -1,4 +1,4 @@
-// Package markdown reads the commands that documents give to their readers.
+// Package markdown reads the commands in documents.
 package markdown
 
 import (
@@ -17,7 +17,7 @@ type Block struct {
 // Languages are the fence languages of commands.
 var Languages = []string{"sh", "bash", "shell", "console"}
 
-// Blocks returns the shell commands of a Markdown document in order, including those that no test runs.
+// Blocks returns the sh blocks of a Markdown document in order, including those that no test runs.
 func Blocks(document string) []Block {
 	return slices.DeleteFunc(Fences(document), func(b Block) bool { return b.Language != "sh" })
 }

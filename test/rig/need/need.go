@@ -21,13 +21,13 @@ func Missing(t testing.TB, what, remedy string) {
 	if os.Getenv(Variable) != "" {
 		t.Fatal(sentence(what, remedy))
 	}
-	// On a machine with nothing but Go, the test is skipped with its reason. The target that provides the program sets
-	// Variable, so there the test fails.
+	// On a machine with only Go, the test is skipped with its reason. The make target that provides the program sets
+	// Variable, so that the test fails there.
 	t.Skip(sentence(what, remedy))
 }
 
-// Server skips the test if -short excludes tests of servers. what names the server, target the make target that
-// runs the test.
+// Server skips the test if -short excludes tests of servers. what is the server, target is the make target that runs
+// the test.
 func Server(t testing.TB, what, target string) {
 	t.Helper()
 	if testing.Short() {
@@ -35,7 +35,7 @@ func Server(t testing.TB, what, target string) {
 	}
 }
 
-// Suite is Missing for a TestMain. It prints the sentence and returns the exit code.
+// Suite is like Missing, for use in TestMain. It prints the reason and returns the exit code.
 func Suite(what, remedy string) int {
 	fmt.Fprintln(os.Stderr, sentence(what, remedy))
 	if os.Getenv(Variable) == "" {

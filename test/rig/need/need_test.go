@@ -2,7 +2,7 @@ package need
 
 import "testing"
 
-// recorder is a test that continues after a skip or a failure.
+// recorder is a testing.TB that continues after a skip or a failure.
 type recorder struct {
 	testing.TB
 	skipped, failed string

@@ -16,7 +16,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/need"
 )
 
-// patience bounds one run. It must only distinguish a slow machine from a program that hangs.
+// patience is the timeout of one run. It only distinguishes a slow machine from a hanging program.
 const patience = 10 * time.Minute
 
 // Install copies files of the working directory into a new directory and returns it. The directory also has the
@@ -55,7 +55,7 @@ func Packages(t testing.TB, of string) string {
 	return strings.TrimSpace(Run(t, ".", nil, filepath.Join(root, "hack/npm.sh"), of))
 }
 
-// Run returns the standard output of a program that must succeed.
+// Run returns the standard output of a program. The program must succeed.
 func Run(t testing.TB, dir string, env []string, program string, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -1,5 +1,4 @@
-// Package prometheus runs Prometheus for tests. Its importers need the program; make finds it by this import
-// (hack/needs.sh).
+// Package prometheus runs Prometheus for tests. make provides the program for packages that import it (hack/needs.sh).
 package prometheus
 
 import (
@@ -76,7 +75,7 @@ type Alert struct {
 	State       string            `json:"state"`
 }
 
-// Firing returns the firing alerts of a name.
+// Firing returns the firing alerts with this name.
 func (s *Server) Firing(name string) ([]Alert, error) {
 	var said struct {
 		Data struct {

@@ -1,5 +1,5 @@
-// Package promtool runs Prometheus' promtool for tests. Its importers need the program; make finds it by this
-// import (hack/needs.sh).
+// Package promtool runs promtool of Prometheus for tests. make provides the program for packages that import it
+// (hack/needs.sh).
 package promtool
 
 import (

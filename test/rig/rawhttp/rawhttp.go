@@ -1,5 +1,5 @@
-// Package rawhttp sends prepared HTTP/1.1 requests over persistent connections. It uses as little CPU time and
-// memory as possible, so that a measurement of server and client shows the costs of the server.
+// Package rawhttp sends prepared HTTP/1.1 requests over persistent connections. It uses as little CPU time and memory
+// as possible, because some measurements include both server and client.
 package rawhttp
 
 import (
@@ -21,7 +21,7 @@ const PlainPrefix = "http://"
 // Exchange is one request in its wire format, and the only correct response.
 type Exchange struct {
 	Request []byte
-	Answer  []byte // nil: any
+	Answer  []byte // expected response; nil: any
 }
 
 // Post returns a request for a persistent connection.
@@ -55,7 +55,7 @@ func Dial(address string) (*Conn, error) {
 		}
 		return New(c), nil
 	}
-	// Other tests check the certificate; here only the work counts.
+	// Other tests check the certificate. Here, checking would only add CPU time.
 	c, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13})
 	if err != nil {
 		return nil, err
@@ -63,7 +63,7 @@ func Dial(address string) (*Conn, error) {
 	return New(c), nil
 }
 
-// Do makes one exchange. It fails if the response is not the expected one. The next exchange overwrites body.
+// Do sends one request. It fails if the response is not the expected one. body is valid until the next call.
 func (c *Conn) Do(x Exchange) (body []byte, err error) {
 	if _, err := c.Write(x.Request); err != nil {
 		return nil, err

@@ -1,5 +1,5 @@
-// Package rsyslog runs Debian's rsyslogd for tests, as a receiver over TLS that requires client certificates.
-// Its importers need the program; make finds it by this import (hack/needs.sh).
+// Package rsyslog runs Debian's rsyslogd for tests, as a receiver over TLS that requires client certificates. make
+// provides the program for packages that import it (hack/needs.sh).
 package rsyslog
 
 import (
@@ -36,7 +36,7 @@ const template = `template(name="parsed" type="list") {
 	property(name="msgid") constant(value=" ") property(name="pri") constant(value=" ") property(name="msg") constant(value="\n") }
 `
 
-// Server is a receiver. It keeps its address and its file across restarts.
+// Server is a running receiver. Its address and its file stay the same over restarts.
 type Server struct {
 	// URL is the URL of the receiver, with the certificates that it requires.
 	URL     string
@@ -49,7 +49,7 @@ type Server struct {
 	exited  chan struct{}
 }
 
-// Line is a message as parsed by rsyslog.
+// Line is a message that rsyslog parsed.
 type Line struct{ Host, App, ID, Priority, Message string }
 
 // Start runs a receiver until the test ends. driver is a TLS driver of rsyslog: ossl or gtls.
@@ -62,7 +62,7 @@ func Start(t testing.TB, driver string) *Server {
 	s.URL = fmt.Sprintf("syslog+tls://%s?ca=%s&cert=%s&key=%s", s.Address, s.path("ca.crt"), s.path("client.crt"), s.path("client.key"))
 	_, port, err := net.SplitHostPort(s.Address)
 	rig.Must(t, err)
-	// The ruleset has no queue: each message is in the file before the next is read.
+	// The ruleset has no queue, so that each message is in the file before rsyslog reads the next one.
 	rig.Must(t, os.WriteFile(s.path("conf"), []byte(fmt.Sprintf(`
 global(workDirectory=%q maxMessageSize="64k" net.enableDNS="off" defaultNetstreamDriver="%s"
 	defaultNetstreamDriverCAFile=%q defaultNetstreamDriverCertFile=%q defaultNetstreamDriverKeyFile=%q)
@@ -112,7 +112,7 @@ func (s *Server) Kill() {
 	<-s.exited
 }
 
-// Lines returns the messages in the file, without an incomplete one at its end.
+// Lines returns the messages in the file. It ignores an incomplete line at the end.
 func (s *Server) Lines(t testing.TB) []Line {
 	t.Helper()
 	text, err := os.ReadFile(s.File)
@@ -131,7 +131,7 @@ func (s *Server) Lines(t testing.TB) []Line {
 
 func (s *Server) path(name string) string { return filepath.Join(s.dir, name) }
 
-// certify creates a CA and the certificates of both sides.
+// certify creates a CA, a server certificate and a client certificate.
 func (s *Server) certify(t testing.TB) {
 	t.Helper()
 	ca := &x509.Certificate{

@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// Dice makes the random decisions of one schedule. A decision depends only on the seed, on its name, and on how
-// often that name has occurred, not on other events in between.
+// Dice makes the random decisions of one schedule. A decision depends only on the seed, its name, and how often the
+// name occurred before, not on other events.
 type Dice struct {
 	seed uint64
 
@@ -27,10 +27,10 @@ type Dice struct {
 	happened map[string]uint64
 }
 
-// NewDice returns the dice of a seed.
+// NewDice returns the Dice of a seed.
 func NewDice(seed uint64) *Dice { return &Dice{seed: seed, happened: map[string]uint64{}} }
 
-// Of returns the random source for the next occurrence of a name.
+// Of returns the random source for the next decision with a name.
 func (d *Dice) Of(what string) *rand.Rand {
 	d.mu.Lock()
 	d.happened[what]++
@@ -66,8 +66,7 @@ func (t *Trace) Say(format string, args ...any) {
 	t.lines = append(t.lines, line{time.Since(t.begin), format, args})
 }
 
-// AsTest formats a failed schedule, with a test that repeats it. call is the expression that returns the
-// failure.
+// AsTest formats a failed schedule as a test that repeats it. call is the expression that returns the failure.
 func (t *Trace) AsTest(seed uint64, wrong []string, call string) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -80,23 +79,22 @@ func (t *Trace) AsTest(seed uint64, wrong []string, call string) string {
 }
 
 const (
-	// sayEach is how often a long run logs its progress.
+	// sayEach is the interval at which a long run logs its progress.
 	sayEach = time.Minute
-	// before is how long before the test's deadline no more schedules begin.
+	// before is the time before the test's deadline in which no new schedule begins.
 	before = 15 * time.Second
-	// shown is how many failed schedules are printed.
+	// shown is the maximum number of printed failed schedules.
 	shown = 3
 )
 
-// Each runs schedules on all processors and returns how many it ran: SCHEDULES of them, or else usual. Shortly
-// before the deadline of the test it stops, and logs the next seed. one returns the failure of a schedule, or
-// "".
+// Each runs schedules on all processors and returns how many it ran: SCHEDULES, or usual if it is not set. Shortly
+// before the deadline of the test it stops, and logs the next seed. one returns the failure of a schedule, or "".
 func Each(t *testing.T, usual uint64, one func(seed uint64) (wrong string)) (ran uint64) {
 	t.Helper()
 	first, n := number(t, "SCHEDULES_FROM", 1), number(t, "SCHEDULES", usual)
 	deadline, limited := t.Deadline()
 	var next, failed atomic.Uint64
-	at := make([]atomic.Uint64, runtime.GOMAXPROCS(0)) // schedule of each worker
+	at := make([]atomic.Uint64, runtime.GOMAXPROCS(0)) // current schedule of each worker
 	var workers sync.WaitGroup
 	for w := range at {
 		workers.Go(func() { // it ends early if synctest has ended the test

@@ -1,3 +1,3 @@
-// Package system marks a test package for "make test-system". hack/needs.sh puts each package
-// that imports it, or that starts the program or a third-party program, into that target.
+// Package system marks a test package for "make test-system". hack/needs.sh adds each package that imports it, or that
+// starts the program or a third-party program, to that target.
 package system

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Usage: test/thirdparty/argocd/build.sh DIRECTORY
 #
-# Builds Argo CD and the kustomize that it runs into DIRECTORY, as pinned by the module next
-# to this file, and puts the definitions of its kinds next to them. Its Redis is Debian's.
+# Builds Argo CD and its kustomize into DIRECTORY, in the versions of the module next to this file, and copies the CRDs
+# of Argo CD there. Argo CD uses Debian's Redis.
 source "$(dirname "${BASH_SOURCE[0]}")/../../../hack/lib.sh"
 
 need_go

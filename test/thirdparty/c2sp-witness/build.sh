@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Usage: test/thirdparty/c2sp-witness/build.sh PATH
 #
-# Builds the witness into PATH (see go.mod for why it is not go build alone).
+# Builds the witness into PATH. go.mod says why go build alone is not sufficient.
 source "$(dirname "${BASH_SOURCE[0]}")/../../../hack/lib.sh"
 
 need_go

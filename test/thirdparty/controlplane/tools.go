@@ -1,8 +1,7 @@
 //go:build tools
 
-// Package controlplane pins the Kubernetes control plane that the tests and
-// "keyserver-dev up" run against. Its own module keeps Kubernetes out of
-// the product's dependency graph.
+// Package controlplane pins the Kubernetes control plane for tests and "keyserver-dev up". Its own module keeps
+// Kubernetes out of the product's dependency graph.
 package controlplane
 
 import (

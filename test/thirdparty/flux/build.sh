@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Usage: test/thirdparty/flux/build.sh DIRECTORY
 #
-# Builds the controllers of Flux into DIRECTORY, as pinned by the modules next to this file,
-# and puts the definitions of their kinds next to them, as NAME.yaml.
+# Builds the controllers of Flux into DIRECTORY, in the versions of the modules next to this file, and copies the CRDs
+# of each module there, as NAME.yaml.
 source "$(dirname "${BASH_SOURCE[0]}")/../../../hack/lib.sh"
 
 need_go
