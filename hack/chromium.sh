@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Usage: path=$(hack/chromium.sh)
 #
-# Prints the path of Chromium, for tests of the web console. Installs Debian's package
-# if this script may do that.
+# Prints the path of Chromium, which tests of the web console use. If it is missing, installs Debian's package if it
+# has the rights.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 command -v chromium >/dev/null ||

@@ -1,9 +1,9 @@
 #!/bin/sh
 # Usage: hack/console.sh [--if-possible]
 #
-# Builds the web console into internal/server/console/dist, where Go embeds it, unless it is
-# already built. With --if-possible a missing or too old Node.js is not an error: the binary
-# then has no console, and returns an error if the console is requested.
+# Builds the web console into internal/server/console/dist, where Go embeds it, unless it is already built. With
+# --if-possible, a missing or too old Node.js is not an error: the binary then has no console, and returns an error if a
+# user requests the console.
 . "$(dirname "$0")/lib.sh"
 
 dist=$root/internal/server/console/dist
@@ -32,6 +32,6 @@ mkdir -p "$work/clients/typescript"
 cp -R clients/typescript/src "$work/clients/typescript/src"
 build() { cd "$work/console" && node_modules/.bin/tsc -p . && node_modules/.bin/vite build --logLevel warn; }
 progress "building the web console" "" build || fail "could not build the web console; the cause is above"
-rm -rf "$dist"/* "$dist/.built" # not .gitkeep
+rm -rf "$dist"/* "$dist/.built" # keeps .gitkeep
 cp -R "$work/console/dist/." "$dist"
 printf '%s\n' "$built" >"$dist/.built"

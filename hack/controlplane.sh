@@ -40,7 +40,7 @@ dir=$(cache_dir)/k8s/$kubernetes-$(go env GOOS)-$(go env GOARCH)-$(digest go.mod
 [ -n "$(first_missing "$dir")" ] || answer "$dir"
 
 if command -v setup-envtest >/dev/null; then
-	for installed in true false; do # an installed one needs no network
+	for installed in true false; do # an installed setup-envtest needs no network
 		assets=$(timeout 180 setup-envtest use --installed-only=$installed -p path "${kubernetes%.*}.x" 2>/dev/null) || continue
 		[ -n "$(first_missing "$assets")" ] || answer "$assets"
 	done
@@ -48,7 +48,7 @@ if command -v setup-envtest >/dev/null; then
 fi
 
 locked "$dir"
-if [ -n "$(first_missing "$dir")" ]; then # another run may have built it since
+if [ -n "$(first_missing "$dir")" ]; then # another run may have built it since the last check
 	need_disk 5 "$dir" "$(go env GOCACHE)" "$(go env GOMODCACHE)"
 	say "building a local control plane from source, once for all checkouts: etcd $etcd and Kubernetes $kubernetes, in $dir"
 fi
@@ -65,7 +65,7 @@ build() { # BINARY PACKAGE VERSION HOW-LONG [LDFLAGS]
 	mv "$dir/.tmp.$binary" "$dir/$binary"
 }
 
-# Kubernetes learns its version from the linker; it refuses to serve without.
+# Kubernetes gets its version from the linker. Without a version, it does not serve requests.
 base=k8s.io/component-base/version
 stamp="-X $base.gitVersion=v$kubernetes -X $base.gitMajor=${kubernetes%%.*} -X $base.gitMinor=$(echo "$kubernetes" | cut -d. -f2)"
 build etcd           go.etcd.io/etcd/server/v3            "$etcd"       "1 minute"

@@ -1,9 +1,9 @@
 #!/bin/sh
 # Usage: make cross
 #
-# Checks the types of packages and tests for other platforms (hack/cross): all packages for
-# macOS, and those of the command-line client and of the Go client for Windows. No file depends on the processor,
-# so darwin/arm64 also covers darwin/amd64.
+# Checks the types of packages and tests for other platforms (hack/cross): all packages for macOS, and the packages of
+# the command-line client and of the Go client for Windows. No file depends on the processor, so darwin/arm64 also
+# covers darwin/amd64.
 . "$(dirname "$0")/lib.sh"
 
 need_go

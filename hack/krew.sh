@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # Usage: hack/krew.sh VERSION DIRECTORY
 #
-# Packs the binaries of keyserverctl in the directory into the archives that krew needs, in
-# the same directory. Prints the plugin's manifest with their digests. The same binaries give
-# the same archives.
+# Packs the keyserverctl binaries in DIRECTORY into the archives for krew, in the same directory. Prints the plugin's
+# manifest with the digests of the archives. Identical binaries result in identical archives.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 (($# == 2)) || fail "usage: hack/krew.sh VERSION DIRECTORY; example: hack/krew.sh 0.1.0 bin/dist"

@@ -15,26 +15,26 @@ trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# Not on every Unix; without it there is no time limit.
+# Not every Unix has the command timeout. Without it, commands run without a time limit.
 command -v timeout >/dev/null || timeout() { shift; "$@"; }
 
 say() { printf '==> %s\n' "$*" >&2; }
 fail() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
-# Built tools and control planes are shared by all checkouts of this user.
+# The built tools and control planes are shared by all checkouts of this user.
 cache_dir() {
 	if [ -n "${XDG_CACHE_HOME:-}" ]; then echo "$XDG_CACHE_HOME/keyserver-operator"
 	elif [ -n "${HOME:-}" ]; then echo "$HOME/.cache/keyserver-operator"
 	else echo "$root/bin/cache"; fi
 }
 
-# digest FILE...: twelve hex digits over the contents; "-" is standard input.
+# digest FILE...: prints twelve hex digits of a hash of the contents; "-" is standard input.
 digest() {
 	if command -v sha256sum >/dev/null; then cat "$@" | sha256sum; else cat "$@" | shasum -a 256; fi | cut -c1-12
 }
 
-# The go command itself knows whether it can build this module (and may switch
-# its toolchain to be able to), so ask it instead of comparing versions.
+# The go command may switch its toolchain to build this module. So ask the go command whether it can build the module
+# instead of comparing versions.
 need_go() {
 	local want answer
 	want=$(awk '$1 == "go" { print $2 }' "$root/go.mod")
@@ -54,17 +54,15 @@ need_disk() {
 	done
 }
 
-# progress LABEL NOTE COMMAND...: runs the command with its output in a log,
-# reports every ten seconds that it still runs, and shows the end of the output
-# if it fails. NOTE, which may be empty, says how long it takes or why.
+# progress LABEL NOTE COMMAND...: runs the command and writes its output to a log. Reports every ten seconds that it
+# still runs. If it fails, shows the end of the output. NOTE tells how long the command takes or why; it may be empty.
 progress() {
 	local label note start log status=0 ticker
 	label=$1 note=${2:+, $2} start=$(date +%s)
 	log=$(mktemp)
 	say "$label${2:+: $2}"
 	shift 2
-	# The ticker ends by itself when this script is killed, and holds neither
-	# the caller's stdout nor the lock.
+	# The ticker ends by itself if this script is killed. It keeps neither the caller's stdout nor the lock open.
 	{
 		while sleep 1 && kill -0 $$ 2>/dev/null; do
 			seconds=$(($(date +%s) - start))
@@ -72,8 +70,7 @@ progress() {
 		done
 	} >/dev/null 8>&- &
 	ticker=$!
-	# A Ctrl-C also reaches the command, because it is in the foreground. The
-	# trap above then ends this script.
+	# Ctrl-C also reaches the command, because the command is in the foreground. Then the trap above ends this script.
 	"$@" >"$log" 2>&1 || status=$?
 	kill "$ticker" 2>/dev/null || true
 	wait "$ticker" 2>/dev/null || true
@@ -83,9 +80,8 @@ progress() {
 	return "$status"
 }
 
-# locked DIR: only one run at a time fills DIR; the lock ends with the process.
-# Without flock, two runs may both build: twice the work, but each puts its
-# result in place with a rename, so neither sees an incomplete file.
+# locked DIR: only one run at a time fills DIR; the lock ends with the process. Without flock, two runs may both build.
+# This is only twice the work: each run renames its complete result, so no run sees an incomplete file.
 locked() {
 	mkdir -p "$1"
 	command -v flock >/dev/null || return 0
@@ -94,7 +90,7 @@ locked() {
 	rm -f "$1"/.tmp.*
 }
 
-# need_debian_packages REASON PACKAGE...: installs them if this script may do that.
+# need_debian_packages REASON PACKAGE...: installs the packages if it has the rights.
 need_debian_packages() {
 	local reason="$1"; shift
 	if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
@@ -106,8 +102,8 @@ need_debian_packages() {
 		fail "apt-get could not install $*; the last lines of its output are above"
 }
 
-# keep_services_stopped: Debian starts installed services unless this file
-# prevents it. An existing file, as in most containers, is not changed.
+# keep_services_stopped: Debian starts installed services, except if this file exists. An existing file, as in most
+# containers, is not changed.
 keep_services_stopped() {
 	local policy=/usr/sbin/policy-rc.d
 	if [ "$(id -u)" = 0 ] && [ -d /usr/sbin ] && [ ! -e "$policy" ]; then

@@ -3,14 +3,14 @@
 #        hack/needs.sh -packages PACKAGE...
 #        hack/needs.sh -tier check|test|system PACKAGE...
 #
-# Prints the needs of the packages' tests, one word a line: cluster, postgres, pooler, directory,
-# syslog, witness, helm, krew, cosign, promtool, prometheus, node, browser, curl, shell, hsm, program,
-# system. With -packages, prints each package that has tests and its needs. With -tier, prints the
-# packages that a make target runs: "make check" those that need Go only, "make test-system" those that
-# start the program or a third-party program or import test/rig/system, "make test" all others.
+# Prints what the tests of the packages need, one word per line: cluster, postgres, pooler, directory, syslog, witness,
+# helm, krew, cosign, promtool, prometheus, node, browser, curl, shell, hsm, program, system. With -packages, prints
+# each package that has tests, with its needs. With -tier, prints the packages that a make target runs. "make check"
+# runs packages that need only Go. "make test-system" runs packages that start the program or a third-party program, or
+# import test/rig/system. "make test" runs all other packages.
 #
-# There is no list of packages to maintain. A separate package starts each such
-# program, and the packages that import it need the program.
+# There is no list of packages to maintain. A separate package starts each such program. A package that imports it needs
+# that program.
 . "$(dirname "$0")/lib.sh"
 
 need_go

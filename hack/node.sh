@@ -1,7 +1,6 @@
 #!/bin/sh
-# Makes sure that node and npm are installed. test/interop runs clients with them,
-# and hack/openapi.sh linters from the npm registry. Installs Debian's packages if
-# this script may do that.
+# Makes sure that node and npm are installed. test/interop runs clients with them, and hack/openapi.sh runs linters from
+# the npm registry. If they are missing, installs Debian's packages if it has the rights.
 . "$(dirname "$0")/lib.sh"
 
 command -v node >/dev/null && command -v npm >/dev/null && exit 0

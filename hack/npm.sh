@@ -1,9 +1,8 @@
 #!/bin/sh
 # Usage: hack/npm.sh DIRECTORY
 #
-# Installs the packages that DIRECTORY/package-lock.json pins, once per user, and
-# prints the path of their node_modules. It runs no scripts of packages, and reports
-# nothing to the registry.
+# Installs the packages that DIRECTORY/package-lock.json pins, once per user, and prints the path of their node_modules.
+# It does not run scripts of packages, and sends no reports to the registry.
 . "$(dirname "$0")/lib.sh"
 
 "$root/hack/node.sh" >&2
@@ -13,9 +12,9 @@ dir=$(cache_dir)/npm/$name-$({ node --version; uname -sm; } | digest package.jso
 if [ ! -d "$dir/installed" ]; then
 	locked "$dir"
 fi
-if [ ! -d "$dir/installed" ]; then # another run may have installed it since
+if [ ! -d "$dir/installed" ]; then # another run may have installed it since the last check
 	need_disk 1 "$dir"
-	rm -rf "$dir"/partial.* # of killed runs
+	rm -rf "$dir"/partial.* # left by killed runs
 	mkdir "$dir/partial.$$"
 	cp package.json package-lock.json "$dir/partial.$$"
 	progress "installing the packages that $name pins" "about a minute the first time; later runs reuse them" \

@@ -9,7 +9,7 @@ document=$(realpath "${1:-$root/docs/openapi.json}")
 cd "$root/hack/openapi"
 linters=$("$root/hack/npm.sh" .)/.bin
 
-# No checks for a newer version, and no telemetry.
+# Disable the check for a newer version and telemetry.
 export REDOCLY_TELEMETRY=off REDOCLY_SUPPRESS_UPDATE_NOTICE=true
 status=0
 lint() { # NAME COMMAND...

@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
 # Usage: RIG_PGBOUNCER=$(hack/pgbouncer.sh)
 #
-# Prints the path of PgBouncer, which the tests start in front of a private
-# PostgreSQL. The first of these that applies: RIG_PGBOUNCER, PATH, the path in
-# Debian. If there is none, it installs Debian's package if it may do that. The
-# service of the package is not started.
+# Prints the path of PgBouncer. Tests start it in front of their own PostgreSQL server. Uses the first that exists:
+# RIG_PGBOUNCER, PATH, the path in Debian. If there is none, installs Debian's package if this script has the rights to
+# do so. Does not start the service of the package.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 find_pgbouncer() {

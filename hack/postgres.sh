@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
 # Usage: RIG_PG_BIN=$(hack/postgres.sh)
 #
-# Prints the directory of the PostgreSQL server binaries (initdb, postgres,
-# pg_ctl) with which the tests start a private server. The first of these that
-# applies: RIG_PG_BIN, PATH, the newest of Debian's versions. If there is none,
-# it installs Debian's package if it may do that.
+# Prints the directory of the PostgreSQL server programs (initdb, postgres, pg_ctl). Tests start their own server with
+# them. Uses the first that exists: RIG_PG_BIN, PATH, the newest version in Debian. If there is none, installs Debian's
+# package if it has the rights.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 complete() { [[ -x $1/initdb && -x $1/postgres && -x $1/pg_ctl ]]; }
@@ -12,7 +11,7 @@ complete() { [[ -x $1/initdb && -x $1/postgres && -x $1/pg_ctl ]]; }
 find_postgres() {
 	local postgres dir
 	if postgres=$(command -v postgres); then
-		dir=$(dirname "$(readlink -f "$postgres")") # PATH may have a link without the other programs
+		dir=$(dirname "$(readlink -f "$postgres")") # PATH may contain only a link to postgres
 		if complete "$dir"; then echo "$dir"; return; fi
 	fi
 	for dir in $(printf '%s\n' /usr/lib/postgresql/*/bin | sort -rV); do

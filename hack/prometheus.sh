@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Usage: RIG_PROMETHEUS=$(hack/prometheus.sh)
 #
-# Prints the path of Prometheus, built from the sources that test/thirdparty/promtool pins,
-# with only the kind of discovery that a ServiceMonitor needs.
+# Prints the path of Prometheus. It is built from the sources that test/thirdparty/promtool pins, with only the kind of
+# service discovery that a ServiceMonitor needs.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 path=$root/bin/test/prometheus

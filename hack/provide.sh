@@ -1,12 +1,11 @@
 #!/usr/bin/env bash
 # Usage: environment=$(hack/provide.sh PACKAGE...) && eval "$environment"
 #
-# Provides the programs that the tests of the packages need, and nothing else
-# (hack/needs.sh). Prints the variables with their locations. A server that it starts
-# ends when the shell that runs the line above ends.
+# Provides only the programs that the tests of the packages need (hack/needs.sh). Prints shell commands that export
+# their locations. A server that it starts ends when the shell that runs the line above ends.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# From here on a missing program fails a test (test/rig/need).
+# With this variable, a missing program makes a test fail (test/rig/need).
 printf 'export RIG_PROVIDED=1\n'
 
 tell() { printf 'export %s=%q\n' "$1" "$2"; } # NAME VALUE
@@ -21,7 +20,7 @@ for need in $needs; do
 	postgres)
 		path=$("$root/hack/postgres.sh")
 		tell RIG_PG_BIN "$path"
-		# One server for all packages. It ends when the shell that called this script ends.
+		# All packages use one server. It ends when the shell that called this script ends.
 		program=$root/bin/test/provide-postgres
 		(cd "$root" && CGO_ENABLED=0 go build -trimpath -buildvcs=false -o "$program" ./internal/store/pgtest/provide) >&2 ||
 			fail "could not build internal/store/pgtest/provide"
@@ -65,7 +64,7 @@ for need in $needs; do
 			fail "could not build the cosign of test/thirdparty/cosign"
 		tell RIG_COSIGN "$path"
 		;;
-	promtool) # without target discovery, which no test of a rule needs
+	promtool) # without target discovery, because tests of rules do not need it
 		path=$root/bin/test/promtool
 		CGO_ENABLED=0 go build -C "$root/test/thirdparty/promtool" -tags remove_all_sd -trimpath -buildvcs=false -ldflags "-s -w" -o "$path" github.com/prometheus/prometheus/cmd/promtool >&2 ||
 			fail "could not build the promtool of test/thirdparty/promtool"
@@ -76,7 +75,7 @@ for need in $needs; do
 		tell RIG_PROMETHEUS "$path"
 		;;
 	node) "$root/hack/node.sh" >&2 ;;
-	browser) # the program embeds the console, and is built last
+	browser) # the program embeds the console, so it is built last
 		"$root/hack/console.sh" >&2
 		path=$("$root/hack/chromium.sh")
 		tell RIG_CHROMIUM "$path"
@@ -102,7 +101,7 @@ for need in $needs; do
 			fail "could not build the plugin of hack/kms-pkcs11"
 		tell RIG_KMS_PKCS11 "$path"
 		;;
-	program) # linked once, for all suites that start it
+	program) # linked once for all test suites that start it
 		path=$root/bin/test/keyserver-operator
 		(cd "$root" && CGO_ENABLED=0 go build -trimpath -buildvcs=false -o bin/test/ . ./cmd/...) >&2 ||
 			fail "could not build the programs"

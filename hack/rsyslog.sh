@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
 # Usage: RIG_RSYSLOGD=$(hack/rsyslog.sh)
 #
-# Prints the path of rsyslogd, which the tests start on a loopback port. The first of
-# these that applies: RIG_RSYSLOGD, PATH, the path in Debian. If rsyslogd or its TLS
-# drivers are missing, it installs Debian's packages if it may do that. The service of
-# the package is not started.
+# Prints the path of rsyslogd, which tests start on a loopback port. Uses the first that exists: RIG_RSYSLOGD, PATH, the
+# path in Debian. If rsyslogd or its TLS drivers are missing, installs Debian's packages, if it has the rights. Does not
+# start the service of the package.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 find_rsyslog() {

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Usage: hack/site.sh [DIRECTORY]
 #
-# Builds the documents of docs/ as a site, into a directory for its release in DIRECTORY
-# (bin/site), next to existing releases. versions.json there lists all of them.
+# Builds a website from docs/ into a directory for its release in DIRECTORY (default: bin/site). Existing releases there
+# are kept. versions.json lists all releases.
 #
 # SITE_VERSION     the release; by default the tag of this commit, otherwise "main"
 # SITE_BASE        the URL path of DIRECTORY (/)
@@ -34,14 +34,14 @@ mkdir "$work/site"
 cp -R "${SITE_DOCS:-docs}" "$work/docs"
 cp -R site/.vitepress site/package.json "$work/site"
 ln -s "$modules" "$work/node_modules"
-# Without stack traces, which would hide the reason: only the end of the log is shown.
+# No stack traces: only the end of the log is shown, and a stack trace there would hide the error.
 build() { cd "$work" && node --stack-trace-limit=0 node_modules/vitepress/bin/vitepress.js build site; }
 progress "building the site of $SITE_VERSION" "" build || fail "could not build the site; the cause is above"
 
 rm -rf "${out:?}/$SITE_VERSION"
 cp -R "$work/site/dist" "$out/$SITE_VERSION"
 
-# Newest first; the first page is that of the newest release, or of main if there is none.
+# Newest first. The first page is the page of the newest release, or of main if there is no release.
 mapfile -t versions < <(cd "$out" && for page in */index.html; do printf '%s\n' "${page%/index.html}"; done | sort -Vr)
 first=${versions[0]}
 for version in "${versions[@]}"; do

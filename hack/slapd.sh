@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
 # Usage: RIG_SLAPD=$(hack/slapd.sh)
 #
-# Prints the path of OpenLDAP's server, which the tests start on a loopback port.
-# The first of these that applies: RIG_SLAPD, PATH, the path in Debian. If there is
-# none, it installs Debian's package if it may do that. The service of the package
-# is not started.
+# Prints the path of the OpenLDAP server, which tests start on a loopback port. Uses the first that exists: RIG_SLAPD,
+# PATH, the path in Debian. If there is none, installs Debian's package if it has the rights. Does not
+# start the service of the package.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 find_slapd() {

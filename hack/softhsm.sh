@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # Usage: RIG_SOFTHSM=$(hack/softhsm.sh)
 #
-# Prints the path of SoftHSM's PKCS#11 library, with which the tests make private
-# tokens. The first of these that applies: RIG_SOFTHSM, the path in Debian. If there
-# is none, it installs Debian's package if it may do that.
+# Prints the path of SoftHSM's PKCS#11 library. Tests create their own tokens with it. Uses the first that exists:
+# RIG_SOFTHSM, the path in Debian. If there is none, installs Debian's package if it has the rights.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 find_softhsm() {

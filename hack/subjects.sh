@@ -1,8 +1,8 @@
 #!/bin/sh
 # Usage: hack/subjects.sh [REVISION...]
 #
-# Checks the first lines of the commits since the last release, or since this script was added if
-# that is later. REVISION is like those of git log. CONTRIBUTING.md, "Commits", has the form.
+# Checks the first lines of the commits since the last release, or since this script was added if that is later.
+# REVISION has the syntax of git log. For the rules, see "Commits" in CONTRIBUTING.md.
 . "$(dirname "$0")/lib.sh"
 
 cd "$root"

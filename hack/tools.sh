@@ -7,8 +7,7 @@
 
 need_go
 cd "$root/hack/tools"
-# The Go version is part of the key: an analyser reads the output of the compiler
-# of its own version.
+# The path contains the Go version, because an analyser can only read the output of the compiler of its own version.
 dir=$(cache_dir)/tools/$(go env GOOS)-$(go env GOARCH)-$(go env GOVERSION | digest go.mod go.sum -)
 mkdir -p "$root/bin"
 
@@ -19,7 +18,7 @@ for package in $packages; do
 	if [ ! -x "$dir/$name" ]; then
 		locked "$dir"
 	fi
-	if [ ! -x "$dir/$name" ]; then # another run may have built it since
+	if [ ! -x "$dir/$name" ]; then # another run may have built it since the last check
 		need_disk 2 "$dir" "$(go env GOCACHE)"
 		progress "building $name from source" "a few minutes on 2 cores the first time; later runs reuse it" \
 			env CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o "$dir/.tmp.$name" "$package" ||

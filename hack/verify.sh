@@ -1,11 +1,9 @@
 #!/usr/bin/env bash
 # Usage: make verify
 #
-# Fails if generated, formatted or tidied files are stale, and prints the commands
-# that fix it. Fails on findings of actionlint and of the linters of the OpenAPI
-# document, on type errors on macOS or Windows, and on first lines of commits that
-# do not have the form of CONTRIBUTING.md. It works on a copy: the checkout is never
-# changed.
+# Fails if generated, formatted or tidied files are outdated, and prints the commands that update them. Also fails if
+# actionlint, a linter of the OpenAPI document, or the type check for macOS or Windows finds an error, or if the first
+# line of a commit violates CONTRIBUTING.md. It works on a copy and never changes the checkout.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 need_go
@@ -23,7 +21,7 @@ say "generated files"
 mkdir "$work/before" "$work/after"
 tar -c --exclude=./bin --exclude=./.git --exclude=./.keyserver . | tar -x -C "$work/before"
 cp -R "$work/before/." "$work/after"
-ln -s "$root/bin" "$work/after/bin" # the tools that make has just built
+ln -s "$root/bin" "$work/after/bin" # contains the tools that make has just built
 make -s -C "$work/after" generate manifests >&2 ||
 	fail "could not generate the files; the cause is above"
 rm "$work/after/bin"
@@ -46,7 +44,7 @@ say "first lines of commits"
 hack/subjects.sh || fail "the reason is above"
 
 say "workflows"
-# Without its optional linters, so that the result does not depend on the machine.
+# Disable its optional linters, because these are not installed on every machine.
 "$root/bin/actionlint" -shellcheck= -pyflakes= .github/workflows/*.yml >&2 || fail "actionlint found the errors above; correct the workflows by hand"
 
 say "linters of the OpenAPI document"

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A value must be in both files and have a description.
+// TestValuesAndSchemaAgree checks that a value must be in values and schema and have a description.
 func TestValuesAndSchemaAgree(t *testing.T) {
 	for name, tc := range map[string]struct{ values, schema, says string }{
 		"unknown":     {"a: {b: 1}", `{"properties": {"a": {"properties": {"c": {"description": "x"}}}}}`, "values.yaml has a.b, which values.schema.json does not know"},
@@ -29,7 +29,7 @@ func TestValuesAndSchemaAgree(t *testing.T) {
 	}
 }
 
-// A kustomization that does not exist is an error, and is not omitted.
+// TestEverySourceIsThere checks that a missing kustomization is an error and is not omitted.
 func TestEverySourceIsThere(t *testing.T) {
 	config := t.TempDir()
 	if err := os.CopyFS(config, os.DirFS("../../config")); err != nil {

@@ -1,6 +1,5 @@
-// Command chart generates parts of the Helm chart in config/chart: the manifests that its
-// templates use, which are the output of kustomize for config, and the README with the
-// table of its values.
+// Command chart generates parts of the Helm chart in config/chart: the manifests that its templates use, and the README
+// with the table of its values. The manifests are the output of kustomize for config.
 package main
 
 import (
@@ -20,7 +19,6 @@ func main() {
 	}
 }
 
-// generate writes the files to a checkout.
 func generate(checkout string) error {
 	manifests, err := build(filepath.Join(checkout, "config"))
 	if err != nil {
@@ -32,7 +30,7 @@ func generate(checkout string) error {
 		return err
 	}
 	into := filepath.Join(directory, "manifests")
-	// This also removes manifests whose source no longer exists.
+	// Removing the directory also removes manifests whose source does not exist any more.
 	if err := errors.Join(os.RemoveAll(into), os.MkdirAll(into, 0o750)); err != nil {
 		return err
 	}
@@ -45,7 +43,7 @@ func generate(checkout string) error {
 	return write(filepath.Join(directory, "README.md"), page)
 }
 
-// write writes a file that any user may read, as in git.
+// write writes a file that every user may read, as in Git.
 func write(path string, text []byte) error {
 	return os.WriteFile(path, text, 0o644) //nolint:gosec // nothing in it is secret
 }

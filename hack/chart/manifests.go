@@ -13,26 +13,25 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 )
 
-// A source is a kustomization, and a filter of its objects for a file of the chart.
+// source is a kustomization, and a filter that selects the objects for a file of the chart.
 type source struct {
 	kustomization string
 	wanted        func(*resource.Resource) bool
 }
 
-// forms are the kustomizations of the values of "form". Their common objects are in crds.
+// forms contains the kustomization for each value of "form". Their custom resource definitions are in the file crds.
 var forms = map[string]string{"embedded": "default", "postgres": "overlays/postgres", "postgres-ha": "overlays/postgres-ha"}
 
-// monitored is an installation with the component that only overlays include.
+// monitored is the path of a kustomization with the component for Prometheus, which is not part of the default one.
 const monitored = "composed/monitored"
 
-// build returns the documents of each file.
 func build(config string) (map[string][][]byte, error) {
 	copied, err := os.MkdirTemp("", "chart-")
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = os.RemoveAll(copied) }() // the system removes the rest
-	// Use a copy, because a kustomization can refer only to directories next to it.
+	defer func() { _ = os.RemoveAll(copied) }() // if it fails, only temporary files remain
+	// kustomize runs on a copy, because a kustomization can refer only to directories next to it.
 	if err := errors.Join(
 		os.CopyFS(copied, os.DirFS(config)),
 		os.MkdirAll(filepath.Join(copied, monitored), 0o700),
@@ -84,7 +83,6 @@ func build(config string) (map[string][][]byte, error) {
 	return manifests, nil
 }
 
-// run returns the objects of "kustomize build".
 func run(config, name string) ([]*resource.Resource, error) {
 	options := krusty.MakeDefaultOptions()
 	options.PluginConfig = kustomize.DisabledPluginConfig()

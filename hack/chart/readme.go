@@ -18,19 +18,18 @@ import (
 //go:embed README.md.tmpl
 var layout string
 
-// A value is a line of the README's table.
 type value struct {
 	Name, Default, Description string
 }
 
-// node is the part of a schema that the table needs.
+// node contains the parts of a JSON schema that the table needs.
 type node struct {
 	Description string
 	Properties  map[string]node
 }
 
-// readme returns the chart's README, with the values of its schema and their defaults. It
-// fails if only one of the two files has a value.
+// readme returns the README of the chart, with the values of its schema and their defaults. It fails if a value is
+// missing in the schema or in the defaults.
 func readme(directory string) ([]byte, error) {
 	var schema node
 	text, err := os.ReadFile(filepath.Join(directory, "values.schema.json"))
@@ -47,7 +46,7 @@ func readme(directory string) ([]byte, error) {
 	if err := yaml.UnmarshalStrict(text, &defaults); err != nil {
 		return nil, fmt.Errorf("values.yaml: %w", err)
 	}
-	delete(schema.Properties, "global") // it belongs to Helm
+	delete(schema.Properties, "global") // this value belongs to Helm
 	values, err := table(nil, schema, defaults)
 	if err != nil {
 		return nil, err
@@ -61,7 +60,7 @@ func readme(directory string) ([]byte, error) {
 	return page.Bytes(), err
 }
 
-// table lists the values below a path in both files.
+// table lists the values below a path in schema and defaults.
 func table(at []string, schema node, defaults map[string]any) ([]value, error) {
 	var values []value
 	for _, name := range slices.Sorted(maps.Keys(defaults)) {

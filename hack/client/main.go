@@ -17,7 +17,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// byHand has the routes whose methods cannot be generated, and the reason.
+// byHand contains the routes whose methods cannot be generated, each with the reason.
 var byHand = map[string]struct{ method, why string }{
 	"login":              {"NewScopedCredential", "sessions open by themselves"},
 	"endCurrentSession":  {"Logout", "ends the session that is held, and forgets it"},
@@ -29,7 +29,7 @@ var byHand = map[string]struct{ method, why string }{
 	"getOpenApiDocument": {"", "the document is in docs/openapi.json; no typed call reads it"},
 }
 
-// namedIf has the routes whose requests do not always name an object, and the condition.
+// namedIf contains the routes whose requests do not always name an object, each with the condition.
 var namedIf = map[string]string{"listTrustedServers": "in.Name != nil"}
 
 func main() {
@@ -64,7 +64,7 @@ func generate(all []routes.Route) ([]byte, error) {
 	return format.Source(b.Bytes())
 }
 
-// operations returns the names of operations and effects in the order of their bytes, for a binary search.
+// operations returns the names of operations and effects, sorted by bytes for a binary search.
 func operations() ([]byte, error) {
 	var names []string
 	for _, op := range slices.Concat(keyserver.Operations, keyserver.Effects) {
@@ -109,14 +109,13 @@ func typeName(t reflect.Type) string { return "schema." + t.Name() }
 
 func title(method string) string { return method[:1] + strings.ToLower(method[1:]) }
 
-// initialisms are the words that Go names write in capitals.
+// initialisms contains the words that are written in capitals in Go names.
 var initialisms = map[string]string{
 	"Acl": "ACL", "Api": "API", "Ca": "CA", "Cas": "CAs", "Crl": "CRL", "Hmac": "HMAC", "Ldap": "LDAP", "Mac": "MAC", "Macs": "MACs", "Xauth": "XAuth",
 }
 
 var word = regexp.MustCompile(`[A-Z]?[a-z0-9]+`)
 
-// goName turns an operationId into an exported Go name.
 func goName(operation string) string {
 	return word.ReplaceAllStringFunc(operation, func(w string) string {
 		w = strings.ToUpper(w[:1]) + w[1:]
@@ -127,7 +126,7 @@ func goName(operation string) string {
 	})
 }
 
-// comment returns the doc comment of a method: the summary and the route's own codes.
+// comment returns the doc comment of a method: the summary of the route and its own error codes.
 func comment(name string, r routes.Route) string {
 	first := []rune(r.Summary)
 	first[0] = unicode.ToLower(first[0])

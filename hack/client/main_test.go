@@ -15,8 +15,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Every route has a method of the client with the route's request and response types, or
-// is in byHand. byHand has no other names.
+// TestEveryRouteHasAMethod checks that each route has a client method with its request and response types, or is in
+// byHand, and that byHand has no other names.
 func TestEveryRouteHasAMethod(t *testing.T) {
 	clients := reflect.TypeFor[*client.Client]()
 	left := map[string]bool{}
@@ -52,7 +52,7 @@ func TestEveryRouteHasAMethod(t *testing.T) {
 	}
 }
 
-// The test checks the same as make verify, but faster.
+// TestTheGeneratedFilesAreUpToDate checks the same as "make verify", but faster.
 func TestTheGeneratedFilesAreUpToDate(t *testing.T) {
 	for file, generated := range map[string]func() ([]byte, error){
 		"client/zz_generated_routes.go":     func() ([]byte, error) { return generate(routes.All()) },
@@ -72,7 +72,7 @@ func TestTheGeneratedFilesAreUpToDate(t *testing.T) {
 	}
 }
 
-// The schema accepts the names that the key server knows, and no others.
+// TestOperationNames checks that the schema accepts only the names that the key server knows.
 func TestOperationNames(t *testing.T) {
 	names := []string{"", "nonsense", "HMAC Data", "hmacData "}
 	for _, op := range slices.Concat(keyserver.Operations, keyserver.Effects) {

@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
 # Usage: programs=$(hack/cluster/build.sh)
 #
-# Prints the directory with the programs of a node: kubelet and the rest of Kubernetes,
-# containerd, CoreDNS and the programs in the images of the cluster. Results of an earlier
-# build are reused. The sources come from the Go module proxy, as pinned by the modules in
-# test/thirdparty. runc, the plugins for the Pods' network and nft are Debian's.
+# Prints the directory with the programs of a node: kubelet and the other programs of Kubernetes, containerd, CoreDNS,
+# and the programs in the images of the cluster. Results of an earlier build are reused. The sources come from the Go
+# module proxy, as pinned by the modules in test/thirdparty. runc, nft and the network plugins for Pods are from Debian.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 need_go
@@ -44,7 +43,7 @@ fi
 
 if [[ -n $(first_missing) ]]; then
 	locked "$dir"
-	if [[ -n $(first_missing) ]]; then # another run may have built it since
+	if [[ -n $(first_missing) ]]; then # another run may have built it since the last check
 		need_disk 6 "$dir" "$(go env GOCACHE)" "$(go env GOMODCACHE)"
 		say "building a node from source, once for all checkouts, in $dir"
 	fi
@@ -56,7 +55,7 @@ if [[ -n $(first_missing) ]]; then
 	build kube-scheduler          "$modules/kubernetes" k8s.io/kubernetes/cmd/kube-scheduler          "10 seconds" "$stamp"
 	build kube-controller-manager "$modules/kubernetes" k8s.io/kubernetes/cmd/kube-controller-manager "1 minute"   "$stamp"
 	build kubelet                 "$modules/kubernetes" k8s.io/kubernetes/cmd/kubelet                 "2 minutes"  "$stamp"
-	# Without snapshotters that one node does not need and that need more libraries.
+	# Omit snapshotters that a single node does not need and that need more libraries.
 	without="no_btrfs no_devmapper no_zfs"
 	version="-X github.com/containerd/containerd/v2/version.Version=$(pinned containerd github.com/containerd/containerd/v2)"
 	build containerd              "$modules/containerd" github.com/containerd/containerd/v2/cmd/containerd              "2 minutes"  "$version" "$without"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Usage: make cluster-down
 #
-# Ends both nodes, or only the second one with NODE=second. The end of a node's first process ends all its others,
-# and with them its namespaces, which have all its mounts and interfaces. Its cgroups and files are removed.
+# Stops both nodes, or only the second one with NODE=second. When the first process of a node ends, all its other
+# processes end, and with them its namespaces with all mounts and interfaces. The script removes its cgroups and files.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 if [[ $NODE == first && -d $cluster/second ]]; then
@@ -13,7 +13,7 @@ if running; then
 fi
 if [[ -e $state/cgroups ]]; then
 	while read -r _ _ cgroup; do
-		# Everything left there belongs to the node: its namespaces are gone.
+		# All remaining cgroups belong to the node, because its namespaces do not exist any more.
 		for _ in {1..100}; do
 			find "$cgroup" -depth -type d -exec rmdir {} + 2>/dev/null || true
 			[[ -e $cgroup ]] || break

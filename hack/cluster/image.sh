@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Usage: hack/cluster/image.sh NAME DIRECTORY CONFIGURATION
 #
-# Imports a directory as an image of one layer into the node. CONFIGURATION is the JSON that
-# the image specification calls "config".
+# Imports a directory as an image with one layer into the node. CONFIGURATION is the JSON value "config" of the image
+# specification.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 need_running

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the images that the cluster itself needs, and imports them into the node.
+# Creates the images that the cluster itself needs, and imports them into the node.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 need_running

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# The first process of the node. up.sh starts it in new namespaces and cgroups. It mounts and
-# connects everything that a running machine has, and stays. When it ends, the node ends.
+# The first process of the node. up.sh starts it in new namespaces and cgroups. It creates the mounts and network
+# interfaces of a machine and keeps running. When it ends, the node ends.
 #
-# It cannot write to the machine: the root file system is read-only, and the directories that
-# programs of a node write to are private to the node.
+# It cannot write to the machine: the root file system is read-only, and the directories to which programs of the node
+# write are private to the node.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# The process id of this process on the machine, from the machine's own /proc.
+# The id of this process on the machine, from the machine's own /proc.
 read -r pid _ </proc/self/stat
 started "$pid" >"$state/init.start"
 
@@ -30,7 +30,7 @@ while read -r kind directory _; do
 	unified)
 		umount /sys/fs/cgroup
 		mount -t cgroup2 cgroup2 /sys/fs/cgroup
-		# A cgroup with children that have limits has no processes itself.
+		# A cgroup whose children have limits must not contain processes.
 		mkdir -p /sys/fs/cgroup/node
 		echo 0 >/sys/fs/cgroup/node/cgroup.procs
 		echo "+cpu +cpuset +memory +pids +io" >/sys/fs/cgroup/cgroup.subtree_control
@@ -40,7 +40,7 @@ while read -r kind directory _; do
 	esac
 done <"$state/cgroups"
 
-# kubelet writes kernel-wide settings. Here it writes them to ordinary files instead.
+# kubelet changes settings of the entire kernel. These mounts redirect the changes to ordinary files.
 for setting in vm/overcommit_memory vm/panic_on_oom kernel/panic kernel/panic_on_oops kernel/keys/root_maxkeys kernel/keys/root_maxbytes; do
 	[[ -e /proc/sys/$setting ]] || continue
 	mkdir -p "$state/sys/${setting%/*}"
@@ -50,8 +50,8 @@ done
 
 hostname "$node_name"
 ip link set lo up
-if [[ $NODE == first ]]; then # second.sh makes the interface of the second
-	ip link add node0 type veth peer name node1 # both ends are here: an address without a network
+if [[ $NODE == first ]]; then # second.sh creates the interface of the second node
+	ip link add node0 type veth peer name node1 # both ends stay here, because only an interface with an address is needed
 	ip address add "$node_address/24" dev node0
 	ip link set node0 up
 	ip link set node1 up

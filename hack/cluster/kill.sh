@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Usage: hack/cluster/kill.sh SIGNAL COMPONENT...
 #
-# Sends a signal to components of the node, and waits until they have ended.
+# Sends a signal to components of the node, and waits until their processes have ended.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 need_running

@@ -1,12 +1,12 @@
 # shellcheck shell=bash
-# Shared by the scripts of the node. All files of the node are in $state; the rest is in
+# Shared by the scripts of the node. All files of the node are in $state. Its processes, mounts and interfaces are in
 # namespaces and cgroups that end with the node.
 source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
 
 here=$root/hack/cluster
-cluster=$root/bin/cluster # of the first node, and of the entire cluster
+cluster=$root/bin/cluster # directory of the first node and of the entire cluster
 pods=10.244.0.0/16
-case ${NODE:=first} in # the node of the script
+case ${NODE:=first} in # the node that the script uses
 first) state=$cluster node_name=node node_address=10.99.0.2 node_pods=10.244.0.0/24 ;;
 second) state=$cluster/second node_name=second node_address=10.99.0.3 node_pods=10.244.1.0/24 ;;
 *) fail "NODE: \"$NODE\" is not valid; it must be first or second" ;;
@@ -16,13 +16,13 @@ services=10.96.0.0/16
 apiserver_address=10.99.0.2
 dns_address=10.96.0.10
 
-# running: succeeds if this node of this checkout runs.
+# running: succeeds if this node of this checkout is running.
 running() {
 	[[ -s $state/init.pid && $(started "$(<"$state/init.pid")") == "$(<"$state/init.start")" ]]
 }
 
-# started PID: prints its start time in the kernel's ticks. Id and start time together
-# identify a process even if its id is reused.
+# started PID: prints the start time of a process in kernel ticks. The kernel reuses process ids, but the id and the
+# start time together identify a process.
 started() {
 	local line
 	line=$(cat "/proc/$1/stat" 2>/dev/null) || return 0
@@ -32,15 +32,14 @@ started() {
 
 need_running() { running || fail "the $NODE node is not running; start the first one with make cluster, and the second one with hack/cluster/second.sh"; }
 
-# inside COMMAND...: runs it on the node, in all of its namespaces. It does not join
-# the cgroups; see start.sh.
+# inside COMMAND...: runs a command on the node, in all of its namespaces. It does not join the cgroups; see start.sh.
 inside() {
 	nsenter --target "$(<"$state/init.pid")" --mount --net --pid --ipc --uts --cgroup --wd=/ -- "$@"
 }
 
 kubectl() { "$cluster/kubectl" --request-timeout=5s "$@"; }
 
-# certificate NAME SUBJECT AUTHORITY [NAMES]: makes NAME.key and NAME.crt.
+# certificate NAME SUBJECT AUTHORITY [NAMES]: creates NAME.key and NAME.crt.
 certificate() {
 	openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj "$2" -keyout "$1.key" -out "$1.csr"
 	openssl x509 -req -in "$1.csr" -CA "$3.crt" -CAkey "$3.key" -CAcreateserial -days 30 -out "$1.crt" \
@@ -60,7 +59,7 @@ kubeconfig() {
 	chmod 600 "$2"
 }
 
-# await SECONDS WHAT COMMAND...
+# await SECONDS WHAT COMMAND...: repeats the command until it succeeds.
 await() {
 	local end=$((SECONDS + $1)) what=$2; shift 2
 	until "$@" >/dev/null 2>&1; do
@@ -70,7 +69,7 @@ await() {
 	done
 }
 
-# need_node_rights fails with one sentence and the reason if no node can be made.
+# need_node_rights fails with the reason in one sentence if a node cannot be created.
 need_node_rights() {
 	[[ $(uname -s) == Linux ]] || fail "a node requires Linux, but this is $(uname -s)"
 	[[ $(id -u) == 0 ]] || fail "a node requires root, to create namespaces, cgroups, mounts and network interfaces"
@@ -85,19 +84,18 @@ need_node_rights() {
 	fi
 }
 
-# libraries_into DIRECTORY FILE...: copies the libraries of the files to the paths that they
-# are loaded from.
+# libraries_into DIRECTORY FILE...: copies the libraries of the files to the paths from which they are loaded.
 libraries_into() {
 	local directory=$1 library; shift
 	ldd "$@" | grep -o '/[^ )]*[^ ):]' | sort -u | while read -r library; do
-		[[ $library == *.so* ]] || continue # ldd names the files, too
+		[[ $library == *.so* ]] || continue # ldd also prints the names of the files
 		mkdir -p "$directory${library%/*}"
 		cp -L "$library" "$directory$library"
 	done
 }
 
-# program_into DIRECTORY PROGRAM...: copies programs of this machine and their libraries into
-# the root of an image.
+# program_into DIRECTORY PROGRAM...: copies programs of this machine and their libraries into the root directory of an
+# image.
 program_into() {
 	local directory=$1 program path; shift
 	for program in "$@"; do

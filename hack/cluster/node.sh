@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes the first node, or the second one with NODE=second: its namespaces and cgroups with a
-# first process, and the configuration of kubelet, containerd and kube-proxy.
+# Creates the first node, or the second node with NODE=second: its namespaces and cgroups with a first process, and the
+# configuration of kubelet, containerd and kube-proxy.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 (($# == 2)) || fail "usage: hack/cluster/node.sh CONTROLPLANE PROGRAMS; both are directories"
@@ -9,7 +9,7 @@ ln -s "$1" "$state/controlplane"
 ln -s "$2" "$state/programs"
 programs=$2
 
-# Cgroups below those of this shell, so that its limits also apply to the node.
+# The cgroups are below the cgroups of this shell, so that the limits of the shell also apply to the node.
 name=keyserver-node-$(digest <(echo "$state"))
 base=/sys/fs/cgroup
 if [[ -e $base/cgroup.controllers ]]; then
@@ -40,7 +40,7 @@ for _ in {1..600}; do
 done
 running || fail "the $NODE node did not start: $(tail -n 1 "$state/log/init")"
 
-# overlayfs does not work on overlayfs, which is often the root of a container.
+# overlayfs does not work on top of overlayfs, which is often the root file system of a container.
 snapshotter=overlayfs
 [[ $(stat -f -c %T "$state") != overlayfs ]] || snapshotter=native
 cat >"$state/containerd.toml" <<TOML

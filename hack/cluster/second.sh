@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Usage: hack/cluster/second.sh
 #
-# Adds a second node to the cluster of "make cluster": separate namespaces and cgroups, and a
-# cable between the two. It gets the present images of the first node, and no volumes. It
-# ends with the first, or with NODE=second hack/cluster/down.sh.
+# Adds a second node to the cluster of "make cluster". It has its own namespaces and cgroups, and a network connection
+# to the first node. It gets the current images of the first node, and no volumes. It ends with the first node or with
+# NODE=second hack/cluster/down.sh.
 NODE=second
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -12,12 +12,12 @@ if running; then
 	say "the second node is already running"
 	exit 0
 fi
-"$here/down.sh" # leftovers of a failed start
+"$here/down.sh" # remains of a failed start
 first=$(<"$cluster/init.pid")
 "$here/node.sh" "$(readlink "$cluster/controlplane")" "$(readlink "$cluster/programs")"
 second=$(<"$state/init.pid")
 
-# The cable. On the first node it leads to the address of the second and to its range of Pods.
+# The network connection. The first node routes the address of the second node and its Pod range through it.
 on() { nsenter --target "$1" --net -- "${@:2}"; }
 on "$first" ip link add second0 type veth peer name node0 netns "/proc/$second/ns/net"
 on "$second" ip address add "$node_address/24" dev node0

@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # Usage: make smoke-cluster
 #
-# The shortest part of test-cluster: the product is installed on a node by its documents,
-# used by a workload, killed, and uninstalled. If no node can be made, it prints the reason
-# and succeeds without a test.
+# The shortest part of test-cluster: it installs the product on a node according to its documentation, uses it from a
+# workload, kills it, and uninstalls it. If a node cannot be created, prints the reason and succeeds without a test.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 not_run() {

@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # Usage: hack/cluster/start.sh COMPONENT...
 #
-# Starts components of the node, each when the previous one is ready: containerd, etcd,
-# apiserver, controller-manager, scheduler, kubelet, proxy. A test can add flags for one of
-# them as lines of flags/COMPONENT.
+# Starts components of the node, each when the previous one is ready: containerd, etcd, apiserver, controller-manager,
+# scheduler, kubelet, proxy. A test can add flags for a component as lines of the file flags/COMPONENT.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 need_running
@@ -12,7 +11,7 @@ certificates=$cluster/certificates
 start() { # COMPONENT COMMAND...
 	local component=$1 more=(); shift
 	[[ ! -e $state/flags/$component ]] || mapfile -t more <"$state/flags/$component"
-	# nsenter joins no cgroup, so the process joins it itself.
+	# nsenter joins no cgroup, so the new process joins the cgroup itself.
 	# shellcheck disable=SC2016 # for the shell on the node
 	setsid --fork nsenter --target "$(<"$state/init.pid")" --mount --net --pid --ipc --uts --cgroup --wd=/ -- \
 		env PATH="$state/programs:/usr/sbin:/usr/bin:/sbin:/bin" TMPDIR="$state/tmp" bash -c '
@@ -29,7 +28,7 @@ for component in "$@"; do
 		start containerd "$state/programs/containerd" --config "$state/containerd.toml"
 		await 60 "waiting for containerd" inside "$state/programs/ctr" --timeout 2s version
 		;;
-	etcd) # its data need not survive a power cut
+	etcd) # its data may be lost in a power failure
 		start etcd "$state/controlplane/etcd" --data-dir="$state/etcd" --unsafe-no-fsync \
 			--listen-client-urls=http://127.0.0.1:2379 --advertise-client-urls=http://127.0.0.1:2379 \
 			--listen-peer-urls=http://127.0.0.1:2380 --initial-advertise-peer-urls=http://127.0.0.1:2380 --initial-cluster=default=http://127.0.0.1:2380

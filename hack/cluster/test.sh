@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Usage: make test-cluster (TEST_FLAGS=...), make smoke-cluster
 #
-# Starts a node, imports the images of the product and of a workload, runs test/cluster
-# against it, and ends the node. A running node is used, and left running.
+# Starts a node, imports the images of the product and of a workload, runs test/cluster with it, and stops the node. If
+# a node is already running, the script uses it and does not stop it.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 if running; then
@@ -15,18 +15,18 @@ else
 	"$here/up.sh" >&2
 fi
 
-# As docs/install.md says.
+# The same command as in docs/install.md.
 make -C "$root" image-ko IMAGE=registry.example/keyserver-operator:v0.1.0
 for archive in image image-agent; do
 	"$state/ctr" -n k8s.io images import "$root/bin/$archive.tar"
 done
 
-# curl and jq of the workload, Helm, and the other programs that the tests need.
+# Provides curl and jq for the workload, Helm, and the other programs that the tests need.
 environment=$(GOFLAGS="$(go env GOFLAGS) -tags=cluster" "$root/hack/provide.sh" ./test/cluster)
 eval "$environment"
 
-# The image of the workload: this machine's shell and curl, with their libraries, and the
-# program that sends requests without a pause.
+# The image of the workload contains this machine's shell and curl with their libraries, and a program that sends
+# requests without pauses.
 mkdir -p "$work"/workload/{usr/bin,tmp}
 ln -s usr/bin "$work/workload/bin"
 program_into "$work/workload" bash curl jq base64 cat sed sleep tr
@@ -46,7 +46,7 @@ if [[ -z ${SMOKE:-} ]]; then # the smoke test does not need these
 	"$root/test/thirdparty/argocd/build.sh" "$root/bin/test/argocd"
 fi
 
-# The tests run on the node's network, where Services are reachable.
+# The tests run in the network namespace of the node, where Services are reachable.
 cd "$root"
 RIG_CLUSTER=$state RIG_FLUX=$root/bin/test/flux RIG_ARGOCD=$root/bin/test/argocd go test -tags cluster -count=1 -v -timeout 60m \
 	-exec "nsenter --target $(<"$state/init.pid") --net --" "$@" ./test/cluster

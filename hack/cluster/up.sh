@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # Usage: make cluster
 #
-# Starts a Kubernetes of one node on this machine: kubelet, containerd and the rest, in
-# separate namespaces and cgroups, with DNS, a StorageClass and volumes. Earlier builds are
-# reused; hack/cluster/down.sh ends everything that runs.
+# Starts Kubernetes with one node on this machine: kubelet, containerd and all other components, in separate namespaces
+# and cgroups, with DNS, a StorageClass and volumes. Earlier builds are reused. hack/cluster/down.sh stops everything.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 if running; then
@@ -18,11 +17,11 @@ controlplane=$("$root/hack/controlplane.sh")
 programs=$("$here/build.sh")
 begun=$SECONDS
 
-"$here/down.sh" # leftovers of a failed start
+"$here/down.sh" # remains of a failed start
 "$here/node.sh" "$controlplane" "$programs"
 mkdir -p "$state"/{certificates,etcd}
 
-# The identities of all components: certificates, and a kubeconfig for each.
+# The identities of all components: a certificate and a kubeconfig for each.
 authority() { # NAME COMMON-NAME
 	openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj "/CN=$2" -keyout "$1.key" -out "$1.crt"
 }
@@ -62,7 +61,7 @@ apply() { # FILE
 	sed "s|DIRECTORY|$state/volumes|; s|NODE|$node_name|; s|DNS_ADDRESS|$dns_address|" "$1" | kubectl apply -f - >>"$state/log/manifests" 2>&1
 }
 for file in "$here"/manifests/*.yaml; do
-	await 120 "applying ${file##*/}" apply "$file" # a busy machine responds late at first
+	await 120 "applying ${file##*/}" apply "$file" # a busy machine responds slowly at first
 done
 mkdir -p "$state"/volumes/{1,2,3}
 await 120 "waiting for the node to be Ready" kubectl wait --for=condition=Ready "node/$node_name" --timeout=2s

@@ -1,6 +1,6 @@
-// Command cross checks the types of packages and of their tests as the compiler for another
-// platform does. It parses imported packages without the bodies of functions, and compiles
-// nothing. In contrast, "go vet" needs export data, and so compiles every import.
+// Command cross checks the types of packages and of their tests for another platform, like a compiler for that
+// platform. It parses imported packages without the bodies of functions, and compiles nothing. In contrast, "go vet"
+// needs export data, so it compiles every import.
 //
 //	cross GOOS/GOARCH PACKAGE...
 package main
@@ -58,11 +58,11 @@ func check(dir, platform string, patterns ...string) error {
 		return err
 	}
 	var rejected []error
-	said := map[string]bool{} // packages are checked again with their tests
+	said := map[string]bool{} // a package is checked a second time with its tests
 	packages.Visit(found, nil, func(p *packages.Package) {
-		own := p.Module != nil && p.Module.Main && !strings.HasSuffix(p.PkgPath, ".test") // such packages are generated
+		own := p.Module != nil && p.Module.Main && !strings.HasSuffix(p.PkgPath, ".test") // packages whose path ends in .test are generated
 		for _, e := range p.Errors {
-			// Imports are unused without function bodies.
+			// In packages that were parsed without function bodies, imports are unused.
 			if text := e.Error(); (own || e.Kind != packages.TypeError) && !said[text] {
 				said[text] = true
 				rejected = append(rejected, errors.New(strings.TrimPrefix(text, root)))

@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// TestCheck checks that mistakes in files of another platform, in tests, and in imported
-// packages are found.
+// TestCheck checks that mistakes are found in files of another platform, in tests, and in imported packages.
 func TestCheck(t *testing.T) {
 	files := map[string]string{
 		"go.mod":            "module example.org/m\n\ngo 1.26\n",

@@ -1,6 +1,5 @@
 package main
 
-// dashboard is one file of config/grafana.
 type dashboard struct {
 	uid, title, description string
 	rows                    []row
@@ -11,7 +10,7 @@ type row struct {
 	panels []panel
 }
 
-// panel shows queries over time, or the last value large (stat).
+// panel shows queries over time or, if stat is set, only the last value in large digits.
 type panel struct {
 	title, description, unit string
 	queries                  []query
@@ -21,8 +20,7 @@ type panel struct {
 
 type query struct{ expr, legend string }
 
-// quantiles returns queries for quantiles of a histogram, grouped by
-// labels in addition to le.
+// quantiles returns queries for quantiles of a histogram, grouped by le and the given labels.
 func quantiles(histogram, by string) []query {
 	labels, legend := "le", ""
 	if by != "" {

@@ -20,8 +20,8 @@ func register() {
 	cog.NewRuntime().RegisterDataqueryVariant(prometheus.VariantConfig())
 }
 
-// accepted returns the errors of Grafana's schema for a dashboard. The library returns a list
-// of problems that is not nil even if it is empty.
+// accepted returns the errors of Grafana's schema for a dashboard. The library returns a list of errors that is not nil
+// even if it is empty.
 func accepted(text []byte) error {
 	var read grafana.Dashboard //nolint:staticcheck // Grafana provisions files of this version
 	for _, err := range []error{read.UnmarshalJSONStrict(text), read.Validate()} {
@@ -32,8 +32,7 @@ func accepted(text []byte) error {
 	return nil
 }
 
-// TestGrafanaKnowsEveryMember checks that the dashboards conform to Grafana's own schema and
-// have no other members.
+// TestGrafanaKnowsEveryMember checks that the dashboards match Grafana's own schema and have no other members.
 func TestGrafanaKnowsEveryMember(t *testing.T) {
 	register()
 	for _, d := range dashboards {

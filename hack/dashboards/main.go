@@ -1,5 +1,5 @@
-// Command dashboards generates the Grafana dashboards of config/grafana from dashboards.go, as
-// JSON for Grafana's import.
+// Command dashboards generates the Grafana dashboards in config/grafana from dashboards.go. They are JSON files that
+// Grafana can import.
 package main
 
 import (
@@ -34,7 +34,7 @@ func write(path string, d dashboard) error {
 	return os.WriteFile(path, text.Bytes(), 0o600) //nolint:gosec // the directory is the argument
 }
 
-// The grid of Grafana, whose rows are 24 wide.
+// Sizes in the grid of Grafana, whose rows have 24 columns.
 const (
 	wide   = 24
 	across = 3 // panels in a row
@@ -46,7 +46,6 @@ const schemaVersion = 39
 
 type object map[string]any
 
-// model returns the dashboard in Grafana's format.
 func (d dashboard) model() object {
 	var panels []object
 	id, y := 0, 0
@@ -113,7 +112,7 @@ func (p panel) model(id int, at object) object {
 	return model
 }
 
-// steps are thresholds, from which a color applies.
+// steps contains thresholds with a color for values from the threshold on.
 type steps []step
 
 type step struct {
@@ -123,7 +122,7 @@ type step struct {
 
 func (s steps) model() []object {
 	all := []object{{"color": "green", "value": nil}}
-	if s[0].from < 0 { // a negative first step: bad until a threshold is reached
+	if s[0].from < 0 { // a negative first step sets the color of values below the first threshold
 		all[0]["color"] = s[0].color
 		s = s[1:]
 	}

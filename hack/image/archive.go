@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// archive writes the files of a directory to a tar file. The same files give the same
-// bytes. The archive appears only when it is complete.
+// archive writes the files of a directory to a tar file. Identical files result in identical bytes. The archive has its
+// final name only after it is complete.
 func archive(dir, to string) (err error) {
 	made, err := os.CreateTemp(filepath.Dir(to), filepath.Base(to)+".*")
 	if err != nil {

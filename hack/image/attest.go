@@ -26,7 +26,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// The types of the statements, and BuildKit's annotations of their descriptors.
+// The types of the statements, and BuildKit's annotations of the descriptors of statements.
 const (
 	materialsType  = "https://spdx.dev/Document"
 	provenanceType = "https://slsa.dev/provenance/v1"
@@ -36,12 +36,12 @@ const (
 	ofDigest       = "vnd.docker.reference.digest"
 	ofType         = "vnd.docker.reference.type"
 
-	// This document describes the build.
+	// The document at this URL describes the build.
 	buildType = "https://github.com/keyserver-operator/keyserver-operator/blob/main/docs/adr/0069-what-an-image-says-of-itself.md"
 	builder   = "https://github.com/keyserver-operator/keyserver-operator/tree/main/hack/image"
 )
 
-// attestation returns the attestations of a platform's image as an entry of the same index.
+// attestation returns the attestations of a platform's image, as an entry of the index that contains the image.
 func attestation(of platformImage) (mutate.IndexAddendum, error) {
 	digest, err := of.image.Digest()
 	if err != nil {
@@ -72,7 +72,7 @@ func attestation(of platformImage) (mutate.IndexAddendum, error) {
 			return mutate.IndexAddendum{}, err
 		}
 	}
-	// The attestation is not an image to run.
+	// An attestation cannot be run, so it has no platform.
 	nowhere := v1.Platform{OS: "unknown", Architecture: "unknown"}
 	file, err := image.ConfigFile()
 	if err != nil {
@@ -88,7 +88,7 @@ func attestation(of platformImage) (mutate.IndexAddendum, error) {
 	}}, nil
 }
 
-// statement returns a statement about an image. The same input gives the same bytes.
+// statement returns a statement about an image. Identical input results in identical bytes.
 func statement(of v1.Hash, about string, predicate *structpb.Struct) ([]byte, error) {
 	s := &intoto.Statement{
 		Type:          intoto.StatementTypeUri,
@@ -102,7 +102,7 @@ func statement(of v1.Hash, about string, predicate *structpb.Struct) ([]byte, er
 	return stable(protojson.Marshal(s))
 }
 
-// stable removes white space, which protojson adds at random.
+// stable removes the white space that protojson adds at random.
 func stable(text []byte, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err
@@ -112,9 +112,8 @@ func stable(text []byte, err error) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// provenanceOf describes the inputs of an image, according to the build information of
-// its program. It contains no time and no machine: the same sources give the same
-// image on every machine.
+// provenanceOf describes the inputs of an image, according to the build information of its program. It contains no time
+// and no machine, because the same sources result in the same image on every machine.
 func provenanceOf(of platformImage) (*structpb.Struct, error) {
 	about, err := readBuildInfo(of.image)
 	if err != nil {
@@ -130,7 +129,7 @@ func provenanceOf(of platformImage) (*structpb.Struct, error) {
 	}
 	settings := map[string]any{"go": about.GoVersion}
 	for _, s := range about.Settings {
-		if !strings.HasPrefix(s.Key, "vcs") { // the source is a dependency
+		if !strings.HasPrefix(s.Key, "vcs") { // the source is listed as a dependency instead
 			settings[s.Key] = s.Value
 		}
 	}
@@ -150,7 +149,7 @@ func provenanceOf(of platformImage) (*structpb.Struct, error) {
 	}
 	for _, d := range about.Deps {
 		if d.Replace != nil && strings.HasPrefix(d.Replace.Path, "./") {
-			continue // a directory of the source, such as clients/go
+			continue // a directory of the source repository, such as clients/go
 		}
 		one, err := moduleOf(d)
 		if err != nil {
@@ -175,8 +174,8 @@ func provenanceOf(of platformImage) (*structpb.Struct, error) {
 	return predicate, predicate.UnmarshalJSON(text)
 }
 
-// sourceOf returns the commit that a program was built from. For a checkout with local
-// changes, or without git, only the module is known.
+// sourceOf returns the commit from which a program was built. If the checkout had local changes, or Git was not
+// available, only the module is known.
 func sourceOf(about *debug.BuildInfo) (*intoto.ResourceDescriptor, error) {
 	source := &intoto.ResourceDescriptor{Name: "source", Uri: "git+https://" + about.Main.Path}
 	stamped := map[string]string{}
@@ -198,7 +197,6 @@ func sourceOf(about *debug.BuildInfo) (*intoto.ResourceDescriptor, error) {
 	return source, err
 }
 
-// moduleOf describes a module with its sum in go.sum.
 func moduleOf(d *debug.Module) (*intoto.ResourceDescriptor, error) {
 	if d.Replace != nil {
 		d = d.Replace
@@ -207,7 +205,7 @@ func moduleOf(d *debug.Module) (*intoto.ResourceDescriptor, error) {
 	if err != nil || len(sum) == 0 {
 		return nil, fmt.Errorf("the module %s has no sum", d.Path)
 	}
-	called := "pkg:golang/" + strings.ToLower(d.Path) + "@" + url.QueryEscape(d.Version) // the spelling of package URLs
+	called := "pkg:golang/" + strings.ToLower(d.Path) + "@" + url.QueryEscape(d.Version) // in the format of package URLs
 	return &intoto.ResourceDescriptor{
 		Name: d.Path, Uri: called, Digest: map[string]string{"dirHash": hex.EncodeToString(sum)},
 	}, nil
@@ -224,7 +222,6 @@ func entrypoint(image v1.Image) (string, error) {
 	return file.Config.Entrypoint[0], nil
 }
 
-// readBuildInfo reads the build information of the program in an image.
 func readBuildInfo(image v1.Image) (*debug.BuildInfo, error) {
 	program, err := entrypoint(image)
 	if err != nil {

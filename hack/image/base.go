@@ -16,11 +16,12 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// user owns the directories that the process may write to. The manifests and the Dockerfile have the same number.
+// user is the user id of the process and the owner of its writable directories. The manifests and the Dockerfile use
+// the same id.
 const user = 65532
 
-// baseIndex returns the image that ko builds on, for each platform. The image also contains the programs of the
-// images in programs, which have the same platforms.
+// baseIndex returns the base image for ko for each platform. It also contains the programs of the images in programs,
+// which must have the same platforms.
 func baseIndex(platforms []v1.Platform, programs []platformImage) (v1.ImageIndex, error) {
 	image, err := baseImage()
 	if err != nil {
@@ -40,7 +41,7 @@ func baseIndex(platforms []v1.Platform, programs []platformImage) (v1.ImageIndex
 			if err != nil {
 				return nil, err
 			}
-			if one, err = mutate.AppendLayers(one, layers[len(layers)-1]); err != nil { // ko adds the program last
+			if one, err = mutate.AppendLayers(one, layers[len(layers)-1]); err != nil { // the last layer contains the program
 				return nil, err
 			}
 		}
@@ -63,13 +64,13 @@ func forPlatform(image v1.Image, platform v1.Platform) (v1.Image, error) {
 	return mutate.ConfigFile(image, file)
 }
 
-// baseImage returns an image with root certificates, and with the directories that the process writes
-// to without a volume.
+// baseImage returns an image with root certificates and with the directories to which the process writes without a
+// volume.
 func baseImage() (v1.Image, error) {
 	var roots bytes.Buffer
 	for root := range bundle.Roots() {
 		if root.Constraint != nil {
-			continue // a file of certificates cannot express the constraint
+			continue // a certificate file cannot contain the constraint
 		}
 		if err := pem.Encode(&roots, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate}); err != nil {
 			return nil, err
@@ -95,7 +96,7 @@ type entry struct {
 	content []byte
 }
 
-// layerOf returns a layer. The same entries give the same bytes.
+// layerOf returns a layer. Identical entries result in identical bytes.
 func layerOf(entries []entry) (v1.Layer, error) {
 	var content bytes.Buffer
 	w := tar.NewWriter(&content)

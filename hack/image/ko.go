@@ -21,16 +21,15 @@ type platformImage struct {
 	materials []byte
 }
 
-// runKo builds the program in a directory of the module at root on a base image, as its .ko.yaml says.
+// runKo builds the program in a directory of the module at root on a base image, with the settings of its .ko.yaml.
 func runKo(ctx context.Context, root, directory string, base v1.ImageIndex, platforms []v1.Platform) ([]platformImage, error) {
-	// Settings of the environment for other images must not change this one.
+	// Environment variables for builds of other images must not change this image.
 	for _, setting := range []string{"KOCACHE", "KO_CONFIG_PATH", "KO_GO_PATH", "KO_BUILDS", "GOOS", "GOARCH", "GOARM"} {
 		if err := os.Unsetenv(setting); err != nil {
 			return nil, err
 		}
 	}
-	// The image records this name of its base, at which no host exists, and the digest of the
-	// base for the platform.
+	// The image records this name of its base and the digest of the base for the platform. No host has this name.
 	called, err := name.NewTag("made-here.invalid/base:root-certificates")
 	if err != nil {
 		return nil, err
@@ -67,7 +66,7 @@ func runKo(ctx context.Context, root, directory string, base v1.ImageIndex, plat
 	return byPlatform(result, platforms)
 }
 
-// byPlatform returns the images in a result of ko: an image, or an index of several.
+// byPlatform returns the images in a result of ko, which is an image or an index of several images.
 func byPlatform(result ko.Result, platforms []v1.Platform) ([]platformImage, error) {
 	var built []platformImage
 	add := func(platform v1.Platform, image oci.SignedImage) error {
@@ -102,7 +101,6 @@ func byPlatform(result ko.Result, platforms []v1.Platform) ([]platformImage, err
 	return nil, fmt.Errorf("it has made a %T", result)
 }
 
-// writeMaterials writes the SBOM of each platform's image.
 func writeMaterials(dir string, built []platformImage) error {
 	if dir == "" {
 		return nil
@@ -123,7 +121,6 @@ func writeMaterials(dir string, built []platformImage) error {
 	return nil
 }
 
-// versionOf returns the version of a module of this program.
 func versionOf(module string) string {
 	if about, ok := debug.ReadBuildInfo(); ok {
 		for _, d := range about.Deps {

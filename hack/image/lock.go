@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// lock waits until no other run writes to out: a second run would remove files that the
-// first is about to pack. The lock ends with the process.
+// lock waits until no other run writes to out. Otherwise, that run could remove files before this run packs them. The
+// lock ends with the process.
 func lock(ctx context.Context, out string) error {
 	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
 		return err
@@ -37,5 +37,5 @@ func lock(ctx context.Context, out string) error {
 	}
 }
 
-// held keeps the lock's file from being closed by the garbage collector.
+// held prevents the garbage collector from closing the lock file.
 var held *os.File

@@ -1,16 +1,16 @@
-// Command image builds the container images with ko into OCI layouts, without a Docker daemon and without a
-// registry. The base image is built here; it contains only the public root certificates.
+// Command image builds the container images with ko into OCI layouts, without a Docker daemon and without a registry.
+// It also builds the base image, which contains only the public root certificates.
 //
 //	go run . [-out DIR] [-name REGISTRY/NAME:TAG] [-sbom DIR] [-platform linux/amd64,linux/arm64] [-source DIR]
 //
-// The layout of the operator's image is in DIR, and as one archive in DIR.tar; it also contains keyserver-agent
-// and keyserverctl. The image of keyserver-agent is in DIR-agent and DIR-agent.tar. Each contains the name of its
-// image, so that a node that imports it knows the name in the manifests. The image of each platform has
-// attestations of its content and its build. The same
-// sources, compiled by the same Go, give the same bytes.
+// The layout of the operator's image is written to DIR, and as one archive to DIR.tar. The image also contains
+// keyserver-agent and keyserverctl. The image of keyserver-agent is written to DIR-agent and DIR-agent.tar. Each
+// archive contains the name of its image, so that a node that imports it knows the name in the manifests. The image of
+// each platform has attestations of its content and its build. The same sources and the same Go version result in
+// identical bytes.
 //
-// To push the layout, use "go tool crane push". "ko build" with KO_DOCKER_REPO builds and pushes in one step,
-// but on another base image and without the attestations.
+// To push the layout, use "go tool crane push". "ko build" with KO_DOCKER_REPO builds and pushes in one step, but on
+// another base image and without the attestations.
 package main
 
 import (
@@ -83,10 +83,10 @@ func build(ctx context.Context, source, out, called, sbom, platforms string) err
 	if err != nil {
 		return err
 	}
-	// The image of the operator also contains keyserver-agent and keyserverctl, which some of its commands run.
+	// The image of the operator also contains keyserver-agent and keyserverctl, because some commands run them.
 	var programs []platformImage
 	for _, one := range []struct {
-		directory, out string // without out, no image of it is written
+		directory, out string // if out is empty, no image is written
 		name           reference.Named
 	}{{"./cmd/keyserver-agent", out + "-agent", agent}, {"./cmd/keyserverctl", "", nil}, {".", out, full}} {
 		var contained []platformImage
@@ -109,7 +109,7 @@ func build(ctx context.Context, source, out, called, sbom, platforms string) err
 	return nil
 }
 
-// agentName returns the name of the image of keyserver-agent. It replaces the last part of the operator's name.
+// agentName returns the name of the image of keyserver-agent: the operator's name with another last part.
 func agentName(operator reference.Named) (reference.Named, error) {
 	repository := operator.Name()
 	named, err := reference.WithName(repository[:strings.LastIndex(repository, "/")+1] + "keyserver-agent")
@@ -122,8 +122,8 @@ func agentName(operator reference.Named) (reference.Named, error) {
 	return named, nil
 }
 
-// write writes the list of modules of a program into the directory sbom, and its image with the attestations into
-// the directory out and an archive. It writes no image if out is empty.
+// write writes the list of modules of a program to the directory sbom. It writes the image with its attestations to the
+// directory out and to an archive. If out is empty, it writes no image.
 func write(built []platformImage, out string, called reference.Named, sbom string) error {
 	if err := writeMaterials(sbom, built); err != nil {
 		return fmt.Errorf("write what the image is made of: %w", err)
@@ -146,8 +146,8 @@ func write(built []platformImage, out string, called reference.Named, sbom strin
 	return nil
 }
 
-// attested returns the image for all its platforms, with the attestations of each after them, as BuildKit does
-// it. A copy of the image includes the attestations, and the signed digest covers them.
+// attested returns the index of the images for all platforms. The attestations follow the images, as in BuildKit. So a
+// copy of the index includes the attestations, and a signature of its digest covers them.
 func attested(built []platformImage) (v1.ImageIndex, error) {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, one := range built {
@@ -163,11 +163,11 @@ func attested(built []platformImage) (v1.ImageIndex, error) {
 	return index, nil
 }
 
-// writeLayout replaces a directory by the layout of an image with its name. containerd reads its own
-// annotation, and other tools read the tag of OCI.
+// writeLayout replaces a directory with the OCI layout of an image and its name. containerd reads the name from its own
+// annotation, other tools read the tag of OCI.
 func writeLayout(dir string, index v1.ImageIndex, called reference.Named) error {
 	made := dir + ".made"
-	if err := os.RemoveAll(made); err != nil { // of an interrupted run
+	if err := os.RemoveAll(made); err != nil { // left by an interrupted run
 		return err
 	}
 	image, err := layout.Write(made, empty.Index)

@@ -26,7 +26,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// given returns a variable that test/install sets when it runs this test.
+// given returns an environment variable that test/install sets when it runs this test.
 func given(t *testing.T, variable string) string {
 	t.Helper()
 	value := os.Getenv(variable)
@@ -36,7 +36,6 @@ func given(t *testing.T, variable string) string {
 	return value
 }
 
-// madeImage returns the image in the layout that this command has written.
 func madeImage(t *testing.T) v1.ImageIndex {
 	t.Helper()
 	outer, err := layout.ImageIndexFromPath(given(t, "RIG_IMAGE"))
@@ -51,7 +50,6 @@ func madeImage(t *testing.T) v1.ImageIndex {
 	return index
 }
 
-// someRegistry returns a repository in a registry of this test.
 func someRegistry(t *testing.T) name.Repository {
 	t.Helper()
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
@@ -61,7 +59,6 @@ func someRegistry(t *testing.T) name.Repository {
 	return repository
 }
 
-// push pushes an image with a tag, and returns its reference by digest.
 func push(t *testing.T, repository name.Repository, tag string, index v1.ImageIndex) name.Digest {
 	t.Helper()
 	must(t, remote.WriteIndex(repository.Tag(tag), index))
@@ -70,7 +67,7 @@ func push(t *testing.T, repository name.Repository, tag string, index v1.ImageIn
 	return repository.Digest(digest.String())
 }
 
-// documented returns the commands of docs/install.md that create a key, sign, and verify.
+// documented returns the commands in docs/install.md that create a key, sign, and verify.
 func documented(t *testing.T) (generate, sign, verify string) {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/install.md")
@@ -82,7 +79,6 @@ func documented(t *testing.T) (generate, sign, verify string) {
 	return found[1], found[2], found[3]
 }
 
-// signer runs cosign in its own directory.
 type signer struct {
 	t   *testing.T
 	dir string
@@ -98,8 +94,8 @@ func newSigner(t *testing.T, generate string) signer {
 	return s
 }
 
-// run runs a command of the document on an image. The command cannot reach other machines:
-// its proxy does not exist.
+// run runs a command of the document for an image. It sets a proxy that does not exist, so the command cannot reach
+// other machines.
 func (s signer) run(command, image string, more ...string) (said string, err error) {
 	cmd := exec.CommandContext(s.t.Context(), "bash", "-euo", "pipefail", "-c", command)
 	cmd.Dir = s.dir
@@ -121,7 +117,7 @@ func (s signer) must(command, image string) string {
 	return said
 }
 
-// refuses fails the test unless the command fails with an error that contains a text.
+// refuses fails the test unless the command fails with an error that contains the text says.
 func (s signer) refuses(reason, command string, image name.Reference, says string, more ...string) {
 	s.t.Helper()
 	if said, err := s.run(command, image.String(), more...); err == nil || !strings.Contains(said, says) {
@@ -129,7 +125,7 @@ func (s signer) refuses(reason, command string, image name.Reference, says strin
 	}
 }
 
-// alsoOf stores the signatures of an image at the place of those of another.
+// alsoOf copies the signatures of an image to another image.
 func alsoOf(t *testing.T, image, other name.Digest) {
 	t.Helper()
 	found, err := remote.Referrers(image)
@@ -151,9 +147,9 @@ func alsoOf(t *testing.T, image, other name.Digest) {
 	}
 }
 
-// The commands of docs/install.md accept an image only if it was signed with the key. They
-// refuse it before it was signed, if another key signed it, and if it has other content
-// with the same tag and the copied signature.
+// TestOnlyWhatWasSignedIsTaken checks that the commands of docs/install.md accept an image only if it was signed with
+// the key. They refuse an image without a signature, with the signature of another key, and with other content under
+// the same tag and a copied signature.
 func TestOnlyWhatWasSignedIsTaken(t *testing.T) {
 	generate, sign, verify := documented(t)
 	repository, mine, stranger := someRegistry(t), newSigner(t, generate), newSigner(t, generate)

@@ -41,7 +41,7 @@ func TestReferencesOfAllKindsAreFound(t *testing.T) {
 	}
 }
 
-// invented is a kind with a reference that no table has.
+// invented is a kind with a reference that is in no table.
 type invented struct {
 	metav1.ObjectMeta
 	runtime.Object

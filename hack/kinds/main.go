@@ -1,5 +1,5 @@
-// Command kinds writes the files that list the kinds of the custom resources: each template below
-// files becomes the file of the same path in the working directory.
+// Command kinds writes the files that list the kinds of the custom resources. Each template in the directory files
+// becomes the file with the same path in the working directory.
 package main
 
 import (
@@ -32,7 +32,7 @@ func main() {
 	}
 }
 
-// render returns the text of each file by its path in the checkout.
+// render returns the text of each generated file by its path in the checkout.
 func render(checkout string) (map[string][]byte, error) {
 	references, err := referencesOf(v1alpha1.Kinds)
 	if err != nil {
@@ -72,7 +72,7 @@ func render(checkout string) (map[string][]byte, error) {
 	return files, err
 }
 
-// sorted returns the wanted kinds by the names of their resources.
+// sorted returns the kinds for which wanted returns true, sorted by the names of their resources.
 func sorted(wanted func(v1alpha1.Kind) bool) []v1alpha1.Kind {
 	kinds := slices.DeleteFunc(slices.Clone(v1alpha1.Kinds), func(k v1alpha1.Kind) bool { return !wanted(k) })
 	slices.SortFunc(kinds, func(a, b v1alpha1.Kind) int { return strings.Compare(a.Resource, b.Resource) })
@@ -87,7 +87,6 @@ func join(kinds []v1alpha1.Kind, text func(v1alpha1.Kind) string) string {
 	return strings.Join(texts, ", ")
 }
 
-// samples returns the names of the files with examples of objects.
 func samples(checkout string) ([]string, error) {
 	files, err := filepath.Glob(filepath.Join(checkout, "config", "samples", "*.yaml"))
 	names := make([]string, len(files))

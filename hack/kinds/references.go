@@ -10,16 +10,16 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 )
 
-// reference is a rule of Kustomize: objects of one kind, and the fields that name them. The group of the core API is empty.
+// reference is a name reference rule of Kustomize: a kind, and the fields that contain the names of its objects. The
+// group of the core API is empty.
 type reference struct {
 	Group, Kind string
 	Fields      []field
 }
 
-// field is a field of one of our kinds.
 type field struct{ Kind, Path string }
 
-// notReferences are the types whose name is not that of an object in the build.
+// notReferences contains the types whose name is not the name of an object in the build, each with the reason.
 var notReferences = map[reflect.Type]string{
 	reflect.TypeFor[v1alpha1.Grant]():              "the name of the grant itself",
 	reflect.TypeFor[v1alpha1.KeyServerReference](): "one rule covers all kinds",
@@ -31,18 +31,19 @@ var notReferences = map[reflect.Type]string{
 	reflect.TypeFor[v1alpha1.PublishedConfigMap](): "the manager makes it, and Pods name it",
 }
 
-// byType has the references to our kinds whose type is not named after the kind, as RoleReference is.
+// byType contains the types of references to this project's kinds, except for types that are named after their kind,
+// such as RoleReference.
 var byType = map[reflect.Type]string{
 	reflect.TypeFor[v1alpha1.PeerReference]():            "KeyServer",
 	reflect.TypeFor[v1alpha1.PrincipalObjectReference](): "Principal",
 }
 
-// byField has the kinds of the core API, by the names of the fields that refer to them.
+// byField contains the kinds of the core API by the names of the fields that refer to them.
 var byField = map[string]string{
 	"configMapKeyRef": "ConfigMap", "secretKeyRef": "Secret", "secretRef": "Secret", "serviceAccount": "ServiceAccount",
 }
 
-// referencesOf returns the rules for the specs of the kinds: first those of the core API.
+// referencesOf returns the rules for the specs of the kinds. Rules for the core API are first.
 func referencesOf(kinds []v1alpha1.Kind) ([]reference, error) {
 	var found []reference
 	for _, k := range kinds {
@@ -73,7 +74,7 @@ func referencesOf(kinds []v1alpha1.Kind) ([]reference, error) {
 	return found, nil
 }
 
-// targetOf returns the kind that a field of a type with a name refers to.
+// targetOf returns the kind that a field with the given name and type refers to.
 func targetOf(name string, of reflect.Type) (reference, error) {
 	kind, ours := byType[of]
 	if !ours {
@@ -90,8 +91,8 @@ func targetOf(name string, of reflect.Type) (reference, error) {
 	return reference{Kind: kind}, nil
 }
 
-// fields calls found with the path and the type of each field of a struct that refers to an object: its type has a name,
-// or its own name ends in "Ref". The path ends in the name, unless the reference requires a namespace.
+// fields calls found for each field of a struct that refers to an object: its type has a field name, or the name of the
+// field ends in "Ref". path ends in /name, unless the reference requires a namespace.
 func fields(of reflect.Type, path string, found func(path, name string, of reflect.Type) error) error {
 	for i := range of.NumField() {
 		f := of.Field(i)
@@ -101,7 +102,7 @@ func fields(of reflect.Type, path string, found func(path, name string, of refle
 			below = below.Elem()
 		}
 		if name == "" {
-			at = path // embedded
+			at = path // an embedded struct
 		}
 		if below.Kind() != reflect.Struct || below.PkgPath() != reflect.TypeFor[v1alpha1.Key]().PkgPath() {
 			if strings.HasSuffix(name, "Ref") {
@@ -126,7 +127,7 @@ func fields(of reflect.Type, path string, found func(path, name string, of refle
 	return nil
 }
 
-// named reports whether a type has a name, and whether it requires a namespace.
+// named reports whether a struct has a field name, and whether it requires a namespace.
 func named(of reflect.Type) (name, namespaced bool) {
 	for i := range of.NumField() {
 		switch field, optional := jsonName(of.Field(i)); field {
@@ -139,7 +140,7 @@ func named(of reflect.Type) (name, namespaced bool) {
 	return name, namespaced
 }
 
-// jsonName returns the name of a field in manifests, and whether it may be left out.
+// jsonName returns the name of a field in manifests, and whether it is optional.
 func jsonName(f reflect.StructField) (name string, optional bool) {
 	name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 	return name, strings.Contains(options, "omit")

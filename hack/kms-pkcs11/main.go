@@ -1,6 +1,6 @@
-// Command kms-pkcs11 uses a key of a PKCS#11 token, such as an HSM, as a key-encryption
-// key. It serves the Kubernetes KMS v2 protocol at a Unix socket. keyserver-operator uses
-// it by --kek kmsv2://SOCKET, and kube-apiserver could use it, too.
+// Command kms-pkcs11 provides a key of a PKCS#11 token, such as an HSM, as a key-encryption key. It serves the
+// Kubernetes KMS v2 protocol on a Unix socket. keyserver-operator uses it with --kek kmsv2://SOCKET; kube-apiserver
+// could also use it.
 package main
 
 import (

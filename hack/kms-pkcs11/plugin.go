@@ -21,17 +21,16 @@ import (
 
 const (
 	version = "v2"
-	// A data key has 32 bytes.
+	// maxPlain is much more than a data key, which has 32 bytes.
 	maxPlain   = 4 << 10
 	maxMessage = 64 << 10
-	// watchEvery is the interval of checks of the key.
+	// watchEvery is the interval in which the key is checked.
 	watchEvery = 5 * time.Second
-	// patience is how long a token may fail before the process ends. The next process
-	// opens the token again, because a session does not survive the loss of its device.
+	// patience is how long the token may fail before the process ends. Then the next process opens the token again,
+	// because a session is lost when its device is lost.
 	patience = 30 * time.Second
 )
 
-// plugin implements the Kubernetes KMS v2 protocol with a token.
 type plugin struct{ token *token }
 
 // Status implements service.Service. It reports ok if the key can wrap and unwrap.
@@ -43,7 +42,7 @@ func (p plugin) Status(ctx context.Context) (*service.StatusResponse, error) {
 	return &service.StatusResponse{Version: version, Healthz: health, KeyID: hex.EncodeToString(p.token.keyID)}, nil
 }
 
-// try wraps and unwraps a sample.
+// try wraps and unwraps a sample, to check the key.
 func (p plugin) try(ctx context.Context) error {
 	sample := []byte("sample")
 	wrapped, err := p.token.wrap(ctx, sample)
@@ -57,7 +56,6 @@ func (p plugin) try(ctx context.Context) error {
 	return err
 }
 
-// Encrypt implements service.Service.
 func (p plugin) Encrypt(ctx context.Context, _ string, plain []byte) (*service.EncryptResponse, error) {
 	if len(plain) == 0 || len(plain) > maxPlain {
 		return nil, status.Errorf(codes.InvalidArgument, "plaintext has %d bytes; 1 to %d are wrapped", len(plain), maxPlain)
@@ -69,7 +67,6 @@ func (p plugin) Encrypt(ctx context.Context, _ string, plain []byte) (*service.E
 	return &service.EncryptResponse{Ciphertext: wrapped, KeyID: hex.EncodeToString(p.token.keyID)}, nil
 }
 
-// Decrypt implements service.Service.
 func (p plugin) Decrypt(ctx context.Context, _ string, r *service.DecryptRequest) ([]byte, error) {
 	id, err := hex.DecodeString(r.KeyID)
 	if err != nil {
@@ -82,8 +79,8 @@ func (p plugin) Decrypt(ctx context.Context, _ string, r *service.DecryptRequest
 	return plain, nil
 }
 
-// coded turns an error into a gRPC status: foreign ciphertext is invalid, and a failing
-// token unavailable.
+// coded converts an error to a gRPC status: InvalidArgument for unknown ciphertext, DeadlineExceeded if the library
+// hangs, Unavailable for any other error.
 func coded(err error) error {
 	switch {
 	case errors.Is(err, errNotIts):
@@ -95,7 +92,7 @@ func coded(err error) error {
 	}
 }
 
-// listen creates a socket that only this user can access.
+// listen creates a socket to which only this user has access.
 func listen(ctx context.Context, socket string) (net.Listener, error) {
 	if err := vacate(ctx, socket); err != nil {
 		return nil, err
@@ -108,7 +105,7 @@ func listen(ctx context.Context, socket string) (net.Listener, error) {
 	return listener, nil
 }
 
-// serve serves until ctx ends or the token has failed for too long.
+// serve serves requests until ctx ends, or until the token has failed for longer than patience.
 func (p plugin) serve(ctx context.Context, listener net.Listener) error {
 	server := grpc.NewServer(grpc.ConnectionTimeout(callTimeout), grpc.MaxRecvMsgSize(maxMessage), grpc.MaxConcurrentStreams(2*places))
 	kms.RegisterKeyManagementServiceServer(server, service.NewGRPCService("", callTimeout, p))
@@ -116,15 +113,14 @@ func (p plugin) serve(ctx context.Context, listener net.Listener) error {
 	go func() { ended <- server.Serve(listener) }()
 	err := p.watch(ctx)
 	if err != nil {
-		server.Stop() // a hanging call would block a graceful stop
+		server.Stop() // GracefulStop would wait for a call that hangs
 	} else {
 		server.GracefulStop()
 	}
 	return errors.Join(err, <-ended)
 }
 
-// watch returns when ctx ends, or with the reason when the key has failed for
-// longer than patience.
+// watch returns when ctx ends. It returns an error if the key has failed for longer than patience.
 func (p plugin) watch(ctx context.Context) error {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
@@ -144,7 +140,7 @@ func (p plugin) watch(ctx context.Context) error {
 	}
 }
 
-// vacate removes the socket of a process that has ended.
+// vacate removes the socket of a process that does not run any more.
 func vacate(ctx context.Context, socket string) error {
 	info, err := os.Lstat(socket)
 	switch {

@@ -14,11 +14,9 @@ import (
 )
 
 const (
-	// callTimeout is the time limit of one call of the library, which
-	// may wait for a device.
+	// callTimeout is the time limit of one call of the library, which may wait for a device.
 	callTimeout = 4 * time.Second
-	// places is the maximum number of concurrent calls of the library,
-	// including calls that hang.
+	// places is the maximum number of concurrent calls of the library. Calls that hang count, too.
 	places    = 8
 	keyBits   = 256
 	nonceSize = 12
@@ -26,27 +24,24 @@ const (
 )
 
 var (
-	// errHangs: the library does not return.
+	// errHangs means that a call of the library does not return.
 	errHangs = errors.New("the PKCS#11 library does not answer")
-	// errNotIts is the error for ciphertext that no key of the token wrapped.
+	// errNotIts means that no key of the token has wrapped the ciphertext.
 	errNotIts = errors.New("no key of this token wrapped it")
 )
 
-// place identifies a key.
 type place struct {
 	library, token, pinFile, label string
 }
 
-// token is an open PKCS#11 token and its key for wrapping.
 type token struct {
 	place
 	session *crypto11.Context // logged in
 	key     *crypto11.SecretKey
 	keyID   []byte
-	free    chan struct{} // limits concurrent calls
+	free    chan struct{} // limits the concurrent calls
 }
 
-// open logs in to the token.
 func open(p place) (*token, error) {
 	for _, flag := range []struct{ name, value string }{{"--library", p.library}, {"--token", p.token}, {"--pin-file", p.pinFile}, {"--key", p.label}} {
 		if flag.value == "" {
@@ -69,7 +64,6 @@ func open(p place) (*token, error) {
 	return &token{place: p, session: session, free: make(chan struct{}, places)}, nil
 }
 
-// openKey logs in and finds the key for wrapping.
 func openKey(p place) (*token, error) {
 	t, err := open(p)
 	if err != nil {
@@ -110,7 +104,7 @@ func createKey(p place) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = t.session.Close() }() // the token keeps the new key
+	defer func() { _ = t.session.Close() }() // the new key stays in the token
 	there, err := t.session.FindKeys(nil, []byte(p.label))
 	if err != nil {
 		return "", fmt.Errorf("look for the key %q: %w", p.label, err)
@@ -126,7 +120,6 @@ func createKey(p place) (string, error) {
 	return hex.EncodeToString(id), nil
 }
 
-// wrap returns a nonce and the ciphertext of the key.
 func (t *token) wrap(ctx context.Context, plain []byte) (wrapped []byte, err error) {
 	err = t.do(ctx, func() error {
 		aead, err := t.key.NewGCM()
@@ -141,8 +134,7 @@ func (t *token) wrap(ctx context.Context, plain []byte) (wrapped []byte, err err
 	return wrapped, err
 }
 
-// unwrap decrypts with the key that wrapped the ciphertext, which may be the
-// current or an older key.
+// unwrap decrypts with the key that has wrapped the ciphertext. This can be an older key.
 func (t *token) unwrap(ctx context.Context, keyID, wrapped []byte) (plain []byte, err error) {
 	if len(keyID) == 0 || len(wrapped) < nonceSize {
 		return nil, errNotIts
@@ -167,12 +159,10 @@ func (t *token) unwrap(ctx context.Context, keyID, wrapped []byte) (plain []byte
 	return plain, err
 }
 
-// bound returns the associated data, so that ciphertext of one key is not accepted as
-// that of another.
+// bound returns the associated data of a key, so that ciphertext of one key is not accepted as ciphertext of another.
 func bound(keyID []byte) []byte { return append([]byte("kms-pkcs11 "), keyID...) }
 
-// do calls the library and returns after callTimeout at the latest. A call that hangs
-// keeps its place until it ends.
+// do calls the library and returns after callTimeout at the latest. A call that hangs keeps its place until it returns.
 func (t *token) do(ctx context.Context, call func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -185,7 +175,7 @@ func (t *token) do(ctx context.Context, call func() error) error {
 	go func() {
 		defer func() {
 			<-t.free
-			if r := recover(); r != nil { // crypto11 reports a failure of sealing by a panic
+			if r := recover(); r != nil { // crypto11 panics if sealing fails
 				done <- fmt.Errorf("the PKCS#11 library: %v", r)
 			}
 		}()

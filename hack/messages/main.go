@@ -54,13 +54,13 @@ func run(dir string, files []string) error {
 	return nil
 }
 
-// message is a text at a line, from 1.
 type message struct {
 	line int
 	text string
 }
 
-// placed returns a text with each message on its line. Messages that begin on the same line are in one line.
+// placed returns a text in which each message is on its own line number. Messages that begin on the same line are in
+// one line.
 func placed(messages []message) []byte {
 	var out strings.Builder
 	line := 1
@@ -76,12 +76,12 @@ func placed(messages []message) []byte {
 
 var (
 	verb = regexp.MustCompile(`%[-+# 0-9.\[\]]*[a-zA-Z]`)
-	// code matches SQL, URLs with parameters, and templates.
+	// code matches SQL, URLs with parameters, and templates, which are not messages.
 	code = regexp.MustCompile(`^\s*(SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER|DROP|SET|WITH|BEGIN|PRAGMA|FROM|WHERE|AND|ORDER|LOCK|VALUES|NOT)\b|[{}<>|]|::|=\$`)
 	rule = regexp.MustCompile(`^\s*(?:summary|description): (.*)`)
 )
 
-// ofGo returns the string literals of three words or more.
+// ofGo returns the string literals of a Go file that have at least three words.
 func ofGo(file string, text []byte) (messages []message, err error) {
 	files := token.NewFileSet()
 	parsed, err := parser.ParseFile(files, file, text, 0)
@@ -105,7 +105,6 @@ func ofGo(file string, text []byte) (messages []message, err error) {
 	return messages, nil
 }
 
-// ofYAML returns the summaries and descriptions of alert rules.
 func ofYAML(_ string, text []byte) (messages []message, err error) {
 	for i, line := range strings.Split(string(text), "\n") {
 		if found := rule.FindStringSubmatch(line); found != nil {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestMessages checks that each message stays on its line, and that code, short texts, tags and comments are left out.
+// TestMessages checks that each message stays on its line, and that code, short texts, tags and comments are omitted.
 func TestMessages(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for file, c := range map[string]struct{ text, want string }{

@@ -14,24 +14,21 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 )
 
-// code has the parts of the page that come from Go source: constants with their
-// comments, and events.
+// code contains the parts of the page that come from Go source: constants with their comments, and events.
 type code struct {
 	constants []constant
 	all       []event
 }
 
-// constant is a string constant and its comment.
 type constant struct{ name, value, comment string }
 
-// event is an event that internal/operator/status/events.go creates.
 type event struct {
 	reason  string
 	warning bool
 	note    string
 }
 
-// The files that are read.
+// Paths of the Go files that are read.
 const (
 	conditionsFile = "api/v1alpha1/conditions.go"
 	metadataFile   = "api/v1alpha1/metadata.go"
@@ -100,8 +97,8 @@ func text(e ast.Expr) (string, error) {
 	return strconv.Unquote(literal.Value)
 }
 
-// list returns the constants with a prefix as a list of their comments, which begin with
-// the constant's name.
+// list returns the comments of the constants with a name prefix, as a Markdown list. Each comment begins with the name
+// of the constant.
 func (c *code) list(prefix string) (string, error) {
 	var out strings.Builder
 	for _, k := range c.constants {
@@ -124,7 +121,6 @@ func (c *code) conditions() (string, error)  { return c.list("Condition") }
 func (c *code) annotations() (string, error) { return c.list("Annotation") }
 func (c *code) finalizers() (string, error)  { return c.list("Finalizer") }
 
-// reasons returns the table of reasons of conditions.
 func reasons() string {
 	var out strings.Builder
 	out.WriteString("| reason | Ready | Verified | | what to do |\n|---|---|---|---|---|\n")
@@ -137,8 +133,8 @@ func reasons() string {
 	return strings.TrimSpace(out.String())
 }
 
-// byReason is the one event with the reason of a condition. The page describes
-// it in its own text.
+// byReason is the name of the function that creates the event with the reason of a condition. The page describes it in
+// its own text.
 const byReason = "ReasonEvent"
 
 func (c *code) readEvents(file *ast.File) error {
@@ -197,7 +193,7 @@ func readEvent(literal *ast.CompositeLit) (event, error) {
 		case "Note":
 			call, ok := pair.Value.(*ast.CallExpr)
 			if !ok {
-				continue // a message that is created elsewhere
+				continue // the message is created elsewhere
 			}
 			format, err := text(call.Args[0])
 			if err != nil {

@@ -23,10 +23,10 @@ type (
 	properties = map[string]schema
 )
 
-// book has every kind, and the common fields of the namespaced kinds.
+// book contains every kind, and the fields that all namespaced kinds have.
 type book struct {
 	kinds        map[string]*definition
-	spec, status properties // shared fields
+	spec, status properties // the fields that all namespaced kinds have
 }
 
 func readKinds(checkout fs.FS) (*book, error) {
@@ -60,7 +60,6 @@ func part(crd *definition, name string) schema {
 	return crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties[name]
 }
 
-// findShared finds the fields that all namespaced kinds have.
 func (b *book) findShared() {
 	common := func(name string) (fields properties) {
 		for _, crd := range b.kinds {
@@ -80,7 +79,6 @@ func (b *book) findShared() {
 	b.spec, b.status = common("spec"), common("status")
 }
 
-// sharedFields returns the reference of the common fields of namespaced kinds.
 func (b *book) sharedFields(name string) string {
 	object := schema{Properties: b.spec}
 	if name == "status" {
@@ -89,7 +87,6 @@ func (b *book) sharedFields(name string) string {
 	return strings.TrimSpace(fieldTable(name, object, nil) + ruleTable(name, object, nil))
 }
 
-// kind returns the reference of one kind.
 func (b *book) kind(name string) (string, error) {
 	crd, ok := b.kinds[name]
 	if !ok {
@@ -135,15 +132,14 @@ func columns(crd *definition, wide bool) string {
 	return cmp.Or(strings.Join(names, ", "), "none")
 }
 
-// field is one field, with its path in the object.
 type field struct {
 	path     string
 	required bool
 	schema   schema
 }
 
-// fieldsOf returns the fields below a field, parents first. It does not descend into
-// types of Kubernetes.
+// fieldsOf returns the fields below a field; a parent comes before its children. It does not return the fields of types
+// of Kubernetes.
 func fieldsOf(at string, object schema, skip properties) []field {
 	var all []field
 	for _, name := range slices.Sorted(maps.Keys(object.Properties)) {
@@ -239,7 +235,6 @@ func defaultOf(f field) string {
 	}
 }
 
-// describe returns the description of a field and its limits.
 func describe(s schema) string {
 	text := strings.Join(strings.Fields(s.Description), " ")
 	if bounds := boundsOf(s); bounds != "" {

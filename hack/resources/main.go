@@ -1,6 +1,5 @@
-// Command resources generates docs/resources.md: the page resources.md.tmpl with a
-// reference of the custom resources, which comes from the generated definitions
-// and from Go source.
+// Command resources generates docs/resources.md from resources.md.tmpl. The reference of the custom resources in it
+// comes from the generated custom resource definitions and from Go source.
 package main
 
 import (
@@ -29,7 +28,6 @@ func main() {
 	}
 }
 
-// render fills in the page from a checkout.
 func render(checkout fs.FS) ([]byte, error) {
 	book, err := readKinds(checkout)
 	if err != nil {
@@ -65,7 +63,6 @@ func render(checkout fs.FS) ([]byte, error) {
 	return page.Bytes(), nil
 }
 
-// kinds returns the names of all kinds.
 func kinds() []string {
 	names := make([]string, len(v1alpha1.Kinds))
 	for i, k := range v1alpha1.Kinds {
@@ -74,8 +71,7 @@ func kinds() []string {
 	return names
 }
 
-// sample returns a file of config/samples as a block of the page. Its first line is the
-// path for the reader's copy.
+// sample returns a file of config/samples as a code block. Its first line is the path at which readers save their copy.
 func sample(checkout fs.FS, name string) (string, error) {
 	text, err := fs.ReadFile(checkout, "config/samples/"+name)
 	if err != nil {

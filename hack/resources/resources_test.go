@@ -14,19 +14,16 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
 )
 
-// built is the program of the page's commands.
 var built program.Program
 
 func TestMain(m *testing.M) { os.Exit(program.Main(m, &built, false)) }
 
 const root = "../.."
 
-// block is one fenced block of the page.
 type block struct{ language, text string }
 
 var fence = regexp.MustCompile("(?ms)^```([a-z]*)\n(.*?)^```$")
 
-// blocks returns the blocks of the page in the repository.
 func blocks(t *testing.T) []block {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join(root, "docs", "resources.md"))
@@ -90,7 +87,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// The page has the fields and an example of each kind.
+// TestEveryKindIsShown checks that the page contains the fields and an example of each kind.
 func TestEveryKindIsShown(t *testing.T) {
 	book, err := readKinds(os.DirFS(root))
 	if err != nil {
@@ -155,8 +152,8 @@ func TestExamplesAreAccepted(t *testing.T) {
 	}
 }
 
-// TestSession does what a reader does after "make run": it stores each example under its
-// path and runs each command, from top to bottom.
+// TestSession follows the page like a reader after "make run": it stores each example at its path and runs each
+// command, from top to bottom.
 func TestSession(t *testing.T) {
 	controlplane.Need(t)
 	up := built.Up(t, t.TempDir())
@@ -191,7 +188,7 @@ func indent(commands string) string {
 	return "$ " + strings.ReplaceAll(strings.TrimSpace(commands), "\n", "\n$ ") + "\n"
 }
 
-// The page and the reader's first session use the same file names.
+// TestCommandsNameFilesOfThePage checks that commands use only files that the page has shown before.
 func TestCommandsNameFilesOfThePage(t *testing.T) {
 	known := map[string]bool{}
 	for _, b := range blocks(t) {

@@ -15,11 +15,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
 )
 
-// patience is the time limit of a block of commands. Only a hanging
-// command needs so long.
+// patience is the time limit of a block of commands. Only a command that hangs takes that long.
 const patience = 5 * time.Minute
 
-// cluster is a real kube-apiserver with the custom resources.
 type cluster struct {
 	config     *rest.Config
 	kubeconfig string
@@ -37,8 +35,7 @@ func startCluster(t *testing.T) *cluster {
 	return c
 }
 
-// shell runs commands as a reader does, with kubectl in the path. The
-// first failure ends them.
+// shell runs commands like a reader, with kubectl in the path. It stops at the first error.
 func (c *cluster) shell(t *testing.T, directory, commands string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -55,11 +52,11 @@ func (c *cluster) shell(t *testing.T, directory, commands string) (string, error
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Use a file and not a pipe, because background processes inherit it.
+	// The output is a file and not a pipe, because background processes inherit it.
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err = cmd.Start(); err == nil {
-		t.Cleanup(func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }) // there may be none left
+		t.Cleanup(func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }) // all processes may have ended
 		err = cmd.Wait()
 	}
 	text, readErr := os.ReadFile(out.Name())

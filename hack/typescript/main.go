@@ -1,5 +1,5 @@
-// Command typescript generates clients/typescript/src/routes.ts: the types of the OpenAPI
-// document, and a method of the TypeScript client for each route.
+// Command typescript generates clients/typescript/src/routes.ts: the types of the OpenAPI document, and a method of the
+// TypeScript client for each route.
 package main
 
 import (
@@ -14,8 +14,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 )
 
-// byHand has the routes whose methods are written in clients/typescript/src/client.ts,
-// and the reason.
+// byHand contains the routes whose methods are written by hand in clients/typescript/src/client.ts, each with the
+// reason.
 var byHand = map[string]string{
 	"login":              "sessions open by themselves",
 	"endCurrentSession":  "ends the session that is held, and forgets it",
@@ -57,7 +57,7 @@ func generate() ([]byte, error) {
 	return w.b.Bytes(), nil
 }
 
-// document is the part of an OpenAPI document that is used.
+// document contains the parts of an OpenAPI document that this command uses.
 type document struct {
 	Paths      map[string]map[string]operation
 	Components struct {
@@ -101,7 +101,6 @@ type writer struct {
 	doc document
 }
 
-// named writes a type of the document.
 func (w *writer) named(name string, s *schema) {
 	w.b.WriteString("\n")
 	w.comment("", s.Description)
@@ -125,7 +124,6 @@ func (w *writer) member(name string, s *schema, required bool) {
 	fmt.Fprintf(&w.b, "  %s%s: %s;\n", name, mark, spell(s))
 }
 
-// spell returns a schema as a TypeScript type.
 func spell(s *schema) string {
 	switch {
 	case s.Ref != "":
@@ -184,7 +182,6 @@ func literal(value any) string {
 	return string(text)
 }
 
-// routes writes the input types of the methods, and the methods.
 func (w *writer) routes(all []routes.Route) error {
 	var methods bytes.Buffer
 	for _, r := range all {
@@ -204,9 +201,8 @@ func (w *writer) routes(all []routes.Route) error {
 	return nil
 }
 
-// request writes the type with all fields of a request from path, query and body.
-// It returns the name of the type, or "" if there are no fields, and whether all
-// fields are optional.
+// request writes the type of a request with all fields in path, query and body. It returns the name of the type, or ""
+// if there are no fields, and whether all fields are optional.
 func (w *writer) request(r routes.Route, o operation) (name string, optional bool) {
 	optional = true
 	var fields []*parameter
@@ -237,7 +233,6 @@ func (w *writer) request(r routes.Route, o operation) (name string, optional boo
 	return name, optional
 }
 
-// parameters returns the parameters in path and query.
 func (w *writer) parameters(o operation) []*parameter {
 	var list []*parameter
 	for _, p := range o.Parameters {
@@ -333,8 +328,7 @@ func facts(r routes.Route, o operation, out string) []string {
 	return list
 }
 
-// proves returns the member of a verified write's response that says that the
-// write was read back.
+// proves returns the member of the response of a verified write which shows that the write was read back.
 func proves(answer reflect.Type) string {
 	if answer == nil {
 		return ""
@@ -352,7 +346,6 @@ func proves(answer reflect.Type) string {
 
 func (w *writer) comment(indent, text string) { comment(&w.b, indent, text) }
 
-// comment writes a documentation comment within 100 columns.
 func comment(b *bytes.Buffer, indent, text string) {
 	if text == "" {
 		return

@@ -8,7 +8,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 )
 
-// A route without a method is in byHand, and each name in byHand is a route.
+// TestEveryRouteHasAMethod checks that each route has a method or is in byHand, and that byHand has no other names.
 func TestEveryRouteHasAMethod(t *testing.T) {
 	text, err := generate()
 	if err != nil {

@@ -1,5 +1,6 @@
-// Command variables prints the environment variables of the programs that serve, and of the commands of keyserverctl for
-// Pods. Each program that serves accepts them: internal/commands/program/variables.txt.
+// Command variables prints the environment variables of two groups of programs: programs that serve, and commands of
+// keyserverctl that run in Pods. The programs that serve accept all of these variables
+// (internal/commands/program/variables.txt).
 package main
 
 import (
@@ -29,7 +30,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	// Pods run these commands. The other commands of keyserverctl take no variables for their own flags.
+	// These commands run in Pods. The other commands of keyserverctl read no variables for their own flags.
 	for _, words := range []string{"doctor", "support-bundle", "audit verify", "audit receipt verify"} {
 		cmd, _, err := client.Find(strings.Fields(words))
 		if err != nil {

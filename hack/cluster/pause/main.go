@@ -1,5 +1,5 @@
-// Command pause keeps the namespaces of a Pod alive while its containers start and stop.
-// It reaps orphaned processes until it gets a signal to end.
+// Command pause keeps the namespaces of a Pod alive while its containers start and stop. It reaps orphaned processes
+// until a signal ends it.
 package main
 
 import (
@@ -16,7 +16,7 @@ func main() {
 			return
 		}
 		for pid := 1; pid > 0; {
-			pid, _ = syscall.Wait4(-1, nil, syscall.WNOHANG, nil) // an error means that no process is left
+			pid, _ = syscall.Wait4(-1, nil, syscall.WNOHANG, nil) // an error means that there is no child process
 		}
 	}
 }

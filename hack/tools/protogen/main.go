@@ -1,9 +1,9 @@
-// Command protogen generates Go code from protobuf definitions. It compiles them itself,
-// so that protoc need not be installed, and passes the result to the plugins in bin/.
+// Command protogen generates Go code from protobuf definitions. It compiles the definitions itself, so that protoc need
+// not be installed. It passes the result to the plugins in bin/.
 //
 //	protogen -root DIR -plugins DIR FILE...
 //
-// FILE is relative to root. The code is written next to it.
+// FILE is relative to DIR of -root. The code is written next to it.
 package main
 
 import (
@@ -22,7 +22,6 @@ import (
 	"google.golang.org/protobuf/types/pluginpb"
 )
 
-// plugins generate Go code from a definition.
 var plugins = []string{"protoc-gen-go", "protoc-gen-go-grpc"}
 
 func main() {
@@ -62,7 +61,7 @@ func generate(root, bin string, files []string) error {
 	return nil
 }
 
-// add adds a file after all its imports.
+// add adds a file and, before it, all its imports to the request.
 func add(request *pluginpb.CodeGeneratorRequest, added map[string]bool, file protoreflect.FileDescriptor) {
 	if added[file.Path()] {
 		return
