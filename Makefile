@@ -99,7 +99,7 @@ clean: cluster-down ## Remove bin/ (the per-user cache of built tools and contro
 # It replaces FILE only when complete, so that a failed run keeps the old one.
 document = $(plain) go run $(2) > bin/$(notdir $(1)).tmp && mkdir -p $(dir $(1)) && mv bin/$(notdir $(1)).tmp $(1)
 
-# The definitions come first: docs/resources.md is made from them, too.
+# The CRDs come first, because docs/resources.md is also generated from them.
 .PHONY: generate
 generate: manifests bin/controller-gen bin/protoc-gen-go bin/protoc-gen-go-grpc ## Regenerate manifests, protobuf code, the clients' methods and documents
 	$(plain) go -C hack/tools run ./protogen -root $(CURDIR) -plugins $(CURDIR)/bin internal/engine/peer/peerpb/peer.proto
@@ -155,17 +155,17 @@ check: bin/gotestsum ## Run the tests that only need Go: a fast check between ed
 test: bin/gotestsum ## Run the tests, with a real control plane, SQLite and PostgreSQL, or all tests of PKG=... (TEST_FLAGS=...)
 	@hack/test.sh test "$(PKG)" $(TEST_FLAGS)
 
-# The parts that need the entire machine come first.
+# The suites that need the entire machine run first.
 .PHONY: test-system
 test-system: bin/gotestsum chaos smoke-cluster ## Run the system tests: killed processes, federation, browsers, third-party programs, installation (TEST_FLAGS=...)
 	@hack/test.sh system "" $(TEST_FLAGS)
 
-# A program with the race detector sleeps for a second at its end, which would add up here.
-# SQLite is translated C: its own memory accesses are no races here, and checking them takes
-# two fifths of the time of a database suite. Its driver is checked like all Go code.
+# A program with the race detector sleeps for one second at its end, which adds up here. SQLite is C translated to Go:
+# its own memory accesses are not races, and checking them takes two fifths of the time of a database suite. Its driver
+# is checked like all Go code.
 translated = modernc.org/sqlite/lib modernc.org/libc
 
-# The race detector only sees its own process: it does not see a program that a suite starts.
+# The race detector only observes the test process, not the programs that a suite starts.
 .PHONY: race
 race: ## Run the tests of a single process with the race detector, or those of PKG=... (TEST_FLAGS=...)
 	@hack/compiler.sh; \
