@@ -1,6 +1,6 @@
 // Package store has no code. Its directories keep the state of a key server:
 //
-//   - sqlstore: queries for keys, principals, roles and other objects
+//   - sqlstore: queries for keys, principals, roles and other objects; cache: rows in memory until they change
 //   - sessionrows: sessions; trustrows: CAs, certificates and peers; auditrows: the audit log
 //   - snapshot: copies of a database, and databases made from them
 //   - sqlite, postgres: the two kinds of database; sqldb: statements, transactions and migrations of both

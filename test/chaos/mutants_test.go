@@ -133,7 +133,7 @@ var mutants = []mutant{
 	},
 	{
 		"a cache keeps what a change made stale", oneServer,
-		"internal/engine/cache/cache.go", nil, [][2]string{
+		"internal/store/cache/cache.go", nil, [][2]string{
 			{`	default:
 		c.drop(change.ID)
 	}`, `	case mistaken:
@@ -218,7 +218,7 @@ var mutants = []mutant{
 	},
 	{
 		"a cache is written without its lock", oneServer,
-		"internal/engine/cache/cache.go", nil, [][2]string{
+		"internal/store/cache/cache.go", nil, [][2]string{
 			{`func (c *Cache[K, V]) keep(k K, v V, before uint64) {`, `func (c *Cache[K, V]) keep(k K, v V, before uint64) {
 	if mistaken {
 		for range 20000 {

@@ -13,7 +13,7 @@ var (
 	// wiring matches the packages that connect all parts. They may import all of them.
 	wiring = regexp.MustCompile(`^(\.|cmd/[^/]*|internal/commands|internal/server)$`)
 	// testSupport matches packages that are linked into tests and into programs for development.
-	testSupport = regexp.MustCompile(`^(hack|test|internal/store/pgtest|internal/auth/ldap/ldaptest|internal/server/testserver|internal/engine/enginetest|internal/engine/cache/cachetest)(/.*)?$`)
+	testSupport = regexp.MustCompile(`^(hack|test|internal/store/pgtest|internal/auth/ldap/ldaptest|internal/server/testserver|internal/engine/enginetest|internal/store/cache/cachetest)(/.*)?$`)
 )
 
 // TestEveryPackageHasAnImportRule checks that the import rules of .golangci.yml cover every package.

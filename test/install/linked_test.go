@@ -22,7 +22,7 @@ var testLibraries = map[string]*regexp.Regexp{
 	"ginkgo":   regexp.MustCompile(`^github\.com/onsi/ginkgo(/|$)`),
 	"gomega":   regexp.MustCompile(`^github\.com/onsi/gomega(/|$)`),
 	"fakes":    regexp.MustCompile(`^sigs\.k8s\.io/controller-runtime/pkg/client/(fake|interceptor)(/|$)`),
-	"our own":  regexp.MustCompile(`^github\.com/keyserver-operator/keyserver-operator/(test|internal/(store/pgtest|auth/ldap/ldaptest|server/testserver|engine/enginetest|engine/cache/cachetest))(/|$)`),
+	"our own":  regexp.MustCompile(`^github\.com/keyserver-operator/keyserver-operator/(test|internal/(store/pgtest|store/cache/cachetest|auth/ldap/ldaptest|server/testserver|engine/enginetest))(/|$)`),
 }
 
 func TestNoTestLibraryIsLinked(t *testing.T) {

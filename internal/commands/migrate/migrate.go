@@ -15,7 +15,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
-	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/snapshot"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlite"
@@ -104,7 +103,7 @@ func (e UnsureError) Unwrap() error { return e.cause }
 // finish completes the target. Before that it marks the source as moved, so that no server uses it. Otherwise servers
 // could use both.
 func (o Options) finish(ctx context.Context, s *snapshot.Snapshot, to *sqlstore.Restore) error {
-	system, err := bootstrap.SystemOf(ctx, to.Store())
+	system, err := sqlstore.SystemOf(ctx, to.Store())
 	if err != nil {
 		return err
 	}

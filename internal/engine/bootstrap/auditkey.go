@@ -4,41 +4,27 @@ import (
 	"context"
 	"errors"
 
-	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/tree"
 	"github.com/keyserver-operator/keyserver-operator/internal/audit/witness"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// settingAuditKey is the setting with the key that signs the checkpoints of the audit tree. settingWitnessKey is the
-// setting with the key that cosigns checkpoints of other logs.
-const (
-	settingAuditKey   = "auditKey"
-	settingWitnessKey = "witnessKey"
-)
-
-// Ids under which these keys are wrapped.
-var (
-	wrapIDAudit   = values.IDFromUint64(3)
-	wrapIDWitness = values.IDFromUint64(4)
-)
-
 // keepAuditKeys creates the keys of the audit tree and of the witness if they do not exist. They are missing at the
 // first start, and at the first start on a database of an older version.
 func (c Config) keepAuditKeys(ctx context.Context, system keyserver.SystemID) error {
 	return errors.Join(
-		c.keepAuditKey(ctx, system, settingAuditKey, func(ctx context.Context, tx *sqlstore.Tx) error {
+		c.keepAuditKey(ctx, system, sqlstore.SettingAuditKey, func(ctx context.Context, tx *sqlstore.Tx) error {
 			if head, err := tx.AuditTree(ctx); err != nil || head.Size > 0 || len(head.Checkpoint) > 0 {
 				return errors.Join(err, errors.New("the database has an audit tree, but not the key that signed it: the setting "+
-					settingAuditKey+" was deleted; restore it from a backup (nothing was written)"))
+					sqlstore.SettingAuditKey+" was deleted; restore it from a backup (nothing was written)"))
 			}
 			return nil
 		}, func(ctx context.Context, tx *sqlstore.Tx) ([]byte, error) { return c.beginTree(ctx, tx, system) }),
-		c.keepAuditKey(ctx, system, settingWitnessKey, func(ctx context.Context, tx *sqlstore.Tx) error {
+		c.keepAuditKey(ctx, system, sqlstore.SettingWitnessKey, func(ctx context.Context, tx *sqlstore.Tx) error {
 			if logs, err := tx.WitnessedLogs(ctx); err != nil || len(logs) > 0 {
 				return errors.Join(err, errors.New("the database has cosigned logs, but not the key that cosigned them: the setting "+
-					settingWitnessKey+" was deleted; restore it from a backup (nothing was written)"))
+					sqlstore.SettingWitnessKey+" was deleted; restore it from a backup (nothing was written)"))
 			}
 			return nil
 		}, func(context.Context, *sqlstore.Tx) ([]byte, error) {
@@ -86,7 +72,7 @@ func (c Config) keepAuditKey(ctx context.Context, system keyserver.SystemID, nam
 			return err
 		}
 		defer clear(plain)
-		wrapped, err := c.Keyring.Wrap(Wrapped[name], system, plain)
+		wrapped, err := c.Keyring.Wrap(sqlstore.WrappedSettings[name], system, plain)
 		if err != nil {
 			return err
 		}
@@ -96,16 +82,16 @@ func (c Config) keepAuditKey(ctx context.Context, system keyserver.SystemID, nam
 
 // AuditSigner reads the key that signs the checkpoints of the audit tree.
 func AuditSigner(ctx context.Context, c Config) (*tree.Signer, error) {
-	return auditKey(ctx, c, settingAuditKey, tree.ReadKey)
+	return auditKey(ctx, c, sqlstore.SettingAuditKey, tree.ReadKey)
 }
 
 // WitnessSigner reads the key that cosigns the checkpoints of other logs.
 func WitnessSigner(ctx context.Context, c Config) (*witness.Signer, error) {
-	return auditKey(ctx, c, settingWitnessKey, witness.ReadKey)
+	return auditKey(ctx, c, sqlstore.SettingWitnessKey, witness.ReadKey)
 }
 
 func auditKey[T any](ctx context.Context, c Config, name string, read func([]byte) (*T, error)) (*T, error) {
-	system, err := SystemOf(ctx, c.Store)
+	system, err := sqlstore.SystemOf(ctx, c.Store)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +99,7 @@ func auditKey[T any](ctx context.Context, c Config, name string, read func([]byt
 	if err != nil {
 		return nil, err
 	}
-	plain, err := c.Keyring.Unwrap(Wrapped[name], system, wrapped)
+	plain, err := c.Keyring.Unwrap(sqlstore.WrappedSettings[name], system, wrapped)
 	if err != nil {
 		return nil, err
 	}

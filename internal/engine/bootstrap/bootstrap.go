@@ -21,25 +21,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// Names of the settings that the first start writes.
-const (
-	settingSystem     = "systemId"
-	settingDeployment = "deployment"
-	settingServerCert = "serverCertificate"
-	settingServerKey  = "serverKey"
-)
-
-// Settings are the settings that every key server has after its first start.
-var Settings = []string{settingSystem, settingDeployment, settingServerCert, settingServerKey, settingAuditKey}
-
-// wrapIDServer is the id under which the server's private key is wrapped. No other key has this id, because key ids are
-// random.
-var wrapIDServer = values.IDFromUint64(2)
-
-// Wrapped has the settings that contain private keys, each with the id under which it is
-// wrapped.
-var Wrapped = map[string]keyserver.ID{settingServerKey: wrapIDServer, settingAuditKey: wrapIDAudit, settingWitnessKey: wrapIDWitness}
-
 // DefaultSystem is the system id of a new key server if none is configured.
 const DefaultSystem keyserver.SystemID = 1
 
@@ -101,7 +82,7 @@ func Run(ctx context.Context, c Config) (Prepared, error) {
 		return Prepared{}, fmt.Errorf("move the internal CA to its table: %w", err)
 	}
 	var p Prepared
-	if p.System, err = SystemOf(ctx, c.Store); err != nil {
+	if p.System, err = sqlstore.SystemOf(ctx, c.Store); err != nil {
 		return Prepared{}, err
 	}
 	p.First, p.Sealed = first, sealed
@@ -130,10 +111,10 @@ func Run(ctx context.Context, c Config) (Prepared, error) {
 // forgot the flag, the Administrator would get the duty trust on every replica, and operations of this duty would need
 // no approval.
 func (c Config) refuseUnited(ctx context.Context) error {
-	stored, err := c.Store.Setting(ctx, settingDeployment)
+	stored, err := c.Store.Setting(ctx, sqlstore.SettingDeployment)
 	switch {
 	case errors.Is(err, sqlstore.ErrNotFound):
-		return fmt.Errorf("the setting %s is missing from the database: it was deleted; restore it from a backup", settingDeployment)
+		return fmt.Errorf("the setting %s is missing from the database: it was deleted; restore it from a backup", sqlstore.SettingDeployment)
 	case err != nil:
 		return err
 	case keyserver.Deployment(stored) == keyserver.Split && c.Deployment != keyserver.Split:
@@ -166,7 +147,7 @@ func (c Config) openRows(ctx context.Context) (sealed int, err error) {
 
 // create creates the entire first state in one transaction. It reports false if another replica was faster.
 func (c Config) create(ctx context.Context) (bool, error) {
-	_, err := c.Store.Setting(ctx, settingSystem)
+	_, err := c.Store.Setting(ctx, sqlstore.SettingSystem)
 	if !errors.Is(err, sqlstore.ErrNotFound) {
 		return false, err
 	}
@@ -180,10 +161,10 @@ func (c Config) create(ctx context.Context) (bool, error) {
 	}
 	err = c.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 		// Writes of all replicas are serialized, so the second replica finds this setting.
-		if _, err := tx.Setting(ctx, settingSystem); !errors.Is(err, sqlstore.ErrNotFound) {
+		if _, err := tx.Setting(ctx, sqlstore.SettingSystem); !errors.Is(err, sqlstore.ErrNotFound) {
 			return cmp.Or(err, errNotFirst)
 		}
-		if err := tx.PutSetting(ctx, settingSystem, []byte(strconv.FormatUint(uint64(system), 10))); err != nil {
+		if err := tx.PutSetting(ctx, sqlstore.SettingSystem, []byte(strconv.FormatUint(uint64(system), 10))); err != nil {
 			return err
 		}
 		if err := c.putCertificates(ctx, tx, system); err != nil {
@@ -275,7 +256,7 @@ func (c Config) putRoles(ctx context.Context, tx *sqlstore.Tx) error {
 			return err
 		}
 	}
-	return tx.PutSetting(ctx, settingDeployment, []byte(c.Deployment))
+	return tx.PutSetting(ctx, sqlstore.SettingDeployment, []byte(c.Deployment))
 }
 
 // syncRoles updates the stored built-in roles that differ from those of this version and deployment. It does not change
@@ -309,6 +290,6 @@ func (c Config) syncRoles(ctx context.Context) error {
 				return err
 			}
 		}
-		return tx.PutSetting(ctx, settingDeployment, []byte(c.Deployment))
+		return tx.PutSetting(ctx, sqlstore.SettingDeployment, []byte(c.Deployment))
 	})
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 
 	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
@@ -43,14 +42,14 @@ func (c Config) putCertificates(ctx context.Context, tx *sqlstore.Tx, system key
 		return err
 	}
 	defer clear(plain)
-	wrapped, err := c.Keyring.Wrap(wrapIDServer, system, plain)
+	wrapped, err := c.Keyring.Wrap(sqlstore.WrappedSettings[sqlstore.SettingServerKey], system, plain)
 	if err != nil {
 		return err
 	}
-	if err := tx.PutSetting(ctx, settingServerKey, wrapped); err != nil {
+	if err := tx.PutSetting(ctx, sqlstore.SettingServerKey, wrapped); err != nil {
 		return err
 	}
-	return tx.PutSetting(ctx, settingServerCert, server.Certificate.Raw)
+	return tx.PutSetting(ctx, sqlstore.SettingServerCertificate, server.Certificate.Raw)
 }
 
 // adoptAuthority moves the CA of an older version from the settings to the authorities, and wraps its key under the new
@@ -68,7 +67,7 @@ func (c Config) adoptAuthority(ctx context.Context) error {
 		if err != nil || len(there) > 0 { // another replica moved it first
 			return err
 		}
-		system, err := SystemOf(ctx, tx)
+		system, err := sqlstore.SystemOf(ctx, tx)
 		if err != nil {
 			return err
 		}
@@ -93,7 +92,7 @@ func (c Config) adoptAuthority(ctx context.Context) error {
 // is due (pki.Renewal). A running server calls it periodically and after each change of an authority, because another
 // replica may have renewed the certificate.
 func EnsureServerCertificate(ctx context.Context, c Config) (pki.Identity, error) {
-	system, err := SystemOf(ctx, c.Store)
+	system, err := sqlstore.SystemOf(ctx, c.Store)
 	if err != nil {
 		return pki.Identity{}, err
 	}
@@ -112,7 +111,7 @@ func EnsureServerCertificate(ctx context.Context, c Config) (pki.Identity, error
 		if server, err = due.IssueServer(c.ServerName, slices.Compact(hosts), server.Key, c.Clock(), c.Random); err != nil {
 			return err
 		}
-		return tx.PutSetting(ctx, settingServerCert, server.Certificate.Raw)
+		return tx.PutSetting(ctx, sqlstore.SettingServerCertificate, server.Certificate.Raw)
 	})
 	if err != nil {
 		return pki.Identity{}, fmt.Errorf("renew the server certificate: %w", err)
@@ -129,7 +128,7 @@ type reader interface {
 // server reads the server's certificate and key. If the certificate is due for renewal, server also returns the CA that
 // issues the new one, otherwise nil.
 func (c Config) server(ctx context.Context, in reader, system keyserver.SystemID) (pki.Identity, *pki.Identity, error) {
-	server, err := c.loadIdentity(ctx, in, system, settingServerCert, settingServerKey, wrapIDServer)
+	server, err := c.loadIdentity(ctx, in, system, sqlstore.SettingServerCertificate, sqlstore.SettingServerKey, sqlstore.WrappedSettings[sqlstore.SettingServerKey])
 	if err != nil {
 		return server, nil, fmt.Errorf("read the server certificate: %w", err)
 	}
@@ -141,21 +140,6 @@ func (c Config) server(ctx context.Context, in reader, system keyserver.SystemID
 		return server, nil, nil
 	}
 	return server, &line.Issuer, nil
-}
-
-// SystemOf reads the system id of an existing key server.
-func SystemOf(ctx context.Context, in interface {
-	Setting(ctx context.Context, name string) ([]byte, error)
-}) (keyserver.SystemID, error) {
-	text, err := in.Setting(ctx, settingSystem)
-	if err != nil {
-		return 0, err
-	}
-	n, err := strconv.ParseUint(string(text), 10, 32)
-	if err != nil {
-		return 0, errors.New("the database's system id is not a number; restore the database from a backup")
-	}
-	return keyserver.SystemID(n), nil
 }
 
 func (c Config) loadIdentity(ctx context.Context, in reader, system keyserver.SystemID, cert, key string, wrapID keyserver.ID) (pki.Identity, error) {

@@ -12,8 +12,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/values"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
-	"github.com/keyserver-operator/keyserver-operator/internal/engine/cache"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/cache"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/trustrows"
 )

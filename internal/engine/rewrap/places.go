@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/trustrows"
@@ -38,7 +37,7 @@ var places = slices.Concat(settings(), []place{authorities})
 // settings returns the places of this server's private keys.
 func settings() []place {
 	var list []place
-	for name, id := range bootstrap.Wrapped {
+	for name, id := range sqlstore.WrappedSettings {
 		list = append(list, place{
 			name: name,
 			read: func(ctx context.Context, r reader) ([]wrapped, error) {

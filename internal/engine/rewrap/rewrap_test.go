@@ -29,7 +29,7 @@ import (
 const keys = 600
 
 // own is the number of the key server's own private keys: the keys in settings, and the key of its CA.
-var own = int64(len(bootstrap.Wrapped) + 1)
+var own = int64(len(sqlstore.WrappedSettings) + 1)
 
 // world is a database with keys. outside writes to it without the store.
 type world struct {

@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
-	"github.com/keyserver-operator/keyserver-operator/internal/engine/cache"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/cache"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 

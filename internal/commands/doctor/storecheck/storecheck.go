@@ -8,7 +8,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/doctor"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/rowmac"
-	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/datadir"
@@ -57,7 +56,7 @@ func Database(store *sqlstore.Store, kek func() (url string, err error)) []docto
 			if opened != nil {
 				return "", opened
 			}
-			for _, name := range bootstrap.Settings {
+			for _, name := range sqlstore.RequiredSettings {
 				_, err := store.Setting(ctx, name)
 				if errors.Is(err, sqlstore.ErrNotFound) {
 					err = found(name + " is missing, and the server does not start without it; restore it from a backup")

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/approval"
-	"github.com/keyserver-operator/keyserver-operator/internal/engine/cache"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/cache"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 

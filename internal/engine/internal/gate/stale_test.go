@@ -4,8 +4,8 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/engine/cache/cachetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/cache/cachetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 

@@ -5,10 +5,10 @@ import (
 	"sync/atomic"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/keyring"
-	"github.com/keyserver-operator/keyserver-operator/internal/engine/cache"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/usagequota"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/cache"
 )
 
 // maxCached is the maximum number of cached keys, and of cached lineages. A key needs about 1.5 kB.

@@ -4,9 +4,9 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/keyserver-operator/keyserver-operator/internal/engine/cache/cachetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/internal/gate"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/cache/cachetest"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 

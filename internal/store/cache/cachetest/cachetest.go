@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/values"
-	"github.com/keyserver-operator/keyserver-operator/internal/engine/cache"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
+	"github.com/keyserver-operator/keyserver-operator/internal/store/cache"
 )
 
 // Numbers of stale entries, for Case.Stale.
