@@ -271,8 +271,9 @@ func (e *Engine) ResetTransportPrincipal(ctx context.Context, by keyserver.Calle
 				return fault.New(fault.NotFound, "no transport principal has the id %s", id).Audited(fault.ReasonObjectNotFound)
 			case err != nil:
 				return err
-			case p.Flags.SystemDefined():
-				return fault.New(fault.BuiltInPrincipal, "principal %s is system defined", p.Name).Audited(fault.ReasonBuiltIn)
+			}
+			if err := p.RefuseChange(); err != nil {
+				return err
 			}
 			if done.Certificates, err = tx.DeleteCertificatesOf(ctx, id); err != nil {
 				return err

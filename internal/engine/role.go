@@ -79,8 +79,8 @@ func (e *Engine) changeRole(ctx context.Context, by keyserver.Caller, op keyserv
 		if err != nil {
 			return gate.NotFound(err, fault.NotFound, "no role has the id %s", id)
 		}
-		if role.BuiltIn {
-			return fault.New(fault.BuiltIn, "role %q is system defined and read-only", role.Name).Audited(fault.ReasonBuiltIn)
+		if err := role.RefuseChange(); err != nil {
+			return err
 		}
 		return change(tx)
 	})

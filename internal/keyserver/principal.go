@@ -77,6 +77,14 @@ type Principal struct {
 	Delegates []ID
 }
 
+// RefuseChange returns BUILT_IN_PRINCIPAL if the principal is system-defined.
+func (p Principal) RefuseChange() error {
+	if !p.Flags.SystemDefined() {
+		return nil
+	}
+	return fault.New(fault.BuiltInPrincipal, "principal %q is system-defined and read-only", p.Name).Audited(fault.ReasonBuiltIn)
+}
+
 // MaxDelegates limits the delegates of a principal.
 const MaxDelegates = 64
 

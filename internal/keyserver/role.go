@@ -1,6 +1,10 @@
 package keyserver
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+)
 
 // Role is a named set of operations.
 type Role struct {
@@ -8,6 +12,14 @@ type Role struct {
 	Name       string
 	BuiltIn    bool // defined by the key server, read-only
 	Operations []ID // sorted, no duplicates
+}
+
+// RefuseChange returns BUILT_IN if the key server defines the role itself.
+func (r Role) RefuseChange() error {
+	if !r.BuiltIn {
+		return nil
+	}
+	return fault.New(fault.BuiltIn, "role %q is system-defined and read-only; create a new role instead", r.Name).Audited(fault.ReasonBuiltIn)
 }
 
 // RoleFilter selects the role with the id and the role with the name. A zero field

@@ -10,15 +10,14 @@ import (
 // RefuseDeletion returns an error if the principal must not be deleted, for example if it is the caller or a group of
 // the caller: the deletion would change the caller's own rights.
 func RefuseDeletion(caller, p keyserver.Principal) error {
-	switch {
-	case p.Flags.SystemDefined():
-		return fault.New(fault.BuiltInPrincipal, "principal %s is system-defined and cannot be deleted", p.Name).Audited(fault.ReasonBuiltIn)
-	case isOrHas(p, caller):
+	if err := p.RefuseChange(); err != nil {
+		return err
+	}
+	if isOrHas(p, caller) {
 		return fault.New(fault.OwnAccount, "principal %q is your own or one of your groups; ask another administrator", p.Name).
 			Audited(fault.ReasonInvalidArgument)
-	default:
-		return nil
 	}
+	return nil
 }
 
 // RefuseNewOwner returns an error if the new owner cannot receive the principal's keys. The new owner may not be the

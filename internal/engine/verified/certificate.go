@@ -362,13 +362,10 @@ func (s *Service) ResetTransportPrincipal(ctx context.Context, by keyserver.Call
 }
 
 func refuseReset(p *keyserver.Principal, id keyserver.ID) error {
-	switch {
-	case p == nil || p.Type != keyserver.CertificatePrincipal:
+	if p == nil || p.Type != keyserver.CertificatePrincipal {
 		return fault.New(fault.NotFound, "no transport principal has the id %s; list them with GET /api/principals?type=certificate", id)
-	case p.Flags.SystemDefined():
-		return fault.New(fault.BuiltInPrincipal, "principal %q is system defined; the key server would skip the reset and report success", p.Name)
 	}
-	return nil
+	return p.RefuseChange()
 }
 
 func judgeReset(sent keyserver.TransportReset, before, after resetState) (TransportReset, error) {

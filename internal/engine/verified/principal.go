@@ -152,12 +152,11 @@ func sameIdentity(a, b *keyserver.Identity) bool {
 // change silently. It also refuses a change of the caller's own principal: perhaps no other administrator could undo a
 // mistake.
 func refuseUpdate(by keyserver.Caller, p keyserver.Principal) error {
-	switch {
-	case p.Flags.SystemDefined():
-		return fault.New(fault.BuiltInPrincipal, "principal %q is system defined and read-only", p.Name)
-	case p.Ref() == by.Principal, p.Ref() == by.Actor: // also in a delegated session, for both of its principals
-		return fault.New(fault.OwnAccount, "principal %q is your own; ask another administrator", p.Name)
-	default:
-		return nil
+	if err := p.RefuseChange(); err != nil {
+		return err
 	}
+	if p.Ref() == by.Principal || p.Ref() == by.Actor { // also in a delegated session, for both of its principals
+		return fault.New(fault.OwnAccount, "principal %q is your own; ask another administrator", p.Name)
+	}
+	return nil
 }

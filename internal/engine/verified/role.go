@@ -144,10 +144,7 @@ func refuseUnwritableRole(roles []keyserver.Role, id keyserver.ID) error {
 	if !ok {
 		return fault.New(fault.NotFound, "no role has the id %s; list them with GET /api/roles", id)
 	}
-	if role.BuiltIn {
-		return fault.New(fault.BuiltIn, "role %q is system defined and read-only; create a new role instead", role.Name)
-	}
-	return nil
+	return role.RefuseChange()
 }
 
 func refuseTakenName(roles []keyserver.Role, self keyserver.ID, name string) error {

@@ -525,11 +525,11 @@ func TestRefusedBeforeSending(t *testing.T) {
 			_, err := w.UpdateRole(ctx, w.admin, keyserver.RoleChange{ID: w.role})
 			return err
 		}, fault.BadRequest},
-		"BuiltIn": {"system defined", func(w *world) error {
+		"BuiltIn": {"system-defined", func(w *world) error {
 			_, err := w.UpdateRole(ctx, w.admin, keyserver.RoleChange{ID: keyserver.RoleAuditor, Name: ptr("x")})
 			return err
 		}, fault.BuiltIn},
-		"DeleteBuiltIn": {"system defined", func(w *world) error {
+		"DeleteBuiltIn": {"system-defined", func(w *world) error {
 			_, err := w.DeleteRole(ctx, w.admin, keyserver.RoleAuditor)
 			return err
 		}, fault.BuiltIn},
