@@ -17,7 +17,7 @@ import (
 // code.
 func Page() []byte {
 	var b strings.Builder
-	b.WriteString(head)
+	fmt.Fprintf(&b, head, commonBounds, codeMeaning, detailMeaning)
 	writeRoutes(&b)
 	writeDetails(&b)
 	writeRoles(&b)
@@ -72,7 +72,7 @@ line of ` + "`text/plain`" + ` (` + "`400 Bad Request`" + `, with or without a c
 
 | status | cause |
 |---|---|
-| 400 | an invalid request line; a wrong escape in the path (` + "`%zz`" + `); a header line without a colon; a missing ` + "`Host`" + ` in HTTP/1.1, or a malformed one; several lengths |
+| 400 | an invalid request line; a wrong escape in the path (` + "`%%zz`" + `); a header line without a colon; a missing ` + "`Host`" + ` in HTTP/1.1, or a malformed one; several lengths |
 | 417 | ` + "`Expect`" + ` with a value other than ` + "`100-continue`" + `; the body of the response is empty |
 | 431 | a request line and headers of more than about 20 KiB together |
 | 501 | a ` + "`Transfer-Encoding`" + ` other than ` + "`chunked`" + ` |
@@ -81,9 +81,26 @@ line of ` + "`text/plain`" + ` (` + "`400 Bad Request`" + `, with or without a c
 Over HTTP/2, such a request ends the stream or the connection with an HTTP/2 error. Only the response 431 is a
 line of HTML.
 
-The first route that uses a type describes it. The other routes link to it.
+The first route that uses a type describes it. The other routes link to it. Unless its section says otherwise, a
+route has no specific codes and these limits: %s
+In a response, the fields ` + "`code`" + ` and ` + "`detail`" + ` have these meanings, unless the table says otherwise:
+
+| field | meaning |
+|---|---|
+| ` + "`code`" + ` | %s |
+| ` + "`detail`" + ` | %s After a verified write: evidence of the result. |
 
 `
+
+// Meanings that most responses share.
+const (
+	codeMeaning     = "Absent on success; otherwise the code of the failure."
+	detailMeaning   = "Text for people; the wording may change."
+	evidenceMeaning = "Evidence of the result."
+)
+
+// commonBounds are the limits of most routes.
+var commonBounds = routes.Route{BodyLimit: routes.SmallBody, Timeout: routes.ShortTimeout}.Bounds()
 
 func writeRoutes(b *strings.Builder) {
 	b.WriteString("## Routes\n\n| route | description | roles | |\n|---|---|---|---|\n")
@@ -146,7 +163,9 @@ func (b types) route(r routes.Route) {
 	if names := r.OperationNames(); len(names) > 0 {
 		fmt.Fprintf(b, "Operations: %s.\n\n", strings.Join(names, ", "))
 	}
-	fmt.Fprintf(b, "%s\n\n", r.Bounds())
+	if bounds := r.Bounds(); bounds != commonBounds {
+		fmt.Fprintf(b, "%s\n\n", bounds)
+	}
 	table := wire.Of(r.Request)
 	if fields := slices.Concat(table.Path, table.Query, table.Body); len(fields) > 0 {
 		b.WriteString("| field | in | required | type | meaning |\n|---|---|---|---|---|\n")
@@ -164,7 +183,9 @@ func (b types) route(r routes.Route) {
 		fmt.Fprintf(b, "Returns %s.\n\n", typeLink(r.Response.Name()))
 		b.object(r.Response)
 	}
-	fmt.Fprintf(b, "Specific codes: %s.\n\n", codeList(r.Faults))
+	if len(r.Faults) > 0 {
+		fmt.Fprintf(b, "Specific codes: %s.\n\n", codeList(r.Faults))
+	}
 }
 
 func (b types) asked(where string, fields []wire.Field) {
@@ -219,10 +240,18 @@ func (b types) object(t reflect.Type) {
 	fmt.Fprintf(b, "| <a id=%q></a>`%s` | type | meaning |\n|---|---|---|\n", t.Name(), t.Name())
 	fields := wire.Of(t).Body
 	for _, f := range fields {
-		fmt.Fprintf(b, "| `%s` | %s | %s |\n", f.Name, presence(f), f.Doc)
+		fmt.Fprintf(b, "| `%s` | %s | %s |\n", f.Name, presence(f), specific(f.Doc))
 	}
 	b.WriteByte('\n')
 	b.describe(fields)
+}
+
+// specific returns the meaning of a field, unless it is in the table of the common rules.
+func specific(meaning string) string {
+	if meaning == codeMeaning || meaning == detailMeaning || meaning == evidenceMeaning {
+		return ""
+	}
+	return meaning
 }
 
 // presence returns the type of a field of a response, and whether it
@@ -262,9 +291,6 @@ func typeWords(v *wire.Value) string {
 func typeLink(name string) string { return "[`" + name + "`](#" + name + ")" }
 
 func codeList(codes []fault.Code) string {
-	if len(codes) == 0 {
-		return "none"
-	}
 	words := make([]string, len(codes))
 	for i, c := range codes {
 		words[i] = "`" + string(c) + "`"
@@ -273,17 +299,28 @@ func codeList(codes []fault.Code) string {
 }
 
 func writeRoles(b *strings.Builder) {
-	b.WriteString("## Built-in roles\n\nThis table is for a split deployment. In a unified deployment, Administrator also has the operations of Security Officer.\n\n| role | id | operations |\n|---|---|---|\n")
-	for _, role := range keyserver.BuiltInRoles(keyserver.Split) {
-		names := []string{}
-		for _, op := range keyserver.Operations {
-			if slices.Contains(role.Role().Operations, op.ID) {
-				names = append(names, op.Name)
-			}
-		}
-		fmt.Fprintf(b, "| %s | `%s` | %s |\n", role.Name, role.ID, strings.Join(names, ", "))
+	split, unified := keyserver.BuiltInRoles(keyserver.Split), keyserver.BuiltInRoles(keyserver.Unified)
+	additional := namesOf(unified[0].Operations, func(op keyserver.Operation) bool {
+		return !slices.ContainsFunc(split[:2], func(role keyserver.BuiltInRole) bool { return slices.Contains(role.Operations, op) })
+	})
+	fmt.Fprintf(b, "## Built-in roles\n\nThis table is for a split deployment. In a unified deployment, %s also has the operations of %s, and: %s.\n\n",
+		unified[0].Name, split[1].Name, additional)
+	b.WriteString("| role | id | operations |\n|---|---|---|\n")
+	for _, role := range split {
+		fmt.Fprintf(b, "| %s | `%s` | %s |\n", role.Name, role.ID, namesOf(role.Operations, func(keyserver.Operation) bool { return true }))
 	}
 	b.WriteByte('\n')
+}
+
+// namesOf returns the names of the operations for which is returns true, in the order of the table of operations.
+func namesOf(operations []keyserver.Operation, is func(keyserver.Operation) bool) string {
+	var names []string
+	for _, op := range keyserver.Operations {
+		if slices.Contains(operations, op) && is(op) {
+			names = append(names, op.Name)
+		}
+	}
+	return strings.Join(names, ", ")
 }
 
 func writeOperations(b *strings.Builder) {

@@ -14,7 +14,7 @@ type Principal struct {
 	Issuer    string   `json:"issuer,omitzero" doc:"Only for an xauth principal: issuer of its tokens."`
 	Subject   string   `json:"subject,omitzero" doc:"Only for an xauth principal: subject of its tokens."`
 	Delegates []HexID  `json:"delegates,omitzero" doc:"Principals that may act for it if it has the delegation flag. If absent, every principal with the operation Delegated Login may."`
-	Audiences []string `json:"audiences,omitzero" doc:"Only for an xauth principal: a token must name one of these audiences. If empty, it must name the audience of the service."`
+	Audiences []string `json:"audiences,omitzero" doc:"Only for an xauth principal: a token must name the audience of the service and, if the list is not empty, one of these audiences."`
 	// Two other flags of the flag word, if the principal has them.
 	Delegation    bool `json:"delegation,omitzero" doc:"True if a delegated login may act for the principal; otherwise absent."`
 	SystemDefined bool `json:"systemDefined,omitzero" doc:"True if the key server skips updates of the principal; otherwise absent."`
@@ -86,7 +86,7 @@ type CreateXAuthPrincipalRequest struct {
 	Issuer    string   `json:"issuer" limit:"1..512" doc:"Printable ASCII, compared byte by byte with iss of a token."`
 	Subject   string   `json:"subject" limit:"1..512" doc:"Printable ASCII, compared byte by byte with sub of a token."`
 	RoleIDs   []HexID  `json:"roleIds" names:"role" items:"0..256" doc:"Role ids from GET /api/roles."`
-	Audiences []string `json:"audiences,omitzero" items:"0..16" limit:"1..512" doc:"A token must name one of these audiences. If omitted or empty, it must name the audience of the service."`
+	Audiences []string `json:"audiences,omitzero" items:"0..16" limit:"1..512" doc:"A token must name the audience of the service and, if this list is not empty, one of these audiences."`
 }
 
 // CreateGroupRequest requests a new group.
