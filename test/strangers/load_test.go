@@ -26,6 +26,10 @@ type sender struct {
 	Method, Path, Session, Body string
 	Status                      int
 	Handshakes                  bool // only open and close TLS connections
+	// Packet is the number of requests that each connection sends in one packet, before it reads the responses: as
+	// streams with HTTP2, otherwise pipelined (RFC 9112 section 9.3.2). Zero sends single requests.
+	Packet int
+	HTTP2  bool
 }
 
 // senderVariable is set in a process that runs the sender that it reads from standard input.
@@ -54,16 +58,21 @@ func (s sender) run() error {
 	failed := make(chan error, s.Connections)
 	for range s.Connections {
 		go func() {
-			for n := 0; ; n++ {
-				status := s.send(over)
-				if status != s.Status {
+			started := sync.OnceFunc(first.Done)
+			answered := func() {
+				answers.Add(1)
+				started()
+			}
+			for {
+				if s.Packet > 0 {
+					_ = s.sendPackets(over.TLSClientConfig, answered) // until the server closes the connection
+					continue
+				}
+				if status := s.send(over); status != s.Status {
 					failed <- errors.New(http.StatusText(status))
 					return
 				}
-				answers.Add(1)
-				if n == 0 {
-					first.Done()
-				}
+				answered()
 			}
 		}()
 	}

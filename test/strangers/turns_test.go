@@ -50,6 +50,10 @@ var shortRequests = []load{
 		func(testing.TB, rig.User) string { return "" }, 0.2},
 	{"the OpenAPI document without a session", sender{Connections: 64, Method: "GET", Path: "/api/openapi.json", Status: http.StatusOK}, keyserver.ID{},
 		func(testing.TB, rig.User) string { return "" }, 0.2},
+	{"pipelined requests without a session", sender{Connections: 64, Method: "GET", Path: "/api/health", Packet: 64}, keyserver.ID{},
+		func(testing.TB, rig.User) string { return "" }, 0.2},
+	{"streams without a session", sender{Connections: 64, Method: "GET", Path: "/api/health", Packet: 100, HTTP2: true}, keyserver.ID{},
+		func(testing.TB, rig.User) string { return "" }, 0.2},
 	{"TLS handshakes", sender{Connections: 64, Handshakes: true}, keyserver.ID{}, func(testing.TB, rig.User) string { return "" }, 0.2},
 }
 
