@@ -1,4 +1,4 @@
-// Package reference generates the page docs/api.md from the tables that the service uses.
+// Package reference generates the page docs/api.md from the tables that the key server uses.
 package reference
 
 import (
@@ -225,7 +225,7 @@ func (b types) describe(fields []wire.Field) {
 
 func scalarWords(s *wire.Scalar) string {
 	words := s.Schema.Description
-	if s.Asked != nil {
+	if s.RequestSchema != nil {
 		words += " A request may also contain an array of the names."
 	}
 	return words + " Example: `" + s.Example + "`."
@@ -240,18 +240,18 @@ func (b types) object(t reflect.Type) {
 	fmt.Fprintf(b, "| <a id=%q></a>`%s` | type | meaning |\n|---|---|---|\n", t.Name(), t.Name())
 	fields := wire.Of(t).Body
 	for _, f := range fields {
-		fmt.Fprintf(b, "| `%s` | %s | %s |\n", f.Name, presence(f), specific(f.Doc))
+		fmt.Fprintf(b, "| `%s` | %s | %s |\n", f.Name, presence(f), specific(f))
 	}
 	b.WriteByte('\n')
 	b.describe(fields)
 }
 
 // specific returns the meaning of a field, unless it is in the table of the common rules.
-func specific(meaning string) string {
-	if meaning == codeMeaning || meaning == detailMeaning || meaning == evidenceMeaning {
+func specific(f wire.Field) string {
+	if f.Name == "code" && f.Doc == codeMeaning || f.Name == "detail" && (f.Doc == detailMeaning || f.Doc == evidenceMeaning) {
 		return ""
 	}
-	return meaning
+	return f.Doc
 }
 
 // presence returns the type of a field of a response, and whether it

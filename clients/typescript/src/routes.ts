@@ -852,8 +852,8 @@ export interface CreateTemplatedDirectoryRequest {
 
 export interface CreateXAuthPrincipalRequest {
   /**
-   * A token must name one of these audiences. If omitted or empty, it must name the audience of the
-   * service.
+   * A token must name the audience of the service and, if this list is not empty, one of these
+   * audiences.
    */
   audiences?: string[];
   /** Printable ASCII, compared byte by byte with iss of a token. */
@@ -1003,8 +1003,8 @@ export interface EnrollCertificatesRequest {
 
 export interface EnrolledPrincipal {
   /**
-   * Only for an xauth principal: a token must name one of these audiences. If empty, it must name
-   * the audience of the service.
+   * Only for an xauth principal: a token must name the audience of the service and, if the list is
+   * not empty, one of these audiences.
    */
   audiences?: string[];
   certificates: Certificate[];
@@ -1768,8 +1768,8 @@ export interface PasswordSaved {
 
 export interface Principal {
   /**
-   * Only for an xauth principal: a token must name one of these audiences. If empty, it must name
-   * the audience of the service.
+   * Only for an xauth principal: a token must name the audience of the service and, if the list is
+   * not empty, one of these audiences.
    */
   audiences?: string[];
   /**
