@@ -234,7 +234,7 @@ func (a aclTemplateAdapter) Update(ctx context.Context, c *connection.Connection
 
 // fill makes the members and directories of the template equal to the declared ones.
 func (a aclTemplateAdapter) fill(ctx context.Context, c *connection.Connection, want declaredTemplate, id schema.HexID) (string, error) {
-	if err := enroll(ctx, c, want, id); err != nil {
+	if err := setTemplateMembers(ctx, c, want, id); err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("the second read shows exactly the declared %s", plural(len(want.members), "member")), place(ctx, c, want.paths, id)

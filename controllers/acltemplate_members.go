@@ -202,8 +202,8 @@ func terms(rights schema.Rights, limit int64, start, end schema.Stamp) string {
 	return says
 }
 
-// enroll makes the members equal to the declared ones. It first removes members, and then adds and changes members.
-func enroll(ctx context.Context, c *connection.Connection, want declaredTemplate, id schema.HexID) error {
+// setTemplateMembers makes the members equal to the declared ones. It first removes members, and then adds and changes members.
+func setTemplateMembers(ctx context.Context, c *connection.Connection, want declaredTemplate, id schema.HexID) error {
 	// The cached members are outdated, even if enroll fails.
 	defer templateMembers.Of(c).Changed(aclTemplates.Name, id.String(), "updated")
 	held, err := c.Officer.ListACLTemplateMembers(ctx, schema.ByID{ID: id})

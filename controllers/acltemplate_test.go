@@ -104,7 +104,7 @@ var _ = Describe("ACLTemplate", func() {
 			lists := shown.templates.Load()
 			Eventually(func() int32 { return shown.templates.Load() - lists }).WithTimeout(time.Minute).Should(BeNumerically(">=", 3))
 		}
-		come() // the listings and memos are now filled
+		come() // all caches of responses are now filled
 		rolls := shown.rolls.Load()
 		come()
 		Expect(shown.rolls.Load()).To(Equal(rolls))

@@ -287,7 +287,7 @@ func (keyAdapter) fill(ctx context.Context, c *connection.Connection, want decla
 		if stateOf(line.keys[i]) == stateDestroyed {
 			continue
 		}
-		if err := admit(ctx, c, want.membership, line.keys[i].TTag); err != nil {
+		if err := setKeyACL(ctx, c, want.membership, line.keys[i].TTag); err != nil {
 			return out, err
 		}
 	}

@@ -184,9 +184,9 @@ func withdrawn(line string, newest schema.KeyFacts) reconcile.Blocker {
 	return reconcile.Blocker{Rule: "withdrawn", When: reconcile.Agreed, Reason: v1alpha1.ReasonConflict, Message: says}
 }
 
-// admit makes the ACL of a key equal to the declared one. First it makes the manager OWNER if necessary. Then it
+// setKeyACL makes the ACL of a key equal to the declared one. First it makes the manager OWNER if necessary. Then it
 // revokes entries, and then grants and changes others.
-func admit(ctx context.Context, c *connection.Connection, want membership, ttag schema.HiddenLink) error {
+func setKeyACL(ctx context.Context, c *connection.Connection, want membership, ttag schema.HiddenLink) error {
 	got, err := c.Admin.GetACL(ctx, schema.KeyRequest{TTag: ttag})
 	if err != nil {
 		return err

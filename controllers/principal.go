@@ -130,7 +130,7 @@ func (a principalAdapter) Scope(ctx context.Context, in reconcile.Input, obj *v1
 			reach.Names = append(reach.Names, grants.Name{"issuer/" + *account.Issuer})
 		}
 	}
-	reach.Names = append(reach.Names, entered(ctx, in, obj)...)
+	reach.Names = append(reach.Names, declaredGroupNames(ctx, in, obj)...)
 	if in.Conn == nil || !obj.DeletionTimestamp.IsZero() {
 		return reach, nil
 	}
@@ -139,9 +139,9 @@ func (a principalAdapter) Scope(ctx context.Context, in reconcile.Input, obj *v1
 	return reach, err
 }
 
-// entered returns the groups in which the principal should be. A grant must cover them, because ACLs may give rights to
+// declaredGroupNames returns the groups in which the principal should be. A grant must cover them, because ACLs may give rights to
 // a group, which its operations do not show. A group object that does not exist is skipped.
-func entered(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal) (names []grants.Name) {
+func declaredGroupNames(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal) (names []grants.Name) {
 	if in.Cluster == nil || !obj.DeletionTimestamp.IsZero() {
 		return nil
 	}
@@ -349,7 +349,7 @@ func (principalAdapter) make(ctx context.Context, c *connection.Connection, want
 	case groupType:
 		saved, err = c.Admin.CreateGroup(ctx, schema.CreateGroupRequest{Name: want.name, RoleIDs: with})
 	default:
-		return enrol(ctx, c, want.leaf, with, true)
+		return enrollCertificate(ctx, c, want.leaf, with, true)
 	}
 	if err != nil {
 		return schema.Principal{}, err
@@ -365,7 +365,7 @@ func (principalAdapter) Update(ctx context.Context, c *connection.Connection, wa
 	defer forgetPrincipal(c, seen.ID)
 	if slices.ContainsFunc(seen.Drift, func(d v1alpha1.FieldDrift) bool { return d.Field == "certificate" }) {
 		var err error
-		if held, err = enrol(ctx, c, want.leaf, nil, false); err != nil {
+		if held, err = enrollCertificate(ctx, c, want.leaf, nil, false); err != nil {
 			return reconcile.Outcome{}, err
 		}
 	}

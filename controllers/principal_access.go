@@ -37,7 +37,7 @@ func rolesDeclared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Princi
 	return asSet(ids), nil
 }
 
-// roleNamed returns the listing key of a declared role, and a description of the role for messages.
+// roleNamed returns the key that finds a declared role in a Listing, and a description of the role for messages.
 func roleNamed(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal, r v1alpha1.PrincipalRole) (key, what string, err error) {
 	if r.RoleRef == nil {
 		return byName(deref(r.Name)), fmt.Sprintf("role %q", deref(r.Name)), nil

@@ -205,9 +205,9 @@ func (l *declaredLeaf) issued(text string) bool {
 	return err == nil && l.newest(certs) != nil
 }
 
-// enrol enrolls the certificate. If there is a request, it issues the certificate first. making means that the call
+// enrollCertificate enrolls the certificate. If there is a request, it issues the certificate first. making means that the call
 // must create the principal, with the given roles.
-func enrol(ctx context.Context, c *connection.Connection, leaf *declaredLeaf, with []schema.HexID, making bool) (schema.Principal, error) {
+func enrollCertificate(ctx context.Context, c *connection.Connection, leaf *declaredLeaf, with []schema.HexID, making bool) (schema.Principal, error) {
 	if leaf.request != nil {
 		cert, err := issue(ctx, c, leaf)
 		if err != nil {

@@ -37,7 +37,7 @@ var operations = connection.List[schema.Operation]{
 	Keys: func(o schema.Operation) []string { return []string{o.ID.String(), byName(o.Name)} },
 }
 
-// byName returns the listing key of a name. Its prefix distinguishes names from ids.
+// byName returns the key that finds an object by its name in a Listing. Its prefix distinguishes names from ids.
 func byName(name string) string { return "name:" + name }
 
 // declaredRole is the declaration of a Role with its operations resolved.
@@ -106,7 +106,7 @@ func (roleAdapter) Scope(ctx context.Context, in reconcile.Input, obj *v1alpha1.
 
 var hexID = regexp.MustCompile(`^[0-9a-fA-F]{16}$`)
 
-// operationKey returns the listing key of an operation in a spec, which is a name or an id.
+// operationKey returns the key that finds an operation in a Listing. asked is the name or the id of the operation.
 func operationKey(asked string) string {
 	if hexID.MatchString(asked) {
 		return strings.ToLower(asked)

@@ -96,7 +96,7 @@ func startManager(cfg *rest.Config) {
 type stage struct {
 	server *testserver.Server
 	name   string
-	*meddler
+	*callInterceptor
 
 	mu sync.Mutex
 	by *apiclient.Client // a client of the administrator, used for all polling
@@ -113,7 +113,7 @@ func newStage(ctx context.Context, change ...func(*v1alpha1.KeyServer)) *stage {
 func newStageOn(ctx context.Context, server *testserver.Server, change ...func(*v1alpha1.KeyServer)) *stage {
 	GinkgoHelper()
 	s := &stage{server: server, name: fmt.Sprintf("server-%d", stages.Add(1))}
-	s.meddler = meddlerOf(s.server.URL())
+	s.callInterceptor = meddlerOf(s.server.URL())
 	DeferCleanup(meddlers.Delete, s.server.URL()) // a later server may get the same port
 	s.secret(ctx, s.name, testserver.AdminName, testserver.AdminPassword)
 	ca := string(s.server.CA(GinkgoTB()))
@@ -207,8 +207,8 @@ func (s *stage) operation(ctx context.Context, name string) schema.HexID {
 	return schema.HexID{}
 }
 
-// meddler counts the calls of the manager to one key server, and can change or fail them.
-type meddler struct {
+// callInterceptor counts the calls of the manager to one key server, and can change or fail them.
+type callInterceptor struct {
 	adds, removes, lists, writes, replaces, checkpoints, people, mints atomic.Int32
 	templates, rolls                                                   atomic.Int32 // reads of templates, and of the members of one
 	revocation                                                         revocationCalls
@@ -224,12 +224,12 @@ type meddler struct {
 	witness func(ctx context.Context) (schema.Witness, error)
 }
 
-// meddlers has the meddler of each running service, by URL.
+// meddlers has the callInterceptor of each running service, by URL.
 var meddlers sync.Map
 
-func meddlerOf(url string) *meddler {
-	m, _ := meddlers.LoadOrStore(url, &meddler{})
-	return m.(*meddler)
+func meddlerOf(url string) *callInterceptor {
+	m, _ := meddlers.LoadOrStore(url, &callInterceptor{})
+	return m.(*callInterceptor)
 }
 
 // meddle is the Dial of the suite.
@@ -237,56 +237,56 @@ func meddle(e connection.Endpoint) (connection.API, error) {
 	real, err := connection.DialHTTP(e)
 	m, ok := meddlers.Load(e.BaseURL)
 	if !ok { // the stage of this key server has ended
-		m = &meddler{}
+		m = &callInterceptor{}
 	}
-	return &meddled{API: real, meddler: m.(*meddler)}, err
+	return &meddled{API: real, callInterceptor: m.(*callInterceptor)}, err
 }
 
-func (m *meddler) onAdd(f func(context.Context, connection.API, schema.AddTrustedCARequest) (schema.TrustedCAAdded, error)) {
+func (m *callInterceptor) onAdd(f func(context.Context, connection.API, schema.AddTrustedCARequest) (schema.TrustedCAAdded, error)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.add = f
 }
 
-func (m *meddler) onChanges(f func(context.Context, connection.API, schema.ChangesQuery) (schema.ChangePage, error)) {
+func (m *callInterceptor) onChanges(f func(context.Context, connection.API, schema.ChangesQuery) (schema.ChangePage, error)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.changes = f
 }
 
-func (m *meddler) onPut(f func(context.Context) error) {
+func (m *callInterceptor) onPut(f func(context.Context) error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.put = f
 }
 
-func (m *meddler) onGive(f func(context.Context) error) {
+func (m *callInterceptor) onGive(f func(context.Context) error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.give = f
 }
 
-func (m *meddler) onMinted(f func(schema.KeyMetadata) error) {
+func (m *callInterceptor) onMinted(f func(schema.KeyMetadata) error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.minted = f
 }
 
-func (m *meddler) onJoin(f func() error) {
+func (m *callInterceptor) onJoin(f func() error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.join = f
 }
 
 // onTrustInfo changes the trust info in responses.
-func (m *meddler) onTrustInfo(f func(schema.TrustInfo) schema.TrustInfo) {
+func (m *callInterceptor) onTrustInfo(f func(schema.TrustInfo) schema.TrustInfo) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.says = f
 }
 
 // onWitness replaces the witness response.
-func (m *meddler) onWitness(f func(context.Context) (schema.Witness, error)) {
+func (m *callInterceptor) onWitness(f func(context.Context) (schema.Witness, error)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.witness = f
@@ -294,7 +294,7 @@ func (m *meddler) onWitness(f func(context.Context) (schema.Witness, error)) {
 
 type meddled struct {
 	connection.API
-	*meddler
+	*callInterceptor
 }
 
 func (m *meddled) ListTrustedCAs(ctx context.Context, in schema.TrustedCAsQuery) (schema.TrustedCAList, error) {

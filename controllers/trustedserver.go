@@ -218,7 +218,7 @@ func (a trustedServerAdapter) Observe(ctx context.Context, in reconcile.Input, o
 	seen.Exists, seen.ID, seen.Names = true, id, []grants.Name{peerName(deref(row.ServerName), id)}
 	seen.Evidence = "the list of peers has the system id " + id + " with the declared server name, port, public key and friendly name"
 	if want != nil {
-		want.settle(row)
+		want.preferRegistered(row)
 		var fixed []v1alpha1.FieldDrift
 		seen.Drift, fixed = want.compare(row)
 		switch {
@@ -331,7 +331,7 @@ func (a trustedServerAdapter) Update(ctx context.Context, c *connection.Connecti
 	if err != nil {
 		return reconcile.Outcome{}, err
 	}
-	trustedServers.Of(c).Put(want.embodied(*saved.TrustedServer))
+	trustedServers.Of(c).Put(want.withCertificate(*saved.TrustedServer))
 	return reconcile.Outcome{ID: seen.ID, Evidence: saved.Detail}, nil
 }
 
@@ -353,7 +353,7 @@ func (trustedServerAdapter) replace(ctx context.Context, c *connection.Connectio
 		return reconcile.Outcome{}, want.refused(err, staysRegistered)
 	}
 	made, err := want.registered(c, saved)
-	made.Evidence = because("registered again", made.Evidence)
+	made.Evidence = joinTexts("registered again", made.Evidence)
 	return made, err
 }
 
@@ -368,7 +368,7 @@ func (trustedServerAdapter) Delete(ctx context.Context, c *connection.Connection
 		return reconcile.Outcome{}, err
 	}
 	trustedServers.Of(c).Drop(id)
-	return reconcile.Outcome{ID: id, Evidence: because(gone.Detail, gone.ACLSideEffect, gone.PrincipalTrustSideEffect, gone.TransportPrincipalSideEffect)}, nil
+	return reconcile.Outcome{ID: id, Evidence: joinTexts(gone.Detail, gone.ACLSideEffect, gone.PrincipalTrustSideEffect, gone.TransportPrincipalSideEffect)}, nil
 }
 
 // Record implements reconcile.Adapter.
@@ -407,7 +407,7 @@ func deref[V any](p *V) (v V) {
 	return v
 }
 
-// because joins texts of the key server about its actions.
-func because(says ...string) string {
+// joinTexts joins texts of the key server about its actions.
+func joinTexts(says ...string) string {
 	return strings.Join(slices.DeleteFunc(says, func(s string) bool { return s == "" }), "; ")
 }

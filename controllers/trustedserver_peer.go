@@ -29,10 +29,10 @@ type declaredPeer struct {
 	follows string
 }
 
-// settle uses the registered certificate instead of the declared one if both have the same public key: each replica of
+// preferRegistered uses the registered certificate instead of the declared one if both have the same public key: each replica of
 // a peer has its own certificate for the peer's key. Only a certificate that is valid longer replaces the record, so
 // that replicas do not cause endless replacements.
-func (d *declaredPeer) settle(row schema.TrustedServer) {
+func (d *declaredPeer) preferRegistered(row schema.TrustedServer) {
 	held, shown := certificateIn(row), d.chain.leaf
 	if held == nil || !bytes.Equal(held.RawSubjectPublicKeyInfo, shown.RawSubjectPublicKeyInfo) {
 		return
@@ -124,12 +124,12 @@ func (d *declaredPeer) registered(c *connection.Connection, saved schema.Trusted
 	if i < 0 {
 		return reconcile.Outcome{}, connection.NewProblem(v1alpha1.ReasonNotVerified, "the second read does not show the system id that was sent")
 	}
-	trustedServers.Of(c).Put(d.embodied(saved.TrustedServers[i]))
-	return reconcile.Outcome{ID: systemKey(d.system), Evidence: because(saved.Detail, saved.ACLSideEffect)}, nil
+	trustedServers.Of(c).Put(d.withCertificate(saved.TrustedServers[i]))
+	return reconcile.Outcome{ID: systemKey(d.system), Evidence: joinTexts(saved.Detail, saved.ACLSideEffect)}, nil
 }
 
-// embodied returns a row of a write response, with the declared certificate added if its hash matches.
-func (d *declaredPeer) embodied(row schema.TrustedServer) schema.TrustedServer {
+// withCertificate returns a row of a write response, with the declared certificate added if its hash matches.
+func (d *declaredPeer) withCertificate(row schema.TrustedServer) schema.TrustedServer {
 	if row.Certificate != nil && row.Certificate.Certificate == nil && fingerprintOf(*row.Certificate) == fingerprint(d.chain.leaf) {
 		certificate, body := *row.Certificate, schema.Base64(d.chain.leaf.Raw)
 		certificate.Certificate, row.Certificate = &body, &certificate

@@ -19,7 +19,7 @@ const (
 	witnessInterval = time.Minute
 	// checkpointEvery is the minimum interval of writing the newest checkpoint.
 	checkpointEvery = time.Hour
-	// maxConflicts limits the number of logs in a message.
+	// maxConflicts is the maximum number of audit logs that a message lists.
 	maxConflicts = 8
 )
 

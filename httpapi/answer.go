@@ -27,7 +27,7 @@ func (x *exchange) succeed(out any) { x.write(http.StatusOK, out) }
 
 // fail responds with a fault. out is the response of a verified write that was not confirmed, and nil otherwise.
 func (x *exchange) fail(out any, err error) {
-	x.hurryBody()
+	x.shortenReadDeadline()
 	f := x.faultOf(err)
 	e := routes.ResponseTo(f.Code)
 	x.code = f.Code
@@ -42,10 +42,10 @@ func (x *exchange) fail(out any, err error) {
 // refusedTime is how long the rest of a body may take to arrive after the request was refused.
 const refusedTime = time.Second
 
-// hurryBody shortens the read deadline of HTTP/1. Before net/http sends a refusal, it reads the rest of the body to
+// shortenReadDeadline shortens the read deadline of HTTP/1. Before net/http sends a refusal, it reads the rest of the body to
 // reuse the connection. Without a shorter deadline, the caller would get the refusal only after the timeout of the
 // route. HTTP/2 does not wait.
-func (x *exchange) hurryBody() {
+func (x *exchange) shortenReadDeadline() {
 	if x.r.ProtoMajor == 1 && x.r.Body != http.NoBody {
 		_ = http.NewResponseController(x.w).SetReadDeadline(in(refusedTime))
 	}
@@ -135,7 +135,7 @@ func (x *exchange) write(status int, out any) {
 	buf := buffers.Get().(*bytes.Buffer) //nolint:errcheck // the pool holds nothing else
 	defer recycle(buf)
 	if err := json.MarshalWrite(buf, out); err != nil {
-		status = x.unspeakable(buf, err)
+		status = x.writeEncodingError(buf, err)
 	}
 	buf.WriteByte('\n')
 	x.send(status, buf.Bytes())
@@ -177,9 +177,9 @@ func (x *exchange) holdUnread(n int64) {
 	x.unreadBytes = n
 }
 
-// unspeakable writes an error body for a response that cannot be encoded as JSON. It returns the
+// writeEncodingError writes an error body for a response that cannot be encoded as JSON. It returns the
 // status, 500.
-func (x *exchange) unspeakable(buf *bytes.Buffer, err error) int {
+func (x *exchange) writeEncodingError(buf *bytes.Buffer, err error) int {
 	buf.Reset()
 	f := x.faultOf(err)
 	e := routes.ResponseTo(f.Code)
@@ -191,9 +191,9 @@ func (x *exchange) unspeakable(buf *bytes.Buffer, err error) int {
 	return e.Status
 }
 
-// whose returns the log attributes that identify a request: its id, the trace and, if they are known, the public id of
+// logAttrs returns the log attributes that identify a request: its id, the trace and, if they are known, the public id of
 // the session and the principal.
-func (x *exchange) whose() []slog.Attr {
+func (x *exchange) logAttrs() []slog.Attr {
 	attrs := make([]slog.Attr, 0, 12)
 	attrs = append(attrs, slog.String("requestId", x.call.RequestID))
 	if by := x.call.by; !by.Session.IsZero() {
@@ -222,7 +222,7 @@ func (x *exchange) report(f *fault.Error, e routes.FaultResponse, err error) {
 		return
 	}
 	x.api.Logger.LogAttrs(x.r.Context(), level, "request failed",
-		append(x.whose(), slog.String("method", method(x.r.Method)), slog.String("route", x.route.Path),
+		append(x.logAttrs(), slog.String("method", method(x.r.Method)), slog.String("route", x.route.Path),
 			slog.String("code", string(f.Code)), slog.String("detail", f.Detail), slog.Any("cause", cause))...)
 }
 
@@ -237,7 +237,7 @@ func (x *exchange) finish() {
 	x.route.measured.observe(method(x.r.Method), x.code, took)
 	if x.api.Logger.Enabled(x.r.Context(), slog.LevelDebug) {
 		x.api.Logger.LogAttrs(x.r.Context(), slog.LevelDebug, "request",
-			append(x.whose(), slog.String("method", method(x.r.Method)), slog.String("route", x.route.Path),
+			append(x.logAttrs(), slog.String("method", method(x.r.Method)), slog.String("route", x.route.Path),
 				slog.String("code", string(x.code)), slog.Duration("took", took))...)
 	}
 }
@@ -259,7 +259,7 @@ func (x *exchange) panicked(p any) {
 		}
 	}
 	x.api.Logger.LogAttrs(x.r.Context(), slog.LevelError, "panic",
-		append(x.whose(), slog.String("route", x.route.Path),
+		append(x.logAttrs(), slog.String("route", x.route.Path),
 			slog.String("panic", kind), slog.String("stack", string(debug.Stack())))...)
 	x.code = fault.OpFailed
 	if x.answered {

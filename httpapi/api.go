@@ -31,7 +31,7 @@ type Config struct {
 	Witness Witness
 	// Pages are served below /console/. It is optional.
 	Pages Pages
-	// Site is the address under which clients reach the service. Proofs are compared with it.
+	// Site has the addresses under which clients reach the key server. Proofs are compared with them.
 	Site session.Site
 	// Clock is time.Now if nil.
 	Clock func() time.Time
@@ -49,8 +49,8 @@ type Config struct {
 	Tracer *tracing.Tracer
 	// Random is the source of request ids. The default is that of the system.
 	Random io.Reader
-	// SpoolDir stores messages that precede the name of their key in the request. The default is the
-	// directory of the system for temporary files.
+	// SpoolDir is the directory for messages that a request sends before it names the key. The default is the directory of
+	// the system for temporary files.
 	SpoolDir string
 
 	// Proxies are the proxies whose X-Forwarded-For header is trusted.

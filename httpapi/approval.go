@@ -64,7 +64,7 @@ func (x *exchange) inner(method, path string, body []byte) (*exchange, error) {
 	}
 	r := (&http.Request{Method: method, URL: u, Host: x.r.Host, Header: http.Header{}, Body: http.NoBody}).WithContext(x.ctx)
 	if body != nil {
-		r.Body = faultCloser{bytes.NewReader(body)}
+		r.Body = nopCloser{bytes.NewReader(body)}
 	}
 	found := &storedRequest{}
 	x.api.ServeHTTP(found, r)
@@ -74,13 +74,13 @@ func (x *exchange) inner(method, path string, body []byte) (*exchange, error) {
 	return &exchange{api: x.api, w: found, r: found.request, ctx: x.ctx, route: found.route, call: x.call, start: x.start, stored: found}, nil
 }
 
-// faultCloser is a body whose Close does nothing.
-type faultCloser struct{ *bytes.Reader }
+// nopCloser is a body whose Close does nothing.
+type nopCloser struct{ *bytes.Reader }
 
-func (faultCloser) Close() error { return nil }
+func (nopCloser) Close() error { return nil }
 
-// errRead ends a stored request that is only decoded, not executed.
-var errRead = errors.New("read, and not carried out")
+// errDecodedOnly ends a stored request that is only decoded, not executed.
+var errDecodedOnly = errors.New("read, and not carried out")
 
 // askApproval stores a request for approval, after checking that it could be executed unchanged.
 func askApproval(x *exchange) (any, error) {
@@ -103,12 +103,12 @@ func askApproval(x *exchange) (any, error) {
 	inner.stored.read = func(read any) error {
 		table := wire.Of(inner.route.Request)
 		secrets, names = table.Secrets(read), subjects(inner.route.Route, table.Names(read))
-		return errRead
+		return errDecodedOnly
 	}
 	switch _, err := inner.route.run(inner); {
 	case fault.CodeOf(err) == fault.BadRequest:
 		return nil, fault.Field("body", "is not valid for "+in.Method+" "+string(in.Path)+": "+fault.As(err).Detail)
-	case !errors.Is(err, errRead):
+	case !errors.Is(err, errDecodedOnly):
 		return nil, err
 	case len(secrets) > 0:
 		return nil, fault.Field("body."+secrets[0], "is secret, but approvers can read the request; request the approval without it")

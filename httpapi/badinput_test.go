@@ -226,7 +226,7 @@ func apart(v *wire.Value) bool {
 	if v.Kind != wire.Array {
 		return false
 	}
-	_, is := reflect.New(v.Elem.Type).Interface().(schema.Apart)
+	_, is := reflect.New(v.Elem.Type).Interface().(schema.SeparateElement)
 	return is
 }
 

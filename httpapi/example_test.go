@@ -35,7 +35,7 @@ func sampleOf(r routes.Route) sample {
 	}
 	for _, f := range t.Body {
 		s.body[f.Name] = f.Value.Example()
-		if !f.Apart {
+		if !f.Exclusive {
 			s.order = append(s.order, f.Name)
 		}
 	}
@@ -57,7 +57,7 @@ func sampleOf(r routes.Route) sample {
 	return s
 }
 
-// meaningful replaces values that have the right form, but that the service would refuse, by valid values.
+// meaningful replaces values that have the right form, but that the key server would refuse, by valid values.
 func (s sample) meaningful(r routes.Route) {
 	a := authority()
 	encoded := func(der []byte) string { return strconv.Quote(base64.StdEncoding.EncodeToString(der)) }

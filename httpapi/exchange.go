@@ -161,9 +161,9 @@ const (
 	bodyTime = 5 * time.Second
 )
 
-// setDeadlines also bounds the connection. The context alone does not end a read from a client that
-// sends one byte a minute, and net/http continues to read after a refusal. A writer without deadlines,
-// as in tests, is left as it is.
+// setDeadlines sets the read and write deadlines of the connection. The context alone does not end a read from a client
+// that sends one byte a minute, and net/http continues to read after a refusal. If the writer supports no deadlines, as
+// in tests, setDeadlines does nothing.
 func (x *exchange) setDeadlines() {
 	reading := x.route.Timeout
 	if x.awaitsSmallBody() {
@@ -327,8 +327,8 @@ func (x *exchange) entitled() error {
 	return nil
 }
 
-// bodyReader counts the bytes of a body and returns errors as faults. It reads a long body at the pace
-// of the principal.
+// bodyReader counts the bytes of a body and returns errors as faults. It reads a long body more slowly if the principal
+// has sent more than its share.
 type bodyReader struct{ x *exchange }
 
 func (b bodyReader) Read(p []byte) (int, error) {

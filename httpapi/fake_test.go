@@ -109,7 +109,7 @@ func (f *fakeSessions) info() session.Info {
 var anExpiry = session.Expiry{ExpiresAt: epoch.Add(8 * time.Hour), IdleExpiresAt: epoch.Add(15 * time.Minute)}
 
 func (f *fakeSessions) List(context.Context, keyserver.Caller, session.Filter) (session.Page, error) {
-	return session.Page{Sessions: []session.Listed{{
+	return session.Page{Sessions: []session.Summary{{
 		ID: someID, Kind: keyserver.PasswordSession, Principal: aUser, Address: "192.0.2.1", CreatedAt: epoch, LastUsedAt: epoch, Expiry: anExpiry,
 	}}, Next: someID}, f.ops.err
 }

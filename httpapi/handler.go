@@ -97,7 +97,7 @@ func (x *exchange) begin(in any) error {
 	return x.enter()
 }
 
-// judge returns the response with the error if the fault is a verdict on the response (Route.Judged), and otherwise
+// judge returns the response with the error if the fault is a verdict on the response (Route.VerdictCodes), and otherwise
 // only the error.
 func (x *exchange) judge(out any, err error) (any, error) {
 	if err == nil {
@@ -105,7 +105,7 @@ func (x *exchange) judge(out any, err error) (any, error) {
 	}
 	var f *fault.Error
 	verdict, ok := out.(interface{ Judge(code, detail string) })
-	if !ok || !errors.As(err, &f) || !slices.Contains(x.route.Judged, f.Code) {
+	if !ok || !errors.As(err, &f) || !slices.Contains(x.route.VerdictCodes, f.Code) {
 		return nil, err
 	}
 	verdict.Judge(string(f.Code), f.Detail)

@@ -15,8 +15,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// busy simulates busy cores until ctx ends. One principal sends many requests and another one sends few, so that the
-// pace limits requests.
+// busy simulates busy cores until ctx ends. One principal sends many requests and another one sends few, so that
+// quota.Pace limits requests.
 func (f *fixture) busy(ctx context.Context) {
 	busy := func() time.Duration { return time.Second }
 	f.api.places.pace = quota.NewPace[keyserver.PrincipalRef](f.api.Clock, busy, leastPerCore)

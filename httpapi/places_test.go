@@ -320,7 +320,7 @@ func TestUnknownSessionsAreStrangers(t *testing.T) {
 }
 
 // TestRefusedStrangersWait checks that the refusal of a request without a session is delayed by its Retry-After, unless
-// the client disconnects or the service stops.
+// the client disconnects or the key server stops.
 func TestRefusedStrangersWait(t *testing.T) {
 	for name, c := range map[string]struct {
 		begin func(f *fixture, hangUp func())

@@ -672,7 +672,7 @@ func (f *fakePort) Explain(ctx context.Context, _ keyserver.Caller, q keyserver.
 		Refusal: fault.New(fault.ACLDenied, "refused").Audited(fault.ReasonACLDenied), Principal: newID, Sequence: 7, Uses: new(int64(3)), Staleness: time.Second,
 		Steps: []keyserver.ExplainedStep{
 			{Step: keyserver.StepRole, Outcome: keyserver.StepPassed, By: &role}, {Step: keyserver.StepKey, Outcome: keyserver.StepPassed},
-			{Step: keyserver.StepList, Outcome: keyserver.StepRefused, By: &entry, Detail: "refused"},
+			{Step: keyserver.StepACL, Outcome: keyserver.StepRefused, By: &entry, Detail: "refused"},
 		},
 		Change: []keyserver.Supposition{{Kind: keyserver.SupposeEntry, Principal: newID, System: 1, Rights: keyserver.Read, MaxUsage: keyserver.NoUsageLimit}},
 	}, f.called(ctx, "Explain", q))

@@ -33,7 +33,7 @@ func listSessions(a *API, ctx context.Context, c call, in schema.SessionQuery) (
 	return out, nil
 }
 
-func listedSessionOf(s session.Listed) schema.ListedSession {
+func listedSessionOf(s session.Summary) schema.ListedSession {
 	out := schema.ListedSession{
 		ID: schema.HexID(s.ID), Kind: string(s.Kind), Principal: sessionPrincipalOf(s.Principal), Actor: sessionActorOf(s.Actor),
 		BoundCertificate: hex.EncodeToString(s.BoundCertificate), Address: s.Address, CreatedAt: s.CreatedAt.UTC(), LastUsedAt: s.LastUsedAt.UTC(),

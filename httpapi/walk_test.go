@@ -14,8 +14,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/quota"
 )
 
-// under is a request in progress.
-type under struct {
+// activeRequest is a request in progress.
+type activeRequest struct {
 	*httptest.ResponseRecorder
 	x       *exchange
 	from    int    // number of its principal or network
@@ -24,12 +24,12 @@ type under struct {
 }
 
 // SetReadDeadline records an eviction (exchange.hangUp).
-func (u *under) SetReadDeadline(time.Time) error { u.evicted = true; return nil }
+func (u *activeRequest) SetReadDeadline(time.Time) error { u.evicted = true; return nil }
 
 // walk is a server in a random sequence of events: requests arrive, stall, get responses and end.
 type walk struct {
 	api  *API
-	here []*under
+	here []*activeRequest
 }
 
 // count returns the number of taken places of a kind, in total (all) and for one principal or network (own).
@@ -53,8 +53,8 @@ var sessions = map[string]routes.Route{
 	"stream": {Session: true, Streams: true},
 }
 
-func (w *walk) arrive(route routes.Route, from int) *under {
-	u := &under{ResponseRecorder: httptest.NewRecorder(), from: from}
+func (w *walk) arrive(route routes.Route, from int) *activeRequest {
+	u := &activeRequest{ResponseRecorder: httptest.NewRecorder(), from: from}
 	ctx, hangUp := context.WithCancel(context.Background())
 	hangUp() // an ended context, so that a refusal is not delayed
 	u.x = &exchange{api: w.api, w: u, r: httptest.NewRequest(http.MethodGet, "/", nil), ctx: ctx, route: &bound{Route: route}}

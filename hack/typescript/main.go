@@ -333,7 +333,7 @@ func proves(answer reflect.Type) string {
 	if answer == nil {
 		return ""
 	}
-	if _, verified := reflect.Zero(answer).Interface().(interface{ Unproven() string }); !verified {
+	if _, verified := reflect.Zero(answer).Interface().(interface{ MissingEvidence() string }); !verified {
 		return ""
 	}
 	for _, name := range []string{"Saved", "Gone"} {

@@ -35,7 +35,7 @@ func (r Route) fieldsWithoutKind() []string {
 	for _, k := range keyserver.SubjectKinds {
 		kinds = append(kinds, string(k))
 	}
-	unsaid := wire.Of(r.Request).Unmarked(naming, kinds)
+	unsaid := wire.Of(r.Request).FieldsWithoutKind(naming, kinds)
 	if r.Request == reflect.TypeFor[schema.ByID]() && (r.Names == wire.ByRoute || !slices.Contains(kinds, string(r.Names))) {
 		unsaid = append(unsaid, "the id of the path (Route.Names)")
 	}

@@ -164,7 +164,7 @@ func (d *documenter) errorOf(codes []fault.Code) *wire.Schema {
 
 // judges reports whether the route returns the code in its response type, not in an error body.
 func (r Route) judges(c fault.Code) bool {
-	if r.Response == nil || !slices.Contains(r.Judged, c) {
+	if r.Response == nil || !slices.Contains(r.VerdictCodes, c) {
 		return false
 	}
 	_, ok := reflect.PointerTo(r.Response).MethodByName("Judge")

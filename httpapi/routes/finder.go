@@ -14,31 +14,31 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Finder finds the route of a request without serving it. It is for programs between a client and the service.
+// Finder finds the route of a request without serving it. It is for programs between a client and the key server.
 type Finder struct{ mux *Mux }
 
 // NewFinder returns a Finder. It fails if the table of routes is incomplete.
 func NewFinder() (*Finder, error) {
-	mux, err := NewMux(All(), func(r Route, allow string) http.Handler { return lead{r, allow} })
+	mux, err := NewMux(All(), func(r Route, allow string) http.Handler { return routeRecorder{r, allow} })
 	return &Finder{mux}, err
 }
 
-// lead records the route in a finding instead of serving the request.
-type lead struct {
+// routeRecorder records the route in a finding instead of serving the request.
+type routeRecorder struct {
 	route Route
 	allow string
 }
 
-func (l lead) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (l routeRecorder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if found, ok := w.(*finding); ok {
-		found.lead, found.request = l, r
+		found.routeRecorder, found.request = l, r
 	}
 }
 
-// finding is a response writer in which a lead stores the route and the request.
+// finding is a response writer in which a routeRecorder stores the route and the request.
 type finding struct {
 	http.ResponseWriter
-	lead
+	routeRecorder
 	request *http.Request
 }
 
@@ -48,7 +48,7 @@ type Found struct {
 	request *http.Request
 }
 
-// Find fails with NOT_FOUND, METHOD_NOT_ALLOWED or UNSUPPORTED_ENCODING as the service does. If the path does not
+// Find fails with NOT_FOUND, METHOD_NOT_ALLOWED or UNSUPPORTED_ENCODING as the key server does. If the path does not
 // have the method, allow lists the methods of the path.
 func (f *Finder) Find(r *http.Request) (found *Found, allow string, err error) {
 	asked := &finding{}
@@ -96,8 +96,8 @@ func namesKeys(t *wire.Table) bool {
 	})
 }
 
-// Keys returns the keys, and the first keys of key lineages, that the request names. It decodes the request and
-// refuses it as the service would.
+// Keys returns the keys, and the first keys of key lineages, that the request names. It decodes the request and refuses
+// it as the key server would.
 func (f *Found) Keys(body []byte) ([]schema.HiddenLink, error) {
 	in, err := f.decode(f.request.PathValue, f.request.URL.RawQuery, body)
 	if err != nil {

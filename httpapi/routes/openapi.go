@@ -19,8 +19,7 @@ import (
 // changes.
 const documentVersion = "0.1.0"
 
-// OpenAPI returns the OpenAPI 3.1 document of the service. Callers share the bytes and
-// must not change them.
+// OpenAPI returns the OpenAPI 3.1 document of the key server. Callers share the bytes and must not change them.
 func OpenAPI() ([]byte, error) { return theDocument() }
 
 // theDocument is created once: the table of routes does not change.

@@ -63,8 +63,8 @@ type Route struct {
 	Streams bool
 	// Form is the form of a body that is read during the work. It is nil if the body is decoded before the work.
 	Form *hmacbody.Form
-	// Judged are the codes that the route returns in its response type, not in an error body.
-	Judged []fault.Code
+	// VerdictCodes are the codes that the route returns in its response type, not in an error body.
+	VerdictCodes []fault.Code
 }
 
 const (
@@ -83,17 +83,18 @@ type Nothing struct{}
 // endpoint completes a route whose request is decoded before the work begins.
 func endpoint[In, Out any](r Route) Route {
 	r.Request, r.Response = reflect.TypeFor[In](), reflect.TypeFor[Out]()
-	r.Judged = append(r.Judged, Verdicts...)
+	r.VerdictCodes = append(r.VerdictCodes, Verdicts...)
 	return r.withDefaults()
 }
 
-// streamed completes a route whose body is read, in the route's form, during the work. In describes the body.
+// streamed completes a route that reads its body, in its own format, while it processes the request. In describes the
+// body.
 func streamed[In, Out any](r Route) Route {
 	r.Request, r.Response, r.Streams = reflect.TypeFor[In](), reflect.TypeFor[Out](), true
 	return r.withDefaults()
 }
 
-// download completes a route whose response is sent during the work.
+// download completes a route that sends its response while it produces it.
 func download[In any](r Route) Route {
 	r.Request, r.Response, r.Streams = reflect.TypeFor[In](), reflect.TypeFor[schema.Octets](), true
 	return r.withDefaults()
@@ -123,8 +124,8 @@ func (r Route) Long() bool {
 	})
 }
 
-// Named reports whether a request names an object that may be missing. For any other route, 404 means that
-// the service does not have the route.
+// Named reports whether a request names an object that may be missing. For any other route, 404 means that the key
+// server does not have the route.
 func (r Route) Named() bool {
 	return slices.ContainsFunc(r.Faults, func(c fault.Code) bool { return faultResponses[c].Status == http.StatusNotFound })
 }

@@ -66,7 +66,7 @@ func serviceRoutes() []Route {
 		endpoint[Nothing, schema.Ready](Route{
 			Name: "getReadiness", Method: http.MethodGet, Path: "/api/ready", Extension: true, Uncounted: true, Unconditional: true,
 			Summary: "Reports for each part whether the service can do its work, and when it retries a failed part.",
-			Faults:  codes(fault.NotReady), Judged: codes(fault.NotReady),
+			Faults:  codes(fault.NotReady), VerdictCodes: codes(fault.NotReady),
 		}),
 		endpoint[Nothing, schema.Version](Route{
 			Name: "getVersion", Method: http.MethodPost, Path: "/api/server/version", Session: true,
@@ -190,7 +190,7 @@ func approvalRoutes(others []Noun) []Route {
 		Route{
 			Name: "executeApproval", Method: http.MethodPost, Path: "/api/approvals/{id}/execute", Extension: true, Session: true,
 			Summary: "Executes an approved request once, with the present rights of its requester, and returns the response of its route.",
-			Faults:  slices.Compact(executed), Request: reflect.TypeFor[schema.ByID](), Executes: true, Timeout: time.Minute, Judged: Verdicts,
+			Faults:  slices.Compact(executed), Request: reflect.TypeFor[schema.ByID](), Executes: true, Timeout: time.Minute, VerdictCodes: Verdicts,
 		}.withDefaults(),
 	)
 }

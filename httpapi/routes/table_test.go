@@ -21,7 +21,7 @@ func TestAnswersAreOfTheCatalogue(t *testing.T) {
 }
 
 // If an approval can be requested for a route, each id in a request of the route has a kind.
-func TestNothingIsNamedInSilence(t *testing.T) {
+func TestEveryIDHasAKind(t *testing.T) {
 	type silent struct {
 		ID   schema.HexID `path:"id" json:"-"`
 		Else struct {

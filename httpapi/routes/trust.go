@@ -137,13 +137,13 @@ func ownerRoutes() []Route {
 			Name: "setOwner", Method: http.MethodPut, Path: "/api/owners/{kind}/{id}", Extension: true, Session: true,
 			Summary:    "Marks an object that has no mark or the mark of the owner in expect, and verifies the mark. It succeeds if the owner has the mark already.",
 			Operations: change, Faults: codes(fault.NotFound, fault.Owned, fault.NotSaved, fault.ReadbackFailed, fault.InvalidArgument),
-			Judged: codes(fault.Owned),
+			VerdictCodes: codes(fault.Owned),
 		}),
 		endpoint[schema.ReleaseOwnerRequest, schema.OwnerReleased](Route{
 			Name: "releaseOwner", Method: http.MethodDelete, Path: "/api/owners/{kind}/{id}", Extension: true, Session: true,
 			Summary:    "Removes the mark of the owner in expect and verifies its absence. The object stays.",
 			Operations: change, Faults: codes(fault.NotFound, fault.Owned, fault.NotRemoved, fault.ReadbackFailed, fault.InvalidArgument),
-			Judged: codes(fault.Owned),
+			VerdictCodes: codes(fault.Owned),
 		}),
 	}
 }

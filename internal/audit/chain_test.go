@@ -40,7 +40,7 @@ func TestEncodingIsPermanent(t *testing.T) {
 	}
 }
 
-// TestEncodingIsUnambiguous checks that no two entries have the same encoding.
+// TestEncodingIsUnambiguous checks that no two audit rows have the same encoding.
 func TestEncodingIsUnambiguous(t *testing.T) {
 	original := sample()
 	base := audit.AppendEncoding(nil, &original)

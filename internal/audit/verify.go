@@ -69,7 +69,7 @@ func Verify(ctx context.Context, trail Reader, expected ...Head) (Report, error)
 // positions.
 type verifier struct {
 	snapshot Snapshot
-	chains   map[int64]*walked
+	chains   map[int64]*chainState
 	expected []Head
 	passed   map[Head]bool // the expected heads that were found
 	report   Report
@@ -81,17 +81,17 @@ type verifier struct {
 	missingSeqs, missingRows int64
 }
 
-// walked is the state of reading one chain.
-type walked struct {
+// chainState is the state of reading one chain.
+type chainState struct {
 	end  Head // according to the database
 	at   Head // according to the rows
 	last int64
 }
 
 func newVerifier(s Snapshot, expected []Head) *verifier {
-	v := &verifier{lastSeq: max(s.First-1, 0), snapshot: s, chains: make(map[int64]*walked, len(s.Heads)), expected: expected, passed: make(map[Head]bool, len(expected))}
+	v := &verifier{lastSeq: max(s.First-1, 0), snapshot: s, chains: make(map[int64]*chainState, len(s.Heads)), expected: expected, passed: make(map[Head]bool, len(expected))}
 	for _, h := range s.Heads {
-		v.chains[h.Chain] = &walked{end: h, at: Head{Chain: h.Chain}}
+		v.chains[h.Chain] = &chainState{end: h, at: Head{Chain: h.Chain}}
 		if h.Position > 0 {
 			v.report.Heads = append(v.report.Heads, h)
 		}

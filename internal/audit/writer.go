@@ -24,11 +24,11 @@ const (
 	queueWait = 100 * time.Millisecond
 	// commitTimeout is the time limit of a batch. If the database hangs, operations fail instead of waiting forever.
 	commitTimeout = 10 * time.Second
-	// unheard is the time after the last successful commit during which the writer uses its chain without a check.
+	// maxUncheckedAge is the time after the last successful commit during which the writer uses its chain without a check.
 	// After that time, the connection of the chain may have ended, for example in a failover. Without a check, the next
 	// operation would then fail.
-	unheard    = time.Second
-	retryAfter = time.Second
+	maxUncheckedAge = time.Second
+	retryAfter      = time.Second
 	// maxField is the maximum length in bytes of each text in a row. Normal texts are much shorter; the limit applies only
 	// if the caller has a bug.
 	maxField = 4096
@@ -318,7 +318,7 @@ func (w *Writer) commit() (err error) {
 		defer func() { w.options.Measured(w.rows, w.options.Clock().Sub(began), err) }()
 	}
 	w.rows = w.rows[:0]
-	if silent := began.Sub(w.heard); silent > unheard || silent < 0 { // or the clock was set back
+	if silent := began.Sub(w.heard); silent > maxUncheckedAge || silent < 0 { // or the clock was set back
 		w.known = false
 	}
 	if chain, may := w.chain.(interface{ Outdated() bool }); may && chain.Outdated() {

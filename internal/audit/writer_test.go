@@ -160,7 +160,8 @@ func TestNoCommitNoSuccess(t *testing.T) {
 	}
 }
 
-// TestNotedHeads checks that a noted head detects an audit log in which all hashes were computed again.
+// TestNotedHeads checks that a saved head of the hash chain detects an audit log in which all hashes were computed
+// again.
 func TestNotedHeads(t *testing.T) {
 	store := &liar{}
 	w := newWriter(t, store, audit.Options{Batch: 1})

@@ -96,7 +96,7 @@ func (o *restoreBackupOptions) run(cmd *cobra.Command) (err error) {
 		return err
 	}
 	options := backup.Options{
-		Target: target, Key: trusted.Key, Noted: trusted.Noted, AcceptLoss: o.acceptLoss, Clock: time.Now, Logger: slog.New(slog.DiscardHandler),
+		Target: target, Key: trusted.Key, Checkpoints: trusted.Noted, AcceptLoss: o.acceptLoss, Clock: time.Now, Logger: slog.New(slog.DiscardHandler),
 	}
 	if moment == nil {
 		return o.backup(cmd, identity, options)

@@ -89,14 +89,14 @@ func (e *Engine) withDutyHolderCheck(ctx context.Context, tx *sqlstore.Tx, write
 	if e.Deployment != keyserver.Split {
 		return write()
 	}
-	before, err := approval.Holders(ctx, tx, keyserver.ID{})
+	before, err := approval.CountDutyHolders(ctx, tx, keyserver.ID{})
 	if err != nil {
 		return err
 	}
 	if err := write(); err != nil {
 		return err
 	}
-	after, err := approval.Holders(ctx, tx, keyserver.ID{})
+	after, err := approval.CountDutyHolders(ctx, tx, keyserver.ID{})
 	if err != nil {
 		return err
 	}

@@ -48,7 +48,7 @@ type Parts struct {
 	// CAManager manages the CAs of this key server.
 	CAManager *ca.Manager
 	Build     keyserver.Version
-	// Settings is the configuration of the service, including secrets. It may be empty.
+	// Settings is the configuration of the key server, including secrets. It may be empty.
 	Settings keyserver.ConfigNode
 	// PasswordCost is the cost of new password hashes.
 	PasswordCost password.Cost

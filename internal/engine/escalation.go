@@ -23,11 +23,11 @@ type grantor struct {
 	dutyApprovalRule *approval.Rule
 }
 
-// withholds returns the first of the given operations, by id, that the grantor may not give. It has no side effects.
+// firstUngrantable returns the first of the given operations, by id, that the grantor may not give. It has no side effects.
 // Rules (contract 4.9): the grantor may give the operations that it has, and any operation if it has Grant Any
 // Operation. If duties are separated, the Administrator may give the operations that use keys, although it has none of
 // them.
-func (g grantor) withholds(gained []keyserver.ID) (keyserver.Operation, bool) {
+func (g grantor) firstUngrantable(gained []keyserver.ID) (keyserver.Operation, bool) {
 	if slices.Contains(g.operations, keyserver.OpGrantAny.ID) {
 		return keyserver.Operation{}, false
 	}
@@ -43,7 +43,7 @@ func (g grantor) withholds(gained []keyserver.ID) (keyserver.Operation, bool) {
 
 // refuseUngrantable returns an error if the grantor may not give all of the operations.
 func (g grantor) refuseUngrantable(gained []keyserver.ID) error {
-	op, withheld := g.withholds(gained)
+	op, withheld := g.firstUngrantable(gained)
 	if !withheld {
 		return nil
 	}
@@ -57,7 +57,7 @@ func (g grantor) refuseRevocation(lost []keyserver.ID) error {
 	if g.deployment != keyserver.Split || slices.Contains(g.roles, keyserver.RoleAdministrator) {
 		return nil
 	}
-	op, withheld := g.withholds(lost)
+	op, withheld := g.firstUngrantable(lost)
 	if !withheld {
 		return nil
 	}
@@ -87,7 +87,7 @@ func without(set, other []keyserver.ID) []keyserver.ID {
 // write.
 type target struct {
 	operations func() ([]keyserver.ID, error)    // of the principal or role itself
-	everybody  func() (sqlstore.Holdings, error) // of all principals that get the operations
+	gainers    func() (sqlstore.Holdings, error) // of all principals that get the operations
 }
 
 // withEscalationCheck runs a write that may give operations to a principal. It returns an error, which undoes the
@@ -96,7 +96,7 @@ type target struct {
 func (e *Engine) withEscalationCheck(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, principal keyserver.ID, write func() error) error {
 	return e.withTargetEscalationCheck(ctx, tx, by, target{
 		operations: func() ([]keyserver.ID, error) { return holds(ctx, tx, principal) },
-		everybody:  func() (sqlstore.Holdings, error) { return tx.HoldingsOfMembers(ctx, principal) },
+		gainers:    func() (sqlstore.Holdings, error) { return tx.HoldingsOfMembers(ctx, principal) },
 	}, write)
 }
 
@@ -104,7 +104,7 @@ func (e *Engine) withEscalationCheck(ctx context.Context, tx *sqlstore.Tx, by ke
 func (e *Engine) withRoleEscalationCheck(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller, role keyserver.ID, write func() error) error {
 	return e.withTargetEscalationCheck(ctx, tx, by, target{
 		operations: func() ([]keyserver.ID, error) { return tx.Granted(ctx, []keyserver.ID{role}) },
-		everybody:  func() (sqlstore.Holdings, error) { return tx.HoldingsWithRole(ctx, role) },
+		gainers:    func() (sqlstore.Holdings, error) { return tx.HoldingsWithRole(ctx, role) },
 	}, write)
 }
 
@@ -118,7 +118,7 @@ func (e *Engine) withTargetEscalationCheck(ctx context.Context, tx *sqlstore.Tx,
 		return err
 	}
 	duties := dutyReader{ctx: ctx, tx: tx, off: e.Deployment != keyserver.Split}
-	if err := duties.before(to.everybody); err != nil {
+	if err := duties.before(to.gainers); err != nil {
 		return err
 	}
 	if err := write(); err != nil {
@@ -134,7 +134,7 @@ func (e *Engine) withTargetEscalationCheck(ctx context.Context, tx *sqlstore.Tx,
 	if err := from.refuseRevocation(without(before, after)); err != nil {
 		return err
 	}
-	if err := duties.after(to.everybody); err != nil {
+	if err := duties.after(to.gainers); err != nil {
 		return err
 	}
 	return from.refuseUnapproved(without(after, before))
@@ -245,7 +245,7 @@ func subjectIn(ctx context.Context, tx *sqlstore.Tx, ref keyserver.PrincipalRef)
 // grantor reads the roles and operations of the caller in the transaction. The caches could be older than the database.
 func (e *Engine) grantor(ctx context.Context, tx *sqlstore.Tx, by keyserver.Caller) (grantor, error) {
 	g := grantor{deployment: e.Deployment}
-	if !by.Approval.IsZero() && tx.Untouched() { // the objects of the approved request must not have changed
+	if !by.Approval.IsZero() && tx.NoChanges() { // the objects of the approved request must not have changed
 		if err := approval.Unchanged(ctx, tx, by.Approval); err != nil {
 			return g, err
 		}

@@ -45,34 +45,34 @@ func (e *Engine) Explain(ctx context.Context, by keyserver.Caller, q keyserver.Q
 			asked, confirmed = e.withEmptyCaches(), e.Store.Now()
 		}
 		told := !own || e.WouldAllow(ctx, by, keyserver.OpExplainAccess)
-		q.Bare = q.Bare || !told
+		q.OmitChanges = q.OmitChanges || !told
 		if !told {
 			e.CountRefusal(by) // counts like a refusal: it needs no right, but writes an audit row
 		}
-		if out, err = asked.answered(ctx, by, q); err != nil {
+		if out, err = asked.explainWithChanges(ctx, by, q); err != nil {
 			return err
 		}
 		out.Sequence, out.Staleness = head, e.Store.Now().Sub(confirmed)
 		if !told {
-			withhold(&out)
+			redact(&out)
 		}
 		return nil
 	})
 	return out, err
 }
 
-// answered returns the explanation of a decision. It includes the changes that would reverse the decision, unless
-// q.Bare is set.
-func (e *Engine) answered(ctx context.Context, by keyserver.Caller, q keyserver.Question) (out keyserver.Explanation, err error) {
+// explainWithChanges returns the explanation of a decision. It includes the changes that would reverse the decision, unless
+// q.OmitChanges is set.
+func (e *Engine) explainWithChanges(ctx context.Context, by keyserver.Caller, q keyserver.Question) (out keyserver.Explanation, err error) {
 	if q.Principal != nil {
-		if by, err = e.asIf(ctx, by, *q.Principal); err != nil {
+		if by, err = e.callerOf(ctx, by, *q.Principal); err != nil {
 			return out, err
 		}
 	}
-	if out, err = e.explained(ctx, by, q); err != nil || q.Bare {
+	if out, err = e.explained(ctx, by, q); err != nil || q.OmitChanges {
 		return out, err
 	}
-	if out.Change, err = e.turned(ctx, by, q, out); err != nil {
+	if out.Change, err = e.reversingChanges(ctx, by, q, out); err != nil {
 		return out, err
 	}
 	if slices.ContainsFunc(out.Change, func(s keyserver.Supposition) bool { return s.Kind == keyserver.SupposeRole }) {
@@ -87,9 +87,9 @@ func (e *Engine) answered(ctx context.Context, by keyserver.Caller, q keyserver.
 	return out, nil
 }
 
-// withhold removes the parts of an explanation that the caller could not learn by trying the request: the objects that
+// redact removes the parts of an explanation that the caller could not learn by trying the request: the objects that
 // caused the decision, the remaining uses, and the number of the last change on this key server.
-func withhold(out *keyserver.Explanation) {
+func redact(out *keyserver.Explanation) {
 	for i := range out.Steps {
 		out.Steps[i].By = nil
 	}
@@ -109,9 +109,9 @@ func questionText(by keyserver.Caller, q keyserver.Question) string {
 	return text + " for " + who.Hex()
 }
 
-// asIf returns a caller with the rights of the principal, as if that principal had its own session. For a transport
+// callerOf returns a caller with the rights of the principal, as if that principal had its own session. For a transport
 // principal, the session has the certificate that BestOf returns, even if no certificate is in force.
-func (e *Engine) asIf(ctx context.Context, by keyserver.Caller, id keyserver.ID) (keyserver.Caller, error) {
+func (e *Engine) callerOf(ctx context.Context, by keyserver.Caller, id keyserver.ID) (keyserver.Caller, error) {
 	p, err := e.CachedPrincipal(ctx, id)
 	if err != nil {
 		return keyserver.Caller{}, gate.NotFound(err, fault.NotFound, "principalId: no principal has the id %s", id)
@@ -168,12 +168,12 @@ func (e *Engine) named(ctx context.Context, steps []keyserver.ExplainedStep) err
 	return nil
 }
 
-// turned returns a shortest list of supposed changes that would reverse the decision, or nil if there is none. For a
+// reversingChanges returns a shortest list of supposed changes that would reverse the decision, or nil if there is none. For a
 // refusal, it adds the smallest change for each failed step until the request is allowed. For an allowed request, it
 // returns one change that would cause a refusal.
-func (e *Engine) turned(ctx context.Context, by keyserver.Caller, q keyserver.Question, is keyserver.Explanation) ([]keyserver.Supposition, error) {
+func (e *Engine) reversingChanges(ctx context.Context, by keyserver.Caller, q keyserver.Question, is keyserver.Explanation) ([]keyserver.Supposition, error) {
 	if is.Allowed {
-		for _, s := range supports(by, q, is) {
+		for _, s := range revokingChanges(by, q, is) {
 			with := q
 			with.With = append(slices.Clip(q.With), s)
 			after, err := e.explained(ctx, by, with)
@@ -201,13 +201,13 @@ func (e *Engine) turned(ctx context.Context, by keyserver.Caller, q keyserver.Qu
 	return nil, nil
 }
 
-// supports returns supposed changes that could cause a refusal of an allowed request, the smallest change first.
-func supports(by keyserver.Caller, q keyserver.Question, is keyserver.Explanation) (all []keyserver.Supposition) {
+// revokingChanges returns supposed changes that could cause a refusal of an allowed request, the smallest change first.
+func revokingChanges(by keyserver.Caller, q keyserver.Question, is keyserver.Explanation) (all []keyserver.Supposition) {
 	for _, step := range slices.Backward(is.Steps) {
 		switch {
 		case step.By == nil:
-		case step.Step == keyserver.StepList:
-			all = append(all, keyserver.Supposition{Kind: keyserver.SupposeNoEntry, Principal: step.By.ID, System: step.By.System, Link: other(q, is)})
+		case step.Step == keyserver.StepACL:
+			all = append(all, keyserver.Supposition{Kind: keyserver.SupposeNoEntry, Principal: step.By.ID, System: step.By.System, Link: checkedKey(q, is)})
 		case step.Step == keyserver.StepRole:
 			all = append(all, keyserver.Supposition{Kind: keyserver.SupposeNoRole, Principal: by.Principal.ID, Role: step.By.ID, Name: step.By.Name})
 		}
@@ -238,9 +238,9 @@ func (e *Engine) remedy(ctx context.Context, by keyserver.Caller, q keyserver.Qu
 		s.Kind, s.System = keyserver.SupposeExposed, to
 		return s, by.Actor.ID.IsZero(), nil
 	case keyserver.StepState:
-		s = keyserver.Supposition{Kind: keyserver.SupposeState, Link: other(q, is)}
+		s = keyserver.Supposition{Kind: keyserver.SupposeState, Link: checkedKey(q, is)}
 		return s, fault.CodeOf(is.Refusal) == fault.KeyDisabled && !slices.Contains(q.With, s), nil
-	case keyserver.StepUses, keyserver.StepList:
+	case keyserver.StepUses, keyserver.StepACL:
 		if fault.CodeOf(is.Refusal) == fault.KeyExhausted { // the key has reached its own limit: only another key helps
 			return s, false, nil
 		}
@@ -262,20 +262,20 @@ func (e *Engine) remedyOfList(ctx context.Context, by keyserver.Caller, q keyser
 		if err == nil && last.By.System == e.System && group.Type == keyserver.GroupPrincipal && !group.Flags.Disabled() {
 			return keyserver.Supposition{Kind: keyserver.SupposeMember, Principal: by.Principal.ID, Group: group.ID, Name: group.Name}, true, nil
 		}
-		if !aboutList(q.Operation) { // for this operation, an owner need not be in that group
+		if !ownerSkipsGroups(q.Operation) { // for this operation, an owner need not be in that group
 			return s, false, nil
 		}
 		right = keyserver.Owner
 	}
-	entry := access.Amended(is.Entry, right, aboutList(q.Operation), e.Clock())
+	entry := access.Amended(is.Entry, right, ownerSkipsGroups(q.Operation), e.Clock())
 	return keyserver.Supposition{
-		Kind: keyserver.SupposeEntry, Principal: by.Principal.ID, System: by.Principal.System, Link: other(q, is),
+		Kind: keyserver.SupposeEntry, Principal: by.Principal.ID, System: by.Principal.System, Link: checkedKey(q, is),
 		Rights: entry.Rights, MaxUsage: entry.MaxUsage, Start: entry.Start, End: entry.End,
 	}, true, nil
 }
 
-// other returns the key whose ACL was checked, or "" if that is the key of the question.
-func other(q keyserver.Question, is keyserver.Explanation) keyserver.HiddenLink {
+// checkedKey returns the key whose ACL was checked, or "" if that is the key of the question.
+func checkedKey(q keyserver.Question, is keyserver.Explanation) keyserver.HiddenLink {
 	if is.Asked == q.Link {
 		return ""
 	}
@@ -292,8 +292,8 @@ func rightFor(op keyserver.Operation) keyserver.Rights {
 	}
 }
 
-// aboutList reports whether an owner of the key may do the operation without being in the groups that the ACL requires.
-func aboutList(op keyserver.Operation) bool {
+// ownerSkipsGroups reports whether an owner of the key may do the operation without being in the groups that the ACL requires.
+func ownerSkipsGroups(op keyserver.Operation) bool {
 	switch op.ID {
 	case keyserver.OpReadACL.ID, keyserver.OpAmendACL.ID, keyserver.OpChangeKeyState.ID, keyserver.OpRotateKey.ID:
 		return true

@@ -107,7 +107,7 @@ func (e *Engine) reduce(ctx context.Context, found map[keyserver.PrincipalRef]ke
 		if err != nil {
 			return err
 		}
-		found[ref] = access.Told(rows, p, peer)
+		found[ref] = access.LookupFields(rows, p, peer)
 	}
 	return nil
 }

@@ -70,7 +70,7 @@ func (e *Engine) capable(ctx context.Context, by keyserver.Caller, c keyserver.W
 	case err != nil:
 		return who, false, err
 	}
-	as, err := e.asIf(ctx, by, id)
+	as, err := e.callerOf(ctx, by, id)
 	if err != nil {
 		return who, false, err
 	}
@@ -94,7 +94,7 @@ func (e *Engine) foreignOf(c keyserver.WhoCanQuery, acl keyserver.ACL) (all []ke
 	}
 	for _, entry := range acl.Entries {
 		who := access.Subject{Principal: entry.Principal}
-		lets := aboutList(c.Operation) && access.Owns(acl, who, e.Clock()) || access.Evaluate(acl, who, rightFor(c.Operation), e.Clock()).Allowed
+		lets := ownerSkipsGroups(c.Operation) && access.Owns(acl, who, e.Clock()) || access.Evaluate(acl, who, rightFor(c.Operation), e.Clock()).Allowed
 		if entry.Principal.System == e.System || !lets {
 			continue
 		}

@@ -32,8 +32,8 @@ type Caller struct {
 	Session   ID // id of the session's record; not its secret
 	Kind      SessionKind
 	RequestID string
-	// Address is the address that the request came from. For is the purpose that the request states.
-	Address, For string
+	// Address is the address that the request came from. Purpose is the purpose that the request states.
+	Address, Purpose string
 	// Approval is the approval under which a request is executed; zero for none.
 	Approval ID
 	// Approved are the rules of the approval policy that this approval satisfies.

@@ -51,9 +51,9 @@ type Change struct {
 	Action ChangeAction
 }
 
-// Concerned reports whether wanted returns true for one of the committed changes. An empty list means that some changes
+// AnyWanted reports whether wanted returns true for one of the committed changes. An empty list means that some changes
 // are no longer known; then the result is true.
-func Concerned(changes []Change, wanted func(Change) bool) bool {
+func AnyWanted(changes []Change, wanted func(Change) bool) bool {
 	return len(changes) == 0 || slices.ContainsFunc(changes, wanted)
 }
 

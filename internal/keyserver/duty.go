@@ -6,9 +6,9 @@ import "slices"
 // separated.
 type Conflict struct{ One, Other Operation }
 
-// together has each pair of operations that one built-in role of a split deployment contains. These pairs are no
+// compatiblePairs has each pair of operations that one built-in role of a split deployment contains. These pairs are no
 // conflict, even if their duties differ: most are reads, which every duty needs.
-var together = func() map[[2]ID]bool {
+var compatiblePairs = func() map[[2]ID]bool {
 	pairs := map[[2]ID]bool{}
 	for _, role := range BuiltInRoles(Split) {
 		for _, a := range role.Operations {
@@ -41,7 +41,7 @@ func ConflictOf(before, after []ID) (Conflict, bool) {
 		}
 		for _, other := range NormalizeIDs(after) {
 			b := OperationOf(other)
-			if b.hasSeparatedDuty() && a.Duty != b.Duty && !together[[2]ID{a.ID, b.ID}] {
+			if b.hasSeparatedDuty() && a.Duty != b.Duty && !compatiblePairs[[2]ID{a.ID, b.ID}] {
 				return Conflict{a, b}, true
 			}
 		}
@@ -49,9 +49,9 @@ func ConflictOf(before, after []ID) (Conflict, bool) {
 	return Conflict{}, false
 }
 
-// besideKeys has the operations of the built-in roles for key use. They give their holder no separated duty, even if
+// keyUseOperations has the operations of the built-in roles for key use. They give their holder no separated duty, even if
 // they belong to one.
-var besideKeys = func() map[ID]bool {
+var keyUseOperations = func() map[ID]bool {
 	beside := map[ID]bool{}
 	for _, role := range BuiltInRoles(Split) {
 		if role.ID == RoleEncryptor || role.ID == RoleExchanger {
@@ -65,7 +65,7 @@ var besideKeys = func() map[ID]bool {
 
 // GivesDuty reports whether the operation gives its holder a part of a separated duty
 // (contract 4.12).
-func (op Operation) GivesDuty() bool { return op.hasSeparatedDuty() && !besideKeys[op.ID] }
+func (op Operation) GivesDuty() bool { return op.hasSeparatedDuty() && !keyUseOperations[op.ID] }
 
 // AnyDuty stands for any of the separated duties.
 const AnyDuty Duty = "any"

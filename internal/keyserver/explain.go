@@ -15,14 +15,14 @@ const (
 	StepDelegation  GateStep = "delegation"  // may the actor of a delegated session still act for the delegator
 	StepPrincipal   GateStep = "principal"   // does the principal exist, and is it enabled
 	StepCertificate GateStep = "certificate" // is the certificate that opened the session in force
-	StepLent        GateStep = "lent"        // is the operation allowed in a delegated session
+	StepDelegable   GateStep = "lent"        // is the operation allowed in a delegated session
 	StepRole        GateStep = "role"        // does a role grant the operation
 	StepScope       GateStep = "scope"       // does a scoped credential cover the operation and the key
 	StepApproval    GateStep = "approval"    // if the operation needs an approval, does it have one
 	StepTransport   GateStep = "transport"   // did the caller log in with a certificate
 	StepKey         GateStep = "key"         // does the key exist
 	StepExposure    GateStep = "exposure"    // may the peer that owns the key learn of the principal
-	StepList        GateStep = "list"        // does the ACL of the key allow the principal
+	StepACL         GateStep = "list"        // does the ACL of the key allow the principal
 	StepState       GateStep = "state"       // do the type and state of the key permit the use
 	StepUses        GateStep = "uses"        // is a use left: in the ACL entry, if it limits uses, and of the key itself
 	StepOwner       GateStep = "owner"       // the decision of the peer that owns the key
@@ -30,8 +30,8 @@ const (
 
 // GateSteps are all steps, in order.
 var GateSteps = []GateStep{
-	StepCurrent, StepDelegation, StepPrincipal, StepCertificate, StepLent, StepRole, StepScope, StepApproval,
-	StepTransport, StepKey, StepExposure, StepList, StepState, StepUses, StepOwner,
+	StepCurrent, StepDelegation, StepPrincipal, StepCertificate, StepDelegable, StepRole, StepScope, StepApproval,
+	StepTransport, StepKey, StepExposure, StepACL, StepState, StepUses, StepOwner,
 }
 
 // StepOutcome is the result of a step.
@@ -76,11 +76,11 @@ type Question struct {
 	At int64
 	// With are changes that the decision assumes as made.
 	With []Supposition
-	// Bare requests an answer without the changes that would reverse the decision.
-	Bare bool
+	// OmitChanges requests an answer without the changes that would reverse the decision.
+	OmitChanges bool
 }
 
-// SuppositionKind is the kind of a supposed change.
+// SuppositionKind is the kind of a hypothetical change.
 type SuppositionKind string
 
 // The kinds of suppositions, each with the fields that it takes.

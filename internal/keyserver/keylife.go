@@ -17,16 +17,16 @@ const (
 	KeyDestroyed  KeyState = "destroyed"  // permanent; the bytes are deleted
 )
 
-// KeyStates are all states, in the order of a key's life.
+// KeyStates are all states, in the order of a key's life cycle.
 var KeyStates = []KeyState{KeyEnabled, KeyVerifyOnly, KeyDisabled, KeyDestroying, KeyDestroyed}
 
-// Makes reports whether the key may make MACs and ciphertext and be exported.
-func (s KeyState) Makes() bool { return s == KeyEnabled }
+// MayCreate reports whether the key may make MACs and ciphertext and be exported.
+func (s KeyState) MayCreate() bool { return s == KeyEnabled }
 
-// Checks reports whether the key may verify MACs and decrypt.
-func (s KeyState) Checks() bool { return s == KeyEnabled || s == KeyVerifyOnly }
+// MayVerify reports whether the key may verify MACs and decrypt.
+func (s KeyState) MayVerify() bool { return s == KeyEnabled || s == KeyVerifyOnly }
 
-// KeyLife is the position of a key in its life cycle.
+// KeyLife is the life cycle of a key: its state, its place in its lineage, and its times.
 type KeyLife struct {
 	State KeyState
 	// Lineage is the id of the first key of the lineage; for that key, its own id.
@@ -41,7 +41,7 @@ type KeyLife struct {
 // can be restored.
 const DefaultDestroyDays = 30
 
-// FirstLife returns the life of the first key of a lineage.
+// FirstLife returns the life cycle of a new key that begins a lineage.
 func FirstLife(key ID) KeyLife {
 	return KeyLife{State: KeyEnabled, Lineage: key, Generation: 1, Exportable: true}
 }

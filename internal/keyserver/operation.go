@@ -20,7 +20,7 @@ const (
 // Operation is one row of the catalogue of operations. Roles grant operations.
 type Operation struct {
 	ID   ID
-	Key  string // camelCase, the value of operation in an audit entry
+	Key  string // camelCase, the value of operation in an audit row
 	Name string // shown to people
 	Duty Duty
 }

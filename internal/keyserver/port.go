@@ -135,9 +135,9 @@ type Roles interface {
 // TrustedCAs are the operations on the list of trusted CAs.
 type TrustedCAs interface {
 	TrustedCAs(ctx context.Context, by Caller) ([]Certificate, error)
-	// AddTrustedCA adds one DER certificate and returns the ids of the created objects.
+	// AddTrustedCA adds one DER certificate and returns the id of the new trusted CA, as a list.
 	AddTrustedCA(ctx context.Context, by Caller, der []byte) ([]ID, error)
-	// RemoveTrustedCA removes one trusted CA and returns the ids of the removed objects.
+	// RemoveTrustedCA removes one trusted CA and returns its id, as a list.
 	RemoveTrustedCA(ctx context.Context, by Caller, id ID) ([]ID, error)
 }
 

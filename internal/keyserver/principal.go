@@ -99,8 +99,7 @@ type Delegate struct {
 type Identity struct {
 	Issuer  string
 	Subject string
-	// Audiences are sorted. A token must contain one of them. If empty, the audience that
-	// the service requires applies.
+	// Audiences are sorted. A token must contain one of them. If empty, the audience that the key server requires applies.
 	Audiences []string
 }
 

@@ -7,8 +7,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Guarded is an operation that the authorizer decides on, but that other code than the key server performs.
-type Guarded struct {
+// ExternalOperation is an operation that the authorizer decides on, but that other code than the key server performs.
+type ExternalOperation struct {
 	Operation Operation
 	Object    string // recorded in the audit row
 	// Own reports that the operation concerns only the caller's own data and needs no role.

@@ -14,10 +14,9 @@ import (
 )
 
 const (
-	// keyPatience is how long a start waits for the service of the key-encryption key. keyPause is the pause between two
-	// attempts.
-	keyPatience = 2 * time.Minute
-	keyPause    = 2 * time.Second
+	// kekStartTimeout is how long a start waits for the KMS provider. keyPause is the pause between two attempts.
+	kekStartTimeout = 2 * time.Minute
+	keyPause        = 2 * time.Second
 
 	// fileKey is the value of --kek and --kek-previous for the key file in the data directory.
 	fileKey = "file"
@@ -28,7 +27,7 @@ func (c *Config) validateKEK() error {
 		if url == "" || url == fileKey {
 			continue
 		}
-		provider, err := keyring.Open(context.Background(), url) // Open does not connect to the service
+		provider, err := keyring.Open(context.Background(), url) // Open does not connect to the KMS provider
 		if err != nil {
 			return fmt.Errorf("%s: %w", flag, err)
 		}
@@ -74,8 +73,8 @@ func (s *Server) keep(ctx context.Context, flag, url string) (*keyring.Provider,
 	return provider, nil
 }
 
-// openKeyring opens the data keys. If the service of the key-encryption key does not respond, it waits for up to
-// keyPatience, so that an administrator can restart all services in any order.
+// openKeyring opens the data keys. If the KMS provider does not respond, it waits for up to kekStartTimeout, so that an
+// administrator can restart the programs in any order.
 func (s *Server) openKeyring(ctx context.Context, provider *keyring.Provider) (*keyring.Keyring, error) {
 	o := keyring.Options{Clock: s.cfg.Clock}
 	if url := s.cfg.KEKPrevious; url != "" {
@@ -89,7 +88,7 @@ func (s *Server) openKeyring(ctx context.Context, provider *keyring.Provider) (*
 			return nil, err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, keyPatience)
+	ctx, cancel := context.WithTimeout(ctx, kekStartTimeout)
 	defer cancel()
 	for waiting := false; ; waiting = true {
 		ring, err := keyring.Start(ctx, provider, s.store, o)
@@ -102,7 +101,7 @@ func (s *Server) openKeyring(ctx context.Context, provider *keyring.Provider) (*
 		case !errors.Is(err, keyring.ErrUnavailable) || ctx.Err() != nil:
 			return nil, err
 		case !waiting:
-			s.cfg.Logger.Warn("waiting for the key-encryption key", "error", err, "atMost", keyPatience.String())
+			s.cfg.Logger.Warn("waiting for the key-encryption key", "error", err, "atMost", kekStartTimeout.String())
 		}
 		select {
 		case <-ctx.Done():

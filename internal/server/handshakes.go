@@ -11,8 +11,9 @@ import (
 )
 
 const (
-	// handshakesPerCore is the lowest limit of TLS handshakes of one site per second and core, from two cores on. A
-	// handshake without a client certificate uses as much of a core as about 24 requests.
+	// handshakesPerCore is the lowest limit of TLS handshakes of one site (an IPv4 address or an IPv6 network of 48 bits)
+	// per second and core, from two cores on. A handshake without a client certificate uses as much of a core as about 24
+	// requests.
 	handshakesPerCore = 25
 	// longestHandshakeDelay is shorter than the timeout of a kubelet's probe, which may come from the same address.
 	longestHandshakeDelay = 3 * time.Second
@@ -22,8 +23,9 @@ const (
 	established = time.Second
 )
 
-// handshakes delays TLS handshakes of a site (holder.site) that begins many of them while the cores are busy and
-// requests in sessions arrive on established connections. After the delay, the handshake continues.
+// handshakes delays TLS handshakes of a site (an IPv4 address or an IPv6 network of 48 bits) that begins many of them
+// while the cores are busy and requests in sessions arrive on established connections. After the delay, the handshake
+// continues.
 type handshakes struct {
 	clock   func() time.Time
 	pace    *quota.Pace[holder]

@@ -15,10 +15,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/quota"
 )
 
-// flooded is a limit while a site floods it.
+// flooded is the limit of handshakes while one IPv6 site begins very many of them.
 type flooded struct{ *handshakes }
 
-// Networks: two of a site, and one of another.
+// Two networks of one IPv6 site (48 bits), and one network of another site.
 const flood, sameSite, otherSite = "2001:db8:0:1::/64", "2001:db8:0:2::/64", "2001:db8:1::/64"
 
 // newFlooded begins a handshake every millisecond for five seconds. Each millisecond a request in a session arrives on a
@@ -47,8 +47,8 @@ func (h flooded) begin(conn net.Conn) error {
 	return err
 }
 
-// TestHandshakesWait checks that handshakes of a site are delayed if it begins many of them while the cores are busy
-// and an established connection has requests in a session. Silent connections, young connections and other sites
+// TestHandshakesWait checks that handshakes of an IPv6 site are delayed if it begins many of them while the cores are
+// busy and an established connection has requests in a session. Silent connections, young connections and other sites
 // change nothing.
 func TestHandshakesWait(t *testing.T) {
 	for name, c := range map[string]struct {

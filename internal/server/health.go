@@ -27,8 +27,8 @@ const (
 	lookSoon = 150 * time.Millisecond
 	// schemaEvery is the interval in which the schema of the database is compared with the schema of the migrations.
 	schemaEvery = 30 * time.Second
-	// doubt is how long the service is not ready after a failed commit if no other commit follows.
-	doubt = 4 * time.Second
+	// failureTTL is how long the key server is not ready after a failed commit if no other commit follows.
+	failureTTL = 4 * time.Second
 )
 
 // health checks the parts that operations need, so that a failure is reported before an operation fails.
@@ -123,7 +123,7 @@ func (h *health) report(name string, err error) {
 // audit returns an error if the last commit of audit rows failed. The error ends after doubt, because without requests
 // there are no commits. It also ends if the database was restarted or replaced after the failure.
 func (h *health) audit() error {
-	if at, failing := h.rows.Failing(); failing && h.cfg.Clock().Sub(at) < doubt && !h.store.Replaced().After(at) {
+	if at, failing := h.rows.Failing(); failing && h.cfg.Clock().Sub(at) < failureTTL && !h.store.Replaced().After(at) {
 		return fault.New(fault.NotReady, "the last audit rows could not be written, so operations are refused; see the log of the service")
 	}
 	return nil
@@ -146,7 +146,7 @@ func (h *health) schema(ctx context.Context) error {
 	return nil
 }
 
-// warnings returns the warnings in the response of GET /api/ready. The service works, but an administrator should
+// warnings returns the warnings in the response of GET /api/ready. The key server works, but an administrator should
 // correct its configuration or installation.
 func (h *health) warnings() []string {
 	all := h.cfg.warnings()

@@ -11,13 +11,13 @@ import (
 const (
 	// keyEvery is how often the key-encryption key is used for a check. A KMS provider may charge for each use.
 	keyEvery = time.Minute
-	// aliveTimeout is how long the service of the key-encryption key may take to respond. A shorter time would report
-	// failures of a plugin on a busy machine.
+	// aliveTimeout is how long the KMS provider may take to respond. A shorter time would report failures of a plugin on a
+	// busy machine.
 	aliveTimeout = 2 * time.Second
 )
 
-// keyWatch checks the key-encryption key. It runs separately from the other checks, so that a service that hangs does
-// not delay their results.
+// keyWatch checks the key-encryption key. It runs separately from the other checks, so that a KMS provider that hangs
+// does not delay their results.
 type keyWatch struct {
 	ring *keyring.Keyring
 	cfg  Config
@@ -52,7 +52,7 @@ func (k *keyWatch) run(ctx context.Context) {
 	}
 }
 
-// look checks whether the service of the key responds, if this check is free of charge. It also uses the key after each
+// look checks whether the KMS provider responds, if this check is free of charge. It also uses the key after each
 // keyEvery, and after a failure until the key works again.
 func (k *keyWatch) look(ctx context.Context) {
 	was, doubted := k.seen.Load(), k.ring.Doubted()

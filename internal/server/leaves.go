@@ -22,13 +22,13 @@ import (
 // because reading works on every file system and for every way to replace a file.
 const filesEvery = 5 * time.Second
 
-// shown returns the certificate for a TLS handshake (tls.Config.GetCertificate).
-type shown func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+// certificateFunc returns the certificate for a TLS handshake (tls.Config.GetCertificate).
+type certificateFunc func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 
 type leaves struct {
 	issued *tlscert.Issued // issued by a CA of this key server
 	files  *tlscert.Files  // of --tls-cert; nil without the flag
-	api    shown           // from files or issued; nil for plain HTTP
+	api    certificateFunc // from files or issued; nil for plain HTTP
 }
 
 // openLeaves issues or loads the certificates. Until Shutdown, a loop reads the files of --tls-cert again, and

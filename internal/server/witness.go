@@ -88,11 +88,11 @@ func (s *Server) openFeed() (*witness.Feed, error) {
 		Alarm: func(problem string) { s.alarm.raise(rowmac.Finding{Table: tableAuditTree, Problem: problem}) },
 	})
 	s.background(f.Run)
-	s.background((&introductions{s.cosigner, s.store, s.peers, s.tree.Interval, s.cfg.Logger, map[keyserver.SystemID]time.Time{}}).run)
+	s.background((&peerKeyFetcher{s.cosigner, s.store, s.peers, s.tree.Interval, s.cfg.Logger, map[keyserver.SystemID]time.Time{}}).run)
 	return f, nil
 }
 
-type introductions struct {
+type peerKeyFetcher struct {
 	witness *witness.Witness
 	store   *sqlstore.Store
 	peers   *peer.Client
@@ -104,7 +104,7 @@ type introductions struct {
 // askKeysAgain is how long after a success the keys of a peer are fetched again.
 const askKeysAgain = time.Minute
 
-func (i *introductions) run(ctx context.Context) {
+func (i *peerKeyFetcher) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		list, err := i.store.TrustedServers(ctx)
 		logs, failed := i.store.WitnessedLogs(ctx)
@@ -127,7 +127,7 @@ func (i *introductions) run(ctx context.Context) {
 
 // ask requests the keys of all witnesses concurrently, because an unreachable witness causes a long wait. known
 // contains the peers whose keys are stored. After a peer was registered again, it is not in known.
-func (i *introductions) ask(ctx context.Context, list []keyserver.TrustedServer, known map[keyserver.SystemID]bool) {
+func (i *peerKeyFetcher) ask(ctx context.Context, list []keyserver.TrustedServer, known map[keyserver.SystemID]bool) {
 	var all errgroup.Group
 	all.SetLimit(witness.MaxWitnesses)
 	answered := make([]bool, len(list))

@@ -54,8 +54,8 @@ type write struct {
 	at      time.Time
 }
 
-// house is a key server under load, and the writes that it has acknowledged.
-type house struct {
+// loadedServer is a key server under load, and the writes that it has acknowledged.
+type loadedServer struct {
 	server *program.Server
 	url    string // of its PostgreSQL, if it has one
 	over   http.RoundTripper
@@ -71,14 +71,14 @@ type house struct {
 	failed atomic.Pointer[error]
 }
 
-// named adds an id to each request, and keeps the last id.
-type named struct {
+// requestIDTransport adds an id to each request, and keeps the last id.
+type requestIDTransport struct {
 	over http.RoundTripper
 	last string
 }
 
 // RoundTrip implements http.RoundTripper.
-func (n *named) RoundTrip(r *http.Request) (*http.Response, error) {
+func (n *requestIDTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // never fails
 	n.last = hex.EncodeToString(id[:])
@@ -87,7 +87,7 @@ func (n *named) RoundTrip(r *http.Request) (*http.Response, error) {
 	return n.over.RoundTrip(r)
 }
 
-func newHouse(t *testing.T, url string, args ...string) *house {
+func newLoadedServer(t *testing.T, url string, args ...string) *loadedServer {
 	t.Helper()
 	args = append([]string{"--checkpoint-interval", "200ms", "--log-level", "error"}, args...)
 	if url != "" {
@@ -96,7 +96,7 @@ func newHouse(t *testing.T, url string, args ...string) *house {
 	server, err := built.Serve(filepath.Join(t.TempDir(), "data"), args...)
 	rig.Must(t, err)
 	t.Cleanup(server.Kill)
-	h := &house{server: server, url: url, over: program.Connect(t, server.DataDir, func() string { return server.Address })}
+	h := &loadedServer{server: server, url: url, over: program.Connect(t, server.DataDir, func() string { return server.Address })}
 	h.password, err = server.Password()
 	rig.Must(t, err)
 	key, err := h.client(t, h.over).GetAuditKey(t.Context())
@@ -105,7 +105,7 @@ func newHouse(t *testing.T, url string, args ...string) *house {
 	ctx, cancel := context.WithCancel(context.Background())
 	h.stop = cancel
 	for i := range workers {
-		n := &named{over: h.over}
+		n := &requestIDTransport{over: h.over}
 		c := h.client(t, n)
 		h.ended.Go(func() { h.work(ctx, i, c, n) })
 	}
@@ -114,13 +114,13 @@ func newHouse(t *testing.T, url string, args ...string) *house {
 	return h
 }
 
-func (h *house) client(t *testing.T, over http.RoundTripper) *client.Client {
+func (h *loadedServer) client(t *testing.T, over http.RoundTripper) *client.Client {
 	t.Helper()
-	return program.Client(t, over, "admin", h.password, program.Never)
+	return program.Client(t, over, "admin", h.password, program.NoRetries)
 }
 
 // work creates roles and keys, grants rights and computes MACs, until a request gets no response.
-func (h *house) work(ctx context.Context, worker int, c *client.Client, n *named) {
+func (h *loadedServer) work(ctx context.Context, worker int, c *client.Client, n *requestIDTransport) {
 	r := mathrand.New(mathrand.NewPCG(uint64(worker), 1))
 	var keys []schema.HiddenLink
 	for i := 0; ctx.Err() == nil; i++ {
@@ -156,7 +156,7 @@ func (h *house) work(ctx context.Context, worker int, c *client.Client, n *named
 }
 
 // note keeps the newest checkpoint, as an external party would.
-func (h *house) note(ctx context.Context, c *client.Client) {
+func (h *loadedServer) note(ctx context.Context, c *client.Client) {
 	for ctx.Err() == nil {
 		if text, err := c.GetAuditCheckpoint(ctx); err == nil {
 			h.mu.Lock()
@@ -167,12 +167,12 @@ func (h *house) note(ctx context.Context, c *client.Client) {
 	}
 }
 
-func (h *house) rest() {
+func (h *loadedServer) rest() {
 	h.stop()
 	h.ended.Wait()
 }
 
-func (h *house) after(t *testing.T, n int) {
+func (h *loadedServer) after(t *testing.T, n int) {
 	t.Helper()
 	rig.Within(t, 2*time.Minute, "enough is written", func() bool {
 		if err := h.failed.Load(); err != nil {
@@ -184,14 +184,14 @@ func (h *house) after(t *testing.T, n int) {
 	})
 }
 
-func (h *house) count() int {
+func (h *loadedServer) count() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.acked)
 }
 
 // config returns the configuration of the house's database.
-func (h *house) config() sqlstore.Config {
+func (h *loadedServer) config() sqlstore.Config {
 	if h.url != "" {
 		return sqlstore.Config{URL: h.url}
 	}
@@ -224,17 +224,17 @@ func seqs(t *testing.T, cfg sqlstore.Config) map[string]int64 {
 	return all
 }
 
-// keep has the age identity that decrypts the backups, outside of the key servers.
-type keep struct {
+// backupIdentity has the age identity that decrypts the backups, outside of the key servers.
+type backupIdentity struct {
 	*age.X25519Identity
 	file string
 }
 
-func newKeep(t *testing.T) keep {
+func newBackupIdentity(t *testing.T) backupIdentity {
 	t.Helper()
 	identity, err := age.GenerateX25519Identity()
 	rig.Must(t, err)
-	k := keep{identity, filepath.Join(t.TempDir(), "identity.txt")}
+	k := backupIdentity{identity, filepath.Join(t.TempDir(), "identity.txt")}
 	rig.Must(t, os.WriteFile(k.file, []byte(identity.String()+"\n"), 0o600))
 	return k
 }
@@ -255,14 +255,14 @@ var databases = map[string]func(t *testing.T) string{
 func TestDrill(t *testing.T) {
 	rig.Must(t, program.DependOnSources())
 	for kind, database := range databases {
-		t.Run(kind, func(t *testing.T) { drill(t, newHouse(t, database(t)), database(t)) })
+		t.Run(kind, func(t *testing.T) { drill(t, newLoadedServer(t, database(t)), database(t)) })
 	}
 }
 
 var missing = regexp.MustCompile(`missing: rows? (\d+)(?: to (\d+))? of`)
 
-func drill(t *testing.T, h *house, elsewhere string) {
-	k := newKeep(t)
+func drill(t *testing.T, h *loadedServer, elsewhere string) {
+	k := newBackupIdentity(t)
 	place := filepath.Join(t.TempDir(), "backups")
 	h.after(t, 200)
 	begun := time.Now()
@@ -383,7 +383,7 @@ func (r restored) account(t *testing.T, store *sqlstore.Store, acked []write, is
 }
 
 // serves checks that a server on the restored database computes the same MACs as before the loss.
-func (r restored) serves(t *testing.T, h *house) {
+func (r restored) serves(t *testing.T, h *loadedServer) {
 	t.Helper()
 	args := []string{"--log-level", "error"}
 	if r.config.URL != "" {
@@ -392,7 +392,7 @@ func (r restored) serves(t *testing.T, h *house) {
 	server, err := built.Serve(r.dir, args...)
 	rig.Must(t, err)
 	t.Cleanup(server.Kill)
-	c := program.Client(t, program.Connect(t, r.dir, func() string { return server.Address }), "admin", h.password, program.Never)
+	c := program.Client(t, program.Connect(t, r.dir, func() string { return server.Address }), "admin", h.password, program.NoRetries)
 	compared := map[string]bool{}
 	for _, w := range h.acked {
 		if w.mac == "" || compared[w.key.String()] {
@@ -415,8 +415,8 @@ func (r restored) serves(t *testing.T, h *house) {
 	}
 }
 
-// moments returns the number of backups that are made at random moments and restored.
-func moments(t *testing.T) int {
+// restoreCount returns the number of backups that are made at random moments and restored.
+func restoreCount(t *testing.T) int {
 	t.Helper()
 	text := os.Getenv("RIG_RESTORES")
 	if text == "" {
@@ -435,9 +435,9 @@ const fromOne = 20
 // database is intact. RIG_RESTORES=500 takes a long time.
 func TestRestoresFromRandomMoments(t *testing.T) {
 	rig.Must(t, program.DependOnSources())
-	k := newKeep(t)
+	k := newBackupIdentity(t)
 	r := mathrand.New(mathrand.NewPCG(mathrand.Uint64(), 1))
-	left, rows := moments(t), int64(0)
+	left, rows := restoreCount(t), int64(0)
 	each := min(fromOne, (left+1)/2)
 	for n := 0; left > 0; n++ {
 		kind := "SQLite"
@@ -445,7 +445,7 @@ func TestRestoresFromRandomMoments(t *testing.T) {
 			kind = "PostgreSQL"
 		}
 		t.Run(fmt.Sprintf("%d of %s", n, kind), func(t *testing.T) {
-			h := newHouse(t, databases[kind](t))
+			h := newLoadedServer(t, databases[kind](t))
 			h.after(t, 20)
 			over := h.client(t, h.over)
 			for range min(each, left) {
@@ -466,7 +466,7 @@ func TestRestoresFromRandomMoments(t *testing.T) {
 }
 
 // moment makes a backup now and restores it.
-func (h *house) moment(t *testing.T, c *client.Client, k keep, url string) (rows int64) {
+func (h *loadedServer) moment(t *testing.T, c *client.Client, k backupIdentity, url string) (rows int64) {
 	t.Helper()
 	h.mu.Lock()
 	acked := slices.Clone(h.acked)

@@ -49,7 +49,7 @@ func halfway(t *testing.T, dir string, end syscall.Signal) (url, said string) {
 // on the incomplete database.
 func TestMigrateAfterKills(t *testing.T) {
 	rig.Must(t, program.DependOnSources())
-	h := newHouse(t, "")
+	h := newLoadedServer(t, "")
 	h.after(t, 200)
 	h.server.Kill()
 	h.rest()

@@ -29,8 +29,8 @@ func TestAReplicaHasWhatWasAcknowledged(t *testing.T) {
 }
 
 func replicated(t *testing.T, place string) {
-	k := newKeep(t)
-	h := newHouse(t, "", "--replicate-to", place, "--replicate-recipient", k.Recipient().String())
+	k := newBackupIdentity(t)
+	h := newLoadedServer(t, "", "--replicate-to", place, "--replicate-recipient", k.Recipient().String())
 	h.after(t, 300)
 	filled := time.Now()
 	rig.Within(t, behind, "the replica has what is written", func() bool {

@@ -20,19 +20,19 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// kept has what remains of a lost key server.
-type kept struct {
-	keep
+// lostServer has what remains of a lost key server.
+type lostServer struct {
+	backupIdentity
 	place, replica string
 	kek            []byte
 	key            string // of the audit log
 }
 
-func newKept(t *testing.T) kept {
+func newLostServer(t *testing.T) lostServer {
 	t.Helper()
 	rig.Must(t, program.DependOnSources())
-	k := kept{keep: newKeep(t), place: filepath.Join(t.TempDir(), "backups"), replica: filepath.Join(t.TempDir(), "replica")}
-	h := newHouse(t, "", "--replicate-to", k.replica, "--replicate-recipient", k.Recipient().String())
+	k := lostServer{backupIdentity: newBackupIdentity(t), place: filepath.Join(t.TempDir(), "backups"), replica: filepath.Join(t.TempDir(), "replica")}
+	h := newLoadedServer(t, "", "--replicate-to", k.replica, "--replicate-recipient", k.Recipient().String())
 	h.after(t, 100)
 	rig.Within(t, time.Minute, "something is replicated", func() bool {
 		segments, _ := filepath.Glob(filepath.Join(k.replica, "*-000000002-*"))
@@ -51,7 +51,7 @@ func newKept(t *testing.T) kept {
 	return k
 }
 
-func (k kept) args(from, dir string, more ...string) []string {
+func (k lostServer) args(from, dir string, more ...string) []string {
 	return append([]string{"restore", "--from", from, "--identity", k.file, "--data-dir", dir}, more...)
 }
 
@@ -61,8 +61,8 @@ func missingFile(path string) bool {
 }
 
 // A restore checks the files of a place that others may write to, and reports the result.
-func TestWhatIsTakenOfAPlace(t *testing.T) {
-	k := newKept(t)
+func TestRestoreChecksDestinationFiles(t *testing.T) {
+	k := newLostServer(t)
 	for _, place := range []string{k.place, k.replica} {
 		if owner, err := os.ReadFile(filepath.Join(place, backup.OwnerName(1))); err != nil || strings.TrimSpace(string(owner)) != k.key {
 			t.Errorf("whose place it is: %q, %v", owner, err)
@@ -88,7 +88,7 @@ func TestWhatIsTakenOfAPlace(t *testing.T) {
 			t.Errorf("another key: %v", err)
 		}
 	})
-	other := newKept(t)
+	other := newLostServer(t)
 	for name, from := range map[string]string{"a backup": k.place, "a replica": k.replica} {
 		t.Run(name+" of somebody else", func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "new")
@@ -120,7 +120,7 @@ func TestWhatIsTakenOfAPlace(t *testing.T) {
 // A restore that was killed after it wrote the key-encryption key can be repeated with the same
 // command. A different key in the directory is never replaced.
 func TestARestoreThatWasKilledWithItsKEK(t *testing.T) {
-	k := newKept(t)
+	k := newLostServer(t)
 	for name, tc := range map[string]struct {
 		kek  []byte
 		says string
@@ -170,7 +170,7 @@ func endWhen(t *testing.T, signal syscall.Signal, half func() bool, args ...stri
 
 // until starts a restore, ends it while it has an incomplete file, and returns its output. If the
 // restore is faster, until tries again.
-func (k kept) until(t *testing.T, from string, end syscall.Signal, half string) (dir, out string) {
+func (k lostServer) until(t *testing.T, from string, end syscall.Signal, half string) (dir, out string) {
 	t.Helper()
 	for range 50 {
 		dir = filepath.Join(t.TempDir(), "new")
@@ -189,7 +189,7 @@ func (k kept) until(t *testing.T, from string, end syscall.Signal, half string) 
 // A killed restore from a replica leaves its unencrypted copy in a directory that only its user can
 // read. The next run removes it, and no key server starts on the directory.
 func TestARestoreThatWasKilledWithItsCopy(t *testing.T) {
-	k := newKept(t)
+	k := newLostServer(t)
 	temporary := t.TempDir()
 	t.Setenv("TMPDIR", temporary)
 	dir, _ := k.until(t, k.replica, syscall.SIGKILL, sqlite.RestoringFile+"-scratch-*/copy/"+sqlite.DatabaseFile)
@@ -221,7 +221,7 @@ func TestARestoreThatWasKilledWithItsCopy(t *testing.T) {
 
 // An interrupted or failed restore prints one sentence with the remedy.
 func TestSentencesOfARestore(t *testing.T) {
-	k := newKept(t)
+	k := newLostServer(t)
 	t.Run("a signal", func(t *testing.T) {
 		dir, out := k.until(t, k.place, syscall.SIGTERM, sqlite.RestoringFile)
 		if !strings.Contains(out, "was interrupted") || !strings.Contains(out, "run it again") || strings.Contains(out, "context") || strings.Count(out, "\n") != 1 {

@@ -43,17 +43,17 @@ func backupRows(b *testing.B) int {
 	return n
 }
 
-// filled is a key server with a long audit log, and what its backup needs.
-type filled struct {
+// filledService is a key server with a long audit log, and what its backup needs.
+type filledService struct {
 	*service
 	megabytes float64 // of the database
 	identity  *age.X25519Identity
 	client    *client.Client
 }
 
-func newFilled(b *testing.B) *filled {
+func newFilled(b *testing.B) *filledService {
 	b.Helper()
-	f := &filled{service: startService(b, false)}
+	f := &filledService{service: startService(b, false)}
 	if err := f.server.Stop(); err != nil {
 		b.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func newFilled(b *testing.B) *filled {
 	return f
 }
 
-func (f *filled) serve(b *testing.B, args ...string) {
+func (f *filledService) serve(b *testing.B, args ...string) {
 	b.Helper()
 	var err error
 	if f.server, err = f.binary.Serve(f.server.DataDir, append([]string{"--log-level", "error"}, args...)...); err != nil {
@@ -79,13 +79,13 @@ func (f *filled) serve(b *testing.B, args ...string) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	f.client = program.Client(b, program.Connect(b, f.server.DataDir, func() string { return f.server.Address }), "admin", password, program.Never)
+	f.client = program.Client(b, program.Connect(b, f.server.DataDir, func() string { return f.server.Address }), "admin", password, program.NoRetries)
 	if _, err := f.client.GetCurrentSession(b.Context()); err != nil { // hashing a password takes longer than a short backup
 		b.Fatal(err)
 	}
 }
 
-func (f *filled) request() schema.BackupRequest {
+func (f *filledService) request() schema.BackupRequest {
 	return schema.BackupRequest{Recipient: schema.Recipient(f.identity.Recipient().String())}
 }
 
@@ -246,15 +246,15 @@ func BenchmarkBackupBeside(b *testing.B) {
 		} {
 			b.Run(fmt.Sprintf("%s/conns=%d", beside.name, conns), func(b *testing.B) {
 				without, with := newWindows(b, beside.without, conns), newWindows(b, beside.with, conns)
-				takeTurns(b, without, with, beside.begin)
+				measureAlternately(b, without, with, beside.begin)
 			})
 		}
 	}
 }
 
-// takeTurns counts in pairs of windows with and without the other work, and reports the first as a percentage of the
+// measureAlternately counts in pairs of windows with and without the other work, and reports the first as a percentage of the
 // second.
-func takeTurns(b *testing.B, without, with *windows, begin func() (end func())) {
+func measureAlternately(b *testing.B, without, with *windows, begin func() (end func())) {
 	b.Helper()
 	n := pairs(b)
 	for i := range n {
@@ -289,13 +289,13 @@ func takeTurns(b *testing.B, without, with *windows, begin func() (end func())) 
 }
 
 // begin starts a backup, and waits until it is running. The returned function cancels the backup.
-func (f *filled) begin() func() {
+func (f *filledService) begin() func() {
 	ctx, cancel := context.WithCancel(context.Background())
 	begun, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
 		for first := true; ctx.Err() == nil; {
-			_ = f.client.CreateBackup(ctx, f.request(), writes(func(p []byte) (int, error) { // cancelled at the end
+			_ = f.client.CreateBackup(ctx, f.request(), writerFunc(func(p []byte) (int, error) { // cancelled at the end
 				if first {
 					close(begun)
 					first = false
@@ -311,10 +311,10 @@ func (f *filled) begin() func() {
 	}
 }
 
-type writes func([]byte) (int, error)
+type writerFunc func([]byte) (int, error)
 
 // Write implements io.Writer.
-func (w writes) Write(p []byte) (int, error) { return w(p) }
+func (w writerFunc) Write(p []byte) (int, error) { return w(p) }
 
 // windows has the results of the time windows of one kind: with or without the other work.
 type windows struct {

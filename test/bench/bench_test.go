@@ -270,8 +270,8 @@ func inFlight(address string, conns int, x rawhttp.Exchange) error {
 	return errors.Join(errors.Join(errs...), l.close())
 }
 
-// TestEveryMeasurementIsOfRightAnswers checks that the benchmarks get correct responses.
-func TestEveryMeasurementIsOfRightAnswers(t *testing.T) {
+// TestBenchmarksGetCorrectResponses checks that the benchmarks get correct responses.
+func TestBenchmarksGetCorrectResponses(t *testing.T) {
 	s := startService(t, false)
 	p := startPeerFor(t)
 	for _, z := range sizes {

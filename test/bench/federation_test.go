@@ -75,7 +75,7 @@ func startFederation(tb testing.TB, symbols bool) *federation {
 	return &federation{asked: asked, own: asked.link, there: owner.link}
 }
 
-// admin returns a client of the service as its administrator.
+// admin returns a client of the key server as its administrator.
 func (s *service) admin(tb testing.TB) *client.Client {
 	tb.Helper()
 	password, err := s.server.Password()

@@ -59,7 +59,7 @@ func BenchmarkObserved(b *testing.B) {
 		for _, conns := range []int{1, 16} {
 			b.Run(fmt.Sprintf("%s/conns=%d", watched.name, conns), func(b *testing.B) {
 				before := taken.taken.Load()
-				takeTurns(b, newWindows(b, alone, conns), newWindows(b, with, conns), watched.begin(b))
+				measureAlternately(b, newWindows(b, alone, conns), newWindows(b, with, conns), watched.begin(b))
 				b.ReportMetric(float64(taken.taken.Load()-before), "spans")
 			})
 		}

@@ -32,7 +32,7 @@ import (
 // cluster is a kube-apiserver and a manager. A proxy before the key server may return false responses.
 type cluster struct {
 	site       *site
-	liar       *lyingProxy
+	falseProxy *lyingProxy
 	config     *rest.Config
 	kubeconfig string
 	kube       kube.Client
@@ -47,15 +47,15 @@ const namespace = "default"
 
 func newCluster(t testing.TB, s *site) *cluster {
 	t.Helper()
-	environment := controlplane.Start(t, controlplane.Lasting(t))
+	environment := controlplane.Start(t, controlplane.KeepAcrossRestarts(t))
 	c := &cluster{site: s, config: environment.Config, kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
 	rig.Must(t, os.WriteFile(c.kubeconfig, environment.KubeConfig, 0o600))
 	c.config.QPS, c.config.Burst, c.config.Timeout = 200, 400, rig.Patience
 	var err error
 	c.kube, err = kube.New(c.config, kube.Options{Scheme: controlplane.Scheme()})
 	rig.Must(t, err)
-	c.liar = newLyingProxy(t, s)
-	c.reader = s.client(t, 0, program.Never)
+	c.falseProxy = newLyingProxy(t, s)
+	c.reader = s.client(t, 0, program.NoRetries)
 	for _, o := range c.installation() {
 		rig.Must(t, c.kube.Create(t.Context(), o))
 	}
@@ -70,7 +70,7 @@ func newCluster(t testing.TB, s *site) *cluster {
 
 // installation returns the KeyServer and the credentials of the manager.
 func (c *cluster) installation() []kube.Object {
-	ca := c.liar.bundle()
+	ca := c.falseProxy.bundle()
 	return []kube.Object{
 		&corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{Name: "admin", Namespace: "kube-system"},
@@ -79,7 +79,7 @@ func (c *cluster) installation() []kube.Object {
 		&v1alpha1.KeyServer{
 			ObjectMeta: metav1.ObjectMeta{Name: "default"},
 			Spec: v1alpha1.KeyServerSpec{
-				URL:      c.liar.URL,
+				URL:      c.falseProxy.URL,
 				CABundle: &v1alpha1.CABundle{Inline: &ca},
 				Credentials: v1alpha1.KeyServerCredentials{Administrator: v1alpha1.AdministratorCredential{
 					SecretRef: &v1alpha1.CredentialSecretReference{Namespace: "kube-system", Name: "admin"},
@@ -170,7 +170,7 @@ func (c *cluster) begin(t *testing.T, ctx context.Context, group *sync.WaitGroup
 	})
 	group.Go(func() {
 		for !over.Load() && ctx.Err() == nil {
-			if err := c.look(ctx); err != nil {
+			if err := c.compareConditions(ctx); err != nil {
 				tell(err)
 				return
 			}
@@ -199,9 +199,9 @@ func (c *cluster) edit(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// said returns the declared content of Ready objects, by kind, name and generation, and the status
+// readyContents returns the declared content of Ready objects, by kind, name and generation, and the status
 // of those that are not Ready.
-func (c *cluster) said(ctx context.Context) (ready, waiting map[string]string, err error) {
+func (c *cluster) readyContents(ctx context.Context) (ready, waiting map[string]string, err error) {
 	ready, waiting = map[string]string{}, map[string]string{}
 	note := func(kind string, o kube.Object, status v1alpha1.ManagedStatus, id, content string) {
 		object := fmt.Sprintf("%s %s of generation %d", kind, o.GetName(), o.GetGeneration())
@@ -256,12 +256,12 @@ func (c *cluster) has(ctx context.Context) (map[string]bool, error) {
 	return there, nil
 }
 
-// look returns an error if an object was Ready although the key server did not have its content. It only compares
+// compareConditions returns an error if an object was Ready although the key server did not have its content. It only compares
 // objects whose status is the same before and after look reads the key server.
-func (c *cluster) look(ctx context.Context) error {
+func (c *cluster) compareConditions(ctx context.Context) error {
 	short, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	before, _, err := c.said(short)
+	before, _, err := c.readyContents(short)
 	if err != nil {
 		return nil // the status is unknown
 	}
@@ -269,7 +269,7 @@ func (c *cluster) look(ctx context.Context) error {
 	if err != nil {
 		return nil // the state is unknown
 	}
-	after, _, err := c.said(short)
+	after, _, err := c.readyContents(short)
 	if err != nil {
 		return nil // the status is unknown
 	}
@@ -303,7 +303,7 @@ func (c *cluster) check(t *testing.T) {
 	missing := ""
 	ok := func() bool {
 		c.running(t)
-		ready, waiting, err := c.said(t.Context())
+		ready, waiting, err := c.readyContents(t.Context())
 		missing = fmt.Sprintf("%d are Ready (%v), and not %v", len(ready), err, waiting)
 		return err == nil && len(waiting) == 0 && len(ready) == 2*declared
 	}
@@ -313,7 +313,7 @@ func (c *cluster) check(t *testing.T) {
 			return
 		}
 	}
-	if err := c.look(t.Context()); err != nil {
+	if err := c.compareConditions(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
@@ -332,17 +332,17 @@ func (c *cluster) faults() []fault {
 			return c.manager.Freeze(t)
 		}},
 		{"take writes well and drop them", []string{"liar"}, func(*testing.T, *rand.Rand) func() {
-			c.liar.drops.Store(true)
-			return func() { c.liar.drops.Store(false) }
+			c.falseProxy.drops.Store(true)
+			return func() { c.falseProxy.drops.Store(false) }
 		}},
 		{"answer with what was read before", []string{"liar"}, func(*testing.T, *rand.Rand) func() {
-			c.liar.repeats.Store(true)
-			return func() { c.liar.repeats.Store(false) }
+			c.falseProxy.repeats.Store(true)
+			return func() { c.falseProxy.repeats.Store(false) }
 		}},
 		{"part the manager from its key server", []string{"liar"}, func(*testing.T, *rand.Rand) func() {
-			c.liar.parted.Store(true)
-			c.liar.CloseClientConnections()
-			return func() { c.liar.parted.Store(false) }
+			c.falseProxy.parted.Store(true)
+			c.falseProxy.CloseClientConnections()
+			return func() { c.falseProxy.parted.Store(false) }
 		}},
 	}
 }

@@ -168,7 +168,7 @@ func (s *site) used(b *testing.B) {
 	rig.Must(b, err)
 	ctx, cancel := context.WithCancel(b.Context())
 	ended := make(chan struct{})
-	user := s.client(b, 0, program.Never)
+	user := s.client(b, 0, program.NoRetries)
 	go func() {
 		defer close(ended)
 		for ctx.Err() == nil {

@@ -106,7 +106,7 @@ func (m *member) clockSet(t *testing.T, r *rand.Rand) (heal func()) {
 
 func (w *wire) cutOff(*testing.T, *rand.Rand) (heal func()) {
 	w.cut.Store(true)
-	w.throwOff()
+	w.closeConnections()
 	return func() { w.cut.Store(false) }
 }
 

@@ -46,7 +46,7 @@ func newForwards(t testing.TB, asked, owner *site) *forwards {
 	rig.Must(t, err)
 	f.withdrawn = made.TTag
 	for _, m := range asked.members {
-		f.clients = append(f.clients, program.Client(t, m.over, "user", userPassword, program.Never))
+		f.clients = append(f.clients, program.Client(t, m.over, "user", userPassword, program.NoRetries))
 	}
 	return f
 }

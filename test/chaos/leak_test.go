@@ -12,15 +12,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// kept has the resources that idle processes used before a round. Processes that were not killed have to return to that
+// resourceBaseline has the resources that idle processes used before a round. Processes that were not killed have to return to that
 // use.
-type kept struct {
+type resourceBaseline struct {
 	w  *world
-	by map[*member]held
+	by map[*member]resourceUsage
 }
 
-// held has the resources that one process uses.
-type held struct {
+// resourceUsage has the resources that one process uses.
+type resourceUsage struct {
 	life                  int64
 	goroutines, files, mb float64
 }
@@ -34,10 +34,10 @@ const (
 )
 
 // measure returns the resources that each idle process uses.
-func (w *world) measure(t *testing.T) *kept {
+func (w *world) measure(t *testing.T) *resourceBaseline {
 	t.Helper()
 	w.rest()
-	k := &kept{w, map[*member]held{}}
+	k := &resourceBaseline{w, map[*member]resourceUsage{}}
 	for _, s := range w.sites {
 		for _, m := range s.members {
 			if now, err := m.holds(t.Context()); err == nil {
@@ -57,14 +57,14 @@ func (w *world) rest() {
 	}
 }
 
-func (k *kept) check(t *testing.T) {
+func (k *resourceBaseline) check(t *testing.T) {
 	t.Helper()
 	within := time.Now().Add(rig.Patience / 2)
 	for m, before := range k.by {
 		if before.life != m.life.Load() {
 			continue
 		}
-		var now held
+		var now resourceUsage
 		for {
 			k.w.rest()
 			var err error
@@ -82,15 +82,15 @@ func (k *kept) check(t *testing.T) {
 }
 
 // holds reads the metrics of the process. The live memory is half of the heap size at which the next collection starts.
-func (m *member) holds(ctx context.Context) (held, error) {
+func (m *member) holds(ctx context.Context) (resourceUsage, error) {
 	values := map[string]float64{}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+m.metrics+"/metrics", http.NoBody)
 	if err != nil {
-		return held{}, err
+		return resourceUsage{}, err
 	}
 	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}).Do(req)
 	if err != nil {
-		return held{}, err
+		return resourceUsage{}, err
 	}
 	defer resp.Body.Close()
 	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
@@ -99,5 +99,5 @@ func (m *member) holds(ctx context.Context) (held, error) {
 			values[name] = v
 		}
 	}
-	return held{m.life.Load(), values["go_goroutines"], values["process_open_fds"], values["go_memstats_next_gc_bytes"] / 2 / 1e6}, nil
+	return resourceUsage{m.life.Load(), values["go_goroutines"], values["process_open_fds"], values["go_memstats_next_gc_bytes"] / 2 / 1e6}, nil
 }

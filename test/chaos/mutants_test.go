@@ -322,14 +322,14 @@ var mutants = []mutant{
 		"replicas write at the same time", replicas,
 		"internal/store/postgres/postgres.go", nil, [][2]string{
 			{`pg_advisory_xact_lock($2, $3)::text ||`, "` + alone() + `::text ||"},
-			{`// Serialise waits for a bounded time`, `func alone() string {
+			{`// Serialise waits at most LockPatience`, `func alone() string {
 	if mistaken {
 		return "($2::int + $3::int)"
 	}
 	return "pg_advisory_xact_lock($2, $3)"
 }
 
-// Serialise waits for a bounded time`},
+// Serialise waits at most LockPatience`},
 		}, "no order explains|is \"|at replicated|audit verify|TAMPERED",
 	},
 }

@@ -51,8 +51,8 @@ type list struct {
 
 func (l *list) ofKey() bool { return l.template == schema.HexID{} }
 
-// deed is an operation on a list: put, take or look. look returns whether the member is in the list.
-type deed struct {
+// listOperation is an operation on a list: put, take or look. look returns whether the member is in the list.
+type listOperation struct {
 	what  string
 	which int
 }
@@ -61,7 +61,7 @@ var oneMember = porcupine.Model{
 	Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
 		by := map[int][]porcupine.Operation{}
 		for _, op := range history {
-			by[op.Input.(deed).which] = append(by[op.Input.(deed).which], op)
+			by[op.Input.(listOperation).which] = append(by[op.Input.(listOperation).which], op)
 		}
 		var parts [][]porcupine.Operation
 		for _, part := range by {
@@ -71,7 +71,7 @@ var oneMember = porcupine.Model{
 	},
 	Init: func() any { return false },
 	Step: func(state, in, out any) (bool, any) {
-		switch in.(deed).what {
+		switch in.(listOperation).what {
 		case "put":
 			return true, true
 		case "take":
@@ -108,7 +108,7 @@ func (o *order) begin(t *testing.T, ctx context.Context, group *sync.WaitGroup, 
 	}
 	id := 0
 	for i := range writersOfLists {
-		c, chance, me := o.site.client(t, i%len(o.site.members), program.Never), rand.New(rand.NewPCG(r.Uint64(), 0)), id
+		c, chance, me := o.site.client(t, i%len(o.site.members), program.NoRetries), rand.New(rand.NewPCG(r.Uint64(), 0)), id
 		id++
 		group.Go(func() {
 			for !over.Load() && ctx.Err() == nil {
@@ -118,8 +118,8 @@ func (o *order) begin(t *testing.T, ctx context.Context, group *sync.WaitGroup, 
 		})
 	}
 	for i := range o.site.members {
-		user := program.Client(t, o.site.members[i].over, "user", userPassword, program.Never)
-		admin := o.site.client(t, i, program.Never)
+		user := program.Client(t, o.site.members[i].over, "user", userPassword, program.NoRetries)
+		admin := o.site.client(t, i, program.NoRetries)
 		// Members are read from the database, which may be slow. The user is allowed by the cache of the process.
 		for _, ofKey := range []bool{true, false} {
 			chance, me := rand.New(rand.NewPCG(r.Uint64(), 0)), id
@@ -179,7 +179,7 @@ func (o *order) one(r *rand.Rand, ofKey bool) *list {
 // never is the return time of an operation without a response: it may take effect at any later time.
 const never = int64(1) << 62
 
-func (o *order) note(who int, in deed, out any, call, end int64) {
+func (o *order) note(who int, in listOperation, out any, call, end int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if in.what == "look" {
@@ -202,7 +202,7 @@ func (o *order) write(ctx context.Context, c *client.Client, r *rand.Rand, me in
 	}
 	defer func() { one.rests.Store(o.now() + int64(leastRest+upTo(r, moreRest))) }()
 	user, system := o.site.user.PrincipalID, o.site.system
-	in := deed{[]string{"put", "take"}[r.IntN(2)], one.which}
+	in := listOperation{[]string{"put", "take"}[r.IntN(2)], one.which}
 	var err error
 	call := o.now()
 	switch {
@@ -263,7 +263,7 @@ func (o *order) look(ctx context.Context, user, admin *client.Client, one *list,
 			there = there || m.PrincipalID == o.site.user.PrincipalID
 		}
 	}
-	o.note(me, deed{"look", one.which}, there, call-int64(o.bound), o.now())
+	o.note(me, listOperation{"look", one.which}, there, call-int64(o.bound), o.now())
 }
 
 // minLooks is the minimum number of responses that make a result significant.
@@ -286,13 +286,13 @@ func (o *order) check(t *testing.T, round int) {
 // TestTheCheckerOfListsRefuses checks that the checker rejects impossible orders.
 func TestTheCheckerOfListsRefuses(t *testing.T) {
 	o := &order{}
-	o.note(1, deed{"put", 1}, nil, 0, 10)
-	o.note(1, deed{"take", 1}, nil, 20, 30)
-	o.note(2, deed{"look", 1}, true, 25, 40)
+	o.note(1, listOperation{"put", 1}, nil, 0, 10)
+	o.note(1, listOperation{"take", 1}, nil, 20, 30)
+	o.note(2, listOperation{"look", 1}, true, 25, 40)
 	if porcupine.CheckOperations(oneMember, o.ops) != true {
 		t.Error("an answer to a question that was asked before the change was over is refused")
 	}
-	o.note(2, deed{"look", 1}, true, 31, 40)
+	o.note(2, listOperation{"look", 1}, true, 31, 40)
 	if porcupine.CheckOperations(oneMember, o.ops) {
 		t.Error("an old answer is taken")
 	}

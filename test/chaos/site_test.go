@@ -60,15 +60,15 @@ type member struct {
 // network is the prefix of all listening addresses. Outgoing connections use ports of another address.
 const network = "127.77."
 
-// given are the addresses that freeAddress has returned.
-var given sync.Map
+// assignedAddresses are the addresses that freeAddress has returned.
+var assignedAddresses sync.Map
 
 // freeAddress returns each address only once, because a returned address may have no listener yet.
 func freeAddress(t testing.TB, host string) string {
 	t.Helper()
 	for {
 		address := rig.FreeAddress(t, host)
-		if _, taken := given.LoadOrStore(address, true); !taken {
+		if _, taken := assignedAddresses.LoadOrStore(address, true); !taken {
 			return address
 		}
 	}
@@ -173,7 +173,7 @@ func (m *member) start(t testing.TB) {
 
 // ready requests the readiness of this process.
 func (m *member) ready(ctx context.Context) bool {
-	c, err := client.New(client.Options{BaseURL: program.BaseURL, HTTPClient: &http.Client{Transport: m.over}, MaxRetries: program.Never, Timeout: 5 * time.Second})
+	c, err := client.New(client.Options{BaseURL: program.BaseURL, HTTPClient: &http.Client{Transport: m.over}, MaxRetries: program.NoRetries, Timeout: 5 * time.Second})
 	if err != nil {
 		return false
 	}
@@ -186,14 +186,14 @@ func (s *site) awaitReady(t testing.TB) {
 	t.Helper()
 	for _, m := range s.members {
 		rig.Soon(t, m.name+" is ready again", func() bool {
-			s.lives(t)
+			s.failIfExited(t)
 			return m.ready(t.Context())
 		})
 	}
 }
 
-// lives ends the test if a process has ended without being killed.
-func (s *site) lives(t testing.TB) {
+// failIfExited ends the test if a process has ended without being killed.
+func (s *site) failIfExited(t testing.TB) {
 	t.Helper()
 	for _, m := range s.members {
 		select {

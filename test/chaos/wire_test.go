@@ -75,11 +75,11 @@ func (w *wire) begin(t testing.TB) {
 	}()
 	t.Cleanup(func() {
 		_ = w.listener.Close()
-		w.throwOff()
+		w.closeConnections()
 	})
 }
 
-// keep adds or removes a connection that throwOff closes.
+// keep adds or removes a connection that closeConnections closes.
 func (w *wire) keep(c net.Conn, is bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -107,20 +107,20 @@ func (w *wire) carry(from net.Conn) {
 	ended := make(chan struct{}, 2)
 	for _, way := range [][2]net.Conn{{from, to}, {to, from}} {
 		go func() {
-			_, _ = io.Copy(hindered{way[1], w}, way[0])
+			_, _ = io.Copy(faultyConn{way[1], w}, way[0])
 			ended <- struct{}{}
 		}()
 	}
 	<-ended
 }
 
-// hindered delays or drops data as the fields of the wire require.
-type hindered struct {
+// faultyConn delays or drops data as the fields of the wire require.
+type faultyConn struct {
 	net.Conn
 	w *wire
 }
 
-func (h hindered) Write(b []byte) (int, error) {
+func (h faultyConn) Write(b []byte) (int, error) {
 	for h.w.silent.Load() {
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -131,8 +131,8 @@ func (h hindered) Write(b []byte) (int, error) {
 	return h.Conn.Write(b)
 }
 
-// throwOff closes every connection.
-func (w *wire) throwOff() {
+// closeConnections closes every connection.
+func (w *wire) closeConnections() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for c := range w.carried {

@@ -51,9 +51,9 @@ func (s *site) workers(t *testing.T) (all []*worker) {
 		w.Worker = ledger.Worker{Objects: &s.objects, MACs: &s.macs, Names: mine, System: s.system, Grantee: s.stranger.PrincipalID}
 		for at := range s.members {
 			if kind.name == "refusals" {
-				w.members = append(w.members, program.Client(t, s.members[at].over, "stranger", userPassword, program.Never))
+				w.members = append(w.members, program.Client(t, s.members[at].over, "stranger", userPassword, program.NoRetries))
 			} else {
-				w.members = append(w.members, s.client(t, at, program.Never))
+				w.members = append(w.members, s.client(t, at, program.NoRetries))
 			}
 		}
 		if kind.name == "trusted CAs" {
@@ -244,5 +244,5 @@ func (w *worker) refusals(ctx context.Context, r *rand.Rand) error {
 
 // sessions returns the sessions at a process.
 func (m *member) sessions() ledger.Sessions {
-	return ledger.Sessions{BaseURL: program.BaseURL, HTTPClient: &http.Client{Transport: m.over}, MaxRetries: program.Never, Timeout: rig.Patience}
+	return ledger.Sessions{BaseURL: program.BaseURL, HTTPClient: &http.Client{Transport: m.over}, MaxRetries: program.NoRetries, Timeout: rig.Patience}
 }

@@ -127,7 +127,7 @@ func (w *world) awaitProgress(t *testing.T) {
 	for _, s := range w.sites {
 		before := s.requests.Answered()
 		rig.Soon(t, s.name+" goes on", func() bool {
-			s.lives(t)
+			s.failIfExited(t)
 			return s.requests.Answered() >= before+minAnswers
 		})
 	}

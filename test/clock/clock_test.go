@@ -111,8 +111,8 @@ func (m *machine) login(t *testing.T) string {
 	return token
 }
 
-// how returns the error code for a request with a session, or "" if the session is valid.
-func (m *machine) how(t *testing.T, token string) string {
+// refusalCode returns the error code for a request with a session, or "" if the session is valid.
+func (m *machine) refusalCode(t *testing.T, token string) string {
 	t.Helper()
 	code, _ := m.send(t, http.MethodGet, "/api/sessions/current", token, nil)
 	return code
@@ -172,7 +172,7 @@ func clockIsSet(t *testing.T, args []string) {
 	rig.Must(t, err)
 	logins := 0
 	bound, err := client.New(client.Options{
-		BaseURL: "https://" + m.server.Address, RootCAs: roots, MaxRetries: program.Never, ProofKey: key,
+		BaseURL: "https://" + m.server.Address, RootCAs: roots, MaxRetries: program.NoRetries, ProofKey: key,
 		Credentials: client.PasswordCredentials("admin", func(context.Context) (string, error) { logins++; return m.server.Password() }),
 	})
 	rig.Must(t, err)
@@ -189,7 +189,7 @@ func clockIsSet(t *testing.T, args []string) {
 		}
 		want = append(want, object)
 		await(t, "a row of the step "+object, func() bool { return len(rows(t, bound)) >= len(want) })
-		if code := m.how(t, plain); code != "" {
+		if code := m.refusalCode(t, plain); code != "" {
 			t.Errorf("at %s: the session is refused with %s", ahead, code)
 		}
 		if _, err := bound.GetCurrentSession(t.Context()); err != nil {
@@ -232,10 +232,10 @@ func endedStaysEnded(t *testing.T, args []string) {
 	const lifetime = 3 * time.Second
 	m := newMachine(t, append(slices.Clone(args), "--session-lifetime", lifetime.String(), "--session-idle", lifetime.String())...)
 	ended := m.login(t)
-	await(t, "the end of the session", func() bool { return m.how(t, ended) != "" })
+	await(t, "the end of the session", func() bool { return m.refusalCode(t, ended) != "" })
 	m.set(t, -time.Hour)
-	await(t, "a row of the step", func() bool { return len(rows(t, m.server.Admin(t, program.Never))) == 1 })
-	if code := m.how(t, ended); code != "SESSION_EXPIRED" && code != "SESSION_NOT_FOUND" {
+	await(t, "a row of the step", func() bool { return len(rows(t, m.server.Admin(t, program.NoRetries))) == 1 })
+	if code := m.refusalCode(t, ended); code != "SESSION_EXPIRED" && code != "SESSION_NOT_FOUND" {
 		t.Errorf("after the step: %q", code)
 	}
 	m.server.Kill()
@@ -244,15 +244,15 @@ func endedStaysEnded(t *testing.T, args []string) {
 	if !strings.Contains(m.server.Log(), "the machine's clock differs from the time of the database") {
 		t.Errorf("it is not said:\n%s", m.server.Log())
 	}
-	if code := m.how(t, ended); code != "SESSION_EXPIRED" && code != "SESSION_NOT_FOUND" {
+	if code := m.refusalCode(t, ended); code != "SESSION_EXPIRED" && code != "SESSION_NOT_FOUND" {
 		t.Errorf("after a start: %q", code)
 	}
 	live := m.login(t)
 	m.server.Kill()
 	m.start(t)
-	if code := m.how(t, live); code != "" {
+	if code := m.refusalCode(t, live); code != "" {
 		t.Errorf("a session that lives is refused with %s after a start", code)
 	}
-	admin := m.server.Admin(t, program.Never)
+	admin := m.server.Admin(t, program.NoRetries)
 	await(t, "rows of the step, of both starts", func() bool { return len(rows(t, admin)) == 3 })
 }

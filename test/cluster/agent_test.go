@@ -160,9 +160,9 @@ func agentServerKilled(t *testing.T, n *node) {
 	before := n.containerID(t, "api")
 	n.kill(t, "api")
 	n.awaitRestarted(t, "api", before)
-	n.holds(t, "default", "keyserver/default", ready, "True")
+	n.awaitField(t, "default", "keyserver/default", ready, "True")
 	s := end()
-	figure(t, "kill -9 of the API, for a workload with an agent: %s", s)
+	logMeasurement(t, "kill -9 of the API, for a workload with an agent: %s", s)
 	// Neither the agent nor the server repeats requests in flight. While there was no agent, no request was executed.
 	only(t, s, "AGENT_NO_ANSWER", "AGENT_SERVER_UNAVAILABLE")
 	if got := n.callAgent(t, agentPod, askMAC); got != "200" {
@@ -173,10 +173,10 @@ func agentServerKilled(t *testing.T, n *node) {
 func agentServerReplaced(t *testing.T, n *node) {
 	end := n.asksAgent(t, agentPod, "replaced")
 	n.kubectl(t, "-n", namespace, "delete", "pod", "-l", "app.kubernetes.io/name=keyserver")
-	n.holds(t, namespace, "deployment/keyserver", available, "True")
-	n.holds(t, "default", "keyserver/default", ready, "True")
+	n.awaitField(t, namespace, "deployment/keyserver", available, "True")
+	n.awaitField(t, "default", "keyserver/default", ready, "True")
 	s := end()
-	figure(t, "the Pod of the key server deleted, for a workload with an agent: %s", s)
+	logMeasurement(t, "the Pod of the key server deleted, for a workload with an agent: %s", s)
 	only(t, s, "AGENT_NO_ANSWER", "AGENT_SERVER_UNAVAILABLE")
 }
 
@@ -192,10 +192,10 @@ func agentServerAway(t *testing.T, n *node) {
 	}
 	n.scaled(t, 1)
 	began := time.Now()
-	n.holds(t, namespace, "deployment/keyserver", available, "True")
+	n.awaitField(t, namespace, "deployment/keyserver", available, "True")
 	up := time.Since(began)
 	rig.Soon(t, "a MAC is computed", func() bool { return n.callAgent(t, agentPod, askMAC) == "200" })
-	figure(t, "a key server that was away is Available after %s, and computes for a workload with an agent after %s", seconds(up), seconds(time.Since(began)))
+	logMeasurement(t, "a key server that was away is Available after %s, and computes for a workload with an agent after %s", seconds(up), seconds(time.Since(began)))
 	if after := n.containerOf(t, "payments", agentPod, "agent"); after != before {
 		t.Error("the agent was restarted meanwhile")
 	}
@@ -210,7 +210,7 @@ func agentKilled(t *testing.T, n *node) {
 	n.kubectl(t, "-n", "payments", "wait", "--for=condition=Ready", "--timeout=2m", "pod/"+agentPod)
 	rig.Soon(t, "a MAC is computed", func() bool { return n.callAgent(t, agentPod, askMAC) == "200" })
 	s := end()
-	figure(t, "kill -9 of the agent: %s", s)
+	logMeasurement(t, "kill -9 of the agent: %s", s)
 	if s.Failed == s.Asked {
 		t.Error("every request failed")
 	}
@@ -249,7 +249,7 @@ func agentTokenRotated(t *testing.T, n *node) {
 		t.Errorf("the token was issued at %s and ends at %s: kubelet has not replaced it", issued, ends)
 	}
 	s := end()
-	figure(t, "the token was replaced after %s, and the first one has ended: %s", seconds(issued.Sub(created)), s)
+	logMeasurement(t, "the token was replaced after %s, and the first one has ended: %s", seconds(issued.Sub(created)), s)
 	if s.Failed != 0 {
 		t.Errorf("the token was replaced, and %s", s)
 	}

@@ -36,8 +36,8 @@ const ofArgoCD = "argocd"
 // argoCD is an Argo CD installation that syncs from the repository of the node.
 type argoCD struct{ url string }
 
-// whatItIs has the objects of an Argo CD installation, without its CRDs and processes.
-const whatItIs = `
+// argoCDObjects has the objects of an Argo CD installation, without its CRDs and processes.
+const argoCDObjects = `
 apiVersion: v1
 kind: ConfigMap
 metadata: {name: argocd-cm, namespace: argocd, labels: {app.kubernetes.io/part-of: argocd}}
@@ -61,7 +61,7 @@ spec:
 func withArgoCD(t *testing.T, n *node) argoCD {
 	t.Helper()
 	argocd := n.managesFromGit(t, "RIG_ARGOCD", ofArgoCD, "application", "appproject")
-	n.apply(t, "", whatItIs)
+	n.apply(t, "", argoCDObjects)
 	n.shell(t, n.blocks(t, "install.md", "Argo CD", 1)[0])
 
 	redis, repositories := rig.FreeAddress(t, "127.0.0.1"), rig.FreeAddress(t, "127.0.0.1")
@@ -89,8 +89,8 @@ func withArgoCD(t *testing.T, n *node) argoCD {
 
 const synced = "{.status.sync.status} {.status.health.status} {.status.sync.revision}"
 
-// well waits until Argo CD shows an Application as Synced and Healthy at a commit.
-func (argoCD) well(t *testing.T, n *node, application, commit string) {
+// awaitHealthy waits until Argo CD shows an Application as Synced and Healthy at a commit.
+func (argoCD) awaitHealthy(t *testing.T, n *node, application, commit string) {
 	t.Helper()
 	rig.Within(t, 3*rig.Patience, application+" is Synced and Healthy with "+commit, func() bool {
 		out, err := n.try("", "kubectl", "-n", ofArgoCD, "get", "application/"+application, "-o", "jsonpath="+synced)
@@ -109,7 +109,7 @@ func (argoCD) says(t *testing.T, n *node, object, status, why string) {
 		}
 		return err
 	})
-	n.holds(t, "default", "trustedca/"+object, reason, why)
+	n.awaitField(t, "default", "trustedca/"+object, reason, why)
 }
 
 // install applies the manifests of docs/install.md.
@@ -131,11 +131,11 @@ func (a argoCD) install(t *testing.T, n *node) {
 	begun := time.Now()
 	n.apply(t, "", text)
 	for _, application := range []string{"keyserver-volume", "keyserver", "keyserver-object", "trust"} {
-		a.well(t, n, application, commit)
+		a.awaitHealthy(t, n, application, commit)
 	}
-	figure(t, "Argo CD installs, until all four Applications are Synced and Healthy: %s", seconds(time.Since(begun)))
-	n.holds(t, namespace, "deployment/keyserver", available, "True")
-	n.holds(t, "default", "keyserver/default", ready, "True")
+	logMeasurement(t, "Argo CD installs, until all four Applications are Synced and Healthy: %s", seconds(time.Since(begun)))
+	n.awaitField(t, namespace, "deployment/keyserver", available, "True")
+	n.awaitField(t, "default", "keyserver/default", ready, "True")
 	n.allReady(t)
 	n.trusts(t, "Sensors", true)
 }
@@ -146,7 +146,7 @@ func (a argoCD) waits(t *testing.T, n *node) {
 	commit := n.commit(t, "A CA of which the certificate comes later")
 	a.says(t, n, "later", "Progressing", "DependencyNotReady")
 	n.kubectl(t, "-n", "default", "create", "configmap", "later", "--from-literal=ca.crt="+rig.NewCA(t, "Later").PEM)
-	a.well(t, n, "trust", commit)
+	a.awaitHealthy(t, n, "trust", commit)
 	n.allReady(t)
 	n.kubectl(t, "-n", "default", "delete", "configmap/later")
 }
@@ -157,20 +157,20 @@ func (a argoCD) mend(t *testing.T, n *node) {
 	n.commit(t, "A certificate that is none")
 	begun := time.Now()
 	a.says(t, n, "mistaken", "Degraded", "InvalidSpec")
-	figure(t, "Argo CD names an object with a mistake %s after its commit", seconds(time.Since(begun)))
+	logMeasurement(t, "Argo CD names an object with a mistake %s after its commit", seconds(time.Since(begun)))
 	n.declare(t, "mistaken.yaml", trustedCA("mistaken", inline(rig.NewCA(t, "Mended").PEM)))
 	commit := n.commit(t, "The certificate that was meant")
 	begun = time.Now()
-	a.well(t, n, "trust", commit)
+	a.awaitHealthy(t, n, "trust", commit)
 	n.allReady(t)
-	figure(t, "Argo CD is Healthy %s after the commit that mends it", seconds(time.Since(begun)))
+	logMeasurement(t, "Argo CD is Healthy %s after the commit that mends it", seconds(time.Since(begun)))
 	n.trusts(t, "Mended", true)
 }
 
 // heals checks that Argo CD reverts changes in the cluster, and that the key server then has the reverted state.
 func (a argoCD) heals(t *testing.T, n *node) {
 	n.kubectl(t, "-n", "default", "delete", "trustedca/mistaken", "--timeout=1m")
-	n.holds(t, "default", "trustedca/mistaken", ready, "True")
+	n.awaitField(t, "default", "trustedca/mistaken", ready, "True")
 	n.trusts(t, "Mended", true)
 }
 
@@ -178,7 +178,7 @@ func (a argoCD) heals(t *testing.T, n *node) {
 func (a argoCD) prunes(t *testing.T, n *node) {
 	n.declare(t, "mistaken.yaml", "")
 	commit := n.commit(t, "It is not trusted any more")
-	a.well(t, n, "trust", commit)
+	a.awaitHealthy(t, n, "trust", commit)
 	n.kubectl(t, "-n", "default", "wait", "--for=delete", "trustedca/mistaken", "--timeout=2m")
 	n.trusts(t, "Mended", false)
 	n.allReady(t)

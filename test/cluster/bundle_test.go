@@ -54,7 +54,7 @@ spec:
 `)
 	}
 	declare(first)
-	n.holds(t, in, "trustedca/sensors", reason, "Unsupported") // API servers do not serve them by default
+	n.awaitField(t, in, "trustedca/sensors", reason, "Unsupported") // API servers do not serve them by default
 
 	gates := "ClusterTrustBundle=true,ClusterTrustBundleProjection=true"
 	flags := func(component string, lines ...string) {
@@ -76,7 +76,7 @@ spec:
 	})
 	again()
 	n.kubectl(t, "-n", in, "annotate", "--overwrite", "trustedca/sensors", "trust.keyserver.dev/reconcile-requested-at="+time.Now().Format(time.RFC3339))
-	n.holds(t, in, "trustedca/sensors", ready, "True")
+	n.awaitField(t, in, "trustedca/sensors", ready, "True")
 	n.apply(t, in, bundlePod)
 	n.kubectl(t, "-n", in, "wait", "--for=condition=Ready", "--timeout=2m", "pod/checks")
 	projected := func() string {
@@ -92,7 +92,7 @@ spec:
 	rig.Within(t, 2*rig.Patience, "the Pod has the certificate that took its place", func() bool {
 		return strings.Contains(projected(), strings.TrimSpace(second.PEM))
 	})
-	figure(t, "a CA that was replaced is in the Pod after %s", seconds(time.Since(began)))
+	logMeasurement(t, "a CA that was replaced is in the Pod after %s", seconds(time.Since(began)))
 	n.undeclare(t, in) // before the API of the ClusterTrustBundle is disabled again
 	if left := n.kubectl(t, "get", "clustertrustbundles", "-o", "name"); left != "" {
 		t.Errorf("what was published is left: %s", left)

@@ -14,8 +14,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig/markdown"
 )
 
-// TestAnInstallation is the life of one installation of config/default. Each stage needs the
-// previous ones, so that the first failure ends the test.
+// TestAnInstallation runs the stages of one installation of config/default. Each stage needs the previous ones, so that
+// the first failure ends the test.
 func TestAnInstallation(t *testing.T) {
 	n := newNode(t)
 	n.showWhenFailed(t)
@@ -139,7 +139,7 @@ func install(t *testing.T, n *node) {
 	if after := <-availableAfter; after == 0 {
 		t.Error("the Deployment is not Available")
 	} else {
-		figure(t, "install to Available %s, to KeyServer Ready %s", seconds(after), seconds(readyAfter))
+		logMeasurement(t, "install to Available %s, to KeyServer Ready %s", seconds(after), seconds(readyAfter))
 	}
 	for _, rest := range commands[2:] {
 		if strings.Contains(rest, "create token") {
@@ -214,7 +214,7 @@ func managerInBackOff(t *testing.T, n *node) {
 	began := time.Now()
 	rig.Soon(t, "kubelet starts the manager again", func() bool { return !waiting() })
 	s := a.end(t)
-	figure(t, "manager in back-off for another %s: %s", seconds(time.Since(began)), s)
+	logMeasurement(t, "manager in back-off for another %s: %s", seconds(time.Since(began)), s)
 	if s.Failed != 0 {
 		t.Errorf("the manager was in back-off, and %s", s)
 	}
@@ -227,11 +227,11 @@ func killManager(t *testing.T, n *node) {
 	n.kill(t, "manager")
 	n.awaitRestarted(t, "manager", before)
 	s := a.end(t)
-	figure(t, "kill -9 of the manager: %s", s)
+	logMeasurement(t, "kill -9 of the manager: %s", s)
 	if s.Failed != 0 {
 		t.Errorf("the manager was killed, and %s", s)
 	}
-	n.holds(t, "default", "keyserver/default", ready, "True")
+	n.awaitField(t, "default", "keyserver/default", ready, "True")
 }
 
 func killAPI(t *testing.T, n *node) {
@@ -239,20 +239,20 @@ func killAPI(t *testing.T, n *node) {
 	before := n.containerID(t, "api")
 	n.kill(t, "api")
 	n.awaitRestarted(t, "api", before)
-	n.holds(t, "default", "keyserver/default", ready, "True")
-	figure(t, "kill -9 of the API: %s", fresh.end(t))
+	n.awaitField(t, "default", "keyserver/default", ready, "True")
+	logMeasurement(t, "kill -9 of the API: %s", fresh.end(t))
 	// Requests in flight when it was killed are not repeated, because they may have counted.
-	figure(t, "kill -9 of the API, for a client that repeats: %s", patient.end(t))
+	logMeasurement(t, "kill -9 of the API, for a client that repeats: %s", patient.end(t))
 }
 
 func deletePod(t *testing.T, n *node) {
 	fresh, patient := n.ask(t, "delete", "-every", "20ms"), n.ask(t, "delete-patient", "-retries", "8")
 	n.kubectl(t, "-n", namespace, "delete", "pod", "-l", "app.kubernetes.io/name=keyserver")
-	n.holds(t, namespace, "deployment/keyserver", available, "True")
-	n.holds(t, "default", "keyserver/default", ready, "True")
-	figure(t, "Pod deleted: %s", fresh.end(t))
+	n.awaitField(t, namespace, "deployment/keyserver", available, "True")
+	n.awaitField(t, "default", "keyserver/default", ready, "True")
+	logMeasurement(t, "Pod deleted: %s", fresh.end(t))
 	s := patient.end(t)
-	figure(t, "Pod deleted, for a client that repeats: %s", s)
+	logMeasurement(t, "Pod deleted, for a client that repeats: %s", s)
 	if s.Failed != 0 {
 		t.Errorf("a client that repeats saw that the Pod was deleted: %s", s)
 	}
@@ -285,7 +285,7 @@ func restartKubelet(t *testing.T, n *node) {
 	// The new kubelet has updated the status of the node. Before that, exec into a Pod does not work.
 	n.kubectl(t, "wait", "--for=condition=Ready", "node/node", "--timeout=2m")
 	s := a.end(t)
-	figure(t, "kubelet killed and started: %s", s)
+	logMeasurement(t, "kubelet killed and started: %s", s)
 	if s.Failed != 0 {
 		t.Errorf("kubelet was restarted, and %s", s)
 	}
@@ -305,13 +305,13 @@ func anotherImage(t *testing.T, n *node) {
 	rig.Must(t, os.WriteFile(file, []byte(strings.Replace(string(text), "newTag: "+release, "newTag: v0.1.1", 1)), 0o600))
 	n.kubectl(t, "apply", "-k", ".")
 	n.kubectl(t, "-n", namespace, "rollout", "status", "deployment/keyserver", "--timeout=2m")
-	n.holds(t, "default", "keyserver/default", ready, "True")
+	n.awaitField(t, "default", "keyserver/default", ready, "True")
 	if got := n.field(t, namespace, "deployment/keyserver", "{.spec.template.spec.containers[*].image}"); strings.Count(got, ":v0.1.1") != 2 {
 		t.Errorf("the containers have the images %s", got)
 	}
-	figure(t, "another image: %s", fresh.end(t))
+	logMeasurement(t, "another image: %s", fresh.end(t))
 	s := patient.end(t)
-	figure(t, "another image, for a client that repeats: %s", s)
+	logMeasurement(t, "another image, for a client that repeats: %s", s)
 	if s.Failed != 0 {
 		t.Errorf("a client that repeats saw the change of the image: %s", s)
 	}
@@ -338,7 +338,7 @@ func uninstall(t *testing.T, n *node) {
 	if left := n.kubectl(t, "get", "crds", "-o", "name"); strings.Contains(left, "keyserver.dev") {
 		t.Errorf("definitions are left:\n%s", left)
 	}
-	n.holds(t, namespace, "persistentvolumeclaim/keyserver-data", "{.status.phase}", "Bound")
+	n.awaitField(t, namespace, "persistentvolumeclaim/keyserver-data", "{.status.phase}", "Bound")
 	n.document(t, "uninstall.md", replace, "Delete every key")
 	rig.Succeeds(t, func() error {
 		if out, err := n.try("", "kubectl", "get", "namespace", namespace); err == nil {

@@ -114,7 +114,7 @@ func installFromGit(t *testing.T, n *node) {
 	n.applied(t, "trust", commit)
 	n.allReady(t)
 	n.applied(t, "keyserver-volume", commit)
-	figure(t, "Flux installs, until what is declared is Ready: %s", seconds(time.Since(begun)))
+	logMeasurement(t, "Flux installs, until what is declared is Ready: %s", seconds(time.Since(begun)))
 }
 
 // waitsForWhatWaits checks that Flux does not report an error for an object whose dependency does not exist yet.
@@ -122,8 +122,8 @@ func waitsForWhatWaits(t *testing.T, n *node) {
 	before := n.field(t, ofFlux, "kustomization/trust", "{.status.lastAppliedRevision}")
 	n.declare(t, "later.yaml", trustedCA("later", "    configMapKeyRef: {name: later, key: ca.crt}\n"))
 	commit := onMain + n.commit(t, "A CA of which the certificate comes later")
-	n.holds(t, "default", "trustedca/later", reason, "DependencyNotReady")
-	n.holds(t, ofFlux, "kustomization/trust", `{.status.conditions[?(@.type=="Reconciling")].message}`, "Running health checks for revision "+commit+" with a timeout of 5m0s")
+	n.awaitField(t, "default", "trustedca/later", reason, "DependencyNotReady")
+	n.awaitField(t, ofFlux, "kustomization/trust", `{.status.conditions[?(@.type=="Reconciling")].message}`, "Running health checks for revision "+commit+" with a timeout of 5m0s")
 	if is := n.field(t, ofFlux, "kustomization/trust", ready+" {.status.lastAppliedRevision}"); is != "Unknown "+before {
 		t.Errorf("an object waits, and the Kustomization is %q", is)
 	}
@@ -145,15 +145,15 @@ func mendByCommit(t *testing.T, n *node) {
 		}
 		return err
 	})
-	figure(t, "Flux names an object with a mistake %s after its commit", seconds(time.Since(begun)))
-	n.holds(t, "default", "trustedca/mistaken", reason, "InvalidSpec")
+	logMeasurement(t, "Flux names an object with a mistake %s after its commit", seconds(time.Since(begun)))
+	n.awaitField(t, "default", "trustedca/mistaken", reason, "InvalidSpec")
 	mended := rig.NewCA(t, "Mended")
 	n.declare(t, "mistaken.yaml", trustedCA("mistaken", inline(mended.PEM)))
 	commit := onMain + n.commit(t, "The certificate that was meant")
 	begun = time.Now()
 	n.applied(t, "trust", commit)
 	n.allReady(t)
-	figure(t, "Flux is Ready %s after the commit that mends it", seconds(time.Since(begun)))
+	logMeasurement(t, "Flux is Ready %s after the commit that mends it", seconds(time.Since(begun)))
 	n.trusts(t, "Mended", true)
 }
 
@@ -202,7 +202,7 @@ func installHelmRelease(t *testing.T, n *node) {
 	if is := n.field(t, namespace, "deployment/keyserver", available); is != "True" {
 		t.Errorf("Flux says Ready, and Available of the Deployment is %q", is)
 	}
-	figure(t, "Flux installs the chart, until its HelmRelease is Ready: %s", seconds(time.Since(begun)))
+	logMeasurement(t, "Flux installs the chart, until its HelmRelease is Ready: %s", seconds(time.Since(begun)))
 }
 
 // upgradeHelmRelease creates the KeyServer, and then changes a setting.
@@ -234,7 +234,7 @@ func refuseValues(t *testing.T, n *node) {
 		}
 		return err
 	})
-	n.holds(t, "default", "keyserver/default", ready, "True")
+	n.awaitField(t, "default", "keyserver/default", ready, "True")
 	n.setValues(t, n.values(t)+withKeyServer)
 	n.released(t, onMain+n.commit(t, "The form of before"))
 }
@@ -249,6 +249,6 @@ func deleteHelmRelease(t *testing.T, n *node) {
 	if left := n.kubectl(t, "get", "crds", "-o", "name"); strings.Contains(left, "trust.keyserver.dev") {
 		t.Errorf("definitions are left:\n%s", left)
 	}
-	n.holds(t, namespace, "persistentvolumeclaim/keyserver-data", "{.status.phase}", "Bound")
+	n.awaitField(t, namespace, "persistentvolumeclaim/keyserver-data", "{.status.phase}", "Bound")
 	n.deleteLeftNamespaces(t, namespace)
 }

@@ -55,9 +55,9 @@ func (n *node) leavesGit(t *testing.T, in, kind string) {
 	for _, name := range []string{"keyserver-object", "keyserver", "keyserver-volume"} {
 		gone(name)
 	}
-	n.holds(t, "default", "keyserver/default", ready, "True")
-	n.holds(t, namespace, "deployment/keyserver", available, "True")
-	n.holds(t, namespace, "persistentvolumeclaim/keyserver-data", "{.status.phase}", "Bound")
+	n.awaitField(t, "default", "keyserver/default", ready, "True")
+	n.awaitField(t, namespace, "deployment/keyserver", available, "True")
+	n.awaitField(t, namespace, "persistentvolumeclaim/keyserver-data", "{.status.phase}", "Bound")
 	n.uninstall(t, onePod)
 }
 

@@ -65,7 +65,7 @@ func (n *node) runs(t *testing.T, version string) {
 	if got := n.field(t, namespace, "deployment/keyserver", "{.spec.template.spec.containers[*].image}"); strings.Count(got, image+":v"+version) != 2 {
 		t.Errorf("the containers have the images %s, want version %s", got, version)
 	}
-	n.holds(t, "default", "keyserver/default", ready, "True")
+	n.awaitField(t, "default", "keyserver/default", ready, "True")
 }
 
 func installRelease(t *testing.T, n *node) {
@@ -93,9 +93,9 @@ func upgradeRelease(t *testing.T, n *node) {
 	n.shell(t, "helm upgrade keyserver config/chart --namespace keyserver-system --reuse-values")
 	n.runs(t, strings.TrimPrefix(release, "v"))
 	testRelease(t, n)
-	figure(t, "helm upgrade: %s", fresh.end(t))
+	logMeasurement(t, "helm upgrade: %s", fresh.end(t))
 	s := patient.end(t)
-	figure(t, "helm upgrade, for a client that repeats: %s", s)
+	logMeasurement(t, "helm upgrade, for a client that repeats: %s", s)
 	if s.Failed != 0 {
 		t.Errorf("a client that repeats saw the upgrade: %s", s)
 	}
@@ -108,7 +108,7 @@ func rollBackRelease(t *testing.T, n *node) {
 	n.runs(t, earlier)
 	testRelease(t, n)
 	s := patient.end(t)
-	figure(t, "helm rollback, for a client that repeats: %s", s)
+	logMeasurement(t, "helm rollback, for a client that repeats: %s", s)
 	if s.Failed != 0 {
 		t.Errorf("a client that repeats saw the rollback: %s", s)
 	}
@@ -131,6 +131,6 @@ func uninstallRelease(t *testing.T, n *node) {
 	if left := n.kubectl(t, "get", "crds", "-o", "name"); strings.Contains(left, "keyserver.dev") {
 		t.Errorf("definitions are left:\n%s", left)
 	}
-	n.holds(t, namespace, "persistentvolumeclaim/keyserver-data", "{.status.phase}", "Bound")
+	n.awaitField(t, namespace, "persistentvolumeclaim/keyserver-data", "{.status.phase}", "Bound")
 	n.deleteLeftNamespaces(t, "payments", namespace)
 }

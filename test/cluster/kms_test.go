@@ -253,7 +253,7 @@ func (e *encryption) encrypts(t *testing.T) {
 			t.Errorf("etcd has %s as %.60q", path, value)
 		}
 	}
-	figure(t, "%d Secrets written again in %s", len(all), seconds(time.Since(began)))
+	logMeasurement(t, "%d Secrets written again in %s", len(all), seconds(time.Since(began)))
 	e.reads(t, "written again", "before")
 }
 
@@ -272,7 +272,7 @@ func (e *encryption) rotates(t *testing.T) {
 		}
 		return nil
 	})
-	figure(t, "%s after the rotation kube-apiserver encrypts by the new key", seconds(time.Since(began)))
+	logMeasurement(t, "%s after the rotation kube-apiserver encrypts by the new key", seconds(time.Since(began)))
 	if key := e.keyOf(t, "left"); key != e.lineage.String() {
 		t.Errorf("what nobody has written again is stored by key %s", key)
 	}
@@ -290,7 +290,7 @@ func (e *encryption) pluginKilled(t *testing.T) {
 	e.create(t, "written-meanwhile")
 	rig.Soon(t, "another plugin runs", func() bool { return e.containerOf(t, "kube-system", kmsPod, "kms") != before })
 	e.pluginReady(t)
-	figure(t, "kill -9 of the plugin: another one encrypts after %s", seconds(time.Since(began)))
+	logMeasurement(t, "kill -9 of the plugin: another one encrypts after %s", seconds(time.Since(began)))
 	isReady(t, e.restartAPIServer(t, "TERM"))
 	e.reads(t, "by an API server that has read none of them", "left", "written-meanwhile")
 }
@@ -314,7 +314,7 @@ func (e *encryption) notReady(t *testing.T) {
 	if out, err := e.try("", "kubectl", "create", "secret", "generic", "refused", "--from-literal=password="+planted); err == nil {
 		t.Errorf("a Secret is written: %s", out)
 	}
-	// All requests that need no Secrets work.
+	// Requests that need no Secret still succeed.
 	e.kubectl(t, "create", "configmap", "not-encrypted")
 	e.kubectl(t, "delete", "configmap", "not-encrypted")
 	e.kubectl(t, "-n", "kube-system", "create", "token", "default")
@@ -337,7 +337,7 @@ func (e *encryption) startsWithoutPlugin(t *testing.T) {
 	rig.Must(t, os.Rename(e.manifest+".new", e.manifest))
 	began := time.Now()
 	isReady(t, again)
-	figure(t, "an API server that started without the plugin is ready %s after the Pod of that was put back", seconds(time.Since(began)))
+	logMeasurement(t, "an API server that started without the plugin is ready %s after the Pod of that was put back", seconds(time.Since(began)))
 	e.reads(t, "with the plugin again", "left", "written-without-plugin")
 }
 
@@ -352,9 +352,9 @@ func (e *encryption) serverAway(t *testing.T) {
 	e.scaled(t, 1)
 	began := time.Now()
 	isReady(t, again)
-	figure(t, "the key server away, and the API server started meanwhile: ready %s after the key server was let start", seconds(time.Since(began)))
+	logMeasurement(t, "the key server away, and the API server started meanwhile: ready %s after the key server was let start", seconds(time.Since(began)))
 	e.reads(t, "with the key server again", "left", "written-without-server")
-	e.holds(t, "default", "keyserver/default", ready, "True")
+	e.awaitField(t, "default", "keyserver/default", ready, "True")
 }
 
 // coldStart simulates a power cut: only the data of etcd remains. The cluster recovers as
@@ -381,11 +381,11 @@ func (e *encryption) coldStart(t *testing.T) {
 	e.kubectl(t, "create", "namespace", "begun")
 	e.kubectl(t, "-n", "begun", "wait", "--for=create", "serviceaccount/default", "--timeout=2m") // the controllers run
 	e.kubectl(t, "delete", "namespace", "begun", "--timeout=2m")
-	figure(t, "cold start, the key server in the same cluster: Secrets are read %s after kube-apiserver was started", seconds(time.Since(began)))
+	logMeasurement(t, "cold start, the key server in the same cluster: Secrets are read %s after kube-apiserver was started", seconds(time.Since(began)))
 	e.reads(t, "after a cold start", "before", "left", "rewritten")
 	e.kubectl(t, "wait", "--for=condition=Ready", "node/node", "--timeout=2m")
-	e.holds(t, namespace, "deployment/keyserver", available, "True")
-	e.holds(t, "default", "keyserver/default", ready, "True")
+	e.awaitField(t, namespace, "deployment/keyserver", available, "True")
+	e.awaitField(t, "default", "keyserver/default", ready, "True")
 }
 
 // startedAt is the start time of the key server's container in the Pod.

@@ -46,8 +46,8 @@ func newNode(t *testing.T) *node {
 	return n
 }
 
-// figure logs a measurement.
-func figure(t *testing.T, what string, arguments ...any) {
+// logMeasurement logs a measurement.
+func logMeasurement(t *testing.T, what string, arguments ...any) {
 	t.Helper()
 	t.Logf("figure: "+what, arguments...)
 }
@@ -87,8 +87,8 @@ func (n *node) field(t *testing.T, in, object, path string) string {
 	return n.kubectl(t, "-n", in, "get", object, "-o", "jsonpath="+path)
 }
 
-// holds waits until a field of an object has a value.
-func (n *node) holds(t *testing.T, in, object, path, want string) {
+// awaitField waits until a field of an object has a value.
+func (n *node) awaitField(t *testing.T, in, object, path, want string) {
 	t.Helper()
 	rig.Succeeds(t, func() error {
 		got, err := n.try("", "kubectl", "-n", in, "get", object, "-o", "jsonpath="+path)

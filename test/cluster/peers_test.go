@@ -122,7 +122,7 @@ func peers(t *testing.T, n *node) {
 	n.kubectl(t, "-n", partnerNamespace, "create", "configmap", "partner-ca", "--from-literal=ca.crt="+ca)
 	n.enforces(t)
 	n.apply(t, "default", partnerDeclared)
-	n.holds(t, "default", "keyserver/partner", ready, "True")
+	n.awaitField(t, "default", "keyserver/partner", ready, "True")
 	t.Cleanup(func() {
 		if t.Failed() {
 			return

@@ -198,8 +198,8 @@ func networkPolicies(t *testing.T, n *node) {
 	// All documented commands work with only the traffic that the policies allow.
 	n.document(t, "workloads.md", replace, "Call the key server", "Use an agent instead of credential code", "Find out why a request failed")
 	n.kubectl(t, "-n", namespace, "delete", "pod", "-l", "trust.keyserver.dev/manager=true")
-	n.holds(t, namespace, "deployment/keyserver", available, "True")
-	n.holds(t, "default", "keyserver/default", ready, "True")
+	n.awaitField(t, namespace, "deployment/keyserver", available, "True")
+	n.awaitField(t, "default", "keyserver/default", ready, "True")
 	n.document(t, "workloads.md", replace, "Call the key server")
 	n.settled(t) // the previous Pod has no endpoint any more
 	stop()

@@ -41,7 +41,7 @@ type serviceMonitor struct {
 	} `json:"spec"`
 }
 
-// object has the fields that identify the kinds of objects.
+// object has the kind of a Kubernetes object, and the groups of a PrometheusRule.
 type object struct {
 	Kind string `json:"kind"`
 	Spec struct {
@@ -208,8 +208,8 @@ func fills(t *testing.T, n *node, p *prometheus) {
 	n.mustOnNode(t, "", "rm "+path+"/fill")
 	began = time.Now()
 	rig.Within(t, 3*rig.Patience, "the alert clears", func() bool { return p.is(alert, "0") == nil })
-	figure(t, "KeyServerPartFails fires %s after the volume is full, and clears %s after there is room", seconds(fired), seconds(time.Since(began)))
-	n.holds(t, "default", "keyserver/default", ready, "True")
+	logMeasurement(t, "KeyServerPartFails fires %s after the volume is full, and clears %s after there is room", seconds(fired), seconds(time.Since(began)))
+	n.awaitField(t, "default", "keyserver/default", ready, "True")
 }
 
 type prometheus struct{ url string }

@@ -132,7 +132,7 @@ func installScaledOut(t *testing.T, n *node) {
 	if !is {
 		t.Error("the Deployment has not two replicas that are ready")
 	}
-	figure(t, "scaled out, install to both replicas ready %s, to KeyServer Ready %s", seconds(after), seconds(readyAfter))
+	logMeasurement(t, "scaled out, install to both replicas ready %s, to KeyServer Ready %s", seconds(after), seconds(readyAfter))
 	n.kubectl(t, "-n", namespace, "rollout", "status", "deployment/keyserver", "--timeout=2m")
 }
 
@@ -150,8 +150,8 @@ func (n *node) ofAPI(t *testing.T, path string) []string {
 	return strings.Fields(n.kubectl(t, "-n", namespace, "get", "pods", "-l", "trust.keyserver.dev/api=true", "-o", "jsonpath="+path))
 }
 
-// whole waits until all replicas have the current template and are ready, and the Service forwards only to them.
-func (n *node) whole(t *testing.T) {
+// awaitReplicas waits until all replicas have the current template and are ready, and the Service forwards only to them.
+func (n *node) awaitReplicas(t *testing.T) {
 	t.Helper()
 	n.kubectl(t, "-n", namespace, "rollout", "status", "deployment/keyserver-api", "--timeout=3m")
 	rig.Succeeds(t, func() error {
@@ -177,13 +177,13 @@ func (n *node) whole(t *testing.T) {
 // During a rolling update no request fails, even if the caller repeats nothing and uses a new
 // connection for each.
 func replaceReplicas(t *testing.T, n *node) {
-	n.whole(t)
+	n.awaitReplicas(t)
 	a := n.ask(t, "image", "-workers", "8")
 	n.run(t, "ctr", "-n", "k8s.io", "images", "tag", "--force", image+":"+release, image+":v0.1.1")
 	n.nameScaledOut(t, "v0.1.1")
 	begun := time.Now()
 	n.kubectl(t, "apply", "-k", replicas)
-	n.whole(t)
+	n.awaitReplicas(t)
 	took := time.Since(begun)
 	for _, is := range n.ofAPI(t, "{.items[*].spec.containers[*].image}") {
 		if is != image+":v0.1.1" {
@@ -191,7 +191,7 @@ func replaceReplicas(t *testing.T, n *node) {
 		}
 	}
 	s := a.end(t)
-	figure(t, "scaled out, another image for 2 replicas in %s: %s", seconds(took), s)
+	logMeasurement(t, "scaled out, another image for 2 replicas in %s: %s", seconds(took), s)
 	if s.Failed != 0 {
 		t.Errorf("the replicas were replaced, and %s", s)
 	}
@@ -201,27 +201,27 @@ func replaceReplicas(t *testing.T, n *node) {
 // Only two kinds of requests fail: connections that the kernel refuses for the dead replica, and requests in flight
 // there.
 func killReplica(t *testing.T, n *node) {
-	n.whole(t)
+	n.awaitReplicas(t)
 	fresh, patient := n.ask(t, "replica"), n.ask(t, "replica-patient", "-retries", "8")
 	id := func() string { return n.ofAPI(t, "{.items[0].status.containerStatuses[0].containerID}")[0] }
 	before := id()
 	n.run(t, "ctr", "-n", "k8s.io", "tasks", "kill", "--signal", "SIGKILL", strings.TrimPrefix(before, "containerd://"))
 	rig.Soon(t, "another container of the replica runs", func() bool { return id() != before })
-	n.whole(t)
+	n.awaitReplicas(t)
 	s := fresh.end(t)
-	figure(t, "scaled out, kill -9 of one of 2 replicas: %s", s)
+	logMeasurement(t, "scaled out, kill -9 of one of 2 replicas: %s", s)
 	for why := range s.Why {
 		if !slices.ContainsFunc([]string{"connection refused", "EOF", "connection reset by peer"}, func(kernel string) bool { return strings.HasSuffix(why, kernel) }) {
 			t.Errorf("a replica was killed, and somebody was told %q", why)
 		}
 	}
 	// Requests in flight when it was killed are not repeated, because they may have counted.
-	figure(t, "scaled out, kill -9 of one of 2 replicas, for a client that repeats: %s", patient.end(t))
+	logMeasurement(t, "scaled out, kill -9 of one of 2 replicas, for a client that repeats: %s", patient.end(t))
 }
 
 // Replicas respond as soon as PostgreSQL does.
 func killDatabase(t *testing.T, n *node) {
-	n.whole(t)
+	n.awaitReplicas(t)
 	fresh, patient := n.ask(t, "database"), n.ask(t, "database-patient", "-retries", "8")
 	again := n.accepts(t)
 	id := n.field(t, "database", "pods", "{.items[0].status.containerStatuses[0].containerID}")
@@ -231,21 +231,21 @@ func killDatabase(t *testing.T, n *node) {
 	if !is {
 		t.Fatal("PostgreSQL does not come back")
 	}
-	n.whole(t)
-	n.holds(t, "default", "keyserver/default", ready, "True")
+	n.awaitReplicas(t)
+	n.awaitField(t, "default", "keyserver/default", ready, "True")
 	s := fresh.end(t)
 	if s.Failed == 0 {
 		t.Error("no request failed without its database: nothing was shown")
 	}
 	last := s.Begun.Add(time.Duration(s.Last * float64(time.Second)))
-	figure(t, "kill -9 of PostgreSQL, which was away for %s: the last failure %.2f s after it accepts again: %s", seconds(accepts.Sub(killed)), last.Sub(accepts).Seconds(), s)
-	figure(t, "kill -9 of PostgreSQL, for a client that repeats: %s", patient.end(t))
+	logMeasurement(t, "kill -9 of PostgreSQL, which was away for %s: the last failure %.2f s after it accepts again: %s", seconds(accepts.Sub(killed)), last.Sub(accepts).Seconds(), s)
+	logMeasurement(t, "kill -9 of PostgreSQL, for a client that repeats: %s", patient.end(t))
 }
 
 // drain drains the only node. The disruption budget allows the eviction of one replica, and of the other only after a
 // new replica is ready.
 func drain(t *testing.T, n *node) {
-	n.whole(t)
+	n.awaitReplicas(t)
 	a := n.ask(t, "drain")
 	before := n.ofAPI(t, "{.items[*].metadata.name}")
 	t.Cleanup(func() { n.kubectl(t, "uncordon", "node") })
@@ -258,9 +258,9 @@ func drain(t *testing.T, n *node) {
 		t.Errorf("of the replicas %q there are %q", before, left)
 	}
 	n.kubectl(t, "uncordon", "node")
-	n.whole(t)
+	n.awaitReplicas(t)
 	s := a.end(t)
-	figure(t, "scaled out, a replica is evicted: %s", s)
+	logMeasurement(t, "scaled out, a replica is evicted: %s", s)
 	if s.Failed != 0 {
 		t.Errorf("a replica was evicted, and %s", s)
 	}

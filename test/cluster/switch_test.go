@@ -101,10 +101,10 @@ func toMany(t *testing.T, n *node) {
 	moved := time.Since(begun)
 	n.shell(t, blocks[2], "-k config/migrate &&", "-k move &&", "-k config/overlays/postgres &&", "-k "+replicas+" &&")
 	readyAfter := time.Since(begun)
-	n.whole(t)
+	n.awaitReplicas(t)
 	n.computesTheSame(t)
-	figure(t, "from one Pod to many: moved after %s, KeyServer Ready after %s", seconds(moved), seconds(readyAfter))
-	n.holds(t, "payments", "key.trust.keyserver.dev/receipts", ready, "True")
+	logMeasurement(t, "from one Pod to many: moved after %s, KeyServer Ready after %s", seconds(moved), seconds(readyAfter))
+	n.awaitField(t, "payments", "key.trust.keyserver.dev/receipts", ready, "True")
 }
 
 func toOne(t *testing.T, n *node) {
@@ -119,9 +119,9 @@ func toOne(t *testing.T, n *node) {
 	}
 	moved := time.Since(begun)
 	n.shell(t, blocks[2], "-k config/migrate/back &&", "-k moveback &&", "-k config/default ", "-k "+onePod+" ")
-	figure(t, "from many to one Pod: restored after %s, KeyServer Ready after %s", seconds(moved), seconds(time.Since(begun)))
+	logMeasurement(t, "from many to one Pod: restored after %s, KeyServer Ready after %s", seconds(moved), seconds(time.Since(begun)))
 	n.computesTheSame(t)
-	n.holds(t, "payments", "key.trust.keyserver.dev/receipts", ready, "True")
+	n.awaitField(t, "payments", "key.trust.keyserver.dev/receipts", ready, "True")
 }
 
 // fragmentUnder returns the first YAML block of docs/install.md under a heading.

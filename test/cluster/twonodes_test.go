@@ -55,7 +55,7 @@ func (n *node) onSecond(t *testing.T, command ...string) {
 // spread waits until all replicas are ready, and fails the test unless each node has one.
 func (n *node) spread(t *testing.T) {
 	t.Helper()
-	n.whole(t)
+	n.awaitReplicas(t)
 	if on := n.ofAPI(t, "{.items[*].spec.nodeName}"); !slices.Contains(on, "node") || !slices.Contains(on, second) {
 		t.Fatalf("the replicas are on %q: one node has none", on)
 	}
@@ -127,8 +127,8 @@ func cutOff(t *testing.T, n *node) {
 	gone := time.Since(cut)
 	time.Sleep(2 * time.Second) // to count only later failures
 	s, held := fresh.end(t), patient.end(t)
-	figure(t, "two nodes, one cut off: a change is verified by the other manager after %s, the Service leads there no more after %s: %s", seconds(led), seconds(gone), s)
-	figure(t, "two nodes, one cut off, for a client that repeats: %s", held)
+	logMeasurement(t, "two nodes, one cut off: a change is verified by the other manager after %s, the Service leads there no more after %s: %s", seconds(led), seconds(gone), s)
+	logMeasurement(t, "two nodes, one cut off, for a client that repeats: %s", held)
 	silence := []string{"i/o timeout", "no route to host", "context deadline exceeded"} // in flight: the last one
 	for why := range s.Why {
 		if !slices.ContainsFunc(silence, func(end string) bool { return strings.HasSuffix(why, end) }) {
@@ -151,10 +151,10 @@ func drainSecond(t *testing.T, n *node) {
 	n.spread(t)
 	a := n.ask(t, "drain-second", "-workers", "8")
 	n.kubectl(t, "drain", second, "--delete-emptydir-data", "--ignore-daemonsets", "--timeout=5m")
-	n.whole(t)
+	n.awaitReplicas(t)
 	n.kubectl(t, "-n", namespace, "rollout", "status", "deployment/keyserver", "--timeout=5m")
 	s := a.end(t)
-	figure(t, "two nodes, one is drained: %s", s)
+	logMeasurement(t, "two nodes, one is drained: %s", s)
 	if s.Failed != 0 {
 		t.Errorf("a node was drained, and %s", s)
 	}

@@ -175,7 +175,7 @@ var exchanger = schema.HexID{7: 4}
 
 func connect(t testing.TB, s *program.Server, name, password string) *client.Client {
 	t.Helper()
-	return program.Client(t, program.Connect(t, s.DataDir, func() string { return s.Address }), name, password, program.Never)
+	return program.Client(t, program.Connect(t, s.DataDir, func() string { return s.Address }), name, password, program.NoRetries)
 }
 
 // check runs all clients and a disturbance concurrently, and searches for the order.

@@ -128,7 +128,8 @@ func (h *history) missing(owners, users int) error {
 	return nil
 }
 
-// heardSince returns when the first of some clients got a response after a moment, and whether all of them got one.
+// heardSince returns the time of the first response to one of the clients after moment, and whether each client got a
+// response after moment.
 func (h *history) heardSince(moment int64, clients ...int) (first int64, all bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 // TestRowsThatAreArchived checks audit queries when the oldest rows are in the archive, as after
 // --audit-retention. The tests of internal/audit/archive use a real archive.
 func TestRowsThatAreArchived(t *testing.T) {
-	intrude(t, &ground{}, func(t *testing.T, s *subject, in intruder) {
+	intrude(t, &serverConfig{}, func(t *testing.T, s *subject, in intruder) {
 		admin := s.AsAdmin(t)
 		if all := s.OK(t, admin, "GET", "/api/audit", nil); all.Body["archivedBefore"] != nil || len(all.List(t, "entries")) < 3 {
 			t.Fatalf("a trail of which nothing is archived: %s", all.Raw)

@@ -22,15 +22,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// called sends a request whose Host differs from the host of the connection.
-func (s *subject) called(t testing.TB, host, authorization, path, proof string) rig.Answer {
+// sendWithHost sends a request whose Host differs from the host of the connection.
+func (s *subject) sendWithHost(t testing.TB, host, authorization, path, proof string) rig.Answer {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL()+path, nil)
 	rig.Must(t, err)
 	req.Host = host
 	req.Header.Set("Authorization", authorization)
 	req.Header["DPoP"] = []string{proof}
-	a, err := s.Carry(req)
+	a, err := s.SendRequest(req)
 	rig.Must(t, err)
 	return a
 }
@@ -59,7 +59,7 @@ func TestProofsForTheNamesOfTheServer(t *testing.T) {
 		} {
 			host := strings.TrimPrefix(strings.TrimPrefix(url, "https://"), "http://")
 			for _, called := range []string{host, "127.0.0.1:" + port} {
-				a := s.called(t, called, "Bearer "+h.session, where, h.proof(t, "GET", url+where))
+				a := s.sendWithHost(t, called, "Bearer "+h.session, where, h.proof(t, "GET", url+where))
 				if taken {
 					is(t, a, http.StatusOK, "")
 				} else {
@@ -79,7 +79,7 @@ func TestProofsWithoutTLS(t *testing.T) {
 	s := start(t, func(c *server.Config) { c.InsecureHTTP = true })
 	h := newHolder(t)
 	login := func(url string) rig.Answer {
-		a, err := s.Carry(s.loginWith(t, h.proof(t, "POST", url+"/api/sessions")))
+		a, err := s.SendRequest(s.loginWith(t, h.proof(t, "POST", url+"/api/sessions")))
 		rig.Must(t, err)
 		return a
 	}

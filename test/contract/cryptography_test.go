@@ -7,7 +7,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// TestCryptographyIsShown checks that POST /api/config/get shows whether the service runs in FIPS 140-3 mode.
+// TestCryptographyIsShown checks that POST /api/config/get shows whether the key server runs in FIPS 140-3 mode.
 func TestCryptographyIsShown(t *testing.T) {
 	s := one(t)
 	attrs, _ := s.OK(t, s.AsAdmin(t), "POST", "/api/config/get", rig.Object{"xpath": "Cryptography"}).List(t, "nodes")[0]["attrs"].(rig.Object)

@@ -123,8 +123,8 @@ func (c *codes) add(code string) {
 	c.set[code] = true
 }
 
-// elsewhere has the codes that no request to a single healthy server can produce, each with the test that produces it.
-var elsewhere = map[fault.Code]string{
+// testsOfCodes has the codes that no request to a single healthy server can produce, each with the test that produces it.
+var testsOfCodes = map[fault.Code]string{
 	fault.NotSaved:     "internal/engine/verified TestASwallowedWriteIsNeverASuccess",
 	fault.NotRemoved:   "internal/engine/verified TestASwallowedWriteIsNeverASuccess",
 	fault.NotPersisted: "internal/engine/verified TestTrustVerdicts",
@@ -137,7 +137,7 @@ var elsewhere = map[fault.Code]string{
 
 // TestElsewhere checks that the tests in elsewhere exist.
 func TestElsewhere(t *testing.T) {
-	for code, where := range elsewhere {
+	for code, where := range testsOfCodes {
 		directory, name, _ := strings.Cut(where, " ")
 		files, err := filepath.Glob(filepath.Join("..", "..", directory, "*_test.go"))
 		rig.Must(t, err)
@@ -174,11 +174,11 @@ func TestMain(m *testing.M) {
 func everyCode() int {
 	var missing []string
 	for _, entry := range fault.Catalogue {
-		if !seen.set[string(entry.Code)] && elsewhere[entry.Code] == "" {
+		if !seen.set[string(entry.Code)] && testsOfCodes[entry.Code] == "" {
 			missing = append(missing, string(entry.Code))
 		}
 	}
-	for code := range elsewhere {
+	for code := range testsOfCodes {
 		if seen.set[string(code)] {
 			fmt.Fprintf(os.Stderr, "FAIL: %s came out of a request of this run: it is covered here\n", code)
 			return 1

@@ -20,7 +20,7 @@ import (
 func TestRoutesTakeTheirOperations(t *testing.T) {
 	t.Parallel()
 	g := newGate(t, start(t))
-	table := takersLast(slices.DeleteFunc(routes.All(), func(r routes.Route) bool { return len(r.Operations) == 0 }))
+	table := deletionsLast(slices.DeleteFunc(routes.All(), func(r routes.Route) bool { return len(r.Operations) == 0 }))
 	for _, r := range table {
 		for i := range r.Operations {
 			g.miss(t, r, i)

@@ -64,27 +64,27 @@ func share(c *server.Config) {
 // divided configures a split deployment.
 func divided(c *server.Config) { c.Deployment = string(keyserver.Split) }
 
-// ground is a configuration and its servers by database.
-type ground struct {
+// serverConfig is a configuration and its servers by database.
+type serverConfig struct {
 	options  []testserver.Option
 	prepare  func(testing.TB) []testserver.Option // returns more options; nil for none
 	replicas bool                                 // a second server on PostgreSQL
 
 	mu     sync.Mutex
-	places map[string]*place
+	places map[string]*sharedServer
 }
 
 // The grounds that tests of several files share.
 var (
-	unified = &ground{options: []testserver.Option{versioned}, replicas: true}
+	unified = &serverConfig{options: []testserver.Option{versioned}, replicas: true}
 	// A split deployment.
-	apart = &ground{options: []testserver.Option{divided}, replicas: true}
+	apart = &serverConfig{options: []testserver.Option{divided}, replicas: true}
 	// Tests on this ground list all objects. No test adds objects of a kind that another test lists.
-	bare = &ground{}
+	bare = &serverConfig{}
 )
 
-// place is a server that several tests share.
-type place struct {
+// sharedServer is a server that several tests share.
+type sharedServer struct {
 	sync.RWMutex // a test with the option alone holds the write lock
 
 	server, replica *testserver.Server // replica is nil if there is no second server
@@ -93,7 +93,7 @@ type place struct {
 
 // choices are the options of a test other than the database.
 type choices struct {
-	ground *ground
+	ground *serverConfig
 	alone  bool
 }
 
@@ -109,7 +109,7 @@ func untouched(c *choices) { c.ground = bare }
 func alone(c *choices) { c.alone = true }
 
 // at runs a test on a ground of its file.
-func at(g *ground) choice { return func(c *choices) { c.ground = g } }
+func at(g *serverConfig) choice { return func(c *choices) { c.ground = g } }
 
 // on runs a test on each database, in parallel with other tests.
 func on(t *testing.T, test func(t *testing.T, s *subject), with ...choice) {
@@ -182,9 +182,9 @@ func replicas(t *testing.T, with ...choice) (s, other *subject) {
 type subject struct {
 	*testserver.Server
 	*rig.Site
-	number int    // number of the test; 0 if the server is not shared
-	from   string // source address of its requests
-	place  *place // nil if the server is not shared
+	number int           // number of the test; 0 if the server is not shared
+	from   string        // source address of its requests
+	place  *sharedServer // nil if the server is not shared
 }
 
 // visits counts the subjects of shared servers.
@@ -216,7 +216,7 @@ func visit(t *testing.T, database string, with ...choice) *subject {
 }
 
 // createAdministrator creates an administrator with the roles of the first one.
-func (p *place) createAdministrator(t *testing.T, a rig.Credentials) {
+func (p *sharedServer) createAdministrator(t *testing.T, a rig.Credentials) {
 	t.Helper()
 	roles := []keyserver.ID{}
 	if p.root.Officer.Name == "" {
@@ -224,7 +224,7 @@ func (p *place) createAdministrator(t *testing.T, a rig.Credentials) {
 	}
 	made := p.root.OK(t, p.root.AsAdmin(t), "POST", "/api/principals/password", rig.Object{"name": a.Name, "password": a.Password, "roleIds": hexes(roles...)})
 	if p.root.Officer.Name != "" {
-		p.root.GiveApart(t, created(t, made), a.Name, keyserver.RoleAdministrator)
+		p.root.GrantRolesByDuty(t, created(t, made), a.Name, keyserver.RoleAdministrator)
 	}
 }
 
@@ -242,15 +242,15 @@ func (s *subject) other(t *testing.T) *subject {
 }
 
 // at returns the ground's server on a database. The first call starts it.
-func (g *ground) at(t *testing.T, database string) *place {
+func (g *serverConfig) at(t *testing.T, database string) *sharedServer {
 	t.Helper()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if p := g.places[database]; p != nil {
 		return p
 	}
-	life := &lasting{TB: t}
-	p := &place{}
+	life := &runTB{TB: t}
+	p := &sharedServer{}
 	options := append([]testserver.Option{databases[database](life)}, g.options...)
 	if g.prepare != nil {
 		options = append(options, g.prepare(life)...)
@@ -263,14 +263,14 @@ func (g *ground) at(t *testing.T, database string) *place {
 	p.root = site(life, p.server, "127.0.0.1")
 	p.root.Administrator, p.root.Officer = first(options)
 	if g.places == nil {
-		g.places = map[string]*place{}
+		g.places = map[string]*sharedServer{}
 	}
 	g.places[database] = p
 	return p
 }
 
-// lasting is a test whose cleanups run at the end of the run.
-type lasting struct{ testing.TB }
+// runTB is a test whose cleanups run at the end of the run.
+type runTB struct{ testing.TB }
 
 // atEnd contains the cleanups of the run in the order of their registration.
 var atEnd struct {
@@ -295,13 +295,13 @@ func end() bool {
 	}
 }
 
-func (l *lasting) Cleanup(f func()) {
+func (l *runTB) Cleanup(f func()) {
 	atEnd.Lock()
 	defer atEnd.Unlock()
 	atEnd.todo = append(atEnd.todo, f)
 }
 
-func (l *lasting) TempDir() string {
+func (l *runTB) TempDir() string {
 	dir, err := os.MkdirTemp("", "contract-")
 	if err != nil {
 		l.Fatal(err)
@@ -310,10 +310,10 @@ func (l *lasting) TempDir() string {
 	return dir
 }
 
-func (l *lasting) Helper() {}
+func (l *runTB) Helper() {}
 
 // Errorf is called only by cleanups, after the end of the test.
-func (l *lasting) Errorf(format string, args ...any) {
+func (l *runTB) Errorf(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "FAIL: "+format+"\n", args...)
 	atEnd.failed = true
 }

@@ -112,7 +112,7 @@ func (i *tokenIssuer) workload(t testing.TB, s *subject, name, sub string, audie
 const shop = "system:serviceaccount:shop:web"
 
 // providers is a ground with a token issuer and an LDAP directory.
-var providers = &ground{prepare: func(t testing.TB) []testserver.Option {
+var providers = &serverConfig{prepare: func(t testing.TB) []testserver.Option {
 	provided.issuer, provided.directory = newTokenIssuer(t), ldaptest.Start(t)
 	return []testserver.Option{provided.issuer.configure, byDirectory(provided.directory)}
 }}

@@ -88,7 +88,7 @@ func (s *subject) held(t testing.TB, session, method, path string) rig.Answer {
 }
 
 // tight has low limits per principal, per session, and for proofs.
-var tight = &ground{options: []testserver.Option{func(c *server.Config) {
+var tight = &serverConfig{options: []testserver.Option{func(c *server.Config) {
 	c.MaxSessionsPerPrincipal, c.MaxDerivedSessions, c.MaxProofs = 4, 2, 12
 }}}
 

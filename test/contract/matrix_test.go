@@ -180,7 +180,7 @@ func TestMatrix(t *testing.T) {
 				m := newMatrix(t, s)
 				knows(t, slices.Collect(maps.Keys(m.bodies)), slices.Collect(maps.Keys(m.paths)))
 				for _, deny := range []bool{true, false} { // refusals first: an allowed request may delete its object
-					for _, r := range takersLast(routes.All()) {
+					for _, r := range deletionsLast(routes.All()) {
 						m.route(t, r.Method+" "+r.Path, deployment == "Unified", deny)
 					}
 				}
@@ -231,8 +231,8 @@ func knows(t *testing.T, lists ...[]string) {
 	}
 }
 
-// takersLast moves routes that delete an object to the end, so that every route finds its object.
-func takersLast(table []routes.Route) []routes.Route {
+// deletionsLast moves routes that delete an object to the end, so that every route finds its object.
+func deletionsLast(table []routes.Route) []routes.Route {
 	takes := func(r routes.Route) bool {
 		return r.Method == http.MethodDelete || slices.Contains([]string{"remove", "revoke", "reset", "retire"}, path.Base(r.Path))
 	}

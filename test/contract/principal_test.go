@@ -29,7 +29,7 @@ func (s *subject) principal(t testing.TB, name string, roles ...keyserver.ID) st
 	t.Helper()
 	if s.Officer.Name != "" && len(roles) > 0 {
 		id := s.principal(t, name)
-		s.GiveApart(t, id, s.name(name), roles...)
+		s.GrantRolesByDuty(t, id, s.name(name), roles...)
 		return id
 	}
 	return created(t, s.OK(t, s.AsAdmin(t), "POST", "/api/principals/password",

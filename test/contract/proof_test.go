@@ -114,7 +114,7 @@ func (s *subject) prove(t testing.TB, authorization, method, path string, body a
 		req.Header.Set("Authorization", authorization)
 	}
 	req.Header["DPoP"] = proofs
-	a, err := s.Carry(req)
+	a, err := s.SendRequest(req)
 	if err != nil {
 		t.Fatalf("%s %s: %v", method, path, err)
 	}
@@ -428,7 +428,7 @@ func TestProofsAcrossARestart(t *testing.T) {
 }
 
 // proxied has the same external name on all replicas.
-var proxied = &ground{replicas: true, options: []testserver.Option{func(c *server.Config) { c.ExternalURL = "https://keys.example" }}}
+var proxied = &serverConfig{replicas: true, options: []testserver.Option{func(c *server.Config) { c.ExternalURL = "https://keys.example" }}}
 
 // TestProofsOnReplicas checks that a proof can be used only once, on all replicas together.
 func TestProofsOnReplicas(t *testing.T) {

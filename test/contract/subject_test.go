@@ -9,8 +9,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// wish is a request that is approved, and a change that one administrator makes before its execution.
-type wish struct {
+// guardedRequest is a request that is approved, and a change that one administrator makes before its execution.
+type guardedRequest struct {
 	asker  string // session of the requester
 	method string
 	path   string
@@ -20,20 +20,20 @@ type wish struct {
 }
 
 // duty returns a request that grants a duty to a principal.
-func (s *subject) duty(t *testing.T, id string) wish {
-	return wish{
+func (s *subject) duty(t *testing.T, id string) guardedRequest {
+	return guardedRequest{
 		asker: s.AsAdmin(t), method: "PUT", path: "/api/principals/" + id + "/roles", names: id,
 		body: rig.Object{"roleIds": hexes(keyserver.RoleAdministrator)},
 	}
 }
 
 // export returns a request to export a key to a new principal of that name, and its id.
-func (s *subject) export(t *testing.T, to string) (wish, string) {
+func (s *subject) export(t *testing.T, to string) (guardedRequest, string) {
 	agent := s.enroll(t, s.issue(t, to, newKey(t)))[0]
 	owner := s.User(t, "owner of "+to, keyserver.RoleEncryptor)
 	ttag := s.OK(t, owner.Session, "POST", "/api/keys", rig.Object{"algorithm": "AES-256"}).Text(t, "ttag")
 	id, _ := agent["id"].(string)
-	return wish{
+	return guardedRequest{
 		asker: owner.Session, method: "POST", path: "/api/keys/export", names: "1/" + id,
 		body: rig.Object{"ttag": ttag, "systemId": 1, "principalId": agent["principalId"]},
 	}, id
@@ -68,19 +68,19 @@ func (s *subject) role(t *testing.T, name string) string {
 // TestWhatAnApprovalNamesStays checks contract 4.17: an approved request applies to the objects that had its names when
 // it was requested. No single administrator can change this. If the objects are unchanged, the request is executed.
 func TestWhatAnApprovalNamesStays(t *testing.T) {
-	attacks := map[string]func(t *testing.T, s *subject) wish{
-		"PasswordOfWhoGetsADuty": func(t *testing.T, s *subject) wish {
+	attacks := map[string]func(t *testing.T, s *subject) guardedRequest{
+		"PasswordOfWhoGetsADuty": func(t *testing.T, s *subject) guardedRequest {
 			id := s.principal(t, t.Name())
 			w := s.duty(t, id)
 			w.attack = s.byPasswordOf(t, id)
 			return w
 		},
-		"CertificateOfARecipient": func(t *testing.T, s *subject) wish {
+		"CertificateOfARecipient": func(t *testing.T, s *subject) guardedRequest {
 			w, _ := s.export(t, "second key")
 			w.attack = func() string { s.enroll(t, s.issue(t, "second key", newKey(t))); return "" }
 			return w
 		},
-		"RecipientReset": func(t *testing.T, s *subject) wish {
+		"RecipientReset": func(t *testing.T, s *subject) guardedRequest {
 			w, id := s.export(t, "other key")
 			w.attack = func() string {
 				s.OK(t, s.AsAdmin(t), "POST", "/api/transport-principals/reset", rig.Object{"principalId": id})
@@ -89,29 +89,29 @@ func TestWhatAnApprovalNamesStays(t *testing.T) {
 			}
 			return w
 		},
-		"PasswordOfTheAsker": func(t *testing.T, s *subject) wish {
+		"PasswordOfTheAsker": func(t *testing.T, s *subject) guardedRequest {
 			w, _ := s.export(t, "same key")
 			w.names = s.self(t, w.asker)
 			set := s.byPasswordOf(t, w.names)
 			w.attack = func() string { set(); return s.LogIn(t, s.name("owner of same key"), newPassword) }
 			return w
 		},
-		"AFriendInTheGroup": func(t *testing.T, s *subject) wish {
+		"AFriendInTheGroup": func(t *testing.T, s *subject) guardedRequest {
 			group, friend := s.group(t, t.Name()), s.principal(t, t.Name())
 			w := s.duty(t, group)
 			w.attack = func() string { s.join(t, group, friend); return "" }
 			return w
 		},
-		"PasswordOfAMember": func(t *testing.T, s *subject) wish {
+		"PasswordOfAMember": func(t *testing.T, s *subject) guardedRequest {
 			group, friend := s.group(t, t.Name()), s.principal(t, t.Name())
 			s.join(t, group, friend)
 			w := s.duty(t, group)
 			w.attack = s.byPasswordOf(t, friend)
 			return w
 		},
-		"AFriendHoldsTheRole": func(t *testing.T, s *subject) wish {
+		"AFriendHoldsTheRole": func(t *testing.T, s *subject) guardedRequest {
 			role, friend := s.role(t, t.Name()), s.principal(t, t.Name())
-			return wish{
+			return guardedRequest{
 				asker: s.AsAdmin(t), method: "PUT", path: "/api/roles/" + role, body: rig.Object{"operations": hexes(keyserver.OpSetPassword.ID)}, names: role,
 				attack: func() string {
 					s.OK(t, s.AsAdmin(t), "PUT", "/api/principals/"+friend+"/roles", rig.Object{"roleIds": []string{role}})
@@ -119,15 +119,15 @@ func TestWhatAnApprovalNamesStays(t *testing.T) {
 				},
 			}
 		},
-		"WhatTheRoleOfTheGroupGrants": func(t *testing.T, s *subject) wish {
+		"WhatTheRoleOfTheGroupGrants": func(t *testing.T, s *subject) guardedRequest {
 			role, group, to := s.role(t, t.Name()), s.group(t, t.Name()), s.principal(t, t.Name())
 			s.OK(t, s.AsAdmin(t), "PUT", "/api/principals/"+group+"/roles", rig.Object{"roleIds": []string{role}})
-			return wish{
+			return guardedRequest{
 				asker: s.AsAdmin(t), method: "PUT", path: "/api/principals/groups/" + group + "/members/" + to, names: group,
 				attack: s.widens(t, role),
 			}
 		},
-		"WhatWhoGetsACertificateMayDo": func(t *testing.T, s *subject) wish {
+		"WhatWhoGetsACertificateMayDo": func(t *testing.T, s *subject) guardedRequest {
 			role := s.role(t, t.Name())
 			agent := s.enroll(t, s.issue(t, t.Name(), newKey(t)))[0]
 			id, _ := agent["id"].(string)
@@ -136,7 +136,7 @@ func TestWhatAnApprovalNamesStays(t *testing.T) {
 			w.attack = s.widens(t, role)
 			return w
 		},
-		"WhatTheRoleGrants": func(t *testing.T, s *subject) wish {
+		"WhatTheRoleGrants": func(t *testing.T, s *subject) guardedRequest {
 			role, to := s.role(t, t.Name()), s.principal(t, t.Name())
 			w := s.duty(t, to)
 			w.body, w.names = rig.Object{"roleIds": append(hexes(keyserver.RoleAdministrator), role)}, role
@@ -170,7 +170,7 @@ func TestANewDataKeyVoidsNoApproval(t *testing.T) {
 
 // withstands makes the attack on two approvals: between the vote and the execution of the first one, and before any
 // vote of the second one.
-func (s *subject) withstands(t *testing.T, w wish) {
+func (s *subject) withstands(t *testing.T, w guardedRequest) {
 	t.Helper()
 	ask := func() rig.Answer {
 		asked := rig.Object{"method": w.method, "path": w.path, "reason": "for a test"}

@@ -25,10 +25,10 @@ type intruder struct {
 }
 
 // opened is a ground whose tests write directly to the database. Each test undoes the changes that the server rejects.
-var opened = &ground{}
+var opened = &serverConfig{}
 
 // intrude runs a test on each database with a server of a ground and an open connection to its database.
-func intrude(t *testing.T, g *ground, test func(t *testing.T, s *subject, in intruder)) {
+func intrude(t *testing.T, g *serverConfig, test func(t *testing.T, s *subject, in intruder)) {
 	t.Helper()
 	on(t, func(t *testing.T, s *subject) {
 		where := s.Config()

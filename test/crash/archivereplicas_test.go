@@ -76,7 +76,7 @@ func TestReplicasArchiveTogether(t *testing.T) {
 	}
 	w.check(t, 0, true)
 
-	head, err := grown.Admin(t, program.Never).GetAuditCheckpoint(t.Context())
+	head, err := grown.Admin(t, program.NoRetries).GetAuditCheckpoint(t.Context())
 	rig.Must(t, err)
 	rig.Must(t, grown.Stop())
 	noted := filepath.Join(t.TempDir(), "checkpoint")

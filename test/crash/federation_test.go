@@ -152,7 +152,7 @@ func newPair(t *testing.T, r *rand.Rand, asked, owner *node) *pair {
 	p.requests = ledger.NewRequests(fmt.Sprintf("forwarded-%x", r.Uint32()))
 	over := p.requests.Transport(p.asked.transport(t))
 	for range callers {
-		c := program.Client(t, over, "caller", callerSecret, program.Never)
+		c := program.Client(t, over, "caller", callerSecret, program.NoRetries)
 		if _, err := c.GetCurrentSession(t.Context()); err != nil { // log in sequentially
 			t.Fatal(err)
 		}

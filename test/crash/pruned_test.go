@@ -32,12 +32,12 @@ func TestPrunedTrail(t *testing.T) {
 
 func prunedTrail(t *testing.T, s site) {
 	server := s.serve(t)
-	admin := server.Admin(t, program.Never)
+	admin := server.Admin(t, program.NoRetries)
 	key, err := admin.GetAuditKey(t.Context())
 	rig.Must(t, err)
 	with := []string{"--key", key.Key}
 	noted := func(size int64) {
-		text := grownTo(t, server.Admin(t, program.Never), size)
+		text := grownTo(t, server.Admin(t, program.NoRetries), size)
 		file := filepath.Join(t.TempDir(), "checkpoint")
 		rig.Must(t, os.WriteFile(file, text, 0o600))
 		with = append(with, "--checkpoint", file)
@@ -89,7 +89,7 @@ func prunedTrail(t *testing.T, s site) {
 	s.noSweep(t)
 	there = append(there, "--server", "https://"+server.Address)
 	intact(t, there)
-	newestFirst(t, server.Admin(t, program.Never))
+	newestFirst(t, server.Admin(t, program.NoRetries))
 
 	for _, tamper := range []struct {
 		change, undo string

@@ -26,14 +26,14 @@ func newWorkers(t *testing.T, r *rand.Rand, w *world) (all []worker) {
 	for i := range 2 {
 		one := func() *ledger.Worker {
 			return &ledger.Worker{
-				Client: w.client(t, program.Never), Objects: &w.objects, MACs: &w.macs, Names: fmt.Sprintf("role-%d-", i), System: system, Grantee: w.other,
+				Client: w.client(t, program.NoRetries), Objects: &w.objects, MACs: &w.macs, Names: fmt.Sprintf("role-%d-", i), System: system, Grantee: w.other,
 			}
 		}
 		cas := one()
 		cas.CAs = ledger.NewCAs(t, fmt.Sprintf("CA %d-%x", i, r.Uint32()))
 		all = append(all, worker{"keys", one().Keys}, worker{"roles", one().Roles}, worker{"CAs", cas.TrustedCAs}, worker{"uses", one().UseKeys})
 	}
-	return append(all, worker{"users", (&users{world: w, client: w.client(t, program.Never)}).step})
+	return append(all, worker{"users", (&users{world: w, client: w.client(t, program.NoRetries)}).step})
 }
 
 // users creates principals that log in, and ends some of their sessions.

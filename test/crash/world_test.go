@@ -42,7 +42,7 @@ func newWorld(t *testing.T, r *rand.Rand, server *program.Server) *world {
 	w := &world{requests: ledger.NewRequests(fmt.Sprintf("crash-%x", r.Uint32()))}
 	w.moved(server)
 	w.over = w.requests.Transport(program.Connect(t, server.DataDir, func() string { return *w.address.Load() }))
-	w.sessions = ledger.Sessions{BaseURL: program.BaseURL, HTTPClient: &http.Client{Transport: w.over}, MaxRetries: program.Never, Timeout: rig.Patience}
+	w.sessions = ledger.Sessions{BaseURL: program.BaseURL, HTTPClient: &http.Client{Transport: w.over}, MaxRetries: program.NoRetries, Timeout: rig.Patience}
 	var err error
 	if w.password, err = server.Password(); err != nil {
 		t.Fatal(err)
@@ -107,7 +107,7 @@ func (w *world) load(t *testing.T, round int, end func()) (early int) {
 	return early
 }
 
-// awaitReady waits until a server that was not restarted is ready.
+// awaitReady waits until the server is ready again after a restart of its database.
 func (w *world) awaitReady(t *testing.T) {
 	t.Helper()
 	rig.Succeeds(t, func() error {

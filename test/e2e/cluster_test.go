@@ -18,7 +18,7 @@ type cluster struct {
 
 func startCluster(t *testing.T) *cluster {
 	t.Helper()
-	environment := controlplane.Start(t, controlplane.Lasting(t))
+	environment := controlplane.Start(t, controlplane.KeepAcrossRestarts(t))
 	c := &cluster{kubeconfig: filepath.Join(t.TempDir(), "kubeconfig"), home: t.TempDir(), port: controlplane.Port(environment.Config.Host)}
 	if err := os.WriteFile(c.kubeconfig, environment.KubeConfig, 0o600); err != nil {
 		t.Fatal(err)

@@ -47,7 +47,7 @@ func replicasEach(t testing.TB, each [][]string, args ...string) (all []*replica
 	}
 	for _, r := range all {
 		over := program.Connect(t, r.DataDir, func() string { return r.Address })
-		r.admin = program.Client(t, over, "admin", password, program.Never)
+		r.admin = program.Client(t, over, "admin", password, program.NoRetries)
 	}
 	return all
 }

@@ -30,7 +30,7 @@ func newAsker(t *testing.T, all []*replica) asker {
 	key, err := admin.MintKey(ctx, schema.MintKeyRequest{Algorithm: "HMAC-SHA384"})
 	rig.Must(t, err)
 	a := asker{
-		user:  program.Client(t, program.Connect(t, all[1].DataDir, func() string { return all[1].Address }), "user", "user's password", program.Never),
+		user:  program.Client(t, program.Connect(t, all[1].DataDir, func() string { return all[1].Address }), "user", "user's password", program.NoRetries),
 		grant: schema.ACLChangeRequest{TTag: key.TTag, SystemID: p.Principal.SystemID, PrincipalID: p.Principal.PrincipalID, Rights: 1},
 	}
 	_, err = admin.GrantACL(ctx, a.grant)

@@ -37,7 +37,7 @@ func TestADatabaseThatWentBack(t *testing.T) {
 	grant := schema.ACLChangeRequest{TTag: key.TTag, SystemID: entry.SystemID, PrincipalID: entry.PrincipalID, Rights: 1}
 	_, err = admin.GrantACL(ctx, grant)
 	rig.Must(t, err)
-	user := program.Client(t, program.Connect(t, second.DataDir, func() string { return second.Address }), "user", "user's password", program.Never)
+	user := program.Client(t, program.Connect(t, second.DataDir, func() string { return second.Address }), "user", "user's password", program.NoRetries)
 	ask := func() (allowed, decided bool) {
 		_, err := user.AuthorizeKey(ctx, schema.AuthorizeKeyRequest{TTag: key.TTag})
 		var e *client.Error

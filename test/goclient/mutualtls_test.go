@@ -22,8 +22,8 @@ func TestCertificateCredentialsNeedTheClientsTransport(t *testing.T) {
 	}
 }
 
-// Without a certificate, the service reports what is missing. A certificate that cannot
-// be read is an error of the client.
+// Without a certificate, the key server reports what is missing. A certificate that cannot be read is an error of the
+// client.
 func TestCertificateCredentialsWithoutACertificate(t *testing.T) {
 	server := testserver.Start(t)
 	none := errors.New("the file is gone")

@@ -70,8 +70,8 @@ func TestBoundSessions(t *testing.T) {
 	}
 }
 
-// TestBoundSessionsOnAWrongClock checks that the client learns the service's time from the service's error, and retries
-// once.
+// TestBoundSessionsOnAWrongClock checks that the client learns the key server's time from the key server's error, and
+// retries once.
 func TestBoundSessionsOnAWrongClock(t *testing.T) {
 	s := testserver.Start(t)
 	key, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -194,7 +194,7 @@ func TestKeyServerByAToken(t *testing.T) {
 	socket, dir := filepath.Join(t.TempDir(), "socket"), filepath.Join(t.TempDir(), "data")
 	s, err := built.Serve(dir)
 	rig.Must(t, err)
-	at := func() *client.Client { return s.Admin(t, program.Never) }
+	at := func() *client.Client { return s.Admin(t, program.NoRetries) }
 	made, err := at().MintKey(t.Context(), schema.MintKeyRequest{Algorithm: "HMAC-SHA384"})
 	rig.Must(t, err)
 	mac := func(c *client.Client) string {

@@ -306,7 +306,7 @@ type (
 	}
 )
 
-// blob returns the content of a digest in a layout.
+// blob returns the blob with this digest from the OCI image layout in dir.
 func blob(t *testing.T, dir, digest string) []byte {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join(dir, "blobs", strings.ReplaceAll(digest, ":", "/")))

@@ -214,7 +214,7 @@ func TestNoWildcards(t *testing.T) {
 func TestAggregatedRoles(t *testing.T) {
 	apply(t, build(t, defaults))
 	ours := typed[rbacv1.ClusterRole](t, build(t, defaults), "ClusterRole")
-	// selected returns the rules that a built-in role selects, directly and transitively.
+	// selected returns the rules that a built-in role aggregates by labels, directly and transitively.
 	selected := func(role string) []rbacv1.PolicyRule {
 		builtIn := &rbacv1.ClusterRole{}
 		builtIn.Name = role

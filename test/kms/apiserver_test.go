@@ -47,7 +47,7 @@ func newCluster(t *testing.T, socket string) cluster {
 	}
 	config := filepath.Join(t.TempDir(), "encryption.yaml")
 	rig.Must(t, os.WriteFile(config, []byte(strings.ReplaceAll(documented, socketOfDocument, socket)), 0o600))
-	environment, err := controlplane.Begin(controlplane.Lasting(t), func(e *envtest.Environment) {
+	environment, err := controlplane.Begin(controlplane.KeepAcrossRestarts(t), func(e *envtest.Environment) {
 		e.ControlPlane.GetAPIServer().Configure().Set("encryption-provider-config", config)
 	})
 	rig.Must(t, err)

@@ -13,10 +13,10 @@ import (
 )
 
 // shareUsedUp lets one principal open more long polls than its share.
-func shareUsedUp(t *testing.T) construction {
+func shareUsedUp(t *testing.T) startedEnvironment {
 	k := serve(t, built, "--max-waiting", "4")
 	admin := k.admin(t)
-	return construction{
+	return startedEnvironment{
 		scraped: []*keyServer{k},
 		provoke: func(t *testing.T) {
 			load(t, 2, func(ctx context.Context) {
@@ -36,12 +36,12 @@ func shareUsedUp(t *testing.T) construction {
 }
 
 // ceilingReached lets clients without a session send more endless bodies than the server accepts at once.
-func ceilingReached(t *testing.T) construction {
+func ceilingReached(t *testing.T) startedEnvironment {
 	k := serve(t, built, "--max-strangers", "2", "--max-strangers-per-address", "2")
 	roots, err := program.Roots(k.dataDir)
 	rig.Must(t, err)
 	dialer := tls.Dialer{Config: &tls.Config{RootCAs: roots, ServerName: "localhost", MinVersion: tls.VersionTLS13}}
-	return construction{
+	return startedEnvironment{
 		scraped: []*keyServer{k},
 		provoke: func(t *testing.T) {
 			load(t, 4, func(ctx context.Context) {

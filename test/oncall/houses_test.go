@@ -25,7 +25,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-var houses = []house{
+var houses = []alertEnvironment{
 	{"KeyServerDatabaseWentBack", nil, wentBack},
 	{"KeyServerDatabaseConnectionsShort", map[string]string{"use": "read"}, connectionsShort},
 	{"KeyServerFailing", nil, failing},
@@ -45,7 +45,7 @@ var houses = []house{
 }
 
 // wentBack promotes a standby that lacks the newest changes.
-func wentBack(t *testing.T) construction {
+func wentBack(t *testing.T) startedEnvironment {
 	primary := pgtest.Start(t)
 	database := primary.Database(t)
 	standby := primary.Standby(t, "second")
@@ -60,7 +60,7 @@ func wentBack(t *testing.T) construction {
 		_ = conn.QueryRow(t.Context(), `SELECT value FROM sequences WHERE name = 'audit'`).Scan(&n) // 0 on error: wait on
 		return n
 	}
-	return construction{
+	return startedEnvironment{
 		scraped: []*keyServer{k},
 		provoke: func(t *testing.T) {
 			write(t, admin, 5)
@@ -83,11 +83,11 @@ func wentBack(t *testing.T) construction {
 }
 
 // connectionsShort sends more concurrent requests than there are database connections.
-func connectionsShort(t *testing.T) construction {
+func connectionsShort(t *testing.T) startedEnvironment {
 	database := pgtest.Database(t)
 	k := serve(t, built, "--database-url", database, "--database-max-connections", fmt.Sprint(postgres.MinConnections))
 	admin := k.admin(t)
-	return construction{
+	return startedEnvironment{
 		scraped: []*keyServer{k},
 		provoke: func(t *testing.T) {
 			load(t, 48, func(ctx context.Context) {
@@ -100,12 +100,12 @@ func connectionsShort(t *testing.T) construction {
 }
 
 // failing kills and restarts PostgreSQL.
-func failing(t *testing.T) construction {
+func failing(t *testing.T) startedEnvironment {
 	postgres := pgtest.Start(t)
 	k := serve(t, built, "--database-url", pgtest.On(postgres.Database(t), postgres))
 	admin := k.admin(t)
 	load(t, 1, func(ctx context.Context) { _, _ = admin.ListRoles(ctx) }) // counted by the key server
-	return construction{
+	return startedEnvironment{
 		scraped: []*keyServer{k},
 		provoke: func(t *testing.T) { postgres.Kill(t) },
 		cure:    func(t *testing.T) { postgres.Restart(t) },
@@ -113,7 +113,7 @@ func failing(t *testing.T) construction {
 }
 
 // inConflict restores a key server with a witness to an earlier state.
-func inConflict(t *testing.T) construction {
+func inConflict(t *testing.T) startedEnvironment {
 	site := func(system int) *keyServer {
 		host := fmt.Sprintf("127.0.0.%d", system+1)
 		return serve(t, built, "--system-id", fmt.Sprint(system), "--server-name", host, "--external-listen", rig.FreeAddress(t, host))
@@ -136,7 +136,7 @@ func inConflict(t *testing.T) construction {
 	mutual(t, there, 2)
 	mutual(t, here, 1)
 	rig.Soon(t, "the log is cosigned", func() bool { return seen(t).Size > 0 })
-	return construction{
+	return startedEnvironment{
 		scraped: []*keyServer{log, witness},
 		provoke: func(t *testing.T) {
 			log.stop(t)
@@ -169,7 +169,7 @@ func inConflict(t *testing.T) construction {
 	}
 }
 
-// mutual makes a key server and a peer witness each other, for the part that the key server configures.
+// mutual makes a key server a witness of a peer. Call it on both key servers, so that they witness each other.
 func mutual(t *testing.T, at *client.Client, peer schema.SystemID) {
 	t.Helper()
 	_, err := at.UpdateTrustedServer(t.Context(), schema.UpdateTrustedServerRequest{SystemID: peer, Witness: new(true)})
@@ -177,12 +177,12 @@ func mutual(t *testing.T, at *client.Client, peer schema.SystemID) {
 }
 
 // tampered adds an operation to a role directly in the database.
-func tampered(t *testing.T) construction {
+func tampered(t *testing.T) startedEnvironment {
 	k := serve(t, built)
 	admin := k.admin(t)
 	clerk := newRole(t, admin, "clerk")
 	operation := keyserver.OpExportKey.ID
-	return construction{
+	return startedEnvironment{
 		scraped: []*keyServer{k},
 		provoke: func(t *testing.T) {
 			change(t, k.database(t), `INSERT INTO role_operations (role_id, operation_id) VALUES ($1, $2)`, clerk[:], operation[:])
@@ -203,9 +203,9 @@ func tampered(t *testing.T) construction {
 }
 
 // clockStepped sets the machine's clock forward by a minute.
-func clockStepped(t *testing.T) construction {
+func clockStepped(t *testing.T) startedEnvironment {
 	k := serve(t, settable)
-	return construction{
+	return startedEnvironment{
 		scraped: []*keyServer{k},
 		provoke: func(t *testing.T) { rig.Must(t, program.SetClock(k.dataDir, time.Minute)) },
 		cure:    func(t *testing.T) { rig.Must(t, program.SetClock(k.dataDir, 0)) },
@@ -213,13 +213,13 @@ func clockStepped(t *testing.T) construction {
 }
 
 // treeStalls changes signed data of the audit tree.
-func treeStalls(t *testing.T) construction {
+func treeStalls(t *testing.T) startedEnvironment {
 	k := serve(t, built)
 	admin := k.admin(t)
 	write(t, admin, 5)
 	db := k.database(t)
 	var were map[[2]int64][]byte
-	return construction{
+	return startedEnvironment{
 		scraped: []*keyServer{k},
 		provoke: func(t *testing.T) {
 			were = tiles(t, db)
@@ -260,9 +260,9 @@ func tiles(t *testing.T, db *sql.DB) map[[2]int64][]byte {
 }
 
 // authorityEnds stops the key server until its CA is close to its expiry.
-func authorityEnds(t *testing.T) construction {
+func authorityEnds(t *testing.T) startedEnvironment {
 	k := serve(t, settable)
-	return construction{
+	return startedEnvironment{
 		scraped: []*keyServer{k},
 		provoke: func(t *testing.T) {
 			k.stop(t)
@@ -281,11 +281,11 @@ func authorityEnds(t *testing.T) construction {
 }
 
 // archiveFails makes the directory of the audit archive unusable.
-func archiveFails(t *testing.T) construction {
+func archiveFails(t *testing.T) startedEnvironment {
 	archive := filepath.Join(t.TempDir(), "archive")
 	rig.Must(t, os.Mkdir(archive, 0o700))
 	k := serve(t, built, "--audit-archive", "file://"+archive)
-	return construction{
+	return startedEnvironment{
 		scraped: []*keyServer{k},
 		provoke: func(t *testing.T) {
 			k.stop(t)
@@ -309,13 +309,13 @@ func gone(t *testing.T, dir string) (back func()) {
 }
 
 // backupLate makes the destination of the backups unwritable.
-func backupLate(t *testing.T) construction {
+func backupLate(t *testing.T) startedEnvironment {
 	place := filepath.Join(t.TempDir(), "backups")
 	whose := recipient(t)
 	k := serve(t, built, "--backup-every", "1m", "--backup-to", place, "--backup-recipient", whose)
 	rig.Soon(t, "a backup is made", func() bool { return strings.Contains(k.Log(), "backup made") })
 	var back func()
-	return construction{
+	return startedEnvironment{
 		scraped: []*keyServer{k},
 		provoke: func(t *testing.T) {
 			k.stop(t)
@@ -333,11 +333,11 @@ func backupLate(t *testing.T) construction {
 }
 
 // replicationBehind makes the destination of the replica unwritable.
-func replicationBehind(t *testing.T) construction {
+func replicationBehind(t *testing.T) startedEnvironment {
 	place := filepath.Join(t.TempDir(), "replica")
 	k := serve(t, built, "--replicate-to", place, "--replicate-recipient", recipient(t))
 	var back func()
-	return construction{
+	return startedEnvironment{
 		scraped: []*keyServer{k},
 		provoke: func(t *testing.T) {
 			k.stop(t)
@@ -352,7 +352,7 @@ func replicationBehind(t *testing.T) construction {
 }
 
 // sinkBehind has a receiver that acknowledges no row of the last quarter of an hour.
-func sinkBehind(t *testing.T) construction {
+func sinkBehind(t *testing.T) startedEnvironment {
 	var away atomic.Bool
 	receiver := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if away.Load() {
@@ -363,7 +363,7 @@ func sinkBehind(t *testing.T) construction {
 	ca := filepath.Join(t.TempDir(), "ca.crt")
 	rig.Must(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: receiver.Certificate().Raw}), 0o600))
 	k := serve(t, settable, "--audit-sink", receiver.URL+"/rows?ca="+ca)
-	return construction{
+	return startedEnvironment{
 		scraped: []*keyServer{k},
 		provoke: func(t *testing.T) {
 			away.Store(true)
@@ -383,14 +383,14 @@ func sinkBehind(t *testing.T) construction {
 }
 
 // fillsUp fills the volume. The cure makes the volume larger.
-func fillsUp(t *testing.T) construction {
+func fillsUp(t *testing.T) startedEnvironment {
 	disk := t.TempDir()
 	const size = "mode=0700,size="
 	if err := rig.Tmpfs(t, disk, size+"128m"); err != nil {
 		t.Skipf("this machine does not let a test mount a small volume: %v", err) // another volume has other users
 	}
 	k := serveIn(t, disk, built)
-	return construction{
+	return startedEnvironment{
 		scraped: []*keyServer{k},
 		provoke: func(t *testing.T) {
 			rig.Must(t, os.WriteFile(filepath.Join(disk, "filler"), make([]byte, 100<<20), 0o600))

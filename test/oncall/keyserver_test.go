@@ -68,7 +68,7 @@ func (k *keyServer) admin(t *testing.T) *client.Client {
 	t.Helper()
 	password, err := k.Password()
 	rig.Must(t, err)
-	return program.Client(t, program.Connect(t, k.dataDir, func() string { return k.Address }), "admin", password, program.Never)
+	return program.Client(t, program.Connect(t, k.dataDir, func() string { return k.Address }), "admin", password, program.NoRetries)
 }
 
 // doctor runs the doctor command of the runbook. It returns no error if doctor finds no problem.
@@ -112,16 +112,16 @@ func recipient(t *testing.T) string {
 	return identity.Recipient().String()
 }
 
-// house is an environment for one alert, in which no other alert fires.
-type house struct {
+// alertEnvironment is an environment for one alert, in which no other alert fires.
+type alertEnvironment struct {
 	alert  string
 	labels map[string]string
 	// build starts the environment without a fault.
-	build func(t *testing.T) construction
+	build func(t *testing.T) startedEnvironment
 }
 
-// construction is a started house.
-type construction struct {
+// startedEnvironment is a started house.
+type startedEnvironment struct {
 	scraped       []*keyServer
 	provoke, cure func(t *testing.T)
 }

@@ -190,7 +190,7 @@ func (w *workplace) client(t *testing.T) *client.Client {
 	password, err := os.ReadFile(filepath.Join(data, "bootstrap-password"))
 	rig.Must(t, err)
 	over := program.Connect(t, data, func() string { return w.address })
-	return program.Client(t, over, "admin", strings.TrimSpace(string(password)), program.Never)
+	return program.Client(t, over, "admin", strings.TrimSpace(string(password)), program.NoRetries)
 }
 
 // users compute with a key and verify with a lineage, repeatedly.

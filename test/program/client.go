@@ -23,8 +23,8 @@ func Connect(t testing.TB, dataDir string, address func() string) *http.Transpor
 	return transport
 }
 
-// Never is the number of retries for a client that does not repeat requests.
-const Never = -1
+// NoRetries is the number of retries for a client that does not repeat requests.
+const NoRetries = -1
 
 // Client returns a client that logs in with a password. retries is the maximum number of retries of a call.
 func Client(t testing.TB, over http.RoundTripper, name, password string, retries int) *client.Client {

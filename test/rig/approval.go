@@ -76,9 +76,9 @@ func (s *Site) Bound(t testing.TB, who Credentials) *client.Client {
 	return c
 }
 
-// GiveApart grants roles to a principal in a split deployment. For each duty, a principal with the duty grants its
+// GrantRolesByDuty grants roles to a principal in a split deployment. For each duty, a principal with the duty grants its
 // roles, and a principal with another duty approves.
-func (s *Site) GiveApart(t testing.TB, principal, name string, roles ...keyserver.ID) {
+func (s *Site) GrantRolesByDuty(t testing.TB, principal, name string, roles ...keyserver.ID) {
 	t.Helper()
 	path := "/api/principals/" + principal + "/roles"
 	first := s.withoutTrust(t, name, roles)

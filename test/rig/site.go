@@ -252,12 +252,12 @@ func (s *Site) exchange(ctx context.Context, r Request) (*http.Request, Answer, 
 	if r.Encoding != "" {
 		req.Header.Set("Content-Encoding", r.Encoding)
 	}
-	a, err := s.Carry(req)
+	a, err := s.SendRequest(req)
 	return req, a, err
 }
 
-// Carry sends a prepared request and reads its answer.
-func (s *Site) Carry(req *http.Request) (Answer, error) {
+// SendRequest sends a prepared request and reads its answer.
+func (s *Site) SendRequest(req *http.Request) (Answer, error) {
 	resp, err := s.HTTP.Do(req)
 	if err != nil {
 		return Answer{}, err

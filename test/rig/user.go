@@ -33,7 +33,7 @@ func (s *Site) User(t testing.TB, name string, roles ...keyserver.ID) User {
 	}
 	a := s.OK(t, s.AsAdmin(t), "POST", "/api/principals/password", Object{"name": name, "password": Password, "roleIds": hex(first)})
 	if !slices.Equal(first, roles) {
-		s.GiveApart(t, a.Text(t, "principal", "id"), name, roles...)
+		s.GrantRolesByDuty(t, a.Text(t, "principal", "id"), name, roles...)
 	}
 	return User{Site: s, Session: s.As(t, name, Password), ID: a.Text(t, "principal", "id"), Decimal: a.Text(t, "principal", "principalId")}
 }

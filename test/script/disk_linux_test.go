@@ -8,7 +8,7 @@ func stopped(pid int) error {
 	return unix.Waitid(unix.P_PID, pid, nil, unix.WSTOPPED|unix.WEXITED|unix.WNOWAIT, nil)
 }
 
-// obeyModes applies file modes to the next program of this thread, even if its user is root.
+// obeyModes makes the next program of this thread obey file permissions, even if its user is root.
 func obeyModes() error {
 	for _, c := range []uintptr{unix.CAP_DAC_OVERRIDE, unix.CAP_DAC_READ_SEARCH} {
 		if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); err != nil {

@@ -71,7 +71,7 @@ func TestNothingShowsASecret(t *testing.T) {
 			r := start(t, args, password)
 			r.use(t)
 			r.abuse(t)
-			r.look(t)
+			r.searchOutputs(t)
 		})
 	}
 }
@@ -226,8 +226,8 @@ func (r *run) send(t *testing.T, method, path, body string, header http.Header) 
 	return resp.StatusCode, answer
 }
 
-// look searches the audit log, the configuration, the metrics, the log with the stacks of a crash, and the files.
-func (r *run) look(t *testing.T) {
+// searchOutputs searches the audit log, the configuration, the metrics, the log with the stacks of a crash, and the files.
+func (r *run) searchOutputs(t *testing.T) {
 	t.Helper()
 	limit := 1000
 	page, err := r.admin.ListAuditEntries(t.Context(), schema.AuditQuery{Limit: &limit})

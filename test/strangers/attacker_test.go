@@ -146,7 +146,7 @@ func (a *attacker) reset(stream uint32) error {
 	return a.frames.WriteRSTStream(stream, http2.ErrCodeCancel)
 }
 
-// breakRules makes the server reset a stream: RFC 9113 section 6.9 has no increment of 0.
+// breakRules makes the server reset a stream: RFC 9113 section 6.9 forbids a window increment of 0.
 func (a *attacker) breakRules(stream uint32) error {
 	a.writing.Lock()
 	defer a.writing.Unlock()

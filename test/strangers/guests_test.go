@@ -70,7 +70,7 @@ func (s *site) aside(t *testing.T, session string, bytes int) (answered chan rig
 	rig.Must(t, err)
 	req.Header.Set("Authorization", "Bearer "+session)
 	go func() {
-		a, err := s.Carry(req)
+		a, err := s.SendRequest(req)
 		if err == nil {
 			answered <- a
 		}

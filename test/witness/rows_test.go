@@ -38,8 +38,8 @@ func TestTamperedDatabase(t *testing.T) {
 			do(t, db, fmt.Sprintf(`DELETE FROM audit WHERE seq >= %d`, seq))
 		}, object: "audit_tree row %d"},
 		"a forged head": {tamper: func(t *testing.T, db *sql.DB, _ int64) {
-			// The statement changes the checkpoint only if it is still the one that was read. A new checkpoint would
-			// replace the forged one.
+			// The statement forges the checkpoint only if the database still has the one that was read. Otherwise the loop tries
+			// again with the new one.
 			for {
 				size, checkpoint := head(t, db, "newest")
 				text, lines, _ := strings.Cut(string(checkpoint), "\n\n")

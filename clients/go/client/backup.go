@@ -22,8 +22,8 @@ func (c *Client) CreateBackup(ctx context.Context, in schema.BackupRequest, to i
 	return err
 }
 
-// handOn copies a response to k.to. It fails if its media type is not the one in docs/contract.md.
-func handOn(k call, resp *http.Response) error {
+// copyResponse copies a response to k.to. It fails if its media type is not the one in docs/contract.md.
+func copyResponse(k call, resp *http.Response) error {
 	got, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if err != nil || got != schema.Octets(nil).MediaType() { // a proxy may send its own page
 		return &Error{Status: resp.StatusCode, RequestID: requestID(resp), Detail: fmt.Sprintf("the response to %s %s does not match the API contract", k.method, k.target)}

@@ -17,11 +17,10 @@ import (
 
 // Options configure a Client.
 type Options struct {
-	// BaseURL is the address of the service without /api, for instance
-	// "https://keys.example:8443". Plain http is allowed only for loopback addresses,
-	// because it would send passwords and session ids unencrypted.
+	// BaseURL is the address of the key server without /api, for instance "https://keys.example:8443". Plain http is
+	// allowed only for loopback addresses, because it would send passwords and session ids unencrypted.
 	BaseURL string
-	// RootCAs verifies the service's certificate. If it is nil, the roots of the system do.
+	// RootCAs verifies the key server's certificate. If it is nil, the roots of the system do.
 	RootCAs *x509.CertPool
 	// HTTPClient replaces the transport. RootCAs must then be nil. The client never follows
 	// redirects, even if HTTPClient does.
@@ -31,8 +30,7 @@ type Options struct {
 	// ProofKey binds each session to this key (DPoP, RFC 9449): a stolen session id is useless without the key. The key
 	// is ECDSA on P-256 or P-384, Ed25519, or RSA. If it is nil, sessions are not bound to a key.
 	ProofKey crypto.Signer
-	// ProofURL is the service's own URL (serve --external-url), which proofs contain. The
-	// default is BaseURL.
+	// ProofURL is the key server's own URL (serve --external-url), which proofs contain. The default is BaseURL.
 	ProofURL  string
 	UserAgent string
 	// MaxRetries is the maximum number of retries of a call: 3 if it is 0, none if it is negative.
@@ -52,7 +50,7 @@ type Options struct {
 // Client calls one service in one session. It is safe for concurrent use.
 type Client struct {
 	base       string
-	known      string       // the service's own URL, for proofs
+	known      string       // the key server's own URL, for proofs
 	http       *http.Client // without a session, and for sessions that are not bound to a certificate
 	session    *session
 	prover     *prover // nil if sessions are not bound to a key
@@ -88,7 +86,7 @@ func New(o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := presentable(o); err != nil {
+	if err := checkClientCertificate(o); err != nil {
 		return nil, err
 	}
 	p, err := newProver(o.ProofKey)

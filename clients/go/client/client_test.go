@@ -20,7 +20,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 )
 
-// stub is a service that fails on purpose.
+// stub is a key server that fails on purpose.
 type stub struct {
 	*httptest.Server
 	logins atomic.Int64
@@ -171,7 +171,7 @@ func TestRetryAfterAndContext(t *testing.T) {
 	}
 }
 
-// The call of the readiness route returns immediately if the service is not ready.
+// The call of the readiness route returns immediately if the key server is not ready.
 func TestNotReadyIsAnAnswer(t *testing.T) {
 	s := newStub(t)
 	s.on("GET /api/ready", func(w http.ResponseWriter, _ *http.Request, _ int64) {

@@ -27,7 +27,7 @@ func (c *Client) ActingFor(delegator string) (*Client, error) {
 }
 
 // Scoped returns a client that can use only the named keys. Each key must be named once. The credentials of that client
-// are made from this client's session, with the same proof key. They have the service's default lifetime and are
+// are made from this client's session, with the same proof key. They have the key server's default lifetime and are
 // replaced before they expire.
 func (c *Client) Scoped(objects ...schema.HiddenLink) *Client {
 	return c.derive(schema.LoginRequest{Method: schema.MethodScoped, Objects: slices.Clone(objects)})
@@ -41,7 +41,7 @@ type ScopedCredential struct {
 	Operations []string
 	// MayGrant are the rights that the credential may grant and revoke with the operation amendACL.
 	MayGrant schema.Rights
-	// Lifetime is in whole seconds; 0 means the service's default.
+	// Lifetime is in whole seconds; 0 means the key server's default.
 	Lifetime time.Duration
 	// Thumbprint (RFC 7638) identifies the key that the credential is bound to. The
 	// default is this client's proof key, if it has one.
@@ -78,7 +78,7 @@ func (c *Client) derive(in schema.LoginRequest) *Client {
 		if err != nil {
 			return ticket{}, err
 		}
-		return c.ticketOf(out, header, c.session.carrier()), nil
+		return c.ticketOf(out, header, c.session.boundHTTPClient()), nil
 	}}
 	return &d
 }

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Error is an error response of the service, or an error that the client found before it sent the request (Status 0).
-// If a verified write was not confirmed, or a success lacks its evidence (Status 200, code NOT_VERIFIED), the call also
-// returns the typed response.
+// Error is an error response of the key server, or an error that the client found before it sent the request (Status
+// 0). If a verified write was not confirmed, or a success lacks its evidence (Status 200, code NOT_VERIFIED), the call
+// also returns the typed response.
 type Error struct {
 	Status    int
 	Code      string // for comparison
@@ -17,11 +17,11 @@ type Error struct {
 	Retryable bool
 	Reauth    bool
 	Scope     string
-	// RetryAfter is how long the service asked to wait, or 0 if it did not say.
+	// RetryAfter is how long the key server asked to wait, or 0 if it did not say.
 	RetryAfter time.Duration
-	// RequestID identifies the cause in the service's log.
+	// RequestID identifies the cause in the key server's log.
 	RequestID string
-	// unsupported: the service has no such path or method.
+	// unsupported: the key server has no such path or method.
 	unsupported bool
 }
 
@@ -39,8 +39,8 @@ func (e *Error) Error() string {
 
 // NetworkError is the error of a call that got no response.
 type NetworkError struct {
-	// Sent is false if nothing of the request can have reached the service. If it is
-	// true, a write may have taken effect.
+	// Sent is false if nothing of the request can have reached the key server. If it is true, a write may have taken
+	// effect.
 	Sent bool
 	Err  error
 }
@@ -61,7 +61,7 @@ func (e *LoginError) Error() string { return e.Err.Error() }
 // Unwrap returns the login's error.
 func (e *LoginError) Unwrap() error { return e.Err }
 
-// CodeOf returns the code of the service's error response, or "" for any other error.
+// CodeOf returns the code of the key server's error response, or "" for any other error.
 func CodeOf(err error) string {
 	if e := asError(err); e != nil {
 		return e.Code
@@ -72,8 +72,8 @@ func CodeOf(err error) string {
 // IsCode reports whether err has that code.
 func IsCode(err error, code string) bool { return err != nil && CodeOf(err) == code }
 
-// IsUnsupported reports whether the error means that the service does not have the route. It returns false if only the
-// object is missing.
+// IsUnsupported reports whether the error means that the key server does not have the route. It returns false if only
+// the object is missing.
 func IsUnsupported(err error) bool {
 	e := asError(err)
 	return e != nil && e.unsupported
@@ -106,8 +106,7 @@ func asError(err error) *Error {
 	return nil
 }
 
-// refuse returns the error of a request that is not sent, in the form of
-// the service's errors.
+// refuse returns the error of a request that is not sent, in the form of the key server's errors.
 func refuse(field string, err error) *Error {
 	return &Error{Code: "BAD_REQUEST", Detail: field + ": " + err.Error()}
 }

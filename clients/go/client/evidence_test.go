@@ -203,13 +203,13 @@ func setMember(in schema.SetACLTemplateMemberRequest) func(context.Context, *cli
 
 // A response with evidence is accepted.
 func TestSuccessWithEvidenceIsBelieved(t *testing.T) {
-	for name, answer := range map[string]interface{ Unproven() string }{
+	for name, answer := range map[string]interface{ MissingEvidence() string }{
 		"Read of a list": schema.ACLResponse{Verified: true},
 		"Peer":           schema.TrustedServerSaved{Saved: true, SystemID: 7, TrustedServers: []schema.TrustedServer{{}, {SystemID: new(schema.SystemID(7))}}},
 		"Renewed":        schema.CertificateRenewed{Chain: schema.Base64{1}},
 		"Gone":           schema.RoleGone{Gone: true},
 	} {
-		if missing := answer.Unproven(); missing != "" {
+		if missing := answer.MissingEvidence(); missing != "" {
 			t.Errorf("%s: %s", name, missing)
 		}
 	}

@@ -17,22 +17,22 @@ type Forwarded struct {
 	Target string // path and query, unchanged
 	// Header is sent in addition to the headers of the client, and cannot replace them.
 	Header http.Header
-	// Body is the body, or its beginning. If Rest is not nil, Rest continues the body. Length is then the length of
-	// both together, or negative if unknown. Rest is read once, so the request is retried only as long as none of Rest
-	// was read. The request therefore asks the service to accept the header before Rest is sent.
+	// Body is the body, or its beginning. If Rest is not nil, Rest continues the body. Length is then the length of both
+	// together, or negative if unknown. Rest is read once, so the request is retried only as long as none of Rest was
+	// read. The request therefore asks the key server to accept the header before Rest is sent.
 	Body   []byte
 	Rest   io.Reader
 	Length int64
-	// Open: the request needs no session and is sent without one.
-	Open bool
+	// WithoutSession: the request needs no session and is sent without one.
+	WithoutSession bool
 	// Counts: the request may count a use of a key, so it is not retried after
 	// PEER_UNAVAILABLE.
 	Counts bool
 	// Timeout is the time limit of each attempt, including the response.
 	Timeout time.Duration
-	// Patience is the longest Retry-After for which the client waits. If Retry-After is longer, the refusal is the
+	// MaxRetryAfter is the longest Retry-After for which the client waits. If Retry-After is longer, the refusal is the
 	// result.
-	Patience time.Duration
+	MaxRetryAfter time.Duration
 }
 
 // Forward sends a request of another program and calls the function answer with the response. If all attempts fail,
@@ -45,8 +45,8 @@ func (c *Client) Forward(ctx context.Context, f Forwarded, answer func(resp *htt
 		handOver.rest = hand(f.Rest, nil)
 		defer handOver.rest.end()
 	}
-	r := route{name: f.Route, method: f.Method, path: f.Target, open: f.Open, counts: f.Counts}
-	err := c.finished(r, c.pass(ctx, call{route: r, target: f.Target, wait: f.Timeout - c.timeout, patience: f.Patience, forward: handOver}))
+	r := route{name: f.Route, method: f.Method, path: f.Target, open: f.WithoutSession, counts: f.Counts}
+	err := c.finished(r, c.pass(ctx, call{route: r, target: f.Target, wait: f.Timeout - c.timeout, patience: f.MaxRetryAfter, forward: handOver}))
 	var noSession *LoginError
 	if e := asError(err); e != nil && !errors.As(err, &noSession) && handOver.refused != nil {
 		return answer(handOver.refused, e)
@@ -62,7 +62,7 @@ func (c *Client) pass(ctx context.Context, k call) error {
 // forwarding is the state of a forwarded request.
 type forwarding struct {
 	Forwarded
-	rest    *handed // of Rest; nil without Rest
+	rest    *retryReader // of Rest; nil without Rest
 	answer  func(*http.Response, *Error) error
 	refused *http.Response // the last refusal; its body is already read
 }
@@ -92,8 +92,8 @@ func (f *forwarding) dress(req *http.Request) {
 	}
 }
 
-// handOver passes a success to the function answer. It stores a refusal, because the refusal may be the last response.
-func (c *Client) handOver(k call, resp *http.Response) error {
+// passResponse passes a success to the function answer. It stores a refusal, because the refusal may be the last response.
+func (c *Client) passResponse(k call, resp *http.Response) error {
 	if resp.StatusCode == http.StatusOK { // docs/contract.md 1.7: no other status is a success
 		return k.forward.answer(resp, nil)
 	}

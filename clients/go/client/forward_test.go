@@ -61,7 +61,7 @@ func TestForward(t *testing.T) {
 			func(w http.ResponseWriter, r *http.Request) {
 				fail(w, 403, `{"code":"`+r.Header.Get("Authorization")+`NONE","detail":"d"}`)
 			},
-			func(f *client.Forwarded) { f.Open = true }, 1, 403, "NONE", 0},
+			func(f *client.Forwarded) { f.WithoutSession = true }, 1, 403, "NONE", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStub(t)
@@ -81,12 +81,12 @@ func TestForward(t *testing.T) {
 			})
 			f := client.Forwarded{
 				Route: "x", Method: http.MethodPost, Target: "/api/x?a=%20b", Header: http.Header{"X-Keyserver-For": {"me"}, "Authorization": {"Bearer theirs"}},
-				Body: []byte("head"), Rest: &once{from: bytes.NewReader(make([]byte, long))}, Length: 4 + long, Timeout: time.Minute, Patience: time.Second,
+				Body: []byte("head"), Rest: &once{from: bytes.NewReader(make([]byte, long))}, Length: 4 + long, Timeout: time.Minute, MaxRetryAfter: time.Second,
 			}
 			if tc.change != nil {
 				tc.change(&f)
 			}
-			if f.Open {
+			if f.WithoutSession {
 				delete(f.Header, "Authorization")
 			}
 			answers := 0

@@ -30,7 +30,7 @@ func (c *Client) Open(ctx context.Context) (schema.LoginResponse, error) {
 // HeldSession returns credentials that continue a session that was opened before, perhaps by another process. id is the
 // session id. certificate returns the certificate that the session is bound to, and is nil if there is none.
 // Options.ProofKey must be the key that the session is bound to. The credentials open no other session: after the
-// session has ended, calls fail with the error of the service.
+// session has ended, calls fail with the error of the key server.
 func HeldSession(id schema.Secret, certificate func() (*tls.Certificate, error)) Credentials {
 	return heldSession{id: id, certificate: certificate}
 }
@@ -49,8 +49,8 @@ func (heldSession) Login(context.Context) (schema.LoginRequest, error) {
 // Format does not print the session id.
 func (heldSession) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "held session") }
 
-// heldFor is how long a held session counts as valid without a check, because only the service knows when the session
-// ends.
+// heldFor is how long a held session counts as valid without a check, because only the key server knows when the
+// session ends.
 const heldFor = 24 * time.Hour
 
 func (h heldSession) ticket(c *Client) (ticket, error) {

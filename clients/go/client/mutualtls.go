@@ -64,8 +64,8 @@ func (certificateCredentials) Format(f fmt.State, _ rune) {
 	_, _ = io.WriteString(f, "client certificate")
 }
 
-// presentable fails if the credentials need a certificate that the transport cannot send.
-func presentable(o Options) error {
+// checkClientCertificate fails if the credentials need a certificate that the transport cannot send.
+func checkClientCertificate(o Options) error {
 	_, shows := o.Credentials.(certificateCredentials)
 	if held, ok := o.Credentials.(heldSession); ok {
 		shows = held.certificate != nil

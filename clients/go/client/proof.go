@@ -28,7 +28,7 @@ type prover struct {
 	hash   crypto.Hash // 0: the message itself is signed
 	size   int         // bytes of an ECDSA coordinate, 0 for other keys
 	header string
-	skew   atomic.Int64 // of the service's clock relative to the local one, in nanoseconds
+	skew   atomic.Int64 // of the key server's clock relative to the local one, in nanoseconds
 }
 
 // publicKey is the public key as a JWK. Only the members of its type are set.
@@ -144,21 +144,21 @@ func (p *prover) sign(message []byte) ([]byte, error) {
 }
 
 // retryable reports whether a new proof may succeed after this one was refused, and after how long. A new proof may
-// succeed if the old one was stale, because the client now knows the service's clock. It may also succeed if the
+// succeed if the old one was stale, because the client now knows the key server's clock. It may also succeed if the
 // transport itself repeated a read.
 func (p *prover) retryable(k call, err error) (time.Duration, bool) {
 	switch {
 	case p == nil:
 		return 0, false
 	case IsCode(err, "PROOF_STALE"):
-		return time.Second, true // a service that restarted after a crash refuses proofs of the second before the restart
+		return time.Second, true // a key server that restarted after a crash refuses proofs of the second before the restart
 	default:
 		return 0, IsCode(err, "PROOF_REPLAYED") && k.method == http.MethodGet
 	}
 }
 
-// learn stores the difference to the service's clock. The difference can be minutes. The Date header has no fraction of
-// a second, so it stands for the entire second. A difference within that second counts as none.
+// learn stores the difference to the key server's clock. The difference can be minutes. The Date header has no fraction
+// of a second, so it stands for the entire second. A difference within that second counts as none.
 func (p *prover) learn(resp *http.Response, code string, now time.Time) {
 	if p == nil || code != "PROOF_STALE" {
 		return

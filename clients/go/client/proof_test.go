@@ -16,7 +16,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/client"
 )
 
-// A service that restarts after a crash refuses proofs of the second before. Its Date header has no fraction, so a
+// A key server that restarts after a crash refuses proofs of the second before. Its Date header has no fraction, so a
 // response at the end of a second must not date later proofs one second back.
 func TestADateIsAWholeSecond(t *testing.T) {
 	second := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)

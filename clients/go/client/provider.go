@@ -14,9 +14,9 @@ import (
 // maxTokenFile is the maximum size of a token file in bytes. No token is longer.
 const maxTokenFile = 16 << 10
 
-// KubernetesCredentials logs in with the projected service account token in a file. The
-// token must have the audience that the service requires. The file is read at each login,
-// because the kubelet replaces it long before the token expires.
+// KubernetesCredentials logs in with the projected service account token in a file. The token must have the audience
+// that the key server requires. The file is read at each login, because the kubelet replaces it long before the token
+// expires.
 func KubernetesCredentials(file string) Credentials { return kubernetesCredentials(file) }
 
 type kubernetesCredentials string
@@ -51,8 +51,7 @@ func (k kubernetesCredentials) Format(f fmt.State, _ rune) {
 	_, _ = io.WriteString(f, "service account token in "+string(k))
 }
 
-// LDAPCredentials logs in as an ldap principal, with its password in the
-// directory of the service.
+// LDAPCredentials logs in as an ldap principal, with its password in the directory of the key server.
 func LDAPCredentials(name string, password func(ctx context.Context) (string, error)) Credentials {
 	return ldapCredentials{passwordCredentials{name: name, password: password}}
 }

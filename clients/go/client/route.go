@@ -15,7 +15,7 @@ type route struct {
 	method string
 	path   string // with the names of its fields in braces
 	open   bool   // needs no session
-	// named reports that the request names an object. For any other request, NOT_FOUND means that the service does not
+	// named reports that the request names an object. For any other request, NOT_FOUND means that the key server does not
 	// have the path.
 	named bool
 	// counts reports that the call may count a use of a key.
@@ -43,10 +43,10 @@ func ask[Out any](ctx context.Context, c *Client, r route, in any) (Out, error) 
 	if poll, ok := in.(interface{ LongPoll() time.Duration }); ok {
 		k.wait = poll.LongPoll()
 	}
-	if asked, ok := in.(interface{ Unlike(answer Out) string }); ok {
+	if asked, ok := in.(interface{ Mismatch(answer Out) string }); ok {
 		k.mismatch = func(answer any) string {
 			got, _ := answer.(*Out) // send uses this type
-			return asked.Unlike(*got)
+			return asked.Mismatch(*got)
 		}
 	}
 	return send[Out](ctx, c, k)

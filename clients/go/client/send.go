@@ -66,7 +66,7 @@ type call struct {
 	// forward is a request of another program, with its body and the receiver of the
 	// response. It is nil for the client's own requests.
 	forward *forwarding
-	// patience is the longest pause that the client accepts from the service. 0 means maxBackoff.
+	// patience is the longest pause that the client accepts from the key server. 0 means maxBackoff.
 	patience time.Duration
 }
 
@@ -106,7 +106,7 @@ func attempts[Out any](ctx context.Context, c *Client, k call) (Out, error) {
 			}
 			continue
 		}
-		pause, again := c.again(k, err, attempt)
+		pause, again := c.shouldRetry(k, err, attempt)
 		if !again {
 			return out, err
 		}
@@ -123,8 +123,8 @@ func (c *Client) authorize(ctx context.Context, k call) (ticket, error) {
 	return c.session.use(ctx)
 }
 
-// again reports whether to retry the call, and the pause before the retry.
-func (c *Client) again(k call, err error, attempt int) (time.Duration, bool) {
+// shouldRetry reports whether to retry the call, and the pause before the retry.
+func (c *Client) shouldRetry(k call, err error, attempt int) (time.Duration, bool) {
 	if err == nil || attempt >= c.maxRetries {
 		return 0, false
 	}
@@ -140,7 +140,7 @@ func (c *Client) again(k call, err error, attempt int) (time.Duration, bool) {
 		// too. Only the caller knows whether a retry is worth that.
 		return 0, false
 	case e != nil && e.Retryable:
-		// If the service asks for a longer pause, the caller itself has to wait.
+		// If the key server asks for a longer pause, the caller itself has to wait.
 		return max(pause, e.RetryAfter), e.RetryAfter <= cmp.Or(k.patience, maxBackoff)
 	default:
 		return 0, false
@@ -203,7 +203,7 @@ func (c *Client) tryOnce(ctx context.Context, k call, held ticket, more http.Hea
 		*k.header = resp.Header
 	}
 	if k.forward != nil {
-		return c.handOver(k, resp)
+		return c.passResponse(k, resp)
 	}
 	return c.read(k, resp, out)
 }
@@ -280,7 +280,7 @@ func (k call) content(ctx context.Context) (body io.Reader, again func() (io.Rea
 
 func (c *Client) read(k call, resp *http.Response, out any) error {
 	if resp.StatusCode == http.StatusOK && k.to != nil {
-		return handOn(k, resp)
+		return copyResponse(k, resp)
 	}
 	if resp.StatusCode == http.StatusOK {
 		b, err := readAll(resp.Body, maxAnswer)
@@ -316,7 +316,7 @@ func understood(resp *http.Response, b []byte, out any) bool {
 	if json.Unmarshal(b, out) != nil {
 		return false
 	}
-	if _, verdict := out.(interface{ Unproven() string }); verdict {
+	if _, verdict := out.(interface{ MissingEvidence() string }); verdict {
 		return true // unproven checks what is missing
 	}
 	return wire.Of(reflect.TypeOf(out).Elem()).IsResponse(b, out)
@@ -325,11 +325,11 @@ func understood(resp *http.Response, b []byte, out any) bool {
 // unproven returns an error if a success lacks the evidence that the write was verified by a second read. A response
 // that shows other values than the request belongs to another request.
 func unproven(resp *http.Response, k call, out any) error {
-	answer, verified := out.(interface{ Unproven() string })
+	answer, verified := out.(interface{ MissingEvidence() string })
 	if !verified {
 		return nil
 	}
-	missing := answer.Unproven()
+	missing := answer.MissingEvidence()
 	if missing == "" && k.mismatch != nil {
 		missing = k.mismatch(out)
 	}

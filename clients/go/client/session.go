@@ -86,22 +86,21 @@ func (s *session) login(ctx context.Context) error {
 	return nil
 }
 
-// carrier returns the HTTP client with the certificate that the session is bound to. Sessions that are made from this
+// boundHTTPClient returns the HTTP client with the certificate that the session is bound to. Sessions that are made from this
 // session are bound to the same certificate.
-func (s *session) carrier() *http.Client {
+func (s *session) boundHTTPClient() *http.Client {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.held.over
 }
 
 func (s *session) closeIdleConnections() {
-	if over := s.carrier(); over != nil {
+	if over := s.boundHTTPClient(); over != nil {
 		over.CloseIdleConnections()
 	}
 }
 
-// drop forgets a session id that the service refused, unless it was
-// replaced in the meantime.
+// drop forgets a session id that the key server refused, unless it was replaced in the meantime.
 func (s *session) drop(token string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,8 +150,8 @@ func (c *Client) opened(ctx context.Context, credentials Credentials) (schema.Lo
 	return out, c.ticketOf(out, header, k.over), nil
 }
 
-// ticketOf converts times of the service's clock to the local clock, using the Date
-// header of the response. The two clocks can be minutes apart.
+// ticketOf converts times of the key server's clock to the local clock, using the Date header of the response. The two
+// clocks can be minutes apart.
 func (c *Client) ticketOf(out schema.LoginResponse, header http.Header, over *http.Client) ticket {
 	now := c.now()
 	there, err := http.ParseTime(header.Get("Date"))

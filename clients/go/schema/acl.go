@@ -63,7 +63,7 @@ type ACLResponse struct {
 	Verdict
 }
 
-// Unproven returns "" if the second read shows the ACL as requested, with the granted rights.
-func (r ACLResponse) Unproven() string {
-	return unshown(r.Verified && (r.RequestedRights == nil || r.Entry != nil), "the list")
+// MissingEvidence returns "" if the second read shows the ACL as requested, with the granted rights.
+func (r ACLResponse) MissingEvidence() string {
+	return notShown(r.Verified && (r.RequestedRights == nil || r.Entry != nil), "the list")
 }

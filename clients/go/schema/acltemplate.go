@@ -47,19 +47,19 @@ type ACLTemplateSaved struct {
 	Verdict
 }
 
-// Unproven returns "" if the second read shows the template.
-func (r ACLTemplateSaved) Unproven() string {
-	return unshown(r.Saved && r.Template != nil, "the template")
+// MissingEvidence returns "" if the second read shows the template.
+func (r ACLTemplateSaved) MissingEvidence() string {
+	return notShown(r.Saved && r.Template != nil, "the template")
 }
 
-// Unlike returns "" if the second read shows the template as requested.
-func (r ACLTemplateRequest) Unlike(answer ACLTemplateSaved) string {
-	return otherwise(answer.Template.Name == strings.TrimSpace(r.Name), "the template")
+// Mismatch returns "" if the second read shows the template as requested.
+func (r ACLTemplateRequest) Mismatch(answer ACLTemplateSaved) string {
+	return mismatchWith(answer.Template.Name == strings.TrimSpace(r.Name), "the template")
 }
 
-// Unlike returns "" if the second read shows the template as requested.
-func (r RenameACLTemplateRequest) Unlike(answer ACLTemplateSaved) string {
-	return cmp.Or(otherwise(answer.Template.ID == r.ID, "the template"), r.ACLTemplateRequest.Unlike(answer))
+// Mismatch returns "" if the second read shows the template as requested.
+func (r RenameACLTemplateRequest) Mismatch(answer ACLTemplateSaved) string {
+	return cmp.Or(mismatchWith(answer.Template.ID == r.ID, "the template"), r.ACLTemplateRequest.Mismatch(answer))
 }
 
 // ACLTemplateGone is the result of deleting a template.
@@ -70,8 +70,8 @@ type ACLTemplateGone struct {
 	Verdict
 }
 
-// Unproven returns "" if the second read no longer shows the template.
-func (r ACLTemplateGone) Unproven() string { return ungone(r.Gone, "the template") }
+// MissingEvidence returns "" if the second read no longer shows the template.
+func (r ACLTemplateGone) MissingEvidence() string { return notDeleted(r.Gone, "the template") }
 
 // TemplateMemberRequest requests a membership.
 type TemplateMemberRequest struct {
@@ -131,15 +131,15 @@ type TemplateMemberSaved struct {
 	Verdict
 }
 
-// Unproven returns "" if the second read shows the member.
-func (r TemplateMemberSaved) Unproven() string {
-	return unshown(r.Saved && r.Member != nil, "the member")
+// MissingEvidence returns "" if the second read shows the member.
+func (r TemplateMemberSaved) MissingEvidence() string {
+	return notShown(r.Saved && r.Member != nil, "the member")
 }
 
-// Unlike returns "" if the second read shows the member as requested.
-func (r SetACLTemplateMemberRequest) Unlike(answer TemplateMemberSaved) string {
+// Mismatch returns "" if the second read shows the member as requested.
+func (r SetACLTemplateMemberRequest) Mismatch(answer TemplateMemberSaved) string {
 	got := answer.Member
-	return otherwise(answer.ID == r.ID && got.SystemID == r.SystemID && got.PrincipalID == r.PrincipalID && got.Rights&r.Rights == r.Rights, "the member")
+	return mismatchWith(answer.ID == r.ID && got.SystemID == r.SystemID && got.PrincipalID == r.PrincipalID && got.Rights&r.Rights == r.Rights, "the member")
 }
 
 // TemplateMemberGone is the result of removing a member.
@@ -152,5 +152,5 @@ type TemplateMemberGone struct {
 	Verdict
 }
 
-// Unproven returns "" if the second read no longer shows the member.
-func (r TemplateMemberGone) Unproven() string { return ungone(r.Gone, "the member") }
+// MissingEvidence returns "" if the second read no longer shows the member.
+func (r TemplateMemberGone) MissingEvidence() string { return notDeleted(r.Gone, "the member") }

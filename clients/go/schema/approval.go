@@ -27,8 +27,8 @@ type ApprovalPolicySaved struct {
 	Verdict
 }
 
-// Unproven returns "" if the second read shows the policy.
-func (p ApprovalPolicySaved) Unproven() string { return unshown(p.Saved, "the policy") }
+// MissingEvidence returns "" if the second read shows the policy.
+func (p ApprovalPolicySaved) MissingEvidence() string { return notShown(p.Saved, "the policy") }
 
 // ApprovalRequest requests the approval of other principals for a request.
 type ApprovalRequest struct {

@@ -41,10 +41,10 @@ type AuthorityChanged struct {
 	Verdict
 }
 
-// Unproven returns "" if the second read shows the authority in its new state.
-func (r AuthorityChanged) Unproven() string {
+// MissingEvidence returns "" if the second read shows the authority in its new state.
+func (r AuthorityChanged) MissingEvidence() string {
 	listed := slices.ContainsFunc(r.Authorities, func(a Authority) bool { return a.CertificateID == r.CertificateID })
-	return unshown(r.Saved && listed, "the authority")
+	return notShown(r.Saved && listed, "the authority")
 }
 
 // AuthorityGone is the result of retiring an authority.
@@ -55,5 +55,5 @@ type AuthorityGone struct {
 	Verdict
 }
 
-// Unproven returns "" if the second read no longer shows the authority.
-func (r AuthorityGone) Unproven() string { return ungone(r.Gone, "the authority") }
+// MissingEvidence returns "" if the second read no longer shows the authority.
+func (r AuthorityGone) MissingEvidence() string { return notDeleted(r.Gone, "the authority") }

@@ -7,20 +7,20 @@ import (
 // The following names are those of the OpenID AuthZEN Authorization API
 // 1.0, sections 5 to 7.
 
-// AccessSubject is the principal of a question.
+// AccessSubject is the principal whose rights are checked.
 type AccessSubject struct {
 	Type       string `json:"type" enum:"principal"`
 	ID         HexID  `json:"id" names:"-" doc:"Id of a principal of this key server."`
 	Properties JSON   `json:"properties,omitzero" doc:"Accepted and ignored: the key server knows the properties itself."`
 }
 
-// AccessAction is the operation of a question.
+// AccessAction is the operation that the principal may or may not perform.
 type AccessAction struct {
 	Name       OperationName `json:"name" doc:"Operation from GET /api/operations."`
 	Properties JSON          `json:"properties,omitzero" doc:"Accepted and ignored."`
 }
 
-// AccessResource is the object of a question.
+// AccessResource is the object of the operation.
 type AccessResource struct {
 	Type       string     `json:"type" enum:"key,keyserver" doc:"keyserver: the operation concerns no key, or the ACL is not to be checked."`
 	ID         ResourceID `json:"id" names:"-" doc:"Hidden link of the key, or self for the key server."`
@@ -35,7 +35,7 @@ type AccessRequest struct {
 	Context  JSON           `json:"context,omitzero" doc:"Accepted and ignored."`
 }
 
-// AccessItem is one of several questions. The request has defaults for the fields that the item omits.
+// AccessItem is one of several checks in a request. The request has defaults for the fields that the item omits.
 type AccessItem struct {
 	Subject  *AccessSubject  `json:"subject,omitzero" doc:"Principal."`
 	Action   *AccessAction   `json:"action,omitzero" doc:"Operation."`
@@ -45,14 +45,14 @@ type AccessItem struct {
 	refused error
 }
 
-// Apart is an element of a list whose elements are refused separately: if one element is refused, the other elements
+// SeparateElement is an element of a list whose elements are refused separately: if one element is refused, the other elements
 // are still processed.
-type Apart interface {
+type SeparateElement interface {
 	// Refuse stores the reason why the element cannot be decoded.
 	Refuse(why error)
 }
 
-// Refuse implements Apart.
+// Refuse implements SeparateElement.
 func (i *AccessItem) Refuse(why error) { i.refused = why }
 
 // Refused returns the reason why the question cannot be decoded, or nil.

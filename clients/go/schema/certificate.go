@@ -38,7 +38,7 @@ type CertificatesFound struct {
 	Detail         string        `json:"detail" doc:"Text for people; the wording may change."`
 }
 
-// WildcardEquivalent is a broader search. The service does not run it by itself.
+// WildcardEquivalent is a broader search. The key server does not run it by itself.
 type WildcardEquivalent struct {
 	Path    string `json:"path" doc:"Route of that search."`
 	Subject string `json:"subject" doc:"Requested subject with the wildcard at its end."`
@@ -71,8 +71,10 @@ type CertificateRenewed struct {
 	Verdict
 }
 
-// Unproven returns "" if the second read shows the certificate.
-func (r CertificateRenewed) Unproven() string { return unshown(len(r.Chain) > 0, "the certificate") }
+// MissingEvidence returns "" if the second read shows the certificate.
+func (r CertificateRenewed) MissingEvidence() string {
+	return notShown(len(r.Chain) > 0, "the certificate")
+}
 
 // CertificateIssued is the result of issuing a certificate, with its body.
 type CertificateIssued struct {
@@ -81,9 +83,9 @@ type CertificateIssued struct {
 	CertificateRenewed
 }
 
-// Unproven returns "" if the second read shows the certificate with its request.
-func (r CertificateIssued) Unproven() string {
-	return unshown(r.Saved && len(r.Chain) > 0 && len(r.Certificate) > 0, "the certificate")
+// MissingEvidence returns "" if the second read shows the certificate with its request.
+func (r CertificateIssued) MissingEvidence() string {
+	return notShown(r.Saved && len(r.Chain) > 0 && len(r.Certificate) > 0, "the certificate")
 }
 
 // EnrollCertificatesRequest requests the enrollment of certificates.
@@ -107,9 +109,9 @@ type CertificatesEnrolled struct {
 	Verdict
 }
 
-// Unproven returns "" if the second read shows the principals with their certificates.
-func (r CertificatesEnrolled) Unproven() string {
-	return unshown(r.Saved && len(r.Principals) > 0, "the principals")
+// MissingEvidence returns "" if the second read shows the principals with their certificates.
+func (r CertificatesEnrolled) MissingEvidence() string {
+	return notShown(r.Saved && len(r.Principals) > 0, "the principals")
 }
 
 // ResetTransportPrincipalRequest names a transport principal.
@@ -125,7 +127,7 @@ type TransportPrincipalReset struct {
 	Verdict
 }
 
-// Unproven returns "" if the second read no longer shows the principal's certificates.
-func (r TransportPrincipalReset) Unproven() string {
-	return ungone(r.Reset, "every certificate of the principal")
+// MissingEvidence returns "" if the second read no longer shows the principal's certificates.
+func (r TransportPrincipalReset) MissingEvidence() string {
+	return notDeleted(r.Reset, "every certificate of the principal")
 }

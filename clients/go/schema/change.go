@@ -8,7 +8,7 @@ type ChangesQuery struct {
 	Wait  *int   `query:"wait" limit:"0..60" doc:"Seconds to wait for a change if there is none yet."`
 }
 
-// LongPoll returns how long the service may wait for a change before it responds.
+// LongPoll returns how long the key server may wait for a change before it responds.
 func (q ChangesQuery) LongPoll() time.Duration {
 	if q.Wait == nil {
 		return 0

@@ -42,12 +42,12 @@ type DataKeyRotated struct {
 	Verdict
 }
 
-// Unproven returns "" if the second read shows the new data key as the active one.
-func (r DataKeyRotated) Unproven() string {
+// MissingEvidence returns "" if the second read shows the new data key as the active one.
+func (r DataKeyRotated) MissingEvidence() string {
 	for _, k := range r.DataKeys {
 		if k.ID == r.DataKeyID && k.State == "active" {
-			return unshown(r.Saved, "the data key")
+			return notShown(r.Saved, "the data key")
 		}
 	}
-	return unshown(false, "the data key")
+	return notShown(false, "the data key")
 }

@@ -15,8 +15,8 @@ type DelegateSaved struct {
 	Verdict
 }
 
-// Unproven returns "" if the second read shows the delegate.
-func (r DelegateSaved) Unproven() string { return unshown(r.Saved, "the delegate") }
+// MissingEvidence returns "" if the second read shows the delegate.
+func (r DelegateSaved) MissingEvidence() string { return notShown(r.Saved, "the delegate") }
 
 // DelegateGone is the result of removing a delegate.
 type DelegateGone struct {
@@ -27,5 +27,5 @@ type DelegateGone struct {
 	Verdict
 }
 
-// Unproven returns "" if the second read no longer shows the delegate.
-func (r DelegateGone) Unproven() string { return ungone(r.Gone, "the delegate") }
+// MissingEvidence returns "" if the second read no longer shows the delegate.
+func (r DelegateGone) MissingEvidence() string { return notDeleted(r.Gone, "the delegate") }

@@ -22,29 +22,29 @@ type Verdict struct {
 // Judge records that the second read does not show the written values. The other fields of the response stay.
 func (v *Verdict) Judge(code, detail string) { v.Code, v.Detail = code, detail }
 
-// The response of a verified write has a method Unproven. It returns "" if the response shows that the write was
-// verified by a second read. Otherwise, it returns a sentence for people that names the missing part. A service that
+// The response of a verified write has a method MissingEvidence. It returns "" if the response shows that the write was
+// verified by a second read. Otherwise, it returns a sentence for people that names the missing part. A key server that
 // responds with 200 has verified the write, so the client does not trust a response that does not show this.
 
-// unshown returns the sentence for a response that does not show the object, or "".
-func unshown(shown bool, object string) string {
+// notShown returns the sentence for a response that does not show the object, or "".
+func notShown(shown bool, object string) string {
 	if shown {
 		return ""
 	}
 	return "the service reports success without " + object + " as read back"
 }
 
-// otherwise returns the sentence for a response that does not agree with the request,
+// mismatchWith returns the sentence for a response that does not agree with the request,
 // such as the response to an earlier request, or "".
-func otherwise(agrees bool, object string) string {
+func mismatchWith(agrees bool, object string) string {
 	if agrees {
 		return ""
 	}
 	return "the service reports success, and " + object + " that it read back is not as it was asked for"
 }
 
-// ungone returns the sentence for a response that does not say that the object no longer exists, or "".
-func ungone(gone bool, object string) string {
+// notDeleted returns the sentence for a response that does not say that the object no longer exists, or "".
+func notDeleted(gone bool, object string) string {
 	if gone {
 		return ""
 	}

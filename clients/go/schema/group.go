@@ -38,8 +38,8 @@ type GroupMemberSaved struct {
 	Verdict
 }
 
-// Unproven returns "" if the second read shows the member.
-func (r GroupMemberSaved) Unproven() string { return unshown(r.Saved, "the member") }
+// MissingEvidence returns "" if the second read shows the member.
+func (r GroupMemberSaved) MissingEvidence() string { return notShown(r.Saved, "the member") }
 
 // GroupMemberGone is the result of removing a principal from a group.
 type GroupMemberGone struct {
@@ -49,5 +49,5 @@ type GroupMemberGone struct {
 	Verdict
 }
 
-// Unproven returns "" if the second read no longer shows the member.
-func (r GroupMemberGone) Unproven() string { return ungone(r.Gone, "the member") }
+// MissingEvidence returns "" if the second read no longer shows the member.
+func (r GroupMemberGone) MissingEvidence() string { return notDeleted(r.Gone, "the member") }

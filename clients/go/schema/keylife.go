@@ -43,9 +43,9 @@ type KeyStateSaved struct {
 	Verdict
 }
 
-// Unproven returns "" if the second read shows the state.
-func (r KeyStateSaved) Unproven() string {
-	return unshown(r.Saved && r.TTag != "" && r.State != "", "the state of the key")
+// MissingEvidence returns "" if the second read shows the state.
+func (r KeyStateSaved) MissingEvidence() string {
+	return notShown(r.Saved && r.TTag != "" && r.State != "", "the state of the key")
 }
 
 // KeyRotated is the result of rotating a key lineage.
@@ -55,9 +55,9 @@ type KeyRotated struct {
 	Verdict
 }
 
-// Unproven returns "" if the second read shows the successor.
-func (r KeyRotated) Unproven() string {
-	return unshown(r.Saved && r.TTag != "", "the successor of the key")
+// MissingEvidence returns "" if the second read shows the successor.
+func (r KeyRotated) MissingEvidence() string {
+	return notShown(r.Saved && r.TTag != "", "the successor of the key")
 }
 
 // KeyRotationRequest sets when keys of a key lineage are replaced and destroyed.
@@ -77,8 +77,10 @@ type KeyRotationSaved struct {
 	Verdict
 }
 
-// Unproven returns "" if the second read shows the rotation.
-func (r KeyRotationSaved) Unproven() string { return unshown(r.Saved && r.TTag != "", "the rotation") }
+// MissingEvidence returns "" if the second read shows the rotation.
+func (r KeyRotationSaved) MissingEvidence() string {
+	return notShown(r.Saved && r.TTag != "", "the rotation")
+}
 
 // KeyQuery selects keys that the caller may read.
 type KeyQuery struct {

@@ -51,8 +51,8 @@ type OwnerSaved struct {
 	Verdict
 }
 
-// Unproven returns "" if the second read shows the mark.
-func (r OwnerSaved) Unproven() string { return unshown(r.Saved && r.Owner != "", "the mark") }
+// MissingEvidence returns "" if the second read shows the mark.
+func (r OwnerSaved) MissingEvidence() string { return notShown(r.Saved && r.Owner != "", "the mark") }
 
 // OwnerReleased is the result of removing a mark. With the code OWNED it has the mark that stays.
 type OwnerReleased struct {
@@ -61,5 +61,5 @@ type OwnerReleased struct {
 	Verdict
 }
 
-// Unproven returns "" if the second read no longer shows the mark.
-func (r OwnerReleased) Unproven() string { return ungone(r.Gone, "the mark") }
+// MissingEvidence returns "" if the second read no longer shows the mark.
+func (r OwnerReleased) MissingEvidence() string { return notDeleted(r.Gone, "the mark") }

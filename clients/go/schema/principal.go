@@ -102,9 +102,9 @@ type PrincipalSaved struct {
 	Verdict
 }
 
-// Unproven returns "" if the second read shows the principal.
-func (r PrincipalSaved) Unproven() string {
-	return unshown(r.Saved && r.Principal != nil, "the principal")
+// MissingEvidence returns "" if the second read shows the principal.
+func (r PrincipalSaved) MissingEvidence() string {
+	return notShown(r.Saved && r.Principal != nil, "the principal")
 }
 
 // PrincipalFlags is a principal's flag word.
@@ -135,8 +135,8 @@ type PrincipalFlagsSaved struct {
 	Verdict
 }
 
-// Unproven returns "" if the second read shows the flags.
-func (r PrincipalFlagsSaved) Unproven() string { return unshown(r.Saved, "the flags") }
+// MissingEvidence returns "" if the second read shows the flags.
+func (r PrincipalFlagsSaved) MissingEvidence() string { return notShown(r.Saved, "the flags") }
 
 // SetPasswordRequest sets a new password of a password principal.
 type SetPasswordRequest struct {
@@ -153,8 +153,8 @@ type PasswordSaved struct {
 	Verdict
 }
 
-// Unproven returns "" if the second read shows the new password.
-func (r PasswordSaved) Unproven() string { return unshown(r.Saved, "the password") }
+// MissingEvidence returns "" if the second read shows the new password.
+func (r PasswordSaved) MissingEvidence() string { return notShown(r.Saved, "the password") }
 
 // DeletePrincipalRequest deletes a principal.
 type DeletePrincipalRequest struct {
@@ -172,8 +172,10 @@ type PrincipalGone struct {
 	Verdict
 }
 
-// Unproven returns "" if the second read no longer shows the principal.
-func (r PrincipalGone) Unproven() string { return unshown(r.Gone, "the deletion of the principal") }
+// MissingEvidence returns "" if the second read no longer shows the principal.
+func (r PrincipalGone) MissingEvidence() string {
+	return notShown(r.Gone, "the deletion of the principal")
+}
 
 // UpdatePrincipalRolesRequest replaces the roles of a principal.
 type UpdatePrincipalRolesRequest struct {
@@ -190,5 +192,5 @@ type PrincipalRolesSaved struct {
 	Verdict
 }
 
-// Unproven returns "" if the second read shows the roles.
-func (r PrincipalRolesSaved) Unproven() string { return unshown(r.Saved, "the roles") }
+// MissingEvidence returns "" if the second read shows the roles.
+func (r PrincipalRolesSaved) MissingEvidence() string { return notShown(r.Saved, "the roles") }

@@ -44,9 +44,9 @@ type PrincipalTrustSaved struct {
 	Verdict
 }
 
-// Unproven returns "" if the second read shows the row.
-func (r PrincipalTrustSaved) Unproven() string {
-	return unshown(r.Saved && r.PrincipalTrust != nil, "the principal trust")
+// MissingEvidence returns "" if the second read shows the row.
+func (r PrincipalTrustSaved) MissingEvidence() string {
+	return notShown(r.Saved && r.PrincipalTrust != nil, "the principal trust")
 }
 
 // PrincipalTrustGone is the result of deleting a row.
@@ -57,5 +57,7 @@ type PrincipalTrustGone struct {
 	Verdict
 }
 
-// Unproven returns "" if the second read no longer shows the row.
-func (r PrincipalTrustGone) Unproven() string { return ungone(r.Gone, "the principal trust") }
+// MissingEvidence returns "" if the second read no longer shows the row.
+func (r PrincipalTrustGone) MissingEvidence() string {
+	return notDeleted(r.Gone, "the principal trust")
+}

@@ -59,8 +59,8 @@ type RevocationPolicySaved struct {
 	Verdict
 }
 
-// Unproven returns "" if the second read shows the policy.
-func (r RevocationPolicySaved) Unproven() string { return unshown(r.Saved, "the policy") }
+// MissingEvidence returns "" if the second read shows the policy.
+func (r RevocationPolicySaved) MissingEvidence() string { return notShown(r.Saved, "the policy") }
 
 // ImportCRLRequest imports a CRL.
 type ImportCRLRequest struct {
@@ -75,7 +75,7 @@ type CRLImported struct {
 	Verdict
 }
 
-// Unproven returns "" if the second read shows the list as evidence of an issuer.
-func (r CRLImported) Unproven() string {
-	return unshown(r.Saved && len(r.Issuers) > 0, "the revocation list")
+// MissingEvidence returns "" if the second read shows the list as evidence of an issuer.
+func (r CRLImported) MissingEvidence() string {
+	return notShown(r.Saved && len(r.Issuers) > 0, "the revocation list")
 }

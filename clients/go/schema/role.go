@@ -46,18 +46,18 @@ type RoleSaved struct {
 	Verdict
 }
 
-// Unproven returns "" if the second read shows the role.
-func (r RoleSaved) Unproven() string { return unshown(r.Saved && r.Role != nil, "the role") }
+// MissingEvidence returns "" if the second read shows the role.
+func (r RoleSaved) MissingEvidence() string { return notShown(r.Saved && r.Role != nil, "the role") }
 
-// Unlike returns "" if the second read shows the role as requested.
-func (r CreateRoleRequest) Unlike(answer RoleSaved) string {
-	return otherwise(answer.Role.Name == strings.TrimSpace(r.Name) && sameIDs(answer.Role.Operations, r.Operations), "the role")
+// Mismatch returns "" if the second read shows the role as requested.
+func (r CreateRoleRequest) Mismatch(answer RoleSaved) string {
+	return mismatchWith(answer.Role.Name == strings.TrimSpace(r.Name) && sameIDs(answer.Role.Operations, r.Operations), "the role")
 }
 
-// Unlike returns "" if the second read shows the role as requested.
-func (r UpdateRoleRequest) Unlike(answer RoleSaved) string {
+// Mismatch returns "" if the second read shows the role as requested.
+func (r UpdateRoleRequest) Mismatch(answer RoleSaved) string {
 	got := answer.Role
-	return otherwise(got.ID == r.ID && (r.Name == nil || got.Name == strings.TrimSpace(*r.Name)) &&
+	return mismatchWith(got.ID == r.ID && (r.Name == nil || got.Name == strings.TrimSpace(*r.Name)) &&
 		(r.Operations == nil || sameIDs(got.Operations, r.Operations)), "the role")
 }
 
@@ -78,5 +78,5 @@ type RoleGone struct {
 	Verdict
 }
 
-// Unproven returns "" if the second read no longer shows the role.
-func (r RoleGone) Unproven() string { return ungone(r.Gone, "the role") }
+// MissingEvidence returns "" if the second read no longer shows the role.
+func (r RoleGone) MissingEvidence() string { return notDeleted(r.Gone, "the role") }

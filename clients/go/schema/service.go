@@ -5,7 +5,7 @@ type Health struct {
 	Status string `json:"status" enum:"ok"`
 }
 
-// Part is the state of one part of the service.
+// Part is the state of one part of the key server.
 type Part struct {
 	Part           string `json:"part" doc:"Name of the part, such as admission or certificate."`
 	Ready          bool   `json:"ready"`
@@ -13,8 +13,8 @@ type Part struct {
 	RetryInSeconds int    `json:"retryInSeconds,omitzero" doc:"Seconds until the next try of the part."`
 }
 
-// Ready is the readiness of the service and of each part. If it is not ready, the status
-// is 503, and code, detail, retryable and scope are set.
+// Ready is the readiness of the key server and of each part. If it is not ready, the status is 503, and code, detail,
+// retryable and scope are set.
 type Ready struct {
 	Ready     bool     `json:"ready"`
 	Parts     []Part   `json:"parts"`
@@ -25,7 +25,7 @@ type Ready struct {
 	Scope     string   `json:"scope,omitzero" enum:"session,process" doc:"Always process: another replica may be ready."`
 }
 
-// Judge records that the service is not ready at the moment.
+// Judge records that the key server is not ready at the moment.
 func (r *Ready) Judge(code, detail string) {
 	retryable := true
 	r.Code, r.Detail, r.Retryable, r.Scope = code, detail, &retryable, "process"

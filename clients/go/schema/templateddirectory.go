@@ -41,9 +41,9 @@ type TemplatedDirectorySaved struct {
 	Verdict
 }
 
-// Unproven returns "" if the second read shows the directory.
-func (r TemplatedDirectorySaved) Unproven() string {
-	return unshown(r.Saved && r.Directory != nil, "the directory")
+// MissingEvidence returns "" if the second read shows the directory.
+func (r TemplatedDirectorySaved) MissingEvidence() string {
+	return notShown(r.Saved && r.Directory != nil, "the directory")
 }
 
 // TemplatedDirectoryGone is the result of deleting a directory.
@@ -54,5 +54,5 @@ type TemplatedDirectoryGone struct {
 	Verdict
 }
 
-// Unproven returns "" if the second read no longer shows the directory.
-func (r TemplatedDirectoryGone) Unproven() string { return ungone(r.Gone, "the directory") }
+// MissingEvidence returns "" if the second read no longer shows the directory.
+func (r TemplatedDirectoryGone) MissingEvidence() string { return notDeleted(r.Gone, "the directory") }

@@ -35,9 +35,9 @@ type TrustedCAAdded struct {
 	Verdict
 }
 
-// Unproven returns "" if the second read shows the certificate with an id.
-func (r TrustedCAAdded) Unproven() string {
-	return unshown(r.Saved && r.TrustedCA != nil && r.TrustedCA.CertificateID != nil, "the certificate")
+// MissingEvidence returns "" if the second read shows the certificate with an id.
+func (r TrustedCAAdded) MissingEvidence() string {
+	return notShown(r.Saved && r.TrustedCA != nil && r.TrustedCA.CertificateID != nil, "the certificate")
 }
 
 // RemoveTrustedCARequest names a row of the list of trusted CAs.
@@ -56,5 +56,5 @@ type TrustedCARemoved struct {
 	Verdict
 }
 
-// Unproven returns "" if the second read no longer shows the CA.
-func (r TrustedCARemoved) Unproven() string { return ungone(r.Gone, "the CA") }
+// MissingEvidence returns "" if the second read no longer shows the CA.
+func (r TrustedCARemoved) MissingEvidence() string { return notDeleted(r.Gone, "the CA") }

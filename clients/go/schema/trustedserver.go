@@ -80,9 +80,9 @@ type TrustedServerSaved struct {
 	Verdict
 }
 
-// Unproven returns "" if the second read shows the peer in the list.
-func (r TrustedServerSaved) Unproven() string {
-	return unshown(r.Saved && slices.ContainsFunc(r.TrustedServers, func(s TrustedServer) bool {
+// MissingEvidence returns "" if the second read shows the peer in the list.
+func (r TrustedServerSaved) MissingEvidence() string {
+	return notShown(r.Saved && slices.ContainsFunc(r.TrustedServers, func(s TrustedServer) bool {
 		return s.SystemID != nil && *s.SystemID == r.SystemID
 	}), "the peer")
 }
@@ -102,9 +102,9 @@ type TrustedServerUpdated struct {
 	Verdict
 }
 
-// Unproven returns "" if the second read shows the peer.
-func (r TrustedServerUpdated) Unproven() string {
-	return unshown(r.Saved && r.TrustedServer != nil && r.TrustedServer.SystemID != nil, "the peer")
+// MissingEvidence returns "" if the second read shows the peer.
+func (r TrustedServerUpdated) MissingEvidence() string {
+	return notShown(r.Saved && r.TrustedServer != nil && r.TrustedServer.SystemID != nil, "the peer")
 }
 
 // BySystemID is a request that only names a peer in the path.
@@ -123,8 +123,8 @@ type TrustedServerGone struct {
 	Verdict
 }
 
-// Unproven returns "" if the second read no longer shows the peer.
-func (r TrustedServerGone) Unproven() string { return ungone(r.Removed != nil, "the peer") }
+// MissingEvidence returns "" if the second read no longer shows the peer.
+func (r TrustedServerGone) MissingEvidence() string { return notDeleted(r.Removed != nil, "the peer") }
 
 // TrustInfo is the response of GET /api/trust/local-info.
 type TrustInfo struct {

@@ -20,11 +20,11 @@ func (t *Table) IsResponse(text []byte, out any) bool {
 		}
 		said = said || f.Required && !got.IsZero()
 	}
-	return said || t.says(text)
+	return said || t.hasRequiredMember(text)
 }
 
-// says reports whether a text has at least one required member, or the type has no required members.
-func (t *Table) says(text []byte) bool {
+// hasRequiredMember reports whether a text has at least one required member, or the type has no required members.
+func (t *Table) hasRequiredMember(text []byte) bool {
 	var members map[string]jsontext.Value
 	if json.Unmarshal(text, &members) != nil {
 		return false

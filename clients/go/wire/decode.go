@@ -96,7 +96,7 @@ func (t *Table) decode(dec *jsontext.Decoder, out reflect.Value) *refusal {
 	}
 	for i := range t.Body {
 		if f := &t.Body[i]; f.Required && seen&(1<<i) == 0 {
-			return &refusal{f.Name, "is missing; " + f.Value.ask()}
+			return &refusal{f.Name, "is missing; " + f.Value.instruction()}
 		}
 	}
 	return nil
@@ -106,9 +106,9 @@ func (f *Field) decode(dec *jsontext.Decoder, out reflect.Value) *refusal {
 	if dec.PeekKind() == 'n' {
 		if !f.Nullable {
 			if f.Required {
-				return &refusal{problem: "must not be null; " + f.Value.ask()}
+				return &refusal{problem: "must not be null; " + f.Value.instruction()}
 			}
-			return &refusal{problem: "must not be null; leave it out, or " + f.Value.ask()}
+			return &refusal{problem: "must not be null; leave it out, or " + f.Value.instruction()}
 		}
 		_, err := dec.ReadToken()
 		return malformed(err)
@@ -223,7 +223,7 @@ func (v *Value) decodeArray(dec *jsontext.Decoder, out reflect.Value) *refusal {
 		}
 		elem := reflect.New(out.Type().Elem()).Elem()
 		decode := v.Elem.decodeElem
-		if _, ok := elem.Addr().Interface().(schema.Apart); ok {
+		if _, ok := elem.Addr().Interface().(schema.SeparateElement); ok {
 			decode = v.Elem.decodeApart
 		}
 		if r := decode(dec, elem); r != nil {
@@ -235,7 +235,7 @@ func (v *Value) decodeArray(dec *jsontext.Decoder, out reflect.Value) *refusal {
 
 func (v *Value) decodeElem(dec *jsontext.Decoder, elem reflect.Value) *refusal {
 	if dec.PeekKind() == 'n' {
-		return &refusal{problem: "must not be null; " + v.ask()}
+		return &refusal{problem: "must not be null; " + v.instruction()}
 	}
 	return v.decode(dec, elem)
 }
@@ -251,7 +251,7 @@ func (v *Value) decodeApart(dec *jsontext.Decoder, elem reflect.Value) *refusal 
 		if r.path == "" {
 			r.path = "the element"
 		}
-		elem.Addr().Interface().(schema.Apart).Refuse(r.err()) //nolint:errcheck // the caller has checked the type
+		elem.Addr().Interface().(schema.SeparateElement).Refuse(r.err()) //nolint:errcheck // the caller has checked the type
 	}
 	return nil
 }
@@ -261,7 +261,7 @@ func (v *Value) wrongType(dec *jsontext.Decoder) *refusal {
 	if _, err := dec.ReadToken(); err != nil {
 		return malformed(err)
 	}
-	return &refusal{problem: v.must()}
+	return &refusal{problem: v.requirement()}
 }
 
 // set decodes a scalar from its text: a JSON string without quotes, a number, a query
@@ -304,21 +304,21 @@ func (v *Value) setScalar(out reflect.Value, text string) *refusal {
 func (v *Value) setInteger(out reflect.Value, text string) *refusal {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if errors.Is(err, strconv.ErrRange) {
-		return &refusal{problem: v.must()}
+		return &refusal{problem: v.requirement()}
 	}
 	if err != nil || strconv.FormatInt(n, 10) != text {
 		return &refusal{problem: "must be an integer without fraction, exponent or leading zeros"}
 	}
 	out.SetInt(n)
 	if r := v.within(n, "be", ""); r != nil {
-		return &refusal{problem: v.must()}
+		return &refusal{problem: v.requirement()}
 	}
 	return v.enumerated(text)
 }
 
 func (v *Value) setBoolean(out reflect.Value, text string) *refusal {
 	if text != "true" && text != "false" {
-		return &refusal{problem: v.must()}
+		return &refusal{problem: v.requirement()}
 	}
 	out.SetBool(text == "true")
 	return nil
@@ -327,7 +327,7 @@ func (v *Value) setBoolean(out reflect.Value, text string) *refusal {
 func (v *Value) setTime(out reflect.Value, text string) *refusal {
 	at, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
-		return &refusal{problem: v.must()}
+		return &refusal{problem: v.requirement()}
 	}
 	if at.IsZero() {
 		return &refusal{problem: "must not be 0001-01-01T00:00:00Z, which means no time; leave it out"}
@@ -368,7 +368,7 @@ func (v *Value) enumerated(text string) *refusal {
 			return nil
 		}
 	}
-	return &refusal{problem: v.must()}
+	return &refusal{problem: v.requirement()}
 }
 
 func (v *Value) within(n int64, verb, unit string) *refusal {
@@ -384,11 +384,11 @@ func (v *Value) within(n int64, verb, unit string) *refusal {
 	}
 }
 
-// must describes the expected value.
-func (v *Value) must() string { return "must be " + v.what() }
+// requirement describes the expected value.
+func (v *Value) requirement() string { return "must be " + v.what() }
 
-// ask describes what to send.
-func (v *Value) ask() string { return "send " + v.what() }
+// instruction describes what to send.
+func (v *Value) instruction() string { return "send " + v.what() }
 
 func (v *Value) what() string {
 	switch {

@@ -13,7 +13,7 @@ import (
 func (t *Table) Example() string {
 	var members []string
 	for _, f := range t.Body {
-		if !f.Apart {
+		if !f.Exclusive {
 			members = append(members, strconv.Quote(f.Name)+":"+f.Value.Example())
 		}
 	}

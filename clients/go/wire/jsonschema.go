@@ -130,7 +130,7 @@ func (v *Value) twofold() bool {
 	for v.Elem != nil {
 		v = v.Elem
 	}
-	return v.Scalar != nil && v.Scalar.Asked != nil
+	return v.Scalar != nil && v.Scalar.RequestSchema != nil
 }
 
 // Field returns the schema of one field.
@@ -182,9 +182,9 @@ func (s Schemas) value(v *Value, way Direction) *Schema {
 func (s Schemas) scalar(v *Value, way Direction) *Schema {
 	name, shape := v.Type.Name(), v.Scalar.Schema
 	s.Named[name] = shape.shown(v.Scalar)
-	if way == InRequest && v.Scalar.Asked != nil {
+	if way == InRequest && v.Scalar.RequestSchema != nil {
 		name = "Asked" + name
-		s.Named[name] = v.Scalar.Asked.shown(v.Scalar)
+		s.Named[name] = v.Scalar.RequestSchema.shown(v.Scalar)
 	}
 	o := Reference(name)
 	switch {

@@ -82,8 +82,8 @@ func present(v reflect.Value) []reflect.Value {
 	}
 }
 
-// Unmarked returns the names of fields that have one of the types, but no kind of object in their tag "names".
-func (t *Table) Unmarked(types []reflect.Type, kinds []string) []string {
+// FieldsWithoutKind returns the names of fields that have one of the types, but no kind of object in their tag "names".
+func (t *Table) FieldsWithoutKind(types []reflect.Type, kinds []string) []string {
 	var names []string
 	for _, fields := range [][]Field{t.Path, t.Query, t.Body} {
 		for _, f := range fields {
@@ -92,7 +92,7 @@ func (t *Table) Unmarked(types []reflect.Type, kinds []string) []string {
 				v = *v.Elem
 			}
 			if v.Members != nil {
-				names = append(names, v.Members.Unmarked(types, kinds)...)
+				names = append(names, v.Members.FieldsWithoutKind(types, kinds)...)
 			}
 			if slices.Contains(types, v.Type) && !slices.Contains(kinds, f.Names) {
 				names = append(names, t.Type.Name()+"."+f.Name)

@@ -35,7 +35,7 @@ func (t *Table) DecodeQuery(raw string, out any) error {
 	}
 	for i := range t.Query {
 		if f := &t.Query[i]; f.Required && seen&(1<<i) == 0 {
-			return &FieldError{f.Name, "is missing from the query; " + f.Value.ask()}
+			return &FieldError{f.Name, "is missing from the query; " + f.Value.instruction()}
 		}
 	}
 	return nil
@@ -68,7 +68,7 @@ func (t *Table) query(name, value string, seen *uint64, out reflect.Value) *refu
 			return nil
 		}
 		if value == "" {
-			return &refusal{name, "must not be empty; leave it out, or " + f.Value.ask()}
+			return &refusal{name, "must not be empty; leave it out, or " + f.Value.instruction()}
 		}
 		if r := f.Value.setOrAppend(f.target(out), value); r != nil {
 			return r.in(name)
@@ -190,7 +190,7 @@ func (t *Table) EncodePath(path string, in any) (string, error) {
 func (v *Value) segment(text string) *refusal {
 	switch text {
 	case "":
-		return &refusal{problem: "must not be empty; " + v.ask()}
+		return &refusal{problem: "must not be empty; " + v.instruction()}
 	case ".", "..":
 		return &refusal{problem: "must not be " + text + ", which has a special meaning in a path"}
 	}

@@ -46,18 +46,18 @@ type Value struct {
 
 // Field is a member of a body, a query parameter or a path segment.
 type Field struct {
-	Name     string
-	Doc      string
-	Required bool
-	Nullable bool
-	Blank    bool   // of a query parameter: ignore empty values
-	Rest     bool   // of a path segment: it is the rest of the path and may contain slashes
-	Apart    bool   // excludes other fields, so examples omit it
-	Names    string // the kind of object that a value names (tag names of package schema)
-	Secret   bool   // only the caller and the key server may see it
-	Value    Value
-	index    []int
-	pointer  bool
+	Name      string
+	Doc       string
+	Required  bool
+	Nullable  bool
+	Blank     bool   // of a query parameter: ignore empty values
+	Rest      bool   // of a path segment: it is the rest of the path and may contain slashes
+	Exclusive bool   // excludes other fields, so examples omit it
+	Names     string // the kind of object that a value names (tag names of package schema)
+	Secret    bool   // only the caller and the key server may see it
+	Value     Value
+	index     []int
+	pointer   bool
 }
 
 // Table describes a request or response type.
@@ -117,7 +117,7 @@ func (t *Table) add(typ reflect.Type, at []int) {
 		if !sf.IsExported() {
 			continue
 		}
-		f := Field{Doc: sf.Tag.Get("doc"), Apart: sf.Tag.Get("example") == "-", Names: sf.Tag.Get("names"), index: index, pointer: sf.Type.Kind() == reflect.Pointer}
+		f := Field{Doc: sf.Tag.Get("doc"), Exclusive: sf.Tag.Get("example") == "-", Names: sf.Tag.Get("names"), index: index, pointer: sf.Type.Kind() == reflect.Pointer}
 		f.Value = valueOf(sf.Type, sf.Tag)
 		f.Secret = f.Value.Scalar != nil && f.Value.Scalar.Secret || sf.Tag.Get("secret") == "true"
 		switch {
@@ -214,13 +214,13 @@ func limit(s string) *int64 {
 
 // Scalar describes a named wire type for the decoder, the reference and the tests.
 type Scalar struct {
-	Kind    Kind
-	Schema  Schema
-	Asked   *Schema  // schema in requests, if they allow more spellings
-	Example string   // a valid JSON text
-	Bad     []string // invalid JSON texts of the right type
-	Secret  bool
-	Binary  bool // limits apply to the decoded bytes
+	Kind          Kind
+	Schema        Schema
+	RequestSchema *Schema  // schema in requests, if they allow more spellings
+	Example       string   // a valid JSON text
+	Bad           []string // invalid JSON texts of the right type
+	Secret        bool
+	Binary        bool // limits apply to the decoded bytes
 }
 
 func scalarOf(t reflect.Type) *Scalar { return scalars[t] }
@@ -356,7 +356,7 @@ var scalars = map[reflect.Type]*Scalar{
 	reflect.TypeFor[schema.Rights](): {
 		Kind: Either, Example: `3`, Bad: []string{`-1`, `32`, `1.0`, `["read"]`, `["READ","ALL"]`, `[1]`, `[null]`},
 		Schema: Schema{Type: "integer", Minimum: new(int64(0)), Maximum: new(int64(values.AllRights)), Description: aboutRights()},
-		Asked: &Schema{
+		RequestSchema: &Schema{
 			Description: "Requested rights: the bitmask, or the names of its bits.",
 			OneOf:       []*Schema{Reference("Rights"), {Type: "array", Items: &Schema{Type: "string", Enum: OneOf(values.RightNames()...).Enum}}},
 		},

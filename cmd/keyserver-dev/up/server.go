@@ -97,7 +97,7 @@ func (o *options) serverConfig(p place) (server.Config, error) {
 		return server.Config{}, program.Usagef("--listen is %q; it must be host:port, for instance 127.0.0.1:8443", o.listen)
 	}
 	if p.host == "" {
-		cfg.ExternalListen, cfg.ServerName = net.JoinHostPort(peersHost, besides(port)), peersHost
+		cfg.ExternalListen, cfg.ServerName = net.JoinHostPort(peersHost, peersPortFor(port)), peersHost
 	} else {
 		peers := peersPort
 		if port == "0" { // the system chooses both ports
@@ -132,9 +132,9 @@ func (o *options) trustTokens(ctx context.Context, cluster *rest.Config, logger 
 	return err
 }
 
-// besides returns the port for peers of a key server with the given port for clients: 9443 for 8443. It is the same in
+// peersPortFor returns the port for peers of a key server with the given port for clients: 9443 for 8443. It is the same in
 // each run, so that peers find the key server again.
-func besides(port string) string {
+func peersPortFor(port string) string {
 	n, err := strconv.ParseUint(port, 10, 16)
 	if err != nil || n == 0 || n > math.MaxUint16-1000 {
 		return "0"

@@ -17,7 +17,7 @@ var (
 // step decodes the text of data in the window, at most until the chunk is full. If the window has less than one group
 // of four characters, step reads more of the body.
 func (b *Body) step() error {
-	t, err := b.stretch()
+	t, err := b.nextText()
 	if err != nil {
 		return explain(memberData, err)
 	}

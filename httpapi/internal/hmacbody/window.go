@@ -91,9 +91,9 @@ type run struct {
 	closed bool // the byte at next is the closing quote
 }
 
-// stretch returns the text of data from the read position. It resolves escapes in place,
+// nextText returns the text of data from the read position. It resolves escapes in place,
 // because the result is never longer.
-func (b *Body) stretch() (run, error) {
+func (b *Body) nextText() (run, error) {
 	text := b.window[b.r:b.w]
 	closed := false
 	if quote := bytes.IndexByte(text, '"'); quote >= 0 {

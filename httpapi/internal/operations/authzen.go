@@ -60,7 +60,7 @@ func decide(ctx context.Context, ops *verified.Service, by keyserver.Caller, in 
 	if err != nil {
 		return schema.AccessDecision{}, err
 	}
-	q.Bare = true
+	q.OmitChanges = true
 	x, err := ops.Explain(ctx, by, q)
 	if f := fault.As(err); f != nil && f.Code == fault.NotFound {
 		return denied(f), nil
@@ -78,7 +78,7 @@ func denied(f *fault.Error) schema.AccessDecision {
 	return schema.AccessDecision{Context: schema.AccessContext{Code: string(f.Code), Reason: string(f.Reason), Detail: f.Detail}}
 }
 
-// questionOf decodes the parts of a question whose meaning AuthZEN leaves to the service.
+// questionOf decodes the parts of a question whose meaning AuthZEN leaves to the key server.
 func questionOf(in schema.AccessItem) (q keyserver.Question, err error) {
 	refuse := func(format string, args ...any) (keyserver.Question, error) {
 		return keyserver.Question{}, fault.New(fault.BadRequest, format, args...)

@@ -17,12 +17,12 @@ func listRevocationIssuers(ctx context.Context, ops *verified.Service, by keyser
 		return schema.RevocationIssuerList{}, err
 	}
 	return schema.RevocationIssuerList{
-		Count: len(list), Issuers: Convert(list, revocationIssuerOf), Detail: "all trusted CAs; a CA without a policy has the mode off" + idle(list),
+		Count: len(list), Issuers: Convert(list, revocationIssuerOf), Detail: "all trusted CAs; a CA without a policy has the mode off" + unenforcedIssuers(list),
 	}, nil
 }
 
-// idle names the issuers whose imported CRL is not enforced, because their mode is off.
-func idle(list []keyserver.RevocationIssuer) string {
+// unenforcedIssuers names the issuers whose imported CRL is not enforced, because their mode is off.
+func unenforcedIssuers(list []keyserver.RevocationIssuer) string {
 	var subjects []string
 	for _, r := range list {
 		if r.CRL != nil && r.Policy.Mode == keyserver.RevocationOff {

@@ -22,7 +22,7 @@ type Verified struct {
 }
 
 // Verify reads every segment and verifies three things. The log that signs with key contains exactly these rows. The
-// segments are complete from the first row on. The rows match each noted checkpoint that they cover. The error names
+// segments are complete from the first row on. The rows match each saved checkpoint that they cover. The error names
 // the first wrong segment and, if known, the row.
 func Verify(ctx context.Context, a *Archive, key note.Verifier, noted ...tree.Noted) (Verified, error) {
 	v := verifier{archive: a, key: key, noted: noted, chains: map[int64]audit.Head{}}
@@ -77,7 +77,7 @@ func (v *verifier) segment(ctx context.Context, first int64) error {
 	if err != nil {
 		return err
 	}
-	if err := v.isNoted(first, m.Last-1, &partial{&v.segments, rows, first}); err != nil {
+	if err := v.compareNoted(first, m.Last-1, &partial{&v.segments, rows, first}); err != nil {
 		return err
 	}
 	if err := v.segments.add(root); err != nil {
@@ -86,7 +86,7 @@ func (v *verifier) segment(ctx context.Context, first int64) error {
 	if err := v.follows(m, head); err != nil {
 		return err
 	}
-	if err := v.isNoted(m.Last, m.Last, &partial{segments: &v.segments}); err != nil {
+	if err := v.compareNoted(m.Last, m.Last, &partial{segments: &v.segments}); err != nil {
 		return err
 	}
 	v.done.Segments++
@@ -107,8 +107,8 @@ func (v *verifier) follows(m *Manifest, head *audit.TreeHead) error {
 	return nil
 }
 
-// isNoted compares the rows with the noted checkpoints whose size is from..to.
-func (v *verifier) isNoted(from, to int64, rows tlog.HashReader) error {
+// compareNoted compares the rows with the saved checkpoints whose size is from..to.
+func (v *verifier) compareNoted(from, to int64, rows tlog.HashReader) error {
 	for _, n := range v.noted {
 		if n.Head.Size < from || n.Head.Size > to {
 			continue

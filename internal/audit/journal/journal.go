@@ -66,12 +66,12 @@ type Journal struct {
 	end    Position
 	// The numbers of groups increase within a life. After a failed write, the group's number is not used again, so that
 	// none of its blocks can be mistaken for a block of the next group.
-	group   uint32 // the number of the last written group
-	attempt uint32 // the last number that was used
-	failed  uint32 // number of failed writes
-	turned  bool   // a write to the next life was tried, so this life is complete
-	filled  Position
-	buffer  []byte
+	group        uint32 // the number of the last written group
+	attempt      uint32 // the last number that was used
+	failed       uint32 // number of failed writes
+	lifeComplete bool   // a write to the next life was tried, so this life is complete
+	filled       Position
+	buffer       []byte
 }
 
 // Options override the defaults in tests.
@@ -146,12 +146,12 @@ func (j *Journal) Append(group []byte) (Position, error) {
 		return Position{}, ErrTooLarge
 	}
 	at, number := j.end, j.attempt+1
-	if j.turned || at.Block+parts > j.layout.blocks {
+	if j.lifeComplete || at.Block+parts > j.layout.blocks {
 		// After a crash, reading begins at the position of Filled, so the life of that position must not be overwritten.
 		if j.filled.Life < at.Life {
 			return Position{}, ErrFull
 		}
-		at, number, j.turned = Position{Life: at.Life + 1}, j.failed+1, true
+		at, number, j.lifeComplete = Position{Life: at.Life + 1}, j.failed+1, true
 	}
 	first := j.layout.first(at.Life) + at.Block
 	j.buffer = appendGroup(j.buffer[:0], block{number: first, life: at.Life, group: number, parts: parts}, link{j.group, j.end.Block}, group, j.seed)
@@ -160,7 +160,7 @@ func (j *Journal) Append(group []byte) (Position, error) {
 		j.attempt++
 		return Position{}, fmt.Errorf("write to the audit journal: %w", err)
 	}
-	j.end, j.group, j.attempt, j.turned = Position{at.Life, at.Block + parts}, number, number, false
+	j.end, j.group, j.attempt, j.lifeComplete = Position{at.Life, at.Block + parts}, number, number, false
 	return j.end, nil
 }
 

@@ -123,7 +123,7 @@ func (c *Content) groups(from Position) ([]Group, error) {
 			return nil, err
 		}
 	}
-	last, err := c.reaches(from)
+	last, err := c.groupAt(from)
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +140,7 @@ func (c *Content) groups(from Position) ([]Group, error) {
 		}
 		group, next, behind, whole = c.group(cursor{}, Position{Life: at.end.Life + 1})
 		if !whole {
-			return all, c.nothingBehind(at)
+			return all, c.checkTail(at)
 		}
 		// If the next life does not refer to the last group, the write of the last group had failed.
 		if n := len(all); n > 0 && at.group != behind.group {
@@ -156,17 +156,17 @@ func (c *Content) groups(from Position) ([]Group, error) {
 // cursor is the state of reading groups: the position and number of the last group, and the number of the group before
 // it.
 type cursor struct {
-	begin, end Position
-	group      uint32
-	former     uint32
+	begin, end    Position
+	group         uint32
+	previousGroup uint32
 }
 
 // before returns the cursor without its last group.
-func (c cursor) before() cursor { return cursor{begin: c.begin, end: c.begin, group: c.former} }
+func (c cursor) before() cursor { return cursor{begin: c.begin, end: c.begin, group: c.previousGroup} }
 
-// reaches returns the number of the group that ends at a position. It fails if no group ended there, or if that group
+// groupAt returns the number of the group that ends at a position. It fails if no group ended there, or if that group
 // was overwritten.
-func (c *Content) reaches(from Position) (uint32, error) {
+func (c *Content) groupAt(from Position) (uint32, error) {
 	if from.Life < 1 || from.Block < 0 || from.Block > c.layout.blocks || from.Block == 0 && from != Start {
 		return 0, c.refuse(ErrOther, "does not match the database: the database names a position that no journal has")
 	}
@@ -207,13 +207,13 @@ func (c *Content) group(behind cursor, at Position) (group []byte, next cursor, 
 		return nil, cursor{}, link{}, false
 	}
 	before = link{binary.LittleEndian.Uint32(raw[4:]), int64(binary.LittleEndian.Uint32(raw[8:]))}
-	next = cursor{begin: at, end: Position{at.Life, at.Block + k.parts}, group: k.group, former: before.group}
+	next = cursor{begin: at, end: Position{at.Life, at.Block + k.parts}, group: k.group, previousGroup: before.group}
 	return raw[groupHeader:][:length], next, before, true
 }
 
-// nothingBehind checks the blocks after the last complete group. They may come from an earlier life, or from one group
+// checkTail checks the blocks after the last complete group. They may come from an earlier life, or from one group
 // whose write did not finish. Any other block means that a complete group was lost.
-func (c *Content) nothingBehind(at cursor) error {
+func (c *Content) checkTail(at cursor) error {
 	end := at.end
 	for number := range segments * c.layout.blocks {
 		k, _ := c.at(number)

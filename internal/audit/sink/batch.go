@@ -35,7 +35,7 @@ func (r *Runner) collect(ctx context.Context, head audit.TreeHead) (*batch, erro
 	if err != nil {
 		return nil, err
 	}
-	rows, err := r.Store.AuditRange(ctx, after, min(head.Size, after+int64(r.most)), r.most)
+	rows, err := r.Store.AuditRange(ctx, after, min(head.Size, after+int64(r.batchLimit)), r.batchLimit)
 	if err != nil {
 		return nil, err
 	}

@@ -33,7 +33,7 @@ func TestALearnedCeilingIsKept(t *testing.T) {
 	var ahead atomic.Int64
 	config.Clock = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 	r := New(config, target(t, receiver.url))
-	r.most = 200 // 200 and 100 fail, 50 succeeds
+	r.batchLimit = 200 // 200 and 100 fail, 50 succeeds
 	deliver := func(rows int64) {
 		t.Helper()
 		for upTo := r.sent + rows; r.sent < upTo; {
@@ -63,16 +63,16 @@ func TestACeilingIsGivenUp(t *testing.T) {
 	r.tried = 800
 	r.shrink(errTooLarge)
 	for range 5 {
-		r.grow(r.most)
+		r.grow(r.batchLimit)
 	}
-	if r.most != 400 {
-		t.Errorf("before the probe a batch has %d rows", r.most)
+	if r.batchLimit != 400 {
+		t.Errorf("before the probe a batch has %d rows", r.batchLimit)
 	}
 	now = now.Add(probeEvery)
 	for range 5 {
-		r.grow(r.most)
+		r.grow(r.batchLimit)
 	}
-	if r.most != maxRows {
-		t.Errorf("behind the probe a batch has %d rows", r.most)
+	if r.batchLimit != maxRows {
+		t.Errorf("behind the probe a batch has %d rows", r.batchLimit)
 	}
 }

@@ -79,7 +79,7 @@ func (c *cloudEvents) send(ctx context.Context, b *batch) error {
 	r.Header = c.headers.Clone()
 	answer, err := c.client.Do(r)
 	if err != nil {
-		return plain(err)
+		return sanitizeError(err)
 	}
 	defer answer.Body.Close() // the response has been read by then
 	if answer.StatusCode == http.StatusRequestEntityTooLarge {

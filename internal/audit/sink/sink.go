@@ -79,13 +79,13 @@ type Runner struct {
 	target Target
 	meter  meter
 
-	open    receiver  // nil if there is none
-	tried   int       // number of rows in the batch that is being sent; 0: none
-	most    int       // maximum number of rows in the next batch
-	ceiling int       // maximum number of rows that the receiver accepts, as far as known
-	probe   time.Time // time after which a larger batch may be tried
-	pause   time.Duration
-	failing bool
+	open       receiver  // nil if there is none
+	tried      int       // number of rows in the batch that is being sent; 0: none
+	batchLimit int       // maximum number of rows in the next batch
+	ceiling    int       // maximum number of rows that the receiver accepts, as far as known
+	probe      time.Time // time after which a larger batch may be tried
+	pause      time.Duration
+	failing    bool
 
 	held    bool
 	claimed time.Time // when this process last tried to claim the sink
@@ -94,7 +94,7 @@ type Runner struct {
 
 // New returns a runner for a target. Run delivers the rows.
 func New(c Config, t Target) *Runner {
-	return &Runner{Config: c, target: t, meter: c.Metrics.of(t.Label, c), most: maxRows, ceiling: maxRows}
+	return &Runner{Config: c, target: t, meter: c.Metrics.of(t.Label, c), batchLimit: maxRows, ceiling: maxRows}
 }
 
 // Run delivers rows until ctx ends.
@@ -256,7 +256,7 @@ func (r *Runner) shrink(err error) {
 	if errors.Is(err, errTooLarge) || r.tried > r.ceiling {
 		r.ceiling, r.probe = max(r.tried/2, 1), r.Clock().Add(probeEvery)
 	}
-	r.most = max(min(r.most, r.tried)/2, 1)
+	r.batchLimit = max(min(r.batchLimit, r.tried)/2, 1)
 }
 
 // grow doubles the size of the next batch, up to the ceiling. After probeEvery it tries more than the ceiling.
@@ -266,7 +266,7 @@ func (r *Runner) grow(took int) {
 	if !r.Clock().Before(r.probe) {
 		most *= 2
 	}
-	r.most = min(2*r.most, most, maxRows)
+	r.batchLimit = min(2*r.batchLimit, most, maxRows)
 }
 
 func (r *Runner) took(b *batch) {
@@ -279,8 +279,8 @@ func (r *Runner) took(b *batch) {
 	}
 }
 
-// plain removes the receiver's text and the URL from an error.
-func plain(err error) error {
+// sanitizeError removes the receiver's text and the URL from an error.
+func sanitizeError(err error) error {
 	var outer *url.Error
 	var record tls.RecordHeaderError
 	var verify *tls.CertificateVerificationError

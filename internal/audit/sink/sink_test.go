@@ -42,7 +42,7 @@ func TestRowsThatDoNotAgreeStay(t *testing.T) {
 			_, err = db.Exec(c.statement)
 			rig.Must(t, err)
 			r := New(w.config(t), Target{Name: "sink", scheme: "stdout"})
-			r.most = 20
+			r.batchLimit = 20
 			rig.Must(t, r.claim(t.Context(), time.Now()))
 			b, _, err := r.next(t.Context())
 			switch {

@@ -49,13 +49,13 @@ func (s *syslog) send(ctx context.Context, b *batch) error {
 	}
 	raw, err := (&net.Dialer{Timeout: dialTime}).DialContext(ctx, "tcp", s.address)
 	if err != nil {
-		return plain(err)
+		return sanitizeError(err)
 	}
 	defer raw.Close() // the response has been read by then
 	stop := context.AfterFunc(ctx, func() { _ = raw.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	tcp, _ := raw.(*net.TCPConn)
-	if err := s.exchange(ctx, &watched{TCPConn: tcp}, list); err != nil {
+	if err := s.exchange(ctx, &closeDetector{TCPConn: tcp}, list); err != nil {
 		if ctx.Err() != nil {
 			return errSlow
 		}
@@ -64,23 +64,23 @@ func (s *syslog) send(ctx context.Context, b *batch) error {
 	return nil
 }
 
-func (s *syslog) exchange(ctx context.Context, raw *watched, list []message) error {
+func (s *syslog) exchange(ctx context.Context, raw *closeDetector, list []message) error {
 	conn := tls.Client(raw, s.config)
 	if err := conn.HandshakeContext(ctx); err != nil {
-		return plain(err)
+		return sanitizeError(err)
 	}
 	out := bufio.NewWriterSize(conn, 16<<10)
 	for i := range list {
 		text := s.message(&list[i])
 		if _, err := fmt.Fprintf(out, "%d %s", len(text), text); err != nil {
-			return plain(err)
+			return sanitizeError(err)
 		}
 	}
 	if err := out.Flush(); err != nil {
-		return plain(err)
+		return sanitizeError(err)
 	}
 	if err := errors.Join(conn.CloseWrite(), raw.CloseWrite()); err != nil {
-		return plain(err)
+		return sanitizeError(err)
 	}
 	switch n, err := conn.Read(make([]byte, 1)); {
 	case n > 0:
@@ -88,7 +88,7 @@ func (s *syslog) exchange(ctx context.Context, raw *watched, list []message) err
 	case raw.ended:
 		return errors.New("it closes the connection without a TLS close_notify, so it may not have read all rows")
 	case !errors.Is(err, io.EOF):
-		return plain(err)
+		return sanitizeError(err)
 	}
 	// If a peer closes a connection before it has read all bytes, TCP resets the connection.
 	if _, err := raw.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
@@ -97,14 +97,14 @@ func (s *syslog) exchange(ctx context.Context, raw *watched, list []message) err
 	return nil
 }
 
-// watched records whether the peer has closed the TCP connection. Package tls does not distinguish this from a
+// closeDetector records whether the peer has closed the TCP connection. Package tls does not distinguish this from a
 // close_notify.
-type watched struct {
+type closeDetector struct {
 	*net.TCPConn
 	ended bool
 }
 
-func (w *watched) Read(p []byte) (int, error) {
+func (w *closeDetector) Read(p []byte) (int, error) {
 	n, err := w.TCPConn.Read(p)
 	if errors.Is(err, io.EOF) {
 		w.ended = true

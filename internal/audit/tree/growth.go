@@ -98,20 +98,20 @@ func (g *growth) root(ctx context.Context, store Store) (tlog.Hash, error) {
 	return tlog.TreeHash(g.size, hashes(ctx, store, fresh))
 }
 
-// edge returns the root of the current tree. It needs only the tiles that are not full, because they contain the hash
+// rootOfOpenTiles returns the root of the current tree. It needs only the tiles that are not full, because they contain the hash
 // of each full tile.
-func (g *growth) edge() (tlog.Hash, error) {
+func (g *growth) rootOfOpenTiles() (tlog.Hash, error) {
 	fresh := make(map[place][]byte)
 	for _, t := range g.open {
 		fresh[place{t.Level, t.Index}] = t.Hashes
 	}
-	return tlog.TreeHash(g.size, hashes(context.Background(), nothing{}, fresh))
+	return tlog.TreeHash(g.size, hashes(context.Background(), emptyReader{}, fresh))
 }
 
-// nothing is a Reader of an empty tree.
-type nothing struct{ Reader }
+// emptyReader is a Reader of an empty tree.
+type emptyReader struct{ Reader }
 
-func (nothing) AuditTile(context.Context, int, int64) ([]byte, error) { return nil, nil }
+func (emptyReader) AuditTile(context.Context, int, int64) ([]byte, error) { return nil, nil }
 
 func (g *growth) clone() *growth {
 	c := &growth{size: g.size}

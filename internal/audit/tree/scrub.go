@@ -22,8 +22,8 @@ type scrub struct {
 	sizes [2]int64 // sizes of the tree at the last check and the one before
 }
 
-// look checks the rows that the tree got in the last two intervals, and the next scrubOld older rows.
-func (t *Tree) look(ctx context.Context) {
+// checkStoredRows checks the rows that the tree got in the last two intervals, and the next scrubOld older rows.
+func (t *Tree) checkStoredRows(ctx context.Context) {
 	t.mu.Lock()
 	head := t.last
 	t.mu.Unlock()

@@ -113,7 +113,7 @@ func (t *Tree) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			t.look(ctx)
+			t.checkStoredRows(ctx)
 		case <-t.asked:
 		}
 		rest := time.NewTimer(askedEvery)
@@ -201,7 +201,7 @@ func (t *Tree) grow(ctx context.Context) (more bool, err error) {
 		return false, fmt.Errorf("%w: the rows %d to %d are missing", ErrInconsistent, end+1, head.Size)
 	}
 	if end == head.Size {
-		t.settle(head)
+		t.setLast(head)
 		return false, nil
 	}
 	last := min(end, head.Size+maxStep)
@@ -210,7 +210,7 @@ func (t *Tree) grow(ctx context.Context) (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	t.tell(head.Size, stored)
+	t.logUnsignedRows(head.Size, stored)
 	next := audit.TreeHead{Size: g.size, At: t.Clock().UTC().Truncate(time.Microsecond)}
 	if next.Root, err = g.root(ctx, t.Store); err != nil {
 		return false, err
@@ -222,13 +222,13 @@ func (t *Tree) grow(ctx context.Context) (more bool, err error) {
 	if err != nil || !done {
 		return true, err // another replica stored its rows first, or the database was reset
 	}
-	t.settle(next)
+	t.setLast(next)
 	return last < end, nil
 }
 
-// tell logs how many rows the first step of a process reads from the database. After an orderly shutdown there are
+// logUnsignedRows logs how many rows the first step of a process reads from the database. After an orderly shutdown there are
 // none.
-func (t *Tree) tell(size, stored int64) {
+func (t *Tree) logUnsignedRows(size, stored int64) {
 	t.mu.Lock()
 	first := t.last.Size == 0
 	t.mu.Unlock()
@@ -237,8 +237,8 @@ func (t *Tree) tell(size, stored int64) {
 	}
 }
 
-// settle stores a verified tree head in memory.
-func (t *Tree) settle(head audit.TreeHead) {
+// setLast stores a verified tree head in memory.
+func (t *Tree) setLast(head audit.TreeHead) {
 	t.Recent.forget(head.Size)
 	t.mu.Lock()
 	defer t.mu.Unlock()

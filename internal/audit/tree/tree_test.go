@@ -371,7 +371,7 @@ func TestRowsAreLookedAtAgain(t *testing.T) {
 				if len(b.alarms) > 0 {
 					t.Fatalf("before the look %d: %v", n, b.alarms)
 				}
-				tree.look(t.Context())
+				tree.checkStoredRows(t.Context())
 			}
 			if len(b.alarms) != 1 || !strings.Contains(b.alarms[0], c.says) {
 				t.Errorf("alarms %v instead of %q", b.alarms, c.says)

@@ -26,7 +26,7 @@ type Reader interface {
 	AuditRange(ctx context.Context, after, last int64, limit int) ([]keyserver.AuditEntry, error)
 }
 
-// Noted is a checkpoint that was stored earlier outside the key server.
+// Noted is a checkpoint that was saved earlier outside the key server.
 type Noted struct {
 	Name string // for messages: the name of its file
 	Head audit.TreeHead
@@ -60,11 +60,11 @@ type Verifier struct {
 	o      Options
 	report Report
 
-	rows   *growth // the tree that is computed from the rows
-	stored *growth // the tree that is computed from the leaves in the tiles; nil while it is equal to rows
-	tile   []byte  // the tile of level 0 that contains the next leaf
-	bare   bool    // the tile has no hashes
-	ended  bool    // a row and its hash are both missing, so later rows cannot be compared with the tree
+	rows      *growth // the tree that is computed from the rows
+	stored    *growth // the tree that is computed from the leaves in the tiles; nil while it is equal to rows
+	tile      []byte  // the tile of level 0 that contains the next leaf
+	tileEmpty bool    // the tile has no hashes
+	ended     bool    // a row and its hash are both missing, so later rows cannot be compared with the tree
 	// Differences between rows and tiles. The root decides which of the two is wrong.
 	differ      []int64 // the first rows that differ
 	differences int
@@ -224,7 +224,7 @@ func (v *Verifier) leaf(ctx context.Context, row *tlog.Hash) error {
 			return err
 		}
 	}
-	if v.ended = row == nil && v.bare; v.ended {
+	if v.ended = row == nil && v.tileEmpty; v.ended {
 		return nil
 	}
 	var stored tlog.Hash
@@ -243,7 +243,7 @@ func (v *Verifier) leaf(ctx context.Context, row *tlog.Hash) error {
 			return err
 		}
 	}
-	if err := v.above(ctx); err != nil {
+	if err := v.compareFullTiles(ctx); err != nil {
 		return err
 	}
 	return v.noted()
@@ -255,7 +255,7 @@ func (v *Verifier) read(ctx context.Context, index int64) error {
 	if err != nil {
 		return fmt.Errorf("read tile %d of level 0 of the audit tree: %w", index, err)
 	}
-	v.tile, v.bare = make([]byte, tileSize), len(data) == 0
+	v.tile, v.tileEmpty = make([]byte, tileSize), len(data) == 0
 	copy(v.tile, data)
 	if want := min(v.report.Head.Size-index*tileWidth, tileWidth) * tlog.HashSize; int64(len(data)) < want {
 		v.found(index*tileWidth+1, "changed: tile %d of level 0 has %d of %d bytes", index, len(data), want)
@@ -274,8 +274,8 @@ func (v *Verifier) differs(seq int64) {
 	}
 }
 
-// above compares the computed tiles that have become full with the stored tiles.
-func (v *Verifier) above(ctx context.Context) error {
+// compareFullTiles compares the computed tiles that have become full with the stored tiles.
+func (v *Verifier) compareFullTiles(ctx context.Context) error {
 	err := v.compare(ctx, v.rows.full, func(g *growth) []audit.Tile { return g.full })
 	v.rows.full = v.rows.full[:0]
 	if v.stored != nil {
@@ -303,13 +303,13 @@ func (v *Verifier) compare(ctx context.Context, tiles []audit.Tile, of func(*gro
 	return nil
 }
 
-// noted compares the root of the tree with the noted checkpoints of the same size.
+// noted compares the root of the tree with the saved checkpoints of the same size.
 func (v *Verifier) noted() error {
 	for _, n := range v.o.Noted {
 		if n.Head.Size != v.rows.size {
 			continue
 		}
-		root, err := v.rows.edge()
+		root, err := v.rows.rootOfOpenTiles()
 		if err != nil {
 			return err
 		}
@@ -344,13 +344,13 @@ func (v *Verifier) End(ctx context.Context) (Report, error) {
 
 // root compares the roots of the rows and of the tiles with the signed root.
 func (v *Verifier) root(ctx context.Context) error {
-	root, err := v.rows.edge()
+	root, err := v.rows.rootOfOpenTiles()
 	if err != nil {
 		return err
 	}
 	stored := root
 	if v.stored != nil {
-		if stored, err = v.stored.edge(); err != nil {
+		if stored, err = v.stored.rootOfOpenTiles(); err != nil {
 			return err
 		}
 	}

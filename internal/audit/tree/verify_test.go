@@ -24,7 +24,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// trail is an audit log with 600 rows in a real database. Its checkpoints with 300, 500 and 600 rows are noted.
+// trail is an audit log with 600 rows in a real database. Its checkpoints with 300, 500 and 600 rows are saved.
 type trail struct {
 	*testing.T
 	config         sqlstore.Config
@@ -193,7 +193,7 @@ func (w *trail) rewrite(seq int64) {
 	})
 }
 
-// resign creates the tree again from the stored rows.
+// resign deletes the tree, and builds and signs it again from the stored rows.
 func (w *trail) resign(signer *tree.Signer) {
 	w.Helper()
 	w.sql(`DELETE FROM audit_tree`, `DELETE FROM audit_tiles`)
@@ -287,7 +287,7 @@ func (w *trail) verify(o tree.Options) (found []string, chains int) {
 	return found, report.Total
 }
 
-// TestEveryTamperingIsNamed verifies each change twice: only with the key, and only with noted checkpoints. "intact"
+// TestEveryTamperingIsNamed verifies each change twice: only with the key, and only with saved checkpoints. "intact"
 // marks a change that one of the two ways cannot detect.
 func TestEveryTamperingIsNamed(t *testing.T) {
 	const intact = "intact"

@@ -153,7 +153,7 @@ func (f *Feed) send(ctx context.Context, to Remote) {
 	for {
 		grown := f.Tree.Grown()
 		var err error
-		if known, err = f.one(ctx, to, known); err != nil && ctx.Err() == nil {
+		if known, err = f.sendNewest(ctx, to, known); err != nil && ctx.Err() == nil {
 			pause = min(max(2*pause, f.Interval), maxPause)
 			if !failing {
 				logger.Warn("a witness does not cosign the audit tree; trying again", "error", err)
@@ -188,9 +188,9 @@ func (f *Feed) send(ctx context.Context, to Remote) {
 	}
 }
 
-// one sends the newest checkpoint, unless the witness has cosigned it. It returns the size that the witness has
+// sendNewest sends the newest checkpoint, unless the witness has cosigned it. It returns the size that the witness has
 // cosigned.
-func (f *Feed) one(ctx context.Context, to Remote, known int64) (int64, error) {
+func (f *Feed) sendNewest(ctx context.Context, to Remote, known int64) (int64, error) {
 	head, err := f.Store.AuditTree(ctx)
 	if err != nil || head.Size == 0 || signedBy(head.Checkpoint, to.Verifier()) {
 		return known, err

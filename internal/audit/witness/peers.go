@@ -91,25 +91,25 @@ func (w *Witness) Peers(ctx context.Context, link PeerLink) ([]Remote, error) {
 				continue
 			}
 			if v, err := cosignature.NewVerifierForCosignatureV1(l.WitnessKey); err == nil {
-				list = append(list, &colleague{p, v, link})
+				list = append(list, &peerWitness{p, v, link})
 			}
 		}
 	}
 	return list, nil
 }
 
-type colleague struct {
+type peerWitness struct {
 	peer     keyserver.TrustedServer
 	verifier note.Verifier
 	link     PeerLink
 }
 
-func (c *colleague) Verifier() note.Verifier { return c.verifier }
+func (c *peerWitness) Verifier() note.Verifier { return c.verifier }
 
-func (c *colleague) AddCheckpoint(ctx context.Context, r Request) ([]byte, error) {
+func (c *peerWitness) AddCheckpoint(ctx context.Context, r Request) ([]byte, error) {
 	return c.link.AddCheckpoint(ctx, c.peer, r)
 }
 
-func (c *colleague) ReportConflict(ctx context.Context, r Request) {
+func (c *peerWitness) ReportConflict(ctx context.Context, r Request) {
 	_, _ = c.link.AddCheckpoint(ctx, c.peer, r) // the peer refuses the checkpoint
 }

@@ -40,8 +40,8 @@ const (
 	MaxWitnesses = 32
 )
 
-// site is a witness that is used by its HTTP API.
-type site struct {
+// httpWitness is a witness that is used by its HTTP API.
+type httpWitness struct {
 	url      string
 	verifier note.Verifier
 	client   *http.Client
@@ -60,7 +60,7 @@ func ParseRemote(spec string, client *http.Client) (Remote, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the key of the witness at %s does not have the C2SP signed-note format: %w", urltext.Origin(at), err)
 	}
-	return &site{url: strings.TrimSuffix(at, "/") + "/add-checkpoint", verifier: verifier, client: client}, nil
+	return &httpWitness{url: strings.TrimSuffix(at, "/") + "/add-checkpoint", verifier: verifier, client: client}, nil
 }
 
 // Client returns the HTTP client for witnesses. It follows no redirects.
@@ -71,12 +71,12 @@ func Client() *http.Client {
 	}
 }
 
-func (s *site) Verifier() note.Verifier { return s.verifier }
+func (s *httpWitness) Verifier() note.Verifier { return s.verifier }
 
 // ReportConflict does nothing: C2SP tlog-witness has no message for a conflict.
-func (s *site) ReportConflict(context.Context, Request) {}
+func (s *httpWitness) ReportConflict(context.Context, Request) {}
 
-func (s *site) AddCheckpoint(ctx context.Context, r Request) ([]byte, error) {
+func (s *httpWitness) AddCheckpoint(ctx context.Context, r Request) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, bytes.NewReader(r.Marshal()))
 	if err != nil {
 		return nil, err

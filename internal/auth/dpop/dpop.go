@@ -23,7 +23,8 @@ const (
 // Request describes the request that a proof has to match.
 type Request struct {
 	Method string
-	// Site tells which origins reach the service. Path is the requested path, with the escapes that the client sent.
+	// Site reports which origins (scheme, host and port) reach the key server. Path is the requested path, with the
+	// escapes that the client sent.
 	Site Site
 	Path string
 	// Token is the session id of the request. It is empty for a login; then the proof needs no ath.

@@ -140,7 +140,7 @@ func (p *parsed) verify(text string) error {
 		if !ok {
 			return malformed("the key in jwk is not usable")
 		}
-		key = fullyNamed{public}
+		key = ed25519Verifier{public}
 	}
 	if _, err := signed.Verify(key); err != nil {
 		return errSignature
@@ -148,10 +148,10 @@ func (p *parsed) verify(text string) error {
 	return nil
 }
 
-// fullyNamed verifies Ed25519 signatures with the algorithm name of RFC 9864, which the library does not support.
-type fullyNamed struct{ key ed25519.PublicKey }
+// ed25519Verifier verifies Ed25519 signatures with the algorithm name of RFC 9864, which the library does not support.
+type ed25519Verifier struct{ key ed25519.PublicKey }
 
-func (f fullyNamed) VerifyPayload(payload, signature []byte, alg jose.SignatureAlgorithm) error {
+func (f ed25519Verifier) VerifyPayload(payload, signature []byte, alg jose.SignatureAlgorithm) error {
 	if alg != ed25519Name || !ed25519.Verify(f.key, payload, signature) {
 		return errors.New("the signature does not verify")
 	}

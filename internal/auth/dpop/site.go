@@ -10,16 +10,16 @@ import (
 // always set, even if it is the default port.
 type Origin struct{ Scheme, Host, Port string }
 
-// Site reports whether clients reach the service at an origin.
+// Site reports whether clients reach the key server at an origin.
 type Site func(Origin) bool
 
-// At returns a site that consists of the origin of one URL. If the URL is invalid, the site contains no origin.
+// At returns a Site with only the origin of one URL. If the URL is invalid, the Site contains no origin.
 func At(url string) Site {
 	own, _, ok := normalise(url)
 	return func(o Origin) bool { return ok && o == own }
 }
 
-// ByCertificate returns the site of a TLS listener: its port, with each name for which its current certificate is
+// ByCertificate returns the Site of a TLS listener: its port, with each name for which its current certificate is
 // valid.
 //
 // If a client verifies the certificate, it cannot reach another host under these names. The Host header is not used,
@@ -30,7 +30,7 @@ func ByCertificate(port string, leaf func() *x509.Certificate) Site {
 	}
 }
 
-// OnLoopback returns the site of a listener without TLS. Only local processes can reach it.
+// OnLoopback returns the Site of a listener without TLS. Only local processes can reach it.
 func OnLoopback(port string) Site {
 	return func(o Origin) bool { return o.Scheme == "http" && o.Port == port && isLoopback(o.Host) }
 }

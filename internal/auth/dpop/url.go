@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// reached compares the htu claim with the site and the requested path. As RFC 9449 section 4.3 requires, it normalizes
-// both URLs and ignores query and fragment.
+// reached compares the htu claim with the origins of the key server and the requested path. As RFC 9449 section 4.3
+// requires, it normalizes both URLs and ignores query and fragment.
 func reached(claimed string, site Site, path string) bool {
 	origin, claimedPath, ok := normalise(claimed)
 	return ok && claimedPath == plainEscapes(path) && site(origin)

@@ -43,7 +43,7 @@ type Directory struct {
 	clock  func() time.Time
 }
 
-// New returns a directory. It opens no connection, so that the service can start while the directory is unavailable.
+// New returns a directory. It opens no connection, so that the key server can start while the directory is unavailable.
 func New(c Config, clock func() time.Time) *Directory {
 	return &Directory{config: c, slots: make(chan struct{}, MaxAtOnce), clock: clock}
 }

@@ -44,7 +44,7 @@ type keyring struct {
 
 // find returns the issuer's key with the key id and algorithm of a token.
 func (k *keyring) find(ctx context.Context, c Claimed) (any, error) {
-	key, settled, err := k.look(c, true)
+	key, settled, err := k.keyInMemory(c, true)
 	if settled {
 		return key, err
 	}
@@ -54,13 +54,13 @@ func (k *keyring) find(ctx context.Context, c Claimed) (any, error) {
 	if _, err := k.reads.Do(ctx, "", func() (struct{}, error) { k.refresh(ctx); return struct{}{}, nil }); err != nil {
 		return nil, err
 	}
-	key, _, err = k.look(c, false)
+	key, _, err = k.keyInMemory(c, false)
 	return key, err
 }
 
-// look returns the key in memory. settled means that this result is final; if not, the keys must be read first. If the
+// keyInMemory returns the key in memory. settled means that this result is final; if not, the keys must be read first. If the
 // key is in memory, only one request starts the read. That request sets claimed; it may do so only if claim is true.
-func (k *keyring) look(c Claimed, claim bool) (key any, settled bool, err error) {
+func (k *keyring) keyInMemory(c Claimed, claim bool) (key any, settled bool, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now, pace := k.clock(), k.source.Pace()

@@ -62,10 +62,10 @@ func (m *Manager) SetPassword(ctx context.Context, by keyserver.Caller, n NewPas
 	if err != nil {
 		return PasswordSaved{}, err
 	}
-	return m.judgePassword(ctx, n.Principal, written, ended)
+	return m.verifyPasswordSaved(ctx, n.Principal, written, ended)
 }
 
-func (m *Manager) judgePassword(ctx context.Context, id keyserver.ID, written string, ended int) (PasswordSaved, error) {
+func (m *Manager) verifyPasswordSaved(ctx context.Context, id keyserver.ID, written string, ended int) (PasswordSaved, error) {
 	r := PasswordSaved{Ended: ended}
 	read, err := m.Store.PasswordHash(ctx, id)
 	if err != nil {
@@ -128,7 +128,7 @@ func (m *Manager) refuseCurrent(ctx context.Context, by keyserver.Caller, answer
 	if err := m.record(ctx, keyserver.AuditEntry{
 		Operation: keyserver.OpSetPassword.Key, Outcome: keyserver.Refused, Reason: string(f.Reason),
 		Principal: by.Principal, Object: by.Principal.ID.Hex(), Kind: by.Kind, RequestID: by.RequestID,
-		Address: by.Address, Session: by.Session, For: by.For,
+		Address: by.Address, Session: by.Session, For: by.Purpose,
 	}); err != nil {
 		return err
 	}

@@ -38,7 +38,7 @@ func (m *Manager) byCertificate(ctx context.Context, l Login) (identity, error) 
 	if err != nil {
 		return identity{}, err
 	}
-	who = identity{principal: p, certificate: stored.ID, shown: digest[:]}
+	who = identity{principal: p, certificate: stored.ID, boundCertificate: digest[:]}
 	err = m.Authorizer.CheckCaller(ctx, keyserver.Caller{
 		Principal: p.Ref(), Name: p.Name, Type: p.Type, Kind: keyserver.CertificateSession, Certificate: stored.ID, RequestID: l.RequestID,
 	})

@@ -20,8 +20,8 @@ const (
 // Demands contains all values of Demand, for messages.
 var Demands = []Demand{DemandNone, DemandPeople, DemandAll}
 
-// ofPeople contains the login methods that need a password. Programs can use these methods, too.
-var ofPeople = []keyserver.SessionKind{keyserver.PasswordSession, keyserver.LDAPSession}
+// passwordMethods contains the login methods that need a password. Programs can use these methods, too.
+var passwordMethods = []keyserver.SessionKind{keyserver.PasswordSession, keyserver.LDAPSession}
 
 // unmet reports whether a login must bind its session, but does not bind it. A derived session is bound if it names a
 // key or if its parent is bound.
@@ -30,7 +30,7 @@ func (d Demand) unmet(l Login) bool {
 		l.parent != nil && (l.parent.BoundKey != "" || len(l.parent.BoundCertificate) > 0)
 	switch d {
 	case DemandPeople:
-		return !bound && slices.Contains(ofPeople, l.Method)
+		return !bound && slices.Contains(passwordMethods, l.Method)
 	case DemandAll:
 		return !bound
 	case DemandNone:

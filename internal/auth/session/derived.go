@@ -20,16 +20,16 @@ type Authorizer interface {
 	CheckCaller(ctx context.Context, by keyserver.Caller) error
 	// Guard decides whether the caller may perform the operation, makes the audit row of the decision durable, and
 	// runs effect.
-	Guard(ctx context.Context, by keyserver.Caller, g keyserver.Guarded, effect func() error) error
+	Guard(ctx context.Context, by keyserver.Caller, g keyserver.ExternalOperation, effect func() error) error
 	// SetPassword authorizes the change and stores it. It returns the number of sessions that ended.
 	SetPassword(ctx context.Context, by keyserver.Caller, c keyserver.PasswordChange) (int, error)
 }
 
-// descend prepares a login that derives a session from the caller's session (the parent).
+// prepareDerived prepares a login that derives a session from the caller's session (the parent).
 //
 // If the parent is bound to a key, the proof of this request was already used to authenticate the caller. So it cannot
 // bind the new session. If the parent is not bound, the new session is bound to the key of the proof.
-func (m *Manager) descend(ctx context.Context, l *Login) error {
+func (m *Manager) prepareDerived(ctx context.Context, l *Login) error {
 	parent, err := m.Store.SessionByID(ctx, l.By.Session)
 	if errors.Is(err, sqlstore.ErrNotFound) || err == nil && parent.Ended {
 		return errNoSession
@@ -48,7 +48,7 @@ func (m *Manager) descend(ctx context.Context, l *Login) error {
 // end later than the parent's ExpiresAt.
 func (m *Manager) inherit(l Login, lifetime time.Duration) identity {
 	who := identity{
-		actor: l.parent.Actor, certificate: l.parent.Certificate, boundKey: l.parent.BoundKey, shown: l.parent.BoundCertificate, parent: l.parent.ID,
+		actor: l.parent.Actor, certificate: l.parent.Certificate, boundKey: l.parent.BoundKey, boundCertificate: l.parent.BoundCertificate, parent: l.parent.ID,
 		expiresAt: m.Clock().Add(lifetime),
 	}
 	if who.expiresAt.After(l.parent.ExpiresAt) {

@@ -104,7 +104,7 @@ func TestANameFillsItsShareOnly(t *testing.T) {
 	g.waits(t, g.known, knownAs("other", share))
 }
 
-// TestASiteFillsItsShareOnly: the networks of one IPv6 site count as one network.
+// TestASiteFillsItsShareOnly checks that the networks of one IPv6 site (48 bits) count as one network.
 func TestASiteFillsItsShareOnly(t *testing.T) {
 	g := newFullGate(t)
 	defer g.release()

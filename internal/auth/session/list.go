@@ -15,8 +15,8 @@ const defaultPage = 100
 
 // Filter selects live sessions.
 type Filter struct {
-	// Principal selects the sessions in which the principal acts, or whose rights are those of the principal. Zero selects
-	// all sessions.
+	// Principal selects the sessions in which the principal acts, and the delegated sessions that have its rights. Zero
+	// selects all sessions.
 	Principal keyserver.ID
 	After     keyserver.ID // the last session of the previous page
 	Limit     int
@@ -24,12 +24,12 @@ type Filter struct {
 
 // Page is a page of sessions, sorted by id.
 type Page struct {
-	Sessions []Listed
+	Sessions []Summary
 	Next     keyserver.ID // the value of After for the next page; zero on the last page
 }
 
-// Listed describes a session in a list.
-type Listed struct {
+// Summary describes a session in a list.
+type Summary struct {
 	ID        keyserver.ID
 	Kind      keyserver.SessionKind
 	Principal keyserver.Principal
@@ -61,7 +61,7 @@ func (m *Manager) expiry(record sessionrows.SessionRecord, lastUsed time.Time) E
 // List returns the live sessions. If another replica has used a session but not yet written the last use, the listed
 // last use is too old, but the session is still listed.
 func (m *Manager) List(ctx context.Context, by keyserver.Caller, f Filter) (page Page, err error) {
-	g := keyserver.Guarded{Operation: keyserver.OpListSessions, Own: isOwn(by, f.Principal)}
+	g := keyserver.ExternalOperation{Operation: keyserver.OpListSessions, Own: isOwn(by, f.Principal)}
 	if !f.Principal.IsZero() {
 		g.Object = f.Principal.Hex()
 	}
@@ -86,7 +86,7 @@ func (m *Manager) List(ctx context.Context, by keyserver.Caller, f Filter) (page
 	return page, err
 }
 
-func (m *Manager) listed(ctx context.Context, records []sessionrows.SessionRecord) ([]Listed, error) {
+func (m *Manager) listed(ctx context.Context, records []sessionrows.SessionRecord) ([]Summary, error) {
 	ids := make([]keyserver.ID, len(records))
 	for i, r := range records {
 		ids[i] = r.Principal.ID
@@ -99,14 +99,14 @@ func (m *Manager) listed(ctx context.Context, records []sessionrows.SessionRecor
 	for _, p := range principals {
 		known[p.Ref()] = p
 	}
-	list := make([]Listed, len(records))
+	list := make([]Summary, len(records))
 	for i, r := range records {
 		p, ok := known[r.Principal]
 		if !ok {
 			p = keyserver.Principal{ID: r.Principal.ID, System: r.Principal.System}
 		}
 		used := m.lastUse(r)
-		list[i] = Listed{
+		list[i] = Summary{
 			ID: r.ID, Kind: r.Kind, Principal: p, Actor: r.Actor, BoundKey: r.BoundKey, BoundCertificate: r.BoundCertificate, Address: r.Address,
 			CreatedAt: r.CreatedAt, LastUsedAt: used, Expiry: m.expiry(r, used), MadeFrom: r.Parent,
 		}
@@ -135,7 +135,7 @@ func (m *Manager) EndOne(ctx context.Context, by keyserver.Caller, id keyserver.
 		return 0, err
 	}
 	own := err == nil && (isOwn(by, record.Principal.ID) || isOwn(by, record.Actor.ID))
-	g := keyserver.Guarded{Operation: keyserver.OpEndSessions, Object: id.Hex(), Own: own}
+	g := keyserver.ExternalOperation{Operation: keyserver.OpEndSessions, Object: id.Hex(), Own: own}
 	err = m.Authorizer.Guard(ctx, by, g, func() error {
 		return m.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 			ended, err = tx.DeleteSession(ctx, id)
@@ -148,7 +148,7 @@ func (m *Manager) EndOne(ctx context.Context, by keyserver.Caller, id keyserver.
 // EndAll ends every session of a principal, even sessions in which it acts for another principal. It returns their
 // number.
 func (m *Manager) EndAll(ctx context.Context, by keyserver.Caller, principal keyserver.ID) (ended int, err error) {
-	g := keyserver.Guarded{Operation: keyserver.OpEndSessions, Object: principal.Hex(), Own: isOwn(by, principal)}
+	g := keyserver.ExternalOperation{Operation: keyserver.OpEndSessions, Object: principal.Hex(), Own: isOwn(by, principal)}
 	err = m.Authorizer.Guard(ctx, by, g, func() error {
 		return m.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 			p, err := tx.Principal(ctx, principal)

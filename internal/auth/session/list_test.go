@@ -52,7 +52,7 @@ func TestList(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := map[keyserver.ID]session.Listed{}
+		got := map[keyserver.ID]session.Summary{}
 		for _, s := range page.Sessions {
 			got[s.ID] = s
 		}

@@ -19,18 +19,18 @@ const maxAuditedName = 64
 
 // identity is the result of a login method: the principal and the properties of the new session.
 type identity struct {
-	principal   keyserver.Principal
-	certificate keyserver.ID
-	actor       keyserver.PrincipalRef
-	scope       []keyserver.HiddenLink
-	operations  []keyserver.ID   // of a scoped credential
-	mayGrant    keyserver.Rights // of a scoped credential that changes ACLs
-	boundKey    string           // thumbprint of the key, if it is not the key of a proof
-	password    string           // stored hash of the checked password, if any
-	renewed     string           // hash of the same password at the configured cost; empty if the stored hash has this cost
-	shown       []byte           // SHA-256 of the client certificate that the session is bound to
-	expiresAt   time.Time        // zero: the manager's Lifetime applies
-	parent      keyserver.ID
+	principal        keyserver.Principal
+	certificate      keyserver.ID
+	actor            keyserver.PrincipalRef
+	scope            []keyserver.HiddenLink
+	operations       []keyserver.ID   // of a scoped credential
+	mayGrant         keyserver.Rights // of a scoped credential that changes ACLs
+	boundKey         string           // thumbprint of the key, if it is not the key of a proof
+	password         string           // stored hash of the checked password, if any
+	renewed          string           // hash of the same password at the configured cost; empty if the stored hash has this cost
+	boundCertificate []byte           // SHA-256 of the client certificate that the session is bound to
+	expiresAt        time.Time        // zero: the manager's Lifetime applies
+	parent           keyserver.ID
 }
 
 // method identifies the principal of a login. If it refuses the login, the error is a fault with an audit reason, and
@@ -65,7 +65,7 @@ func (m *Manager) Login(ctx context.Context, l Login) (Opened, error) {
 func (m *Manager) login(ctx context.Context, l Login, recognise method) (Opened, error) {
 	l.Name = nameOf(l)
 	if l.By != nil {
-		if err := m.descend(ctx, &l); err != nil {
+		if err := m.prepareDerived(ctx, &l); err != nil {
 			return Opened{}, err
 		}
 		l.attempt = &attempt{}
@@ -133,7 +133,7 @@ func (m *Manager) open(ctx context.Context, l Login, who identity) (Opened, erro
 		ID: id, Hash: hash, Principal: who.principal.Ref(), Kind: l.Method,
 		CreatedAt: now, ExpiresAt: now.Add(m.Lifetime), LastUsedAt: now,
 		Certificate: who.certificate, Actor: who.actor, Scope: who.scope, BoundKey: who.boundKey,
-		Parent: who.parent, ScopeOperations: who.operations, MayGrant: who.mayGrant, Address: l.Address, BoundCertificate: who.shown,
+		Parent: who.parent, ScopeOperations: who.operations, MayGrant: who.mayGrant, Address: l.Address, BoundCertificate: who.boundCertificate,
 	}
 	if !who.expiresAt.IsZero() {
 		record.ExpiresAt = who.expiresAt

@@ -116,7 +116,7 @@ func NewManager(c Config) *Manager {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	m := &Manager{
-		Config: c, throttle: newThrottle(c.Clock, c.Store), gate: newLoginGate(c.Hashes, c.MaxLogins), reads: newReadGate(quota.Share(c.Store.Readers())), tallies: &tallies{all: map[tallied]*tally{}}, proofs: newProofCache(c.Store, c.MaxProofs, c.Clock()),
+		Config: c, throttle: newThrottle(c.Clock, c.Store), gate: newLoginGate(c.Hashes, c.MaxLogins), reads: newReadGate(quota.Share(c.Store.Readers())), tallies: &tallies{all: map[refusalKind]*tally{}}, proofs: newProofCache(c.Store, c.MaxProofs, c.Clock()),
 		byHash: map[[32]byte]*held{}, byID: map[keyserver.ID]*held{},
 		meter: newMeter(), stop: stop, done: make(chan struct{}),
 	}
@@ -192,7 +192,7 @@ func (m *Manager) Authenticate(ctx context.Context, token string, proof Proof, f
 		}
 		now = m.Clock()
 	}
-	if err := m.checkShown(ctx, h, token, proof); err != nil {
+	if err := m.checkBinding(ctx, h, token, proof); err != nil {
 		return keyserver.Caller{}, nil, m.refuseProof(ctx, h, from, err)
 	}
 	if err := m.takePlace(h); err != nil {
@@ -201,7 +201,7 @@ func (m *Manager) Authenticate(ctx context.Context, token string, proof Proof, f
 	h.lastUsed.Store(now.UnixNano())
 	m.Hashes.Worked()
 	caller := h.caller
-	caller.RequestID, caller.Address, caller.For = from.RequestID, from.Address, from.For
+	caller.RequestID, caller.Address, caller.Purpose = from.RequestID, from.Address, from.For
 	return caller, h.release, nil
 }
 
@@ -223,7 +223,7 @@ func (m *Manager) End(ctx context.Context, by keyserver.Caller) error {
 	err := m.Audit.Write(ctx, keyserver.AuditEntry{
 		Operation: keyserver.AuditLogout, Outcome: keyserver.Allowed, Principal: by.Principal,
 		Object: by.Name, Kind: by.Kind, RequestID: by.RequestID, Actor: by.Actor,
-		Address: by.Address, Session: by.Session, For: by.For,
+		Address: by.Address, Session: by.Session, For: by.Purpose,
 	})
 	if err != nil {
 		return err

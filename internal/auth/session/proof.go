@@ -12,7 +12,7 @@ import (
 // ProofAlgorithms contains the accepted algorithms of proofs, in the format of a WWW-Authenticate challenge.
 const ProofAlgorithms = dpop.Algorithms
 
-// Site tells which URLs reach the service. The URL in a proof must be one of them.
+// Site reports which URLs reach the key server. The URL in a proof must be one of them.
 type Site = dpop.Site
 
 // Proof contains the evidence in a request for the key and the client certificate that the session is bound to.
@@ -21,7 +21,7 @@ type Proof struct {
 	Method string
 	Site   Site
 	Path   string // as the client sent it
-	// ForNew: the request derives a session. The proof is by the key of the new session, or by the key of the parent.
+	// ForNew: the request creates a session from another one. The proof may be by the key of either session.
 	ForNew bool
 	// Claimed: the scheme of the Authorization header claims that the session is bound (RFC 9449 section 7.1).
 	Claimed bool
@@ -64,8 +64,8 @@ func (m *Manager) checkBound(ctx context.Context, h *held, token string, p Proof
 	return m.proofs.use(ctx, acting(h.record.Principal, h.record.Actor), proof, m.Clock())
 }
 
-// checkShown checks that a request uses the client certificate and the key that its session is bound to.
-func (m *Manager) checkShown(ctx context.Context, h *held, token string, p Proof) error {
+// checkBinding checks that a request uses the client certificate and the key that its session is bound to.
+func (m *Manager) checkBinding(ctx context.Context, h *held, token string, p Proof) error {
 	if bound := h.record.BoundCertificate; len(bound) > 0 {
 		if digest := keyserver.DigestOf(p.Certificate); p.Certificate == nil || !bytes.Equal(bound, digest[:]) {
 			return errCertificateMismatch

@@ -15,7 +15,7 @@ import (
 const missPause = 5 * time.Millisecond
 
 // readGate limits the concurrent reads of sessions that are not in memory. Networks get places alternately; the
-// networks of one IPv6 site count as one network. From.Stranger limits the number of waiting requests.
+// networks of one IPv6 site (48 bits) count as one network. From.Stranger limits the number of waiting requests.
 type readGate struct {
 	mu      sync.Mutex
 	free    int // number of free places

@@ -20,11 +20,11 @@ const (
 // fill the volume.
 type tallies struct {
 	mu  sync.Mutex
-	all map[tallied]*tally
+	all map[refusalKind]*tally
 }
 
-// tallied is the kind of a refusal: the fields that are equal in all its rows.
-type tallied struct {
+// refusalKind is the kind of a refusal: the fields that are equal in all its rows.
+type refusalKind struct {
 	operation, reason, object, from string
 	kind                            keyserver.SessionKind
 	principal                       keyserver.PrincipalRef
@@ -38,7 +38,7 @@ type tally struct {
 
 // count reports whether the caller must write the row now. It also returns rows of earlier counts that have ended.
 func (t *tallies) count(now time.Time, row keyserver.AuditEntry) (write bool, due []keyserver.AuditEntry) {
-	of := tallied{row.Operation, row.Reason, row.Object, network(row.Address), row.Kind, row.Principal}
+	of := refusalKind{row.Operation, row.Reason, row.Object, network(row.Address), row.Kind, row.Principal}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if held, ok := t.all[of]; ok && now.Sub(held.since) < tallyTime {
@@ -74,7 +74,7 @@ func (t *tallies) rest() (due []keyserver.AuditEntry) {
 	return due
 }
 
-func (t *tallies) take(of tallied, due []keyserver.AuditEntry) []keyserver.AuditEntry {
+func (t *tallies) take(of refusalKind, due []keyserver.AuditEntry) []keyserver.AuditEntry {
 	held, ok := t.all[of]
 	if !ok {
 		return due
@@ -88,7 +88,7 @@ func (t *tallies) take(of tallied, due []keyserver.AuditEntry) []keyserver.Audit
 }
 
 func (t *tallies) takeOldest(due []keyserver.AuditEntry) []keyserver.AuditEntry {
-	var oldest tallied
+	var oldest refusalKind
 	var since time.Time
 	for of, held := range t.all {
 		if since.IsZero() || held.since.Before(since) {

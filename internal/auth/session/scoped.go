@@ -37,7 +37,7 @@ func (m *Manager) byScope(ctx context.Context, l Login) (identity, error) {
 		who.boundKey = l.BindTo
 	}
 	if l.BindTo != "" || l.proof != nil {
-		who.shown = nil // the recipient of the credential uses its own key and no certificate
+		who.boundCertificate = nil // the recipient of the credential uses its own key and no certificate
 	}
 	if l.By.Scope != nil {
 		return who, fault.New(fault.NotInScope, "a scoped credential cannot open another session; log in with other credentials").

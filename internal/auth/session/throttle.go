@@ -109,7 +109,7 @@ func (t *throttle) add(a *attempt, now time.Time, more ...bucket) error {
 // LOGIN_THROTTLED.
 func (t *throttle) take(ctx context.Context, a *attempt) error {
 	for _, b := range a.buckets {
-		wait, err := t.one(ctx, b, a.guess)
+		wait, err := t.takeToken(ctx, b, a.guess)
 		if err == nil && wait == 0 {
 			a.taken++
 			continue
@@ -130,9 +130,9 @@ func (a *attempt) throttled(by bucket, wait time.Duration) error {
 	return f.Audited(fault.ReasonThrottled)
 }
 
-// one takes a token from a bucket of this process and, if replicas share the database, from the same bucket there. A
+// takeToken takes a token from a bucket of this process and, if replicas share the database, from the same bucket there. A
 // login without a password is not a guess, so it takes no token from the database.
-func (t *throttle) one(ctx context.Context, b bucket, guess bool) (time.Duration, error) {
+func (t *throttle) takeToken(ctx context.Context, b bucket, guess bool) (time.Duration, error) {
 	now := t.clock()
 	if wait := t.local.take(b, now); wait > 0 || !guess || !t.store.Shared() {
 		return wait, nil
@@ -163,7 +163,7 @@ func guesses(l Login) bool {
 // network returns the network of an address, for which attempts are counted.
 func network(address string) string { return prefix(address, clientaddr.Network) }
 
-// site returns the site of an address, for which waiting logins are counted.
+// site returns the IPv4 address, or the IPv6 network of 48 bits, for which waiting logins are counted.
 func site(address string) string {
 	return prefix(address, func(at netip.Addr) netip.Prefix { return clientaddr.Site(clientaddr.Network(at)) })
 }

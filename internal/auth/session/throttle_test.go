@@ -114,8 +114,8 @@ func TestStrangersLockNobodyOut(t *testing.T) {
 	}
 }
 
-// TestNeighboursAreOneAddress: with IPv6, one machine has more addresses than there are guesses, so networks are
-// counted.
+// TestNeighboursAreOneAddress checks that all addresses of one IPv6 network share a limit of logins, because one
+// machine can have very many of them.
 func TestNeighboursAreOneAddress(t *testing.T) {
 	f := enginetest.New(t, enginetest.Databases["SQLite"](t))
 	m := manager(t, f, nil)

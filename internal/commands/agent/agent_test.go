@@ -240,8 +240,8 @@ func TestOneLogin(t *testing.T) {
 	}
 }
 
-// TestSessionEnded checks that the agent replaces a session that an officer has ended, only once. The request that used
-// the session must succeed, even with a long body.
+// TestSessionEnded checks that the agent logs in exactly once after an administrator has ended its session. The request
+// that used the ended session must succeed, even with a long body.
 func TestSessionEnded(t *testing.T) {
 	w := newWorld(t)
 	load := begin(t, w.config())

@@ -109,13 +109,13 @@ func (x *exchange) handle() error {
 		return err
 	}
 	_ = rc.SetReadDeadline(in(attemptsTime*attempt + answerTime)) // a deadline that passes would end the request
-	f.Timeout, f.Patience = attempt, patience
-	if !f.Open {
+	f.Timeout, f.MaxRetryAfter = attempt, patience
+	if !f.WithoutSession {
 		if why := x.agent.gate.shut(); why != nil {
 			return why
 		}
 	}
-	return x.ended(ctx, f, x.agent.client.Forward(ctx, f, x.handOn))
+	return x.ended(ctx, f, x.agent.client.Forward(ctx, f, x.forwardResponse))
 }
 
 // in returns a deadline d from now, by the system clock, which connections use.
@@ -158,7 +158,7 @@ var passedOn = []string{"X-Keyserver-For", "X-Keyserver-Owner", "X-Request-Id"}
 func (x *exchange) read(found *routes.Found, keys Keys) (client.Forwarded, error) {
 	f := client.Forwarded{
 		Route: found.Name, Method: found.Method, Target: x.r.URL.EscapedPath(), Header: http.Header{},
-		Counts: found.Counts, Open: !found.Session && found.Method == http.MethodGet,
+		Counts: found.Counts, WithoutSession: !found.Session && found.Method == http.MethodGet,
 	}
 	if x.r.URL.RawQuery != "" {
 		f.Target += "?" + x.r.URL.RawQuery
@@ -251,9 +251,9 @@ func (i *incoming) Read(p []byte) (int, error) {
 // answered are the response headers that the workload gets.
 var answered = []string{"Content-Type", "Content-Length", "Cache-Control", "X-Content-Type-Options", "X-Request-Id", "Retry-After", "Allow"}
 
-// handOn forwards the key server's response to the workload. It does not forward errors about the agent's session, but
+// forwardResponse forwards the key server's response to the workload. It does not forward errors about the agent's session, but
 // returns them.
-func (x *exchange) handOn(resp *http.Response, failure *client.Error) error {
+func (x *exchange) forwardResponse(resp *http.Response, failure *client.Error) error {
 	if failure != nil {
 		if failure.Reauth || failure.Status == http.StatusUnauthorized && failure.Code != "INVALID_CREDENTIALS" {
 			return &sessionRefused{failure}
@@ -281,7 +281,7 @@ func (x *exchange) ended(ctx context.Context, f client.Forwarded, err error) err
 	broken := x.body.failed.Load()
 	switch {
 	case err == nil:
-		if !f.Open {
+		if !f.WithoutSession {
 			x.agent.gate.passed()
 		}
 		return nil

@@ -78,13 +78,13 @@ func Command(use string) (*cobra.Command, error) {
 	for words, cmd := range auditlog.Commands(&o.Flags) {
 		t.add(root, strings.Fields(words), cmd)
 	}
-	say(root)
+	uniqueSummaries(root)
 	return root, nil
 }
 
-// say makes the summaries of groups unique. If several groups have the same summary, only the group with the most verbs
+// uniqueSummaries makes the summaries of groups unique. If several groups have the same summary, only the group with the most verbs
 // keeps it. The others get the summaries of their verbs.
-func say(root *cobra.Command) {
+func uniqueSummaries(root *cobra.Command) {
 	same := map[string][]*cobra.Command{}
 	var walk func(cmd *cobra.Command)
 	walk = func(cmd *cobra.Command) {

@@ -123,7 +123,7 @@ func (p *printer) member(v *verb, answer jsontext.Value) error {
 // one prints the member of one object, or an empty line if the object has no such member.
 func (p *printer) one(from jsontext.Value) error {
 	for _, value := range within(from, strings.Split(p.field, ".")) {
-		if _, err := fmt.Fprintln(p.out, alone(plain(value))); err != nil {
+		if _, err := fmt.Fprintln(p.out, printableWithTabs(plain(value))); err != nil {
 			return err
 		}
 	}

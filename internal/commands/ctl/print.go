@@ -97,7 +97,7 @@ func (p *printer) refused(v *verb, answer jsontext.Value) error {
 		}
 	}
 	for _, one := range elements(answer, say.also) {
-		if err := p.hang("warning", plain(one)); err != nil {
+		if err := p.printEntry("warning", plain(one)); err != nil {
 			return err
 		}
 	}
@@ -117,11 +117,11 @@ func (p *printer) bad(say verdict, row jsontext.Value) error {
 	if again, ok := all.get(say.again); ok && again.Kind() == '0' {
 		text += "; next attempt in " + plain(again) + " s"
 	}
-	return p.hang(plain(name), text)
+	return p.printEntry(plain(name), text)
 }
 
-// hang prints a name and a text. It wraps long text, but does not cut it.
-func (p *printer) hang(name, said string) error {
+// printEntry prints a name and a text. It wraps long text, but does not cut it.
+func (p *printer) printEntry(name, said string) error {
 	_, err := fmt.Fprintln(p.out, broken(printable(name)+": "+printable(said), p.width))
 	return err
 }

@@ -81,7 +81,7 @@ func (o *options) run(cmd *cobra.Command, v *verb, in *input, args []string) err
 	}
 	show := o.printer(cmd)
 	next := pages(v)
-	var all whole
+	var all pagedDocument
 	document := o.all && o.output != asTable && o.field == ""
 	for page := 0; ; page++ {
 		answer, err := o.ask(cmd.Context(), c, v, r)
@@ -151,8 +151,8 @@ func (c *caller) send(ctx context.Context, v *verb, r *request, owner string, an
 	}
 	return c.client.Forward(ctx, client.Forwarded{
 		Route: v.route.Name, Method: v.route.Method, Target: r.target, Header: header,
-		Body: r.body, Rest: r.rest, Length: -1, Open: !c.in, Counts: v.route.Counts,
-		Timeout: v.route.Timeout + slack, Patience: patience,
+		Body: r.body, Rest: r.rest, Length: -1, WithoutSession: !c.in, Counts: v.route.Counts,
+		Timeout: v.route.Timeout + slack, MaxRetryAfter: patience,
 	}, answer)
 }
 
@@ -173,13 +173,13 @@ func (v *verb) believe(r *request, answer jsontext.Value, resp *http.Response) e
 		said.Detail = fmt.Sprintf("the response to %s %s does not conform to the API of a key server; check --server", v.route.Method, v.route.Path)
 		return said
 	}
-	verified, ok := out.Interface().(interface{ Unproven() string })
+	verified, ok := out.Interface().(interface{ MissingEvidence() string })
 	if !ok {
 		return nil
 	}
-	said.Code, said.Detail = "NOT_VERIFIED", verified.Unproven()
-	if unlike := reflect.ValueOf(r.in).Elem().MethodByName("Unlike"); said.Detail == "" && unlike.IsValid() {
-		said.Detail = unlike.Call([]reflect.Value{out.Elem()})[0].String()
+	said.Code, said.Detail = "NOT_VERIFIED", verified.MissingEvidence()
+	if mismatch := reflect.ValueOf(r.in).Elem().MethodByName("Mismatch"); said.Detail == "" && mismatch.IsValid() {
+		said.Detail = mismatch.Call([]reflect.Value{out.Elem()})[0].String()
 	}
 	if said.Detail == "" {
 		return nil

@@ -70,7 +70,7 @@ func (p *printer) sent(name string, request members[jsontext.Value], body jsonte
 		return err
 	}
 	for _, l := range lines {
-		if err := p.hang(l.name, l.text); err != nil {
+		if err := p.printEntry(l.name, l.text); err != nil {
 			return err
 		}
 	}

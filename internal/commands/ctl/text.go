@@ -15,9 +15,9 @@ import (
 // printable returns s as one line without characters that control a terminal.
 func printable(s string) string { return keyserver.Sanitize(s) }
 
-// alone is like printable, but keeps tabs, which cannot control a terminal. Scripts use printed members, and a trust
-// blob has tabs.
-func alone(s string) string {
+// printableWithTabs is like printable, but keeps tabs, which cannot control a terminal. Scripts use the printed fields,
+// and a trust blob contains tabs.
+func printableWithTabs(s string) string {
 	fields := strings.Split(s, "\t")
 	for i, f := range fields {
 		fields[i] = printable(f)

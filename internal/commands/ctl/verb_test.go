@@ -292,7 +292,7 @@ func TestNothingActsOnATerminal(t *testing.T) {
 		if err := p.print(v, answer); err != nil {
 			t.Fatal(err)
 		}
-		var w whole
+		var w pagedDocument
 		if err := p.page(v, &w, answer, true); err != nil {
 			t.Fatal(err)
 		}

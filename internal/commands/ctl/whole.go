@@ -11,15 +11,15 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// whole prints all pages of a listing as one document, with only one page in memory. It prints the elements of the list
+// pagedDocument prints all pages of a listing as one document, with only one page in memory. It prints the elements of the list
 // page by page, and then the other members of the last page.
-type whole struct {
-	list  string // the member whose elements are distributed over the pages
+type pagedDocument struct {
+	list  string // the name of the list that is split into pages
 	rows  int
 	aside members[jsontext.Value] // other lists, which only the first page has
 }
 
-// shared returns the member whose elements are distributed over the pages: the first list of the response.
+// shared returns the name of the list that is split into pages: the first list of the response.
 func (v *verb) shared() string {
 	for i := range v.answer.fields {
 		if v.answer.fields[i].kind == array {
@@ -31,7 +31,7 @@ func (v *verb) shared() string {
 
 // page prints the next page. The document is only complete after the last page, so that an
 // interrupted output is not mistaken for a complete list.
-func (p *printer) page(v *verb, w *whole, answer jsontext.Value, last bool) error {
+func (p *printer) page(v *verb, w *pagedDocument, answer jsontext.Value, last bool) error {
 	first := w.list == ""
 	w.list = v.shared()
 	rows := elements(answer, w.list)
@@ -59,7 +59,7 @@ func (p *printer) page(v *verb, w *whole, answer jsontext.Value, last bool) erro
 
 // rest returns the members without the list. The count is the sum of all pages. detail is removed, because it is about
 // one page.
-func (w *whole) rest(all members[jsontext.Value]) members[jsontext.Value] {
+func (w *pagedDocument) rest(all members[jsontext.Value]) members[jsontext.Value] {
 	rest := members[jsontext.Value]{}
 	for _, m := range all {
 		switch m.name {
@@ -76,7 +76,7 @@ func (w *whole) rest(all members[jsontext.Value]) members[jsontext.Value] {
 	return rest
 }
 
-func (p *printer) jsonPage(w *whole, rows []jsontext.Value, rest members[jsontext.Value], first bool, before int, last bool) error {
+func (p *printer) jsonPage(w *pagedDocument, rows []jsontext.Value, rest members[jsontext.Value], first bool, before int, last bool) error {
 	var b strings.Builder
 	if first {
 		fmt.Fprintf(&b, "{\n  %s: [", strconv.Quote(w.list))
@@ -108,7 +108,7 @@ func (p *printer) jsonPage(w *whole, rows []jsontext.Value, rest members[jsontex
 }
 
 // yamlPage prints the rows of a page. Only the first row has the key of the list before it.
-func (p *printer) yamlPage(w *whole, rows []jsontext.Value, rest members[jsontext.Value], headed, last bool) error {
+func (p *printer) yamlPage(w *pagedDocument, rows []jsontext.Value, rest members[jsontext.Value], headed, last bool) error {
 	if headed || len(rows) > 0 {
 		list, err := json.Marshal(rows)
 		if err != nil {

@@ -35,7 +35,7 @@ func TestAllPagesAreOneDocument(t *testing.T) {
 		for _, form := range []string{asJSON, asYAML} {
 			var out bytes.Buffer
 			p := &printer{options: &options{output: form, all: true}, out: &out, notes: &out}
-			var w whole
+			var w pagedDocument
 			for i, page := range said.pages {
 				if i > 0 && form == asJSON && jsontext.Value(out.String()).IsValid() {
 					t.Errorf("%s: a part is a document:\n%s", reason, out.String())
@@ -74,7 +74,7 @@ func TestAsideOfPages(t *testing.T) {
 	v := theTable(t).find("who-can list")
 	var out bytes.Buffer
 	p := &printer{options: &options{output: asJSON, all: true}, out: &out, notes: &out}
-	var w whole
+	var w pagedDocument
 	for i, page := range []string{`{"count":0,"who":[],"elsewhere":[{"id":"e"}],"next":"a"}`, `{"count":1,"who":[{"id":"w"}],"elsewhere":[],"next":null}`} {
 		if err := p.page(v, &w, jsontext.Value(page), i == 1); err != nil {
 			t.Fatal(err)

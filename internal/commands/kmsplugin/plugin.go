@@ -67,13 +67,13 @@ type plugin struct {
 	metrics *metrics
 	places  chan struct{} // one element for each concurrent call
 
-	looks singleflight.Group[sight]
+	looks singleflight.Group[lineageState]
 	mu    sync.Mutex
-	last  sight
+	last  lineageState
 }
 
-// sight is the last observed state of the lineage.
-type sight struct {
+// lineageState is the last observed state of the lineage.
+type lineageState struct {
 	key        schema.HiddenLink // the key that encrypts
 	generation int
 	at         time.Time // time of the check; zero if a new check is needed
@@ -125,17 +125,17 @@ func (p *plugin) Decrypt(ctx context.Context, in *kms.DecryptRequest) (*kms.Decr
 
 // look returns the key that the lineage encrypts with. It encrypts and decrypts a sample, unless the last check is
 // fresh. Concurrent callers share one check.
-func (p *plugin) look(ctx context.Context) (sight, error) {
+func (p *plugin) look(ctx context.Context) (lineageState, error) {
 	if s := p.seen(); p.isFresh(s) {
 		return s, nil
 	}
-	return p.looks.Do(ctx, "", func() (sight, error) {
+	return p.looks.Do(ctx, "", func() (lineageState, error) {
 		if s := p.seen(); p.isFresh(s) { // a concurrent check has just ended
 			return s, nil
 		}
 		sealed, err := p.encrypt(ctx, []byte(sample), forStatus)
 		if err != nil {
-			return sight{}, err
+			return lineageState{}, err
 		}
 		if s := p.seen(); s.opens {
 			return s, nil
@@ -197,13 +197,13 @@ func (p *plugin) decrypt(ctx context.Context, sealed []byte, use string, key sch
 	return out.Data, nil
 }
 
-func (p *plugin) seen() sight {
+func (p *plugin) seen() lineageState {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.last
 }
 
-func (p *plugin) isFresh(s sight) bool {
+func (p *plugin) isFresh(s lineageState) bool {
 	return !s.at.IsZero() && s.opens && p.clock().Sub(s.at) < fresh
 }
 
@@ -215,7 +215,7 @@ func (p *plugin) saw(key schema.HiddenLink, generation int) {
 		if p.last.key != "" {
 			p.logger.Info("the key lineage encrypts with another key now", "key", key.String(), "generation", generation, "before", p.last.key.String())
 		}
-		p.last = sight{key: key, generation: generation}
+		p.last = lineageState{key: key, generation: generation}
 	}
 	p.last.at = p.clock()
 	p.metrics.generation.Set(float64(generation))

@@ -171,7 +171,7 @@ func load(ctx context.Context, s *snapshot.Snapshot, to *sqlstore.Restore) (rows
 		}
 		rows += n
 	}
-	return rows, to.Loaded(ctx, s.Tail)
+	return rows, to.CommitLoad(ctx, s.Tail)
 }
 
 // intact checks the audit log in the target: its chains, its tree, and that its tree is that of the source.

@@ -393,7 +393,7 @@ func TestOwnersForbid(t *testing.T) {
 	if o := find(t, r, "Role theirs"); o.Action != reconcile.PlanBlocked || o.Reason != v1alpha1.ReasonConflict || !strings.Contains(o.Message, "is owned by elsewhere/ns/Role/theirs") {
 		t.Errorf("somebody else's: %+v", o)
 	}
-	// Without a cluster, the plan assumes that it is the owner's cluster.
+	// Without a cluster, the plan accepts any cluster name in an owner mark as its own.
 	if o := find(t, r, "Role ours"); o.Action != reconcile.PlanUpdate {
 		t.Errorf("one's own: %+v", o)
 	}

@@ -63,7 +63,8 @@ type Field struct {
 	Observed *string `json:"observed"`
 }
 
-// Summary counts objects by action. None includes Drifted, the observed objects that differ.
+// Summary counts objects by action. The count None also includes the observed objects that differ, which Drifted
+// counts.
 type Summary struct {
 	Create  int `json:"create"`
 	Update  int `json:"update"`

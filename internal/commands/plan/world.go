@@ -43,7 +43,7 @@ type world struct {
 	made metav1.Time
 }
 
-// planned is an object of the files.
+// planned is a declared object of the plan.
 type planned struct {
 	object reconcile.Object
 	kind   string

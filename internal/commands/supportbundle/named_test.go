@@ -26,7 +26,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// marker is the prefix of each planted text. The path of its field follows.
+// marker is the prefix of each text that plant writes into a field. The path of the field follows.
 const marker = "Pl4nted:"
 
 var (

@@ -65,7 +65,7 @@ type Keyring struct {
 	reading        sync.Mutex // serializes reads of the setting
 	ring           atomic.Pointer[ring]
 	newestKeyError atomic.Pointer[fault.Error] // why the newest data keys in the database cannot be opened
-	doubted        atomic.Bool                 // the key-encryption key has failed since the last call of Doubted
+	kekFailed      atomic.Bool                 // the key-encryption key has failed since the last call of Doubted
 }
 
 // Options are optional parameters of Start.
@@ -103,7 +103,7 @@ func Start(ctx context.Context, provider *Provider, settings Settings, o Options
 		if err != nil {
 			return nil, err
 		}
-		if r.sealed && (!isRing(stored) || r.foreign) {
+		if r.sealed && (!isRing(stored) || r.openedByPrevious) {
 			if r, err = c.wrapAnew(ctx, r); err != nil {
 				return nil, err
 			}
@@ -155,7 +155,7 @@ func (c *Keyring) wrapAnew(ctx context.Context, r *ring) (*ring, error) {
 
 func (c *Keyring) wrapped(ctx context.Context, r *ring) (*ring, error) {
 	n := r.next()
-	n.sealed, n.foreign, n.own = true, false, true
+	n.sealed, n.openedByPrevious, n.own = true, false, true
 	if r.label == [labelLen]byte{} {
 		copy(n.label[:], newKey())
 	}
@@ -227,7 +227,7 @@ func (c *Keyring) Reload(ctx context.Context) (changed bool, err error) {
 		behind := fault.Temporary(fault.NotCurrent, fault.ScopeProcess, time.Second,
 			"this replica cannot open the newest data key of the database: the key-encryption key is not available, or differs from that of the other replicas").Because(err)
 		c.newestKeyError.Store(behind)
-		c.doubted.Store(true)
+		c.kekFailed.Store(true)
 		return false, behind
 	}
 	c.newestKeyError.Store(nil)
@@ -254,7 +254,7 @@ func (c *Keyring) Rotate(ctx context.Context) (keyserver.DataKey, error) {
 			_, err = c.providers.alone().all(ctx, r)
 		}
 		if err != nil {
-			c.doubted.Store(true)
+			c.kekFailed.Store(true)
 			return keyserver.DataKey{}, refused(err)
 		}
 		n.active.state = keyserver.DataKeyRetiring
@@ -287,7 +287,7 @@ func refused(err error) error {
 // another replica has intentionally wrapped all with the previous one; then nothing changes.
 func (c *Keyring) RewrapFromPrevious(ctx context.Context) error {
 	r := c.ring.Load()
-	if !r.foreign {
+	if !r.openedByPrevious {
 		return nil
 	}
 	mixed, err := c.mixed(ctx, r)
@@ -296,7 +296,7 @@ func (c *Keyring) RewrapFromPrevious(ctx context.Context) error {
 	}
 	if !mixed {
 		meant := *r
-		meant.foreign = false
+		meant.openedByPrevious = false
 		c.ring.CompareAndSwap(r, &meant)
 		return nil
 	}

@@ -103,7 +103,7 @@ func (c *Keyring) NewestKeyError() error {
 }
 
 // Doubted reports whether the key-encryption key has failed since the last call of Doubted.
-func (c *Keyring) Doubted() bool { return c.doubted.Swap(false) }
+func (c *Keyring) Doubted() bool { return c.kekFailed.Swap(false) }
 
 // Ping checks the connection to the KMS provider without using the key. It returns nil if the provider has no such
 // check. The previous key is not checked, because it is only needed at a start.

@@ -59,14 +59,14 @@ type storedKey struct {
 }
 
 type ring struct {
-	stored     []byte // the value of the setting
-	generation uint64
-	sealed     bool           // every row has its MAC
-	label      [labelLen]byte // the key of the MACs in KEK fingerprints
-	keys       []*dataKey     // oldest first
-	active     *dataKey
-	foreign    bool // the previous key-encryption key has opened a data key
-	own        bool // the current key-encryption key has opened each stored data key
+	stored           []byte // the value of the setting
+	generation       uint64
+	sealed           bool           // every row has its MAC
+	label            [labelLen]byte // the key of the MACs in KEK fingerprints
+	keys             []*dataKey     // oldest first
+	active           *dataKey
+	openedByPrevious bool // the previous key-encryption key has opened a data key
+	own              bool // the current key-encryption key has opened each stored data key
 }
 
 // dataKey is a data key of a ring. A retired data key has only its id, times and state.
@@ -273,7 +273,7 @@ func (r *ring) openKey(ctx context.Context, from providers, entry storedKey, kno
 	if !isSealed(plain, k.id) {
 		return nil, ErrWrongKey
 	}
-	r.foreign, r.own = r.foreign || foreign, r.own && !foreign
+	r.openedByPrevious, r.own = r.openedByPrevious || foreign, r.own && !foreign
 	copy(r.label[:], plain[17:])
 	return k, k.prepare(plain[17+labelLen:])
 }
@@ -294,7 +294,7 @@ func openAlone(ctx context.Context, from providers, stored []byte) (*ring, error
 		return nil, ErrWrongKey
 	}
 	first := &dataKey{state: keyserver.DataKeyActive}
-	r := &ring{stored: stored, sealed: sealed, keys: []*dataKey{first}, active: first, foreign: foreign, own: !foreign}
+	r := &ring{stored: stored, sealed: sealed, keys: []*dataKey{first}, active: first, openedByPrevious: foreign, own: !foreign}
 	return r, first.prepare(key)
 }
 

@@ -115,13 +115,13 @@ func CheckClient(cert *x509.Certificate, now time.Time) error {
 	return CheckSubject(SlashName(cert.Subject))
 }
 
-// broken contains the signature algorithms whose signatures can be forged.
-var broken = []x509.SignatureAlgorithm{x509.MD2WithRSA, x509.MD5WithRSA, x509.SHA1WithRSA, x509.DSAWithSHA1, x509.ECDSAWithSHA1}
+// brokenAlgorithms contains the signature algorithms whose signatures can be forged.
+var brokenAlgorithms = []x509.SignatureAlgorithm{x509.MD2WithRSA, x509.MD5WithRSA, x509.SHA1WithRSA, x509.DSAWithSHA1, x509.ECDSAWithSHA1}
 
 // CheckStrength rejects a certificate with a weak key or a signature over a broken hash. It is also used for CAs. Each
 // error is one sentence for the user.
 func CheckStrength(cert *x509.Certificate) error {
-	if slices.Contains(broken, cert.SignatureAlgorithm) {
+	if slices.Contains(brokenAlgorithms, cert.SignatureAlgorithm) {
 		return fmt.Errorf("it is signed with %s, which can be forged; sign it with SHA-256 or a longer hash", cert.SignatureAlgorithm)
 	}
 	return checkKey(cert.PublicKey)

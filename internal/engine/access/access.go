@@ -107,8 +107,8 @@ func gives(e keyserver.ACLEntry, now time.Time) bool {
 	}
 }
 
-// renewed is the new remaining time of an expired entry that has no start time.
-const renewed = 24 * time.Hour
+// defaultExtension is the new remaining time of an expired entry that has no start time.
+const defaultExtension = 24 * time.Hour
 
 // Amended returns a copy of an entry, changed so that it grants a right now; nil means no entry yet. An expired time
 // window is extended by its former length. A future one starts now. A used-up usage limit is removed, unless ownerMay
@@ -121,7 +121,7 @@ func Amended(entry *keyserver.ACLEntry, right keyserver.Rights, ownerMay bool, n
 	is.Rights |= right
 	at := values.StampOf(now).Millis()
 	if !is.End.IsUnset() && at >= is.End.Millis() {
-		lasted := renewed
+		lasted := defaultExtension
 		if ms := is.End.Millis() - is.Start.Millis(); !is.Start.IsUnset() && ms > 0 && ms < 1<<52 { // the end must be after the start
 			lasted = time.Duration(ms) * time.Millisecond
 		}

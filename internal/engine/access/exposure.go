@@ -35,11 +35,11 @@ func Admitted(rows []keyserver.PrincipalTrust, foreign keyserver.PrincipalRef) V
 	return Verdict{Allowed: true}
 }
 
-// Told returns the fields of a local principal that a peer receives when it looks up the principal by id. It has no
+// LookupFields returns the fields of a local principal that a peer receives when it looks up the principal by id. It has no
 // side effects. The peer always learns that the principal exists, its type, and whether it is disabled (contract 9.5).
 // Otherwise the peer would end the principal's ACL entries on its keys. If a row restricts the principal for that peer,
 // the id replaces the name. Roles, groups, identity and other flags are never sent.
-func Told(rows []keyserver.PrincipalTrust, p keyserver.Principal, peer keyserver.SystemID) keyserver.Principal {
+func LookupFields(rows []keyserver.PrincipalTrust, p keyserver.Principal, peer keyserver.SystemID) keyserver.Principal {
 	out := keyserver.Principal{
 		ID: p.ID, System: p.System, Type: p.Type, Name: p.Name, Flags: p.Flags & keyserver.FlagEnable,
 		Roles: []keyserver.ID{}, Groups: []keyserver.ID{},

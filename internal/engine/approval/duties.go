@@ -12,7 +12,7 @@ import (
 
 // Policy returns the approval policy.
 func (o *Service) Policy(ctx context.Context, by keyserver.Caller) (p Policy, err error) {
-	err = o.Gate.Guard(ctx, by, keyserver.Guarded{Operation: keyserver.OpReadApprovals, Object: "policy"}, func() error {
+	err = o.Gate.Guard(ctx, by, keyserver.ExternalOperation{Operation: keyserver.OpReadApprovals, Object: "policy"}, func() error {
 		p, err = Read(ctx, o.Store, o.Deployment)
 		return err
 	})
@@ -25,7 +25,7 @@ func (o *Service) SetPolicy(ctx context.Context, by keyserver.Caller, p Policy, 
 	if err != nil {
 		return nil, err
 	}
-	err = o.Gate.Guard(ctx, by, keyserver.Guarded{Operation: keyserver.OpSetApprovalPolicy, Object: string(text)}, func() error {
+	err = o.Gate.Guard(ctx, by, keyserver.ExternalOperation{Operation: keyserver.OpSetApprovalPolicy, Object: string(text)}, func() error {
 		if err := p.Validate(askable); err != nil {
 			return err
 		}
@@ -53,7 +53,7 @@ func satisfiable(ctx context.Context, tx *sqlstore.Tx, p Policy, by keyserver.Pr
 	if len(p) == 0 {
 		return nil
 	}
-	counts, err := Holders(ctx, tx, by.ID)
+	counts, err := CountDutyHolders(ctx, tx, by.ID)
 	if err != nil {
 		return err
 	}
@@ -65,8 +65,8 @@ func satisfiable(ctx context.Context, tx *sqlstore.Tx, p Policy, by keyserver.Pr
 	return nil
 }
 
-// Holders returns the number of enabled principals that have each duty now. The principal except does not count.
-func Holders(ctx context.Context, tx *sqlstore.Tx, except keyserver.ID) (map[keyserver.Duty]int, error) {
+// CountDutyHolders returns the number of enabled principals that have each duty now. The principal except does not count.
+func CountDutyHolders(ctx context.Context, tx *sqlstore.Tx, except keyserver.ID) (map[keyserver.Duty]int, error) {
 	counts := map[keyserver.Duty]int{}
 	roles, err := tx.Roles(ctx)
 	if err != nil {

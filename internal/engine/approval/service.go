@@ -17,9 +17,9 @@ import (
 
 // Gate authorizes and audits the operations on approvals.
 type Gate interface {
-	Guard(ctx context.Context, by keyserver.Caller, g keyserver.Guarded, effect func() error) error
+	Guard(ctx context.Context, by keyserver.Caller, g keyserver.ExternalOperation, effect func() error) error
 	// GuardWrite is Guard with an effect in one transaction, which may also refuse the operation. It runs fn twice.
-	GuardWrite(ctx context.Context, by keyserver.Caller, g keyserver.Guarded, fn func(tx *sqlstore.Tx) error) error
+	GuardWrite(ctx context.Context, by keyserver.Caller, g keyserver.ExternalOperation, fn func(tx *sqlstore.Tx) error) error
 	// Entitled returns nil if a role of the caller grants the operation.
 	Entitled(ctx context.Context, by keyserver.Caller, op keyserver.Operation) error
 }
@@ -75,9 +75,9 @@ type Execution struct {
 
 // own returns the caller and the description of an action, for the gate. The action needs no operation of a role, but
 // is not allowed in delegated and scoped sessions.
-func own(by keyserver.Caller, key, name string, id keyserver.ID) (keyserver.Caller, keyserver.Guarded) {
+func own(by keyserver.Caller, key, name string, id keyserver.ID) (keyserver.Caller, keyserver.ExternalOperation) {
 	by.Approval = id
-	return by, keyserver.Guarded{
+	return by, keyserver.ExternalOperation{
 		Operation: keyserver.Operation{Key: key, Name: name}, Object: id.Hex(), Own: by.Actor.ID.IsZero() && by.Scope == nil,
 	}
 }
@@ -124,10 +124,10 @@ func (o *Service) Ask(ctx context.Context, by keyserver.Caller, r Request) (view
 			return fault.New(fault.InvalidArgument, "no rule of the approval policy guards this request; send it directly").
 				Audited(fault.ReasonInvalidArgument)
 		}
-		if err := room(ctx, tx, by.Principal, now); err != nil {
+		if err := checkCapacity(ctx, tx, by.Principal, now); err != nil {
 			return err
 		}
-		kept, subjects, err := firstLook(ctx, tx, by.Principal.ID, r.Names)
+		kept, subjects, err := recordSubjects(ctx, tx, by.Principal.ID, r.Names)
 		if err != nil {
 			return err
 		}
@@ -139,7 +139,7 @@ func (o *Service) Ask(ctx context.Context, by keyserver.Caller, r Request) (view
 		if err != nil {
 			return err
 		}
-		view.Subjects, err = shown(ctx, tx, by, subjects)
+		view.Subjects, err = visibleSubjects(ctx, tx, by, subjects)
 		return err
 	})
 	return view, err
@@ -151,9 +151,9 @@ func (o *Service) Pending(ctx context.Context) (int, error) {
 	return all, err
 }
 
-// room deletes approvals that have been stored longer than their retention. It returns an error if no further approval
+// checkCapacity deletes approvals that have been stored longer than their retention. It returns an error if no further approval
 // may be stored.
-func room(ctx context.Context, tx *sqlstore.Tx, asker keyserver.PrincipalRef, now time.Time) error {
+func checkCapacity(ctx context.Context, tx *sqlstore.Tx, asker keyserver.PrincipalRef, now time.Time) error {
 	if err := tx.DeleteApprovals(ctx, now.Add(-Retention), MaxPending); err != nil {
 		return err
 	}
@@ -189,7 +189,7 @@ func room(ctx context.Context, tx *sqlstore.Tx, asker keyserver.PrincipalRef, no
 func (o *Service) Approve(ctx context.Context, by keyserver.Caller, id keyserver.ID, digest [32]byte) (View, error) {
 	by, g := own(by, keyserver.AuditApprove, "approving", id)
 	return o.decide(ctx, by, g, id, digest, func(tx *sqlstore.Tx, a *keyserver.Approval, now time.Time) error {
-		subjects, err := lookAgain(ctx, tx, *a)
+		subjects, err := rereadSubjects(ctx, tx, *a)
 		if err != nil {
 			return err
 		}
@@ -242,7 +242,7 @@ func (o *Service) Withdraw(ctx context.Context, by keyserver.Caller, id keyserve
 	return view, err
 }
 
-func (o *Service) decide(ctx context.Context, by keyserver.Caller, g keyserver.Guarded, id keyserver.ID, digest [32]byte,
+func (o *Service) decide(ctx context.Context, by keyserver.Caller, g keyserver.ExternalOperation, id keyserver.ID, digest [32]byte,
 	write func(tx *sqlstore.Tx, a *keyserver.Approval, now time.Time) error,
 ) (view View, err error) {
 	err = o.Gate.GuardWrite(ctx, by, g, func(tx *sqlstore.Tx) error {
@@ -288,7 +288,7 @@ func (o *Service) Claim(ctx context.Context, by keyserver.Caller, read keyserver
 		if err := mayExecute(a, v.Tallies, by, runs, now); err != nil {
 			return err
 		}
-		subjects, err := lookAgain(ctx, tx, a)
+		subjects, err := rereadSubjects(ctx, tx, a)
 		if err != nil {
 			return err
 		}
@@ -311,7 +311,7 @@ func (o *Service) Approval(ctx context.Context, by keyserver.Caller, id keyserve
 	if err != nil && !errors.Is(err, sqlstore.ErrNotFound) {
 		return View{}, err
 	}
-	g := keyserver.Guarded{Operation: keyserver.OpReadApprovals, Object: id.Hex(), Own: err == nil && isOwn(by, a.Asker.ID)}
+	g := keyserver.ExternalOperation{Operation: keyserver.OpReadApprovals, Object: id.Hex(), Own: err == nil && isOwn(by, a.Asker.ID)}
 	err = o.Gate.Guard(ctx, by, g, func() error {
 		if a.ID.IsZero() {
 			return missing(sqlstore.ErrNotFound, id)
@@ -324,11 +324,11 @@ func (o *Service) Approval(ctx context.Context, by keyserver.Caller, id keyserve
 		if err != nil || view.State != keyserver.ApprovalPending && view.State != keyserver.ApprovalApproved {
 			return err
 		}
-		subjects, err := lookAgain(ctx, o.Store, a)
+		subjects, err := rereadSubjects(ctx, o.Store, a)
 		if err != nil {
 			return err
 		}
-		view.Subjects, err = shown(ctx, o.Store, by, subjects)
+		view.Subjects, err = visibleSubjects(ctx, o.Store, by, subjects)
 		return err
 	})
 	return view, err
@@ -362,7 +362,7 @@ type Page struct {
 
 // List reads a page of approvals. An asker needs no role to list its own approvals.
 func (o *Service) List(ctx context.Context, by keyserver.Caller, f Filter) (page Page, err error) {
-	g := keyserver.Guarded{Operation: keyserver.OpReadApprovals, Own: isOwn(by, f.Asker)}
+	g := keyserver.ExternalOperation{Operation: keyserver.OpReadApprovals, Own: isOwn(by, f.Asker)}
 	if !f.Asker.IsZero() {
 		g.Object = f.Asker.Hex()
 	}
@@ -371,7 +371,7 @@ func (o *Service) List(ctx context.Context, by keyserver.Caller, f Filter) (page
 		if limit == 0 {
 			limit = defaultPage
 		}
-		list, more, err := o.some(ctx, f, limit)
+		list, more, err := o.readPage(ctx, f, limit)
 		if err != nil {
 			return err
 		}
@@ -395,9 +395,9 @@ func (o *Service) List(ctx context.Context, by keyserver.Caller, f Filter) (page
 	return page, err
 }
 
-// some reads approvals until it has limit approvals or pageBytes bytes, but at least one approval. It reports whether
+// readPage reads approvals until it has limit approvals or pageBytes bytes, but at least one approval. It reports whether
 // there are more.
-func (o *Service) some(ctx context.Context, f Filter, limit int) (list []keyserver.Approval, more bool, err error) {
+func (o *Service) readPage(ctx context.Context, f Filter, limit int) (list []keyserver.Approval, more bool, err error) {
 	filter := sqlstore.ApprovalFilter{Asker: f.Asker, Open: f.Open, Now: o.Clock(), After: f.After}
 	for room := pageBytes; ; {
 		filter.Limit = min(limit-len(list)+1, chunk)

@@ -65,15 +65,15 @@ type looker interface {
 	CredentialsOf(ctx context.Context, ids []keyserver.ID) ([]*rowmac.Row, error)
 }
 
-// look reads the objects that the names refer to. It reports false if the objects have more than MaxRows rows.
-func look(ctx context.Context, in looker, names []keyserver.Subject) ([]SubjectState, bool, error) {
+// readSubjects reads the objects that the names refer to. It reports false if the objects have more than MaxRows rows.
+func readSubjects(ctx context.Context, in looker, names []keyserver.Subject) ([]SubjectState, bool, error) {
 	list, rows := make([]SubjectState, len(names)), 0
 	for i, name := range names {
-		read, known := portraits[name.Kind]
+		read, known := subjectReaders[name.Kind]
 		if !known {
 			return nil, false, fmt.Errorf("the approval has an object of the unknown kind %q", name.Kind)
 		}
-		g := &glance{RecordingReads: in.Recording(), in: in, room: MaxRows + 1 - rows}
+		g := &subjectReader{RecordingReads: in.Recording(), in: in, room: MaxRows + 1 - rows}
 		err := read(ctx, g, name.Key)
 		if rows += len(g.Rows) + len(g.more); err == nil && rows > MaxRows {
 			return nil, false, nil
@@ -86,9 +86,9 @@ func look(ctx context.Context, in looker, names []keyserver.Subject) ([]SubjectS
 	return list, true, nil
 }
 
-// glance reads one object. It collects the rows that RecordingReads records, and in more the rows that RecordingReads
+// subjectReader reads one object. It collects the rows that RecordingReads records, and in more the rows that RecordingReads
 // does not record.
-type glance struct {
+type subjectReader struct {
 	*sqlstore.RecordingReads
 	in     looker // the reader that RecordingReads records
 	more   []*rowmac.Row
@@ -98,19 +98,19 @@ type glance struct {
 	people int
 }
 
-// portraits maps each kind of object to the function that reads such an object. If the object does not exist, the
+// subjectReaders maps each kind of object to the function that reads such an object. If the object does not exist, the
 // function returns ErrNotFound. The rows that it has read until then count in the digest.
-var portraits = map[keyserver.SubjectKind]func(ctx context.Context, g *glance, key string) error{
-	keyserver.AskerSubject: func(ctx context.Context, g *glance, key string) error {
+var subjectReaders = map[keyserver.SubjectKind]func(ctx context.Context, g *subjectReader, key string) error{
+	keyserver.AskerSubject: func(ctx context.Context, g *subjectReader, key string) error {
 		id, _, _ := idOf(key)
 		p, err := g.Principal(ctx, id)
 		if g.Rows = nil; err != nil { // without the principal's row: its roles are checked at the execution
 			return err
 		}
 		g.name, g.class = p.Name, p.Type
-		return g.recognise(ctx, []keyserver.ID{id})
+		return g.readCredentials(ctx, []keyserver.ID{id})
 	},
-	keyserver.PrincipalSubject: func(ctx context.Context, g *glance, key string) error {
+	keyserver.PrincipalSubject: func(ctx context.Context, g *subjectReader, key string) error {
 		id, system, elsewhere := idOf(key)
 		p, err := g.Principal(ctx, id)
 		switch {
@@ -122,7 +122,7 @@ var portraits = map[keyserver.SubjectKind]func(ctx context.Context, g *glance, k
 		g.Rows = nil // here, another principal has this id
 		return g.peer(ctx, system)
 	},
-	keyserver.GroupSubject: func(ctx context.Context, g *glance, key string) error {
+	keyserver.GroupSubject: func(ctx context.Context, g *subjectReader, key string) error {
 		id, _, _ := idOf(key)
 		p, err := g.Principal(ctx, id)
 		if err != nil {
@@ -131,8 +131,8 @@ var portraits = map[keyserver.SubjectKind]func(ctx context.Context, g *glance, k
 		g.name, g.class = p.Name, p.Type
 		return g.rights(ctx, p)
 	},
-	keyserver.RoleSubject: alone((*sqlstore.RecordingReads).Role, func(r keyserver.Role) string { return r.Name }),
-	keyserver.HoldersSubject: func(ctx context.Context, g *glance, key string) error {
+	keyserver.RoleSubject: singleRowReader((*sqlstore.RecordingReads).Role, func(r keyserver.Role) string { return r.Name }),
+	keyserver.HoldersSubject: func(ctx context.Context, g *subjectReader, key string) error {
 		id, _, _ := idOf(key)
 		r, err := g.Role(ctx, id)
 		if err != nil {
@@ -144,9 +144,9 @@ var portraits = map[keyserver.SubjectKind]func(ctx context.Context, g *glance, k
 			return err
 		}
 		g.people = len(holders)
-		return g.recognise(ctx, holders)
+		return g.readCredentials(ctx, holders)
 	},
-	keyserver.KeySubject: func(ctx context.Context, g *glance, key string) error {
+	keyserver.KeySubject: func(ctx context.Context, g *subjectReader, key string) error {
 		link, _ := canonical.Decode(key)
 		system, id, ok := keyserver.HiddenLink(link).Split()
 		if !ok {
@@ -162,26 +162,26 @@ var portraits = map[keyserver.SubjectKind]func(ctx context.Context, g *glance, k
 		})}
 		return err
 	},
-	keyserver.PeerSubject: func(ctx context.Context, g *glance, key string) error {
+	keyserver.PeerSubject: func(ctx context.Context, g *subjectReader, key string) error {
 		return g.peer(ctx, systemOf(key))
 	},
-	keyserver.TrustedCASubject: alone((*sqlstore.RecordingReads).TrustedCA, func(c keyserver.Certificate) string { return c.Subject }),
-	keyserver.CertificateSubject: func(ctx context.Context, g *glance, key string) error {
+	keyserver.TrustedCASubject: singleRowReader((*sqlstore.RecordingReads).TrustedCA, func(c keyserver.Certificate) string { return c.Subject }),
+	keyserver.CertificateSubject: func(ctx context.Context, g *subjectReader, key string) error {
 		var digest keyserver.Digest
 		_, _ = hex.Decode(digest[:], []byte(key))
 		c, err := g.Certificate(ctx, digest)
 		g.name = c.Subject
 		return err
 	},
-	keyserver.TransportSubject: func(ctx context.Context, g *glance, key string) error {
+	keyserver.TransportSubject: func(ctx context.Context, g *subjectReader, key string) error {
 		p, err := g.PrincipalByName(ctx, keyserver.CertificatePrincipal, key)
 		if err != nil {
 			return err
 		}
 		return g.principal(ctx, p)
 	},
-	keyserver.TemplateSubject: alone((*sqlstore.RecordingReads).ACLTemplate, func(t keyserver.ACLTemplate) string { return t.Name }),
-	keyserver.DirectorySubject: func(ctx context.Context, g *glance, key string) error {
+	keyserver.TemplateSubject: singleRowReader((*sqlstore.RecordingReads).ACLTemplate, func(t keyserver.ACLTemplate) string { return t.Name }),
+	keyserver.DirectorySubject: func(ctx context.Context, g *subjectReader, key string) error {
 		id, _, _ := idOf(key)
 		d, err := g.TemplatedDirectory(ctx, id)
 		if err != nil {
@@ -191,7 +191,7 @@ var portraits = map[keyserver.SubjectKind]func(ctx context.Context, g *glance, k
 		_, err = g.ACLTemplate(ctx, d.Template)
 		return err
 	},
-	keyserver.TrustSubject: func(ctx context.Context, g *glance, key string) error {
+	keyserver.TrustSubject: func(ctx context.Context, g *subjectReader, key string) error {
 		id, _, _ := idOf(key)
 		rows, err := g.PrincipalTrusts(ctx, keyserver.PrincipalTrustFilter{ID: &id})
 		if err == nil && len(rows) == 0 {
@@ -199,7 +199,7 @@ var portraits = map[keyserver.SubjectKind]func(ctx context.Context, g *glance, k
 		}
 		return err
 	},
-	keyserver.OwnerSubject: func(ctx context.Context, g *glance, key string) error {
+	keyserver.OwnerSubject: func(ctx context.Context, g *subjectReader, key string) error {
 		kind, text, _ := strings.Cut(key, " ")
 		id, _ := values.ParseHexID(text)
 		mark, err := g.Owner(ctx, keyserver.Object{Kind: keyserver.ChangeKind(kind), ID: id})
@@ -208,9 +208,9 @@ var portraits = map[keyserver.SubjectKind]func(ctx context.Context, g *glance, k
 	},
 }
 
-// alone returns a function that reads an object that has only one row.
-func alone[T any](read func(*sqlstore.RecordingReads, context.Context, keyserver.ID) (T, error), name func(T) string) func(context.Context, *glance, string) error {
-	return func(ctx context.Context, g *glance, key string) error {
+// singleRowReader returns a function that reads an object that has only one row.
+func singleRowReader[T any](read func(*sqlstore.RecordingReads, context.Context, keyserver.ID) (T, error), name func(T) string) func(context.Context, *subjectReader, string) error {
+	return func(ctx context.Context, g *subjectReader, key string) error {
 		id, _, _ := idOf(key)
 		one, err := read(g.RecordingReads, ctx, id)
 		g.name = name(one)
@@ -220,7 +220,7 @@ func alone[T any](read func(*sqlstore.RecordingReads, context.Context, keyserver
 
 // rights reads the roles of a principal and of its groups, with their operations. An approved change may give these
 // operations, for example if it adds a member to the group, or lets another party log in as the principal.
-func (g *glance) rights(ctx context.Context, p keyserver.Principal) error {
+func (g *subjectReader) rights(ctx context.Context, p keyserver.Principal) error {
 	roles, err := g.RolesInForce(ctx, p)
 	for _, id := range roles {
 		if err == nil {
@@ -235,7 +235,7 @@ func (g *glance) rights(ctx context.Context, p keyserver.Principal) error {
 
 // principal reads the rights and certificates of a principal and, for a group, the credentials of its members. The
 // caller has already read the principal's own row.
-func (g *glance) principal(ctx context.Context, p keyserver.Principal) error {
+func (g *subjectReader) principal(ctx context.Context, p keyserver.Principal) error {
 	g.name, g.class = p.Name, p.Type
 	if err := g.rights(ctx, p); err != nil {
 		return err
@@ -248,16 +248,16 @@ func (g *glance) principal(ctx context.Context, p keyserver.Principal) error {
 		return err
 	}
 	g.people = len(members)
-	return g.recognise(ctx, members)
+	return g.readCredentials(ctx, members)
 }
 
-// recognise reads the credentials of the principals with these ids.
-func (g *glance) recognise(ctx context.Context, ids []keyserver.ID) (err error) {
+// readCredentials reads the credentials of the principals with these ids.
+func (g *subjectReader) readCredentials(ctx context.Context, ids []keyserver.ID) (err error) {
 	g.more, err = g.in.CredentialsOf(ctx, ids)
 	return err
 }
 
-func (g *glance) peer(ctx context.Context, system keyserver.SystemID) error {
+func (g *subjectReader) peer(ctx context.Context, system keyserver.SystemID) error {
 	s, err := g.TrustedServer(ctx, system)
 	if err != nil {
 		return err
@@ -285,10 +285,10 @@ func systemOf(text string) keyserver.SystemID {
 	return keyserver.SystemID(n)
 }
 
-// shown returns the part of a list that the caller may see. A request for approval may name objects on which its asker
+// visibleSubjects returns the part of a list that the caller may see. A request for approval may name objects on which its asker
 // has no right. Therefore a caller that may not read approvals gets only the names that it sent, and nothing about the
 // objects. shown does not call the authorizer, because nothing is refused.
-func shown(ctx context.Context, in reader, by keyserver.Caller, list []SubjectState) ([]SubjectState, error) {
+func visibleSubjects(ctx context.Context, in reader, by keyserver.Caller, list []SubjectState) ([]SubjectState, error) {
 	operations, err := operationsOf(ctx, in, by.Principal)
 	if err != nil || slices.Contains(operations, keyserver.OpReadApprovals.ID) {
 		return list, err
@@ -299,8 +299,8 @@ func shown(ctx context.Context, in reader, by keyserver.Caller, list []SubjectSt
 	return list, nil
 }
 
-// firstLook reads the asker and the objects that a request names. It returns the digests of these objects for storage.
-func firstLook(ctx context.Context, in looker, asker keyserver.ID, names []keyserver.Subject) ([]keyserver.ApprovalSubject, []SubjectState, error) {
+// recordSubjects reads the asker and the objects that a request names. It returns the digests of these objects for storage.
+func recordSubjects(ctx context.Context, in looker, asker keyserver.ID, names []keyserver.Subject) ([]keyserver.ApprovalSubject, []SubjectState, error) {
 	names = append([]keyserver.Subject{ByID(keyserver.AskerSubject, asker)}, names...)
 	for i := 0; i < len(names); i++ {
 		names = append(names[:i+1], slices.DeleteFunc(names[i+1:], func(other keyserver.Subject) bool { return other == names[i] })...)
@@ -309,7 +309,7 @@ func firstLook(ctx context.Context, in looker, asker keyserver.ID, names []keyse
 		return nil, nil, fault.New(fault.InvalidArgument, "the request names %d objects, but an approval covers at most %d; split the request", len(names)-1, MaxSubjects-1).
 			Audited(fault.ReasonInvalidArgument)
 	}
-	list, ok, err := look(ctx, in, names)
+	list, ok, err := readSubjects(ctx, in, names)
 	if err == nil && !ok {
 		err = fault.New(fault.InvalidArgument, "the objects of the request have more than %d principals and certificates, the limit of an approval; split the request or use smaller groups", MaxRows).
 			Audited(fault.ReasonInvalidArgument)
@@ -324,13 +324,13 @@ func firstLook(ctx context.Context, in looker, asker keyserver.ID, names []keyse
 	return kept, list, nil
 }
 
-// lookAgain reads the current state of the objects that an approval names.
-func lookAgain(ctx context.Context, in looker, a keyserver.Approval) ([]SubjectState, error) {
+// rereadSubjects reads the current state of the objects that an approval names.
+func rereadSubjects(ctx context.Context, in looker, a keyserver.Approval) ([]SubjectState, error) {
 	names := make([]keyserver.Subject, len(a.Subjects))
 	for i, s := range a.Subjects {
 		names[i] = s.Subject
 	}
-	list, ok, err := look(ctx, in, names)
+	list, ok, err := readSubjects(ctx, in, names)
 	if err != nil {
 		return nil, err
 	}
@@ -389,7 +389,7 @@ func Unchanged(ctx context.Context, in interface {
 	if err != nil {
 		return missing(err, id)
 	}
-	now, err := lookAgain(ctx, in, a)
+	now, err := rereadSubjects(ctx, in, a)
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,7 @@
 // Package ca manages the key server's own CAs. One CA is active: it issues certificates. The next CA is prepared when
-// half of the life of the active CA is over, so that all clients trust it before it issues. A former CA stays trusted
-// until it is retired, because its certificates are in use. A link is a certificate for the next CA, signed by the
-// former CA, for clients that do not know the next CA yet (ADR 41).
+// half of the lifetime of the active CA is over, so that all clients trust it before it issues. A former CA stays
+// trusted until it is retired, because its certificates are in use. A link is a certificate for the next CA, signed by
+// the former CA, for clients that do not know the next CA yet (ADR 41).
 package ca
 
 import (
@@ -132,7 +132,7 @@ func find(all []Member, state keyserver.AuthorityState) (Member, bool) {
 func expired(m Member, now time.Time) bool { return !now.Before(m.Parsed.NotAfter) }
 func dwelt(m Member, now time.Time) bool   { return !now.Before(m.PreparedAt.Add(MinPreparedTime)) }
 
-// share returns the time at which n/d of a CA's life are over.
+// share returns the time at which n/d of a CA's lifetime are over.
 func share(m Member, n, d int64) time.Time {
 	life := int64(m.Parsed.NotAfter.Sub(m.Parsed.NotBefore))
 	return m.Parsed.NotBefore.Add(time.Duration(life / d * n))

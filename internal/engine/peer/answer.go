@@ -65,8 +65,8 @@ func callList[In, Out any](ctx context.Context, r remote, in *In, call method[In
 	return take(out)
 }
 
-// nonsense returns the error for an invalid response. what describes a valid response.
-func (r remote) nonsense(what string) error {
+// invalidResponse returns the error for an invalid response. what describes a valid response.
+func (r remote) invalidResponse(what string) error {
 	return fault.New(fault.OpFailed, "the peer %d returned an invalid response; expected %s", r.peer.System, what).Audited(fault.ReasonFailed)
 }
 
@@ -106,8 +106,8 @@ func keyFrom(in *peerpb.KeyResponse, link keyserver.HiddenLink) (keyserver.KeyMe
 	return meta, ok && lifeFrom(in.GetLife(), &meta) && meta.KeyBytes >= info.MinLen && meta.KeyBytes <= info.MaxLen
 }
 
-// possible reports whether an ACL from a peer is valid: each entry is valid, and each principal has only one entry.
-func possible(acl keyserver.ACL) bool {
+// validACL reports whether an ACL from a peer is valid: each entry is valid, and each principal has only one entry.
+func validACL(acl keyserver.ACL) bool {
 	seen := make(map[keyserver.PrincipalRef]bool, len(acl.Entries))
 	for _, e := range acl.Entries {
 		switch {

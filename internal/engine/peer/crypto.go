@@ -63,7 +63,7 @@ func (r remote) Encrypt(ctx context.Context, by keyserver.Caller, in keyserver.E
 	}
 	used, err := r.used(out, in.KeyChoice)
 	if err == nil && len(out.GetSealed()) <= len(in.Plain) {
-		err = r.nonsense("a ciphertext")
+		err = r.invalidResponse("a ciphertext")
 	}
 	if err != nil {
 		return keyserver.Ciphertext{}, err
@@ -82,7 +82,7 @@ func (r remote) Decrypt(ctx context.Context, by keyserver.Caller, in keyserver.D
 	}
 	used, err := r.used(out, in.KeyChoice)
 	if err == nil && len(out.GetPlain()) > keyserver.MaxPlain {
-		err = r.nonsense("a plaintext")
+		err = r.invalidResponse("a plaintext")
 	}
 	if err != nil {
 		return keyserver.Plaintext{}, err
@@ -106,7 +106,7 @@ func (r remote) used(out interface {
 	used := keyserver.UsedKey{Link: keyserver.HiddenLink(out.GetLink()), Generation: int(out.GetGeneration())}
 	system, _, ok := used.Link.Split()
 	if !ok || system != r.peer.System || used.Generation < 1 || asked.Key != "" && used.Link != asked.Key {
-		return keyserver.UsedKey{}, r.nonsense("a key of the request")
+		return keyserver.UsedKey{}, r.invalidResponse("a key of the request")
 	}
 	return used, nil
 }

@@ -50,11 +50,11 @@ type endpoint struct {
 
 	mu   sync.Mutex
 	open map[*conn]struct{}
-	// said is the content of the registry at version known. reading is locked during a read. The registry is read only
+	// content is the content of the registry at version known. reading is locked during a read. The registry is read only
 	// once for each change, because any client can cause a read.
 	reading sync.Mutex
 	known   uint64
-	said    trust
+	content trust
 	version atomic.Uint64 // number of changes of the registry, plus 1
 	// announced is the number of changes of the registry that may exclude a peer. settled is announced at the last
 	// check of the open connections.
@@ -102,7 +102,7 @@ func (d *endpoint) changed(changes []keyserver.Change) {
 
 // ofRegistry reports whether one of the changes may concern the registry.
 func ofRegistry(changes []keyserver.Change) bool {
-	return keyserver.Concerned(changes, func(c keyserver.Change) bool {
+	return keyserver.AnyWanted(changes, func(c keyserver.Change) bool {
 		return c.Kind == keyserver.ChangeTrustedServer || c.Kind == keyserver.ChangeTrustedCA
 	})
 }
@@ -113,20 +113,20 @@ func (d *endpoint) trust(ctx context.Context) (trust, error) {
 	defer d.reading.Unlock()
 	version := d.version.Load()
 	if d.known == version {
-		return d.said, nil
+		return d.content, nil
 	}
 	t, err := load(ctx, d.registry)
 	if err != nil {
 		return trust{}, err
 	}
-	d.known, d.said = version, t
+	d.known, d.content = version, t
 	return t, nil
 }
 
 // mayShutOut reports whether one of the changes may exclude a peer, for example a removed or revoked CA. A new peer
 // counts, too: if it has the same key as another peer, the key identifies neither of the two.
 func mayShutOut(changes []keyserver.Change) bool {
-	return keyserver.Concerned(changes, func(c keyserver.Change) bool {
+	return keyserver.AnyWanted(changes, func(c keyserver.Change) bool {
 		return c.Kind == keyserver.ChangeTrustedServer || c.Kind == keyserver.ChangeRevocation ||
 			c.Kind == keyserver.ChangeTrustedCA && c.Action != keyserver.Created
 	})
@@ -192,7 +192,7 @@ func (d *endpoint) recheck(ctx context.Context) error {
 			return err
 		}
 		if err == nil {
-			err = c.is(who)
+			err = c.checkPeer(who)
 		}
 		if err == nil {
 			continue
@@ -260,7 +260,7 @@ func (d *endpoint) identify(ctx context.Context, chain []*x509.Certificate) (key
 }
 
 // inForce returns the peer whose certificate is the first in the chain. It fails if the certificate is not trusted or
-// is revoked.
+// checkPeer revoked.
 func (d *endpoint) inForce(ctx context.Context, t trust, chain []*x509.Certificate) (keyserver.TrustedServer, error) {
 	who, ways, err := t.identify(chain, d.usage, d.clock())
 	if err == nil {
@@ -291,7 +291,7 @@ func (d *endpoint) enter(ctx context.Context, c *conn, before uint64) error {
 	}
 	who, err := d.identify(ctx, c.chain)
 	if err == nil {
-		err = c.is(who)
+		err = c.checkPeer(who)
 	}
 	if err != nil {
 		d.leave(c)
@@ -321,9 +321,9 @@ type conn struct {
 	chain    []*x509.Certificate
 }
 
-// is returns an error unless who is the peer for which the connection was accepted. A peer that was removed and
+// checkPeer returns an error unless who is the peer for which the connection was accepted. A peer that was removed and
 // registered again is a different peer.
-func (c *conn) is(who keyserver.TrustedServer) error {
+func (c *conn) checkPeer(who keyserver.TrustedServer) error {
 	if who.System != c.peer.System || who.Transport != c.peer.Transport {
 		return fmt.Errorf("the key of the peer %d was registered again, as the key of the peer %d", c.peer.System, who.System)
 	}

@@ -41,7 +41,7 @@ func (r remote) HMAC(ctx context.Context, by keyserver.Caller, in keyserver.HMAC
 // macFrom returns the MAC in a peer's response. It fails if the MAC has a wrong length.
 func macFrom(r remote, sum []byte) (mac [keyserver.MACSize]byte, err error) {
 	if len(sum) != len(mac) {
-		return mac, r.nonsense("an HMAC")
+		return mac, r.invalidResponse("an HMAC")
 	}
 	copy(mac[:], sum)
 	return mac, nil

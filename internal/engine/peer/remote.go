@@ -28,7 +28,7 @@ func (r remote) Key(ctx context.Context, by keyserver.Caller, link keyserver.Hid
 	}
 	meta, ok := keyFrom(out, link)
 	if !ok {
-		return keyserver.KeyMetadata{}, r.nonsense("the metadata of a key")
+		return keyserver.KeyMetadata{}, r.invalidResponse("the metadata of a key")
 	}
 	return meta, nil
 }
@@ -48,8 +48,8 @@ func (r remote) ACL(ctx context.Context, by keyserver.Caller, link keyserver.Hid
 	in := &peerpb.KeyRequest{Call: callOf(by), Link: []byte(link)}
 	err = callList(ctx, r, in, peerpb.KeyServerClient.ReadACL, func(out *peerpb.ACLResponse) error {
 		var ok bool
-		if acl, ok = aclFrom(out, link); !ok || !possible(acl) {
-			return r.nonsense("an ACL")
+		if acl, ok = aclFrom(out, link); !ok || !validACL(acl) {
+			return r.invalidResponse("an ACL")
 		}
 		return nil
 	})

@@ -77,7 +77,7 @@ func (c *Client) AddCheckpoint(ctx context.Context, peer keyserver.TrustedServer
 	case len(out.GetCosignature()) > 0:
 		return out.GetCosignature(), nil
 	case out.GetCosigned() < 0:
-		return nil, r.nonsense("the size of an audit tree")
+		return nil, r.invalidResponse("the size of an audit tree")
 	}
 	return nil, keyserver.StaleCheckpointError{Size: out.GetCosigned()}
 }

@@ -21,8 +21,8 @@ const (
 	batch = 128
 	// defaultShare is the share of time in which the worker works. In between it pauses, so that requests can run.
 	defaultShare = 0.05
-	// again is the interval of checks for remaining work. Another process may have stopped before its work was done.
-	again = 5 * time.Second
+	// pollInterval is the interval of checks for remaining work. Another process may have stopped before its work was done.
+	pollInterval = 5 * time.Second
 	// afterRefusal is the time until rows with an invalid MAC are checked again.
 	afterRefusal = time.Minute
 )
@@ -55,7 +55,7 @@ func New(c Config) *Worker {
 	}
 	w := &Worker{Config: c, wake: make(chan struct{}, 1)}
 	c.Store.OnChange(func(changes []keyserver.Change) {
-		if keyserver.Concerned(changes, func(c keyserver.Change) bool { return c.Kind == keyserver.ChangeDataKey }) {
+		if keyserver.AnyWanted(changes, func(c keyserver.Change) bool { return c.Kind == keyserver.ChangeDataKey }) {
 			w.poke()
 		}
 	})
@@ -80,7 +80,7 @@ func (w *Worker) Run(ctx context.Context) {
 		case <-timer.C:
 		case <-w.wake:
 		}
-		pause := again
+		pause := pollInterval
 		if err := w.once(ctx); err != nil && ctx.Err() == nil {
 			w.Logger.Warn("rewrapping keys under the new data key was interrupted; it continues in a moment", "error", err)
 		} else if w.refused.Load() > 0 {

@@ -64,7 +64,7 @@ func (s *Service) writeACL(ctx context.Context, by keyserver.Caller, change keys
 		unread: fault.ReadbackFailed,
 		verdict: func(_, after keyserver.ACL) (ACLResult, error) {
 			r, err := judgeACL(operation, change, exact, after)
-			return r.toOwner(own), err
+			return r.withOwnEntryNote(own), err
 		},
 	}.do(ctx)
 }
@@ -84,8 +84,8 @@ func (s *Service) rereadACL(by keyserver.Caller, link keyserver.HiddenLink, chan
 	}
 }
 
-// toOwner adds to the detail, if own is set, that the ACL in the result has only the caller's own entry.
-func (r ACLResult) toOwner(own bool) ACLResult {
+// withOwnEntryNote adds to the detail, if own is set, that the ACL in the result has only the caller's own entry.
+func (r ACLResult) withOwnEntryNote(own bool) ACLResult {
 	if own {
 		r.Detail += "; you may no longer read the ACL, so only this entry was read"
 	}
@@ -140,10 +140,10 @@ func (s *Service) RevokeACL(ctx context.Context, by keyserver.Caller, r keyserve
 			done := ACLResult{Operation: "revokeACL", ACL: after}
 			if entry, still := after.Entry(r.Principal); still {
 				done.Entry, done.Detail = &entry, "the key server accepted the revocation, but a fresh read of the ACL still shows the entry"
-				return done.toOwner(own), fault.New(fault.NotVerified, "%s", done.Detail)
+				return done.withOwnEntryNote(own), fault.New(fault.NotVerified, "%s", done.Detail)
 			}
 			done.Verified, done.Detail = true, "a fresh read of the ACL shows no entry for the principal"
-			return done.toOwner(own), nil
+			return done.withOwnEntryNote(own), nil
 		},
 	}.do(ctx)
 }

@@ -1,6 +1,6 @@
-// Package lifecycle has the rules for the life of keys: the allowed state changes, and the actions that a rotation
-// schedule requires for a key lineage, with their times. The rules are pure functions: the key server reads and stores
-// the keys. The package also has Loop, which performs the due actions periodically.
+// Package lifecycle has the rules for the life cycle of keys: the allowed state changes, and the actions that a
+// rotation schedule requires for a key lineage, with their times. The rules are pure functions: the key server reads
+// and stores the keys. The package also has Loop, which performs the due actions periodically.
 package lifecycle
 
 import (
@@ -18,8 +18,8 @@ const (
 
 const day = 24 * time.Hour
 
-// fits has for each action the states in which it is allowed, and the resulting state.
-var fits = map[keyserver.KeyAction]struct {
+// transitions has for each action the states in which it is allowed, and the resulting state.
+var transitions = map[keyserver.KeyAction]struct {
 	from []keyserver.KeyState
 	to   keyserver.KeyState
 }{
@@ -37,7 +37,7 @@ func Target(change keyserver.KeyStateChange, life keyserver.KeyLife) (keyserver.
 	if act == keyserver.DestroyKey && from == keyserver.KeyDestroying && life.DestroyAt.Equal(life.StateAt.Add(days(change.Days))) {
 		return from, nil
 	}
-	rule := fits[act]
+	rule := transitions[act]
 	for _, state := range rule.from {
 		if state == from {
 			return rule.to, nil
@@ -59,7 +59,7 @@ func misfit(format string, args ...any) error {
 	return fault.New(fault.KeyState, format, args...).Audited(fault.ReasonKeyState)
 }
 
-// Change returns the life of a key after an action at the time now.
+// Change returns the life cycle of a key after an action at the time now.
 func Change(life keyserver.KeyLife, change keyserver.KeyStateChange, now time.Time) (keyserver.KeyLife, error) {
 	to, err := Target(change, life)
 	switch {
@@ -75,8 +75,8 @@ func Change(life keyserver.KeyLife, change keyserver.KeyStateChange, now time.Ti
 	return life, nil
 }
 
-// End returns the life of a key after the deletion of its bytes. It returns false if the
-// deletion is not due at now.
+// End returns the life cycle of a key after the deletion of its bytes. It returns false if the deletion is not due at
+// now.
 func End(life keyserver.KeyLife, now time.Time) (keyserver.KeyLife, bool) {
 	if life.State != keyserver.KeyDestroying || life.DestroyAt.IsZero() || now.Before(life.DestroyAt) {
 		return life, false
@@ -85,7 +85,7 @@ func End(life keyserver.KeyLife, now time.Time) (keyserver.KeyLife, bool) {
 	return life, true
 }
 
-// Rotate returns the new life of the newest key of a lineage (former) and the life of its successor (next). If the
+// Rotate returns the new life cycle of the newest key of a lineage (former) and that of its successor (next). If the
 // lineage has a rotation schedule and the newest key is enabled, that key becomes verifyOnly; otherwise it keeps its
 // state. Rotate returns KEY_STATE if the newest key is destroyed or is being destroyed.
 func Rotate(newest keyserver.KeyLife, rotation keyserver.KeyRotation, now time.Time) (former, next keyserver.KeyLife, err error) {
@@ -111,7 +111,7 @@ type Generation struct {
 
 // Due lists the actions that a rotation schedule requires now.
 type Due struct {
-	// Retire has the older keys whose time for verification is over, with their new lives.
+	// Retire has the older keys whose time for verification is over, with their new life cycles.
 	Retire []Generation
 	Rotate bool
 	// Next is the time of the next action after these; zero if none can be predicted. If Rotate is true, call Plan

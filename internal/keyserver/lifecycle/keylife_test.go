@@ -219,7 +219,7 @@ func TestLinesAge(t *testing.T) {
 				if key.Life.Generation != i+1 || key.Life.Lineage != first {
 					t.Fatalf("the key %d is %+v", i, key.Life)
 				}
-				if key.Life.State.Makes() && !enabled[key.ID] {
+				if key.Life.State.MayCreate() && !enabled[key.ID] {
 					makes++
 				}
 			}

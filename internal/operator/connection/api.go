@@ -18,7 +18,7 @@ import (
 
 // API has the calls that the manager makes to one key server, with one login. Package client implements API. Tests use
 // key servers that return false responses. If the response of a write does not prove the write, the call returns an
-// error (schema's Unproven).
+// error (schema's MissingEvidence).
 type API interface {
 	GetReadiness(ctx context.Context) (schema.Ready, error)
 	GetVersion(ctx context.Context) (schema.Version, error)

@@ -19,10 +19,10 @@ const progressing = v1alpha1.ReasonProgressing
 
 // Timing has the pauses and time limits of a connection. Tests use shorter ones.
 type Timing struct {
-	ProbeMin time.Duration // first pause while the service does not respond
+	ProbeMin time.Duration // first pause while the key server does not respond
 	ProbeMax time.Duration // longest pause
-	ReadyMax time.Duration // longest pause while the service is not ready; short, because a readiness check is cheap
-	LoginMax time.Duration // longest pause while the service rejects the credentials
+	ReadyMax time.Duration // longest pause while the key server is not ready; short, because a readiness check is cheap
+	LoginMax time.Duration // longest pause while the key server rejects the credentials
 	FeedWait time.Duration // duration of one long poll, and the interval of recheck
 	PollEach time.Duration // pause between probes if there is no feed
 	LookEach time.Duration // pause between readiness checks while the connection is open
@@ -50,7 +50,7 @@ type FeedState struct {
 	Message   string
 }
 
-// State is the known state of a service.
+// State is the last known state of a key server.
 type State struct {
 	Open    bool
 	Problem *Problem // why the connection is closed
@@ -80,18 +80,18 @@ type forgetter interface {
 	recheck(ctx context.Context) (changed bool, err error)
 }
 
-// Connection is shared by all objects of one KeyServer. Its goroutine probes the service, opens and closes the
+// Connection is shared by all objects of one KeyServer. Its goroutine probes the key server, opens and closes the
 // connection, and follows the change feed.
 type Connection struct {
-	Name    string
-	version string // of the configuration that created the connection
-	Admin   API
-	Officer API // the identity that manages trust
-	as      credentials
-	clock   clock.Clock
-	timing  Timing
-	log     logr.Logger
-	notify  func(context.Context, Notice)
+	Name            string
+	version         string // of the configuration that created the connection
+	Admin           API
+	Officer         API // the identity that manages trust
+	credentialNames credentials
+	clock           clock.Clock
+	timing          Timing
+	log             logr.Logger
+	notify          func(context.Context, Notice)
 	// ids has, by kind, the function that formats an id of the change feed like an id in the status of the kind's objects.
 	ids map[string]func(schema.HexID) string
 
@@ -182,7 +182,7 @@ func (c *Connection) Refresh() {
 	}
 }
 
-// Outdated invalidates one list and all memos: the next reader reads them from the key server again.
+// Outdated invalidates one list and all responses in Memos: the next reader reads them from the key server again.
 func (c *Connection) Outdated(list string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -213,7 +213,7 @@ func (c *Connection) run(ctx context.Context) {
 		opened, err := c.open(ctx)
 		if err == nil {
 			pause, failures = c.timing.ProbeMin, 0
-			err = c.attend(opened)
+			err = c.followWhileReady(opened)
 		}
 		if ctx.Err() != nil {
 			return
@@ -223,7 +223,7 @@ func (c *Connection) run(ctx context.Context) {
 		}
 		failures++
 		c.shut(ctx, err, failures)
-		c.rest(ctx, pause/2+rand.N(pause/2+1), c.asked) //nolint:gosec // jitter, not a secret
+		c.waitOrProbe(ctx, pause/2+rand.N(pause/2+1), c.asked) //nolint:gosec // jitter, not a secret
 		longest := c.timing.ProbeMax
 		var waits notReadyError
 		switch {
@@ -236,7 +236,8 @@ func (c *Connection) run(ctx context.Context) {
 	}
 }
 
-// open probes the service and opens the connection if the service responds. The returned context ends at the next Trip.
+// open probes the key server and opens the connection if the key server responds. The returned context ends at the next
+// Trip.
 func (c *Connection) open(ctx context.Context) (context.Context, error) {
 	following, cancel := context.WithCancel(ctx)
 	c.mu.Lock()
@@ -264,13 +265,13 @@ func (c *Connection) open(ctx context.Context) (context.Context, error) {
 	return following, nil
 }
 
-// readinessTimeout is the time limit for a readiness check. A service that is stopped or unreachable does not respond
-// to the check.
+// readinessTimeout is the time limit for a readiness check. A key server that is stopped or unreachable does not
+// respond to the check.
 const readinessTimeout = 5 * time.Second
 
-// attend follows the change feed while the service reports that it is ready. The readiness check is necessary, because
-// a service that is not ready may keep a long poll open.
-func (c *Connection) attend(opened context.Context) error {
+// followWhileReady follows the change feed while the key server reports that it is ready. The readiness check is
+// necessary, because a key server that is not ready may keep a long poll open.
+func (c *Connection) followWhileReady(opened context.Context) error {
 	ctx, leave := context.WithCancelCause(opened)
 	looked := make(chan struct{})
 	go func() {
@@ -286,8 +287,8 @@ func (c *Connection) attend(opened context.Context) error {
 	return err
 }
 
-// watchReadiness checks the readiness of the service at intervals. It calls
-// leave with the problem as soon as the service is not ready.
+// watchReadiness checks the readiness of the key server at intervals. It calls leave with the problem as soon as the
+// key server is not ready.
 func (c *Connection) watchReadiness(ctx context.Context, leave context.CancelCauseFunc) {
 	for c.timing.LookEach > 0 && ctx.Err() == nil {
 		c.sleep(ctx, c.timing.LookEach)
@@ -298,8 +299,8 @@ func (c *Connection) watchReadiness(ctx context.Context, leave context.CancelCau
 	}
 }
 
-// unready returns nil if the service is ready, or the reason why it is not. A service without a readiness check counts
-// as ready.
+// unready returns nil if the key server is ready, or the reason why it is not. A key server without a readiness check
+// counts as ready.
 func (c *Connection) unready(ctx context.Context) error {
 	within, cancel := context.WithTimeout(ctx, readinessTimeout)
 	defer cancel()
@@ -319,7 +320,8 @@ type notReadyError struct{ error }
 
 func (e notReadyError) Unwrap() error { return e.error }
 
-// probe sends the only requests that are allowed while the connection is closed. It returns the version of the service.
+// probe sends the only requests that are allowed while the connection is closed. It returns the version of the key
+// server.
 func (c *Connection) probe(ctx context.Context) (string, error) {
 	if err := c.unready(ctx); err != nil {
 		return "", notReadyError{err}
@@ -330,14 +332,13 @@ func (c *Connection) probe(ctx context.Context) (string, error) {
 	}
 	if c.Officer != c.Admin {
 		if _, err := c.Officer.GetVersion(ctx); err != nil {
-			return "", refused(err, c.as.officer)
+			return "", refused(err, c.credentialNames.officer)
 		}
 	}
 	return v.Version, nil
 }
 
-// notReady returns the problem of a service that is not ready.
-// Its message names the first part that is not ready.
+// notReady returns the problem of a key server that is not ready. Its message names the first part that is not ready.
 func (c *Connection) notReady(ctx context.Context, ready schema.Ready, err error) error {
 	p, other := AsProblem(ctx, err)
 	if p == nil {
@@ -356,7 +357,7 @@ func (c *Connection) notReady(ctx context.Context, ready schema.Ready, err error
 // notice causes a status write of each object, which a short restart does not justify. Later failures with the same
 // reason do not change the message, so retries cause no status writes.
 func (c *Connection) shut(ctx context.Context, err error, failures int) {
-	p, other := AsProblem(ctx, refused(err, c.as.administrator))
+	p, other := AsProblem(ctx, refused(err, c.credentialNames.administrator))
 	if p == nil {
 		p = NewProblem(v1alpha1.ReasonKeyServerUnavailable, "%s", other)
 	}
@@ -392,7 +393,7 @@ func onlyKeyServer(failures int) map[string]bool {
 type credentials struct{ administrator, officer string }
 
 // refusedLogin reports whether err is a rejected login. Retries cannot succeed until a user changes the credentials,
-// and for the service each retry looks like a guess at the password.
+// and for the key server each retry looks like a guess at the password.
 func refusedLogin(err error) bool {
 	code := client.CodeOf(err)
 	var p *Problem
@@ -424,10 +425,10 @@ func (c *Connection) tripOnRefusedLogin(err error, credential string) {
 }
 
 // sleep waits for d.
-func (c *Connection) sleep(ctx context.Context, d time.Duration) { c.rest(ctx, d, nil) }
+func (c *Connection) sleep(ctx context.Context, d time.Duration) { c.waitOrProbe(ctx, d, nil) }
 
-// rest waits for d, or until a probe is requested through the channel asked.
-func (c *Connection) rest(ctx context.Context, d time.Duration, asked <-chan struct{}) {
+// waitOrProbe waits for d, or until a probe is requested through the channel asked.
+func (c *Connection) waitOrProbe(ctx context.Context, d time.Duration, asked <-chan struct{}) {
 	timer := c.clock.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -97,7 +97,7 @@ func (c *Connections) Ensure(name string, l Login) (*Connection, error) {
 		return nil, c.ctx.Err()
 	}
 	conn := &Connection{
-		Name: name, version: l.Version, as: credentials{administrator: l.Administrator.Credential},
+		Name: name, version: l.Version, credentialNames: credentials{administrator: l.Administrator.Credential},
 		clock: c.clock, timing: c.timing, log: c.log.WithValues("keyServer", name),
 		notify: c.Notify, ids: c.ids, done: make(chan struct{}), asked: make(chan struct{}, 1),
 		listings: map[string]invalidator{}, memos: map[string]forgetter{}, writes: map[chan struct{}]struct{}{},
@@ -108,7 +108,7 @@ func (c *Connections) Ensure(name string, l Login) (*Connection, error) {
 	}
 	conn.Officer = conn.Admin
 	if l.SecurityOfficer != nil {
-		conn.as.officer = l.SecurityOfficer.Credential
+		conn.credentialNames.officer = l.SecurityOfficer.Credential
 		if conn.Officer, err = c.dialObserved(conn, *l.SecurityOfficer); err != nil {
 			return nil, err
 		}

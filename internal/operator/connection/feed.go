@@ -65,7 +65,7 @@ func (c *Connection) follow(ctx context.Context) error {
 		}
 		c.awaitWrites(ctx)
 		quiet := page.Cursor == cursor && !page.Reset
-		// After a reinstallation of the service, its cursor starts again at zero.
+		// After a reinstallation of the key server, its cursor starts again at zero.
 		if page.Reset || page.Cursor < cursor {
 			c.invalidateAll()
 			c.notify(ctx, Notice{KeyServer: c.Name})
@@ -87,11 +87,11 @@ func untilDue(now, due time.Time) time.Duration {
 	return max(due.Sub(now), 0).Truncate(time.Second) + time.Second
 }
 
-// longestPoll is the maximum time that a service waits for a change.
+// longestPoll is the maximum time that a key server waits for a change.
 const longestPoll = 60 * time.Second
 
-// changesAfter returns a query for the changes after a cursor. If there is none, the service waits at most wait for a
-// change.
+// changesAfter returns a query for the changes after a cursor. If there is none, the key server waits at most wait for
+// a change.
 func changesAfter(cursor int64, wait time.Duration) schema.ChangesQuery {
 	seconds := int(min(max(wait, 0), longestPoll) / time.Second)
 	return schema.ChangesQuery{After: &cursor, Wait: &seconds}
@@ -114,7 +114,7 @@ func (c *Connection) recheckDue(ctx context.Context, due time.Time, quiet bool) 
 }
 
 // recheck reads again the data whose changes the feed does not report. If the data has changed, it notifies the
-// objects. It fails only if the service does not respond.
+// objects. It fails only if the key server does not respond.
 func (c *Connection) recheck(ctx context.Context) error {
 	c.mu.Lock()
 	memos := maps.Clone(c.memos)
@@ -131,8 +131,8 @@ func (c *Connection) recheck(ctx context.Context) error {
 	return nil
 }
 
-// poll replaces follow if there is no change feed. It only notices when the service becomes unavailable. Objects notice
-// changes at their resyncs.
+// poll replaces follow if there is no change feed. It only notices when the key server becomes unavailable. Objects
+// notice changes at their resyncs.
 func (c *Connection) poll(ctx context.Context) error {
 	for {
 		c.sleep(ctx, c.timing.PollEach)
@@ -145,7 +145,7 @@ func (c *Connection) poll(ctx context.Context) error {
 	}
 }
 
-// apply records the changes of one page in the listings and memos. It sends one notice for each kind.
+// apply reports the changes of one page to the caches of responses. It sends one notice for each kind.
 func (c *Connection) apply(ctx context.Context, changes []schema.Change) {
 	news, every := map[string]map[string]bool{}, map[string]bool{}
 	for _, ch := range changes {

@@ -26,9 +26,9 @@ func TestWhomAChangeConcerns(t *testing.T) {
 		"a stranger": {"another key is nobody's", []schema.Change{{Kind: "key", ID: schema.HexID{7: 3}}}, map[string]bool{schema.HexID{7: 3}.String(): true}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &teller{}
+			s := &countingServer{}
 			m, _ := memoOf(s)
-			m.feed, m.whole = "key", map[string]string{}
+			m.feed, m.objectByPart = "key", map[string]string{}
 			m.id, m.parts = func(string) string { return first.String() }, func(string) []string { return []string{second.String()} }
 			var told []Notice
 			conn := &Connection{

@@ -128,7 +128,7 @@ func (l *Listing[Row]) Refresh(ctx context.Context, notBefore time.Time) error {
 			l.flight = flight
 			pause := readPause - l.clock.Since(l.tried)
 			l.mu.Unlock()
-			l.fly(ctx, pause, flight)
+			l.startRead(ctx, pause, flight)
 		} else {
 			l.mu.Unlock()
 		}
@@ -152,7 +152,7 @@ func (l *Listing[Row]) Refresh(ctx context.Context, notBefore time.Time) error {
 	return &Problem{Reason: progressing, Message: errListMoved.Error(), RequeueAfter: time.Second, Transient: true}
 }
 
-func (l *Listing[Row]) fly(ctx context.Context, pause time.Duration, flight chan struct{}) {
+func (l *Listing[Row]) startRead(ctx context.Context, pause time.Duration, flight chan struct{}) {
 	if pause > 0 {
 		select {
 		case <-l.clock.After(pause):

@@ -16,20 +16,20 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// holding is a key server without changes that keeps long polls open. Its readiness check can fail, or not respond.
-type holding struct {
+// longPollServer is a key server without changes that keeps long polls open. Its readiness check can fail, or not respond.
+type longPollServer struct {
 	API
 	unready, silent atomic.Bool
 }
 
-func (h *holding) ListChanges(ctx context.Context, in schema.ChangesQuery) (schema.ChangePage, error) {
+func (h *longPollServer) ListChanges(ctx context.Context, in schema.ChangesQuery) (schema.ChangePage, error) {
 	if *in.Wait > 0 {
 		<-ctx.Done()
 	}
 	return schema.ChangePage{}, ctx.Err()
 }
 
-func (h *holding) GetReadiness(ctx context.Context) (schema.Ready, error) {
+func (h *longPollServer) GetReadiness(ctx context.Context) (schema.Ready, error) {
 	if h.silent.Load() {
 		<-ctx.Done()
 		return schema.Ready{}, ctx.Err()
@@ -40,23 +40,25 @@ func (h *holding) GetReadiness(ctx context.Context) (schema.Ready, error) {
 	return schema.Ready{Ready: true}, nil
 }
 
-func (h *holding) GetVersion(context.Context) (schema.Version, error) { return schema.Version{}, nil }
+func (h *longPollServer) GetVersion(context.Context) (schema.Version, error) {
+	return schema.Version{}, nil
+}
 
-// TestTheGateFollowsReady checks that the connection closes if the service is not ready or does not respond, even while
-// a long poll is open. The connection opens again when the service is ready.
+// TestTheGateFollowsReady checks that the connection closes if the key server is not ready or does not respond, even
+// while a long poll is open. The connection opens again when the key server is ready.
 func TestTheGateFollowsReady(t *testing.T) {
 	for name, c := range map[string]struct {
-		broken func(*holding) *atomic.Bool
+		broken func(*longPollServer) *atomic.Bool
 		says   string
 	}{
-		"NotReady": {func(h *holding) *atomic.Bool { return &h.unready }, "the key server is not ready: writes: the disk is full"},
-		"Silent":   {func(h *holding) *atomic.Bool { return &h.silent }, "did not respond to the readiness check within"},
+		"NotReady": {func(h *longPollServer) *atomic.Bool { return &h.unready }, "the key server is not ready: writes: the disk is full"},
+		"Silent":   {func(h *longPollServer) *atomic.Bool { return &h.silent }, "did not respond to the readiness check within"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // most of the time it waits
 			timing := DefaultTiming
 			timing.LookEach, timing.ProbeMin, timing.ReadyMax = 10*time.Millisecond, 10*time.Millisecond, 20*time.Millisecond
-			api := &holding{}
+			api := &longPollServer{}
 			all := NewConnections(func(Endpoint) (API, error) { return api, nil }, clock.RealClock{}, timing, logr.Discard())
 			defer all.Close()
 			conn, err := all.Ensure("one", Login{Version: "1"})

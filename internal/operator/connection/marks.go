@@ -28,7 +28,8 @@ func NewMarks(kind string, spell func(schema.HexID) string, parse func(string) (
 	}, formatID: spell}
 }
 
-// ByOwner returns the listing key of the mark of an owner. If an owner has several marks, the key finds the first.
+// ByOwner returns the key that finds the mark of an owner in a Listing. If an owner has several marks, the key finds
+// the first.
 func ByOwner(owner string) string { return "owner:" + owner }
 
 // ID returns the id in a mark, formatted like the status of the kind's objects.

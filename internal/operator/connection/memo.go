@@ -10,8 +10,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Lookup describes single responses of a service about
-// objects that are too many to list, or that have no list.
+// Lookup describes single responses of a key server about objects that are too many to list, or that have no list.
 type Lookup[V any] struct {
 	// Feed is the kind of changes that invalidate a response. If Feed is empty, the change feed does not report such
 	// changes, and recheck reads the response again at intervals.
@@ -25,7 +24,7 @@ type Lookup[V any] struct {
 	Parts func(V) []string
 }
 
-// Of returns the connection's memo.
+// Of returns the Memo of the connection.
 func (a *Lookup[V]) Of(c *Connection) *Memo[V] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -34,7 +33,7 @@ func (a *Lookup[V]) Of(c *Connection) *Memo[V] {
 	}
 	m := &Memo[V]{
 		clock: c.clock, feed: a.Feed, id: a.ID, parts: a.Parts,
-		by: map[string]memoEntry[V]{}, about: map[string]map[string]bool{}, whole: map[string]string{},
+		by: map[string]memoEntry[V]{}, about: map[string]map[string]bool{}, objectByPart: map[string]string{},
 		read: func(ctx context.Context, key string) (V, error) { return a.Read(ctx, c, key) },
 	}
 	c.memos[a.Name] = m
@@ -53,16 +52,16 @@ type Memo[V any] struct {
 	by    map[string]memoEntry[V]
 	about map[string]map[string]bool // by object id: the keys in by of the responses about the object
 	stale int                        // number of changes; a reading is discarded if a change happened during the reading
-	// whole maps the id of a part to the id of its object. An entry stays after the response is discarded, because a later
+	// objectByPart maps the id of a part to the id of its object. An entry stays after the response is discarded, because a later
 	// change of the part must still enqueue the objects that wait for the part.
-	whole map[string]string
+	objectByPart map[string]string
 }
 
 type memoEntry[V any] struct {
-	value  V
-	readAt time.Time
-	void   bool // invalid, but kept so that recheck can compare it with the next response
-	own    bool // created by a write of the manager
+	value    V
+	readAt   time.Time
+	outdated bool // invalid, but kept so that recheck can compare it with the next response
+	own      bool // created by a write of the manager
 }
 
 // Get returns the response for a key, read no earlier than notBefore. Failures are not remembered.
@@ -71,26 +70,26 @@ func (m *Memo[V]) Get(ctx context.Context, notBefore time.Time, key string) (V, 
 	have, ok := m.by[key]
 	stale, begun := m.stale, m.clock.Now()
 	m.mu.Unlock()
-	if ok && !have.void && !have.readAt.Before(notBefore) {
+	if ok && !have.outdated && !have.readAt.Before(notBefore) {
 		return have.value, nil
 	}
 	value, err := m.read(ctx, key)
 	if err == nil {
 		m.keep(key, memoEntry[V]{value: value, readAt: begun}, stale)
-		m.learn(value)
+		m.recordParts(value)
 	}
 	return value, err
 }
 
-// learn records the parts in a response, even if the response is not cached.
-func (m *Memo[V]) learn(value V) {
+// recordParts records the parts in a response, even if the response is not cached.
+func (m *Memo[V]) recordParts(value V) {
 	if m.parts == nil {
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, part := range m.parts(value) {
-		m.whole[part] = m.id(value)
+		m.objectByPart[part] = m.id(value)
 	}
 }
 
@@ -162,7 +161,7 @@ func (m *Memo[V]) recheck(ctx context.Context) (changed bool, err error) {
 func (m *Memo[V]) Confirm(key string, readAt time.Time, same func(V) bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if have, ok := m.by[key]; ok && !have.void && have.readAt.Before(readAt) && same(have.value) {
+	if have, ok := m.by[key]; ok && !have.outdated && have.readAt.Before(readAt) && same(have.value) {
 		have.readAt = readAt
 		m.by[key] = have
 	}
@@ -186,7 +185,7 @@ func (m *Memo[V]) Changed(kind, id, action string) (whole string, news bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.stale++
-	whole, news = m.whole[id], true
+	whole, news = m.objectByPart[id], true
 	for key := range m.about[id] {
 		if m.by[key].own && action == created {
 			news = false
@@ -202,7 +201,7 @@ func (m *Memo[V]) Changed(kind, id, action string) (whole string, news bool) {
 	return whole, news
 }
 
-// anyChanged discards all responses if kind is the memo's feed.
+// anyChanged discards all responses if kind is the Memo's feed.
 func (m *Memo[V]) anyChanged(kind string) {
 	if kind == m.feed {
 		m.invalidate()
@@ -220,7 +219,7 @@ func (m *Memo[V]) invalidate() {
 		clear(m.about)
 	}
 	for key, have := range m.by {
-		have.void = true
+		have.outdated = true
 		m.by[key] = have
 	}
 }

@@ -10,18 +10,18 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 )
 
-// start is the initial time of a memo's clock.
+// start is the initial time of a Memo's clock.
 var start = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// teller is a fake key server that counts its requests.
-type teller struct {
+// countingServer is a fake key server that counts its requests.
+type countingServer struct {
 	asked  int
 	says   string // "id" if empty
 	err    error
 	during func()
 }
 
-func (s *teller) read(_ context.Context, key string) (string, error) {
+func (s *countingServer) read(_ context.Context, key string) (string, error) {
 	s.asked++
 	if s.during != nil {
 		s.during()
@@ -29,7 +29,7 @@ func (s *teller) read(_ context.Context, key string) (string, error) {
 	return cmp.Or(s.says, "id") + " of " + key, s.err
 }
 
-func memoOf(s *teller) (*Memo[string], *testclock.FakeClock) {
+func memoOf(s *countingServer) (*Memo[string], *testclock.FakeClock) {
 	c := testclock.NewFakeClock(start)
 	return &Memo[string]{
 		clock: c, feed: "principal", read: s.read, by: map[string]memoEntry[string]{}, about: map[string]map[string]bool{},
@@ -53,7 +53,7 @@ func TestMemoAsksOnceUntilSomethingChanges(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			s := &teller{}
+			s := &countingServer{}
 			m, _ := memoOf(s)
 			for i, notBefore := range []time.Time{{}, tc.after} {
 				if got, err := m.Get(context.Background(), notBefore, "a"); err != nil || got != "id of a" {
@@ -86,7 +86,7 @@ func TestMemoIsConfirmed(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			s := &teller{}
+			s := &countingServer{}
 			m, _ := memoOf(s)
 			later := start.Add(time.Hour)
 			m.Confirm("a", later, same) // nothing is cached yet
@@ -103,7 +103,7 @@ func TestMemoIsConfirmed(t *testing.T) {
 }
 
 func TestMemoKeepsNoAnswerThatChangedWhileItWasRead(t *testing.T) {
-	s := &teller{}
+	s := &countingServer{}
 	m, _ := memoOf(s)
 	s.during = func() { m.Changed("principal", "id of a", "updated") }
 	for range 2 {
@@ -117,7 +117,7 @@ func TestMemoKeepsNoAnswerThatChangedWhileItWasRead(t *testing.T) {
 }
 
 func TestMemoKeepsNoFailure(t *testing.T) {
-	s := &teller{err: errors.New("down")}
+	s := &countingServer{err: errors.New("down")}
 	m, _ := memoOf(s)
 	if _, err := m.Get(context.Background(), time.Time{}, "a"); err == nil {
 		t.Fatal("the failure is swallowed")
@@ -133,20 +133,20 @@ func TestMemoRechecksWhatTheFeedDoesNotTell(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		feed   string
-		event  func(*Memo[string], *teller)
+		event  func(*Memo[string], *countingServer)
 		want   bool
 		err    error
 		asked  int // total number of requests
 	}{
-		"told by the feed":   {"nobody is asked in vain", "principal", func(*Memo[string], *teller) {}, false, nil, 1},
-		"the same":           {"the same answer is no news", "", func(*Memo[string], *teller) {}, false, nil, 2},
-		"another":            {"another answer is", "", func(_ *Memo[string], s *teller) { s.says = "another" }, true, nil, 2},
-		"another since lost": {"what was void is still compared with", "", func(m *Memo[string], s *teller) { m.invalidate(); s.says = "another" }, true, nil, 2},
-		"no answer":          {"no answer is no other answer", "", func(_ *Memo[string], s *teller) { s.err = lost }, false, lost, 2},
+		"told by the feed":   {"nobody is asked in vain", "principal", func(*Memo[string], *countingServer) {}, false, nil, 1},
+		"the same":           {"the same answer is no news", "", func(*Memo[string], *countingServer) {}, false, nil, 2},
+		"another":            {"another answer is", "", func(_ *Memo[string], s *countingServer) { s.says = "another" }, true, nil, 2},
+		"another since lost": {"what was void is still compared with", "", func(m *Memo[string], s *countingServer) { m.invalidate(); s.says = "another" }, true, nil, 2},
+		"no answer":          {"no answer is no other answer", "", func(_ *Memo[string], s *countingServer) { s.err = lost }, false, lost, 2},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			s := &teller{}
+			s := &countingServer{}
 			m, _ := memoOf(s)
 			m.feed = tc.feed
 			if _, err := m.Get(context.Background(), time.Time{}, "a"); err != nil {
@@ -165,7 +165,7 @@ func TestMemoRechecksWhatTheFeedDoesNotTell(t *testing.T) {
 }
 
 func TestVoidAnswerLastsOnlyWhereThereIsNoOther(t *testing.T) {
-	s := &teller{}
+	s := &countingServer{}
 	m, _ := memoOf(s)
 	m.feed = ""
 	for range 2 {
@@ -180,9 +180,9 @@ func TestVoidAnswerLastsOnlyWhereThereIsNoOther(t *testing.T) {
 }
 
 func TestMemoKnowsTheWholeByItsParts(t *testing.T) {
-	s := &teller{}
+	s := &countingServer{}
 	m, _ := memoOf(s)
-	m.whole, m.parts = map[string]string{}, func(string) []string { return []string{"part"} }
+	m.objectByPart, m.parts = map[string]string{}, func(string) []string { return []string{"part"} }
 	if whole, _ := m.Changed("principal", "part", "updated"); whole != "" {
 		t.Errorf("%q is known before anybody asked", whole)
 	}
@@ -222,7 +222,7 @@ func TestMemoKnowsWhatItsOwnWritesHaveMade(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			s := &teller{}
+			s := &countingServer{}
 			m, _ := memoOf(s)
 			m.Put("a", "id of a", tc.made)
 			if _, news := m.Changed("principal", "id of a", tc.action); news != tc.news {
@@ -236,7 +236,7 @@ func TestMemoKnowsWhatItsOwnWritesHaveMade(t *testing.T) {
 }
 
 func TestMemoKeepsNoReadingThatAWriteOvertook(t *testing.T) {
-	s := &teller{says: "old"}
+	s := &countingServer{says: "old"}
 	m, _ := memoOf(s)
 	s.during = func() { m.Put("a", "new of a", true) }
 	if _, err := m.Get(t.Context(), time.Time{}, "a"); err != nil {

@@ -52,7 +52,7 @@ func candidateRole(r schema.Role, names map[schema.HexID]string) candidate {
 	obj := &v1alpha1.Role{Spec: v1alpha1.RoleSpec{RoleName: &r.Name, Operations: operations}}
 	return candidate{
 		what: fmt.Sprintf("role %q (id %s)", r.Name, id), title: r.Name, id: id, marked: r.ID, object: obj,
-		spares: []spare{once("spec.roleName", "its name", func() { obj.Spec.RoleName, obj.Spec.RoleID = nil, &id })},
+		spares: []optionalPart{once("spec.roleName", "its name", func() { obj.Spec.RoleName, obj.Spec.RoleID = nil, &id })},
 	}
 }
 
@@ -102,7 +102,7 @@ func (e *exporter) candidateTemplate(ctx context.Context, t schema.ACLTemplate, 
 	for _, m := range held.Members {
 		ids = append(ids, schema.HexID(m.PrincipalID))
 	}
-	if err := e.people.meet(ctx, ids); err != nil {
+	if err := e.people.lookUp(ctx, ids); err != nil {
 		return c, err
 	}
 	obj := &v1alpha1.ACLTemplate{Spec: v1alpha1.ACLTemplateSpec{TemplateName: t.Name, Members: []v1alpha1.ACLTemplateMember{}}}
@@ -122,7 +122,7 @@ func (e *exporter) candidateTemplate(ctx context.Context, t schema.ACLTemplate, 
 	}
 	slices.SortFunc(obj.Spec.Members, func(a, b v1alpha1.ACLTemplateMember) int { return strings.Compare(a.Principal, b.Principal) })
 	c.object = obj
-	c.spares = []spare{{field: "spec.members", without: func(refusal string) bool { return renamed(obj.Spec.Members, byID, refusal) }}}
+	c.spares = []optionalPart{{field: "spec.members", without: func(refusal string) bool { return renamed(obj.Spec.Members, byID, refusal) }}}
 	return c, nil
 }
 

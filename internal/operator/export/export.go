@@ -145,16 +145,16 @@ type candidate struct {
 	marked schema.HexID // id of the external object in owner marks
 	object client.Object
 	// spares are the optional parts: they can be declared differently or left out.
-	spares []spare
+	spares []optionalPart
 	// named is called with the name if the manifest is part of the export.
 	named func(name string)
 	// cannot is the reason why no manifest can declare the candidate, or empty.
 	cannot string
 }
 
-// spare is an optional part of a candidate. If the schema rejects it, the part is changed or removed, and the candidate
+// optionalPart is an optional part of a candidate. If the schema rejects it, the part is changed or removed, and the candidate
 // is validated again.
-type spare struct {
+type optionalPart struct {
 	field string // field path that an error about this part contains
 	part  string // name of the part in messages; empty if without declares it differently
 	// without changes or removes the part as the error requires. It returns false if it changes nothing.
@@ -162,9 +162,9 @@ type spare struct {
 }
 
 // once returns a spare whose part can be removed only once.
-func once(field, part string, without func()) spare {
+func once(field, part string, without func()) optionalPart {
 	taken := false
-	return spare{field: field, part: part, without: func(string) bool {
+	return optionalPart{field: field, part: part, without: func(string) bool {
 		if taken {
 			return false
 		}
@@ -231,7 +231,7 @@ func (e *exporter) checked(ctx context.Context, kind string, c candidate) (u *un
 		if refusal == nil {
 			return u, lost, nil, nil
 		}
-		at := slices.IndexFunc(c.spares, func(s spare) bool {
+		at := slices.IndexFunc(c.spares, func(s optionalPart) bool {
 			return strings.Contains(refusal.Error(), s.field) && s.without(refusal.Error())
 		})
 		if at < 0 {

@@ -16,9 +16,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 )
 
-// stranger is a key server of another vendor. It reports less than this project's key server, or has content that no
+// foreignServer is a key server of another vendor. It reports less than this project's key server, or has content that no
 // manifest can declare.
-type stranger struct {
+type foreignServer struct {
 	API
 	cas       []schema.TrustedCA
 	peers     []schema.TrustedServer
@@ -35,60 +35,60 @@ type stranger struct {
 
 var one = schema.HexID{0, 0, 0, 0, 0, 0, 0, 1}
 
-func (s *stranger) ListTrustedCAs(context.Context, schema.TrustedCAsQuery) (schema.TrustedCAList, error) {
+func (s *foreignServer) ListTrustedCAs(context.Context, schema.TrustedCAsQuery) (schema.TrustedCAList, error) {
 	return schema.TrustedCAList{TrustedCAs: s.cas}, nil
 }
 
-func (s *stranger) ListRevocationIssuers(context.Context) (schema.RevocationIssuerList, error) {
+func (s *foreignServer) ListRevocationIssuers(context.Context) (schema.RevocationIssuerList, error) {
 	return schema.RevocationIssuerList{}, nil
 }
 
-func (s *stranger) ListTrustedServers(context.Context, schema.TrustedServersQuery) (schema.TrustedServerList, error) {
+func (s *foreignServer) ListTrustedServers(context.Context, schema.TrustedServersQuery) (schema.TrustedServerList, error) {
 	return schema.TrustedServerList{TrustedServers: s.peers}, nil
 }
 
-func (s *stranger) ListPrincipalTrusts(_ context.Context, q schema.PrincipalTrustsQuery) (schema.PrincipalTrustList, error) {
+func (s *foreignServer) ListPrincipalTrusts(_ context.Context, q schema.PrincipalTrustsQuery) (schema.PrincipalTrustList, error) {
 	rest := s.trusts[min(*q.Offset, len(s.trusts)):]
 	return schema.PrincipalTrustList{PrincipalTrusts: rest[:min(*q.Limit, len(rest))]}, nil
 }
 
-func (s *stranger) ListOwners(context.Context, schema.OwnerQuery) (schema.OwnerList, error) {
+func (s *foreignServer) ListOwners(context.Context, schema.OwnerQuery) (schema.OwnerList, error) {
 	return schema.OwnerList{Owners: s.owners}, nil
 }
 
-func (s *stranger) ListKeys(context.Context, schema.KeyQuery) (schema.KeyListing, error) {
+func (s *foreignServer) ListKeys(context.Context, schema.KeyQuery) (schema.KeyListing, error) {
 	return schema.KeyListing{}, nil
 }
 
-func (s *stranger) ListOperations(context.Context) (schema.OperationList, error) {
+func (s *foreignServer) ListOperations(context.Context) (schema.OperationList, error) {
 	return schema.OperationList{}, nil
 }
 
-func (s *stranger) ListRoles(context.Context) (schema.RoleList, error) {
+func (s *foreignServer) ListRoles(context.Context) (schema.RoleList, error) {
 	return schema.RoleList{Roles: s.roles}, nil
 }
 
-func (s *stranger) ListACLTemplates(context.Context, schema.ACLTemplateQuery) (schema.ACLTemplateList, error) {
+func (s *foreignServer) ListACLTemplates(context.Context, schema.ACLTemplateQuery) (schema.ACLTemplateList, error) {
 	return schema.ACLTemplateList{Templates: s.templates}, nil
 }
 
-func (s *stranger) ListACLTemplateMembers(context.Context, schema.ByID) (schema.TemplateMemberList, error) {
+func (s *foreignServer) ListACLTemplateMembers(context.Context, schema.ByID) (schema.TemplateMemberList, error) {
 	return schema.TemplateMemberList{Members: s.members}, nil
 }
 
-func (s *stranger) ListTemplatedDirectories(context.Context, schema.TemplatedDirectoryQuery) (schema.TemplatedDirectoryList, error) {
+func (s *foreignServer) ListTemplatedDirectories(context.Context, schema.TemplatedDirectoryQuery) (schema.TemplatedDirectoryList, error) {
 	return schema.TemplatedDirectoryList{Directories: s.found}, nil
 }
 
-func (s *stranger) GetCurrentSession(context.Context) (schema.Session, error) {
+func (s *foreignServer) GetCurrentSession(context.Context) (schema.Session, error) {
 	return schema.Session{Principal: schema.SessionPrincipal{SystemID: 1, PrincipalID: schema.DecimalID{9}}}, nil
 }
 
-func (s *stranger) ListPrincipals(_ context.Context, q schema.PrincipalQuery) (schema.PrincipalPage, error) {
+func (s *foreignServer) ListPrincipals(_ context.Context, q schema.PrincipalQuery) (schema.PrincipalPage, error) {
 	return schema.PrincipalPage{Type: q.Type, ClassName: cmp.Or(s.class, q.Type+" principal")}, nil
 }
 
-func (s *stranger) LookUpPrincipals(_ context.Context, in schema.LookupPrincipalsRequest) (schema.PrincipalsFound, error) {
+func (s *foreignServer) LookUpPrincipals(_ context.Context, in schema.LookupPrincipalsRequest) (schema.PrincipalsFound, error) {
 	var out schema.PrincipalsFound
 	called := cmp.Or(s.called, "one\nline")
 	for _, p := range in.Principals {
@@ -100,12 +100,12 @@ func (s *stranger) LookUpPrincipals(_ context.Context, in schema.LookupPrincipal
 }
 
 // template returns a key server with one ACL template.
-func template(name string, members ...schema.TemplateMember) stranger {
-	return stranger{templates: []schema.ACLTemplate{{ID: one, Name: name}}, members: members}
+func template(name string, members ...schema.TemplateMember) foreignServer {
+	return foreignServer{templates: []schema.ACLTemplate{{ID: one, Name: name}}, members: members}
 }
 
 // called sets the name of the principal with id 1.
-func called(name string, s stranger) stranger {
+func called(name string, s foreignServer) foreignServer {
 	s.called = name
 	return s
 }
@@ -121,7 +121,7 @@ func TestLeftOut(t *testing.T) {
 	trusting := func(id schema.HexID, flag string) []schema.PrincipalTrust {
 		return []schema.PrincipalTrust{{ID: one, PrincipalID: &id, TrustedServerSystemID: &system, FlagLabel: &flag}}
 	}
-	within := func(s stranger, paths ...string) stranger {
+	within := func(s foreignServer, paths ...string) foreignServer {
 		for _, p := range paths {
 			s.found = append(s.found, schema.TemplatedDirectory{ACLTemplateID: one, Path: p})
 		}
@@ -141,28 +141,28 @@ func TestLeftOut(t *testing.T) {
 		many = append(many, fmt.Sprintf("/many/%d/", i))
 	}
 	for name, c := range map[string]struct {
-		from stranger
+		from foreignServer
 		left []string // patterns of the reported omissions
 		has  string   // pattern that the manifest must match; empty if there is no manifest
 		not  string   // pattern that the manifest does not match
 	}{
-		"CAWithoutBody": {from: stranger{cas: []schema.TrustedCA{{}}}, left: []string{"^left out: trusted CA .* does not return its certificate"}},
-		"NoCA":          {from: stranger{cas: []schema.TrustedCA{{Certificate: schema.Certificate{Certificate: &notACA}}}}, left: []string{"^left out: .* not an X.509 CA certificate"}},
-		"PeerUnknown":   {from: stranger{peers: []schema.TrustedServer{{}}}, left: []string{"^left out: .* does not return its system id"}},
-		"PeerNoBlob":    {from: stranger{peers: []schema.TrustedServer{{SystemID: &system}}}, left: []string{"^left out: .* does not return its trust blob"}},
-		"PeerNoName":    {from: stranger{peers: []schema.TrustedServer{{SystemID: &system, TrustBlob: &schema.TrustBlob{}}}}, left: []string{"^left out: .* no friendly name"}},
-		"PeerOddDescription": {from: stranger{peers: []schema.TrustedServer{{SystemID: &system, TrustBlob: &blob, FriendlyName: &name, Description: &odd}}},
+		"CAWithoutBody": {from: foreignServer{cas: []schema.TrustedCA{{}}}, left: []string{"^left out: trusted CA .* does not return its certificate"}},
+		"NoCA":          {from: foreignServer{cas: []schema.TrustedCA{{Certificate: schema.Certificate{Certificate: &notACA}}}}, left: []string{"^left out: .* not an X.509 CA certificate"}},
+		"PeerUnknown":   {from: foreignServer{peers: []schema.TrustedServer{{}}}, left: []string{"^left out: .* does not return its system id"}},
+		"PeerNoBlob":    {from: foreignServer{peers: []schema.TrustedServer{{SystemID: &system}}}, left: []string{"^left out: .* does not return its trust blob"}},
+		"PeerNoName":    {from: foreignServer{peers: []schema.TrustedServer{{SystemID: &system, TrustBlob: &schema.TrustBlob{}}}}, left: []string{"^left out: .* no friendly name"}},
+		"PeerOddDescription": {from: foreignServer{peers: []schema.TrustedServer{{SystemID: &system, TrustBlob: &blob, FriendlyName: &name, Description: &odd}}},
 			left: []string{"^exported without its description: peer with the system id 7: spec.description: must not hold control"}, has: "friendlyName: A peer\n", not: "description"},
-		"TrustOfNobody": {from: stranger{trusts: []schema.PrincipalTrust{{ID: one}}}, left: []string{"^left out: .* does not return its principal"}},
-		"TrustFlag":     {from: stranger{trusts: trusting(schema.HexID{5}, "both")}, left: []string{"^left out: .* spec.flag"}},
-		"TrustOddName":  {from: stranger{trusts: trusting(one, "expose")}, has: `name: \|-\n`},
-		"TrustLongName": {from: stranger{trusts: trusting(one, "expose"), called: strings.Repeat("long", 200)}, has: `id: "0000000000000001"`, not: "type: group"},
-		"TrustOneClass": {from: stranger{trusts: trusting(one, "expose"), called: "a", class: "principal"}, has: `id: "0000000000000001"`, not: "type: "},
-		"TrustUntold":   {from: stranger{refusal: &client.Error{Code: "ACCESS_DENIED"}, trusts: trusting(one, "expose")}, has: `id: "0000000000000001"`},
-		"BuiltIn":       {from: stranger{roles: []schema.Role{{ID: one, Name: "Administrator", BuiltIn: &yes}}}, not: "Administrator"},
-		"RoleOddName": {from: stranger{roles: []schema.Role{{ID: one, Name: " odd"}}},
+		"TrustOfNobody": {from: foreignServer{trusts: []schema.PrincipalTrust{{ID: one}}}, left: []string{"^left out: .* does not return its principal"}},
+		"TrustFlag":     {from: foreignServer{trusts: trusting(schema.HexID{5}, "both")}, left: []string{"^left out: .* spec.flag"}},
+		"TrustOddName":  {from: foreignServer{trusts: trusting(one, "expose")}, has: `name: \|-\n`},
+		"TrustLongName": {from: foreignServer{trusts: trusting(one, "expose"), called: strings.Repeat("long", 200)}, has: `id: "0000000000000001"`, not: "type: group"},
+		"TrustOneClass": {from: foreignServer{trusts: trusting(one, "expose"), called: "a", class: "principal"}, has: `id: "0000000000000001"`, not: "type: "},
+		"TrustUntold":   {from: foreignServer{refusal: &client.Error{Code: "ACCESS_DENIED"}, trusts: trusting(one, "expose")}, has: `id: "0000000000000001"`},
+		"BuiltIn":       {from: foreignServer{roles: []schema.Role{{ID: one, Name: "Administrator", BuiltIn: &yes}}}, not: "Administrator"},
+		"RoleOddName": {from: foreignServer{roles: []schema.Role{{ID: one, Name: " odd"}}},
 			left: []string{`^exported without its name: role " odd" \(id 0000000000000001\): spec.roleName: must not begin`}, has: `roleId: "0000000000000001"`, not: "roleName:  odd"},
-		"RoleOperation": {from: stranger{roles: []schema.Role{{ID: one, Name: "a", Operations: []schema.HexID{{0xab}}}}}, has: "- ab00000000000000"},
+		"RoleOperation": {from: foreignServer{roles: []schema.Role{{ID: one, Name: "a", Operations: []schema.HexID{{0xab}}}}}, has: "- ab00000000000000"},
 		"OddTemplate":   {from: within(template("a\tb"), "/a/"), left: []string{"^left out: .* spec.templateName"}},
 		"SplitSecond":   {from: template("a", late), left: []string{"^left out: .* is not a whole second"}},
 		"EvilName":      {from: called("a\x1b[2J", template("a", splitEvil)), left: []string{`^left out: .* member "group/a\\x1b\[2J" is not a whole second`}},
@@ -220,7 +220,7 @@ func TestOwners(t *testing.T) {
 		"somebody\nkind: Role":     `# owned by "somebody\nkind: Role"`,
 		"":                         "# no owner mark",
 	} {
-		from := &stranger{roles: []schema.Role{{ID: one, Name: "a"}}}
+		from := &foreignServer{roles: []schema.Role{{ID: one, Name: "a"}}}
 		if owner != "" {
 			from.owners = []schema.OwnerMark{{Kind: "role", ID: one, Owner: owner}}
 		}
@@ -240,7 +240,7 @@ func TestOwners(t *testing.T) {
 
 // TestCollectFails checks that an export fails if a read fails.
 func TestCollectFails(t *testing.T) {
-	from := &stranger{refusal: errors.New("down"), trusts: []schema.PrincipalTrust{{ID: one, PrincipalID: &one}}}
+	from := &foreignServer{refusal: errors.New("down"), trusts: []schema.PrincipalTrust{{ID: one, PrincipalID: &one}}}
 	if made, err := Collect(t.Context(), Options{Admin: from, Officer: from, Namespace: "default", KeyServer: "default"}); !errors.Is(err, from.refusal) {
 		t.Errorf("got %+v, %v", made, err)
 	}
@@ -248,7 +248,7 @@ func TestCollectFails(t *testing.T) {
 
 // TestPagesOfTrusts checks that all pages of a list are read.
 func TestPagesOfTrusts(t *testing.T) {
-	from := &stranger{}
+	from := &foreignServer{}
 	system, flag := schema.SystemID(7), "expose"
 	for i := range trustPage + 1 {
 		id := schema.HexID{6: byte((i + 2) >> 8), 7: byte(i + 2)}

@@ -122,7 +122,7 @@ func (e *exporter) candidateKey(ctx context.Context, line []schema.KeyFacts, own
 	c.object = obj
 	byID, cannot, err := e.holders(ctx, obj, line, own)
 	c.cannot = cannot
-	c.spares = []spare{{field: "spec.members", without: func(refusal string) bool { return renamed(obj.Spec.Members, byID, refusal) }}}
+	c.spares = []optionalPart{{field: "spec.members", without: func(refusal string) bool { return renamed(obj.Spec.Members, byID, refusal) }}}
 	return c, err
 }
 
@@ -166,7 +166,7 @@ func (e *exporter) holders(ctx context.Context, obj *v1alpha1.Key, line []schema
 	for _, m := range members {
 		ids = append(ids, schema.HexID(m.PrincipalID))
 	}
-	if err := e.people.meet(ctx, ids); err != nil {
+	if err := e.people.lookUp(ctx, ids); err != nil {
 		return nil, "", err
 	}
 	obj.Spec.Members, byID = []v1alpha1.ACLTemplateMember{}, map[string]string{}

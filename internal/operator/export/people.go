@@ -23,8 +23,8 @@ type people struct {
 // pageOfPeople is the maximum number of principals in one lookup request.
 const pageOfPeople = 500
 
-// meet looks up principals that are not cached yet. A principal that the lookup does not return is declared by its id.
-func (p *people) meet(ctx context.Context, ids []schema.HexID) error {
+// lookUp looks up principals that are not cached yet. A principal that the lookup does not return is declared by its id.
+func (p *people) lookUp(ctx context.Context, ids []schema.HexID) error {
 	if err := p.begin(ctx); err != nil {
 		return err
 	}

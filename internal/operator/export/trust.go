@@ -156,7 +156,7 @@ func (e *exporter) principalTrusts(ctx context.Context) ([]candidate, error) {
 			ids = append(ids, *t.PrincipalID)
 		}
 	}
-	if err := e.people.meet(ctx, ids); err != nil {
+	if err := e.people.lookUp(ctx, ids); err != nil {
 		return nil, err
 	}
 	found := make([]candidate, len(rows))

@@ -62,7 +62,7 @@ func Evaluate(ctx context.Context, cluster client.Reader, ks *v1alpha1.KeyServer
 	var nearest *uncovered
 	for i := range ks.Spec.Grants {
 		g := &ks.Spec.Grants[i]
-		is, err := resident(ctx, cluster, ks, g, namespace)
+		is, err := appliesTo(ctx, cluster, ks, g, namespace)
 		if err != nil {
 			return Verdict{}, err
 		}
@@ -89,8 +89,8 @@ func Evaluate(ctx context.Context, cluster client.Reader, ks *v1alpha1.KeyServer
 	return v, nil
 }
 
-// resident reports whether a grant applies to a namespace, by the namespace's name or labels.
-func resident(ctx context.Context, cluster client.Reader, ks *v1alpha1.KeyServer, g *v1alpha1.Grant, namespace string) (bool, error) {
+// appliesTo reports whether a grant applies to a namespace, by the namespace's name or labels.
+func appliesTo(ctx context.Context, cluster client.Reader, ks *v1alpha1.KeyServer, g *v1alpha1.Grant, namespace string) (bool, error) {
 	who := g.Namespaces
 	if slices.Contains(who.Names, namespace) {
 		return true, nil

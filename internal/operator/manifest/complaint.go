@@ -58,9 +58,9 @@ var reworded = []struct{ begins, says string }{
 
 var placed = regexp.MustCompile(`^(?:yaml: )?(?:line ([0-9]+): )?`)
 
-// plain returns the parser error without content of the file. The parser counts lines within a document. before is the
+// redactError returns the parser error without content of the file. The parser counts lines within a document. before is the
 // number of lines before the document.
-func plain(err error, before int) error {
+func redactError(err error, before int) error {
 	sentences := []string{err.Error()}
 	var several *goyaml.TypeError
 	if errors.As(err, &several) {

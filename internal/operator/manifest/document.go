@@ -126,16 +126,16 @@ func (d document) toJSON() ([]byte, error) {
 	text := append([]byte("\n"), d.text...)
 	raw, err := yaml.YAMLToJSONStrict(text)
 	if err == nil {
-		err = alone(text)
+		err = requireSingleDocument(text)
 	}
 	if err != nil && !errors.Is(err, errSecond) {
-		err = plain(err, d.line-2)
+		err = redactError(err, d.line-2)
 	}
 	return raw, err
 }
 
-// alone returns an error if the text has more than one document, because the conversion reads only the first.
-func alone(text []byte) error {
+// requireSingleDocument returns an error if the text has more than one document, because the conversion reads only the first.
+func requireSingleDocument(text []byte) error {
 	decoder := goyaml.NewDecoder(bytes.NewReader(text))
 	for n := 0; ; n++ {
 		err := decoder.Decode(&passedOver{})

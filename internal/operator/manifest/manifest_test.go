@@ -337,7 +337,7 @@ func TestSameAsTheAPIServer(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("got %v, want %q", err, c.says)
 			}
-			// The API server must name the same field, or the same rule.
+			// The API server must name the field or rule that c.says begins with.
 			about, _, _ := strings.Cut(c.says, ":")
 			if there := fmt.Sprint(create(c.object(t, "case"))); !strings.Contains(there, about) {
 				t.Errorf("the API server says %s, and nothing about %s", there, about)

@@ -24,7 +24,7 @@ type When int
 const (
 	// Always blocks creation, adoption and correction.
 	Always When = iota
-	// Absent blocks only the creation.
+	// Absent blocks only the creation of an external object.
 	Absent
 	// Present blocks only the adoption and correction of an existing external object.
 	Present

@@ -45,12 +45,12 @@ const (
 
 // dependencies lists the kinds that need other kinds, and the kinds that are needed.
 type dependencies struct {
-	consumers []*side
-	providers []*side
+	consumers []*dependencyIndex
+	providers []*dependencyIndex
 }
 
-// side is one kind in its role as consumer or as provider.
-type side struct {
+// dependencyIndex is one kind in its role as consumer or as provider.
+type dependencyIndex struct {
 	object client.Object // an empty object of the kind
 	keys   func(client.Object) []string
 	find   func(context.Context, string) ([]client.Object, error)
@@ -62,12 +62,12 @@ type side struct {
 
 // join registers a kind as consumer and as provider, and adds the cache indexes for its keys.
 func join[T Object, D any](s *Registry, r *reconciler[T, D]) error {
-	of := func(index string, keys func(T) []string) (*side, error) {
+	of := func(index string, keys func(T) []string) (*dependencyIndex, error) {
 		byKey := indexed(keys)
 		if err := s.indexer.IndexField(context.Background(), r.New(), index, byKey); err != nil {
 			return nil, fmt.Errorf("index %s by %s: %w", r.kind.Name, index, err)
 		}
-		return &side{
+		return &dependencyIndex{
 			object: r.New(), keys: byKey,
 			find: func(ctx context.Context, key string) ([]client.Object, error) {
 				found, err := r.list(ctx, client.MatchingFields{index: key})
@@ -123,15 +123,15 @@ func join[T Object, D any](s *Registry, r *reconciler[T, D]) error {
 
 // watch makes the controller of a kind reconcile objects when an object that they need changes. It also reconciles an
 // object when a consumer of it is deleted or no longer needs it.
-func (d *dependencies) watch(b *builder.Builder, needs, provides *side) *builder.Builder {
+func (d *dependencies) watch(b *builder.Builder, needs, provides *dependencyIndex) *builder.Builder {
 	if needs != nil {
 		for _, p := range d.providers {
-			b = b.Watches(p.object, handler.EnqueueRequestsFromMapFunc(sharing(p.keys, needs.find)), builder.WithPredicates(p.told()))
+			b = b.Watches(p.object, handler.EnqueueRequestsFromMapFunc(sharing(p.keys, needs.find)), builder.WithPredicates(p.readinessChanged()))
 		}
 	}
 	if provides != nil {
 		for _, c := range d.consumers {
-			b = b.Watches(c.object, handler.EnqueueRequestsFromMapFunc(sharing(c.keys, provides.find)), builder.WithPredicates(c.gone()))
+			b = b.Watches(c.object, handler.EnqueueRequestsFromMapFunc(sharing(c.keys, provides.find)), builder.WithPredicates(c.needRemoved()))
 		}
 	}
 	return b
@@ -154,15 +154,15 @@ func sharing(keys func(client.Object) []string, find func(context.Context, strin
 	}
 }
 
-// told selects the events after which consumers of an object may have to wait, or no longer have to wait.
-func (s *side) told() predicate.Predicate {
+// readinessChanged selects the events after which consumers of an object may have to wait, or no longer have to wait.
+func (s *dependencyIndex) readinessChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		return isReady(e.ObjectOld) != isReady(e.ObjectNew) || !slices.Equal(s.keys(e.ObjectOld), s.keys(e.ObjectNew))
 	}}
 }
 
-// gone selects the events after which the deletion of a provider may no longer have to wait.
-func (s *side) gone() predicate.Predicate {
+// needRemoved selects the events after which the deletion of a provider may no longer have to wait.
+func (s *dependencyIndex) needRemoved() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc:  func(event.CreateEvent) bool { return false },
 		GenericFunc: func(event.GenericEvent) bool { return false },

@@ -132,8 +132,8 @@ func (e expiry) reason() v1alpha1.Reason {
 	return v1alpha1.ReasonExpired
 }
 
-// heed changes the reason of a verified object if one of its parts has expired or is not yet valid.
-func (all expiries) heed(res result, now time.Time) result {
+// applyExpiry changes the reason of a verified object if one of its parts has expired or is not yet valid.
+func (all expiries) applyExpiry(res result, now time.Time) result {
 	for _, e := range all {
 		if res.Reason == v1alpha1.ReasonVerified && e.expired(now) {
 			res.Reason, res.Message = e.reason(), e.message()

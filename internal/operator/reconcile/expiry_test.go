@@ -25,7 +25,7 @@ func TestNotYetValid(t *testing.T) {
 		48 * time.Hour: {v1alpha1.ReasonExpired, 0},
 	} {
 		now := noon.Add(after)
-		res := expiries{e}.heed(result{Decision: Decision{Reason: v1alpha1.ReasonVerified}}, now)
+		res := expiries{e}.applyExpiry(result{Decision: Decision{Reason: v1alpha1.ReasonVerified}}, now)
 		if res.Reason != want.reason || e.next(now) != want.next {
 			t.Errorf("%s later: %s, again after %s; want %v", after, res.Reason, e.next(now), want)
 		}

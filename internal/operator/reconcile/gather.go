@@ -33,7 +33,7 @@ func (r *reconciler[T, D]) gatherDeletion(ctx context.Context, p *pass[T, D]) (e
 // gather runs the steps that need the key server, one after the other. If a step returns a problem, gather stops and
 // the problem becomes a fact.
 func (r *reconciler[T, D]) gather(ctx context.Context, p *pass[T, D]) error {
-	for _, step := range []func(context.Context, *pass[T, D]) error{r.connect, r.declare, r.trace, r.observe, r.checkResolvedScope, r.weigh} {
+	for _, step := range []func(context.Context, *pass[T, D]) error{r.connect, r.declare, r.findSupersededOwners, r.observe, r.checkResolvedScope, r.compareClaims} {
 		obstacle, err := connection.AsProblem(ctx, step(ctx, p))
 		if err != nil {
 			return err
@@ -87,9 +87,9 @@ func (r *reconciler[T, D]) declare(ctx context.Context, p *pass[T, D]) error {
 	return nil
 }
 
-// trace finds out whether another object claims or owns an
+// findSupersededOwners finds out whether another object claims or owns an
 // external object that a rotation has replaced.
-func (r *reconciler[T, D]) trace(ctx context.Context, p *pass[T, D]) error {
+func (r *reconciler[T, D]) findSupersededOwners(ctx context.Context, p *pass[T, D]) error {
 	rot, ok := any(r.adapter).(Rotator[T])
 	if !ok {
 		return nil
@@ -136,8 +136,8 @@ func (r *reconciler[T, D]) observe(ctx context.Context, p *pass[T, D]) (err erro
 	return nil
 }
 
-// weigh looks for other objects with the same claims, to find a conflicting owner and a new owner.
-func (r *reconciler[T, D]) weigh(ctx context.Context, p *pass[T, D]) error {
+// compareClaims looks for other objects with the same claims, to find a conflicting owner and a new owner.
+func (r *reconciler[T, D]) compareClaims(ctx context.Context, p *pass[T, D]) error {
 	claims := r.adapter.Claims(p.obj, p.want)
 	others, err := r.claimants(ctx, p, claims)
 	if err != nil {

@@ -76,8 +76,8 @@ func (p Peering) admit(ctx context.Context, namespace, name string) error {
 	return v.Refusal
 }
 
-// last returns the last trust info of a KeyServer. If there is none, the error is about the peer, because the object's
-// own KeyServer may work well.
+// last returns the newest known trust info of a KeyServer. If there is none, the error is about the peer, not about the
+// object's own KeyServer, which may work well.
 func (p Peering) last(name string, why *connection.Problem) (schema.TrustInfo, error) {
 	if conn := p.connections.Any(name); conn != nil && why.Reason == v1alpha1.ReasonKeyServerUnavailable {
 		if info, known := trustInfo.Of(conn).Last(""); known {

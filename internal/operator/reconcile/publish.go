@@ -103,7 +103,7 @@ func (r *reconciler[T, D]) republish(ctx context.Context, p *pass[T, D], pub Pub
 	there := pub.Publications(p.obj)
 	var failed []error
 	for _, w := range wanted { // an error does not stop the other publications
-		if err := r.show(ctx, p.obj, w); err != nil {
+		if err := r.writePublication(ctx, p.obj, w); err != nil {
 			failed = append(failed, err)
 			continue
 		}
@@ -115,7 +115,7 @@ func (r *reconciler[T, D]) republish(ctx context.Context, p *pass[T, D], pub Pub
 		if slices.ContainsFunc(wanted, func(w Publication) bool { return w.ref() == old }) {
 			continue
 		}
-		if err := r.hide(ctx, p.obj, old); err != nil {
+		if err := r.deletePublication(ctx, p.obj, old); err != nil {
 			return err
 		}
 		*there = slices.DeleteFunc(*there, func(ref v1alpha1.PublishedReference) bool { return ref == old })
@@ -175,7 +175,7 @@ func (r *reconciler[T, D]) withdraw(ctx context.Context, p *pass[T, D]) error {
 		}
 	}
 	for _, old := range all {
-		err := r.hide(ctx, p.obj, old)
+		err := r.deletePublication(ctx, p.obj, old)
 		problem, other := connection.AsProblem(ctx, err)
 		if other != nil {
 			return other
@@ -187,8 +187,8 @@ func (r *reconciler[T, D]) withdraw(ctx context.Context, p *pass[T, D]) error {
 	return nil
 }
 
-// show creates or corrects one publication.
-func (r *reconciler[T, D]) show(ctx context.Context, obj T, w Publication) error {
+// writePublication creates or corrects one publication.
+func (r *reconciler[T, D]) writePublication(ctx context.Context, obj T, w Publication) error {
 	ref, me := w.ref(), r.publisher(obj)
 	if r.unchanged(ctx, w) {
 		return nil
@@ -219,7 +219,7 @@ func (r *reconciler[T, D]) show(ctx context.Context, obj T, w Publication) error
 	if !equality.Semantic.DeepEqual(have, now) {
 		err := r.Client.Patch(ctx, now, client.MergeFromWithOptions(have, client.MergeFromWithOptimisticLock{}))
 		if frozen, _, _ := unstructured.NestedBool(have.Object, "immutable"); frozen && apierrors.IsInvalid(err) {
-			return r.thaw(ctx, w.ref(), have)
+			return r.deleteImmutable(ctx, w.ref(), have)
 		}
 		if err != nil {
 			return unpublished(ref, err)
@@ -229,8 +229,8 @@ func (r *reconciler[T, D]) show(ctx context.Context, obj T, w Publication) error
 	return nil
 }
 
-// thaw deletes a publication that another client has made immutable. The next pass creates it again.
-func (r *reconciler[T, D]) thaw(ctx context.Context, ref v1alpha1.PublishedReference, have client.Object) error {
+// deleteImmutable deletes a publication that another client has made immutable. The next pass creates it again.
+func (r *reconciler[T, D]) deleteImmutable(ctx context.Context, ref v1alpha1.PublishedReference, have client.Object) error {
 	version := have.GetResourceVersion()
 	if err := r.Client.Delete(ctx, have, client.Preconditions{ResourceVersion: &version}); client.IgnoreNotFound(err) != nil {
 		return unpublished(ref, err)
@@ -247,8 +247,8 @@ func (r *reconciler[T, D]) vanished(ctx context.Context, by string) bool {
 	return apierrors.IsNotFound(r.Live.Get(ctx, client.ObjectKey{Namespace: parts[1], Name: parts[2]}, r.New()))
 }
 
-// hide deletes one publication if the object is still its publisher.
-func (r *reconciler[T, D]) hide(ctx context.Context, obj T, old v1alpha1.PublishedReference) error {
+// deletePublication deletes one publication if the object is still its publisher.
+func (r *reconciler[T, D]) deletePublication(ctx context.Context, obj T, old v1alpha1.PublishedReference) error {
 	have := &metav1.PartialObjectMetadata{}
 	have.SetGroupVersionKind(schema.FromAPIVersionAndKind(old.APIVersion, old.Kind))
 	err := r.Live.Get(ctx, client.ObjectKey{Namespace: old.Namespace, Name: old.Name}, have)

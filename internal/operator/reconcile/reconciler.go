@@ -37,8 +37,8 @@ type reconciler[T Object, D any] struct {
 	failures    *failures
 	// The kind as a consumer and as a provider; nil if it is none.
 	dependencies *dependencies
-	needs        *side
-	provides     *side
+	needs        *dependencyIndex
+	provides     *dependencyIndex
 	marks        *connection.Marks
 	published    *published
 	wake         chan event.TypedGenericEvent[Wake]
@@ -46,17 +46,17 @@ type reconciler[T Object, D any] struct {
 
 // pass is one run of Reconcile for one object.
 type pass[T Object, D any] struct {
-	log       logr.Logger
-	read      T // the object as read from the API server
-	obj       T // the object as it will be written
-	spec      *v1alpha1.ManagedSpec
-	status    *v1alpha1.ManagedStatus
-	token     string // token of a requested reconcile that the status does not acknowledge yet
-	keyServer *v1alpha1.KeyServer
-	in        Input
-	want      *D
-	facts     Facts
-	outrun    bool // the object has changed in the meantime; decide again
+	log           logr.Logger
+	read          T // the object as read from the API server
+	obj           T // the object as it will be written
+	spec          *v1alpha1.ManagedSpec
+	status        *v1alpha1.ManagedStatus
+	token         string // token of a requested reconcile that the status does not acknowledge yet
+	keyServer     *v1alpha1.KeyServer
+	in            Input
+	want          *D
+	facts         Facts
+	objectChanged bool // the object has changed in the meantime; decide again
 	// repairs means that a write that failed in an earlier pass was to repair an outside change.
 	repairs bool
 }
@@ -80,7 +80,7 @@ func (r *reconciler[T, D]) pass(ctx context.Context, req ctrl.Request) (ctrl.Res
 	if err != nil || p == nil {
 		return ctrl.Result{}, err
 	}
-	if p.outrun {
+	if p.objectChanged {
 		return RequeueUnless(false), nil
 	}
 	return r.carryOut(ctx, p, d)
@@ -95,7 +95,7 @@ func (r *reconciler[T, D]) consider(ctx context.Context, at types.NamespacedName
 	}
 	p := r.begin(ctx, obj)
 	if held, err := r.restoreFinalizer(ctx, p); err != nil || !held {
-		p.outrun = true
+		p.objectChanged = true
 		return p, Decision{}, err
 	}
 	if err := r.gatherDeletion(ctx, p); err != nil {

@@ -64,7 +64,7 @@ func (r *reconciler[T, D]) record(p *pass[T, D], res result) {
 	if life := r.expiry(p.obj); !life.notAfter.IsZero() {
 		life.observe(r.kind.Name, client.ObjectKeyFromObject(p.obj))
 	}
-	res = lives.heed(res, now.Time)
+	res = lives.applyExpiry(res, now.Time)
 	r.announce(p, res, before)
 	if message, begins := lives.warning(&p.status.Conditions, p.obj.GetGeneration(), now); begins {
 		r.say(p, status.ExpiringEvent(message))

@@ -18,7 +18,7 @@ import (
 // receive the response of its write.
 func Concerns(p *Population) predicate.Predicate {
 	return predicate.Or(declarationChanged(), predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		if unheld(e.ObjectOld, e.ObjectNew) {
+		if finalizerRemoved(e.ObjectOld, e.ObjectNew) {
 			return true
 		}
 		ready := meta.FindStatusCondition(conditionsOf(e.ObjectNew), v1alpha1.ConditionReady)
@@ -26,9 +26,9 @@ func Concerns(p *Population) predicate.Predicate {
 	}})
 }
 
-// unheld reports whether a finalizer of the manager was removed from an object that is not being deleted. The manager
+// finalizerRemoved reports whether a finalizer of the manager was removed from an object that is not being deleted. The manager
 // itself removes a finalizer only from an object that owns nothing.
-func unheld(old, now client.Object) bool {
+func finalizerRemoved(old, now client.Object) bool {
 	return now.GetDeletionTimestamp().IsZero() && slices.ContainsFunc([]string{v1alpha1.FinalizerExternal, v1alpha1.FinalizerInUse}, func(f string) bool {
 		return controllerutil.ContainsFinalizer(old, f) && !controllerutil.ContainsFinalizer(now, f)
 	})

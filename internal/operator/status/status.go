@@ -80,15 +80,15 @@ func Pause(conditions *[]metav1.Condition, generation int64, now metav1.Time, me
 // lost, and only a resync would correct it.
 func Patch(ctx context.Context, c client.Client, read, now client.Object) (written bool, err error) {
 	if equality.Semantic.DeepEqual(read, now) {
-		newer, err := outrun(ctx, c, read)
+		newer, err := cacheIsNewer(ctx, c, read)
 		return !newer && err == nil, err
 	}
 	return patch(ctx, c.Status().Patch, read, now)
 }
 
-// outrun reports whether the cache has a newer version of the object than read. The caller must have recorded its
+// cacheIsNewer reports whether the cache has a newer version of the object than read. The caller must have recorded its
 // conclusion already, so that Concerns selects all later versions.
-func outrun(ctx context.Context, c client.Client, read client.Object) (bool, error) {
+func cacheIsNewer(ctx context.Context, c client.Client, read client.Object) (bool, error) {
 	have := read.DeepCopyObject().(client.Object) //nolint:errcheck // a copy has the type of the original
 	err := c.Get(ctx, client.ObjectKeyFromObject(read), have)
 	if apierrors.IsNotFound(err) {

@@ -39,12 +39,12 @@ type Clock struct {
 	shift   atomic.Int64 // in nanoseconds
 	last    atomic.Int64 // the last result of Now, in nanoseconds since origin
 
-	mu   sync.Mutex
-	held time.Duration // how far the machine's clock is ahead of this one
-	said time.Duration // the value of held at the last report
-	used time.Duration // used part of Tolerance since the uptime from
-	from time.Duration
-	aged time.Duration // sleep of the machine that shift includes
+	mu          sync.Mutex
+	held        time.Duration // how far the machine's clock is ahead of this one
+	reportedGap time.Duration // the value of held at the last report
+	used        time.Duration // used part of Tolerance since the uptime from
+	from        time.Duration
+	aged        time.Duration // sleep of the machine that shift includes
 }
 
 // New returns a Clock that starts with the time of the machine's clock.
@@ -95,9 +95,9 @@ func (c *Clock) Look() (s Step, stepped bool) {
 		c.shift.Add(int64(gap))
 		c.held = 0
 	}
-	s = Step{gap - c.said, c.held}
+	s = Step{gap - c.reportedGap, c.held}
 	if stepped = s.By.Abs() > Tolerance; stepped || c.held == 0 {
-		c.said = c.held
+		c.reportedGap = c.held
 	}
 	return s, stepped
 }
@@ -113,7 +113,7 @@ func (c *Clock) Follow() {
 	defer c.mu.Unlock()
 	if gap := c.gap(); gap > 0 {
 		c.shift.Add(int64(gap))
-		c.held, c.said = 0, 0
+		c.held, c.reportedGap = 0, 0
 	}
 }
 
@@ -130,7 +130,7 @@ func (c *Clock) Begin(at time.Time, least bool) (s Step, moved bool) {
 	}
 	c.shift.Add(int64(by))
 	c.last.Store(math.MinInt64)
-	c.held, c.said = gap-by, gap-by
+	c.held, c.reportedGap = gap-by, gap-by
 	return Step{c.held, c.held}, true
 }
 

@@ -24,8 +24,8 @@ func (m *machine) clock() *monotonic.Clock {
 	})
 }
 
-// TestStep checks that a step of an hour in either direction is reported once and not followed, and so is the step
-// back.
+// TestStep checks that a step of the machine's clock, forward or back, is reported once and ignored. The same applies
+// to the step back to the right time.
 func TestStep(t *testing.T) {
 	for _, by := range []time.Duration{time.Hour, -time.Hour, monotonic.Tolerance + time.Second, -365 * 24 * time.Hour} {
 		m := &machine{wall: noon, uptime: time.Hour}
@@ -55,8 +55,8 @@ func TestStep(t *testing.T) {
 	}
 }
 
-// TestFollowed checks that the sleep of the machine and small steps are followed. If the machine's clock is set back,
-// Now repeats its time.
+// TestFollowed checks that the clock includes the sleep of the machine and small steps of the machine's clock. If the
+// machine's clock is set back, Now repeats its last time.
 func TestFollowed(t *testing.T) {
 	m := &machine{wall: noon}
 	c := m.clock()
@@ -89,7 +89,7 @@ func TestFollowed(t *testing.T) {
 	}
 }
 
-// TestSmallSteps checks that many small steps together are followed up to Tolerance, and that the rest is reported.
+// TestSmallSteps checks that the clock accepts many small steps up to Tolerance in total, and reports the rest.
 func TestSmallSteps(t *testing.T) {
 	for _, by := range []time.Duration{-4 * time.Second, 4 * time.Second} {
 		m := &machine{wall: noon}

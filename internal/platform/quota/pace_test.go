@@ -127,7 +127,7 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// limited returns a Pace with a limit of 1,000 requests per second, which applies for half a second.
+// limited returns a Pace that allows 1,000 requests per second. This limit ends after half a second.
 func limited(now func() time.Time) *Pace[string] {
 	p := NewPace[string](now, func() time.Duration { return time.Second }, 1)
 	p.limit, p.crowded = 1000, longestCrowded

@@ -101,7 +101,7 @@ func Start(o Options, process, version string, logger *slog.Logger) (t *Tracer, 
 func start(o Options, process, version string, to trace.SpanExporter) (*Tracer, *trace.TracerProvider) {
 	provider := trace.NewTracerProvider(
 		trace.WithResource(resource.NewSchemaless(attribute.String("service.name", process), attribute.String("service.version", version))),
-		trace.WithSampler(trace.ParentBased(trace.AlwaysSample(), trace.WithRemoteParentSampled(&asked{rate.NewLimiter(maxAsked, maxAsked)}))),
+		trace.WithSampler(trace.ParentBased(trace.AlwaysSample(), trace.WithRemoteParentSampled(&requestedSampler{rate.NewLimiter(maxAsked, maxAsked)}))),
 		trace.WithBatcher(to, trace.WithMaxQueueSize(maxQueue), trace.WithMaxExportBatchSize(maxBatch),
 			trace.WithBatchTimeout(batchEvery), trace.WithExportTimeout(exportWithin)),
 		trace.WithRawSpanLimits(trace.SpanLimits{
@@ -112,10 +112,10 @@ func start(o Options, process, version string, to trace.SpanExporter) (*Tracer, 
 	return &Tracer{provider.Tracer("keyserver"), o.Share}, provider
 }
 
-// asked samples the traces that clients ask for, up to a limit per second.
-type asked struct{ limit *rate.Limiter }
+// requestedSampler samples the traces that clients ask for, up to a limit per second.
+type requestedSampler struct{ limit *rate.Limiter }
 
-func (a *asked) ShouldSample(p trace.SamplingParameters) trace.SamplingResult {
+func (a *requestedSampler) ShouldSample(p trace.SamplingParameters) trace.SamplingResult {
 	state := oteltrace.SpanContextFromContext(p.ParentContext).TraceState()
 	if !a.limit.Allow() {
 		return trace.SamplingResult{Decision: trace.Drop, Tracestate: state}
@@ -123,7 +123,7 @@ func (a *asked) ShouldSample(p trace.SamplingParameters) trace.SamplingResult {
 	return trace.SamplingResult{Decision: trace.RecordAndSample, Tracestate: state}
 }
 
-func (a *asked) Description() string { return "AskedForBySender" }
+func (a *requestedSampler) Description() string { return "AskedForBySender" }
 
 // reporting logs the first of consecutive failed exports, and the first success after them.
 type reporting struct {

@@ -50,8 +50,8 @@ type ClientGate struct {
 	kick      chan struct{}
 }
 
-// visitor is an open connection that may have a client certificate.
-type visitor struct {
+// trackedConn is an open connection that may have a client certificate.
+type trackedConn struct {
 	since  uint64 // value of announced before the handshake
 	active atomic.Bool
 }
@@ -132,7 +132,7 @@ func (g *ClientGate) trusted(roots *x509.CertPool, chain []*x509.Certificate) er
 func (g *ClientGate) Track(conn net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
-		g.open.Store(conn, &visitor{since: g.announced.Load()})
+		g.open.Store(conn, &trackedConn{since: g.announced.Load()})
 	case http.StateActive:
 		g.arrived(conn)
 	case http.StateClosed, http.StateHijacked:
@@ -149,7 +149,7 @@ func (g *ClientGate) arrived(conn net.Conn) {
 	if !ok {
 		return
 	}
-	v, ok := held.(*visitor)
+	v, ok := held.(*trackedConn)
 	if !ok || v.active.Load() {
 		return
 	}
@@ -166,7 +166,7 @@ func (g *ClientGate) arrived(conn net.Conn) {
 // changed starts a check of the open connections if a CA may have been removed. A nil slice means that changes may have
 // been missed.
 func (g *ClientGate) changed(changes []keyserver.Change) {
-	if keyserver.Concerned(changes, func(c keyserver.Change) bool {
+	if keyserver.AnyWanted(changes, func(c keyserver.Change) bool {
 		return (c.Kind == keyserver.ChangeTrustedCA || c.Kind == keyserver.ChangeAuthority) && c.Action == keyserver.Deleted
 	}) {
 		g.announced.Add(1)
@@ -211,7 +211,7 @@ func (g *ClientGate) sweep(ctx context.Context) error {
 	}
 	g.open.Range(func(key, held any) bool {
 		conn, ok := key.(*tls.Conn)
-		if v, known := held.(*visitor); !ok || !known || !v.active.Load() {
+		if v, known := held.(*trackedConn); !ok || !known || !v.active.Load() {
 			return true
 		}
 		if err := g.trusted(roots, conn.ConnectionState().PeerCertificates); err != nil {

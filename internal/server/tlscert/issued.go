@@ -112,7 +112,7 @@ func (o *Issued) Follow(store *sqlstore.Store) func(context.Context) {
 
 // changed wakes the loop if a CA has changed.
 func (o *Issued) changed(changes []keyserver.Change) {
-	if keyserver.Concerned(changes, func(c keyserver.Change) bool { return c.Kind == keyserver.ChangeAuthority }) {
+	if keyserver.AnyWanted(changes, func(c keyserver.Change) bool { return c.Kind == keyserver.ChangeAuthority }) {
 		select {
 		case o.kick <- struct{}{}:
 		default: // a wake-up is pending already

@@ -107,7 +107,7 @@ func (r Reads) AuditSnapshot(ctx context.Context) (audit.Snapshot, error) {
 
 // AuditRange implements audit.Reader.
 func (r Reads) AuditRange(ctx context.Context, after, last int64, limit int) ([]keyserver.AuditEntry, error) {
-	if err := r.isHere(ctx, after+1); err != nil {
+	if err := r.checkNotPruned(ctx, after+1); err != nil {
 		return nil, err
 	}
 	return r.auditEntries(ctx, `SELECT `+auditColumns+` FROM audit WHERE seq > $1 AND seq <= $2 ORDER BY seq LIMIT $3`,

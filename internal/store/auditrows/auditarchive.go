@@ -19,7 +19,7 @@ func (r Reads) AuditExtent(ctx context.Context) (e audit.Extent, err error) {
 
 // Archived records that the archive has all rows up to last.
 func (t *AuditLog) Archived(ctx context.Context, last int64) error {
-	_, err := t.db.Alone(ctx, `UPDATE audit_extent SET archived = $1 WHERE archived < $1`, last)
+	_, err := t.db.ExecCommitted(ctx, `UPDATE audit_extent SET archived = $1 WHERE archived < $1`, last)
 	return err
 }
 
@@ -56,9 +56,9 @@ func (t *AuditLog) SweepAudit(ctx context.Context) (more bool, err error) {
 	return t.PruneAuditBlocks(ctx, extent.First)
 }
 
-// isHere returns an error if a row is before the first row of the database, even if the
+// checkNotPruned returns an error if a row is before the first row of the database, even if the
 // row is not deleted yet.
-func (r Reads) isHere(ctx context.Context, seq int64) error {
+func (r Reads) checkNotPruned(ctx context.Context, seq int64) error {
 	extent, err := r.AuditExtent(ctx)
 	if err == nil && seq < extent.First {
 		err = archived(seq, extent.First)
@@ -81,6 +81,6 @@ func (e embedded) sweep(ctx context.Context, first int64) (bool, error) {
 	if err != nil || oldest == 0 {
 		return false, err
 	}
-	n, err := e.db.Alone(ctx, `DELETE FROM audit WHERE seq >= $1 AND seq < $2`, oldest, min(oldest+sweepPage, first))
+	n, err := e.db.ExecCommitted(ctx, `DELETE FROM audit WHERE seq >= $1 AND seq < $2`, oldest, min(oldest+sweepPage, first))
 	return n > 0, err
 }

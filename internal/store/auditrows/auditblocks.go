@@ -131,7 +131,7 @@ const keysAtOnce = 1024
 // noteBlock implements kind. It writes the keys in several transactions, so that other writes do not wait for all of
 // them. It stores the block last, because a stored block must be complete. No other process stores blocks.
 func (e embedded) noteBlock(ctx context.Context, block int64, keys []keyInBlock, content blockContent) error {
-	if _, err := e.db.Alone(ctx, deleteBlockKeys, block); err != nil {
+	if _, err := e.db.ExecCommitted(ctx, deleteBlockKeys, block); err != nil {
 		return err
 	}
 	args := make([]any, 0, 5*keysAtOnce)

@@ -44,7 +44,7 @@ func TestFillVictim(t *testing.T) {
 // manyObjects gives each row a different object, so that storing a block takes long.
 func manyObjects(t *testing.T, s *Store) {
 	t.Helper()
-	if _, err := s.db.Alone(t.Context(), `UPDATE audit SET object = 'object ' || seq`); err != nil {
+	if _, err := s.db.ExecCommitted(t.Context(), `UPDATE audit SET object = 'object ' || seq`); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -173,7 +173,7 @@ func TestBlocksTampered(t *testing.T) {
 		emptyBlocks(t, s)
 		fillBlocks(t, s, trailRows/auditBlock)
 		agree(t, s)
-		if _, err := s.db.Alone(t.Context(), text); err != nil {
+		if _, err := s.db.ExecCommitted(t.Context(), text); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := s.reads.DisagreeingAuditBlocks(t.Context(), 10); err != nil || !slices.Equal(got, want) {
@@ -181,7 +181,7 @@ func TestBlocksTampered(t *testing.T) {
 		}
 	}
 	emptyBlocks(t, s)
-	if _, err := s.db.Alone(t.Context(), `INSERT INTO audit_blocks (block, earliest, latest) VALUES (-5, 1, 2)`); err != nil {
+	if _, err := s.db.ExecCommitted(t.Context(), `INSERT INTO audit_blocks (block, earliest, latest) VALUES (-5, 1, 2)`); err != nil {
 		t.Fatal(err)
 	}
 	fillBlocks(t, s, trailRows/auditBlock)
@@ -199,7 +199,7 @@ func TestBlocksPruned(t *testing.T) {
 		fillBlocks(t, s, trailRows/auditBlock)
 		const first = 2*auditBlock + 1
 		for _, text := range []string{`DELETE FROM audit WHERE seq < $1`, `UPDATE audit_extent SET first = $1`} {
-			if _, err := s.db.Alone(t.Context(), text, first); err != nil {
+			if _, err := s.db.ExecCommitted(t.Context(), text, first); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -120,13 +120,13 @@ func (e embedded) unfilledNow(ctx context.Context) (audit.Snapshot, []keyserver.
 	return snapshot, rows, nil
 }
 
-// copyOf ends the error messages about a journal that does not match a database that was opened
+// copyRemedy ends the error messages about a journal that does not match a database that was opened
 // read-only.
-const copyOf = "; serve refuses it, too. A copy of an embedded database needs keyserver.db, and also keyserver.db-wal and audit.journal if they exist"
+const copyRemedy = "; serve refuses it, too. A copy of an embedded database needs keyserver.db, and also keyserver.db-wal and audit.journal if they exist"
 
 // unfilledRows returns the rows that are only in the journal, and the end of the audit log
 // after these rows. It rejects the same journals as replay.
-func (e embedded) unfilledRows(ctx context.Context) ([]keyserver.AuditEntry, reached, error) {
+func (e embedded) unfilledRows(ctx context.Context) ([]keyserver.AuditEntry, logPosition, error) {
 	open, id, end, err := journalOf(ctx, e.db.Statements)
 	if errors.Is(err, sqldb.ErrNotFound) {
 		return nil, end, errNoJournal
@@ -144,14 +144,14 @@ func (e embedded) unfilledRows(ctx context.Context) ([]keyserver.AuditEntry, rea
 	case open:
 		groups, err = there.Groups(id, end.at)
 	default:
-		err = e.needsNone(id, there, end)
+		err = e.checkStaleJournal(id, there, end)
 	}
 	if err != nil {
-		return nil, end, sqldb.Refuse(sqldb.ErrUnusable, "%s%s", err, copyOf)
+		return nil, end, sqldb.Refuse(sqldb.ErrUnusable, "%s%s", err, copyRemedy)
 	}
-	rows, end, err := follows(nil, end, groups)
+	rows, end, err := parseGroups(nil, end, groups)
 	if err != nil {
-		err = sqldb.Refuse(sqldb.ErrUnusable, "the audit journal does not belong to the database: %s%s", err, copyOf)
+		err = sqldb.Refuse(sqldb.ErrUnusable, "the audit journal does not belong to the database: %s%s", err, copyRemedy)
 	}
 	return rows, end, err
 }

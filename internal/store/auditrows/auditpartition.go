@@ -64,7 +64,7 @@ func (p shared) sweep(ctx context.Context, first int64) (more bool, err error) {
 	if stray == 0 {
 		return false, nil
 	}
-	n, err := p.db.Alone(ctx, `DELETE FROM audit_default WHERE seq IN (SELECT seq FROM audit_default WHERE seq < $1 ORDER BY seq LIMIT $2)`, first, defaultPage)
+	n, err := p.db.ExecCommitted(ctx, `DELETE FROM audit_default WHERE seq IN (SELECT seq FROM audit_default WHERE seq < $1 ORDER BY seq LIMIT $2)`, first, defaultPage)
 	return n > 0, err
 }
 

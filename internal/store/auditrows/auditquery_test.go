@@ -51,7 +51,7 @@ func fillTrail(t *testing.T, s *Store) {
 		three(`'192.0.2.1'`, `'192.0.2.2'`, `'2001:db8::7'`),
 		`CASE WHEN i % 10 = 0 AND i <> 30000 THEN NULL ELSE ` + three(id("11"), id("12"), id("13")) + ` END`, `''`, `1`, blobNull(s),
 	}
-	_, err := s.db.Alone(t.Context(), fmt.Sprintf(`WITH RECURSIVE n(i) AS (SELECT CAST(1 AS BIGINT) UNION ALL SELECT i + 1 FROM n WHERE i < %d)
+	_, err := s.db.ExecCommitted(t.Context(), fmt.Sprintf(`WITH RECURSIVE n(i) AS (SELECT CAST(1 AS BIGINT) UNION ALL SELECT i + 1 FROM n WHERE i < %d)
 		INSERT INTO audit (%s) SELECT %s FROM n`, trailRows, auditColumns, strings.Join(values, ", ")))
 	if err != nil {
 		t.Fatal(err)
@@ -232,7 +232,7 @@ func TestAuditBlocks(t *testing.T) {
 					t.Errorf("%s: looks at too much:\n%s\n%s", statistics, text, plan)
 				}
 			}
-			if _, err := s.db.Alone(t.Context(), `ANALYZE`); err != nil {
+			if _, err := s.db.ExecCommitted(t.Context(), `ANALYZE`); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -274,7 +274,7 @@ func emptyBlocks(t *testing.T, s *Store) {
 func checkClockPutBack(t *testing.T, s *Store) {
 	t.Helper()
 	const late = `(seq > 20000 AND seq <= 30000 OR seq = 40001)`
-	_, err := s.db.Alone(t.Context(), fmt.Sprintf(`UPDATE audit SET time = time - %d WHERE %s`, time.Hour.Microseconds(), late))
+	_, err := s.db.ExecCommitted(t.Context(), fmt.Sprintf(`UPDATE audit SET time = time - %d WHERE %s`, time.Hour.Microseconds(), late))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ func (r Reads) AuditSinkSent(ctx context.Context, name string) (int64, error) {
 // the new claim is invalid and is replaced.
 func (t *AuditLog) ClaimAuditSink(ctx context.Context, name string, holder []byte, first int64, now time.Time, lasts time.Duration) (sent int64, held bool, err error) {
 	until := now.Add(lasts).UnixMicro()
-	n, err := t.db.Alone(ctx, `INSERT INTO audit_sinks (name, sent, holder, until) VALUES ($1, $2, $3, $4)
+	n, err := t.db.ExecCommitted(ctx, `INSERT INTO audit_sinks (name, sent, holder, until) VALUES ($1, $2, $3, $4)
 		ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.until
 			WHERE audit_sinks.holder = excluded.holder OR audit_sinks.until <= $5 OR audit_sinks.until > excluded.until`,
 		name, first-1, holder, until, now.UnixMicro())
@@ -37,12 +37,12 @@ func (t *AuditLog) ClaimAuditSink(ctx context.Context, name string, holder []byt
 // MoveAuditSink records that the rows from+1 to to were delivered to a sink. It returns false if another holder has the
 // sink, or if the last delivered row of the sink is not the row from.
 func (t *AuditLog) MoveAuditSink(ctx context.Context, name string, holder []byte, from, to int64) (bool, error) {
-	n, err := t.db.Alone(ctx, `UPDATE audit_sinks SET sent = $1 WHERE name = $2 AND holder = $3 AND sent = $4`, to, name, holder, from)
+	n, err := t.db.ExecCommitted(ctx, `UPDATE audit_sinks SET sent = $1 WHERE name = $2 AND holder = $3 AND sent = $4`, to, name, holder, from)
 	return n == 1, err
 }
 
 // ReleaseAuditSink ends the claim of a holder on a sink.
 func (t *AuditLog) ReleaseAuditSink(ctx context.Context, name string, holder []byte) error {
-	_, err := t.db.Alone(ctx, `UPDATE audit_sinks SET until = 0 WHERE name = $1 AND holder = $2`, name, holder)
+	_, err := t.db.ExecCommitted(ctx, `UPDATE audit_sinks SET until = 0 WHERE name = $1 AND holder = $2`, name, holder)
 	return err
 }

@@ -34,8 +34,8 @@ func newFiller(t *AuditLog, dir string, id journal.ID) filler {
 }
 
 // begin records the journal in the database, and returns the end of the audit log.
-func (f *filler) begin(ctx context.Context) (reached, error) {
-	var end reached
+func (f *filler) begin(ctx context.Context) (logPosition, error) {
+	var end logPosition
 	err := f.trail.db.WriteAlone(ctx, func(in sqldb.Statements) error {
 		if _, err := in.Exec(ctx, `INSERT INTO audit_chains (chain, position, head) VALUES ($1, 0, $2) ON CONFLICT (chain) DO NOTHING`,
 			onlyChain, make([]byte, 32)); err != nil {
@@ -57,7 +57,7 @@ func (f *filler) begin(ctx context.Context) (reached, error) {
 
 // commit writes rows to the tables: the rows after the position from, up to the position to. If an earlier commit
 // without a known result has already written the rows, commit writes nothing and returns nil.
-func (f *filler) commit(ctx context.Context, from, to reached, rows []keyserver.AuditEntry) error {
+func (f *filler) commit(ctx context.Context, from, to logPosition, rows []keyserver.AuditEntry) error {
 	ctx = f.trail.db.Dialect().StatementContext(ctx)
 	return f.trail.db.WriteAlone(ctx, func(in sqldb.Statements) error {
 		_, id, now, err := journalOf(ctx, in)
@@ -88,7 +88,7 @@ func (f *filler) commit(ctx context.Context, from, to reached, rows []keyserver.
 }
 
 // end records that the journal is no longer needed, and deletes its file.
-func (f *filler) end(ctx context.Context, at reached) error {
+func (f *filler) end(ctx context.Context, at logPosition) error {
 	if err := f.trail.db.WriteAlone(ctx, func(in sqldb.Statements) error {
 		return in.ExecOne(ctx, `UPDATE audit_journal SET open = 0 WHERE id = $1 AND life = $2 AND block = $3`, f.id[:], at.at.Life, at.at.Block)
 	}); err != nil {
@@ -99,7 +99,7 @@ func (f *filler) end(ctx context.Context, at reached) error {
 
 // journalOf returns the end of the tables of the audit log, the id of their journal, and
 // whether the journal is in use.
-func journalOf(ctx context.Context, in sqldb.Statements) (open bool, id journal.ID, end reached, err error) {
+func journalOf(ctx context.Context, in sqldb.Statements) (open bool, id journal.ID, end logPosition, err error) {
 	var head []byte
 	var opened int64
 	err = in.Row(ctx, `SELECT j.open, j.id, j.life, j.block, s.value, coalesce(c.position, 0), c.head
@@ -110,9 +110,9 @@ func journalOf(ctx context.Context, in sqldb.Statements) (open bool, id journal.
 	return opened != 0, id, end, err
 }
 
-// follows reads groups of a journal and appends their rows to rows. It returns the end after
+// parseGroups reads groups of a journal and appends their rows to rows. It returns the end after
 // these rows, or an error if a row does not follow the row before it.
-func follows(rows []keyserver.AuditEntry, end reached, groups []journal.Group) ([]keyserver.AuditEntry, reached, error) {
+func parseGroups(rows []keyserver.AuditEntry, end logPosition, groups []journal.Group) ([]keyserver.AuditEntry, logPosition, error) {
 	var err error
 	for _, g := range groups {
 		n := len(rows)
@@ -131,8 +131,8 @@ func follows(rows []keyserver.AuditEntry, end reached, groups []journal.Group) (
 	return rows, end, nil
 }
 
-// wayOut ends the error messages about an unusable journal. It names the possible remedies.
-const wayOut = "; restore the database and its journal from the same copy, or discard the rows that only the journal has: keyserver-operator audit discard-journal"
+// journalRemedy ends the error messages about an unusable journal. It names the possible remedies.
+const journalRemedy = "; restore the database and its journal from the same copy, or discard the rows that only the journal has: keyserver-operator audit discard-journal"
 
 var errNoJournal = sqldb.Refuse(sqldb.ErrUnusable,
 	"the database does not name its audit journal: the row in the table audit_journal was deleted; restore the database from a backup")
@@ -141,7 +141,7 @@ var errNoJournal = sqldb.Refuse(sqldb.ErrUnusable,
 // not stopped properly.
 func (e embedded) recoverRows(ctx context.Context) error {
 	if e.opts.Copied != nil {
-		_, err := e.db.Alone(ctx, `UPDATE audit_journal SET open = 0`)
+		_, err := e.db.ExecCommitted(ctx, `UPDATE audit_journal SET open = 0`)
 		return err
 	}
 	err := e.replay(ctx)
@@ -165,23 +165,23 @@ func (e embedded) replay(ctx context.Context) error {
 	case missing && !open:
 		return nil
 	case err != nil:
-		return sqldb.Refuse(sqldb.ErrUnusable, "%s%s", err, wayOut)
+		return sqldb.Refuse(sqldb.ErrUnusable, "%s%s", err, journalRemedy)
 	case !open:
-		return e.unneeded(id, there, end)
+		return e.removeStaleJournal(id, there, end)
 	}
 	groups, err := there.Groups(id, end.at)
 	if err != nil {
-		return sqldb.Refuse(sqldb.ErrUnusable, "%s%s", err, wayOut)
+		return sqldb.Refuse(sqldb.ErrUnusable, "%s%s", err, journalRemedy)
 	}
 	f := newFiller(e.AuditLog, e.d.Dir, id)
 	all := 0
 	var rows []keyserver.AuditEntry // reused
 	for len(groups) > 0 {
 		n := min(len(groups), fillRows)
-		var to reached
-		rows, to, err = follows(rows[:0], end, groups[:n])
+		var to logPosition
+		rows, to, err = parseGroups(rows[:0], end, groups[:n])
 		if err != nil {
-			return sqldb.Refuse(sqldb.ErrUnusable, "the audit journal does not belong to the database: %s%s", err, wayOut)
+			return sqldb.Refuse(sqldb.ErrUnusable, "the audit journal does not belong to the database: %s%s", err, journalRemedy)
 		}
 		if err := f.commit(ctx, end, to, rows); err != nil {
 			return err
@@ -194,19 +194,19 @@ func (e embedded) replay(ctx context.Context) error {
 	return f.end(ctx, end)
 }
 
-// unneeded deletes a journal that the database does not need. Such a journal remains if a process
+// removeStaleJournal deletes a journal that the database does not need. Such a journal remains if a process
 // ended before its first row, or after all its rows were in the tables. unneeded fails if the
 // journal has rows that are in no table.
-func (e embedded) unneeded(id journal.ID, there *journal.Content, end reached) error {
-	if err := e.needsNone(id, there, end); err != nil {
-		return sqldb.Refuse(sqldb.ErrUnusable, "%s%s", err, wayOut)
+func (e embedded) removeStaleJournal(id journal.ID, there *journal.Content, end logPosition) error {
+	if err := e.checkStaleJournal(id, there, end); err != nil {
+		return sqldb.Refuse(sqldb.ErrUnusable, "%s%s", err, journalRemedy)
 	}
 	return journal.Remove(e.d.Dir)
 }
 
-// needsNone returns an error if a journal that the database does not need has rows that are in
+// checkStaleJournal returns an error if a journal that the database does not need has rows that are in
 // no table.
-func (e embedded) needsNone(id journal.ID, there *journal.Content, end reached) error {
+func (e embedded) checkStaleJournal(id journal.ID, there *journal.Content, end logPosition) error {
 	from := journal.Start
 	if id == there.ID {
 		from = end.at

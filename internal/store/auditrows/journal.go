@@ -32,15 +32,15 @@ type journaled struct {
 	closed func() // removes the file of the journal from Database.Place
 	fill   filler // used by the goroutine, except in appendAtOnce
 
-	mu      sync.Mutex
-	end     reached // after the appended rows
-	filled  reached // after the rows in the tables
-	pending []keyserver.AuditEntry
-	groups  []group       // the groups of pending
-	wanted  int64         // the goroutine fills at least up to this row
-	moved   chan struct{} // closed and replaced after each attempt to fill
-	failing error         // error of the last attempt
-	unsure  error         // error of a direct commit, whose rows may or may not be in the tables
+	mu        sync.Mutex
+	end       logPosition // after the appended rows
+	filled    logPosition // after the rows in the tables
+	pending   []keyserver.AuditEntry
+	groups    []group       // the groups of pending
+	wanted    int64         // the goroutine fills at least up to this row
+	moved     chan struct{} // closed and replaced after each attempt to fill
+	failing   error         // error of the last attempt
+	commitErr error         // error of a direct commit, whose rows may or may not be in the tables
 
 	wake    chan struct{}
 	stop    chan struct{}
@@ -51,8 +51,8 @@ type journaled struct {
 	released  error
 }
 
-// reached is a position in the audit log, with its position in the journal.
-type reached struct {
+// logPosition is a position in the audit log, with its position in the journal.
+type logPosition struct {
 	head audit.Head
 	seq  int64
 	at   journal.Position
@@ -95,13 +95,13 @@ func openJournal(ctx context.Context, t *AuditLog, dir string, place *datadir.Pl
 func (j *journaled) Head(context.Context) (audit.Head, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.end.head, j.unsure
+	return j.end.head, j.commitErr
 }
 
 // Append implements audit.Chain.
 func (j *journaled) Append(ctx context.Context, after audit.Head, rows []keyserver.AuditEntry, seal func(first int64) audit.Head) error {
 	j.mu.Lock()
-	end, err := j.end, j.unsure
+	end, err := j.end, j.commitErr
 	j.mu.Unlock()
 	if err != nil {
 		return err
@@ -131,7 +131,7 @@ func (j *journaled) Append(ctx context.Context, after audit.Head, rows []keyserv
 	j.pending = append(j.pending, rows...)
 	j.groups = append(j.groups, group{len(rows), end.at})
 	if len(j.pending) >= fillRows && j.wanted <= j.filled.seq {
-		j.want(end.seq)
+		j.requestFill(end.seq)
 	}
 	return nil
 }
@@ -155,15 +155,15 @@ func (j *journaled) append(ctx context.Context) (journal.Position, error) {
 }
 
 // appendAtOnce commits rows directly to the tables, because they are too large for the journal.
-func (j *journaled) appendAtOnce(ctx context.Context, end reached, rows []keyserver.AuditEntry) error {
+func (j *journaled) appendAtOnce(ctx context.Context, end logPosition, rows []keyserver.AuditEntry) error {
 	if err := j.flush(ctx); err != nil {
 		return err
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	end.at = j.filled.at
-	if j.unsure = j.fill.commit(ctx, j.filled, end, rows); j.unsure != nil {
-		return j.unsure
+	if j.commitErr = j.fill.commit(ctx, j.filled, end, rows); j.commitErr != nil {
+		return j.commitErr
 	}
 	j.filled, j.end = end, end
 	return nil
@@ -190,7 +190,7 @@ func (j *journaled) flush(ctx context.Context) error {
 // await requests that the rows up to seq are written to the tables, and returns the error of the next attempt.
 func (j *journaled) await(ctx context.Context, moved chan struct{}, seq int64) error {
 	j.mu.Lock()
-	j.want(seq)
+	j.requestFill(seq)
 	j.mu.Unlock()
 	select {
 	case <-moved:
@@ -202,8 +202,8 @@ func (j *journaled) await(ctx context.Context, moved chan struct{}, seq int64) e
 	return j.failing
 }
 
-// want requests that the rows up to seq are written to the tables. The caller holds the lock.
-func (j *journaled) want(seq int64) {
+// requestFill requests that the rows up to seq are written to the tables. The caller holds the lock.
+func (j *journaled) requestFill(seq int64) {
 	j.wanted = max(j.wanted, seq)
 	select {
 	case j.wake <- struct{}{}:

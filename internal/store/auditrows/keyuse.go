@@ -40,15 +40,15 @@ func (r Reads) KeyUses(ctx context.Context, keys []keyserver.ID) (map[keyserver.
 // other append runs at the same time. countUses reuses the memory of args and uses, and returns
 // args.
 func (t *AuditLog) countUses(ctx context.Context, in sqldb.Statements, rows []keyserver.AuditEntry, args []any, uses map[keyserver.ID]int64) ([]any, error) {
-	tally(uses, rows)
+	countKeyUses(uses, rows)
 	for key, n := range uses {
 		args = append(args, key[:], n, rows[len(rows)-1].Time.UnixMicro())
 	}
 	return args, t.insertUses.Run(ctx, in, args)
 }
 
-// tally sets uses to the number of uses of each key in rows.
-func tally(uses map[keyserver.ID]int64, rows []keyserver.AuditEntry) {
+// countKeyUses sets uses to the number of uses of each key in rows.
+func countKeyUses(uses map[keyserver.ID]int64, rows []keyserver.AuditEntry) {
 	clear(uses)
 	for i := range rows {
 		if key := rows[i].UsedKey; !key.IsZero() {

@@ -25,10 +25,10 @@ type sharedChain struct {
 	claim   *postgres.Claim
 	session *sqldb.Session // the session of claim, but another one behind a pooler
 
-	// next is the next sequence number if no other replica has written; 0 if unknown. patient is the number of further
+	// next is the next sequence number if no other replica has written; 0 if unknown. noGuessLeft is the number of further
 	// appends without a guess, because the last guess was wrong.
-	next    int64
-	patient int
+	next        int64
+	noGuessLeft int
 
 	uses map[keyserver.ID]int64 // reused
 }
@@ -167,7 +167,7 @@ func (c *sharedChain) append(ctx context.Context, after audit.Head, rows []keyse
 		if done || err != nil {
 			return err
 		}
-		return c.ask(ctx, conn, after, rows, seal)
+		return c.appendNumbered(ctx, conn, after, rows, seal)
 	})
 	if err == nil {
 		return nil
@@ -177,7 +177,7 @@ func (c *sharedChain) append(ctx context.Context, after audit.Head, rows []keyse
 	if postgres.LockTimedOut(err) && !c.session.Lost {
 		return sqldb.ErrLockHeld
 	}
-	if hitNothing(err) {
+	if noRowChanged(err) {
 		return fmt.Errorf("audit chain %d no longer ends at position %d", c.chain, after.Position)
 	}
 	return c.trail.db.Fail(ctx, err)
@@ -186,16 +186,16 @@ func (c *sharedChain) append(ctx context.Context, after audit.Head, rows []keyse
 // guess appends rows in one batch, which is one transaction, with guessed sequence numbers. It returns false if it did
 // not guess, or if another replica has used the numbers.
 func (c *sharedChain) guess(ctx context.Context, conn *pgx.Conn, after audit.Head, rows []keyserver.AuditEntry, seal func(first int64) audit.Head) (bool, error) {
-	if c.next == 0 || c.patient > 0 || c.dialect.Pooled { // behind a pooler, a transaction begins with several statements
-		c.patient = max(c.patient-1, 0)
+	if c.next == 0 || c.noGuessLeft > 0 || c.dialect.Pooled { // behind a pooler, a transaction begins with several statements
+		c.noGuessLeft = max(c.noGuessLeft-1, 0)
 		return false, nil
 	}
 	var batch pgx.Batch
 	batch.Queue(takeGuessed, len(rows), c.next-1)
 	c.queue(&batch, after, seal(c.next), rows)
 	err := send(ctx, conn, &batch)
-	if errors.Is(err, errFirst) && hitNothing(err) {
-		c.patient = guessAgain
+	if errors.Is(err, errFirst) && noRowChanged(err) {
+		c.noGuessLeft = guessAgain
 		return false, nil
 	}
 	if err == nil {
@@ -204,8 +204,8 @@ func (c *sharedChain) guess(ctx context.Context, conn *pgx.Conn, after audit.Hea
 	return true, err
 }
 
-// ask reserves the next sequence numbers with one round trip, and appends rows with another one.
-func (c *sharedChain) ask(ctx context.Context, conn *pgx.Conn, after audit.Head, rows []keyserver.AuditEntry, seal func(first int64) audit.Head) error {
+// appendNumbered reserves the next sequence numbers with one round trip, and appends rows with another one.
+func (c *sharedChain) appendNumbered(ctx context.Context, conn *pgx.Conn, after audit.Head, rows []keyserver.AuditEntry, seal func(first int64) audit.Head) error {
 	var last int64
 	var batch pgx.Batch
 	for _, text := range c.dialect.Beginning() {
@@ -245,7 +245,7 @@ func (c *sharedChain) queue(batch *pgx.Batch, after, head audit.Head, rows []key
 			}
 		}
 	}
-	tally(c.uses, rows)
+	countKeyUses(c.uses, rows)
 	if len(c.uses) > 0 {
 		keys, uses := make([][]byte, 0, len(c.uses)), make([]int64, 0, len(c.uses))
 		for key, n := range c.uses {
@@ -278,8 +278,8 @@ func send(ctx context.Context, conn *pgx.Conn, batch *pgx.Batch) (err error) {
 	return results.Close()
 }
 
-// hitNothing reports whether a statement failed because it changed no row.
-func hitNothing(err error) bool { return postgres.CodeOf(err) == postgres.DivisionByZero }
+// noRowChanged reports whether a statement failed because it changed no row.
+func noRowChanged(err error) bool { return postgres.CodeOf(err) == postgres.DivisionByZero }
 
 // ChainsHeld returns the number of audit chains that have a running writer on PostgreSQL.
 func (w Writes) ChainsHeld(ctx context.Context) (n int, err error) {

@@ -32,8 +32,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// house is a key server that has processed requests, with a backup.
-type house struct {
+// fixture is a key server that has processed requests, with a backup.
+type fixture struct {
 	identity   *age.X25519Identity
 	backup     []byte
 	checkpoint []byte        // stored before the backup
@@ -44,11 +44,11 @@ type house struct {
 	mac        []byte
 }
 
-func newHouse(t *testing.T, options ...testserver.Option) *house {
+func newFixture(t *testing.T, options ...testserver.Option) *fixture {
 	t.Helper()
 	identity, err := age.GenerateX25519Identity()
 	rig.Must(t, err)
-	h := &house{identity: identity}
+	h := &fixture{identity: identity}
 	h.server = testserver.Start(t, append(options, func(c *server.Config) {
 		c.CheckpointInterval = 20 * time.Millisecond
 		h.dir = c.DataDir
@@ -74,7 +74,7 @@ func newHouse(t *testing.T, options ...testserver.Option) *house {
 	return h
 }
 
-func (h *house) make(t *testing.T) []byte {
+func (h *fixture) make(t *testing.T) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	c := h.server.Client(t, testserver.AdminName, testserver.AdminPassword)
@@ -82,7 +82,7 @@ func (h *house) make(t *testing.T) []byte {
 	return b.Bytes()
 }
 
-func (h *house) noted(t *testing.T) tree.Noted { return noted(t, h.checkpoint) }
+func (h *fixture) noted(t *testing.T) tree.Noted { return noted(t, h.checkpoint) }
 
 func noted(t *testing.T, checkpoint []byte) tree.Noted {
 	t.Helper()
@@ -91,7 +91,7 @@ func noted(t *testing.T, checkpoint []byte) tree.Noted {
 	return tree.Noted{Name: "noted", Head: head}
 }
 
-func (h *house) restore(t *testing.T, from []byte, o backup.Options) (backup.Restored, error) {
+func (h *fixture) restore(t *testing.T, from []byte, o backup.Options) (backup.Restored, error) {
 	t.Helper()
 	r, err := backup.Open(bytes.NewReader(from), strings.NewReader(h.identity.String()))
 	if err != nil {
@@ -102,7 +102,7 @@ func (h *house) restore(t *testing.T, from []byte, o backup.Options) (backup.Res
 	return backup.Restore(t.Context(), r, o)
 }
 
-func (h *house) looks(t *testing.T, cfg sqlstore.Config) error {
+func (h *fixture) looks(t *testing.T, cfg sqlstore.Config) error {
 	t.Helper()
 	store, err := sqlstore.OpenReadOnly(t.Context(), cfg)
 	if err != nil {
@@ -118,7 +118,7 @@ func (h *house) looks(t *testing.T, cfg sqlstore.Config) error {
 
 // members returns the backup with members that change has edited. Anyone who knows the recipient
 // can make such a backup.
-func (h *house) members(t *testing.T, change func([]backup.Member) []backup.Member) []byte {
+func (h *fixture) members(t *testing.T, change func([]backup.Member) []backup.Member) []byte {
 	t.Helper()
 	all, err := backup.Members(bytes.NewReader(h.backup), h.identity)
 	rig.Must(t, err)
@@ -147,8 +147,8 @@ func without(name string) func(backup.Member) bool {
 }
 
 func TestWhatIsRefused(t *testing.T) {
-	h := newHouse(t)
-	other := newHouse(t, func(c *server.Config) { c.SystemID = 2 })
+	h := newFixture(t)
+	other := newFixture(t, func(c *server.Config) { c.SystemID = 2 })
 	stranger, err := age.GenerateX25519Identity()
 	rig.Must(t, err)
 	head := func(change func(map[string]any)) []byte {
@@ -196,7 +196,7 @@ func TestWhatIsRefused(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "new")
 			o := backup.Options{Target: sqlstore.Config{Dir: dir}}
 			if tc.noted != nil {
-				o.Noted = []tree.Noted{noted(t, tc.noted)}
+				o.Checkpoints = []tree.Noted{noted(t, tc.noted)}
 			}
 			_, err := h.restore(t, tc.from, o)
 			if err == nil || !strings.Contains(err.Error(), tc.says) || strings.Contains(err.Error(), "\n") {
@@ -227,8 +227,8 @@ func changedRoot(t *testing.T, checkpoint []byte) []byte {
 // A backup of another key server with the same name, system id and recipient is rejected, even if its
 // description is changed, and even with AcceptLoss.
 func TestABackupOfSomebodyElse(t *testing.T) {
-	h := newHouse(t)
-	forger := newHouse(t) // with the same name and system id
+	h := newFixture(t)
+	forger := newFixture(t) // with the same name and system id
 	forger.identity = h.identity
 	forged := forger.make(t)
 	unsigned := h.members(t, func(all []backup.Member) []backup.Member {
@@ -242,9 +242,9 @@ func TestABackupOfSomebodyElse(t *testing.T) {
 		o    backup.Options
 	}{
 		"the key is another one":                           {forged, backup.Options{Key: h.key}},
-		"the key is another one, and loss is accepted":     {forged, backup.Options{Key: h.key, Noted: []tree.Noted{large}, AcceptLoss: true}},
-		"the checkpoint is another's":                      {forged, backup.Options{Noted: []tree.Noted{h.noted(t)}}},
-		"the checkpoint is another's and loss is accepted": {forged, backup.Options{Noted: []tree.Noted{large}, AcceptLoss: true}},
+		"the key is another one, and loss is accepted":     {forged, backup.Options{Key: h.key, Checkpoints: []tree.Noted{large}, AcceptLoss: true}},
+		"the checkpoint is another's":                      {forged, backup.Options{Checkpoints: []tree.Noted{h.noted(t)}}},
+		"the checkpoint is another's and loss is accepted": {forged, backup.Options{Checkpoints: []tree.Noted{large}, AcceptLoss: true}},
 		"nobody has signed":                                {unsigned, backup.Options{Key: h.key}},
 	} {
 		t.Run(reason, func(t *testing.T) {
@@ -258,7 +258,7 @@ func TestABackupOfSomebodyElse(t *testing.T) {
 			}
 		})
 	}
-	done, err := h.restore(t, h.backup, backup.Options{Target: sqlstore.Config{Dir: filepath.Join(t.TempDir(), "new")}, Key: h.key, Noted: []tree.Noted{h.noted(t)}})
+	done, err := h.restore(t, h.backup, backup.Options{Target: sqlstore.Config{Dir: filepath.Join(t.TempDir(), "new")}, Key: h.key, Checkpoints: []tree.Noted{h.noted(t)}})
 	if err != nil || !strings.HasPrefix(done.Head.Tree.Signer(), h.key.Name()+"+") {
 		t.Errorf("its own: %v, signed by %q", err, done.Head.Tree.Signer())
 	}
@@ -266,7 +266,7 @@ func TestABackupOfSomebodyElse(t *testing.T) {
 
 // A restore rejects an audit log that was tampered with before the backup.
 func TestATrailThatWasTamperedWith(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	forged := h.members(t, func(all []backup.Member) []backup.Member {
 		m := at(all, "audit/00000001")
 		m.Content = bytes.Replace(m.Content, []byte("createKey"), []byte("cr3ateKey"), 1)
@@ -290,7 +290,7 @@ func TestATrailThatWasTamperedWith(t *testing.T) {
 }
 
 func TestWhatIsMissingIsNamed(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	c := h.server.Client(t, testserver.AdminName, testserver.AdminPassword)
 	last := h.noted(t).Head.Size
 	var later []byte
@@ -304,7 +304,7 @@ func TestWhatIsMissingIsNamed(t *testing.T) {
 		return err
 	})
 	dir := filepath.Join(t.TempDir(), "new")
-	o := backup.Options{Target: sqlstore.Config{Dir: dir}, Noted: []tree.Noted{h.noted(t), noted(t, later)}}
+	o := backup.Options{Target: sqlstore.Config{Dir: dir}, Checkpoints: []tree.Noted{h.noted(t), noted(t, later)}}
 	_, err := h.restore(t, h.backup, o)
 	if !errors.Is(err, backup.ErrLoss) || !strings.Contains(err.Error(), "--accept-loss") {
 		t.Fatalf("without a word about the loss: %v", err)
@@ -342,7 +342,7 @@ func TestWhatIsRestoredServes(t *testing.T) {
 	for source, from := range kinds {
 		for target, to := range kinds {
 			t.Run(source+" to "+target, func(t *testing.T) {
-				h := newHouse(t, from(t))
+				h := newFixture(t, from(t))
 				c := h.server.Client(t, testserver.AdminName, testserver.AdminPassword)
 				_, err := c.GetCurrentSession(t.Context())
 				rig.Must(t, err)
@@ -355,7 +355,7 @@ func TestWhatIsRestoredServes(t *testing.T) {
 				if target.URL == "" {
 					target.Dir = dir
 				}
-				_, err = h.restore(t, h.backup, backup.Options{Target: target, Noted: []tree.Noted{h.noted(t)}, Name: "a-backup.age"})
+				_, err = h.restore(t, h.backup, backup.Options{Target: target, Checkpoints: []tree.Noted{h.noted(t)}, Name: "a-backup.age"})
 				rig.Must(t, err)
 				if err := h.looks(t, target); err != nil {
 					t.Errorf("doctor: %v", err)
@@ -397,7 +397,7 @@ func TestWhatIsRestoredServes(t *testing.T) {
 
 // A restore migrates a backup of an older version, as a start does.
 func TestAnOlderVersion(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	older := h.members(t, func(all []backup.Member) []backup.Member {
 		gone := []string{"audit_sinks", "witnessed_logs", "owners", "schema_floor"} // of versions 31 to 34
 		for _, name := range gone {
@@ -429,7 +429,7 @@ func TestAnOlderVersion(t *testing.T) {
 
 // No stored text is readable in a backup, even if the text is known.
 func TestABackupShowsNothing(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	for _, known := range []string{"admin", "keyserver", "audit", "test", "createKey", "head.json"} {
 		if bytes.Contains(h.backup, []byte(known)) {
 			t.Errorf("%q can be read in it", known)
@@ -448,7 +448,7 @@ func TestABackupShowsNothing(t *testing.T) {
 
 // When the client of a backup disconnects, the backup stops, and another backup can be made.
 func TestABackupThatNobodyTakes(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	c := h.server.Client(t, testserver.AdminName, testserver.AdminPassword)
 	ctx, cancel := context.WithCancel(t.Context())
 	in := schema.BackupRequest{Recipient: schema.Recipient(h.identity.Recipient().String())}

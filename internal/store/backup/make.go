@@ -77,7 +77,7 @@ func pack(to io.Writer, reader age.Recipient, at time.Time, rest func() error, f
 	if err != nil {
 		return err
 	}
-	w := &writer{tar: tar.NewWriter(compressed), at: at, rest: rest, said: sha256.New()}
+	w := &writer{tar: tar.NewWriter(compressed), at: at, rest: rest, digest: sha256.New()}
 	if err := fill(w); err != nil {
 		_ = compressed.Close() // the output is not used
 		return err
@@ -129,7 +129,7 @@ type writer struct {
 	tar      *tar.Writer
 	at       time.Time
 	manifest manifest
-	said     hash.Hash // over head and manifest; the manifest has the hashes of the parts
+	digest   hash.Hash // over head and manifest; the manifest has the hashes of the parts
 
 	rest   func() error
 	name   string
@@ -154,7 +154,7 @@ func (w *writer) describe(name string, what any) error {
 		return err
 	}
 	text = append(text, '\n')
-	_, _ = w.said.Write(text) // never fails
+	_, _ = w.digest.Write(text) // never fails
 	return w.member(name, text)
 }
 

@@ -222,7 +222,7 @@ func NewerThan(ctx context.Context, from string, at time.Time) (newer bool, err 
 		return false, err
 	}
 	defer func() { err = errors.Join(err, place.Close()) }()
-	all, _, err := place.taken(ctx)
+	all, _, err := place.candidates(ctx)
 	return len(all) > 0 && all[len(all)-1].Begun.After(at), err
 }
 
@@ -230,10 +230,10 @@ func NewerThan(ctx context.Context, from string, at time.Time) (newer bool, err 
 // later time comes from a wrong clock or from another program.
 const clockAhead = 5 * time.Minute
 
-// taken returns the backups from which newest chooses, and the names of empty backups. It omits
+// candidates returns the backups from which newest chooses, and the names of empty backups. It omits
 // backups with a time in the future, but keeps at least one backup. With --backup, a user can
 // still choose an omitted one.
-func (p Place) taken(ctx context.Context) (all []Entry, passed []string, err error) {
+func (p Place) candidates(ctx context.Context) (all []Entry, passed []string, err error) {
 	all, err = p.List(ctx, 0)
 	all = slices.DeleteFunc(all, func(k Entry) bool {
 		if k.Size == 0 {
@@ -249,7 +249,7 @@ func (p Place) taken(ctx context.Context) (all []Entry, passed []string, err err
 }
 
 func (p Place) newest(ctx context.Context) (name string, passed []string, err error) {
-	all, passed, err := p.taken(ctx)
+	all, passed, err := p.candidates(ctx)
 	if err != nil {
 		return "", nil, err
 	}

@@ -24,11 +24,11 @@ const maxIdentity = 1 << 20
 type Reader struct {
 	Head Head
 
-	zstd *zstd.Decoder
-	tar  *tar.Reader
-	next string // the name of the next member, empty at the end
-	read []Part
-	said hash.Hash // over the descriptions
+	zstd   *zstd.Decoder
+	tar    *tar.Reader
+	next   string // the name of the next member, empty at the end
+	read   []Part
+	digest hash.Hash // over the descriptions
 }
 
 // Open opens a backup and reads its head. identity has the content of a file with
@@ -65,7 +65,7 @@ func unpack(from io.Reader, identities []age.Identity) (*Reader, error) {
 	case err != nil:
 		return nil, errors.New("it is not a backup of this program, or its beginning is damaged: it is not an age file")
 	}
-	r := &Reader{said: sha256.New()}
+	r := &Reader{digest: sha256.New()}
 	if r.zstd, err = zstd.NewReader(opened, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(windowSize), zstd.WithDecoderLowmem(true)); err != nil {
 		return nil, err
 	}
@@ -153,7 +153,7 @@ func (r *Reader) description() ([]byte, error) {
 	if len(text) > maxDescription {
 		return nil, damaged("%s is too large", r.next)
 	}
-	_, _ = r.said.Write(text) // never fails
+	_, _ = r.digest.Write(text) // never fails
 	return text, r.advance()
 }
 

@@ -90,11 +90,11 @@ func (m *RestorePoint) missing(before []keptSegment, number int64, generation st
 			what = fmt.Sprintf("missing (%s is empty)", name)
 		}
 	}
-	return fmt.Errorf("segment %d of %s is %s; %s", number, generation, what, otherwise(before))
+	return fmt.Errorf("segment %d of %s is %s; %s", number, generation, what, restoreRemedy(before))
 }
 
-// otherwise returns the remedy for an error message if only the segments in before are usable.
-func otherwise(before []keptSegment) string {
+// restoreRemedy returns the remedy for an error message if only the segments in before are usable.
+func restoreRemedy(before []keptSegment) string {
 	if len(before) > 1 {
 		return fmt.Sprintf("give --at %s to restore the state before it", before[len(before)-1].until.Format(untilFlag))
 	}
@@ -149,15 +149,15 @@ func (m *RestorePoint) lastBefore(ctx context.Context, name string, at time.Time
 		slices.Sort(each)
 		return nil, fmt.Errorf("there are replicas of several key servers; choose one with --backup NAME, for example %s", strings.Join(each, ", "))
 	case bare != nil && (last == nil || bare.until.After(last.until)):
-		return nil, baseless(bare, last)
+		return nil, missingBaseError(bare, last)
 	case last == nil && !oldest.IsZero():
 		return nil, fmt.Errorf("there is no replica at or before %s: the oldest is of %s", at.Format(untilFlag), oldest.Format(untilFlag))
 	}
 	return last, nil
 }
 
-// baseless returns the error for segments without a base, if they are newer than every restore point.
-func baseless(bare, last *keptSegment) error {
+// missingBaseError returns the error for segments without a base, if they are newer than every restore point.
+func missingBaseError(bare, last *keptSegment) error {
 	text := "give --backup with another replica or backup"
 	if last != nil {
 		text = fmt.Sprintf("give --backup %s to restore an older one of %s", last.generation, last.until.Format(untilFlag))
@@ -273,7 +273,7 @@ func (m *RestorePoint) rebuild(ctx context.Context, identities []age.Identity, p
 		got := <-one
 		if err := b.add(k, got); err != nil {
 			if got.err == nil && ctx.Err() == nil && k.number > 0 { // the content of the segment is wrong
-				return head, nil, fmt.Errorf("%s: %w; %s", k.object, err, otherwise(m.segments[:k.number]))
+				return head, nil, fmt.Errorf("%s: %w; %s", k.object, err, restoreRemedy(m.segments[:k.number]))
 			}
 			return head, nil, fmt.Errorf("%s: %w", k.object, err)
 		}
@@ -348,7 +348,7 @@ func (b *rebuilding) add(k keptSegment, opened openedSegment) (err error) {
 	if err := r.End(); err != nil {
 		return err
 	}
-	b.head, b.said = head, r.said.Sum(nil)
+	b.head, b.said = head, r.digest.Sum(nil)
 	return nil
 }
 

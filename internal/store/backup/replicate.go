@@ -39,8 +39,8 @@ const (
 	maxBehindTimes = 2
 	// pruneEvery is the interval between searches for generations older than Keep.
 	pruneEvery = 10 * time.Minute
-	// thereEvery is the interval between checks that the written objects still exist.
-	thereEvery = 10 * time.Second
+	// checkEvery is the interval between checks that the written objects still exist.
+	checkEvery = 10 * time.Second
 	// behindAfter is the delay of the replica after which Late reports the delay.
 	behindAfter = time.Minute
 )
@@ -166,12 +166,12 @@ func (r *Replicator) pause(ctx context.Context, err error) time.Duration {
 		r.failures.Add(1)
 		r.failing, r.waits = err, min(max(2*r.waits, shipEvery), maxShipBackoff)
 	}
-	r.judge()
+	r.updateLate()
 	return max(r.waits, shipEvery)
 }
 
-// judge updates the result of Late.
-func (r *Replicator) judge() {
+// updateLate updates the result of Late.
+func (r *Replicator) updateLate() {
 	since := r.begun
 	if at := r.until.Load(); at > 0 {
 		since = time.UnixMicro(at)
@@ -220,10 +220,10 @@ func (r *Replicator) Pass(ctx context.Context) (err error) {
 	return errors.Join(failed, r.follow(ctx))
 }
 
-// claim checks, at most once per thereEvery, that the place belongs to this key server.
+// claim checks, at most once per checkEvery, that the place belongs to this key server.
 func (r *Replicator) claim(ctx context.Context) error {
 	now := r.Maker.Clock()
-	if since := now.Sub(r.claimed); since >= 0 && since < thereEvery {
+	if since := now.Sub(r.claimed); since >= 0 && since < checkEvery {
 		return nil
 	}
 	if err := r.place.Claim(ctx, r.Maker.System, r.Maker.Key); err != nil {
@@ -261,11 +261,11 @@ func (r *Replicator) follow(ctx context.Context) error {
 	return err
 }
 
-// isThere checks, at most once per thereEvery, whether the base and the last segment still exist. They may be missing
+// isThere checks, at most once per checkEvery, whether the base and the last segment still exist. They may be missing
 // because a volume is not mounted, or because a rule of the bucket removes old objects.
 func (r *Replicator) isThere(ctx context.Context) (bool, error) {
 	now := r.Maker.Clock()
-	if since := now.Sub(r.looked); since >= 0 && since < thereEvery {
+	if since := now.Sub(r.looked); since >= 0 && since < checkEvery {
 		return true, nil
 	}
 	names := []string{segment{Generation: r.current.name}.name()}

@@ -55,7 +55,7 @@ func (r *Replicator) beginBase(ctx context.Context) error {
 			_, err := r.place.Save(ctx, head.name(), func(to io.Writer) error {
 				return pack(to, reader, r.tried, resting(ctx, r.Maker.Clock, r.Maker.Rest), func(w *writer) error {
 					err := w.base(head, base.File)
-					made.said = w.said.Sum(nil)
+					made.said = w.digest.Sum(nil)
 					return err
 				})
 			})

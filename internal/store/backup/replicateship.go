@@ -67,7 +67,7 @@ func (r *Replicator) write(ctx context.Context) error {
 		size = counter{to: to}
 		return pack(&size, reader, head.Until, func() error { return ctx.Err() }, func(w *writer) error {
 			err := w.segment(head, *c)
-			said = w.said.Sum(nil)
+			said = w.digest.Sum(nil)
 			return err
 		})
 	})
@@ -75,7 +75,7 @@ func (r *Replicator) write(ctx context.Context) error {
 		size = counter{to: io.Discard}
 		err = pack(&size, reader, head.Until, func() error { return ctx.Err() }, func(w *writer) error {
 			err := w.segment(head, *c)
-			said = w.said.Sum(nil)
+			said = w.digest.Sum(nil)
 			return err
 		})
 		if err == nil {

@@ -25,13 +25,13 @@ type Options struct {
 	Target sqlstore.Config // an empty directory or database
 	// Name is the name of the backup in messages and in the audit row.
 	Name string
-	// Noted are checkpoints that were saved outside of the backup. The newest one shows how many audit rows the key
+	// Checkpoints are checkpoints that were saved outside of the backup. The newest one shows how many audit rows the key
 	// server had. Without such a checkpoint, missing rows are not detected.
-	Noted []tree.Noted
+	Checkpoints []tree.Noted
 	// Key must have signed the checkpoint of the backup. If Key is nil, the signer is not
 	// checked: any program that knows the recipient can have made the backup.
 	Key note.Verifier
-	// AcceptLoss permits a restore without audit rows that a noted checkpoint has. It requires Key.
+	// AcceptLoss permits a restore without audit rows that a saved checkpoint has. It requires Key.
 	AcceptLoss bool
 	Clock      func() time.Time
 	Logger     *slog.Logger
@@ -58,7 +58,7 @@ func (r Range) String() string {
 	return fmt.Sprintf("rows %d to %d", r.First, r.Last)
 }
 
-// ErrLoss is wrapped if a backup lacks audit rows that a noted checkpoint has.
+// ErrLoss is wrapped if a backup lacks audit rows that a saved checkpoint has.
 var ErrLoss = errors.New("the backup is too old")
 
 // ErrOtherServer is wrapped if a backup is from another key server than expected.
@@ -68,7 +68,7 @@ var ErrOtherServer = errors.New("the backup was not made by the expected key ser
 // or if its audit log is not intact.
 func Restore(ctx context.Context, from *Reader, o Options) (done Restored, err error) {
 	done.Head, done.Tables = from.Head, len(from.Head.Tables)
-	if err := signed(from.Head, o); err != nil {
+	if err := checkSigner(from.Head, o); err != nil {
 		return done, err
 	}
 	if done.Lost, err = lost(from.Head, o); err != nil {
@@ -105,15 +105,15 @@ func object(h Head, lost Range) string {
 	return text
 }
 
-// signed checks that the expected key has signed the checkpoint in the backup. The encryption
+// checkSigner checks that the expected key has signed the checkpoint in the backup. The encryption
 // does not authenticate the writer of a backup, and its recipient may be public.
-func signed(h Head, o Options) error {
+func checkSigner(h Head, o Options) error {
 	if o.Key != nil {
 		if _, err := tree.Open([]byte(h.Tree.Checkpoint), o.Key); err != nil {
 			return fmt.Errorf("%w: its checkpoint is not signed by the key %s of --key; use another backup", ErrOtherServer, o.Key.Name())
 		}
 	}
-	for _, n := range o.Noted {
+	for _, n := range o.Checkpoints {
 		noted := Tree{Checkpoint: string(n.Head.Checkpoint)}
 		if theirs, ours := noted.Origin(), h.Tree.Origin(); theirs != ours {
 			return fmt.Errorf("the checkpoint in %s belongs to the log %s, but the backup to %q: they are of different key servers", n.Name, theirs, ours)
@@ -125,10 +125,10 @@ func signed(h Head, o Options) error {
 	return nil
 }
 
-// lost returns the audit rows that are in a noted checkpoint, but not in the backup.
+// lost returns the audit rows that are in a saved checkpoint, but not in the backup.
 func lost(h Head, o Options) (Range, error) {
 	var gone Range
-	for _, n := range o.Noted {
+	for _, n := range o.Checkpoints {
 		if n.Head.Size > max(h.Last, gone.Last) {
 			gone = Range{h.Last + 1, n.Head.Size}
 		}
@@ -151,7 +151,7 @@ func load(ctx context.Context, from *Reader, r *sqlstore.Restore) (rows int64, e
 	if err != nil {
 		return 0, err
 	}
-	if err := known(from.Head.Tables, tables); err != nil {
+	if err := checkTables(from.Head.Tables, tables); err != nil {
 		return 0, err
 	}
 	for _, t := range from.Head.Tables {
@@ -170,12 +170,12 @@ func load(ctx context.Context, from *Reader, r *sqlstore.Restore) (rows int64, e
 	if err := from.End(); err != nil {
 		return rows, err
 	}
-	return rows, r.Loaded(ctx, tail)
+	return rows, r.CommitLoad(ctx, tail)
 }
 
-// known rejects tables and columns that do not exist in the schema of the backup. So SQL statements contain no other
+// checkTables rejects tables and columns that do not exist in the schema of the backup. So SQL statements contain no other
 // names from the file.
-func known(said []snapshot.Table, tables map[string]snapshot.Table) error {
+func checkTables(said []snapshot.Table, tables map[string]snapshot.Table) error {
 	if len(said) != len(tables) {
 		return damaged("it has %d tables, but its version has %d", len(said), len(tables))
 	}
@@ -200,7 +200,7 @@ func asDamage(err error) error {
 	return err
 }
 
-// verify checks the chains and the tree of the loaded audit log, and compares it with the noted checkpoints.
+// verify checks the chains and the tree of the loaded audit log, and compares it with the saved checkpoints.
 func verify(ctx context.Context, h Head, store *sqlstore.Store, o Options) error {
 	head, err := store.AuditTree(ctx)
 	if err != nil {
@@ -232,7 +232,7 @@ func verify(ctx context.Context, h Head, store *sqlstore.Store, o Options) error
 		return fmt.Errorf("the audit log in the backup is not intact (%d findings): the database was changed before the backup was made: %s; use an older backup",
 			n, strings.Join(found[:min(len(found), 3)], "; "))
 	}
-	for _, n := range o.Noted {
+	for _, n := range o.Checkpoints {
 		if n.Head.Size > h.Last || n.Head.Size == 0 {
 			continue
 		}

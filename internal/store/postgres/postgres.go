@@ -101,7 +101,7 @@ func (d *Database) Shared() bool { return true }
 // Writable implements sqldb.Dialect. A standby refuses writes. A server may also be configured to refuse writes.
 func (d *Database) Writable(ctx context.Context, db *sqldb.DB) error {
 	var refuses bool
-	err := db.Looking().Row(ctx, `SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean`, nil, &refuses)
+	err := db.FreshReads().Row(ctx, `SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean`, nil, &refuses)
 	if err == nil && refuses {
 		return errors.New("the database is read-only")
 	}
@@ -189,7 +189,7 @@ func (d *Database) SetKeyWraps(ctx context.Context, in sqldb.Statements, ids, wr
 }
 
 // ClaimRewrap takes a lock that lasts until its connection ends. If the connection is lost, two processes may rewrap
-// keys at the same time. This does no harm, because batches of two processes do not overlap (Transact).
+// keys at the same time. This does no harm, because Transact runs their batches one after the other.
 func (d *Database) ClaimRewrap(ctx context.Context, db *sqldb.DB) (func(), error) {
 	c, err := d.Claim(ctx, db.Pools().Write, lockRewrap, false)
 	if err != nil || c == nil {

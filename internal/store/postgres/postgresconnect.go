@@ -76,7 +76,7 @@ func (d *Database) Open(ctx context.Context) (sqldb.Pools, error) {
 		// This is needed even for one host: after a failover it may be a standby.
 		cfg.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsPrimary
 	}
-	if err := d.reach(ctx, cfg); err != nil {
+	if err := d.probe(ctx, cfg); err != nil {
 		return sqldb.Pools{}, err
 	}
 	writers := postgresWriters
@@ -96,7 +96,7 @@ func (d *Database) OpenReadOnly(ctx context.Context) (sqldb.Pools, error) {
 	if err != nil {
 		return sqldb.Pools{}, err
 	}
-	if err := d.reach(ctx, cfg); err != nil {
+	if err := d.probe(ctx, cfg); err != nil {
 		return sqldb.Pools{}, err
 	}
 	setting := "SET default_transaction_read_only = on"
@@ -152,9 +152,9 @@ func (d *Database) settings(cfg *pgx.ConnConfig, more string) string {
 	return strings.Join(append(all, more), "; ")
 }
 
-// reach connects once, so that a process with a wrong URL fails at its start with a clear error. It also detects a
+// probe connects once, so that a process with a wrong URL fails at its start with a clear error. It also detects a
 // pooler. The driver's errors name host, user and database, never the password.
-func (d *Database) reach(ctx context.Context, cfg *pgx.ConnConfig) error {
+func (d *Database) probe(ctx context.Context, cfg *pgx.ConnConfig) error {
 	conn, err := d.hosts.connect(ctx, cfg)
 	switch {
 	case errors.Is(err, pgconn.ErrStandbyConnection), errors.Is(err, pgconn.ErrReadOnlyConnection):

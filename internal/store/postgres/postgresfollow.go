@@ -26,7 +26,7 @@ func (d *Database) Follow(ctx context.Context, db *sqldb.DB) (*replication.Follo
 			moment := d.conns.next()
 			var settings string
 			var refuses bool
-			err = db.Looking().Row(ctx, `SELECT (SELECT value FROM sequences WHERE name = 'changes'), (SELECT value FROM sequences WHERE name = 'audit'), `+
+			err = db.FreshReads().Row(ctx, `SELECT (SELECT value FROM sequences WHERE name = 'changes'), (SELECT value FROM sequences WHERE name = 'audit'), `+
 				d.incarnation+`, `+sessionSettings+`, `+refusesWrites,
 				nil, &state.Changes, &state.Audit, &state.Incarnation, &settings, &refuses)
 			if err == nil {
@@ -43,11 +43,11 @@ func (d *Database) Follow(ctx context.Context, db *sqldb.DB) (*replication.Follo
 			// Another host may have become the primary although no query failed. Connections to the old host may
 			// receive no more data.
 			quiet.extend(0, d.conns.next())
-			d.moved(db, was, now)
+			d.recordFailover(db, was, now)
 		},
 		Page: func(ctx context.Context, after int64, limit int) (keyserver.ChangePage, error) {
 			moment := d.conns.next()
-			page, err := sqldb.NewFeed(db.Looking()).Changes(ctx, after, limit)
+			page, err := sqldb.NewFeed(db.FreshReads()).Changes(ctx, after, limit)
 			d.recordQuery(ctx, err, moment, &quiet)
 			return page, err
 		},
@@ -89,7 +89,7 @@ func (d *Database) recordQuery(ctx context.Context, err error, moment int64, qui
 // silence. A statement that still waits on such a connection would never get a response: its host is gone, or a network
 // device has dropped the connection.
 func (d *Database) closeSilentConns(db *sqldb.DB, quiet *silence) {
-	if n := d.conns.closeSilent(quiet.over(db.Options().Clock())); n > 0 {
+	if n := d.conns.closeSilent(quiet.cutoff(db.Options().Clock())); n > 0 {
 		d.dropIdle(db)
 		d.Log.Warn("the database responds again, but not on older connections; they are closed", "connections", n)
 	}
@@ -114,11 +114,11 @@ func (q *silence) extend(since, until int64) {
 	q.until, q.answered = until, time.Time{}
 }
 
-// over records that a query got a response. It returns a tick: connections that have received no data since that tick
+// cutoff records that a query got a response. It returns a tick: connections that have received no data since that tick
 // must be closed. 0 means none. The first response returns the begin of the silence. A connection that received data
 // during the silence gets MaxStaleness more, because a running statement may take a while. After that time, over
 // returns the end of the silence.
-func (q *silence) over(now time.Time) (since int64) {
+func (q *silence) cutoff(now time.Time) (since int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
@@ -135,9 +135,9 @@ func (q *silence) over(now time.Time) (since int64) {
 	}
 }
 
-// moved records that the database was restarted or replaced, or that changes or audit rows are
+// recordFailover records that the database was restarted or replaced, or that changes or audit rows are
 // missing. It closes idle connections, because they may lead to the old database.
-func (d *Database) moved(db *sqldb.DB, was, now replication.State) {
+func (d *Database) recordFailover(db *sqldb.DB, was, now replication.State) {
 	gone := was.Changes > now.Changes || was.Audit > now.Audit
 	db.RecordReplaced(gone)
 	d.dropIdle(db)

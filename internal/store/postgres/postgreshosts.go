@@ -24,8 +24,8 @@ type hosts struct {
 }
 
 const (
-	// headStart is how long only the favourite is tried.
-	headStart = 250 * time.Millisecond
+	// favouriteTimeout is how long only the favourite is tried.
+	favouriteTimeout = 250 * time.Millisecond
 	// askAgain is the pause before another attempt with a host that failed.
 	askAgain = 100 * time.Millisecond
 )
@@ -104,7 +104,7 @@ func first[T any](ctx context.Context, favourite *atomic.Int32, each []func(cont
 	} else {
 		go ask(liked)
 	}
-	head := time.NewTimer(headStart)
+	head := time.NewTimer(favouriteTimeout)
 	defer head.Stop()
 	failed := make([]error, len(each))
 	missing := len(each)

@@ -20,7 +20,7 @@ func (d *Database) ClaimEmpty(ctx context.Context) (sqldb.Pools, error) {
 	if err != nil {
 		return sqldb.Pools{}, errors.Join(sqldb.Translate(d, err), p.Close())
 	}
-	p.Held = append(p.Held, closer(unlock))
+	p.Closers = append(p.Closers, closer(unlock))
 	if err := d.clear(ctx, p.Write); err != nil {
 		return sqldb.Pools{}, errors.Join(err, unlock(), sqldb.Pools{Look: p.Look, Read: p.Read, Write: p.Write}.Close())
 	}
@@ -42,14 +42,14 @@ func (d *Database) clear(ctx context.Context, db sqldb.Pool) error {
 	case all > 0 && left == 0:
 		return sqldb.Refuse(sqldb.ErrUnusable, "the database has tables; name an empty database or schema, because no table is replaced")
 	}
-	if err := d.takesWrites(ctx, db); err != nil || left == 0 {
+	if err := d.checkWritable(ctx, db); err != nil || left == 0 {
 		return err
 	}
 	return d.sweep(ctx, db)
 }
 
-// takesWrites returns an error if transactions in the database are read-only by default.
-func (d *Database) takesWrites(ctx context.Context, db sqldb.Pool) error {
+// checkWritable returns an error if transactions in the database are read-only by default.
+func (d *Database) checkWritable(ctx context.Context, db sqldb.Pool) error {
 	var reads string
 	if err := db.QueryRowContext(ctx, `SHOW transaction_read_only`).Scan(&reads); err != nil {
 		return sqldb.Translate(d, err)

@@ -6,8 +6,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
 )
 
-// postgresSchema lists the schema objects of the tables $1, or of all tables if $1 is NULL. It lists
-// only intrusive objects of the partitions of the audit log, because the key server creates and drops
+// postgresSchema lists the schema objects of the tables $1, or of all tables if $1 is NULL. Of the partitions of the
+// audit log, it lists only triggers, rules, policies and names that hide them, because the key server creates and drops
 // partitions. It omits functions and operators of extensions.
 const postgresSchema = `WITH place AS (SELECT oid FROM pg_namespace WHERE nspname = current_schema()),
 	parts AS (SELECT c.oid, c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid JOIN pg_class p ON p.oid = i.inhparent

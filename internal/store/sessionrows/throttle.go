@@ -23,7 +23,7 @@ func NewThrottle(db *sqldb.DB) Throttle { return Throttle{db} }
 // tokens than there are.
 func (t Throttle) TakeToken(ctx context.Context, bucket [32]byte, now time.Time, interval time.Duration, burst int) (time.Duration, error) {
 	each, capacity := interval.Microseconds(), interval.Microseconds()*int64(burst)
-	taken, err := t.db.Alone(ctx, `INSERT INTO login_buckets (key, full_at) VALUES ($1, CAST($2 AS BIGINT) + CAST($3 AS BIGINT))
+	taken, err := t.db.ExecCommitted(ctx, `INSERT INTO login_buckets (key, full_at) VALUES ($1, CAST($2 AS BIGINT) + CAST($3 AS BIGINT))
 		ON CONFLICT (key) DO UPDATE
 			SET full_at = CASE WHEN login_buckets.full_at > CAST($2 AS BIGINT) THEN login_buckets.full_at ELSE CAST($2 AS BIGINT) END + CAST($3 AS BIGINT)
 			WHERE login_buckets.full_at + CAST($3 AS BIGINT) <= CAST($2 AS BIGINT) + CAST($4 AS BIGINT)`,
@@ -41,7 +41,7 @@ func (t Throttle) TakeToken(ctx context.Context, bucket [32]byte, now time.Time,
 
 // ReturnToken returns a token to a bucket.
 func (t Throttle) ReturnToken(ctx context.Context, bucket [32]byte, interval time.Duration) error {
-	_, err := t.db.Alone(ctx, `UPDATE login_buckets SET full_at = full_at - CAST($1 AS BIGINT) WHERE key = $2`, interval.Microseconds(), bucket[:])
+	_, err := t.db.ExecCommitted(ctx, `UPDATE login_buckets SET full_at = full_at - CAST($1 AS BIGINT) WHERE key = $2`, interval.Microseconds(), bucket[:])
 	return err
 }
 

@@ -24,14 +24,14 @@ import (
 type postgresTables struct{ d *postgres.Database }
 
 // postgresView implements view for PostgreSQL.
-type postgresView struct{ reading }
+type postgresView struct{ viewTx }
 
 func (t postgresTables) view(ctx context.Context, of *Source) (_ view, err error) {
 	cfg, err := t.d.Config()
 	if err != nil {
 		return nil, err
 	}
-	v := &postgresView{reading{dialect: t.d, of: of, db: t.d.Pool(cfg, 1, "")}}
+	v := &postgresView{viewTx{dialect: t.d, of: of, db: t.d.Pool(cfg, 1, "")}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(sqldb.Translate(t.d, err), v.close())

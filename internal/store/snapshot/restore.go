@@ -15,9 +15,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/pgcopy"
 )
 
-// changesApart is the gap in the numbers of changes after a restore. A client may have read changes that were not
+// changeSeqGap is the gap in the numbers of changes after a restore. A client may have read changes that were not
 // restored. Its last number is then within the gap, so it reads all objects again.
-const changesApart = 1 << 32
+const changeSeqGap = 1 << 32
 
 // Restoring is a database that is being created from a Snapshot. It gets its final name in Finish.
 type Restoring struct {
@@ -122,9 +122,9 @@ func (r *Restoring) Load(ctx context.Context, t Table, from io.Reader, last int6
 	return rows.Rows(), nil
 }
 
-// Loaded commits the loaded tables, migrates them to the version of this program, and appends tail, the last audit
+// CommitLoad commits the loaded tables, migrates them to the version of this program, and appends tail, the last audit
 // rows.
-func (r *Restoring) Loaded(ctx context.Context, tail []keyserver.AuditEntry) error {
+func (r *Restoring) CommitLoad(ctx context.Context, tail []keyserver.AuditEntry) error {
 	if _, err := r.conn.ExecContext(ctx, `COMMIT`); err != nil {
 		return sqldb.Translate(r.target, err)
 	}
@@ -150,10 +150,10 @@ func (r *Restoring) Finish(ctx context.Context, row keyserver.AuditEntry) error 
 				return err
 			}
 		}
-		if err := in.ExecOne(ctx, `UPDATE sequences SET value = value + $1 WHERE name = 'changes'`, int64(changesApart)); err != nil {
+		if err := in.ExecOne(ctx, `UPDATE sequences SET value = value + $1 WHERE name = 'changes'`, int64(changeSeqGap)); err != nil {
 			return err
 		}
-		return freeDuties(ctx, in)
+		return releaseLeases(ctx, in)
 	}); err != nil {
 		return err
 	}
@@ -163,14 +163,14 @@ func (r *Restoring) Finish(ctx context.Context, row keyserver.AuditEntry) error 
 // FinishMove is Finish for a move: sessions stay open, and the change feed continues. It calls moved before the
 // database gets its final name. After that call, the source must not change.
 func (r *Restoring) FinishMove(ctx context.Context, row keyserver.AuditEntry, moved func() error) error {
-	if err := r.db.WriteAlone(ctx, func(in sqldb.Statements) error { return freeDuties(ctx, in) }); err != nil {
+	if err := r.db.WriteAlone(ctx, func(in sqldb.Statements) error { return releaseLeases(ctx, in) }); err != nil {
 		return err
 	}
 	return r.end(ctx, row, moved)
 }
 
-// freeDuties ends the leases of the processes that used the old database.
-func freeDuties(ctx context.Context, in sqldb.Statements) error {
+// releaseLeases ends the leases of the processes that used the old database.
+func releaseLeases(ctx context.Context, in sqldb.Statements) error {
 	for _, text := range []string{`UPDATE leases SET until = 0`, `UPDATE audit_sinks SET until = 0`} {
 		if _, err := in.Exec(ctx, text); err != nil {
 			return err

@@ -78,19 +78,19 @@ type view interface {
 	close() error
 }
 
-// reading is the transaction of a view, on its own connection.
-type reading struct {
+// viewTx is the transaction of a view, on its own connection.
+type viewTx struct {
 	dialect sqldb.Dialect
 	of      *Source
 	db      sqldb.Pool
 	conn    *sql.Conn
 }
 
-func (r *reading) reader() sqldb.Statements {
+func (r *viewTx) reader() sqldb.Statements {
 	return sqldb.Statements{Run: r.conn, Dialect: r.dialect}
 }
 
-func (r *reading) tables(ctx context.Context) ([]Table, error) {
+func (r *viewTx) tables(ctx context.Context) ([]Table, error) {
 	return r.of.tables.columns(ctx, r.reader())
 }
 

@@ -19,13 +19,13 @@ import (
 type sqliteTables struct{ d *sqlite.Database }
 
 // sqliteView implements view for SQLite. Writes continue, but the write-ahead log grows until the view is closed.
-type sqliteView struct{ reading }
+type sqliteView struct{ viewTx }
 
 func (t sqliteTables) view(ctx context.Context, of *Source) (_ view, err error) {
 	if !of.copying.CompareAndSwap(false, true) {
 		return nil, errCopying()
 	}
-	v := &sqliteView{reading{dialect: t.d, of: of, db: t.d.Pool("ro", 1)}}
+	v := &sqliteView{viewTx{dialect: t.d, of: of, db: t.d.Pool("ro", 1)}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(sqldb.Translate(t.d, err), v.close())

@@ -104,9 +104,9 @@ func (db *DB) Pools() Pools { return db.pools }
 // Options returns the options with which the database was opened.
 func (db *DB) Options() Options { return db.opts }
 
-// Looking returns statements that run on Pools.Look, so they do not wait for other reads. Without Look, they run on
+// FreshReads returns statements that run on Pools.Look, so they do not wait for other reads. Without Look, they run on
 // Pools.Read.
-func (db *DB) Looking() Statements { return db.looking }
+func (db *DB) FreshReads() Statements { return db.looking }
 
 // Backlog returns the backlog that Attach has set.
 func (db *DB) Backlog() Backlog { return db.backlog }
@@ -138,9 +138,9 @@ func (db *DB) Notify(changes []keyserver.Change) {
 	}
 }
 
-// Alone runs one statement in its own transaction and returns how many rows it changed. If replicas
+// ExecCommitted runs one statement in its own transaction and returns how many rows it changed. If replicas
 // share the database, the statement runs on any connection and does not wait for the lock of Transact.
-func (db *DB) Alone(ctx context.Context, text string, args ...any) (n int64, err error) {
+func (db *DB) ExecCommitted(ctx context.Context, text string, args ...any) (n int64, err error) {
 	if db.Shared() {
 		return db.Exec(ctx, text, args...)
 	}

@@ -76,9 +76,9 @@ func (s VersionInfo) newerWarning(target int64) string {
 		"upgrade all replicas to the same release (docs/upgrade.md)", s.Version, s.newest, version.String(), target)
 }
 
-// sign records this release as the newest one that opened the database, unless a release with
+// recordRelease records this release as the newest one that opened the database, unless a release with
 // the same or a newer schema is recorded.
-func (s VersionInfo) sign(ctx context.Context, d Dialect, db Pool, target int64) error {
+func (s VersionInfo) recordRelease(ctx context.Context, d Dialect, db Pool, target int64) error {
 	if target < floorSince {
 		return nil
 	}
@@ -112,9 +112,9 @@ func (h *Handle) setNewerWarning(is VersionInfo) {
 	h.newerWarning.Store(&text)
 }
 
-// look returns an error if a newer program has migrated the database and this program can no longer work with it. It
+// checkFloor returns an error if a newer program has migrated the database and this program can no longer work with it. It
 // also updates the warning of NewerWarning.
-func (h *Handle) look(ctx context.Context) error {
+func (h *Handle) checkFloor(ctx context.Context) error {
 	var is VersionInfo
 	err := h.looking.Row(ctx, `SELECT version, release, floor, floor_release FROM schema_floor`, nil, &is.Version, &is.newest, &is.floor, &is.oldest)
 	if err != nil {

@@ -91,7 +91,7 @@ func (h *Handle) Writable(ctx context.Context) error {
 	if h.writer == nil {
 		return errors.New("the database is open read-only")
 	}
-	if h.dialect.Shared() { // the connection of Looking must soon be free again
+	if h.dialect.Shared() { // the connection of FreshReads must soon be free again
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, MaxStaleness)
 		defer cancel()
@@ -99,7 +99,7 @@ func (h *Handle) Writable(ctx context.Context) error {
 	if err := h.dialect.Writable(ctx, &DB{h, h.reading}); err != nil || !h.dialect.Shared() {
 		return err
 	}
-	return h.look(ctx)
+	return h.checkFloor(ctx)
 }
 
 // Current returns nil if all hooks have received every change that is older than MaxStaleness. Otherwise it reads the
@@ -177,10 +177,10 @@ func (h *Handle) OnChange(hook func([]keyserver.Change)) {
 type Pools struct {
 	Write, Read Pool
 	Look        Pool // reads that must not wait for other reads; nil if the database is not shared
-	Held        []io.Closer
+	Closers     []io.Closer
 }
 
-// Close closes the connections, then Held.
+// Close closes the connections, then Closers.
 func (p Pools) Close() error {
 	var errs []error
 	for _, db := range []Pool{p.Look, p.Read, p.Write} { // Write is last: SQLite then copies its log into the database file
@@ -191,7 +191,7 @@ func (p Pools) Close() error {
 			errs = append(errs, err)
 		}
 	}
-	for _, h := range p.Held {
+	for _, h := range p.Closers {
 		errs = append(errs, h.Close())
 	}
 	if err := errors.Join(errs...); err != nil {

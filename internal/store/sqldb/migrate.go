@@ -67,7 +67,7 @@ func Migrate(ctx context.Context, d Dialect, db Pool, log *slog.Logger) (is Vers
 			return is, target, err
 		}
 	}
-	return is, target, is.sign(ctx, d, db, target)
+	return is, target, is.recordRelease(ctx, d, db, target)
 }
 
 // Limits of the retries of a migration that conflicts with transactions of running servers.

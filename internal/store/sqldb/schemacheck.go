@@ -34,9 +34,9 @@ var intrusive = map[schemaKind]bool{
 	kindTrigger: true, kindRule: true, kindPolicy: true, kindChild: true, kindShadow: true, kindFunction: true, kindPath: true,
 }
 
-// relied are the kinds of objects that the results of statements depend on. A difference in another kind, such as an
+// reliedKinds are the kinds of objects that the results of statements depend on. A difference in another kind, such as an
 // index, can only make statements slower, or make the database accept or reject other writes.
-var relied = map[schemaKind]bool{kindTable: true, kindColumn: true, KindReference: true}
+var reliedKinds = map[schemaKind]bool{kindTable: true, kindColumn: true, KindReference: true}
 
 // SchemaObject is one object in a schema that concerns our tables.
 type SchemaObject struct {
@@ -111,14 +111,14 @@ func compareSchemas(want, is []SchemaObject, newer bool) (all []SchemaFinding) {
 			all = append(all, SchemaFinding{"the database has the " + o.String() + ", which no release creates", true})
 		case newer, known && definition == o.definition:
 		case known:
-			all = append(all, SchemaFinding{"the " + o.String() + " differs from the one that the migrations create", relied[o.Kind]})
+			all = append(all, SchemaFinding{"the " + o.String() + " differs from the one that the migrations create", reliedKinds[o.Kind]})
 		default:
 			all = append(all, SchemaFinding{"the database has the " + o.String() + ", which the migrations do not create", o.Kind == KindReference})
 		}
 	}
 	for _, o := range want {
 		if !newer && !found[o.key()] {
-			all = append(all, SchemaFinding{"the " + o.String() + " is missing", relied[o.Kind]})
+			all = append(all, SchemaFinding{"the " + o.String() + " is missing", reliedKinds[o.Kind]})
 		}
 	}
 	return all
@@ -133,7 +133,7 @@ func (h *Handle) CheckSchema(ctx context.Context) ([]SchemaFinding, error) {
 	}
 	is, err := h.dialect.SchemaOf(ctx, h.reading, tables)
 	if err == nil && h.dialect.Shared() {
-		err = h.look(ctx) // a newer release may have migrated the database
+		err = h.checkFloor(ctx) // a newer release may have migrated the database
 	}
 	if err != nil {
 		return nil, err

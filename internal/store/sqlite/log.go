@@ -16,8 +16,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/wal"
 )
 
-// FoldAt is the number of pages at which the log is folded, that is, copied into the database file
-// (a checkpoint of SQLite).
+// FoldAt is the number of pages at which Fold copies the log into the database file (a checkpoint of SQLite).
 const FoldAt = 4096
 
 // maxRest is the maximum number of bytes that Fold reads while it blocks writes.
@@ -30,21 +29,20 @@ var ErrLogMoved = errors.New("the write-ahead log of the database was checkpoint
 var errBusy = errors.New("audit rows are being written")
 
 // Log is the write-ahead log of an embedded database that is replicated (Database.Shipped). Log reads the log while
-// other connections write. Only Log folds the log. Its methods must be called by one goroutine.
+// other connections write. Only Log copies the log into the database file. Its methods must be called by one goroutine.
 type Log struct {
 	on      *sqldb.DB
 	dialect *Database
 	db      sqldb.Pool // for fold
 	durable func() ([]keyserver.AuditEntry, bool)
-	// folded is the position after the last complete fold: the database file has all commits before that position. nil:
-	// it is unknown which part of the log is in the file.
+	// folded is the position after the last complete copy: the database file has all commits before that position. nil: it
+	// is unknown which part of the log is in the file.
 	folded    *wal.Position
 	unshipped int64 // the value of Database.unshipped at the last call of Base
 }
 
-// Base is the file of the database and a position in the log. The file together with the log
-// after that position is the complete database. The file does not change until the log is
-// folded.
+// Base is the file of the database and a position in the log. The file together with the log after that position is the
+// complete database. The file does not change until Fold copies the log into it.
 type Base struct {
 	File io.Reader
 	Size int64
@@ -149,7 +147,7 @@ func (l *Log) Base(ctx context.Context) (b Base, err error) {
 	return b, nil
 }
 
-// Intact reports whether only Fold has folded the log since the last call of Base.
+// Intact reports whether only Fold has copied the log into the database file since the last call of Base.
 func (l *Log) Intact() bool { return l.dialect.unshipped.Load() == l.unshipped }
 
 // tries is how often Read tries to read the log and the audit rows while no audit row is

@@ -62,8 +62,8 @@ func MarkMoved(dir, where string) error {
 	return datadir.Sync(dir)
 }
 
-// stays returns an error if the database of the directory was moved elsewhere.
-func (d *Database) stays() error {
+// checkNotMoved returns an error if the database of the directory was moved elsewhere.
+func (d *Database) checkNotMoved() error {
 	if d.Moving {
 		return nil
 	}

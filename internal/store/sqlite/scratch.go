@@ -41,7 +41,7 @@ func NewScratch(d *Database) (_ *Scratch, err error) {
 			return nil, failed
 		}
 		defer func() { err = errors.Join(err, lock.Close()) }()
-		if err := d.vacant(); err != nil {
+		if err := d.checkEmpty(); err != nil {
 			return nil, err
 		}
 		parent, name = d.Dir, scratchInside

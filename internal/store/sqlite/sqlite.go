@@ -40,14 +40,15 @@ type Database struct {
 	Dir string
 	Log *slog.Logger
 
-	Place datadir.Place // the open files
-	away  atomic.Bool   // the last check found that the files were removed or replaced
+	Place        datadir.Place // the open files
+	filesMissing atomic.Bool   // the last check found that the files were removed or replaced
 	// Restoring means that a restore is not complete yet, so the file has another name (RestoringFile).
-	Restoring bool
-	Moving    bool   // opens a database even if it was moved elsewhere
-	Beside    string // the name of another file that may exist in the directory of a restore
+	Restoring  bool
+	Moving     bool   // opens a database even if it was moved elsewhere
+	CallerFile string // the name of another file that may exist in the directory of a restore
 
-	// Shipped means that the database is replicated: only a Log folds the write-ahead log, after it has read the log.
+	// Shipped means that the database is replicated. Then only a Log copies the write-ahead log into the database file,
+	// after it has read the log.
 	Shipped   bool
 	file      *os.File     // the database file, if Shipped
 	unshipped atomic.Int64 // how often the log was copied into the file before a Log had read it
@@ -67,7 +68,7 @@ func (d *Database) Open(ctx context.Context) (sqldb.Pools, error) {
 	if err != nil {
 		return sqldb.Pools{}, err
 	}
-	p := sqldb.Pools{Held: []io.Closer{lock}}
+	p := sqldb.Pools{Closers: []io.Closer{lock}}
 	if err := d.prepare(ctx); err != nil {
 		return sqldb.Pools{}, errors.Join(err, p.Close())
 	}
@@ -80,7 +81,7 @@ func (d *Database) Open(ctx context.Context) (sqldb.Pools, error) {
 		if d.file, err = os.Open(d.Path()); err != nil {
 			return sqldb.Pools{}, errors.Join(err, p.Close())
 		}
-		p.Held = append(p.Held, d.file)
+		p.Closers = append(p.Closers, d.file)
 	}
 	p.Write = d.Pool("rw", 1)
 	p.Read = d.Pool("rw", sqliteReaders)
@@ -103,14 +104,14 @@ func (d *Database) OpenReadOnly(context.Context) (sqldb.Pools, error) {
 const (
 	// immutable opens a file that does not change while it is open.
 	immutable = "immutable"
-	// hasty opens the file of a restore, which is deleted if the restore fails. Writes are durable only
+	// nonDurable opens the file of a restore, which is deleted if the restore fails. Writes are durable only
 	// after the caller has closed and synced the file.
-	hasty = "hasty"
+	nonDurable = "hasty"
 )
 
 // prepare creates the database file, or checks that the existing file is a database of this program.
 func (d *Database) prepare(ctx context.Context) error {
-	if err := d.stays(); err != nil {
+	if err := d.checkNotMoved(); err != nil {
 		return err
 	}
 	_, err := os.Lstat(d.Path())
@@ -207,7 +208,7 @@ func openSQLite(path, mode string, size, foldAt int) sqldb.Pool {
 	if mode == "rw" {
 		settings.Set("_journal_mode", "WAL")
 	}
-	if mode == hasty {
+	if mode == nonDurable {
 		settings.Set("mode", "rw")
 		settings.Set("_journal_mode", "MEMORY")
 		settings.Set("_synchronous", "OFF")
@@ -299,7 +300,7 @@ func (d *Database) StatementContext(ctx context.Context) context.Context {
 // removed files would be missing after the next start.
 func (d *Database) InPlace() error {
 	err := d.Place.Check()
-	if away := err != nil; d.away.Swap(away) != away {
+	if away := err != nil; d.filesMissing.Swap(away) != away {
 		if away {
 			d.Log.Error("the data directory was removed or replaced while the key server runs, and nothing is written; stop the key server, restore the directory (from a backup if necessary), and start it again", "error", err)
 		} else {

@@ -38,18 +38,18 @@ func (d *Database) ClaimEmpty(ctx context.Context) (sqldb.Pools, error) {
 	if err != nil {
 		return sqldb.Pools{}, err
 	}
-	p := sqldb.Pools{Held: []io.Closer{lock}}
+	p := sqldb.Pools{Closers: []io.Closer{lock}}
 	if err := d.clear(); err != nil {
 		return sqldb.Pools{}, errors.Join(err, p.Close())
 	}
-	p.Write, p.Read = d.Pool(hasty, 1), d.Pool(hasty, 2)
+	p.Write, p.Read = d.Pool(nonDurable, 1), d.Pool(nonDurable, 2)
 	return p, nil
 }
 
 // clear replaces the files of an interrupted restore by an empty file. RestoringFile exists at any time, because it
 // shows that the other files are incomplete.
 func (d *Database) clear() error {
-	if err := d.vacant(); err != nil {
+	if err := d.checkEmpty(); err != nil {
 		return err
 	}
 	if err := d.sweepAround(); err != nil {
@@ -61,8 +61,8 @@ func (d *Database) clear() error {
 	return os.Rename(d.Path()+"-new", d.Path())
 }
 
-// vacant rejects a directory that is not empty, unless its files are from an interrupted restore.
-func (d *Database) vacant() error {
+// checkEmpty rejects a directory that is not empty, unless its files are from an interrupted restore.
+func (d *Database) checkEmpty() error {
 	entries, err := os.ReadDir(d.Dir)
 	if err != nil {
 		return sqldb.Refuse(sqldb.ErrUnusable, "%s cannot be read: %s", d.Dir, datadir.ReasonOf(err))
@@ -70,7 +70,7 @@ func (d *Database) vacant() error {
 	left := d.interrupted() != nil
 	for _, e := range entries {
 		switch name := e.Name(); {
-		case name == "lost+found", left && (strings.HasPrefix(name, RestoringFile) || name == journal.File || name == d.Beside):
+		case name == "lost+found", left && (strings.HasPrefix(name, RestoringFile) || name == journal.File || name == d.CallerFile):
 		default:
 			return sqldb.Refuse(sqldb.ErrUnusable, "%s is not empty: it contains %s; restore into a new directory", d.Dir, name)
 		}

@@ -67,7 +67,7 @@ func (r reads) KeyLineage(ctx context.Context, first keyserver.ID) ([]KeyRecord,
 // key's column lineage is NULL.
 const newestOfLineage = `SELECT id FROM stored_keys WHERE lineage = $1 ORDER BY generation DESC LIMIT 1`
 
-// NewestOfLineage returns the newest key of the lineage that begins with the key first.
+// NewestOfLineage returns the newest key of the lineage whose oldest key is first.
 func (r reads) NewestOfLineage(ctx context.Context, first keyserver.ID) (keyserver.ID, error) {
 	newest := first
 	err := r.sql.Row(ctx, newestOfLineage, []any{first[:]}, sqldb.IntoID(&newest))
@@ -77,8 +77,8 @@ func (r reads) NewestOfLineage(ctx context.Context, first keyserver.ID) (keyserv
 	return newest, err
 }
 
-// SetKeyLife stores the state of a key, StateAt and DestroyAt. Other fields of the life
-// never change. If the state is destroyed, it deletes the bytes of the key.
+// SetKeyLife stores the state of a key, StateAt and DestroyAt. Other fields of the life cycle never change. If the
+// state is destroyed, it deletes the bytes of the key.
 func (tx *Tx) SetKeyLife(ctx context.Context, id keyserver.ID, life keyserver.KeyLife) error {
 	k, err := tx.storedKey(ctx, id)
 	if err != nil {
@@ -114,7 +114,7 @@ func (s *Store) Erase(ctx context.Context) (done bool, err error) {
 	if done, err = s.db.Dialect().Erase(ctx, s.db); err != nil || !done {
 		return false, err
 	}
-	_, err = s.db.Alone(ctx, `UPDATE leases SET until = 0 WHERE name = 'keyErase'`)
+	_, err = s.db.ExecCommitted(ctx, `UPDATE leases SET until = 0 WHERE name = 'keyErase'`)
 	return err == nil, err
 }
 

@@ -103,12 +103,12 @@ const LeaseKeyLife = "keyLife"
 // process has the lease. A stored lease that ends later than now plus lasts is invalid, and is replaced.
 func (s *Store) Lease(ctx context.Context, name string, now time.Time, lasts time.Duration) (bool, error) {
 	until := now.Add(lasts).UnixMicro()
-	n, err := s.db.Alone(ctx, `UPDATE leases SET until = $1 WHERE name = $2 AND (until <= $3 OR until > $1)`, until, name, now.UnixMicro())
+	n, err := s.db.ExecCommitted(ctx, `UPDATE leases SET until = $1 WHERE name = $2 AND (until <= $3 OR until > $1)`, until, name, now.UnixMicro())
 	return n == 1, err
 }
 
 // EndLease releases a lease.
 func (s *Store) EndLease(ctx context.Context, name string) error {
-	_, err := s.db.Alone(ctx, `UPDATE leases SET until = 0 WHERE name = $1`, name)
+	_, err := s.db.ExecCommitted(ctx, `UPDATE leases SET until = 0 WHERE name = $1`, name)
 	return err
 }

@@ -23,7 +23,7 @@ const proofsOpen = "proofMemory"
 // UseProof durably records the use of a proof. It returns false if a process has recorded a
 // use of the proof before. Of concurrent calls, exactly one returns true.
 func (s *Store) UseProof(ctx context.Context, p UsedProof) (bool, error) {
-	n, err := s.db.Alone(ctx, `INSERT INTO used_proofs (digest, expires) VALUES ($1, $2)
+	n, err := s.db.ExecCommitted(ctx, `INSERT INTO used_proofs (digest, expires) VALUES ($1, $2)
 		ON CONFLICT (digest) DO NOTHING`, p.Digest[:], p.Until.UnixMicro())
 	return n == 1, err
 }

@@ -60,7 +60,7 @@ func (c copied) load(t *testing.T, r *sqlstore.Restore) error {
 			return err
 		}
 	}
-	return r.Loaded(t.Context(), c.Tail)
+	return r.CommitLoad(t.Context(), c.Tail)
 }
 
 func (c copied) restore(t *testing.T, cfg sqlstore.Config) {

@@ -43,7 +43,7 @@ type Config struct {
 	// the database file. The caller then has to use a Log.
 	Shipped bool
 
-	// Beside is the name of a file that the caller of an SQLite Restore creates in Dir before Finish.
+	// CallerFile is the name of a file that the caller of an SQLite Restore creates in Dir before Finish.
 	// A killed restore may have left that file.
 	Beside string
 
@@ -170,7 +170,7 @@ func (r reads) visiting(visit func(row *rowmac.Row, mac []byte) error) reads {
 
 func dialectOf(cfg Config) sqldb.Dialect {
 	if cfg.Dir != "" {
-		return &sqlite.Database{Dir: cfg.Dir, Log: cfg.Logger, Restoring: cfg.restore, Moving: cfg.moving, Shipped: cfg.Shipped, Beside: cfg.Beside}
+		return &sqlite.Database{Dir: cfg.Dir, Log: cfg.Logger, Restoring: cfg.restore, Moving: cfg.moving, Shipped: cfg.Shipped, CallerFile: cfg.Beside}
 	}
 	return &postgres.Database{URL: cfg.URL, Connections: cfg.MaxConnections, Log: cfg.Logger, Restoring: cfg.restore}
 }

@@ -61,5 +61,5 @@ func (s *Store) Try(ctx context.Context, fn func(tx *Tx) error) error {
 	return err
 }
 
-// Untouched reports whether the transaction has recorded no changes yet.
-func (tx *Tx) Untouched() bool { return len(tx.changes.Changes()) == 0 }
+// NoChanges reports whether the transaction has recorded no changes yet.
+func (tx *Tx) NoChanges() bool { return len(tx.changes.Changes()) == 0 }

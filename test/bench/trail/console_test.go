@@ -38,9 +38,9 @@ func TestConsole(t *testing.T) {
 	b := &bench{T: t, dir: filepath.Join(t.TempDir(), "data")}
 	b.cfg = sqlstore.Config{Dir: b.dir}
 	var crowd, key string
-	b.serve("first start", func(s *program.Server) { crowd, key = b.first(s) })
+	b.serve("first start", func(s *program.Server) { crowd, key = b.createOriginals(s) })
 	b.say("load", func() string { return b.load(rows) })
-	b.say("principals and peers", func() string { b.people(crowd); return "" })
+	b.say("principals and peers", func() string { b.createPrincipals(crowd); return "" })
 	b.serve("the console", func(s *program.Server) {
 		t.Chdir("../../console") // the script uses its packages
 		dir := node.Install(t, "../bench/trail/views.mjs")
@@ -60,10 +60,10 @@ func TestConsole(t *testing.T) {
 	}, "--console")
 }
 
-// first creates the objects that people copies: a group that may use a key, and a peer.
-func (b *bench) first(s *program.Server) (crowd, key string) {
+// createOriginals creates the objects that people copies: a group that may use a key, and a peer.
+func (b *bench) createOriginals(s *program.Server) (crowd, key string) {
 	b.Helper()
-	c := s.Admin(b.T, program.Never)
+	c := s.Admin(b.T, program.NoRetries)
 	group, err := c.CreateGroup(b.Context(), schema.CreateGroupRequest{Name: "everybody"})
 	rig.Must(b.T, err)
 	minted, err := c.MintKey(b.Context(), schema.MintKeyRequest{Algorithm: "HMAC-SHA384"})
@@ -75,7 +75,7 @@ func (b *bench) first(s *program.Server) (crowd, key string) {
 	peer, err := built.Serve(filepath.Join(b.TempDir(), "peer"), "--system-id", "2", "--server-name", "127.0.0.3", "--external-listen", "127.0.0.3:0")
 	rig.Must(b.T, err)
 	defer peer.Kill()
-	b.register(c, peer.Admin(b.T, program.Never))
+	b.register(c, peer.Admin(b.T, program.NoRetries))
 	return group.Principal.ID.String(), minted.TTag.String()
 }
 
@@ -91,8 +91,8 @@ func (b *bench) register(c, peer *client.Client) {
 	rig.Must(b.T, err)
 }
 
-// people makes the other objects by SQL, and the MACs of all rows.
-func (b *bench) people(crowd string) {
+// createPrincipals makes the other objects by SQL, and the MACs of all rows.
+func (b *bench) createPrincipals(crowd string) {
 	b.Helper()
 	at := func(kind int) string { return fmt.Sprintf(`unhex(printf('%%016x', i * 8796093022208 + %d))`, kind) }
 	series := func(n int) string {

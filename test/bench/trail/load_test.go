@@ -38,10 +38,10 @@ const (
 // chunk is the number of rows in a commit, and of leaves that the tree keeps in memory.
 const chunk = 1 << 17
 
-// of is the number of principals, and of keys. A session lasts for sessionRows rows.
+// principalCount is the number of principals, and of keys. A session lasts for sessionRows rows.
 const (
-	of          = 64
-	sessionRows = 1_000_000
+	principalCount = 64
+	sessionRows    = 1_000_000
 )
 
 // One of each rarely rows has the rare values, which the filters of the test select.
@@ -77,9 +77,9 @@ func (s *source) Next() bool {
 	n := uint64(s.seq)
 	row := keyserver.AuditEntry{
 		Seq: s.seq, Time: s.at.Add(time.Duration(s.seq) * 10 * time.Millisecond), Operation: "hmacData", Outcome: keyserver.Allowed,
-		Principal: keyserver.PrincipalRef{System: 1, ID: values.IDFromUint64(n%of + 10)},
-		Object:    hexID((n*7%of + 1) * 0x1e3779b97f4a7c15), Kind: keyserver.PasswordSession,
-		RequestID: hexID(n * 0x5851f42d4c957f2d), Address: "192.0.2.17", Session: values.IDFromUint64(n/sessionRows*of + n%of + 1<<20),
+		Principal: keyserver.PrincipalRef{System: 1, ID: values.IDFromUint64(n%principalCount + 10)},
+		Object:    hexID((n*7%principalCount + 1) * 0x1e3779b97f4a7c15), Kind: keyserver.PasswordSession,
+		RequestID: hexID(n * 0x5851f42d4c957f2d), Address: "192.0.2.17", Session: values.IDFromUint64(n/sessionRows*principalCount + n%principalCount + 1<<20),
 		Chain: s.last.Chain, Position: s.last.Position + 1, Previous: s.last.Hash,
 	}
 	switch {

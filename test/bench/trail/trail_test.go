@@ -88,23 +88,23 @@ func (b *bench) after(rows int64) {
 	b.command("verify of the archive", "audit", "verify", "--archive", url, "--key", b.key())
 	// The server removes no row before all rows are archived. So the database and the archive claim that all are.
 	last := rows / archive.Rows * archive.Rows
-	b.pretend(last - archive.Rows + 1)
+	b.writeFakeManifest(last - archive.Rows + 1)
 	b.exec(fmt.Sprintf(`UPDATE audit_extent SET archived = %d`, last))
 	b.serve("nothing is removed", func(s *program.Server) {
 		end := time.Now().Add(10 * time.Second)
-		b.held(s, func() bool { return time.Now().After(end) })
+		b.measureWaits(s, func() bool { return time.Now().After(end) })
 	})
 	until := int64(archive.Rows)
 	if b.cfg.URL != "" {
 		until = 1 << 20
 	}
 	b.serve(fmt.Sprintf("removing %d rows", until), func(s *program.Server) {
-		b.held(s, func() bool { return b.oldest() > until })
+		b.measureWaits(s, func() bool { return b.oldest() > until })
 	}, "--audit-archive", url, "--audit-retention", "1h")
 }
 
-// pretend writes a manifest for a segment whose rows the archive does not have.
-func (b *bench) pretend(first int64) {
+// writeFakeManifest writes a manifest for a segment whose rows the archive does not have.
+func (b *bench) writeFakeManifest(first int64) {
 	b.Helper()
 	name := audit.Segment(first)
 	content, err := json.Marshal(archive.Manifest{
@@ -122,11 +122,11 @@ func (b *bench) pretend(first int64) {
 	}
 }
 
-// held runs requests on a server until over returns true. It reports the longest waits for an audit row and for a
+// measureWaits runs requests on a server until over returns true. It reports the longest waits for an audit row and for a
 // transaction.
-func (b *bench) held(s *program.Server, over func() bool) {
+func (b *bench) measureWaits(s *program.Server, over func() bool) {
 	b.Helper()
-	c := s.Admin(b.T, program.Never)
+	c := s.Admin(b.T, program.NoRetries)
 	key, err := c.MintKey(b.Context(), schema.MintKeyRequest{Algorithm: "HMAC-SHA384"})
 	if err != nil {
 		b.Fatal(err)
@@ -292,7 +292,7 @@ func peak(pid int) string {
 // ones.
 func (b *bench) pages(s *program.Server) {
 	b.Helper()
-	c := s.Admin(b.T, program.Never)
+	c := s.Admin(b.T, program.NoRetries)
 	desc, failed := "desc", string(keyserver.Failed)
 	session, none := schema.HexID(rareSession), schema.HexID(values.IDFromUint64(1))
 	for _, q := range []struct {

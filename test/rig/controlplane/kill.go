@@ -17,9 +17,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
-// Lasting keeps the certificates and the port of the API server when its process ends, so that a test can kill and
+// KeepAcrossRestarts keeps the certificates and the port of the API server when its process ends, so that a test can kill and
 // restart it.
-func Lasting(t testing.TB) func(*envtest.Environment) {
+func KeepAcrossRestarts(t testing.TB) func(*envtest.Environment) {
 	t.Helper()
 	return func(e *envtest.Environment) {
 		s := e.ControlPlane.GetAPIServer()

@@ -15,8 +15,8 @@ import (
 // use.
 type Group[T any] struct{ group singleflight.Group }
 
-// landing is the result of a run of work.
-type landing[T any] struct {
+// outcome is the result of a run of work.
+type outcome[T any] struct {
 	value T
 	err   error
 	// abandoned reports that work failed after the context of its caller had ended, so the error does not apply to
@@ -54,7 +54,7 @@ func (g *Group[T]) Do(ctx context.Context, key string, work func() (T, error)) (
 		begun := make(chan struct{})
 		landed := g.group.DoChan(key, func() (any, error) {
 			close(begun)
-			l := landing[T]{exited: true}
+			l := outcome[T]{exited: true}
 			ended := make(chan struct{})
 			go func() { // separate goroutine, because singleflight returns no result if its own goroutine exits
 				defer close(ended)
@@ -75,7 +75,7 @@ func (g *Group[T]) Do(ctx context.Context, key string, work func() (T, error)) (
 				return none, ctx.Err()
 			}
 		}
-		l := result.Val.(landing[T]) //nolint:errcheck // the function above returns nothing else
+		l := result.Val.(outcome[T]) //nolint:errcheck // the function above returns nothing else
 		switch {
 		case l.exited:
 			runtime.Goexit()
@@ -90,16 +90,16 @@ func (g *Group[T]) Do(ctx context.Context, key string, work func() (T, error)) (
 }
 
 // run calls work and stores its result. l.exited stays true if work does not return.
-func run[T any](ctx context.Context, work func() (T, error), l *landing[T]) {
+func run[T any](ctx context.Context, work func() (T, error), l *outcome[T]) {
 	defer func() {
 		if p := recover(); p != nil {
-			*l = landing[T]{panicked: &panicked{p, debug.Stack()}}
+			*l = outcome[T]{panicked: &panicked{p, debug.Stack()}}
 		}
 	}()
 	if err := ctx.Err(); err != nil {
-		*l = landing[T]{err: err, abandoned: true}
+		*l = outcome[T]{err: err, abandoned: true}
 		return
 	}
 	v, err := work()
-	*l = landing[T]{value: v, err: err, abandoned: err != nil && ctx.Err() != nil}
+	*l = outcome[T]{value: v, err: err, abandoned: err != nil && ctx.Err() != nil}
 }

@@ -31,7 +31,7 @@ func (f *Flags) Bind(root *cobra.Command) {
 	set.StringVar(&f.CAFile, "ca-file", "", "PEM file with the CA certificates that verify the key server's certificate; default: that of the context, else those of the system")
 	set.StringVar(&f.ExternalURL, "external-url", "", "the key server's own URL (serve --external-url), if it differs from --server; DPoP proofs are for it")
 	_ = root.RegisterFlagCompletionFunc("context", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		if _, all, err := known(); err == nil {
+		if _, all, err := openStore(); err == nil {
 			return all.names(), cobra.ShellCompDirectiveNoFileComp
 		}
 		return nil, cobra.ShellCompDirectiveNoFileComp

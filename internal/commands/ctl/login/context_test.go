@@ -69,7 +69,7 @@ func TestAnUnboundSessionIsNotKept(t *testing.T) {
 	}
 }
 
-// sessions is a service that opens and ends sessions.
+// sessions is a key server that opens and ends sessions.
 type sessions struct {
 	mu   sync.Mutex
 	last int
@@ -115,7 +115,7 @@ func TestLoginsAtOnce(t *testing.T) {
 		}
 	}
 	all.Wait()
-	s, known, err := known()
+	s, known, err := openStore()
 	if err != nil || len(known.Contexts) != each+1 {
 		t.Errorf("%d contexts are left, %v", len(known.Contexts), err)
 	}

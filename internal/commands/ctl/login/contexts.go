@@ -17,7 +17,7 @@ func newContexts() *cobra.Command {
 	list := &cobra.Command{
 		Use: "list", Short: "List the contexts and their sessions", Args: cmdline.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, all, err := known()
+			s, all, err := openStore()
 			if err != nil {
 				return err
 			}
@@ -62,7 +62,7 @@ func newContexts() *cobra.Command {
 	}
 	for _, cmd := range []*cobra.Command{use, remove} {
 		cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			if _, all, err := known(); err == nil && len(args) == 0 {
+			if _, all, err := openStore(); err == nil && len(args) == 0 {
 				return all.names(), cobra.ShellCompDirectiveNoFileComp
 			}
 			return nil, cobra.ShellCompDirectiveNoFileComp
@@ -85,7 +85,7 @@ func changing(name string, how func(s *store, all *settings) error) error {
 	if err != nil {
 		return err
 	}
-	return s.alone(func() error {
+	return s.withLock(func() error {
 		all, err := s.settings()
 		if _, there := all.Contexts[name]; err == nil && !there {
 			err = unknownContext(name, all)

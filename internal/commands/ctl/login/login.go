@@ -150,7 +150,7 @@ func (l *loginOptions) run(cmd *cobra.Command) error {
 // keep stores the new session and ends the previous session of the context.
 func (l *loginOptions) keep(ctx context.Context, h *Context, kept session, key crypto.Signer) error {
 	var before *client.Client
-	err := h.alone(func() (err error) {
+	err := h.withLock(func() (err error) {
 		// Another process may have logged in in the meantime.
 		if h.session, err = h.store.session(h.name); err != nil {
 			return err
@@ -222,7 +222,7 @@ func newLogout(flags *Flags, complete func(*cobra.Command) error) *cobra.Command
 			if failed == nil {
 				failed = c.Logout(cmd.Context())
 			}
-			err = h.alone(func() error {
+			err = h.withLock(func() error {
 				is, err := h.store.session(h.name)
 				if err != nil || is == nil || is.ID != h.session.ID { // another process has logged in in the meantime
 					return err

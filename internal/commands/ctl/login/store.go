@@ -122,8 +122,8 @@ func (s *store) settings() (settings, error) {
 	return out, err
 }
 
-// alone runs do while no other process can change the user's files.
-func (s *store) alone(do func() error) (err error) {
+// withLock runs do while no other process can change the user's files.
+func (s *store) withLock(do func() error) (err error) {
 	if err := os.MkdirAll(s.config, 0o700); err != nil {
 		return err
 	}
@@ -236,8 +236,8 @@ func (s *store) forget(name string) error {
 	return nil
 }
 
-// known returns the store and its settings.
-func known() (*store, settings, error) {
+// openStore returns the store and its settings.
+func openStore() (*store, settings, error) {
 	s, err := newStore(os.Getenv)
 	if err != nil {
 		return nil, settings{}, err

@@ -132,7 +132,7 @@ func (k *Client) decrypt(ctx context.Context, w wrapped) ([]byte, error) {
 	switch {
 	case err == nil:
 		return answer.GetPlaintext(), nil
-	case away[status.Code(err)]:
+	case unavailableCodes[status.Code(err)]:
 		return nil, k.failed("unwrapping", err)
 	}
 	// The plugin refuses. The refusal is final only if the plugin is healthy.
@@ -160,8 +160,8 @@ func (k *Client) Healthy(ctx context.Context) error {
 	return nil
 }
 
-// away contains the gRPC codes which mean that the plugin was unavailable.
-var away = map[codes.Code]bool{
+// unavailableCodes contains the gRPC codes which mean that the plugin was unavailable.
+var unavailableCodes = map[codes.Code]bool{
 	codes.Unavailable: true, codes.DeadlineExceeded: true, codes.Canceled: true, codes.ResourceExhausted: true,
 	codes.PermissionDenied: true, codes.Unauthenticated: true, codes.Unimplemented: true,
 }

@@ -32,7 +32,7 @@ func (g *Gate) guarded(ctx context.Context, r Request) error {
 		if needed {
 			return approval.Required(rule, what)
 		}
-		g.view.mayTake(policy, r)
+		g.view.noteConditionalRules(policy, r)
 		return nil
 	}
 	if !needed && approval.CanGive([]string{r.Op.Key}) {
@@ -57,9 +57,9 @@ func (v *View) effect(r Request) (keyserver.Operation, bool) {
 	return keyserver.Effects[i], true
 }
 
-// mayTake writes to the detail of the next step which rules may apply to the request. Some rules guard only some
+// noteConditionalRules writes to the detail of the next step which rules may apply to the request. Some rules guard only some
 // requests of the operation, and the question does not say whether its request is among them.
-func (v *View) mayTake(policy approval.Policy, r Request) {
+func (v *View) noteConditionalRules(policy approval.Policy, r Request) {
 	if v == nil || v.approves() {
 		return
 	}

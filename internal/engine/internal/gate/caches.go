@@ -64,16 +64,16 @@ type Gate struct {
 	// view is set if the gate only explains a request: see view.go.
 	view *View
 
-	caches     cache.Set
-	principals *cache.ByID[keyserver.Principal]
-	roles      *cache.ByID[keyserver.Role]
-	standings  *cache.ByID[keyserver.Certificate]
-	issuers    *cache.Cache[string, Evidence]
-	anchors    *cache.Cache[keyserver.ID, time.Time]               // end of validity of a certificate's CA
-	enrolled   *cache.Cache[keyserver.ID, []keyserver.Certificate] // the current certificates of a delegator
-	peers      *cache.ByID[keyserver.TrustedServer]                // by system id, as in the change feed
-	trusts     *cache.Cache[trustKey, []keyserver.PrincipalTrust]
-	policies   *cache.Cache[keyserver.Deployment, approval.Policy] // a single entry
+	caches       cache.Set
+	principals   *cache.ByID[keyserver.Principal]
+	roles        *cache.ByID[keyserver.Role]
+	certificates *cache.ByID[keyserver.Certificate]
+	issuers      *cache.Cache[string, Evidence]
+	anchors      *cache.Cache[keyserver.ID, time.Time]               // end of validity of a certificate's CA
+	enrolled     *cache.Cache[keyserver.ID, []keyserver.Certificate] // the current certificates of a delegator
+	peers        *cache.ByID[keyserver.TrustedServer]                // by system id, as in the change feed
+	trusts       *cache.Cache[trustKey, []keyserver.PrincipalTrust]
+	policies     *cache.Cache[keyserver.Deployment, approval.Policy] // a single entry
 }
 
 // New returns a gate with empty caches. Call Changed for each change that the store announces.
@@ -91,7 +91,7 @@ func (g *Gate) resetCaches() {
 	g.caches = nil
 	g.principals = cache.NewByID(&g.caches, maxCachedPrincipals, keyserver.ChangePrincipal, g.Store.Principal)
 	g.roles = cache.NewByID(&g.caches, maxCachedRoles, keyserver.ChangeRole, g.Store.Role)
-	g.standings = cache.NewByID(&g.caches, maxCachedPrincipals, keyserver.ChangeCertificate, g.Store.CertificateByID)
+	g.certificates = cache.NewByID(&g.caches, maxCachedPrincipals, keyserver.ChangeCertificate, g.Store.CertificateByID)
 	g.issuers = cache.New[string, Evidence](&g.caches, MaxCachedIssuers, keyserver.ChangeRevocation)
 	g.anchors = cache.New[keyserver.ID, time.Time](&g.caches, maxCachedPrincipals, keyserver.ChangeTrustedCA, keyserver.ChangeAuthority)
 	g.enrolled = cache.New[keyserver.ID, []keyserver.Certificate](&g.caches, maxCachedDelegators, keyserver.ChangeCertificate)

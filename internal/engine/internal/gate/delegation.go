@@ -84,7 +84,7 @@ func (g *Gate) DelegationProblem(ctx context.Context, id, actor keyserver.ID) (w
 		if !c.ValidAt(g.Clock()) {
 			continue
 		}
-		if good, err := g.vouched(ctx, c); good || err != nil {
+		if good, err := g.acceptedForLogin(ctx, c); good || err != nil {
 			return "", err
 		}
 		why = "has no certificate of a trusted CA that the revocation policy of the CA accepts"

@@ -67,7 +67,7 @@ func (g *Gate) certificateInForce(ctx context.Context, by keyserver.Caller) erro
 	if !by.Actor.ID.IsZero() {
 		holder = by.Actor
 	}
-	c, err := g.standings.Get(ctx, by.Certificate)
+	c, err := g.certificates.Get(ctx, by.Certificate)
 	if err != nil && !errors.Is(err, sqlstore.ErrNotFound) {
 		return err
 	}

@@ -36,7 +36,7 @@ func (g *Gate) Prefetch(ctx context.Context, ids []keyserver.ID) error {
 }
 
 func (g *Gate) prefetchCertificates(ctx context.Context, machines []keyserver.ID) error {
-	keep := g.standings.Reading()
+	keep := g.certificates.Reading()
 	return g.enrolled.Fill(machines, func(missing []keyserver.ID) (map[keyserver.ID][]keyserver.Certificate, error) {
 		list, err := g.Store.CertificatesOfThese(ctx, missing)
 		found := map[keyserver.ID][]keyserver.Certificate{}

@@ -34,7 +34,7 @@ func (g *Gate) Forward(ctx context.Context, r Request, to keyserver.SystemID, ab
 	var as keyserver.Caller
 	return g.Perform(ctx, r, func() error {
 		return send(g.Peers.At(peer), as)
-	}, append(checks, g.sends(r.By, to, absent, &peer, &as))...)
+	}, append(checks, g.exposureCheck(r.By, to, absent, &peer, &as))...)
 }
 
 // Consult is Forward for an operation that only reads, or only counts a use. Its audit row becomes durable while the
@@ -46,7 +46,7 @@ func (g *Gate) Consult(ctx context.Context, r Request, to keyserver.SystemID, ab
 	var peer keyserver.TrustedServer
 	var as keyserver.Caller
 	r.Counts = false // the owner counts the use
-	if refusal := g.authorize(ctx, r, append(checks, g.sends(r.By, to, absent, &peer, &as))); refusal != nil {
+	if refusal := g.authorize(ctx, r, append(checks, g.exposureCheck(r.By, to, absent, &peer, &as))); refusal != nil {
 		return g.refused(ctx, r, refusal)
 	}
 	// Write the row even if the caller disconnects, because the owner does the operation anyway.
@@ -72,10 +72,10 @@ func withheld(lost error) error {
 	return lost
 }
 
-// sends returns a check that the peer may learn about the caller, and about the principal that acts for the caller. The
+// exposureCheck returns a check that the peer may learn about the caller, and about the principal that acts for the caller. The
 // check stores the peer in peer, and the caller as the peer knows it in as. It refuses requests of other peers: a key
 // server that trusts this one need not trust the peers of this one.
-func (g *Gate) sends(by keyserver.Caller, to keyserver.SystemID, absent fault.Code, peer *keyserver.TrustedServer, as *keyserver.Caller) Check {
+func (g *Gate) exposureCheck(by keyserver.Caller, to keyserver.SystemID, absent fault.Code, peer *keyserver.TrustedServer, as *keyserver.Caller) Check {
 	return func(ctx context.Context, who access.Subject) (err error) {
 		if by.Peer != nil {
 			return fault.New(fault.InvalidArgument, "the object belongs to the system id %d; a request of a peer is not forwarded again", to).
@@ -104,8 +104,8 @@ func (g *Gate) sends(by keyserver.Caller, to keyserver.SystemID, absent fault.Co
 				return err
 			}
 		}
-		g.view.elsewhere(to)
-		*as, err = g.introduce(by, who)
+		g.view.noteRemoteStep(to)
+		*as, err = g.peerCaller(by, who)
 		return err
 	}
 }
@@ -123,8 +123,8 @@ func (g *Gate) checkExposed(ctx context.Context, who access.Subject, peer keyser
 	return nil
 }
 
-// introduce returns the caller as the peer knows it, with a new call key.
-func (g *Gate) introduce(by keyserver.Caller, who access.Subject) (keyserver.Caller, error) {
+// peerCaller returns the caller as the peer knows it, with a new call key.
+func (g *Gate) peerCaller(by keyserver.Caller, who access.Subject) (keyserver.Caller, error) {
 	as := keyserver.Caller{
 		Principal: who.Principal, Name: by.Name, Type: by.Type, Kind: keyserver.PeerSession, RequestID: by.RequestID, Actor: by.Actor,
 		Peer: &keyserver.PeerCall{System: g.System, Groups: who.Groups},

@@ -72,16 +72,16 @@ func authorizeAndAudit[T Target](ctx context.Context, g *Gate, r Request, resolv
 }
 
 // noTarget is the Resolver of an operation without a target.
-func noTarget(context.Context, access.Subject) (nothing, error) { return nothing{}, nil }
+func noTarget(context.Context, access.Subject) (emptyTarget, error) { return emptyTarget{}, nil }
 
-// nothing is the Target of an operation without a target.
-type nothing struct{}
+// emptyTarget is the Target of an operation without a target.
+type emptyTarget struct{}
 
 // Link implements Target.
-func (nothing) Link() keyserver.HiddenLink { return "" }
+func (emptyTarget) Link() keyserver.HiddenLink { return "" }
 
 // Count implements Target.
-func (nothing) Count(context.Context, keyserver.Caller) error { return nil }
+func (emptyTarget) Count(context.Context, keyserver.Caller) error { return nil }
 
 // refused writes the audit row of a refusal, or of a failure to decide. It returns refusal.
 func (g *Gate) refused(ctx context.Context, r Request, refusal error) error {
@@ -134,7 +134,7 @@ func (g *Gate) try(ctx context.Context, r Request) error {
 
 // Perform calls AuthorizeAndAudit and then runs the effect. A failed effect gets a second audit row.
 func (g *Gate) Perform(ctx context.Context, r Request, effect func() error, checks ...Check) error {
-	return PerformOn(ctx, g, r, noTarget, func(nothing) error { return effect() }, checks...)
+	return PerformOn(ctx, g, r, noTarget, func(emptyTarget) error { return effect() }, checks...)
 }
 
 // PerformOn is Perform for an operation with a target. It calls resolve, then the checks, and then effect with the
@@ -191,7 +191,7 @@ func (r Request) row(outcome keyserver.Outcome, reason fault.Reason) keyserver.A
 		Operation: r.Op.Key, Outcome: outcome, Reason: string(reason),
 		Principal: r.By.Principal, Object: r.Object, Kind: r.By.Kind,
 		RequestID: r.By.RequestID, Filename: r.Filename, Actor: r.By.Actor,
-		Address: r.By.Address, Session: r.By.Session, For: r.By.For, Approval: r.By.Approval,
+		Address: r.By.Address, Session: r.By.Session, For: r.By.Purpose, Approval: r.By.Approval,
 	}
 }
 
@@ -212,7 +212,7 @@ func authorize[T Target](ctx context.Context, g *Gate, r Request, resolve Resolv
 		refusal = g.try(ctx, r)
 	}
 	if g.view != nil {
-		refusal = g.view.asked(r, refusal)
+		refusal = g.view.recordDecision(r, refusal)
 	}
 	return target, r, refusal
 }
@@ -259,7 +259,7 @@ func (g *Gate) admit(ctx context.Context, r Request) (access.Subject, error) {
 	if err != nil || r.Own {
 		return who, err
 	}
-	if err := g.Step(keyserver.StepLent, refuseUndelegable(r)); err != nil {
+	if err := g.Step(keyserver.StepDelegable, refuseUndelegable(r)); err != nil {
 		return who, err
 	}
 	if refusal := coversOperation(r); refusal != nil {
@@ -365,7 +365,7 @@ func (g *Gate) grants(ctx context.Context, roles []keyserver.ID, op keyserver.ID
 			return false, err
 		}
 		if slices.Contains(role.Operations, op) {
-			g.view.by(keyserver.Cause{Kind: keyserver.ChangeRole, ID: role.ID, Name: role.Name})
+			g.view.setCause(keyserver.Cause{Kind: keyserver.ChangeRole, ID: role.ID, Name: role.Name})
 			return true, nil
 		}
 	}

@@ -30,9 +30,9 @@ func (g *Gate) issuerTrusted(ctx context.Context, c keyserver.Certificate) error
 	}
 }
 
-// vouched reports whether a login would accept a certificate: the certificate is valid at this time, its CA is trusted,
+// acceptedForLogin reports whether a login would accept a certificate: the certificate is valid at this time, its CA is trusted,
 // and no evidence refuses it. It returns an error if the store fails.
-func (g *Gate) vouched(ctx context.Context, c keyserver.Certificate) (bool, error) {
+func (g *Gate) acceptedForLogin(ctx context.Context, c keyserver.Certificate) (bool, error) {
 	if !c.ValidAt(g.Clock()) {
 		return false, nil
 	}
@@ -70,7 +70,7 @@ func (g *Gate) BestOf(ctx context.Context, list []keyserver.Certificate) (best k
 		if !c.Current() {
 			continue
 		}
-		vouched, err := g.vouched(ctx, c)
+		vouched, err := g.acceptedForLogin(ctx, c)
 		if err != nil {
 			return keyserver.Certificate{}, false, err
 		}

@@ -114,7 +114,7 @@ func (g *Gate) RunOnce(ctx context.Context, by keyserver.Caller, tx *sqlstore.Tx
 }
 
 // Repeated reports whether a peer repeats a call that already took effect. If so, a check may ignore a refusal that the
-// first call may have caused. It must not ignore other refusals, because later changes caused them.
+// first call itself may have caused. It must not ignore a refusal that a later change caused.
 func (g *Gate) Repeated(ctx context.Context, by keyserver.Caller) (bool, error) {
 	if by.Peer == nil || by.Peer.Single {
 		return false, nil

@@ -15,9 +15,9 @@ import (
 // had no effect.
 var ErrExplainOnly = errors.New("the gate only explained the request")
 
-// asked records the decision of the gate and returns ErrExplainOnly. It fails if r is not a request for the operation
+// recordDecision records the decision of the gate and returns ErrExplainOnly. It fails if r is not a request for the operation
 // of the question.
-func (v *View) asked(r Request, refusal error) error {
+func (v *View) recordDecision(r Request, refusal error) error {
 	if r.Op.ID != v.Question.Operation.ID {
 		return fmt.Errorf("the question is about %s, but the request is for %s", v.Question.Operation.Key, r.Op.Key)
 	}
@@ -81,8 +81,8 @@ func (v *View) note(s keyserver.GateStep, refusal error) {
 	}
 }
 
-// elsewhere records that the key's own key server decides the remaining step.
-func (v *View) elsewhere(to keyserver.SystemID) {
+// noteRemoteStep records that the key's own key server decides the remaining step.
+func (v *View) noteRemoteStep(to keyserver.SystemID) {
 	if v == nil {
 		return
 	}
@@ -92,8 +92,8 @@ func (v *View) elsewhere(to keyserver.SystemID) {
 	})
 }
 
-// by sets the cause of the next step.
-func (v *View) by(c keyserver.Cause) {
+// setCause sets the cause of the next step.
+func (v *View) setCause(c keyserver.Cause) {
 	if v != nil {
 		cause := c // a copy, so that c itself does not escape to the heap
 		v.cause = &cause
@@ -117,7 +117,7 @@ func (g *Gate) NoteVerdict(acl keyserver.ACL, verdict access.Verdict) {
 	if verdict.Demanded { // the time window of such an entry does not matter
 		cause = keyserver.Cause{Kind: cause.Kind, ID: cause.ID, System: cause.System, Demands: true}
 	}
-	v.by(cause)
+	v.setCause(cause)
 	if entry.MaxUsage == keyserver.NoUsageLimit || (!verdict.Allowed && !verdict.Spent) {
 		return
 	}

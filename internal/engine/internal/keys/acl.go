@@ -189,7 +189,7 @@ func (ks *Keys) ownerOr(want keyserver.Rights, link keyserver.HiddenLink) gate.C
 // apply here. Otherwise owners could lock themselves out permanently.
 func (ks *Keys) ownedOr(want keyserver.Rights, key *cachedKey, who access.Subject) error {
 	if access.Owns(key.acl, who, ks.Clock()) {
-		return ks.Step(keyserver.StepList, nil)
+		return ks.Step(keyserver.StepACL, nil)
 	}
 	return ks.checkACL(key, who, want)
 }

@@ -84,8 +84,8 @@ func (ks *Keys) ageLineage(ctx context.Context, line keyserver.ID) error {
 
 // retire begins the destruction of a former key.
 func (ks *Keys) retire(ctx context.Context, former lifecycle.Generation) error {
-	return ks.bySelf(ctx, keyserver.OpChangeKeyState, ks.link(former.ID)+" "+string(keyserver.DestroyKey), func() error {
-		return ks.age(ctx, former.ID, func(life keyserver.KeyLife) (keyserver.KeyLife, error) {
+	return ks.performInternal(ctx, keyserver.OpChangeKeyState, ks.link(former.ID)+" "+string(keyserver.DestroyKey), func() error {
+		return ks.updateLife(ctx, former.ID, func(life keyserver.KeyLife) (keyserver.KeyLife, error) {
 			if life.State != keyserver.KeyVerifyOnly { // an owner has changed the state
 				return life, nil
 			}
@@ -101,16 +101,16 @@ func (ks *Keys) rotateBySelf(ctx context.Context, newest keyserver.ID) error {
 	if err != nil {
 		return err
 	}
-	return ks.bySelf(ctx, keyserver.OpRotateKey, ks.link(newest)+" to "+ks.link(successor), func() error {
+	return ks.performInternal(ctx, keyserver.OpRotateKey, ks.link(newest)+" to "+ks.link(successor), func() error {
 		return ks.mintSuccessor(ctx, newest, successor)
 	})
 }
 
 // endKey deletes the bytes of a key that is due for destruction.
 func (ks *Keys) endKey(ctx context.Context, id keyserver.ID) error {
-	return ks.bySelf(ctx, keyserver.OpChangeKeyState, ks.link(id)+" "+string(keyserver.KeyDestroyed), func() error {
+	return ks.performInternal(ctx, keyserver.OpChangeKeyState, ks.link(id)+" "+string(keyserver.KeyDestroyed), func() error {
 		ks.unerased.Store(true)
-		return ks.age(ctx, id, func(life keyserver.KeyLife) (keyserver.KeyLife, error) {
+		return ks.updateLife(ctx, id, func(life keyserver.KeyLife) (keyserver.KeyLife, error) {
 			life, _ = lifecycle.End(life, ks.now())
 			return life, nil
 		})
@@ -128,8 +128,8 @@ func (ks *Keys) erase(ctx context.Context) error {
 	return err
 }
 
-// bySelf writes an audit row for an operation without a request, and then runs effect.
-func (ks *Keys) bySelf(ctx context.Context, op keyserver.Operation, object string, effect func() error) error {
+// performInternal writes an audit row for an operation without a request, and then runs effect.
+func (ks *Keys) performInternal(ctx context.Context, op keyserver.Operation, object string, effect func() error) error {
 	r := gate.Request{By: keyserver.Caller{Kind: keyserver.InternalSession, Principal: keyserver.PrincipalRef{System: ks.System}}, Op: op, Object: object}
 	return ks.PerformUnrequested(ctx, r, effect)
 }

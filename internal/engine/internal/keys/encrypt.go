@@ -16,13 +16,13 @@ import (
 )
 
 var (
-	encryption = purpose{algorithm: keyserver.AES256, allows: keyserver.KeyState.Makes, does: "encrypts"}
-	decrypts   = purpose{algorithm: keyserver.AES256, allows: keyserver.KeyState.Checks, does: "decrypts"}
+	encryption = purpose{algorithm: keyserver.AES256, allows: keyserver.KeyState.MayCreate, does: "encrypts"}
+	decrypts   = purpose{algorithm: keyserver.AES256, allows: keyserver.KeyState.MayVerify, does: "decrypts"}
 )
 
-// few is the number of remaining encryptions at which a lineage is rotated. They suffice for all replicas during the
+// rotationThreshold is the number of remaining encryptions at which a lineage is rotated. They suffice for all replicas during the
 // rotation.
-const few = keyserver.MaxEncryptions / 16
+const rotationThreshold = keyserver.MaxEncryptions / 16
 
 // Encrypt implements keyserver.Keys.
 func (ks *Keys) Encrypt(ctx context.Context, by keyserver.Caller, in keyserver.Encryption) (sealed keyserver.Ciphertext, err error) {
@@ -68,7 +68,7 @@ func (k *encryptionKey) Count(ctx context.Context, by keyserver.Caller) error {
 		err = k.target.Count(ctx, by)
 	}
 	none := fault.CodeOf(err) == fault.KeyExhausted
-	if !k.line || !none && (err != nil || !taken.Fresh || taken.Left >= few) {
+	if !k.line || !none && (err != nil || !taken.Fresh || taken.Left >= rotationThreshold) {
 		return err
 	}
 	if cause := k.keys.rotate(ctx, k.id); cause != nil {

@@ -184,9 +184,9 @@ func (ks *Keys) checkACL(key *cachedKey, who access.Subject, want keyserver.Righ
 	verdict := access.Evaluate(key.acl, who, want, ks.Clock())
 	ks.NoteVerdict(key.acl, verdict)
 	if verdict.Allowed {
-		return ks.Step(keyserver.StepList, nil)
+		return ks.Step(keyserver.StepACL, nil)
 	}
-	return ks.Step(keyserver.StepList, denied(verdict.Why))
+	return ks.Step(keyserver.StepACL, denied(verdict.Why))
 }
 
 // resolveUse returns a Resolver for the key that the link names. The Resolver fails unless the caller may use the key
@@ -197,7 +197,7 @@ func (ks *Keys) resolveUse(by keyserver.Caller, link keyserver.HiddenLink, want 
 		if err != nil {
 			return target{}, err
 		}
-		return ks.authorizeUse(ctx, by, who, want, keyserver.KeyState.Makes, key)
+		return ks.authorizeUse(ctx, by, who, want, keyserver.KeyState.MayCreate, key)
 	}
 }
 
@@ -209,9 +209,9 @@ func (ks *Keys) authorizeUse(ctx context.Context, by keyserver.Caller, who acces
 	use := target{cachedKey: key, keys: ks, limited: verdict.Limited}
 	ks.NoteVerdict(key.acl, verdict)
 	if !verdict.Allowed && !verdict.Spent {
-		return use, ks.Step(keyserver.StepList, denied(verdict.Why))
+		return use, ks.Step(keyserver.StepACL, denied(verdict.Why))
 	}
-	_ = ks.Step(keyserver.StepList, nil)
+	_ = ks.Step(keyserver.StepACL, nil)
 	if !verdict.Allowed { // the first try of a repeated call may have taken the last use
 		var err error
 		if verdict.Allowed, err = ks.Repeated(ctx, by); err != nil {
@@ -255,7 +255,7 @@ func (ks *Keys) find(ctx context.Context, link keyserver.HiddenLink, absent faul
 	system, id, ok := link.Split()
 	err := sqlstore.ErrNotFound
 	if ok && system == ks.System {
-		key, err = ks.held(ctx, id)
+		key, err = ks.readKey(ctx, id)
 	}
 	if errors.Is(err, sqlstore.ErrNotFound) {
 		err = noKey(absent)
@@ -273,17 +273,17 @@ func noKey(code fault.Code) error {
 	return fault.New(code, "the hidden link does not identify a key of this key server").Audited(fault.ReasonObjectNotFound)
 }
 
-// held reads a key through the cache.
-func (ks *Keys) held(ctx context.Context, id keyserver.ID) (*cachedKey, error) {
-	if ks.behind != nil {
+// readKey reads a key through the cache.
+func (ks *Keys) readKey(ctx context.Context, id keyserver.ID) (*cachedKey, error) {
+	if ks.base != nil {
 		return ks.supposed(ctx, id)
 	}
 	return ks.keys.Get(ctx, id)
 }
 
-// hold reads a key and its ACL from the store. If the state of the key allows a use, hold also prepares the key for
+// loadKey reads a key and its ACL from the store. If the state of the key allows a use, hold also prepares the key for
 // uses.
-func (ks *Keys) hold(ctx context.Context, id keyserver.ID) (*cachedKey, error) {
+func (ks *Keys) loadKey(ctx context.Context, id keyserver.ID) (*cachedKey, error) {
 	record, acl, err := ks.Store.KeyWithACL(ctx, id)
 	if err != nil {
 		return nil, err
@@ -293,7 +293,7 @@ func (ks *Keys) hold(ctx context.Context, id keyserver.ID) (*cachedKey, error) {
 	}
 	acl.Link = values.NewHiddenLink(ks.System, id)
 	held := &cachedKey{id: id, algorithm: record.Algorithm, keyBytes: record.KeyBytes, acl: acl, life: record.Life}
-	if !record.Life.State.Checks() {
+	if !record.Life.State.MayVerify() {
 		return held, nil
 	}
 	plain, err := ks.keyring.Unwrap(id, ks.System, record.Wrapped)

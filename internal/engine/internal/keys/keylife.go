@@ -111,14 +111,14 @@ func (ks *Keys) ChangeKeyState(ctx context.Context, by keyserver.Caller, change 
 		r.Effect = approval.DestroyKey
 	}
 	return ks.Perform(ctx, r, func() error {
-		return ks.age(ctx, idOf(change.Link), func(life keyserver.KeyLife) (keyserver.KeyLife, error) {
+		return ks.updateLife(ctx, idOf(change.Link), func(life keyserver.KeyLife) (keyserver.KeyLife, error) {
 			return lifecycle.Change(life, change, ks.now())
 		})
 	}, ks.ownerCheck(change.Link))
 }
 
-// age changes the life of a key in a transaction. to gets the current life and returns the next life.
-func (ks *Keys) age(ctx context.Context, id keyserver.ID, to func(keyserver.KeyLife) (keyserver.KeyLife, error)) error {
+// updateLife changes the life cycle of a key in a transaction. to gets the present life cycle and returns the next one.
+func (ks *Keys) updateLife(ctx context.Context, id keyserver.ID, to func(keyserver.KeyLife) (keyserver.KeyLife, error)) error {
 	return ks.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 		record, err := tx.Key(ctx, id)
 		if err != nil {
@@ -212,7 +212,7 @@ func (ks *Keys) newestOf(ctx context.Context, link keyserver.HiddenLink) (*cache
 }
 
 // mintSuccessor mints the successor of the newest key of a lineage, with the same ACL and the same counted uses. It
-// also stores the new life of the former key.
+// also stores the new life cycle of the former key.
 func (ks *Keys) mintSuccessor(ctx context.Context, newest, successor keyserver.ID) error {
 	return ks.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 		former, acl, err := tx.KeyWithACL(ctx, newest)
@@ -302,11 +302,11 @@ func generations(keys []sqlstore.KeyRecord) []lifecycle.Generation {
 // supposed returns a key with the current uses of its ACL, and applies the suppositions of the question about the ACL
 // and the state.
 func (ks *Keys) supposed(ctx context.Context, id keyserver.ID) (key *cachedKey, err error) {
-	if key, err = ks.behind.held(ctx, id); err != nil {
+	if key, err = ks.base.readKey(ctx, id); err != nil {
 		return key, err
 	}
 	is := *key
-	if is.acl.Entries, err = ks.behind.withUses(ctx, key.life.Lineage, key.acl.Entries); err != nil {
+	if is.acl.Entries, err = ks.base.withUses(ctx, key.life.Lineage, key.acl.Entries); err != nil {
 		return nil, err
 	}
 	for _, s := range ks.question.With {

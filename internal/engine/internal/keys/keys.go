@@ -27,8 +27,8 @@ type Keys struct {
 	// rotate mints the successor of a key. If the key already has a successor, rotate does nothing and returns nil.
 	rotate func(ctx context.Context, key keyserver.ID) error
 
-	// behind has the same keys without the suppositions of question. It is nil unless the gate only explains.
-	behind   *Keys
+	// base has the same keys without the suppositions of question. It is nil unless the gate only explains.
+	base     *Keys
 	question keyserver.Question
 }
 
@@ -46,7 +46,7 @@ func New(g *gate.Gate, ring *keyring.Keyring) *Keys {
 // resetCaches replaces the caches by empty ones.
 func (ks *Keys) resetCaches() {
 	ks.caches = nil
-	ks.keys = cache.NewByID(&ks.caches, maxCached, keyserver.ChangeKey, ks.hold)
+	ks.keys = cache.NewByID(&ks.caches, maxCached, keyserver.ChangeKey, ks.loadKey)
 	ks.lineages = cache.NewByID(&ks.caches, maxCached, keyserver.ChangeKey, ks.readLineage)
 }
 
@@ -69,6 +69,6 @@ func (ks *Keys) WithView(q keyserver.Question) (*Keys, *gate.View) {
 	asking := *ks
 	var v *gate.View
 	asking.Gate, v = ks.Gate.WithView(q)
-	asking.behind, asking.question = ks, q
+	asking.base, asking.question = ks, q
 	return &asking, v
 }

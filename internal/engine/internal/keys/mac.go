@@ -20,8 +20,8 @@ type purpose struct {
 }
 
 var (
-	makeMACs  = purpose{algorithm: keyserver.HMACSHA384, allows: keyserver.KeyState.Makes, does: "makes MACs"}
-	checkMACs = purpose{algorithm: keyserver.HMACSHA384, allows: keyserver.KeyState.Checks, does: "verifies MACs"}
+	makeMACs  = purpose{algorithm: keyserver.HMACSHA384, allows: keyserver.KeyState.MayCreate, does: "makes MACs"}
+	checkMACs = purpose{algorithm: keyserver.HMACSHA384, allows: keyserver.KeyState.MayVerify, does: "verifies MACs"}
 )
 
 // MAC implements keyserver.Keys.
@@ -74,7 +74,7 @@ func (ks *Keys) VerifyMAC(ctx context.Context, by keyserver.Caller, in keyserver
 // Its duration does not show which key made the MAC.
 func verify(in keyserver.MACCheck, key *cachedKey, others []*cachedKey) (keyserver.MACVerdict, error) {
 	keys := append([]*cachedKey{key}, others...)
-	states := make(fan, 0, len(keys))
+	states := make(multiHash, 0, len(keys))
 	defer func() {
 		for i, state := range states {
 			keys[i].macs.put(state)
@@ -101,11 +101,11 @@ func verify(in keyserver.MACCheck, key *cachedKey, others []*cachedKey) (keyserv
 	return keyserver.MACVerdict{UsedKey: keys[made].used(), Valid: found == 1}, nil
 }
 
-// fan writes the same bytes to several hash states.
-type fan []hash.Hash
+// multiHash writes the same bytes to several hash states.
+type multiHash []hash.Hash
 
 // Write implements io.Writer. It never fails, because a hash does not fail.
-func (f fan) Write(b []byte) (int, error) {
+func (f multiHash) Write(b []byte) (int, error) {
 	for _, state := range f {
 		state.Write(b)
 	}
@@ -158,7 +158,7 @@ func (ks *Keys) choose(ctx context.Context, choice keyserver.KeyChoice, what pur
 		return nil, err
 	}
 	for _, id := range slices.Backward(ids) {
-		key, err := ks.held(ctx, id)
+		key, err := ks.readKey(ctx, id)
 		if err != nil {
 			return nil, err
 		}
@@ -222,7 +222,7 @@ func (ks *Keys) withOlderKeys(by keyserver.Caller, choice keyserver.KeyChoice) g
 			return keys, err
 		}
 		for i := len(ids) - 1; i >= 0 && len(keys.older)+1 < keyserver.MaxVerificationKeys; i-- {
-			key, err := ks.held(ctx, ids[i])
+			key, err := ks.readKey(ctx, ids[i])
 			if err != nil {
 				return keys, err
 			}

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Modes of the directory and its files: only the service's user has access.
+// Modes of the directory and its files: only the key server's user has access.
 const (
 	dirMode  = 0o700
 	fileMode = 0o600

@@ -4,7 +4,7 @@ package schema
 
 import "embed"
 
-// Lists are the files with the lists. TestSchemaLists writes them.
+// Lists are the files with the schema objects, one for each kind of database. TestSchemaLists writes them.
 //
 //go:embed *.txt
 var Lists embed.FS
