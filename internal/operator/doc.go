@@ -7,7 +7,6 @@
 //   - export: makes manifests from a key server; manifest: reads and validates manifests
 //   - trustfiles: certificates and issuer keys that the manager shares with its key server
 //
-// The kinds themselves are in the directory controllers.
-//
+// The kinds are in controllers.
 // May import: api, clients/go, clients/go/shared, config, internal/platform
 package operator

@@ -17,7 +17,7 @@ import (
 // They may remove something if a release supports both the old and the new shape.
 const expandedSince = 33
 
-// contractOf matches the line that marks a migration as the contract of another migration.
+// contractOf matches the line that marks a migration as a contract of another migration.
 // A contract removes what that migration, the expand, has replaced.
 var contractOf = regexp.MustCompile(`(?m)^-- contract of ([0-9]{5})$`)
 
