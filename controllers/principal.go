@@ -43,8 +43,8 @@ type declaredPrincipal struct {
 	roles     []schema.HexID // sorted
 	groups    []schema.HexID // sorted
 	disabled  bool
-	anybody   bool           // every principal that may act for others may act for this one
-	delegates []schema.HexID // if not anybody, the principals that may act for this one; sorted
+	anybody   bool           // each principal that may act for others may act for this one
+	delegates []schema.HexID // otherwise, the principals that may act for this one; sorted
 }
 
 type principalAdapter struct{}

@@ -27,7 +27,7 @@ type Grant struct {
 	// publishes outside of its namespace, also "publish/NAMESPACE/NAME" of each ConfigMap, or
 	// "publish/clusterTrustBundle/NAME". TrustedServer: its server name, or "id/" and its system id. PrincipalTrust:
 	// its principal as TYPE/NAME, or "id/" and the id if the object has the id. Principal: TYPE/NAME, and "group/NAME"
-	// of each of its groups; for a service account also "xauth/system:serviceaccount:NAMESPACE:NAME" and, if an issuer
+	// of each of its groups. For a service account, also "xauth/system:serviceaccount:NAMESPACE:NAME" and, if an issuer
 	// is given, "issuer/" and the issuer. Key: its path, or "key/NAMESPACE/NAME" without a path; if it takes over a
 	// lineage, also "lineage/" and the hidden link.
 	// +listType=set

@@ -105,8 +105,9 @@ type KeyRotation struct {
 // KeyPublication says where the identifiers of the key are published.
 type KeyPublication struct {
 	// configMap names a ConfigMap in this namespace. The manager writes hiddenLink (of the newest key), lineage,
-	// generation, algorithm, url (of the key server) and, if the KeyServer has a caBundle, ca.crt. None of these values
-	// is secret. The manager updates the ConfigMap after a rotation, and deletes it with this object.
+	// generation, algorithm and url (of the key server). If the KeyServer has a caBundle, the manager also writes
+	// ca.crt. None of these values is secret. The manager updates the ConfigMap after a rotation, and deletes it with
+	// this object.
 	ConfigMap ConfigMapTarget `json:"configMap"`
 }
 

@@ -159,7 +159,7 @@ type KeyServerStatus struct {
 	// +optional
 	Cursor int64 `json:"cursor,omitempty"`
 	// auditKey verifies the checkpoints of the audit log. It is a public key in the format of C2SP signed-note. The key
-	// does not change; keep a copy where nobody can change it.
+	// does not change. Keep a copy in a place that others cannot change.
 	// +optional
 	AuditKey string `json:"auditKey,omitempty"`
 	// auditCheckpoint is the checkpoint of the audit log (C2SP tlog-checkpoint) that was newest when the manager wrote

@@ -223,8 +223,8 @@ type RevocationStatus struct {
 	// revoked is the number of certificates that the list names.
 	// +optional
 	Revoked int64 `json:"revoked,omitempty"`
-	// notImported says why the manager does not import the list in spec.revocation.crl: the list is not newer than the
-	// list of the key server, or its nextUpdate has passed.
+	// notImported states why the manager does not import the list in spec.revocation.crl. Either the list is not newer
+	// than the list of the key server, or its nextUpdate has passed.
 	// +optional
 	NotImported string `json:"notImported,omitempty"`
 }

@@ -83,8 +83,8 @@ func operationsOf(ctx context.Context, in roleReader, read func() (sqlstore.Hold
 }
 
 // withDutyHolderCheck runs a write that may remove a duty from principals. It returns an error, which undoes the write,
-// if no enabled principal would have the duty any more. Then nobody could give the duty again, or approve requests that
-// need it.
+// if no enabled principal would have the duty any more. Then no principal could give the duty again, or approve requests
+// that need it.
 func (e *Engine) withDutyHolderCheck(ctx context.Context, tx *sqlstore.Tx, write func() error) error {
 	if e.Deployment != keyserver.Split {
 		return write()

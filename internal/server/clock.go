@@ -88,7 +88,7 @@ func (w *clockWatch) writeAll(ctx context.Context) {
 }
 
 // agrees reports whether the machine's clock agrees with the clock of the PostgreSQL server. It returns false for an
-// embedded database, which has no clock of its own.
+// embedded database, which has no separate clock.
 func (w *clockWatch) agrees(ctx context.Context) bool {
 	if !w.store.Shared() {
 		return false

@@ -201,7 +201,7 @@ func (s *Server) prepare(ctx context.Context) (bootstrap.Prepared, error) {
 	state := s.bootstrap()
 	state.AdminPassword, state.OfficerPassword, state.ServiceAccount = admin.read, officer.read, s.cfg.serviceAccount()
 	if state.ServiceAccount != nil && s.cfg.BootstrapPasswordFile == "" {
-		state.AdminPassword = nil // nobody would use this password, but an attacker could
+		state.AdminPassword = nil // no user needs this password, but an attacker could use it
 	}
 	prepared, err := bootstrap.Run(ctx, state)
 	if err != nil {

@@ -37,8 +37,8 @@ const (
 	auditBytes
 )
 
-// columns describe the columns. A measured cost may differ from the table by absolute or by the share relative,
-// whichever allows more. 40 runs passed, half of them with one busy loop for each processor. One additional allocation,
+// columns describe the columns. A measured cost may differ from the table by the larger of absolute and the
+// share relative. 40 runs passed, half of them with one busy loop for each processor. One additional allocation,
 // system call or audit row of an HMAC fails.
 var columns = [...]struct {
 	name, unit         string

@@ -1,6 +1,6 @@
 // Package sink sends the rows of the audit log to receivers outside the key server. Each receiver gets each row at
 // least once and in order, with the proof that no row is missing (ADR 46). Only rows that a signed checkpoint covers
-// are sent. A receiver that is unreachable, slow or malicious delays only the rows of its own sink.
+// are sent. A receiver that is unreachable, slow or malicious delays only the rows of one sink.
 package sink
 
 import (

@@ -273,7 +273,7 @@ func TestCosignatureByHand(t *testing.T) {
 	}
 }
 
-// TestOnePeersLogIsNotAnothers checks that a peer can send only checkpoints of its own log.
+// TestOnePeersLogIsNotAnothers checks that a peer can send only checkpoints of its log.
 func TestOnePeersLogIsNotAnothers(t *testing.T) {
 	peer := newLog(t, "peer/audit/9")
 	w := newWorld(t, newLog(t, "elsewhere/log"), peer)

@@ -26,7 +26,7 @@ func callerOf(record sessionrows.SessionRecord, p keyserver.Principal) keyserver
 	}
 }
 
-// whyEnded converts an endedError to the error of the request. While the principal is disabled, the error says so. If
+// whyEnded converts an endedError to the error of the request. While the principal is disabled, the error states this. If
 // the principal was enabled again, the result is SESSION_NOT_FOUND. Such refusals within a minute share one audit row.
 func (m *Manager) whyEnded(ctx context.Context, err error, from From) error {
 	var ended endedError

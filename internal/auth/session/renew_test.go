@@ -97,7 +97,7 @@ func TestALoginRenewsAnOutdatedHash(t *testing.T) {
 }
 
 // TestARenewedHashIsTheSamePassword: if one login renews the hash, another login that was checked with the old hash
-// still opens its session. An owner who has sent the password may still change it.
+// still opens its session. After a login with the password, its owner can still change it.
 func TestARenewedHashIsTheSamePassword(t *testing.T) {
 	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
 		m, old := managerAt(t, f, raised, nil), adminHash(t, f)

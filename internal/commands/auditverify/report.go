@@ -102,7 +102,7 @@ func (f *Report) Begin(e audit.Extent) {
 	}
 }
 
-// checkExtent returns what is wrong with the first row of an audit log, or "". pruned means that a row in the signed
+// checkExtent returns a finding about the first row of an audit log, or "". pruned means that a row in the signed
 // audit tree records the removal of earlier rows. The server writes that row before it removes a segment.
 func checkExtent(e audit.Extent, pruned bool) string {
 	switch {

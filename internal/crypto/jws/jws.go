@@ -59,8 +59,8 @@ func Decode(part string) ([]byte, bool) {
 type Members map[string]jsontext.Value
 
 // Object parses a JSON object without duplicate names at any depth. It rejects a known name in another case, because
-// other parsers would accept it. It ignores unknown names, as the RFCs require. In errors, what is the name of the
-// object.
+// other parsers would accept it. It ignores unknown names, as the RFCs require. Errors call the object by
+// the text of the parameter what.
 func Object(text []byte, what string, known ...string) (Members, error) {
 	d := jsontext.NewDecoder(bytes.NewReader(text))
 	bad := Malformed(what + " must be one JSON object without duplicate names")

@@ -58,7 +58,7 @@ func (s *Service) UpdatePrincipalFlags(ctx context.Context, by keyserver.Caller,
 }
 
 // judgeFlags returns the verdict on a change of flags. If another caller has changed other settable flags at the same
-// time, the detail says so. A change of any other flag is an error: the key server may have replaced all flags.
+// time, the detail states this. A change of any other flag is an error: the key server may have replaced all flags.
 func judgeFlags(change keyserver.FlagChange, before, after keyserver.Flags) (FlagsResult, error) {
 	r := FlagsResult{Asked: change, Before: before, After: after}
 	wrong := after ^ change.Apply(before)

@@ -131,7 +131,7 @@ type Input struct {
 
 // Marked returns the id of the external object with this object's owner mark. It finds external objects without a name
 // if their id was never recorded, or only in a lost cluster. If the key server does not support owner marks, the error
-// says so (connection.IsUnsupported).
+// states this (connection.IsUnsupported).
 func (in Input) Marked(ctx context.Context) (id string, marked bool, err error) {
 	return in.marked(ctx)
 }

@@ -55,7 +55,7 @@ func (d *Database) Follow(ctx context.Context, db *sqldb.DB) (*replication.Follo
 		Notify:    db.Notify, Clock: db.Options().Clock, Logger: db.Options().Logger,
 	}
 	source.Listen = func(ctx context.Context) (replication.Listener, error) {
-		if d.Pooled { // LISTEN needs a session of its own
+		if d.Pooled { // LISTEN needs a separate session
 			return poller{}, nil
 		}
 		ctx, cancel := context.WithTimeout(ctx, cfg.ConnectTimeout)

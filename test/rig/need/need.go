@@ -26,8 +26,8 @@ func Missing(t testing.TB, what, remedy string) {
 	t.Skip(sentence(what, remedy))
 }
 
-// Server skips the test if -short excludes tests of servers. what is the server, target is the make target that runs
-// the test.
+// Server skips the test if -short excludes tests of servers. The parameter what names the server, and target the make
+// target that runs the test.
 func Server(t testing.TB, what, target string) {
 	t.Helper()
 	if testing.Short() {

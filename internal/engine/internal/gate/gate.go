@@ -237,7 +237,7 @@ func checkAndCount[T Target](ctx context.Context, g *Gate, r Request, who access
 }
 
 // WouldAllow reports whether the gate would allow an operation. It writes no audit row. Call it only in an operation
-// that has a row of its own.
+// that has a separate row.
 func (g *Gate) WouldAllow(ctx context.Context, by keyserver.Caller, op keyserver.Operation) bool {
 	return g.authorize(ctx, Request{By: by, Op: op}, nil) == nil
 }
