@@ -42,13 +42,21 @@ func connectFrom(t testing.TB, s *site, from net.IP, window uint32) *attacker {
 	raw, err := tls.DialWithDialer(&dialer, "tcp", s.address, &tls.Config{RootCAs: s.roots, ServerName: "localhost", NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS13})
 	rig.Must(t, err)
 	t.Cleanup(func() { _ = raw.Close() })
-	a := &attacker{raw: raw, frames: http2.NewFramer(raw, raw), next: 1, host: s.address, pongs: make(chan struct{}, 1), ended: make(chan struct{}, 1<<10)}
-	a.coder = hpack.NewEncoder(&a.header)
-	_, err = raw.Write([]byte(http2.ClientPreface))
+	a, err := newAttacker(raw, s.address, window)
 	rig.Must(t, err)
-	rig.Must(t, a.frames.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: window}))
-	go a.listen()
 	return a
+}
+
+// newAttacker begins HTTP/2 on a connection to the host.
+func newAttacker(raw net.Conn, host string, window uint32) (*attacker, error) {
+	a := &attacker{raw: raw, frames: http2.NewFramer(raw, raw), next: 1, host: host, pongs: make(chan struct{}, 1), ended: make(chan struct{}, 1<<10)}
+	a.coder = hpack.NewEncoder(&a.header)
+	if _, err := raw.Write([]byte(http2.ClientPreface)); err != nil {
+		return nil, err
+	}
+	err := a.frames.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: window})
+	go a.listen()
+	return a, err
 }
 
 // listen responds to frames that require a response, and discards the others.

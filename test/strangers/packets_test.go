@@ -4,14 +4,14 @@ import (
 	"bufio"
 	"bytes"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
 )
 
 // sendPackets opens a connection. On it, it sends the requests of a packet at once, reads all responses, and begins
@@ -50,48 +50,50 @@ func (s sender) sendPackets(config *tls.Config, answered func()) error {
 }
 
 // sendStreams is like sendPackets, with a stream for each request (RFC 9113).
-func (s sender) sendStreams(conn io.ReadWriter, answered func()) error {
-	var packet, header bytes.Buffer
-	packet.WriteString(http2.ClientPreface)
-	frames, fields := http2.NewFramer(&packet, conn), hpack.NewEncoder(&header)
-	errs := []error{frames.WriteSettings(), frames.WriteWindowUpdate(0, 1<<30)}
-	for stream := uint32(1); ; {
+func (s sender) sendStreams(conn net.Conn, answered func()) error {
+	p := &packet{Conn: conn}
+	a, err := newAttacker(p, "localhost", 1<<16)
+	if err == nil {
+		err = a.readEverything()
+	}
+	for err == nil {
 		for range s.Packet {
-			header.Reset()
-			for _, field := range [][2]string{{":method", s.Method}, {":scheme", "https"}, {":authority", "localhost"}, {":path", s.Path}} {
-				errs = append(errs, fields.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]}))
-			}
-			errs = append(errs, frames.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: header.Bytes(), EndHeaders: true, EndStream: true}))
-			stream += 2
-		}
-		_, err := packet.WriteTo(conn)
-		if err := errors.Join(append(errs, err)...); err != nil {
-			return err
-		}
-		errs = nil
-		for open := s.Packet; open > 0; {
-			frame, err := frames.ReadFrame()
-			if err != nil {
+			if _, err := a.ask(s.Method, s.Path, nil, true); err != nil {
 				return err
 			}
-			switch frame := frame.(type) {
-			case *http2.SettingsFrame:
-				if !frame.IsAck() {
-					errs = append(errs, frames.WriteSettingsAck())
-				}
-			case *http2.HeadersFrame:
-				if frame.StreamEnded() {
-					open--
-					answered()
-				}
-			case *http2.DataFrame:
-				if frame.StreamEnded() {
-					open--
-					answered()
-				}
-			case *http2.RSTStreamFrame:
-				open--
+		}
+		if err := p.flush(); err != nil {
+			return err
+		}
+		for range s.Packet {
+			select {
+			case <-a.ended:
+				answered()
+			case <-a.pongs: // closed with the connection
+				return net.ErrClosed
 			}
 		}
 	}
+	return err
+}
+
+// packet is a connection that keeps written bytes until flush, and then writes them at once.
+type packet struct {
+	net.Conn
+	mu   sync.Mutex
+	kept bytes.Buffer
+}
+
+// Write implements net.Conn.
+func (p *packet) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.kept.Write(b)
+}
+
+func (p *packet) flush() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, err := p.kept.WriteTo(p.Conn)
+	return err
 }
