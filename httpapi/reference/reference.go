@@ -299,24 +299,30 @@ func codeList(codes []fault.Code) string {
 }
 
 func writeRoles(b *strings.Builder) {
-	split, unified := keyserver.BuiltInRoles(keyserver.Split), keyserver.BuiltInRoles(keyserver.Unified)
-	additional := namesOf(unified[0].Operations, func(op keyserver.Operation) bool {
-		return !slices.ContainsFunc(split[:2], func(role keyserver.BuiltInRole) bool { return slices.Contains(role.Operations, op) })
-	})
+	split, administrator := keyserver.BuiltInRoles(keyserver.Split), builtIn(keyserver.Unified, keyserver.RoleAdministrator)
+	officer := builtIn(keyserver.Split, keyserver.RoleSecurityOfficer)
+	known := slices.Concat(builtIn(keyserver.Split, keyserver.RoleAdministrator).Operations, officer.Operations)
+	additional := slices.DeleteFunc(administrator.Operations, func(op keyserver.Operation) bool { return slices.Contains(known, op) })
 	fmt.Fprintf(b, "## Built-in roles\n\nThis table is for a split deployment. In a unified deployment, %s also has the operations of %s, and: %s.\n\n",
-		unified[0].Name, split[1].Name, additional)
+		administrator.Name, officer.Name, namesOf(additional))
 	b.WriteString("| role | id | operations |\n|---|---|---|\n")
 	for _, role := range split {
-		fmt.Fprintf(b, "| %s | `%s` | %s |\n", role.Name, role.ID, namesOf(role.Operations, func(keyserver.Operation) bool { return true }))
+		fmt.Fprintf(b, "| %s | `%s` | %s |\n", role.Name, role.ID, namesOf(role.Operations))
 	}
 	b.WriteByte('\n')
 }
 
-// namesOf returns the names of the operations for which is returns true, in the order of the table of operations.
-func namesOf(operations []keyserver.Operation, is func(keyserver.Operation) bool) string {
+// builtIn returns the built-in role with this id.
+func builtIn(d keyserver.Deployment, id keyserver.ID) keyserver.BuiltInRole {
+	roles := keyserver.BuiltInRoles(d)
+	return roles[slices.IndexFunc(roles, func(role keyserver.BuiltInRole) bool { return role.ID == id })]
+}
+
+// namesOf returns the names of operations, in the order of the table of operations.
+func namesOf(operations []keyserver.Operation) string {
 	var names []string
 	for _, op := range keyserver.Operations {
-		if slices.Contains(operations, op) && is(op) {
+		if slices.Contains(operations, op) {
 			names = append(names, op.Name)
 		}
 	}
