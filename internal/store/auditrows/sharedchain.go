@@ -25,10 +25,10 @@ type sharedChain struct {
 	claim   *postgres.Claim
 	session *sqldb.Session // the session of claim, but another one behind a pooler
 
-	// next is the next sequence number if no other replica has written; 0 if unknown. noGuessLeft is the number of further
-	// appends without a guess, because the last guess was wrong.
-	next        int64
-	noGuessLeft int
+	// next is the next sequence number if no other replica has written; 0 if unknown. appendsWithoutGuess is the number
+	// of further appends without a guess, because the last guess was wrong.
+	next                int64
+	appendsWithoutGuess int
 
 	uses map[keyserver.ID]int64 // reused
 }
@@ -186,8 +186,8 @@ func (c *sharedChain) append(ctx context.Context, after audit.Head, rows []keyse
 // guess appends rows in one batch, which is one transaction, with guessed sequence numbers. It returns false if it did
 // not guess, or if another replica has used the numbers.
 func (c *sharedChain) guess(ctx context.Context, conn *pgx.Conn, after audit.Head, rows []keyserver.AuditEntry, seal func(first int64) audit.Head) (bool, error) {
-	if c.next == 0 || c.noGuessLeft > 0 || c.dialect.Pooled { // behind a pooler, a transaction begins with several statements
-		c.noGuessLeft = max(c.noGuessLeft-1, 0)
+	if c.next == 0 || c.appendsWithoutGuess > 0 || c.dialect.Pooled { // behind a pooler, a transaction begins with several statements
+		c.appendsWithoutGuess = max(c.appendsWithoutGuess-1, 0)
 		return false, nil
 	}
 	var batch pgx.Batch
@@ -195,7 +195,7 @@ func (c *sharedChain) guess(ctx context.Context, conn *pgx.Conn, after audit.Hea
 	c.queue(&batch, after, seal(c.next), rows)
 	err := send(ctx, conn, &batch)
 	if errors.Is(err, errFirst) && noRowChanged(err) {
-		c.noGuessLeft = guessAgain
+		c.appendsWithoutGuess = guessAgain
 		return false, nil
 	}
 	if err == nil {
