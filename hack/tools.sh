@@ -7,7 +7,7 @@
 
 need_go
 cd "$root/hack/tools"
-# The path contains the Go version, because an analyser can only read the output of the compiler of its own version.
+# The path contains the Go version, because an analyser can only read the output of the Go version that built it.
 dir=$(cache_dir)/tools/$(go env GOOS)-$(go env GOARCH)-$(go env GOVERSION | digest go.mod go.sum -)
 mkdir -p "$root/bin"
 

@@ -38,9 +38,9 @@ func (r Report) Intact() bool { return r.Total == 0 }
 // Verify reads the entire audit log, as it is at the start, and finds rows that were changed, removed or inserted. A
 // key server may write rows at the same time.
 //
-// A chain only proves that the rows lead to its head. An attacker who can write to the entire database can change a row
-// and recompute all later hashes. Only a head that was stored elsewhere detects this: the log must contain each
-// expected head.
+// A chain only proves that its last hash, the head, follows from the rows. With write access to the entire database, an
+// attacker can change a row and recompute all later hashes. Only a head that was stored elsewhere detects this: the log
+// must contain each expected head.
 func Verify(ctx context.Context, trail Reader, expected ...Head) (Report, error) {
 	snapshot, err := trail.AuditSnapshot(ctx)
 	if err != nil {

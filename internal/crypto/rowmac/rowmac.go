@@ -1,5 +1,5 @@
-// Package rowmac computes and checks the MACs of database rows. An attacker who can write to the database but does not
-// have the data key cannot compute a valid MAC (ADR 34).
+// Package rowmac computes and checks the MACs of database rows. Write access to the database is not enough to compute a
+// valid MAC: an attacker also needs the data key (ADR 34).
 //
 // The encoding of a row consists of its table, its key and every column that affects a decision, each after its type
 // and length. So no two rows have the same encoding. Sets that belong to a row, such as the roles of a principal, are

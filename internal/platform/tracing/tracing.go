@@ -2,7 +2,7 @@
 // comparison.
 //
 // A span contains a route, a method or a kind, a code, and a request id. It contains nothing about the content of a
-// request, because users who can read traces may not be allowed to read the audit log.
+// request, because readers of traces may lack the right to read the audit log.
 package tracing
 
 import (

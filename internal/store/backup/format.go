@@ -43,7 +43,7 @@ const (
 	maxJournal = 64 << 20
 )
 
-// ErrDamaged is wrapped by errors about a backup that differs from what was written.
+// ErrDamaged is wrapped by errors about a backup whose bytes differ from the written ones.
 var ErrDamaged = errors.New("the backup is damaged")
 
 func damaged(format string, args ...any) error {

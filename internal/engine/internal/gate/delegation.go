@@ -11,9 +11,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// CheckCaller returns the error with which every operation of the caller would fail, whatever its roles, or nil. Causes
-// are a disabled or deleted principal, a certificate that is not in force, and a delegator that no longer permits
-// delegation.
+// CheckCaller returns an error if every operation of the caller would fail, independent of its roles. Causes are a
+// disabled or deleted principal, a certificate that is not in force, and a delegator that no longer permits delegation.
 func (g *Gate) CheckCaller(ctx context.Context, by keyserver.Caller) error {
 	if err := g.Store.Current(ctx); err != nil {
 		return err
