@@ -5,9 +5,6 @@ package kms
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -17,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-jose/go-jose/v4"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -31,6 +27,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/tokens"
 )
 
 const (
@@ -49,7 +46,7 @@ type world struct {
 	admin   *client.Client
 	lineage schema.HiddenLink
 	machine schema.Principal
-	signer  jose.Signer
+	issuer  *tokens.Issuer
 	token   string // path of the token file
 	ca      string // path of the CA file
 }
@@ -57,17 +54,9 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	dir := t.TempDir()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	rig.Must(t, err)
-	keys, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "k", Algorithm: "ES256", Use: "sig"}}})
-	rig.Must(t, err)
-	file := filepath.Join(dir, "jwks")
-	rig.Must(t, os.WriteFile(file, keys, 0o600))
-	w := &world{token: filepath.Join(dir, "token"), ca: filepath.Join(dir, "ca.crt")}
-	w.signer, err = jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: key, KeyID: "k"}}, nil)
-	rig.Must(t, err)
+	w := &world{token: filepath.Join(dir, "token"), ca: filepath.Join(dir, "ca.crt"), issuer: tokens.NewIssuer(t, issuer, audience)}
 	w.Server = testserver.Start(t, func(c *server.Config) {
-		c.Providers = server.Providers{OIDCIssuer: issuer, OIDCAudiences: []string{audience}, OIDCKeysFile: file}
+		c.Providers = server.Providers{OIDCIssuer: issuer, OIDCAudiences: []string{audience}, OIDCKeysFile: w.issuer.KeysFile}
 	})
 	rig.Must(t, os.WriteFile(w.ca, w.CA(t), 0o600))
 
@@ -102,12 +91,7 @@ func (w *world) grant(t *testing.T) {
 // writeToken replaces the token file, as its issuer does.
 func (w *world) writeToken(t *testing.T, subject string) {
 	t.Helper()
-	now := time.Now().Unix()
-	signed, err := w.signer.Sign(fmt.Appendf(nil, `{"iss":%q,"sub":%q,"aud":[%q],"iat":%d,"exp":%d}`, issuer, subject, audience, now, now+3600))
-	rig.Must(t, err)
-	token, err := signed.CompactSerialize()
-	rig.Must(t, err)
-	rig.Must(t, os.WriteFile(w.token+".new", []byte(token), 0o600))
+	rig.Must(t, os.WriteFile(w.token+".new", []byte(w.issuer.Token(t, subject, time.Hour)), 0o600))
 	rig.Must(t, os.Rename(w.token+".new", w.token))
 }
 

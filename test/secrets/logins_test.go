@@ -8,17 +8,15 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
-	"github.com/go-jose/go-jose/v4"
-
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/auth/ldap/ldaptest"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/tokens"
 )
 
 const (
@@ -30,45 +28,24 @@ const (
 // providers configures a token issuer and a real directory.
 func (r *run) providers(t *testing.T, dir string) []string {
 	t.Helper()
-	var err error
-	if r.issuerKey, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
-		t.Fatal(err)
-	}
-	keys, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: r.issuerKey.Public(), KeyID: "k", Algorithm: "ES256", Use: "sig"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r.issuer = tokens.NewIssuer(t, issuer, audience)
 	r.directory = ldaptest.Start(t)
 	r.add("password of the search in the directory", ldaptest.ReaderPassword)
-	keysFile, bindFile := filepath.Join(dir, "jwks"), filepath.Join(dir, "bind")
-	for path, content := range map[string]string{keysFile: string(keys), bindFile: ldaptest.ReaderPassword} {
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+	bindFile := filepath.Join(dir, "bind")
+	if err := os.WriteFile(bindFile, []byte(ldaptest.ReaderPassword), 0o600); err != nil {
+		t.Fatal(err)
 	}
 	return []string{
-		"--oidc-issuer", issuer, "--oidc-audience", audience, "--oidc-jwks-file", keysFile,
+		"--oidc-issuer", issuer, "--oidc-audience", audience, "--oidc-jwks-file", r.issuer.KeysFile,
 		"--ldap-url", "ldaps://" + r.directory.Secure, "--ldap-ca-file", r.directory.CAFile, "--ldap-bind-dn", ldaptest.ReaderDN,
 		"--ldap-bind-password-file", bindFile, "--ldap-base-dn", ldaptest.Base, "--ldap-filter", "(uid=%s)",
 	}
 }
 
-// token returns a token of the issuer for the Pod, signed by the key.
-func (r *run) token(t *testing.T, key *ecdsa.PrivateKey) string {
+// token returns a token of the issuer for the Pod.
+func (r *run) token(t *testing.T, from *tokens.Issuer) string {
 	t.Helper()
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: key, KeyID: "k"}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	now := time.Now().Unix()
-	signed, err := signer.Sign(fmt.Appendf(nil, `{"iss":%q,"sub":%q,"aud":[%q],"iat":%d,"exp":%d}`, issuer, pod, audience, now, now+3600))
-	if err != nil {
-		t.Fatal(err)
-	}
-	token, err := signed.CompactSerialize()
-	if err != nil {
-		t.Fatal(err)
-	}
+	token := from.Token(t, pod, time.Hour)
 	r.add("token", token)
 	// Only the signature is secret: the subject of a token is in the audit log.
 	r.add("signature of a token", token[len(token)-86:])
@@ -92,12 +69,9 @@ func (r *run) logins(t *testing.T, agent *tls.Certificate, key schema.HiddenLink
 	if _, err := r.admin.CreateXAuthPrincipal(ctx, schema.CreateXAuthPrincipalRequest{Name: "pod", Issuer: issuer, Subject: pod}); err != nil {
 		t.Fatal(err)
 	}
-	stranger, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	stranger := tokens.NewIssuer(t, issuer, audience)
 	ldap := map[string]string{"method": "ldap", "name": ldaptest.Ann, "password": ldaptest.AnnPassword}
-	r.login(t, "", map[string]string{"method": "kubernetes", "token": r.token(t, r.issuerKey)}, http.StatusOK)
+	r.login(t, "", map[string]string{"method": "kubernetes", "token": r.token(t, r.issuer)}, http.StatusOK)
 	r.login(t, "", map[string]string{"method": "kubernetes", "token": r.token(t, stranger)}, http.StatusUnauthorized)
 	r.login(t, "", ldap, http.StatusOK)
 	r.login(t, "", map[string]string{"method": "ldap", "name": ldaptest.Ann, "password": wrong}, http.StatusUnauthorized)

@@ -30,6 +30,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/auth/ldap/ldaptest"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/pgtest/migrated"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/tokens"
 )
 
 var built program.Program
@@ -46,7 +47,7 @@ type run struct {
 
 	passwordFile string // of admin
 
-	issuerKey *ecdsa.PrivateKey // signs tokens
+	issuer    *tokens.Issuer
 	directory *ldaptest.Server
 }
 

@@ -3,9 +3,6 @@
 package typescript
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -15,8 +12,6 @@ import (
 	"time"
 
 	"filippo.io/age"
-	"github.com/go-jose/go-jose/v4"
-	"github.com/go-jose/go-jose/v4/jwt"
 
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
@@ -24,6 +19,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/node"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/tokens"
 )
 
 const (
@@ -35,9 +31,10 @@ const (
 // TestClient uses the package with the Node.js of this machine and with another one.
 func TestClient(t *testing.T) {
 	dir := install(t)
-	token, keys := tokens(t)
+	tokenIssuer := tokens.NewIssuer(t, issuer, audience)
+	token := tokenIssuer.Token(t, workload, time.Hour)
 	s := testserver.Start(t, func(c *server.Config) {
-		c.Providers.OIDCIssuer, c.Providers.OIDCAudiences, c.Providers.OIDCKeysFile = issuer, []string{audience}, keys
+		c.Providers.OIDCIssuer, c.Providers.OIDCAudiences, c.Providers.OIDCKeysFile = issuer, []string{audience}, tokenIssuer.KeysFile
 	})
 	admin := s.Admin(t)
 	key, err := admin.MintKey(t.Context(), schema.MintKeyRequest{Algorithm: "HMAC-SHA384"})
@@ -146,34 +143,4 @@ func other(t *testing.T) string {
 		t.Fatalf("a second Node.js is pinned for Linux on amd64 and arm64 only, and this is %s on %s: %v", runtime.GOOS, runtime.GOARCH, err)
 	}
 	return path
-}
-
-// tokens returns a token of the workload, and a file with the keys of the token's issuer.
-func tokens(t *testing.T) (token, file string) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: key, KeyID: "one"}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	now := time.Now()
-	token, err = jwt.Signed(signer).Claims(jwt.Claims{
-		Issuer: issuer, Subject: workload, Audience: jwt.Audience{audience},
-		IssuedAt: jwt.NewNumericDate(now), NotBefore: jwt.NewNumericDate(now), Expiry: jwt.NewNumericDate(now.Add(time.Hour)),
-	}).Serialize()
-	if err != nil {
-		t.Fatal(err)
-	}
-	public, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "one", Algorithm: string(jose.ES256), Use: "sig"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	file = filepath.Join(t.TempDir(), "jwks.json")
-	if err := os.WriteFile(file, public, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return token, file
 }

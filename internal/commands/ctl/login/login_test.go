@@ -22,7 +22,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-jose/go-jose/v4"
 	"github.com/zalando/go-keyring"
 
 	"github.com/keyserver-operator/keyserver-operator/clients/go/client"
@@ -33,6 +32,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/cmdline"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/tokens"
 )
 
 // user runs command lines with a separate home directory.
@@ -252,39 +252,15 @@ func TestLoginByDirectory(t *testing.T) {
 }
 
 func TestLoginByToken(t *testing.T) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
 	u := newUser(t)
 	const issuer, subject = "https://issuer.example", "system:serviceaccount:shop:till"
-	keys, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "1", Algorithm: "ES256", Use: "sig"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := u.file("jwks.json", string(keys))
+	tokenIssuer := tokens.NewIssuer(t, issuer, "keys")
 	s := testserver.Start(t, func(c *server.Config) {
-		c.Providers.OIDCIssuer, c.Providers.OIDCAudiences, c.Providers.OIDCKeysFile = issuer, []string{"keys"}, file
+		c.Providers.OIDCIssuer, c.Providers.OIDCAudiences, c.Providers.OIDCKeysFile = issuer, []string{"keys"}, tokenIssuer.KeysFile
 	})
 	u.login(s)
 	u.must("", "principals", "xauth", "create", "--name", "till", "--issuer", issuer, "--subject", subject, "--role-ids", "")
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: key, KeyID: "1"}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	now := time.Now()
-	claims, err := json.Marshal(map[string]any{"iss": issuer, "sub": subject, "aud": []string{"keys"}, "iat": now.Unix(), "nbf": now.Unix(), "exp": now.Add(time.Hour).Unix()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	signed, err := signer.Sign(claims)
-	if err != nil {
-		t.Fatal(err)
-	}
-	token, err := signed.CompactSerialize()
-	if err != nil {
-		t.Fatal(err)
-	}
+	token := tokenIssuer.Token(t, subject, time.Hour)
 	if _, said, code := u.ctl("", "login", "--context", "till", "--server", s.URL(), "--ca-file", s.CAFile(), "--token-file", u.file("bad", "x.y.z")); code != 3 || !strings.Contains(said, "INVALID_CREDENTIALS") {
 		t.Errorf("%d %s", code, said)
 	}
