@@ -1,6 +1,7 @@
 package session_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -70,6 +71,19 @@ func TestQuotasHoldForLoginsAtOnce(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestObjectsOfAScopedSession checks that a scoped session names from one to MaxObjects keys.
+func TestObjectsOfAScopedSession(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		m := gated(t, f)
+		by := caller(t, m, open(t, m))
+		for _, objects := range [][]keyserver.HiddenLink{nil, {""}, {"a", ""}, slices.Repeat([]keyserver.HiddenLink{"a"}, session.MaxObjects+1)} {
+			_, err := m.Login(ctx, session.Login{Method: keyserver.ScopedSession, Objects: objects, By: &by, From: session.From{RequestID: "r"}})
+			want(t, err, fault.BadRequest)
+		}
+		scopedOf(t, m, by)
+	})
 }
 
 // TestShareOfAPrincipal checks that derived sessions count for the principal that logged in, even if they have the

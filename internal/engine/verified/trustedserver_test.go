@@ -23,13 +23,20 @@ type trustLiar struct {
 	keyserver.Port
 	deceit
 	another bool // stores other values than requested
+	moved   bool // shows another transport principal after the write
 }
 
 func (l *trustLiar) TrustedServers(ctx context.Context, by keyserver.Caller) ([]keyserver.TrustedServer, error) {
 	if err := l.reading(); err != nil {
 		return nil, err
 	}
-	return l.Port.TrustedServers(ctx, by)
+	servers, err := l.Port.TrustedServers(ctx, by)
+	if l.moved && l.writes > 0 {
+		for i := range servers {
+			servers[i].Transport = values.IDFromUint64(12345)
+		}
+	}
+	return servers, err
 }
 
 func (l *trustLiar) AddTrustedServer(ctx context.Context, by keyserver.Caller, n keyserver.NewTrustedServer) (added keyserver.TrustedServerAdded, err error) {
@@ -175,6 +182,7 @@ func TestTrustVerdicts(t *testing.T) {
 		"Swallowed":   {func(l *trustLiar) { l.swallow = true }, func(w trustWrite) fault.Code { return w.bad }, nil},
 		"Lost":        {func(l *trustLiar) { l.dropAfter = errors.New("connection reset") }, func(trustWrite) fault.Code { return fault.OpFailed }, nil},
 		"Unread":      {func(l *trustLiar) { l.readFails = gone }, func(trustWrite) fault.Code { return gone.Code }, nil},
+		"Moved":       {func(l *trustLiar) { l.moved = true }, func(w trustWrite) fault.Code { return w.bad }, []string{"ReplaceTrustedServer"}},
 		"AnotherSent": {func(l *trustLiar) { l.another = true }, func(w trustWrite) fault.Code { return w.bad }, []string{"AddTrustedServer", "ReplaceTrustedServer", "RenameTrustedServer", "DescribeTrustedServer", "CreatePrincipalTrust", "UpdatePrincipalTrust"}},
 	}
 	for name, write := range trustWrites {
