@@ -154,7 +154,12 @@ func spoilValue(v *wire.Value, add func(what, text string)) {
 	case wire.Object:
 		for _, f := range v.Members.Body {
 			spoilValue(&f.Value, func(what, text string) {
-				add(f.Name+" "+what, strings.Replace(v.Example(), fmt.Sprintf("%q:%s", f.Name, f.Value.Example()), fmt.Sprintf("%q:%s", f.Name, text), 1))
+				good, spoiled := fmt.Sprintf("%q:%s", f.Name, f.Value.Example()), fmt.Sprintf("%q:%s", f.Name, text)
+				if !strings.Contains(v.Example(), good) { // the example leaves the member out
+					add(f.Name+" "+what, "{"+spoiled+","+v.Example()[1:])
+					return
+				}
+				add(f.Name+" "+what, strings.Replace(v.Example(), good, spoiled, 1))
 			})
 		}
 	}

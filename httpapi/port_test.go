@@ -319,6 +319,14 @@ func (f *fakePort) MACBatch(ctx context.Context, _ keyserver.Caller, items []key
 	return answer(answers, f.called(ctx, "MACBatch", items))
 }
 
+func (f *fakePort) VerifyMACBatch(ctx context.Context, _ keyserver.Caller, items []keyserver.MACCheck) ([]keyserver.MACVerdictResult, error) {
+	answers := make([]keyserver.MACVerdictResult, len(items))
+	for i, item := range items {
+		answers[i].UsedKey = keyserver.UsedKey{Link: item.Named(), Generation: 1}
+	}
+	return answer(answers, f.called(ctx, "VerifyMACBatch", nil))
+}
+
 func (f *fakePort) Encrypt(ctx context.Context, _ keyserver.Caller, r keyserver.Encryption) (keyserver.Ciphertext, error) {
 	return answer(keyserver.Ciphertext{UsedKey: keyserver.UsedKey{Link: r.Named(), Generation: 1}, Sealed: []byte{1}}, f.called(ctx, "Encrypt", nil))
 }

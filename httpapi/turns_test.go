@@ -21,7 +21,7 @@ import (
 
 // long are routes that take turns, and short are routes that do not.
 var (
-	long = []string{"listAuditEntries", "listKeys", "listRoles", "listCapable", "computeMacs", "getDecisions", "getExplanation", "lookUpPrincipals",
+	long = []string{"listAuditEntries", "listKeys", "listRoles", "listCapable", "computeMacs", "verifyMacs", "getDecisions", "getExplanation", "lookUpPrincipals",
 		"enrollCertificates", "findCertificatesBySubject", "executeApproval", "getAuditEntries"}
 	short = []string{"computeHmac", "computeMac", "encrypt", "getCurrentSession", "getAcl", "listChanges", "createRole"}
 )

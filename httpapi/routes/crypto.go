@@ -41,6 +41,12 @@ func cryptoRoutes() []Route {
 			Operations: grants(keyserver.OpMACData), Faults: codes(fault.NotInScope),
 			BodyLimit: batchBodyLimit,
 		}),
+		endpoint[schema.VerifyMACBatchRequest, schema.VerifyMACBatchResponse](Route{
+			Name: "verifyMacs", Method: http.MethodPost, Path: "/api/crypto/mac/verify/batch", Extension: true, Session: true, Counts: true,
+			Summary:    "Verifies up to 1000 MACs. Each item has its own result or code.",
+			Operations: grants(keyserver.OpVerifyMAC), Faults: codes(fault.NotInScope),
+			BodyLimit: batchBodyLimit,
+		}),
 		endpoint[schema.EncryptRequest, schema.EncryptResponse](Route{
 			Name: "encrypt", Method: http.MethodPost, Path: "/api/crypto/encrypt", Extension: true, Session: true, Counts: true,
 			Summary:    "Encrypts a plain text with an AES-256 key, using AES-256-GCM.",

@@ -134,6 +134,18 @@ func (f *Found) StreamedKey(body io.Reader) (key schema.HiddenLink, head []byte,
 	return schema.HiddenLink(b.Link()), read.Bytes(), nil
 }
 
+// WholeKey returns the hidden link of the key in a complete body of a streamed route. It fails if the body is incomplete or
+// malformed.
+func (f *Found) WholeKey(body []byte) (schema.HiddenLink, error) {
+	b, err := hmacbody.Read(f.Form, bytes.NewReader(body), hmacbody.Spool{Account: noAccount{}})
+	if err != nil {
+		return "", err
+	}
+	defer b.Close()
+	_, err = b.WriteTo(io.Discard)
+	return schema.HiddenLink(b.Link()), err
+}
+
 // noAccount refuses messages before the name of their key.
 type noAccount struct{}
 

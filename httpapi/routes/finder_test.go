@@ -45,7 +45,7 @@ func TestFinder(t *testing.T) {
 	slices.Sort(keys)
 	// These names come from the tags of package schema. If a name is missing here, no
 	// rule of an agent (--allow) can limit the route to keys.
-	want := "authorizeKey computeHmac computeMac computeMacs decrypt destroyKey disableKey enableKey encrypt exportKey getAcl getKey grantAcl listKeys restoreKey revokeAcl rotateKey setKeyRotation updateAcl verifyMac"
+	want := "authorizeKey computeHmac computeMac computeMacs decrypt destroyKey disableKey enableKey encrypt exportKey getAcl getKey grantAcl listKeys restoreKey revokeAcl rotateKey setKeyRotation updateAcl verifyMac verifyMacs"
 	if got := strings.Join(keys, " "); got != want {
 		t.Errorf("got %s", got)
 	}

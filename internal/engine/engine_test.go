@@ -411,6 +411,10 @@ func TestNothingHappensWithoutAnAuditRow(t *testing.T) {
 				_, err := mute.MACBatch(ctx, f.Admin, []keyserver.MACItem{{Lineage: link}})
 				return err
 			},
+			"VerifyMACBatch": func() error {
+				_, err := mute.VerifyMACBatch(ctx, f.Admin, []keyserver.MACCheck{{KeyChoice: keyserver.KeyChoice{Key: link}, Message: text("m"), MAC: func() (m [keyserver.MACSize]byte) { return m }}})
+				return err
+			},
 			"Encrypt": func() error {
 				_, err := mute.Encrypt(ctx, f.Admin, keyserver.Encryption{KeyChoice: keyserver.KeyChoice{Key: sealing}})
 				return err

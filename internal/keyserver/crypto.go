@@ -85,6 +85,12 @@ type MACResult struct {
 	Err error
 }
 
+// MACVerdictResult is the result of one item of a batch: a verdict or an error.
+type MACVerdictResult struct {
+	MACVerdict
+	Err error
+}
+
 // Encryption is a request to encrypt a text.
 type Encryption struct {
 	KeyChoice

@@ -92,6 +92,8 @@ type Keys interface {
 	// MACBatch is MAC for many messages. Each item has its own result and its own audit
 	// row. The returned error concerns the entire batch.
 	MACBatch(ctx context.Context, by Caller, items []MACItem) ([]MACResult, error)
+	// VerifyMACBatch verifies many MACs. Results, audit rows and the error are as for MACBatch.
+	VerifyMACBatch(ctx context.Context, by Caller, items []MACCheck) ([]MACVerdictResult, error)
 	// Encrypt encrypts under an AES-256 key; for a lineage, under its newest enabled key.
 	// It returns KEY_EXHAUSTED if the key has reached the limit of encryptions.
 	Encrypt(ctx context.Context, by Caller, r Encryption) (Ciphertext, error)

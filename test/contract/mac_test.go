@@ -14,9 +14,10 @@ import (
 )
 
 const (
-	macPath    = "/api/crypto/mac"
-	verifyPath = "/api/crypto/mac/verify"
-	batchPath  = "/api/crypto/mac/batch"
+	macPath         = "/api/crypto/mac"
+	verifyPath      = "/api/crypto/mac/verify"
+	batchPath       = "/api/crypto/mac/batch"
+	verifyBatchPath = "/api/crypto/mac/verify/batch"
 )
 
 func hmacOf(key, message string) string {
@@ -74,17 +75,20 @@ func TestMAC(t *testing.T) {
 	})
 }
 
+// macCheck returns the members of a request to verify a MAC, after change. The value "none" removes a member.
+func macCheck(key, mac, message string, change rig.Object) rig.Object {
+	all := rig.Object{"ttag": key, "mac": mac, "data": b64([]byte(message))}
+	maps.Copy(all, change)
+	maps.DeleteFunc(all, func(_ string, v any) bool { return v == "none" })
+	return all
+}
+
 // TestVerifyMAC checks POST /api/crypto/mac/verify (7.21): it reports whether a MAC is valid for the data.
 func TestVerifyMAC(t *testing.T) {
 	embedded(t, func(t *testing.T, s *subject) {
 		admin, line, aes := s.AsAdmin(t), s.mint(t, "key"), s.aes(t)
 		mac := hmacOf("key", "hello")
-		body := func(change rig.Object) rig.Object {
-			all := rig.Object{"ttag": line, "mac": mac, "data": b64([]byte("hello"))}
-			maps.Copy(all, change)
-			maps.DeleteFunc(all, func(_ string, v any) bool { return v == "none" })
-			return all
-		}
+		body := func(change rig.Object) rig.Object { return macCheck(line, mac, "hello", change) }
 		for name, change := range map[string]rig.Object{
 			"NoKey": {"ttag": "none"}, "Both": {"lineage": line}, "NoMAC": {"mac": "none"}, "NullMAC": {"mac": nil}, "NoData": {"data": "none"},
 			"EmptyMAC": {"mac": ""}, "CutMAC": {"mac": b64(unb64(t, mac)[:47])}, "HalfMAC": {"mac": b64(unb64(t, mac)[:24])},
@@ -176,6 +180,50 @@ func TestMACBatch(t *testing.T) {
 		whole := s.OK(t, admin, "POST", batchPath, batch(slices.Repeat([]rig.Object{item(line, "m")}, 1000)...)).List(t, "items")
 		if len(whole) != 1000 || whole[999]["mac"] != hmacOf("key", "m") {
 			t.Errorf("%d items, the last %v", len(whole), whole[len(whole)-1])
+		}
+	})
+}
+
+// TestVerifyMACBatch checks POST /api/crypto/mac/verify/batch (7.22): each item has its own verdict or code, and its own
+// audit row.
+func TestVerifyMACBatch(t *testing.T) {
+	on(t, func(t *testing.T, s *subject) {
+		admin, line, aes := s.AsAdmin(t), s.mint(t, "key"), s.aes(t)
+		mac := hmacOf("key", "hello")
+		item := func(change rig.Object) rig.Object { return macCheck(line, mac, "hello", change) }
+		batch := func(items ...rig.Object) rig.Object { return rig.Object{"items": items} }
+		for name, body := range map[string]rig.Object{
+			"NoItems": {}, "Empty": batch(), "TooMany": batch(slices.Repeat([]rig.Object{item(nil)}, 1001)...),
+			"NoKey": batch(item(nil), item(rig.Object{"ttag": "none"})), "Both": batch(item(rig.Object{"lineage": line})), "NoMAC": batch(item(rig.Object{"mac": "none"})),
+			"CutMAC": batch(item(rig.Object{"mac": b64(unb64(t, mac)[:47])})), "LongMAC": batch(item(rig.Object{"mac": b64(append(unb64(t, mac), 0))})),
+			"NoData": batch(item(rig.Object{"data": "none"})), "LongData": batch(item(rig.Object{"data": b64(make([]byte, 65537))})), "Unknown": batch(item(rig.Object{"x": 1})),
+		} {
+			t.Run(name, func(t *testing.T) {
+				s.Refused(t, admin, "POST", verifyBatchPath, body, http.StatusBadRequest, "BAD_REQUEST")
+			})
+		}
+		s.Refused(t, s.with(t, keyserver.RoleAuditor), "POST", verifyBatchPath, batch(item(nil)), http.StatusForbidden, "ACCESS_DENIED")
+
+		a := s.OK(t, admin, "POST", verifyBatchPath, batch(
+			item(nil), item(rig.Object{"data": ""}), item(rig.Object{"ttag": "AAAAAQECAwQFBgcI"}), item(rig.Object{"ttag": aes}),
+			item(rig.Object{"ttag": "none", "lineage": line}), item(rig.Object{"ttag": "AAAACQECAwQFBgcI"}),
+		))
+		items := a.List(t, "items")
+		want := []rig.Object{{"valid": true}, {"valid": false}, {"code": "KEY_NOT_FOUND"}, {"code": "INVALID_ARGUMENT"}, {"valid": true}, {"code": "INVALID_ARGUMENT"}}
+		for i, w := range want {
+			if items[i]["valid"] != w["valid"] || items[i]["code"] != w["code"] || (items[i]["detail"] == nil) != (w["code"] == nil) {
+				t.Errorf("item %d: got %v, want %v", i, items[i], w)
+			}
+		}
+		if items[1]["ttag"] != line || items[1]["generation"] != 1.0 {
+			t.Errorf("got %v", items[1])
+		}
+		if !strings.Contains(items[5]["detail"].(string), "POST /api/crypto/mac/verify") {
+			t.Errorf("a peer's key: %v", items[5])
+		}
+		if got := rig.FormatRows(s.Rows(t, a.RequestID)); got !=
+			`["verifyMAC allowed" "verifyMAC allowed" "verifyMAC refused objectNotFound" "verifyMAC refused invalidArgument" "verifyMAC allowed" "verifyMAC refused notForwarded"]` {
+			t.Errorf("the audit rows are %s", got)
 		}
 	})
 }

@@ -79,6 +79,10 @@ func TestForwardedMACsAndEncryption(t *testing.T) {
 		if items[0]["code"] != "INVALID_ARGUMENT" {
 			t.Errorf("a batch: %v", items)
 		}
+		items = a.OK(t, caller.Session, "POST", "/api/crypto/mac/verify/batch", rig.Object{"items": []rig.Object{{"ttag": line, "mac": macOf(material, nil), "data": ""}}}).List(t, "items")
+		if items[0]["code"] != "INVALID_ARGUMENT" {
+			t.Errorf("a batch of MACs to verify: %v", items)
+		}
 
 		// Each use is counted once, at the key's own key server.
 		counted := owner.Mint(t, material)

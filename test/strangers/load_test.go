@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -26,6 +27,7 @@ type sender struct {
 	Method, Path, Session, Body string
 	Status                      int
 	Handshakes                  bool // only open and close TLS connections
+	Connects                    bool // only open and reset TCP connections
 	// Packet is the number of requests that each connection sends in one packet, before it reads the responses: as
 	// streams with HTTP2, otherwise pipelined (RFC 9112 section 9.3.2). Zero sends single requests.
 	Packet int
@@ -96,6 +98,14 @@ func (s sender) send(over *http.Transport) int {
 	for {
 		if s.Handshakes {
 			if conn, err := tls.Dial("tcp", s.Address, over.TLSClientConfig); err == nil {
+				_ = conn.Close()
+				return s.Status
+			}
+			continue
+		}
+		if s.Connects {
+			if conn, err := net.Dial("tcp", s.Address); err == nil {
+				_ = conn.(*net.TCPConn).SetLinger(0) // so that the port can be reused immediately
 				_ = conn.Close()
 				return s.Status
 			}

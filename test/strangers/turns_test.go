@@ -1,6 +1,7 @@
 package strangers
 
 import (
+	"encoding/base64"
 	"fmt"
 	"net/http"
 	"strings"
@@ -31,6 +32,14 @@ var longRequests = []load{
 	{"batches", sender{Connections: 16, Method: "POST", Path: "/api/crypto/mac/batch", Status: http.StatusOK}, keyserver.RoleEncryptor, func(t testing.TB, u rig.User) string {
 		return `{"items":[` + repeated(fmt.Sprintf(`{"lineage":%q,"data":"AAAA"}`, u.Mint(t, nil)), 1000) + `]}`
 	}, 0.3},
+	{"batches of MACs to verify", sender{Connections: 16, Method: "POST", Path: "/api/crypto/mac/verify/batch", Status: http.StatusOK}, keyserver.RoleEncryptor, func(t testing.TB, u rig.User) string {
+		link := u.Mint(t, nil)
+		for range keyserver.MaxVerificationKeys - 1 {
+			u.Site.OK(t, u.Session, "POST", "/api/keys/rotate", rig.Object{"ttag": link})
+		}
+		item := fmt.Sprintf(`{"lineage":%q,"mac":%q,"data":"AAAA"}`, link, base64.StdEncoding.EncodeToString(make([]byte, keyserver.MACSize)))
+		return `{"items":[` + repeated(item, 1000) + `]}`
+	}, 0.3},
 	{"batches without an end", sender{Connections: 16, Method: "POST", Path: "/api/crypto/mac/batch", Status: http.StatusBadRequest}, keyserver.RoleEncryptor, func(testing.TB, rig.User) string {
 		return `{"items":[` + repeated(`{"lineage":"AAAAAQECAwQFBgcI","data":"AAAA"}`, 20_000)
 	}, 0.35},
@@ -54,6 +63,7 @@ var shortRequests = []load{
 		func(testing.TB, rig.User) string { return "" }, 0.2},
 	{"streams without a session", sender{Connections: 64, Method: "GET", Path: "/api/health", Packet: 100, HTTP2: true}, keyserver.ID{},
 		func(testing.TB, rig.User) string { return "" }, 0.2},
+	{"connections without a handshake", sender{Connections: 64, Connects: true}, keyserver.ID{}, func(testing.TB, rig.User) string { return "" }, 0.2},
 	{"TLS handshakes", sender{Connections: 64, Handshakes: true}, keyserver.ID{}, func(testing.TB, rig.User) string { return "" }, 0.2},
 }
 

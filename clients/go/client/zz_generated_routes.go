@@ -105,6 +105,13 @@ func (c *Client) ComputeMACs(ctx context.Context, in schema.MACBatchRequest) (sc
 	return ask[schema.MACBatchResponse](ctx, c, route{name: "computeMacs", method: http.MethodPost, path: "/api/crypto/mac/batch", counts: true}, in)
 }
 
+// VerifyMACs verifies up to 1000 MACs. Each item has its own result or code.
+// Specific codes: OBJECT_NOT_IN_CREDENTIAL_SCOPE. It is not retried after
+// PEER_UNAVAILABLE, because a retry may count another use of the key.
+func (c *Client) VerifyMACs(ctx context.Context, in schema.VerifyMACBatchRequest) (schema.VerifyMACBatchResponse, error) {
+	return ask[schema.VerifyMACBatchResponse](ctx, c, route{name: "verifyMacs", method: http.MethodPost, path: "/api/crypto/mac/verify/batch", counts: true}, in)
+}
+
 // Encrypt encrypts a plain text with an AES-256 key, using AES-256-GCM.
 // Specific codes: KEY_EXHAUSTED, KEY_NOT_FOUND, ACL_DENIED,
 // OBJECT_NOT_IN_CREDENTIAL_SCOPE, KEY_DISABLED, INVALID_ARGUMENT,

@@ -57,6 +57,33 @@ type MACItemResponse struct {
 	Detail     string     `json:"detail,omitzero" doc:"Text for people; the wording may change."`
 }
 
+// VerifyMACBatchRequest requests the verification of many MACs.
+type VerifyMACBatchRequest struct {
+	Items []VerifyMACItem `json:"items" items:"1..1000"`
+}
+
+// VerifyMACItem is one MAC of a batch, with its message.
+type VerifyMACItem struct {
+	TTag    *HiddenLink `json:"ttag,omitzero" names:"key" doc:"Hidden link of the key. Send either this or lineage. Batches are not forwarded to peers."`
+	Lineage *HiddenLink `json:"lineage,omitzero" example:"-" names:"key" doc:"Hidden link of the first key of a lineage. The key server tries the 16 newest keys of the lineage whose state allows verification."`
+	MAC     Base64      `json:"mac" limit:"48..48" doc:"MAC of 48 bytes; shorter MACs are rejected."`
+	Data    Base64      `json:"data" limit:"0..65536" doc:"Message; the empty string is the empty message."`
+}
+
+// VerifyMACBatchResponse has the result of each item, in the same order.
+type VerifyMACBatchResponse struct {
+	Items []VerifyMACItemResponse `json:"items" doc:"Results in the order of the request. Each has either valid or a code."`
+}
+
+// VerifyMACItemResponse is the result of one item.
+type VerifyMACItemResponse struct {
+	Valid      *bool      `json:"valid,omitzero" doc:"True if one of the tried keys produces this MAC for the message."`
+	TTag       HiddenLink `json:"ttag,omitzero" doc:"Hidden link of the key that computed the MAC. If the MAC is invalid: hidden link of the newest key that was tried."`
+	Generation *int       `json:"generation,omitzero" doc:"Number of the key within its lineage, from 1."`
+	Code       string     `json:"code,omitzero" doc:"Error code, as for POST /api/crypto/mac/verify."`
+	Detail     string     `json:"detail,omitzero" doc:"Text for people; the wording may change."`
+}
+
 // EncryptRequest requests the encryption of a text.
 type EncryptRequest struct {
 	TTag           *HiddenLink `json:"ttag,omitzero" names:"key" doc:"Hidden link of an AES-256 key. Send either this or lineage."`

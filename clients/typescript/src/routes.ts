@@ -2653,6 +2653,45 @@ export interface UpdateTrustedServerRequest {
   witness?: boolean;
 }
 
+export interface VerifyMACBatchRequest {
+  items: VerifyMACItem[];
+}
+
+export interface VerifyMACBatchResponse {
+  /** Results in the order of the request. Each has either valid or a code. */
+  items: VerifyMACItemResponse[];
+}
+
+export interface VerifyMACItem {
+  /** Message; the empty string is the empty message. */
+  data: Base64;
+  /**
+   * Hidden link of the first key of a lineage. The key server tries the 16 newest keys of the
+   * lineage whose state allows verification.
+   */
+  lineage?: HiddenLink;
+  /** MAC of 48 bytes; shorter MACs are rejected. */
+  mac: Base64;
+  /** Hidden link of the key. Send either this or lineage. Batches are not forwarded to peers. */
+  ttag?: HiddenLink;
+}
+
+export interface VerifyMACItemResponse {
+  /** Error code, as for POST /api/crypto/mac/verify. */
+  code?: string;
+  /** Text for people; the wording may change. */
+  detail?: string;
+  /** Number of the key within its lineage, from 1. */
+  generation?: number;
+  /**
+   * Hidden link of the key that computed the MAC. If the MAC is invalid: hidden link of the newest
+   * key that was tried.
+   */
+  ttag?: HiddenLink;
+  /** True if one of the tried keys produces this MAC for the message. */
+  valid?: boolean;
+}
+
 export interface VerifyMACRequest {
   /** Message; the empty string is the empty message. */
   data: Base64;
@@ -3278,6 +3317,14 @@ export abstract class Routes {
    */
   computeMacs(input: MACBatchRequest, options?: CallOptions): Promise<MACBatchResponse> {
     return this.ask({ name: "computeMacs", method: "POST", path: "/api/crypto/mac/batch", body: true, counts: true }, input, options);
+  }
+
+  /**
+   * Verifies up to 1000 MACs. Each item has its own result or code. Specific codes:
+   * OBJECT_NOT_IN_CREDENTIAL_SCOPE.
+   */
+  verifyMacs(input: VerifyMACBatchRequest, options?: CallOptions): Promise<VerifyMACBatchResponse> {
+    return this.ask({ name: "verifyMacs", method: "POST", path: "/api/crypto/mac/verify/batch", body: true, counts: true }, input, options);
   }
 
   /**

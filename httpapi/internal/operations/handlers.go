@@ -21,6 +21,7 @@ var Handlers = map[string]Handler{
 	"getDecision":                          handler(getDecision),
 	"getDecisions":                         handler(getDecisions),
 	"computeMacs":                          handler(macBatch),
+	"verifyMacs":                           handler(verifyMACBatch),
 	"encrypt":                              handler(encrypt),
 	"decrypt":                              handler(decrypt),
 	"getExplanation":                       handler(getExplanation),

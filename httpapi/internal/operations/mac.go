@@ -1,6 +1,7 @@
 package operations
 
 import (
+	"bytes"
 	"context"
 
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
@@ -10,29 +11,43 @@ import (
 )
 
 func macBatch(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.MACBatchRequest) (schema.MACBatchResponse, error) {
-	items := make([]keyserver.MACItem, len(in.Items))
-	for i, item := range in.Items {
-		items[i] = keyserver.MACItem{Lineage: keyserver.HiddenLink(item.Lineage), Data: item.Data}
-	}
-	answers, err := ops.MACBatch(ctx, by, items)
-	if err != nil {
-		return schema.MACBatchResponse{}, err
-	}
-	out := schema.MACBatchResponse{Items: make([]schema.MACItemResponse, len(answers))}
-	for i := range answers {
-		out.Items[i] = macItemOf(&answers[i])
-	}
-	return out, nil
+	results, err := ops.MACBatch(ctx, by, Convert(in.Items, func(item schema.MACItem) keyserver.MACItem {
+		return keyserver.MACItem{Lineage: keyserver.HiddenLink(item.Lineage), Data: item.Data}
+	}))
+	return schema.MACBatchResponse{Items: Convert(results, macItemOf)}, err
 }
 
-func macItemOf(m *keyserver.MACResult) schema.MACItemResponse {
+func macItemOf(m keyserver.MACResult) schema.MACItemResponse {
 	if m.Err != nil {
-		item := schema.MACItemResponse{Code: string(fault.CodeOf(m.Err))}
-		if f := fault.As(m.Err); f != nil {
-			item.Detail = f.Detail
-		}
-		return item
+		code, detail := failureOf(m.Err)
+		return schema.MACItemResponse{Code: code, Detail: detail}
 	}
 	algorithm, n := string(keyserver.HMACSHA384), len(m.Sum)
 	return schema.MACItemResponse{Algorithm: &algorithm, MAC: m.Sum[:], MACBytes: &n, TTag: schema.HiddenLink(m.Link), Generation: &m.Generation}
+}
+
+func verifyMACBatch(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.VerifyMACBatchRequest) (schema.VerifyMACBatchResponse, error) {
+	results, err := ops.VerifyMACBatch(ctx, by, Convert(in.Items, func(item schema.VerifyMACItem) keyserver.MACCheck {
+		return keyserver.MACCheck{
+			KeyChoice: choiceOf(item.TTag, item.Lineage), Message: bytes.NewReader(item.Data),
+			MAC: func() [keyserver.MACSize]byte { return [keyserver.MACSize]byte(item.MAC) },
+		}
+	}))
+	return schema.VerifyMACBatchResponse{Items: Convert(results, verdictItemOf)}, err
+}
+
+func verdictItemOf(v keyserver.MACVerdictResult) schema.VerifyMACItemResponse {
+	if v.Err != nil {
+		code, detail := failureOf(v.Err)
+		return schema.VerifyMACItemResponse{Code: code, Detail: detail}
+	}
+	return schema.VerifyMACItemResponse{Valid: &v.Valid, TTag: schema.HiddenLink(v.Link), Generation: &v.Generation}
+}
+
+// failureOf returns the code and the detail of the error of an item.
+func failureOf(err error) (code, detail string) {
+	if f := fault.As(err); f != nil {
+		detail = f.Detail
+	}
+	return string(fault.CodeOf(err)), detail
 }

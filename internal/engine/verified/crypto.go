@@ -42,11 +42,30 @@ func (s *Service) MACBatch(ctx context.Context, by keyserver.Caller, items []key
 			return nil, err
 		}
 	}
-	answers, err := s.ks.MACBatch(ctx, by, items)
-	if err == nil && len(answers) != len(items) {
-		return nil, fault.New(fault.OpFailed, "the key server returned %d answers for %d items", len(answers), len(items))
+	results, err := s.ks.MACBatch(ctx, by, items)
+	return complete(results, len(items), err)
+}
+
+// VerifyMACBatch verifies the MACs of many messages. It returns one result for each MAC.
+func (s *Service) VerifyMACBatch(ctx context.Context, by keyserver.Caller, items []keyserver.MACCheck) ([]keyserver.MACVerdictResult, error) {
+	for _, item := range items {
+		if err := requireChoice(item.KeyChoice); err != nil {
+			return nil, err
+		}
 	}
-	return answers, err
+	results, err := s.ks.VerifyMACBatch(ctx, by, items)
+	return complete(results, len(items), err)
+}
+
+// complete returns the results. It returns an error if err is not nil or there are not n results.
+func complete[T any](results []T, n int, err error) ([]T, error) {
+	if err == nil && len(results) != n {
+		err = fault.New(fault.OpFailed, "the key server returned %d results for %d items", len(results), n)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return results, nil
 }
 
 // Encrypt encrypts under an AES-256 key.

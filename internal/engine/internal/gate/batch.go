@@ -2,6 +2,7 @@ package gate
 
 import (
 	"context"
+	"slices"
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
@@ -49,9 +50,24 @@ func AuthorizeAll[T Target](ctx context.Context, g *Gate, by keyserver.Caller, o
 			rows, broken = append(rows, r.refusedRow(err)), err
 		}
 	}
+	counted := func(err error) error {
+		if slices.ContainsFunc(rows, func(row keyserver.AuditEntry) bool { return row.Outcome == keyserver.Allowed }) {
+			return WithoutRetry(err)
+		}
+		return err
+	}
 	// A use that was counted must have a row, even if the caller has disconnected.
 	if err := g.auditor.WriteAll(context.WithoutCancel(ctx), rows); err != nil {
-		return nil, nil, err
+		return nil, nil, counted(err)
 	}
-	return targets, refusals, broken
+	return targets, refusals, counted(broken)
+}
+
+// WithoutRetry returns err, or if it is retryable, an error that is not: a use may already be counted.
+func WithoutRetry(err error) error {
+	f := fault.As(err)
+	if f == nil || !f.Retryable {
+		return err
+	}
+	return fault.New(f.Code, "the batch failed after uses may have been counted; check them before you send it again").Because(err)
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -229,6 +230,20 @@ func (c *commits) WriteAll(ctx context.Context, entries []keyserver.AuditEntry) 
 	return c.Auditor.WriteAll(ctx, entries)
 }
 
+// inOneCommit calls do, checks that it writes n audit rows in one commit, and returns them.
+func inOneCommit(t *testing.T, f *enginetest.Fixture, n int, do func(*engine.Engine)) []keyserver.AuditEntry {
+	t.Helper()
+	cfg, count := f.Config, &commits{Auditor: f.Config.Auditor}
+	cfg.Auditor = count
+	before := len(f.AllRows(t))
+	do(engine.New(cfg))
+	rows := f.AllRows(t)[before:]
+	if count.together.Load() != 1 || count.alone.Load() != 0 || len(rows) != n {
+		t.Fatalf("%d rows in %d commits and %d of one row each", len(rows), count.together.Load(), count.alone.Load())
+	}
+	return rows
+}
+
 // TestMACBatch checks that each item of a batch has its own result or error and its own audit row, and that one commit
 // writes all rows.
 func TestMACBatch(t *testing.T) {
@@ -263,14 +278,8 @@ func TestMACBatch(t *testing.T) {
 		for i, item := range items {
 			batch[i] = keyserver.MACItem{Lineage: item.line, Data: fmt.Appendf(nil, "message %d", i)}
 		}
-		cfg, count := f.Config, &commits{Auditor: f.Config.Auditor}
-		cfg.Auditor = count
-		before := len(f.AllRows(t))
-		answers := enginetest.Must(engine.New(cfg).MACBatch(ctx, limited, batch))(t)
-		rows := f.AllRows(t)[before:]
-		if count.together.Load() != 1 || count.alone.Load() != 0 || len(rows) != len(items) {
-			t.Fatalf("%d rows in %d commits and %d of one row each", len(rows), count.together.Load(), count.alone.Load())
-		}
+		var answers []keyserver.MACResult
+		rows := inOneCommit(t, f, len(items), func(e *engine.Engine) { answers = enginetest.Must(e.MACBatch(ctx, limited, batch))(t) })
 		for i, item := range items {
 			if got := fault.CodeOf(answers[i].Err); got != item.code || rows[i].Reason != string(item.reason) || rows[i].Operation != "macData" {
 				t.Errorf("item %d: %q, row %s %s; want %q and %q", i, got, rows[i].Outcome, rows[i].Reason, item.code, item.reason)
@@ -285,6 +294,87 @@ func TestMACBatch(t *testing.T) {
 		}
 		if answers[0].Link != second || answers[2].Link != few {
 			t.Errorf("got the keys %s and %s", answers[0].Link, answers[2].Link)
+		}
+	})
+}
+
+// TestVerifyMACBatch checks that each item of a batch has its own verdict or error and its own audit row, and that one
+// commit writes all rows.
+func TestVerifyMACBatch(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		line, few := f.Mint(t, f.Admin, nil), f.Mint(t, f.Admin, nil)
+		older := enginetest.Must(macOf(f, f.Admin, line, "m"))(t)
+		f.AddSuccessor(t, line, keyserver.KeyEnabled)
+		newer := enginetest.Must(macOf(f, f.Admin, line, "m"))(t)
+		once := enginetest.Must(macOf(f, f.Admin, few, "m"))(t)
+		limited := f.Add(t, keyserver.PasswordPrincipal, "limited", []keyserver.ID{keyserver.RoleExchanger}, nil)
+		for _, link := range []keyserver.HiddenLink{line, newer.Link} {
+			f.Grant(t, link, limited.Principal, keyserver.Read, keyserver.NoUsageLimit)
+		}
+		f.Grant(t, few, limited.Principal, keyserver.Read, 1)
+		check := func(choice keyserver.KeyChoice, mac keyserver.MAC, message string) keyserver.MACCheck {
+			return keyserver.MACCheck{KeyChoice: choice, Message: text(message), MAC: func() [keyserver.MACSize]byte { return mac.Sum }}
+		}
+		nobody := f.Add(t, keyserver.PasswordPrincipal, "nobody", nil, nil)
+		_, err := f.VerifyMACBatch(ctx, nobody, []keyserver.MACCheck{check(keyserver.KeyChoice{Key: line}, older, "m")})
+		f.Refused(t, err, fault.AccessDenied, fault.ReasonRoleDenied)
+
+		foreign := values.NewHiddenLink(9, values.IDFromUint64(1))
+		items := []struct {
+			check  keyserver.MACCheck
+			key    keyserver.HiddenLink // that the verdict names
+			valid  bool
+			code   fault.Code
+			reason fault.Reason
+		}{
+			{check: check(keyserver.KeyChoice{Lineage: line}, older, "m"), key: older.Link, valid: true},
+			{check: check(keyserver.KeyChoice{Lineage: line}, newer, "m"), key: newer.Link, valid: true},
+			{check: check(keyserver.KeyChoice{Key: newer.Link}, older, "m"), key: newer.Link},
+			{check: check(keyserver.KeyChoice{Lineage: line}, older, "other"), key: newer.Link},
+			{check: check(keyserver.KeyChoice{Key: few}, once, "m"), key: few, valid: true},
+			{check: check(keyserver.KeyChoice{Key: few}, once, "m"), code: fault.ACLDenied, reason: fault.ReasonACLDenied}, // no uses are left
+			{check: check(keyserver.KeyChoice{Lineage: "odd"}, once, "m"), code: fault.KeyNotFound, reason: fault.ReasonObjectNotFound},
+			{check: check(keyserver.KeyChoice{Lineage: foreign}, once, "m"), code: fault.InvalidArgument, reason: fault.ReasonNotForwarded},
+			{check: check(keyserver.KeyChoice{Key: foreign}, once, "m"), code: fault.InvalidArgument, reason: fault.ReasonNotForwarded},
+			{check: check(keyserver.KeyChoice{Lineage: line}, older, "m"), key: older.Link, valid: true},
+		}
+		batch := make([]keyserver.MACCheck, len(items))
+		for i, item := range items {
+			batch[i] = item.check
+		}
+		var verdicts []keyserver.MACVerdictResult
+		rows := inOneCommit(t, f, len(items), func(e *engine.Engine) { verdicts = enginetest.Must(e.VerifyMACBatch(ctx, limited, batch))(t) })
+		for i, item := range items {
+			got := verdicts[i]
+			if fault.CodeOf(got.Err) != item.code || rows[i].Reason != string(item.reason) || rows[i].Operation != "verifyMAC" {
+				t.Errorf("item %d: %v, row %s %s %s; want %q and %q", i, got.Err, rows[i].Operation, rows[i].Outcome, rows[i].Reason, item.code, item.reason)
+			}
+			if got.Valid != item.valid || got.Link != item.key {
+				t.Errorf("item %d: got %v by %s, want %v by %s", i, got.Valid, got.Link, item.valid, item.key)
+			}
+		}
+	})
+}
+
+// mute is an auditor that cannot write several rows together at the moment.
+type mute struct{ gate.Auditor }
+
+func (mute) WriteAll(context.Context, []keyserver.AuditEntry) error {
+	return fault.Temporary(fault.AuditUnavailable, fault.ScopeProcess, time.Second, "try again")
+}
+
+// TestBatchWithoutAuditRows checks that a batch whose rows cannot be written is retryable only if no use was counted.
+func TestBatchWithoutAuditRows(t *testing.T) {
+	enginetest.OnEach(t, func(t *testing.T, f *enginetest.Fixture) {
+		line := f.Mint(t, f.Admin, nil)
+		cfg := f.Config
+		cfg.Auditor = mute{f.Config.Auditor}
+		e := engine.New(cfg)
+		for lineage, retryable := range map[keyserver.HiddenLink]bool{line: false, "odd": true} {
+			_, err := e.MACBatch(ctx, f.Admin, []keyserver.MACItem{{Lineage: "odd"}, {Lineage: lineage}})
+			if got := fault.As(err); got == nil || got.Code != fault.AuditUnavailable || got.Retryable != retryable {
+				t.Errorf("%s: got %+v", lineage, got)
+			}
 		}
 	})
 }
