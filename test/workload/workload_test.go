@@ -250,7 +250,7 @@ func TestAgent(t *testing.T) {
 	rig.Must(t, os.WriteFile(w.file, []byte(token(t, "agent-web", "https://other.example")), 0o600))
 	a, err := agent.Start(t.Context(), agent.Config{
 		Server: w.URL(), CAFile: w.CAFile(), TokenFile: w.file, Listen: "127.0.0.1:0", SocketMode: agent.DefaultSocketMode,
-		MaxRequests: agent.DefaultMaxRequests, Logger: slog.New(slog.DiscardHandler), Clock: time.Now,
+		MaxRequests: agent.DefaultMaxRequests, Batch: agent.BatchOn, Logger: slog.New(slog.DiscardHandler), Clock: time.Now,
 	})
 	rig.Must(t, err)
 	defer func() { rig.Must(t, a.Shutdown(context.WithoutCancel(t.Context()))) }()

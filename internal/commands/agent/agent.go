@@ -66,6 +66,7 @@ type Config struct {
 	HealthListen  string // empty: no listener
 	MetricsListen string // empty: no listener
 	MaxRequests   int    // concurrent requests
+	Batch         string // BatchOn or BatchOff
 
 	UserAgent string
 	Logger    *slog.Logger
@@ -94,6 +95,9 @@ func (c *Config) parts() (parts, error) {
 	}
 	if c.MaxRequests < 1 || c.MaxRequests > maxMaxRequests {
 		return p, fmt.Errorf("--max-requests is %d; it must be from 1 to %d", c.MaxRequests, maxMaxRequests)
+	}
+	if c.Batch != BatchOn && c.Batch != BatchOff {
+		return p, fmt.Errorf("--batch is %q; it must be on or off", c.Batch)
 	}
 	for flag, at := range map[string]string{"--health-listen": c.HealthListen, "--metrics-listen": c.MetricsListen} {
 		if _, _, err := net.SplitHostPort(at); at != "" && err != nil {
@@ -137,6 +141,9 @@ type Agent struct {
 	gate    *gate
 	metrics *metrics
 	places  chan struct{}
+	system  atomic.Int64 // system id of the key server; 0: not known yet
+	// batchers has one batcher for each route that has a batch route. It is empty if batches are off.
+	batchers map[string]*batcher
 
 	listener net.Listener
 	beside   struct{ health, metrics net.Listener } // nil: no listener
@@ -169,6 +176,9 @@ func Start(ctx context.Context, cfg Config) (*Agent, error) {
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	a.gate = &gate{clock: cfg.Clock, logger: cfg.Logger, token: a.token}
 	a.metrics = newMetrics(registry, a)
+	if cfg.Batch != BatchOff {
+		a.batchers = newBatchers(a)
+	}
 	if err := a.listen(ctx, p.address, registry); err != nil {
 		return nil, errors.Join(err, a.Shutdown(context.WithoutCancel(ctx)))
 	}
@@ -295,6 +305,9 @@ func (a *Agent) Shutdown(ctx context.Context) error {
 		}
 	}
 	a.done.Wait()
+	for _, b := range a.batchers {
+		b.shutdown()
+	}
 	if a.listener != nil {
 		if err := a.listener.Close(); !errors.Is(err, net.ErrClosed) {
 			errs = append(errs, err)

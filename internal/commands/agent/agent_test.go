@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"bufio"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -89,6 +90,139 @@ func TestRefusals(t *testing.T) {
 	}
 	if log := load.log.String(); strings.Contains(log, "planted") {
 		t.Error("a credential is in the log")
+	}
+}
+
+// TestBatches checks that concurrent MACs and verifications have the results and the audit rows of single requests.
+func TestBatches(t *testing.T) {
+	w := newWorld(t)
+	load := begin(t, w.config())
+	const workers, rounds = 16, 10
+	var group sync.WaitGroup
+	for n := range workers {
+		group.Go(func() {
+			for i := range rounds {
+				line, other := w.line.String(), w.more.String()
+				if n%2 == 1 {
+					line, other = other, line
+				}
+				data := base64.StdEncoding.EncodeToString(fmt.Appendf(nil, "%d of %d", i, n))
+				made := load.asks(t, "POST", "/api/crypto/mac", object{"lineage": line, "data": data})
+				if made.status != http.StatusOK || made.text("ttag") != line || made.header.Get("X-Request-Id") == "" {
+					t.Errorf("a MAC: %d %v", made.status, made.body)
+					return
+				}
+				for _, key := range []string{line, other} {
+					r := load.asks(t, "POST", "/api/crypto/mac/verify", object{"lineage": key, "mac": made.text("mac"), "data": data})
+					if r.status != http.StatusOK || r.body["valid"] != (key == line) || r.text("ttag") != key {
+						t.Errorf("a MAC of %s, verified with %s: %d %v", line, key, r.status, r.body)
+					}
+				}
+				load.fails(t, http.StatusNotFound, "KEY_NOT_FOUND", "POST", "/api/crypto/mac", object{"lineage": "AAAAAQECAwQFBgcI", "data": data})
+			}
+		})
+	}
+	group.Wait()
+	for outcome, want := range map[string]map[string]int{
+		"allowed": {"macData": workers * rounds, "verifyMAC": 2 * workers * rounds}, "refused": {"macData": workers * rounds, "verifyMAC": 0},
+	} {
+		for operation, n := range want {
+			most := 1000
+			page, err := w.admin.ListAuditEntries(t.Context(), schema.AuditQuery{Operation: operation, Outcome: &outcome, Limit: &most})
+			rig.Must(t, err)
+			if len(page.Entries) != n {
+				t.Errorf("%d rows %s %s, want %d", len(page.Entries), operation, outcome, n)
+			}
+		}
+	}
+	if n := load.metric(t, "keyserver_agent_batch_items_count"); n == 0 {
+		t.Error("there was no batch")
+	}
+	c := w.config()
+	c.Batch = agent.BatchOff
+	without := begin(t, c)
+	for range workers {
+		group.Go(func() { without.works(t, "POST", "/api/crypto/mac", w.mac("")) })
+	}
+	group.Wait()
+	if n := without.metric(t, "keyserver_agent_batch_items_count"); n != 0 {
+		t.Errorf("%d batches with --batch off", n)
+	}
+}
+
+// TestSentAlone checks which requests are not sent in a batch although others are in progress, and that a body cannot
+// add an item to a batch.
+func TestSentAlone(t *testing.T) {
+	const key = "AAAAAQECAwQFBgcI"
+	one := func(data string) string { return fmt.Sprintf(`{"lineage":%q,"data":%q}`, key, data) }
+	held, more := one("aGVsZA=="), make(chan struct{})
+	release := sync.OnceFunc(func() { close(more) })
+	var mu sync.Mutex
+	sent := map[string][]string{} // bodies by path
+	c, _ := liar(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case r.URL.Path == current:
+			_, _ = io.WriteString(w, sessionOf(time.Now()))
+			return
+		case string(body) == held:
+			<-more
+		default:
+			mu.Lock()
+			sent[r.URL.RequestURI()] = append(sent[r.URL.RequestURI()], string(body))
+			mu.Unlock()
+		}
+		if r.URL.Path == "/api/crypto/mac/batch" {
+			_, _ = io.WriteString(w, `{"items":[{"code":"ACL_DENIED","detail":"why"}]}`)
+			return
+		}
+		_, _ = io.WriteString(w, `{}`)
+	})
+	load := begin(t, c)
+	t.Cleanup(release)
+	rig.Soon(t, "the agent is ready", func() bool { return load.asks(t, "GET", "/readyz", nil).status == http.StatusOK })
+	var holding sync.WaitGroup
+	for range 4 {
+		holding.Go(func() { load.works(t, "POST", "/api/crypto/mac", held) })
+	}
+	rig.Soon(t, "requests are in progress", func() bool { return load.metric(t, "keyserver_agent_requests_in_flight") == 4 })
+
+	alone := map[string]string{} // request URI by body
+	try := func(path string, body any, text string, headers ...string) {
+		t.Helper()
+		alone[text] = path
+		load.works(t, "POST", path, body, headers...)
+	}
+	for i, name := range []string{"X-Request-Id", "X-Keyserver-For", "X-Keyserver-Owner"} {
+		body := one(fmt.Sprintf("AAA%d", i))
+		try("/api/crypto/mac", body, body, name, "x")
+	}
+	for _, body := range []string{
+		one("") + "," + one(""), one("") + " " + one(""), "[" + one("") + "]", `{"lineage":"` + key + `","data":"","data":""}`, `{"lineage":"` + key + `"}`, `{"lineage":"` + key + `","data":"`, "",
+		one("QR=="), `{"lineage":"x","data":""}`, "\xef\xbb\xbf" + one(""), `{"items":[` + one("") + `]}`, one(strings.Repeat("AAAA", 4096)),
+	} {
+		try("/api/crypto/mac", body, body)
+	}
+	try("/api/crypto/mac?a=b", one("AAAA"), one("AAAA"))
+	foreign := `{"lineage":"AAAACQECAwQFBgcI","data":""}`
+	try("/api/crypto/mac", foreign, foreign)
+	denied := load.fails(t, http.StatusForbidden, "ACL_DENIED", "POST", "/api/crypto/mac", one("CCCC"))
+	if denied.header.Get("Content-Type") != "application/json" {
+		t.Errorf("the header is %v", denied.header)
+	}
+	if n := load.metric(t, `keyserver_agent_requests_total{code="ACL_DENIED",route="computeMac"}`); n != 1 {
+		t.Errorf("%d requests are counted", n)
+	}
+	release()
+	holding.Wait()
+	for body, path := range alone {
+		if !slices.Contains(sent[path], body) {
+			t.Errorf("%s: %.100s was not sent alone", path, body)
+		}
+	}
+	if got := sent["/api/crypto/mac/batch"]; !slices.Equal(got, []string{`{"items":[` + one("CCCC") + `]}`}) {
+		t.Errorf("batches: %.300q", got)
 	}
 }
 
@@ -277,7 +411,7 @@ func TestTokens(t *testing.T) {
 	if _, err := agent.Start(t.Context(), w.config()); err == nil || !strings.Contains(err.Error(), "contains no token") {
 		t.Errorf("an empty token: %v", err)
 	}
-	expired := w.issuer.token(t, web, -time.Hour)
+	expired := w.issuer.Token(t, web, -time.Hour)
 	w.project(t, expired)
 	load := begin(t, w.config())
 	r := load.fails(t, 503, "AGENT_LOGIN_FAILED", "GET", current, nil)
@@ -293,11 +427,11 @@ func TestTokens(t *testing.T) {
 	if n := load.logins(t); n > before+2 {
 		t.Errorf("20 requests led to %d logins", n-before)
 	}
-	w.project(t, w.issuer.token(t, "system:serviceaccount:shop:nobody", time.Minute))
+	w.project(t, w.issuer.Token(t, "system:serviceaccount:shop:nobody", time.Minute))
 	rig.Soon(t, "the next token is tried", func() bool {
 		return strings.Contains(load.asks(t, "GET", current, nil).text("detail"), `has the subject "system:serviceaccount:shop:nobody"`)
 	})
-	w.project(t, w.issuer.token(t, web, time.Minute))
+	w.project(t, w.issuer.Token(t, web, time.Minute))
 	rig.Soon(t, "a good token is picked up", func() bool { return load.asks(t, "GET", "/readyz", nil).status == 200 })
 	name := func() string {
 		principal, _ := load.works(t, "GET", current, nil).body["principal"].(object)
@@ -307,7 +441,7 @@ func TestTokens(t *testing.T) {
 	if got := name(); got != web {
 		t.Errorf("it acts as %q", got)
 	}
-	w.project(t, w.issuer.token(t, other, time.Minute))
+	w.project(t, w.issuer.Token(t, other, time.Minute))
 	_, err := w.admin.EndSessionsOfPrincipal(t.Context(), schema.ByID{ID: w.web})
 	rig.Must(t, err)
 	if got := name(); got != other {
@@ -364,6 +498,12 @@ func TestBeforeTheServer(t *testing.T) {
 	load.works(t, "GET", current, nil)
 }
 
+// sessionOf returns the JSON of a session.
+func sessionOf(now time.Time) string {
+	until := now.UTC().Add(time.Hour).Format(time.RFC3339Nano)
+	return fmt.Sprintf(`{"sessionId":"s","kind":"kubernetes","principal":{"id":"0000000000000001","principalId":"1","systemId":1,"name":"a","type":"xauth"},"roles":[],"boundKey":null,"expiresAt":%q,"idleExpiresAt":%q}`, until, until)
+}
+
 // liar starts a fake key server that accepts each login and then responds with then.
 func liar(t *testing.T, then http.HandlerFunc) (c agent.Config, logins *atomic.Int64) {
 	t.Helper()
@@ -371,8 +511,7 @@ func liar(t *testing.T, then http.HandlerFunc) (c agent.Config, logins *atomic.I
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /api/sessions", func(w http.ResponseWriter, _ *http.Request) {
 		logins.Add(1)
-		until := time.Now().UTC().Add(time.Hour).Format(time.RFC3339Nano)
-		fmt.Fprintf(w, `{"sessionId":"s","kind":"kubernetes","principal":{"id":"0000000000000001","principalId":"1","systemId":1,"name":"a","type":"xauth"},"roles":[],"boundKey":null,"expiresAt":%q,"idleExpiresAt":%q}`, until, until)
+		_, _ = io.WriteString(w, sessionOf(time.Now()))
 	})
 	mux.HandleFunc("/", then)
 	s := httptest.NewServer(mux)
@@ -382,7 +521,7 @@ func liar(t *testing.T, then http.HandlerFunc) (c agent.Config, logins *atomic.I
 	w := world{token: file}
 	return agent.Config{
 		Server: s.URL, TokenFile: w.token, Listen: "127.0.0.1:0", SocketMode: agent.DefaultSocketMode, MetricsListen: "127.0.0.1:0",
-		MaxRequests: agent.DefaultMaxRequests, Clock: time.Now,
+		MaxRequests: agent.DefaultMaxRequests, Batch: agent.BatchOn, Clock: time.Now,
 	}, logins
 }
 
@@ -551,7 +690,7 @@ func inUse() int64 {
 // TestSettings checks that the error for each invalid flag names the flag.
 func TestSettings(t *testing.T) {
 	w := world{token: "/run/token"}
-	good := agent.Config{Server: "https://keys.example", TokenFile: w.token, Listen: agent.DefaultListen, SocketMode: agent.DefaultSocketMode, MaxRequests: 1}
+	good := agent.Config{Server: "https://keys.example", TokenFile: w.token, Listen: agent.DefaultListen, SocketMode: agent.DefaultSocketMode, MaxRequests: 1, Batch: agent.BatchOn}
 	rig.Must(t, good.Validate())
 	for says, change := range map[string]func(*agent.Config){
 		"--server: the base URL \"http://keys.example\"":           func(c *agent.Config) { c.Server = "http://keys.example" },
@@ -571,6 +710,7 @@ func TestSettings(t *testing.T) {
 		"--socket-mode is \"1777\"":                                func(c *agent.Config) { c.SocketMode = "1777" },
 		"--max-requests is 0":                                      func(c *agent.Config) { c.MaxRequests = 0 },
 		"--max-requests is 5000":                                   func(c *agent.Config) { c.MaxRequests = 5000 },
+		"--batch is \"yes\"; it must be on or off":                 func(c *agent.Config) { c.Batch = "yes" },
 		"--health-listen is \"8081\"":                              func(c *agent.Config) { c.HealthListen = "8081" },
 		"--metrics-listen is \"8081\"":                             func(c *agent.Config) { c.MetricsListen = "8081" },
 		"--allow computeMAC: there is no route":                    func(c *agent.Config) { c.Allow = []string{"computeMAC"} },

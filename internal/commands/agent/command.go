@@ -28,6 +28,7 @@ func (o *flags) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.SocketMode, "socket-mode", DefaultSocketMode, "permissions of the socket, in octal digits")
 	f.StringArrayVar(&o.Allow, "allow", nil, "ROUTE[,ROUTE...][:KEY[,KEY...]]: allowed operationIds, and the only keys for them; may be given several times; default: all routes except those that open or end sessions, or change accounts")
 	f.IntVar(&o.MaxRequests, "max-requests", DefaultMaxRequests, "maximum number of concurrent requests")
+	f.StringVar(&o.Batch, "batch", BatchOn, "on: send concurrent requests to compute or verify MACs as one batch; off: send each alone")
 	f.StringVar(&o.HealthListen, "health-listen", "", "address of /livez and /readyz over plain HTTP; default: only at --listen")
 	f.StringVar(&o.MetricsListen, "metrics-listen", "", "address of /metrics over plain HTTP; default: off")
 	f.BoolVar(&o.check, "check", false, "check whether the agent at --listen is ready, and exit; for exec probes of a container")

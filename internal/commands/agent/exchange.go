@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -53,6 +54,11 @@ func (s *sessionRefused) Error() string { return s.said.Error() }
 
 // Unwrap returns the key server's error.
 func (s *sessionRefused) Unwrap() error { return s.said }
+
+// sessionFailed reports whether the key server rejects the agent's session.
+func sessionFailed(e *client.Error) bool {
+	return e.Reauth || e.Status == http.StatusUnauthorized && e.Code != "INVALID_CREDENTIALS"
+}
 
 // ServeHTTP implements http.Handler.
 func (a *Agent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -115,7 +121,61 @@ func (x *exchange) handle() error {
 			return why
 		}
 	}
-	return x.ended(ctx, f, x.agent.client.Forward(ctx, f, x.forwardResponse))
+	return x.ended(ctx, f, x.forward(ctx, found, f))
+}
+
+// forward sends the request to the key server, in a batch if possible, and forwards the response to the workload.
+func (x *exchange) forward(ctx context.Context, found *routes.Found, f client.Forwarded) error {
+	sendAlone := func() error { return x.agent.client.Forward(ctx, f, x.forwardResponse) }
+	b := x.agent.batchers[found.Name]
+	if b == nil || !x.fitsBatch(found, f) {
+		return sendAlone()
+	}
+	result, err := b.do(ctx, f.Body, sendAlone)
+	if err != nil || result == nil {
+		return err
+	}
+	return x.writeResult(result)
+}
+
+// fitsBatch reports whether the request may be an item of a batch. Its body is copied into the batch, so it must be
+// exactly one valid item. Items for keys of peers are not forwarded. A batch cannot carry the headers of a single request.
+func (x *exchange) fitsBatch(found *routes.Found, f client.Forwarded) bool {
+	if f.Rest != nil || len(f.Body) > maxItemBytes || len(f.Header) > 0 || x.r.URL.RawQuery != "" {
+		return false
+	}
+	key, err := found.WholeKey(f.Body)
+	if err != nil { // the key server returns the error
+		return false
+	}
+	system, _, ok := key.Split()
+	return ok && int64(system) == x.agent.system.Load()
+}
+
+// writeResult forwards the response to an item of a batch to the workload.
+func (x *exchange) writeResult(r *batchResult) error {
+	x.code = r.code
+	x.copyHeader(r.header)
+	x.w.Header().Set("Content-Length", strconv.Itoa(len(r.body)))
+	x.writeStatus(r.status)
+	_, err := x.w.Write(r.body)
+	return err
+}
+
+// copyHeader forwards the header of a response.
+func (x *exchange) copyHeader(from http.Header) {
+	h := x.w.Header()
+	for _, name := range answered {
+		if v, ok := from[name]; ok {
+			h[name] = slices.Clone(v)
+		}
+	}
+}
+
+// writeStatus forwards the status of a response.
+func (x *exchange) writeStatus(status int) {
+	x.written, x.status = true, status
+	x.w.WriteHeader(status)
 }
 
 // in returns a deadline d from now, by the system clock, which connections use.
@@ -197,8 +257,11 @@ func (x *exchange) readStream(f client.Forwarded, found *routes.Found, keys Keys
 		}
 		head = read
 	}
-	n := len(head)
-	head = append(head, make([]byte, max(1, streamHead-n))...) // one more byte shows whether the body continues
+	n, kept := len(head), streamHead
+	if length := x.r.ContentLength; length >= 0 && length < streamHead {
+		kept = int(length) + 1 // one more byte, so that ReadFull reaches the end of the body
+	}
+	head = append(head, make([]byte, max(1, kept-n))...) // one more byte shows whether the body continues
 	more, err := io.ReadFull(x.body, head[n:])
 	f.Body, f.Length = head[:n+more], x.r.ContentLength
 	switch {
@@ -255,20 +318,14 @@ var answered = []string{"Content-Type", "Content-Length", "Cache-Control", "X-Co
 // returns them.
 func (x *exchange) forwardResponse(resp *http.Response, failure *client.Error) error {
 	if failure != nil {
-		if failure.Reauth || failure.Status == http.StatusUnauthorized && failure.Code != "INVALID_CREDENTIALS" {
+		if sessionFailed(failure) {
 			return &sessionRefused{failure}
 		}
 		x.code = failure.Code
 		x.hurryBody()
 	}
-	h := x.w.Header()
-	for _, name := range answered {
-		if v, ok := resp.Header[name]; ok {
-			h[name] = slices.Clone(v)
-		}
-	}
-	x.written, x.status = true, resp.StatusCode
-	x.w.WriteHeader(resp.StatusCode)
+	x.copyHeader(resp.Header)
+	x.writeStatus(resp.StatusCode)
 	if x.r.Method == http.MethodHead { // the agent sent a GET to the key server
 		return nil
 	}

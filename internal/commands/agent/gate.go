@@ -130,16 +130,21 @@ func (g *gate) ready() *refusal {
 // probeEvery is the interval of requests to an unreachable key server.
 const probeEvery = time.Second
 
-// watch sends a request to the key server while it is unknown whether the session is accepted: at the start, and after
-// the key server did not respond.
+// systemTries limits how often the system id of the key server is requested.
+const systemTries = 10
+
+// watch sends a request at the start. It repeats the request while the key server does not respond or, up to systemTries
+// times, while its system id is unknown.
 func (a *Agent) watch(ctx context.Context) {
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
-	for {
-		if a.gate.ready() != nil && a.gate.shut() == nil {
-			_, err := a.client.GetCurrentSession(ctx)
-			if ctx.Err() == nil {
-				_ = a.note(err) // the error is only recorded
+	for tries := 0; ; {
+		unknown := a.system.Load() == 0 && tries < systemTries
+		if (unknown || a.gate.ready() != nil) && a.gate.shut() == nil {
+			session, err := a.client.GetCurrentSession(ctx)
+			if ctx.Err() == nil && a.note(err) == nil && a.gate.ready() == nil { // the error is only recorded
+				a.system.Store(int64(session.Principal.SystemID))
+				tries++
 			}
 		}
 		select {

@@ -13,6 +13,7 @@ import (
 type metrics struct {
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
+	batches  prometheus.Histogram
 }
 
 func newMetrics(into prometheus.Registerer, a *Agent) *metrics {
@@ -26,8 +27,13 @@ func newMetrics(into prometheus.Registerer, a *Agent) *metrics {
 			Help:    "Time from the header of a request to the end of its response.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 15, 60},
 		}, []string{"route"}),
+		batches: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "keyserver_agent_batch_items",
+			Help:    "Number of requests of the workload in each batch.",
+			Buckets: prometheus.ExponentialBuckets(1, 2, 11),
+		}),
 	}
-	into.MustRegister(m.requests, m.duration,
+	into.MustRegister(m.requests, m.duration, m.batches,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "keyserver_agent_requests_in_flight", Help: "Requests in progress."},
 			func() float64 { return float64(len(a.places)) }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "keyserver_agent_logins_total", Help: "Attempted logins."},

@@ -3,15 +3,9 @@ package agent_test
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/base64"
 	"encoding/json"
 	"io"
 	"log/slog"
-	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -28,15 +22,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
+	"github.com/keyserver-operator/keyserver-operator/test/rig/tokens"
 )
 
 type object = map[string]any
-
-// issuer signs service account tokens like a cluster.
-type issuer struct {
-	key  *ecdsa.PrivateKey
-	file string // file with the public key
-}
 
 const (
 	issuerName = "https://cluster.example"
@@ -45,41 +34,10 @@ const (
 	other      = "system:serviceaccount:shop:other"
 )
 
-func newIssuer(t testing.TB) issuer {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	rig.Must(t, err)
-	point, err := key.PublicKey.Bytes()
-	rig.Must(t, err)
-	i := issuer{key: key, file: filepath.Join(t.TempDir(), "jwks.json")}
-	text, err := json.Marshal(object{"keys": []object{{
-		"kty": "EC", "crv": "P-256", "kid": "one", "use": "sig", "x": base64url(point[1:33]), "y": base64url(point[33:]),
-	}}})
-	rig.Must(t, err)
-	rig.Must(t, os.WriteFile(i.file, text, 0o600))
-	return i
-}
-
-func base64url(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
-
-func (i issuer) token(t testing.TB, subject string, life time.Duration) string {
-	t.Helper()
-	now := time.Now()
-	claims, err := json.Marshal(object{"iss": issuerName, "sub": subject, "aud": []string{audience}, "exp": now.Add(life).Unix(), "iat": now.Add(min(life, 0)).Unix()})
-	rig.Must(t, err)
-	signed := base64url([]byte(`{"alg":"ES256","kid":"one"}`)) + "." + base64url(claims)
-	sum := sha256.Sum256([]byte(signed))
-	r, s, err := ecdsa.Sign(rand.Reader, i.key, sum[:])
-	rig.Must(t, err)
-	return signed + "." + base64url(append(padded(r), padded(s)...))
-}
-
-func padded(n *big.Int) []byte { return n.FillBytes(make([]byte, 32)) }
-
 // world is a key server with a workload that has a token file and may use two key lineages.
 type world struct {
 	*testserver.Server
-	issuer     issuer
+	issuer     *tokens.Issuer
 	token      string // path of the token file
 	line, more schema.HiddenLink
 	admin      *client.Client
@@ -88,9 +46,9 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	i := newIssuer(t)
+	i := tokens.NewIssuer(t, issuerName, audience)
 	w := &world{issuer: i, token: filepath.Join(t.TempDir(), "token"), Server: testserver.Start(t, func(c *server.Config) {
-		c.Providers.OIDCIssuer, c.Providers.OIDCAudiences, c.Providers.OIDCKeysFile = issuerName, []string{audience}, i.file
+		c.Providers.OIDCIssuer, c.Providers.OIDCAudiences, c.Providers.OIDCKeysFile = issuerName, []string{audience}, i.KeysFile
 	})}
 	w.admin = w.Admin(t)
 	catalogue, err := w.admin.ListOperations(t.Context())
@@ -112,7 +70,7 @@ func newWorld(t *testing.T) *world {
 			w.web = made.Principal.ID
 		}
 	}
-	w.project(t, i.token(t, web, 10*time.Minute))
+	w.project(t, i.Token(t, web, 10*time.Minute))
 	keeper, err := client.New(client.Options{BaseURL: w.URL(), RootCAs: w.Pool(t), Credentials: client.KubernetesCredentials(w.token)})
 	rig.Must(t, err)
 	for _, link := range []*schema.HiddenLink{&w.line, &w.more} {
@@ -136,7 +94,7 @@ func (w *world) project(t testing.TB, token string) {
 func (w *world) config() agent.Config {
 	return agent.Config{
 		Server: w.URL(), CAFile: w.CAFile(), TokenFile: w.token, Listen: "127.0.0.1:0", SocketMode: agent.DefaultSocketMode,
-		MetricsListen: "127.0.0.1:0", MaxRequests: agent.DefaultMaxRequests, UserAgent: "agent-test",
+		MetricsListen: "127.0.0.1:0", MaxRequests: agent.DefaultMaxRequests, Batch: agent.BatchOn, UserAgent: "agent-test",
 		Logger: slog.New(slog.DiscardHandler), Clock: time.Now,
 	}
 }
@@ -249,19 +207,23 @@ const current = "/api/sessions/current"
 
 func (w *world) mac(data string) object { return object{"lineage": w.line.String(), "data": data} }
 
-var loginsTried = regexp.MustCompile(`(?m)^keyserver_agent_logins_total ([0-9]+)$`)
-
 // logins returns the number of the agent's login attempts.
 func (w *workload) logins(t testing.TB) int {
+	t.Helper()
+	return w.metric(t, "keyserver_agent_logins_total")
+}
+
+// metric returns the value of a metric.
+func (w *workload) metric(t testing.TB, name string) int {
 	t.Helper()
 	resp, err := http.Get("http://" + w.MetricsAddress() + "/metrics")
 	rig.Must(t, err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	rig.Must(t, err)
-	m := loginsTried.FindSubmatch(text)
+	m := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(name) + ` ([0-9]+)$`).FindSubmatch(text)
 	if m == nil {
-		t.Fatalf("no logins are counted:\n%s", text)
+		t.Fatalf("there is no %s:\n%s", name, text)
 	}
 	n, err := strconv.Atoi(string(m[1]))
 	rig.Must(t, err)
