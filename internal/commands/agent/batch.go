@@ -51,9 +51,9 @@ const (
 	batchEnd   = `]}`
 )
 
-// batchRoutes maps a route to its batch route. A request body of the route is one item of the batch. The response of the
-// route is the result of that item.
-var batchRoutes = map[string]string{"computeMac": "computeMacs", "verifyMac": "verifyMacs"}
+// singleRoutes maps a batch route to the route of its items. A request body of that route is one item of the batch. The
+// response of that route is the result of the item.
+var singleRoutes = map[string]string{"computeMacs": "computeMac", "verifyMacs": "verifyMac"}
 
 // batcher sends requests of one route as a batch if they arrive while a batch, or maxSingles single requests, are in
 // progress.
@@ -103,13 +103,11 @@ type batchResult struct {
 
 // newBatchers returns the batchers by the route for one item.
 func newBatchers(a *Agent) map[string]*batcher {
-	byName := map[string]routes.Route{}
-	for _, r := range routes.All() {
-		byName[r.Name] = r
-	}
 	batchers := map[string]*batcher{}
-	for one, many := range batchRoutes {
-		batchers[one] = newBatcher(byName[many], a.client.Forward, a.cfg.Clock, a.metrics.batches)
+	for _, r := range routes.All() {
+		if single := singleRoutes[r.Name]; single != "" {
+			batchers[single] = newBatcher(r, a.client.Forward, a.cfg.Clock, a.metrics.batches)
+		}
 	}
 	return batchers
 }
