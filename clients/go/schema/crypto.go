@@ -53,8 +53,7 @@ type MACItemResponse struct {
 	MACBytes   *int       `json:"macBytes,omitzero" enum:"48" doc:"Length of mac in bytes."`
 	TTag       HiddenLink `json:"ttag,omitzero" doc:"Hidden link of the key that was used."`
 	Generation *int       `json:"generation,omitzero" doc:"Number of the key within its lineage, from 1."`
-	Code       string     `json:"code,omitzero" doc:"Code of the failure: one that POST /api/crypto/mac returns."`
-	Detail     string     `json:"detail,omitzero" doc:"Text for people; the wording may change."`
+	ItemFailure
 }
 
 // VerifyMACBatchRequest requests the verification of many MACs.
@@ -80,8 +79,13 @@ type VerifyMACItemResponse struct {
 	Valid      *bool      `json:"valid,omitzero" doc:"True if one of the tried keys produces this MAC for the message."`
 	TTag       HiddenLink `json:"ttag,omitzero" doc:"Hidden link of the key that computed the MAC. If the MAC is invalid: hidden link of the newest key that was tried."`
 	Generation *int       `json:"generation,omitzero" doc:"Number of the key within its lineage, from 1."`
-	Code       string     `json:"code,omitzero" doc:"Error code, as for POST /api/crypto/mac/verify."`
-	Detail     string     `json:"detail,omitzero" doc:"Text for people; the wording may change."`
+	ItemFailure
+}
+
+// ItemFailure is the failure of one item of a batch.
+type ItemFailure struct {
+	Code   string `json:"code,omitzero" doc:"Error code, as for the item in a single request."`
+	Detail string `json:"detail,omitzero" doc:"Text for people; the wording may change."`
 }
 
 // EncryptRequest requests the encryption of a text.

@@ -1592,7 +1592,7 @@ export interface MACItem {
 
 export interface MACItemResponse {
   algorithm?: "HMAC-SHA384";
-  /** Code of the failure: one that POST /api/crypto/mac returns. */
+  /** Error code, as for the item in a single request. */
   code?: string;
   /** Text for people; the wording may change. */
   detail?: string;
@@ -2677,7 +2677,7 @@ export interface VerifyMACItem {
 }
 
 export interface VerifyMACItemResponse {
-  /** Error code, as for POST /api/crypto/mac/verify. */
+  /** Error code, as for the item in a single request. */
   code?: string;
   /** Text for people; the wording may change. */
   detail?: string;

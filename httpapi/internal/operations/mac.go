@@ -19,8 +19,7 @@ func macBatch(ctx context.Context, ops *verified.Service, by keyserver.Caller, i
 
 func macItemOf(m keyserver.MACResult) schema.MACItemResponse {
 	if m.Err != nil {
-		code, detail := failureOf(m.Err)
-		return schema.MACItemResponse{Code: code, Detail: detail}
+		return schema.MACItemResponse{ItemFailure: failureOf(m.Err)}
 	}
 	algorithm, n := string(keyserver.HMACSHA384), len(m.Sum)
 	return schema.MACItemResponse{Algorithm: &algorithm, MAC: m.Sum[:], MACBytes: &n, TTag: schema.HiddenLink(m.Link), Generation: &m.Generation}
@@ -38,16 +37,15 @@ func verifyMACBatch(ctx context.Context, ops *verified.Service, by keyserver.Cal
 
 func verdictItemOf(v keyserver.MACVerdictResult) schema.VerifyMACItemResponse {
 	if v.Err != nil {
-		code, detail := failureOf(v.Err)
-		return schema.VerifyMACItemResponse{Code: code, Detail: detail}
+		return schema.VerifyMACItemResponse{ItemFailure: failureOf(v.Err)}
 	}
 	return schema.VerifyMACItemResponse{Valid: &v.Valid, TTag: schema.HiddenLink(v.Link), Generation: &v.Generation}
 }
 
-// failureOf returns the code and the detail of the error of an item.
-func failureOf(err error) (code, detail string) {
+func failureOf(err error) schema.ItemFailure {
+	failure := schema.ItemFailure{Code: string(fault.CodeOf(err))}
 	if f := fault.As(err); f != nil {
-		detail = f.Detail
+		failure.Detail = f.Detail
 	}
-	return string(fault.CodeOf(err)), detail
+	return failure
 }
