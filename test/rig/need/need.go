@@ -21,9 +21,7 @@ func Missing(t testing.TB, what, remedy string) {
 	if os.Getenv(Variable) != "" {
 		t.Fatal(sentence(what, remedy))
 	}
-	// On a machine with only Go, the test is skipped with its reason. The make target that provides the program sets
-	// Variable, so that the test fails there.
-	t.Skip(sentence(what, remedy))
+	t.Skip(sentence(what, remedy)) // only in a plain "go test": the make target that provides the program sets Variable
 }
 
 // Server skips the test if -short excludes tests of servers. The parameter what names the server, and target the make
