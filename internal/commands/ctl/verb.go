@@ -3,6 +3,7 @@ package ctl
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -111,8 +112,8 @@ func (t *table) verb(r routes.Route) (*verb, error) {
 var versioned = regexp.MustCompile(`^v[0-9]+$`)
 
 // name returns the words of a verb: the literal segments of the path as nouns, and then the first word of the
-// operationId as the action. If the last segment is the action already, it is not repeated: POST /api/keys/rotate,
-// rotateKey, becomes "keys rotate".
+// operationId as the action. If a segment is the action already, it becomes the last word and is not repeated: POST
+// /api/keys/rotate, rotateKey, becomes "keys rotate".
 func name(path, operation string) []string {
 	var nouns []string
 	for segment := range strings.SplitSeq(strings.TrimPrefix(path, "/api"), "/") {
@@ -122,9 +123,10 @@ func name(path, operation string) []string {
 		noun, _, _ := strings.Cut(segment, ".") // a file name without its extension
 		nouns = append(nouns, noun)
 	}
-	last := strings.ReplaceAll(nouns[len(nouns)-1], "-", "")
-	if len(nouns) > 1 && strings.HasPrefix(strings.ToLower(operation), last) {
-		return nouns
+	for i, noun := range slices.Backward(nouns) {
+		if i > 0 && strings.HasPrefix(strings.ToLower(operation), strings.ReplaceAll(noun, "-", "")) {
+			return append(slices.Delete(nouns, i, i+1), noun)
+		}
 	}
 	first := strings.IndexFunc(operation, unicode.IsUpper)
 	if first < 0 {

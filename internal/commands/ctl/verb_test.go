@@ -78,7 +78,7 @@ func TestNames(t *testing.T) {
 	for operation, want := range map[string]string{
 		"listRoles": "roles list", "createRole": "roles create", "rotateKey": "keys rotate", "setKeyRotation": "keys rotation set",
 		"grantAcl": "keys acl grant", "endSession": "sessions end", "endCurrentSession": "sessions current end", "endSessionsOfPrincipal": "principals sessions end",
-		"computeMac": "crypto mac compute", "verifyMac": "crypto mac verify", "computeMacs": "crypto mac batch compute", "encrypt": "crypto encrypt",
+		"computeMac": "crypto mac compute", "verifyMac": "crypto mac verify", "computeMacs": "crypto mac batch compute", "verifyMacs": "crypto mac batch verify", "encrypt": "crypto encrypt",
 		"approve": "approvals approve", "lookUpPrincipals": "principals lookup", "getOpenApiDocument": "openapi get", "getDecision": "access evaluation get",
 		"login": "sessions login", "removeTrustedCa": "trusted-cas remove", "addDelegate": "principals delegates add", "rotateDataKey": "custody rotate",
 	} {
