@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -21,22 +20,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/pgtest"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
-
-// metric returns the value of the metric whose line begins with begin.
-func metric(t *testing.T, address, begin string) string {
-	t.Helper()
-	response, err := http.Get("http://" + address + "/metrics")
-	rig.Must(t, err)
-	defer func() { _ = response.Body.Close() }()
-	text, err := io.ReadAll(response.Body)
-	rig.Must(t, err)
-	for line := range strings.Lines(string(text)) {
-		if value, ok := strings.CutPrefix(line, begin+" "); ok {
-			return strings.TrimSpace(value)
-		}
-	}
-	return ""
-}
 
 // TestReadersThatWait lets all read connections of a replica wait for the database. Requests that need no such
 // connection succeed, the replica stays ready, and the metric shows the waiting requests.
@@ -68,8 +51,8 @@ func TestReadersThatWait(t *testing.T) {
 	if detail := notReady(t, one); detail != "" {
 		t.Errorf("ready: %s", detail)
 	}
-	if value := metric(t, metrics, `keyserver_database_connection_waits_total{use="read"}`); value == "" || value == "0" {
-		t.Errorf("the metric of those who wait is %q", value)
+	if rig.Metric(t, metrics, `keyserver_database_connection_waits_total{use="read"}`) == 0 {
+		t.Error("the metric counts no waits for a connection")
 	}
 	_, err = holder.Exec(t.Context(), `ROLLBACK`)
 	rig.Must(t, err)
@@ -140,7 +123,7 @@ func TestConnectionsAreRefused(t *testing.T) {
 			for _, part := range []string{"database", "currency", "writes"} {
 				rig.Soon(t, "it is not ready: "+part, func() bool { return strings.Contains(notReady(t, one), part) })
 			}
-			rig.Soon(t, "the metric says so", func() bool { return metric(t, metrics, `keyserver_ready{part="writes"}`) == "0" })
+			rig.Soon(t, "the metric shows it", func() bool { return rig.Metric(t, metrics, `keyserver_ready{part="writes"}`) == 0 })
 			end()
 			ended := time.Now()
 			rig.Soon(t, "it decides", func() bool { _, decided := a.ask(t); return decided })
@@ -148,7 +131,7 @@ func TestConnectionsAreRefused(t *testing.T) {
 			for _, r := range all {
 				rig.Soon(t, "it is ready", func() bool { return notReady(t, r) == "" })
 			}
-			rig.Soon(t, "the metric says so", func() bool { return metric(t, metrics, `keyserver_ready{part="writes"}`) == "1" })
+			rig.Soon(t, "the metric shows it", func() bool { return rig.Metric(t, metrics, `keyserver_ready{part="writes"}`) == 1 })
 			w.stop(t, all[1])
 			stopped(t, url, all...)
 		})
@@ -169,7 +152,7 @@ func TestAFullDiskOfTheDatabase(t *testing.T) {
 	filler := filepath.Join(disk, "filler")
 	fill(t, filler)
 	rig.Soon(t, "it is not ready", func() bool { return strings.Contains(notReady(t, one), "audit") })
-	rig.Soon(t, "the metric says so", func() bool { return metric(t, metrics, `keyserver_ready{part="audit"}`) == "0" })
+	rig.Soon(t, "the metric shows it", func() bool { return rig.Metric(t, metrics, `keyserver_ready{part="audit"}`) == 0 })
 	_, err := one.admin.CreateRole(t.Context(), schema.CreateRoleRequest{Name: "without room"})
 	var e *client.Error
 	if err != nil && (!errors.As(err, &e) || e.Status != http.StatusServiceUnavailable) {

@@ -48,7 +48,7 @@ func TestGuessesFromManyAddresses(t *testing.T) {
 	s := start(t, "--metrics-listen", metrics)
 	if kept := s.keeps(t, aim, func() (stop func()) {
 		stop = guessing(t, s, 20, 50)
-		rig.Soon(t, "guesses are hashed", func() bool { return gauge(t, metrics, "keyserver_logins_hashed") > 0 })
+		rig.Soon(t, "guesses are hashed", func() bool { return rig.Metric(t, metrics, "keyserver_logins_hashed") > 0 })
 		return stop
 	}); kept < least {
 		t.Errorf("a session keeps %.2f of its rate next to guesses", kept)
@@ -68,7 +68,7 @@ func TestNewcomersBesideGuesses(t *testing.T) {
 	defer elsewhere.CloseIdleConnections()
 	newcomer := &rig.Site{System: 1, Base: s.Base, HTTP: &http.Client{Transport: elsewhere}}
 	defer guessing(t, s, 300, 60)()
-	rig.Soon(t, "more guesses wait than addresses guess", func() bool { return gauge(t, metrics, "keyserver_logins_waiting") > 60 })
+	rig.Soon(t, "more guesses wait than addresses guess", func() bool { return rig.Metric(t, metrics, "keyserver_logins_waiting") > 60 })
 	const tries = 5
 	for try := 1; ; try++ {
 		a := newcomer.Send(t, "", "POST", "/api/sessions", rig.Object{"method": "password", "name": "honest", "password": rig.Password})

@@ -102,7 +102,7 @@ func TestMessagesPutAside(t *testing.T) {
 	if a := <-s.aside(t, nobody.Session, 8<<20); a.Code() != "ACCESS_DENIED" {
 		t.Errorf("somebody without a role: %s", a.Brief())
 	}
-	if held := gauge(t, metrics, "keyserver_http_spooled_bytes"); held != 0 {
+	if held := rig.Metric(t, metrics, "keyserver_http_spooled_bytes"); held != 0 {
 		t.Errorf("%v bytes are put aside for somebody without a role", held)
 	}
 	var asides []chan rig.Answer
@@ -117,7 +117,7 @@ func TestMessagesPutAside(t *testing.T) {
 		t.Errorf("one too many: %s", a.Brief())
 	}
 	s.works(t, 10)
-	if held := gauge(t, metrics, "keyserver_http_spooled_bytes"); held > 32<<20 {
+	if held := rig.Metric(t, metrics, "keyserver_http_spooled_bytes"); held > 32<<20 {
 		t.Errorf("%v bytes are put aside", held)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"crypto/x509"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -121,28 +120,6 @@ func (s *site) memory(t testing.TB) int64 {
 	return 0
 }
 
-// gauge returns the sum of a metric of the server.
-func gauge(t testing.TB, address, name string) (sum float64) {
-	t.Helper()
-	resp, err := http.Get("http://" + address + "/metrics")
-	rig.Must(t, err)
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	rig.Must(t, err)
-	found := false
-	for line := range strings.Lines(string(body)) {
-		if rest, ok := strings.CutPrefix(line, name); ok && (rest[0] == ' ' || rest[0] == '{') {
-			n, err := strconv.ParseFloat(strings.TrimSpace(rest[strings.LastIndexByte(rest, ' ')+1:]), 64)
-			rig.Must(t, err)
-			sum, found = sum+n, true
-		}
-	}
-	if !found {
-		t.Fatalf("there is no metric %s", name)
-	}
-	return sum
-}
-
 // mayGrow is the limit for memory of the process that clients without a session can cause, in bytes.
 const mayGrow = 30 << 20
 
@@ -225,10 +202,10 @@ func TestHeadersThatDoNotArrive(t *testing.T) {
 		slowly(t, s, "GET /api/health HTTP/1.1\r\nHost: ")
 	}
 	s.works(t, 100)
-	if open := gauge(t, metrics, "keyserver_connections"); open > 64 {
+	if open := rig.Metric(t, metrics, "keyserver_connections"); open > 64 {
 		t.Errorf("%v connections from one address are open", open)
 	}
-	if closed := gauge(t, metrics, "keyserver_connections_closed_total"); closed < 100 {
+	if closed := rig.Metric(t, metrics, "keyserver_connections_closed_total"); closed < 100 {
 		t.Errorf("%v connections were closed", closed)
 	}
 }
@@ -271,7 +248,7 @@ func TestStreamsThatTheServerMustReset(t *testing.T) {
 		a.arrived()
 		s.works(t, 20)
 	}
-	if closed := gauge(t, metrics, "keyserver_connections_closed_total"); closed != connections {
+	if closed := rig.Metric(t, metrics, "keyserver_connections_closed_total"); closed != connections {
 		t.Errorf("%v connections were closed, want %d", closed, connections)
 	}
 	if grown := s.memory(t) - before; grown > mayGrow {
