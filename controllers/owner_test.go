@@ -145,9 +145,15 @@ var _ = Describe("Owner marks", func() {
 			To(HaveField("Saved", true))
 		Eventually(func() string { return holder(ctx, s, "Unmarked") }).Should(Equal(me))
 
+		By("an owner string with a digest, which names no object to look for")
+		shortened := here(ctx) + "/default/Role/long~0123456789abcdef"
+		Expect(s.admin().SetOwner(ctx, schema.SetOwnerRequest{OwnedObject: object(s, "Unmarked", ctx), Owner: shortened, Expect: me})).
+			To(HaveField("Saved", true))
+		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonConflict, "is owned by "+shortened))
+
 		By("the same object of another cluster holding it")
 		const lost = "11111111-2222-3333-4444-555555555555"
-		Expect(s.admin().SetOwner(ctx, schema.SetOwnerRequest{OwnedObject: object(s, "Unmarked", ctx), Owner: lost + "/default/Role/" + obj.Name, Expect: me})).
+		Expect(s.admin().SetOwner(ctx, schema.SetOwnerRequest{OwnedObject: object(s, "Unmarked", ctx), Owner: lost + "/default/Role/" + obj.Name, Expect: shortened})).
 			To(HaveField("Saved", true))
 		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonConflict, "is owned by "+lost))
 		ks := &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}}

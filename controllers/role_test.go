@@ -143,6 +143,18 @@ var _ = Describe("Role", func() {
 		})
 	})
 
+	It("remembers that it created what it only observes", func(ctx context.Context) {
+		obj := shown.role("Observed Later", []string{"HMAC Data"})
+		apply(ctx, obj, beReady("created"))
+		edit(ctx, obj, func(o *v1alpha1.Role) { o.Spec.ManagementPolicy = v1alpha1.Observe })
+		annotate(ctx, obj, v1alpha1.AnnotationReconcileRequestedAt, "now")
+		Eventually(func() string { _ = readiness(ctx, obj)(); return obj.Status.LastHandledReconcileAt }).Should(Equal("now"))
+		Expect(obj.Status.Provenance).To(Equal(v1alpha1.Created))
+		edit(ctx, obj, func(o *v1alpha1.Role) { o.Spec.ManagementPolicy = v1alpha1.Manage })
+		Eventually(readiness(ctx, obj)).Should(beReady(""))
+		remove(ctx, obj)
+	})
+
 	It("is created, edited, renamed, repaired and deleted", func(ctx context.Context) {
 		obj := shown.role("Signer", []string{"HMAC Data", "Authorize Key", shown.operation(ctx, "HMAC Data").String()})
 		apply(ctx, obj, beReady(`created: the second read shows "Signer" with 2 operations`))

@@ -71,6 +71,21 @@ var _ = Describe("TrustedCA publish", func() {
 		Expect(published(ctx, "default", to)()).To(Equal("mine"))
 	})
 
+	It("leaves alone what another object publishes, until that object is gone", func(ctx context.Context) {
+		to := name()
+		first := shown.trustedCA(newCA(), publishing(to, nil))
+		apply(ctx, first, beReady(""))
+		content := published(ctx, "default", to)()
+		second := shown.trustedCA(newCA(), publishing(to, nil))
+		apply(ctx, second, beUnready(v1alpha1.ReasonConflict,
+			fmt.Sprintf("ConfigMap default/%s exists already and TrustedCA/default/%s publishes it", to, first.Name)))
+		Expect(published(ctx, "default", to)()).To(Equal(content))
+		remove(ctx, first)
+		Eventually(readiness(ctx, second)).Should(beReady(""))
+		Expect(published(ctx, "default", to)()).NotTo(Equal(content))
+		remove(ctx, second)
+	})
+
 	It("says that the API server serves no ClusterTrustBundles", func(ctx context.Context) {
 		obj := shown.trustedCA(newCA(), publishingBundle(""))
 		apply(ctx, obj, beUnready(v1alpha1.ReasonUnsupported, "ClusterTrustBundle default."+obj.Name+" is not published: this API server does not serve"))

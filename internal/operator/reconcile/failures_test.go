@@ -14,7 +14,10 @@ func TestFailuresBackOffAndForget(t *testing.T) {
 	f := newFailures()
 	obj := &v1alpha1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b", UID: "u", Generation: 1}}
 	var waits []time.Duration
-	for range 12 {
+	for n := range 12 {
+		if got, want := f.exhausted(obj), n >= 6; got != want {
+			t.Errorf("after %d failures the object is stalled: %t, want %t", n, got, want)
+		}
 		waits = append(waits, f.add(obj, "", false, noon, connection.DefaultTiming).Truncate(time.Second))
 	}
 	for i, w := range waits {
@@ -22,9 +25,6 @@ func TestFailuresBackOffAndForget(t *testing.T) {
 		if w < want || w > want+want/10+time.Second {
 			t.Errorf("wait %d is %s, want about %s", i, w, want)
 		}
-	}
-	if !f.exhausted(obj) {
-		t.Error("twelve failures do not exhaust an object's patience")
 	}
 	for reason, change := range map[string]func(*v1alpha1.Role){
 		"another spec":   func(r *v1alpha1.Role) { r.Generation = 2 },

@@ -1,13 +1,20 @@
 package reconcile
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 )
 
 func TestWhoIsConcernedDoesNotWaitForEverybody(t *testing.T) {
@@ -47,5 +54,45 @@ func TestAResyncIsOfLowPriority(t *testing.T) {
 	}
 	if p := again(defaultResync/2, defaultResync).Priority; p != nil {
 		t.Errorf("what is due earlier has the priority %d", *p)
+	}
+}
+
+// cachedRoles is a cache that contains some roles, and returns all of them for each index.
+type cachedRoles struct {
+	client.Client
+	roles []v1alpha1.Role
+}
+
+func (c cachedRoles) List(_ context.Context, into client.ObjectList, _ ...client.ListOption) error {
+	list, ok := into.(*v1alpha1.RoleList)
+	if !ok {
+		return fmt.Errorf("a list of %T", into)
+	}
+	list.Items = c.roles
+	return nil
+}
+
+// TestAnAwaitedChangeConcernsOnlyUnreadyObjects checks that ready objects do not reconcile after a change that they do
+// not wait for.
+func TestAnAwaitedChangeConcernsOnlyUnreadyObjects(t *testing.T) {
+	role := func(name string, ready metav1.ConditionStatus) v1alpha1.Role {
+		r := v1alpha1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name}}
+		r.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: ready}}
+		return r
+	}
+	r := &reconciler[*v1alpha1.Role, struct{}]{
+		Cluster: Cluster{Client: cachedRoles{roles: []v1alpha1.Role{role("resting", metav1.ConditionTrue), role("waiting", metav1.ConditionFalse)}}},
+		kind:    Kind{Awaits: []string{"operations"}},
+		wake:    make(chan event.TypedGenericEvent[Wake], 2),
+	}
+	r.api.NewList = func() v1alpha1.List { return &v1alpha1.RoleList{} }
+	r.handleNotice(t.Context(), connection.Notice{KeyServer: "ks", Kind: "operations", IDs: map[string]bool{"1": true}})
+	close(r.wake)
+	var woken []string
+	for w := range r.wake {
+		woken = append(woken, w.Object.Object.Name)
+	}
+	if !slices.Equal(woken, []string{"waiting"}) {
+		t.Errorf("the change wakes %v", woken)
 	}
 }
