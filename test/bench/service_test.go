@@ -44,6 +44,12 @@ func startProcess(tb testing.TB, binary program.Program, args ...string) *servic
 	if err != nil {
 		tb.Fatal(err)
 	}
+	return openService(tb, binary, server)
+}
+
+// openService logs in at a new key server and imports the key.
+func openService(tb testing.TB, binary program.Program, server *program.Server) *service {
+	tb.Helper()
 	s := &service{binary: binary, server: server}
 	tb.Cleanup(func() { s.server.Kill() })
 	password, err := s.server.Password()

@@ -169,7 +169,7 @@ func (c *Cluster) Kill(t testing.TB) {
 	<-c.exited
 	c.postmaster = nil
 	// Kill backends that were starting and not in the list. They would block the next server.
-	for left := c.left(); len(left) > 0; left = c.left() {
+	for left := c.Processes(); len(left) > 0; left = c.Processes() {
 		for _, pid := range left {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
@@ -177,8 +177,8 @@ func (c *Cluster) Kill(t testing.TB) {
 	}
 }
 
-// left lists the processes whose working directory is the directory of the server. All processes of the server have it.
-func (c *Cluster) left() []int {
+// Processes lists the processes whose working directory is the directory of the server. All processes of the server have it.
+func (c *Cluster) Processes() []int {
 	var pids []int
 	places, _ := filepath.Glob("/proc/[0-9]*/cwd") // only a malformed pattern fails
 	for _, place := range places {
