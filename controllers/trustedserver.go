@@ -163,7 +163,7 @@ func (a trustedServerAdapter) Declared(ctx context.Context, in reconcile.Input, 
 	return want, nil
 }
 
-// text reads the trust blob, and returns it with its source.
+// text returns the declared trust blob (contract 5.6) and its source.
 func (a trustedServerAdapter) text(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedServer) (text, where string, err error) {
 	from := obj.Spec.TrustBlob
 	if from.Inline != nil {

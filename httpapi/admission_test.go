@@ -69,8 +69,8 @@ func TestABuildThatIsNotAdmitted(t *testing.T) {
 	}
 }
 
-// Readiness names admission as the failing part, and the time of the next check. Health and unknown paths respond as
-// usual.
+// Readiness reports whether the release manifest admits the build, and the time of the next check. Health and unknown
+// paths respond as usual.
 func TestReadinessSpeaksOfAdmission(t *testing.T) {
 	for name, c := range map[string]struct {
 		admission func() error

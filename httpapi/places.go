@@ -151,11 +151,11 @@ func (p *places) gauges() []prometheus.Collector {
 	)
 }
 
-// mostUnderWay returns the limit of requests under way. It leaves a share of the connections to newcomers.
+// mostUnderWay returns the limit of requests in progress in sessions. It leaves a share of the connections to new ones.
 func mostUnderWay(c Config) int { return max(1, c.MaxConnections-quota.Share(c.MaxConnections)) }
 
-// count counts a request in a session until its response is written, and protects its connection
-// from newcomers. A principal may have as many such requests as a quarter of all connections.
+// count counts a request in a session until its response is written. Until then, new connections do not evict its
+// connection. A principal may have as many such requests as a quarter of all connections.
 func (x *exchange) count() error {
 	from := x.api.places.underWay
 	verdict := from.Take(x.payer(), 1)

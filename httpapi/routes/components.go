@@ -201,7 +201,7 @@ var statusWords = map[int]string{
 	http.StatusForbidden: "Forbidden", http.StatusServiceUnavailable: "Unavailable",
 }
 
-// usualCodes has the codes of a route with a session and an operation, by status.
+// usualCodes has the error codes, by status, of every route that needs a session and an operation.
 var usualCodes = func() map[int][]fault.Code {
 	usual := map[int][]fault.Code{}
 	for _, f := range (Route{Session: true, Operations: grants(keyserver.OpListRoles)}).failures() {

@@ -90,8 +90,8 @@ func allowed(methods []Route) string {
 	return strings.Join(allow, ", ")
 }
 
-// literals has the paths that http.ServeMux rejects as ambiguous. ServeMux gets a wildcard instead of the word, and
-// resource compares it.
+// literals has a word of each path that http.ServeMux rejects as ambiguous. ServeMux gets a wildcard instead of the
+// word, and resource rejects any other word.
 var literals = map[string]string{"/api/principals/{id}/delegates/{pid}": "delegates", "/api/audit/{seq}/receipt": "receipt"}
 
 // ServeHTTP implements http.Handler. A path that ServeMux would redirect to its clean form is an unknown path: a

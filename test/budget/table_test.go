@@ -77,7 +77,7 @@ func (c costs) least(other costs) costs {
 	return c
 }
 
-// table is the content of the file.
+// table is the content of budget.txt.
 type table struct {
 	comment string
 	rows    map[string]costs

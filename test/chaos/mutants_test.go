@@ -41,7 +41,7 @@ type mutant struct {
 	finds string
 }
 
-// excerpt selects parts and faults of the suite that find a mistake soon. The complete suite has the same faults.
+// excerpt selects the parts and faults with which the suite finds a mutant soon. The complete suite includes them.
 type excerpt struct{ parts, faults string }
 
 // The excerpts. A clock change interrupts no part, so that a round takes only as long as its requests.

@@ -103,8 +103,8 @@ spec:
   flag: expose
 `
 
-// peers has a workload of one key server use a key of another one in another namespace: Pod to Pod,
-// over mutual TLS, under the NetworkPolicies.
+// peers checks that a workload can use a key of a peer in another namespace: from Pod to Pod, over
+// mutual TLS, under the NetworkPolicies.
 func peers(t *testing.T, n *node) {
 	replace := strings.NewReplacer("curlimages/curl:8.17.0", "registry.example/workload:1")
 	n.document(t, "workloads.md", replace, "Give the namespace a grant", "Declare role, principal and key", "Run the Pod")

@@ -250,8 +250,8 @@ func TestWeakCAsAreNotTrusted(t *testing.T) {
 	})
 }
 
-// TestRequireProof checks --require-proof: it refuses logins without a proof or a certificate. "people" applies
-// to passwords, here and in a directory; "all" applies to every login.
+// TestRequireProof checks that --require-proof refuses logins without a proof or a certificate: with "people" the
+// methods password and ldap, with "all" every login.
 func TestRequireProof(t *testing.T) {
 	t.Parallel()
 	for demand, refused := range map[string]map[string]bool{

@@ -1,8 +1,8 @@
 // Package contract checks the HTTP interface clause by clause, over real TLS. There is one table per endpoint, refusals
 // first. The clauses are those of docs/contract.md.
 //
-// Tests share servers. A ground is a configuration, and has one server per database for the entire run. on runs a test
-// on both databases, embedded only on SQLite. Both run tests in parallel, so a test uses only its own objects:
+// Tests share servers. Each configuration has one server per database for the entire run. on runs a test on both
+// databases, embedded only on SQLite. Both run tests in parallel, so a test uses only its own objects:
 //
 //   - Each test has a separate administrator, and s.name makes its names unique.
 //   - The requests of each test come from a separate address. So s.trail
@@ -74,12 +74,12 @@ type serverConfig struct {
 	places map[string]*sharedServer
 }
 
-// The grounds that tests of several files share.
+// The configurations that tests of several files share.
 var (
 	unified = &serverConfig{options: []testserver.Option{versioned}, replicas: true}
 	// A split deployment.
 	apart = &serverConfig{options: []testserver.Option{divided}, replicas: true}
-	// Tests on this ground list all objects. No test adds objects of a kind that another test lists.
+	// Tests with this configuration list all objects. No test adds objects of a kind that another test lists.
 	bare = &serverConfig{}
 )
 
@@ -102,13 +102,13 @@ type choice func(*choices)
 // split runs a test in a split deployment.
 func split(c *choices) { c.ground = apart }
 
-// untouched runs a test on the ground bare, where tests count all objects.
+// untouched runs a test with the configuration bare, in which tests count all objects.
 func untouched(c *choices) { c.ground = bare }
 
 // alone runs no other test on the server while the test runs.
 func alone(c *choices) { c.alone = true }
 
-// at runs a test on a ground of its file.
+// at runs a test with a configuration of its file.
 func at(g *serverConfig) choice { return func(c *choices) { c.ground = g } }
 
 // on runs a test on each database, in parallel with other tests.
@@ -241,7 +241,7 @@ func (s *subject) other(t *testing.T) *subject {
 	return &o
 }
 
-// at returns the ground's server on a database. The first call starts it.
+// at returns the server with this configuration on a database. The first call starts it.
 func (g *serverConfig) at(t *testing.T, database string) *sharedServer {
 	t.Helper()
 	g.mu.Lock()

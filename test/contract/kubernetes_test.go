@@ -111,13 +111,13 @@ func (i *tokenIssuer) workload(t testing.TB, s *subject, name, sub string, audie
 
 const shop = "system:serviceaccount:shop:web"
 
-// providers is a ground with a token issuer and an LDAP directory.
+// providers is a configuration with a token issuer and an LDAP directory.
 var providers = &serverConfig{prepare: func(t testing.TB) []testserver.Option {
 	provided.issuer, provided.directory = newTokenIssuer(t), ldaptest.Start(t)
 	return []testserver.Option{provided.issuer.configure, byDirectory(provided.directory)}
 }}
 
-// provided has the providers of the ground providers.
+// provided has the token issuer and the directory of the configuration providers.
 var provided struct {
 	issuer    *tokenIssuer
 	directory *ldaptest.Server

@@ -24,10 +24,11 @@ type intruder struct {
 	where server.Config
 }
 
-// opened is a ground whose tests write directly to the database. Each test undoes the changes that the server rejects.
+// opened is a configuration whose tests write directly to the database. Each test undoes the changes that the server
+// rejects.
 var opened = &serverConfig{}
 
-// intrude runs a test on each database with a server of a ground and an open connection to its database.
+// intrude runs a test on each database, with a server of a configuration and an open connection to its database.
 func intrude(t *testing.T, g *serverConfig, test func(t *testing.T, s *subject, in intruder)) {
 	t.Helper()
 	on(t, func(t *testing.T, s *subject) {

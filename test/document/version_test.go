@@ -45,7 +45,7 @@ func TestManifestsRunThisVersion(t *testing.T) {
 	}
 }
 
-// The programs require the Go client of this release. In the checkout, its directory replaces it.
+// go.mod requires the Go client of this release. Builds in the checkout use the directory clients/go.
 func TestTheClientHasThisVersion(t *testing.T) {
 	if want := "github.com/keyserver-operator/keyserver-operator/clients/go " + tag + "\n"; !strings.Contains(textOf(t, "go.mod"), want) {
 		t.Errorf("go.mod does not require %s", want)

@@ -209,7 +209,7 @@ func (y way) entry(t *testing.T) *schema.ACLEntry {
 	return nil
 }
 
-// way returns the way from one key server to another.
+// way returns the key of the key server to that the administrator of from may use.
 func (f *federation) way(from, to *site) way {
 	for _, y := range f.ways {
 		if y.from == from && y.to == to {
@@ -219,7 +219,7 @@ func (f *federation) way(from, to *site) way {
 	panic("no way from " + from.name + " to " + to.name)
 }
 
-// beside returns the ways that do not involve a key server.
+// beside returns the ways between the key servers other than m.
 func (f *federation) beside(m *site) (others []way) {
 	for _, y := range f.ways {
 		if y.from != m && y.to != m {

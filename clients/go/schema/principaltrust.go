@@ -31,25 +31,25 @@ type CreatePrincipalTrustRequest struct {
 	Flag                  string   `json:"flag" enum:"restrict,expose"`
 }
 
-// UpdatePrincipalTrustRequest changes the flag of a row.
+// UpdatePrincipalTrustRequest changes the flag of a principal trust.
 type UpdatePrincipalTrustRequest struct {
 	ID   HexID  `path:"id" json:"-" names:"principalTrust" doc:"16 hexadecimal digits."`
 	Flag string `json:"flag" enum:"restrict,expose"`
 }
 
-// PrincipalTrustSaved is the result of creating or changing a row.
+// PrincipalTrustSaved is the result of creating or changing a principal trust.
 type PrincipalTrustSaved struct {
 	PrincipalTrust *PrincipalTrust `json:"principalTrust" doc:"State from the second read; null if there is none."`
 	Saved          bool            `json:"saved" doc:"True if the second read shows the principal, the peer and the flag."`
 	Verdict
 }
 
-// MissingEvidence returns "" if the second read shows the row.
+// MissingEvidence returns "" if the second read shows the principal trust.
 func (r PrincipalTrustSaved) MissingEvidence() string {
 	return notShown(r.Saved && r.PrincipalTrust != nil, "the principal trust")
 }
 
-// PrincipalTrustGone is the result of deleting a row.
+// PrincipalTrustGone is the result of deleting a principal trust.
 type PrincipalTrustGone struct {
 	ID             HexID          `json:"id"`
 	Gone           bool           `json:"gone" doc:"True if the second read no longer shows the row."`
@@ -57,7 +57,7 @@ type PrincipalTrustGone struct {
 	Verdict
 }
 
-// MissingEvidence returns "" if the second read no longer shows the row.
+// MissingEvidence returns "" if the second read no longer shows the principal trust.
 func (r PrincipalTrustGone) MissingEvidence() string {
 	return notDeleted(r.Gone, "the principal trust")
 }

@@ -142,7 +142,7 @@ func (c *Content) groups(from Position) ([]Group, error) {
 		if !whole {
 			return all, c.checkTail(at)
 		}
-		// If the next life does not refer to the last group, the write of the last group had failed.
+		// If the next life (filling of a segment) does not refer to the last group, the write of that group failed.
 		if n := len(all); n > 0 && at.group != behind.group {
 			all, at = all[:n-1], at.before()
 		}

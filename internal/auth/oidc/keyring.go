@@ -24,9 +24,9 @@ type Pace struct {
 
 const readTimeout = 5 * time.Second
 
-// keyring holds the keys of an issuer. Each read replaces all of them, so a key that the issuer removed is removed
-// here, too. A token with an unknown key causes a read. Pace limits these reads; otherwise a client with invented
-// tokens could flood the issuer.
+// keyring holds the keys with which an issuer signs tokens. Each read of the issuer's keys replaces all of them, so a
+// key that the issuer removed is removed here, too. A token with an unknown key causes a read. Pace limits the reads;
+// otherwise a client with invented tokens could flood the issuer.
 type keyring struct {
 	source Source
 	clock  func() time.Time

@@ -67,8 +67,9 @@ func (m *Manager) room(ctx context.Context, in sessionCounts, record sessionrows
 	return m.MaxSessions - live, m.ownRoom(ctx, in, record)
 }
 
-// ownRoom refuses a session that exceeds a limit of its principal. Derived sessions count for the principal that logged
-// in, up to a share of the limit, but not as logins. So a stolen session cannot prevent logins of the principal.
+// ownRoom refuses a session that exceeds a limit of its principal. Sessions that are made from a session count in the
+// share of the principal that logged in, but not as its logins. So a stolen session cannot prevent logins of the
+// principal.
 func (m *Manager) ownRoom(ctx context.Context, in sessionCounts, record sessionrows.SessionRecord) error {
 	now, acts, share := record.CreatedAt, record.Principal, quota.Share(m.MaxSessions)
 	if !record.Actor.ID.IsZero() {

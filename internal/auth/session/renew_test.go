@@ -135,7 +135,7 @@ func TestRenewingLosesToAChange(t *testing.T) {
 	})
 }
 
-// TestALoginOutlivesAFailedRenewal: if the new hash cannot be computed or stored, the session is opened, and the
+// TestALoginOutlivesAFailedRenewal: if the new password hash cannot be computed or stored, the login succeeds, and the
 // failure is logged without a secret.
 func TestALoginOutlivesAFailedRenewal(t *testing.T) {
 	for name, cost := range map[string]password.Cost{

@@ -14,8 +14,8 @@ import (
 // Check is a check of one part of an installation.
 type Check struct {
 	Name string
-	// Run calls found with one line for each problem. holds describes the checked part. An error means that the check
-	// could not be completed.
+	// Run calls found with one line for each problem. It returns a summary of the check in holds. An error means that
+	// the check could not be completed.
 	Run func(ctx context.Context, found func(line string) error) (holds string, err error)
 }
 

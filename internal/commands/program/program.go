@@ -36,7 +36,7 @@ const endsWithin = 10 * time.Second
 // Serves is the annotation of commands that run until a signal, and then wait for open requests.
 const Serves = "serves"
 
-// Values of Serves.
+// Values of the annotation Serves. Only AtTerminal ends at SIGHUP.
 const (
 	AsService  = "until a signal ends it"
 	AtTerminal = "until a signal ends it, or its terminal is closed"

@@ -197,7 +197,7 @@ func EncodePEM(der []byte) []byte {
 }
 
 // RevocationDigest returns the identifier of an issuer in the routes for revocation: upper-case hex of the SHA-256 of
-// the DER, or of the SHA-384 for an EC key of 384 bits or more (contract 2.9). It is empty if the DER cannot be parsed.
+// its certificate, or of the SHA-384 for an EC key of 384 bits or more (contract 2.9). It is empty if der is invalid.
 func RevocationDigest(der []byte) string {
 	cert, err := x509.ParseCertificate(der)
 	if err != nil {

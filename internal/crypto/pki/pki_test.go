@@ -172,7 +172,7 @@ func TestSlashName(t *testing.T) {
 	}
 }
 
-// TestRevocationDigest checks contract 2.9: SHA-256 of the DER, or SHA-384 for an EC key of 384 bits or more.
+// TestRevocationDigest checks contract 2.9: SHA-256 of a DER certificate; SHA-384 if its EC key has 384 bits or more.
 func TestRevocationDigest(t *testing.T) {
 	ec := newCA(t).Certificate.Raw
 	if got, want := pki.RevocationDigest(ec), fmt.Sprintf("%X", sha512.Sum384(ec)); got != want {

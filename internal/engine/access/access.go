@@ -37,11 +37,11 @@ type Verdict struct {
 	Demanded bool
 }
 
-// Evaluate decides whether a subject has the right want on a key at a point in time. It has no side effects. Rules
-// (contract 3.3 to 3.5): an entry of a group also applies to its members. An entry outside its time window, or without
-// uses left, grants nothing. An entry that marks a group as mandatory, or as a host matrix, denies every subject that
-// is not in that group. It denies even outside its time window and without uses left, because a restriction must not
-// end by itself.
+// Evaluate decides whether the ACL of a key grants the subject who the rights want at the time now. It has no side
+// effects. Rules (contract 3.3 to 3.5): an entry of a group also applies to its members. An entry outside its time
+// window, or without uses left, grants nothing. An entry with MANDATORY_GROUP or HOST_MATRIX denies every subject that
+// is not in the entry's group. It denies even outside its time window and without uses left, because a restriction must
+// not end by itself.
 func Evaluate(acl keyserver.ACL, who Subject, want keyserver.Rights, now time.Time) Verdict {
 	for _, e := range acl.Entries {
 		if e.Rights&(keyserver.MandatoryGroup|keyserver.HostMatrix) != 0 && !who.Is(e.Principal) {
@@ -73,7 +73,7 @@ func Evaluate(acl keyserver.ACL, who Subject, want keyserver.Rights, now time.Ti
 // MayShare reports whether the giver may let others use the ACL entries of a group, as adding a member does. It has no
 // side effects. Rules (contract 4.9): an owner of the key may share all entries. Any other giver may share only rights
 // that its own entry grants now, for at most the same time. Its own entry must have no usage limit, unless it is the
-// shared entry. A giver that is not in a mandatory group or host matrix of the ACL may share nothing.
+// shared entry. A giver that an entry with MANDATORY_GROUP or HOST_MATRIX denies may share nothing.
 func MayShare(acl keyserver.ACL, giver Subject, group keyserver.PrincipalRef, now time.Time) bool {
 	if Owns(acl, giver, now) {
 		return true
@@ -95,7 +95,7 @@ func MayShare(acl keyserver.ACL, giver Subject, group keyserver.PrincipalRef, no
 	})
 }
 
-// gives reports whether an entry grants a right now or later, or marks a mandatory group or host matrix.
+// gives reports whether an entry grants a right now or later, or has MANDATORY_GROUP or HOST_MATRIX.
 func gives(e keyserver.ACLEntry, now time.Time) bool {
 	switch {
 	case e.Rights&(keyserver.MandatoryGroup|keyserver.HostMatrix) != 0: // also applies outside the time window and without uses left

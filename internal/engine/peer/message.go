@@ -21,8 +21,8 @@ const (
 	streamTimeout = maxStream - 10*time.Second
 )
 
-// HMAC implements keyserver.Federated. If the message cannot be read completely, the stream ends before its last piece,
-// so that the peer never returns an HMAC of a part.
+// HMAC implements keyserver.Federated. If the message cannot be read completely, its last piece is not sent, so the
+// peer never returns the HMAC of an incomplete message.
 func (r remote) HMAC(ctx context.Context, by keyserver.Caller, in keyserver.HMACRequest) (mac [keyserver.MACSize]byte, err error) {
 	call := callOf(by)
 	out, err := deliver(ctx, r, in.Message, delivery[peerpb.HMACResponse]{

@@ -182,7 +182,7 @@ func (c *Connection) Refresh() {
 	}
 }
 
-// Outdated invalidates one list and all responses in Memos: the next reader reads them from the key server again.
+// Outdated invalidates one cached list and all cached single responses (Memo). Their next reader requests them again.
 func (c *Connection) Outdated(list string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -74,7 +74,7 @@ type Stepwise interface {
 // owner marks: keys, which are destroyed later and never removed. Their marks must be released. Otherwise a later
 // object of the same name would become the owner of the deleted external object.
 type Lasting interface {
-	// Lasts only marks the adapter. It does nothing.
+	// Lasts is never called. An adapter that has it is Lasting.
 	Lasts()
 }
 

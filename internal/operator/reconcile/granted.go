@@ -21,8 +21,8 @@ func (r *reconciler[T, D]) scope(ctx context.Context, in Input, obj T, want *D) 
 	return reach, err
 }
 
-// checkDeclaredScope checks whether a grant covers the scope that the object's own fields give. It runs before any
-// request to the key server.
+// checkDeclaredScope checks whether a grant covers what the fields of the object declare. It runs before any request to
+// the key server.
 func (r *reconciler[T, D]) checkDeclaredScope(ctx context.Context, p *pass[T, D]) error {
 	reach, err := r.scope(ctx, p.in, p.obj, nil)
 	if err != nil {
@@ -71,8 +71,8 @@ func (f *Facts) withhold(g *v1alpha1.Grant) {
 	})
 }
 
-// granted reports whether a grant covers the scope that the object's own fields give. It returns false if the KeyServer
-// does not exist.
+// granted reports whether a grant covers what the fields of the object declare. It returns false if the KeyServer does
+// not exist.
 func (r *reconciler[T, D]) granted(ctx context.Context, obj T) (bool, error) {
 	spec, _ := obj.Managed()
 	ks := &v1alpha1.KeyServer{}
@@ -87,8 +87,8 @@ func (r *reconciler[T, D]) granted(ctx context.Context, obj T) (bool, error) {
 	return v.Grant != nil, err
 }
 
-// covered reports whether a grant covers the scope that another object's own fields give. adopts means that this grant
-// allows adoption.
+// covered reports whether a grant covers what the fields of another object declare. adopts means that this grant allows
+// adoption.
 func (r *reconciler[T, D]) covered(ctx context.Context, p *pass[T, D], other T) (is, adopts bool, err error) {
 	reach, err := r.scope(ctx, p.in, other, nil)
 	if err != nil {

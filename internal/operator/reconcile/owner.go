@@ -299,8 +299,8 @@ func (p *pass[T, D]) leaves() []string {
 	return ids
 }
 
-// LeftBehind implements Controller. Normally a mark is deleted or released before the finalizer of its object is
-// removed. If a mark is left, the deletion bypassed the finalizer, or releasing the mark failed.
+// LeftBehind implements Controller. An owner mark is left behind if the deletion of its object bypassed the finalizer,
+// or if the release of the mark failed.
 func (r *reconciler[T, D]) LeftBehind(ctx context.Context, keyServer string, conn *connection.Connection) ([]string, error) {
 	cluster, err := r.Identity.of(ctx, r.Live)
 	if err != nil || cluster == "" {

@@ -137,8 +137,8 @@ func firstOf(failed []error) error {
 	return &more
 }
 
-// republished updates the publications before a replaced external object is removed. If it returns a problem, the
-// external object must stay, because readers of an old publication may still need it.
+// republished updates the object's publications before a replaced object of the key server is removed. If it returns a
+// problem, the replaced object must stay, because readers of an old publication may still need it.
 func (r *reconciler[T, D]) republished(ctx context.Context, p *pass[T, D]) (*connection.Problem, error) {
 	pub, is := any(r.adapter).(Publisher[T])
 	if !is || r.Identity.Planned {

@@ -46,7 +46,7 @@ type ClientGate struct {
 
 	// announced counts the changes that may have removed a CA.
 	announced atomic.Uint64
-	open      sync.Map // net.Conn → *visitor
+	open      sync.Map // net.Conn → *trackedConn
 	kick      chan struct{}
 }
 
@@ -141,9 +141,9 @@ func (g *ClientGate) Track(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// arrived checks a connection at its first request. It detects a change of the CAs that was announced during the
-// handshake; sweep handles later changes. arrived sets active before it reads announced. changed increments announced
-// before sweep reads active. So no change is missed.
+// arrived lets sweep check a connection from its first request on. If a change of the CAs was announced during the
+// handshake, it requests another sweep. No change is missed: arrived sets the field active, then reads the counter
+// announced; changed increments announced, then sweep reads active.
 func (g *ClientGate) arrived(conn net.Conn) {
 	held, ok := g.open.Load(conn)
 	if !ok {

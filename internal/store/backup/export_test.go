@@ -13,7 +13,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/blobstore"
 )
 
-// KeepIn sets the place of a schedule to an open object store.
+// KeepIn sets the destination of a schedule to an open object store.
 func (s *Schedule) KeepIn(place *blobstore.Store) { s.place = Place{place} }
 
 // Turn runs a pass, and what Run does after it.

@@ -43,7 +43,7 @@ type Entry struct {
 	Size   int64
 }
 
-// Place is a directory or a bucket with backups.
+// Place is a destination: a directory or bucket of backups or of a replica.
 type Place struct{ *blobstore.Store }
 
 // CheckPlace rejects a text that is neither the path of a directory nor the URL of a supported object store.
@@ -103,15 +103,15 @@ func (p Place) List(ctx context.Context, system keyserver.SystemID) ([]Entry, er
 	return all, err
 }
 
-// OwnerName returns the name of the object that identifies the key server to which a place belongs.
+// OwnerName returns the name of the object that identifies the key server to which a destination belongs.
 func OwnerName(system keyserver.SystemID) string { return fmt.Sprintf("keyserver-%d.vkey", system) }
 
 // maxOwner is the maximum size of that object in bytes.
 const maxOwner = 4096
 
-// Claim reserves this place for a key server with a system id. key verifies the checkpoints of the key server. Claim
-// fails if a key server with another key has claimed the place for this system id. It prevents mistakes, not attacks:
-// any process with write access can replace the object OwnerName.
+// Claim reserves this destination for a key server with a system id. key verifies the checkpoints of the key server.
+// Claim fails if a key server with another key has claimed the destination for this system id. It prevents mistakes,
+// not attacks: any process with write access can replace the object OwnerName.
 func (p Place) Claim(ctx context.Context, system keyserver.SystemID, key string) error {
 	name := OwnerName(system)
 	for range 2 {
@@ -215,7 +215,7 @@ func Find(ctx context.Context, from, name string) (Found, error) {
 	}}, nil
 }
 
-// NewerThan reports whether a place has a backup that was begun after a time.
+// NewerThan reports whether a destination has a backup that was begun after a time.
 func NewerThan(ctx context.Context, from string, at time.Time) (newer bool, err error) {
 	place, err := OpenPlace(ctx, from, false)
 	if err != nil {

@@ -35,7 +35,7 @@ type RestorePoint struct {
 }
 
 // FindRestorePoint returns the newest restore point that is not after the time at. from is the directory or bucket of
-// the replica. If name is not empty, it is a generation, and FindRestorePoint considers only this generation. Without
+// the replica. If name is not empty, FindRestorePoint considers only the base of this name and its segments. Without
 // name and at, it ignores restore points in the future. It returns nil if there is no replica.
 func FindRestorePoint(ctx context.Context, from, name string, at time.Time) (_ *RestorePoint, err error) {
 	if !isURL(from) {
@@ -166,7 +166,7 @@ func missingBaseError(bare, last *keptSegment) error {
 		segment{Generation: bare.generation}.name(), bare.until.Format(untilFlag), text)
 }
 
-// IsGeneration reports whether a name has the form of a generation of a replica.
+// IsGeneration reports whether a name has the form of the common name of a base and its segments.
 func IsGeneration(name string) bool { return generationForm.MatchString(name) }
 
 // Close closes the directory or bucket of the replica.

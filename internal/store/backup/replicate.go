@@ -37,7 +37,7 @@ const (
 	maxGeneration  = 24 * time.Hour
 	maxBehindBase  = 1 << 30
 	maxBehindTimes = 2
-	// pruneEvery is the interval between searches for generations older than Keep.
+	// pruneEvery is the interval between searches for bases and segments older than Keep.
 	pruneEvery = 10 * time.Minute
 	// checkEvery is the interval between checks that the written objects still exist.
 	checkEvery = 10 * time.Second
@@ -46,7 +46,7 @@ const (
 )
 
 // Replicator copies (ships) the changes of an embedded database to an object store while the key server
-// runs. Every field is required except Keep: 0 keeps all generations.
+// runs. Every field is required except Keep: 0 keeps all bases and segments.
 type Replicator struct {
 	Store *sqlstore.Store
 	// Maker describes the key server. It makes no backups here.
@@ -83,7 +83,7 @@ type Replicator struct {
 	late                     atomic.Pointer[string]
 }
 
-// generation is a base and its segments.
+// generation is a base of the replica with its segments.
 type generation struct {
 	name   string
 	begun  time.Time
@@ -126,7 +126,7 @@ func (r *Replicator) start() {
 	r.begun, r.discard, r.foldAt = r.Maker.Clock(), foldBytes, sqlite.FoldAt
 }
 
-// end ships the last changes, if that takes at most lastShipTime, and closes the log and the place.
+// end ships the last changes, if that takes at most lastShipTime, and closes the log and the destination.
 func (r *Replicator) end() {
 	if r.making != nil {
 		r.making.cancel()
@@ -220,7 +220,7 @@ func (r *Replicator) Pass(ctx context.Context) (err error) {
 	return errors.Join(failed, r.follow(ctx))
 }
 
-// claim checks, at most once per checkEvery, that the place belongs to this key server.
+// claim checks, at most once per checkEvery, that the destination belongs to this key server.
 func (r *Replicator) claim(ctx context.Context) error {
 	now := r.Maker.Clock()
 	if since := now.Sub(r.claimed); since >= 0 && since < checkEvery {
@@ -285,7 +285,7 @@ func (r *Replicator) isThere(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// bound limits the size of the log while the place does not respond.
+// bound limits the size of the log while the destination does not respond.
 func (r *Replicator) bound(ctx context.Context) error {
 	size, err := r.log.Size()
 	if err != nil {

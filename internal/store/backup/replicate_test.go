@@ -227,7 +227,7 @@ func TestAReplicaThatIsGone(t *testing.T) {
 	}
 }
 
-// While a place is unavailable, writes continue. They are replicated later. If the log grew too large,
+// While a destination is unavailable, writes continue. They are replicated later. If the log grew too large,
 // a new base is made.
 func TestAPlaceThatIsAway(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -330,7 +330,7 @@ func TestInABucket(t *testing.T) {
 	}
 }
 
-// Generations older than Keep are removed if a later generation has a restore point older than Keep.
+// A base and its segments older than Keep are removed if a later base has a restore point older than Keep.
 func TestWhatIsTooOldGoes(t *testing.T) {
 	r := newReplica(t, 7, t.TempDir())
 	for range 8 {
@@ -456,7 +456,7 @@ func TestWhatIsRefusedOfAReplica(t *testing.T) {
 	}
 }
 
-// If the base of the newest generation is missing, FindRestorePoint returns an error and no older one.
+// If the newest base is missing, FindRestorePoint returns an error and no older restore point.
 func TestABaseThatIsGone(t *testing.T) {
 	r := newReplica(t, 7, t.TempDir())
 	r.passes(t)
@@ -534,8 +534,8 @@ func TestASegmentOfSomebodyElse(t *testing.T) {
 	}
 }
 
-// A second key server with the same system id neither writes nor removes objects in the place of the
-// first key server.
+// A second key server with the same system id neither writes nor removes objects in the destination of
+// the first key server.
 func TestAReplicaOfAnotherKeyServer(t *testing.T) {
 	first := newReplica(t, 7, t.TempDir())
 	first.passes(t)

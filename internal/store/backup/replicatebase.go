@@ -45,7 +45,7 @@ func (r *Replicator) beginBase(ctx context.Context) error {
 		defer cancel()
 		head := r.head(ctx, made)
 		m.done <- func() error {
-			// Check that the place responds before an audit row is written.
+			// Check that the destination responds before an audit row is written.
 			if _, _, err := r.place.Get(ctx, head.name()); err != nil {
 				return err
 			}

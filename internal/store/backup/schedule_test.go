@@ -82,8 +82,8 @@ func open(t *testing.T, place string) backup.Place {
 	return p
 }
 
-// A second key server with the same system id neither writes nor removes objects in the place of the
-// first key server.
+// A second key server with the same system id neither writes nor removes objects in the destination of
+// the first key server.
 func TestAPlaceOfAnotherKeyServer(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "backups")
 	first, second := newDiary(t, sqlstore.Config{Dir: t.TempDir()}, dir), newDiary(t, sqlstore.Config{Dir: t.TempDir()}, dir)
@@ -240,7 +240,7 @@ func value(t *testing.T, r *prometheus.Registry, name string) float64 {
 	return 0
 }
 
-// If a place cannot be written, that is logged once, and Late reports it when a backup is late. The next
+// If a destination cannot be written, that is logged once, and Late reports it when a backup is late. The next
 // success is logged.
 func TestAPlaceThatCannotBeWritten(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "backups")

@@ -53,7 +53,7 @@ const untilTime = "20060102T150405.000Z"
 
 var segmentForm = regexp.MustCompile(`^(replica-([0-9]{1,10})-([0-9]{8}T[0-9]{6}Z)-[0-9a-f]{8})-([0-9]{9})(?:-([0-9]{8}T[0-9]{6}\.[0-9]{3}Z))?\.age$`)
 
-// generationForm matches the name of a generation for restore --backup.
+// generationForm matches the common name of a base and its segments for restore --backup.
 var generationForm = regexp.MustCompile(`^replica-[0-9]{1,10}-[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}$`)
 
 func generationName(system keyserver.SystemID, begun time.Time, id [4]byte) string {

@@ -150,7 +150,7 @@ func TestProcessOfARun(t *testing.T) {
 	}
 }
 
-// TestAPartOfATemplateIsMadeAgain checks that a template that a killed process left incomplete is
+// TestAPartOfATemplateIsMadeAgain checks that an incomplete template database, as a killed process leaves it, is
 // recreated.
 func TestAPartOfATemplateIsMadeAgain(t *testing.T) {
 	const name = "template_of_half"

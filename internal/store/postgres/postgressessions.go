@@ -24,8 +24,8 @@ const refusesWrites = `NOT pg_is_in_recovery() AND current_setting('transaction_
 // short time limit, or its search path is wrong.
 var refusals = map[string]bool{pgReadOnly: true, pgCanceled: true, pgUndefinedTable: true}
 
-// renewAgain is the minimum time between two replacements of all sessions because a session refused
-// a statement. A database that is read-only on purpose refuses writes in every session.
+// renewAgain is the minimum time between two renewals after refused statements. If the database is
+// read-only on purpose, new sessions refuse writes, too.
 const renewAgain = time.Second
 
 // sessions decides when the sessions of the pools are outdated. An outdated session is replaced

@@ -45,8 +45,8 @@ func (t Throttle) ReturnToken(ctx context.Context, bucket [32]byte, interval tim
 	return err
 }
 
-// KnownOrigin returns the time until which an origin is known, or the zero time
-// if it is unknown.
+// KnownOrigin returns the expiry time of a known origin, or the zero time if it is unknown. The
+// origin is a digest of login method, name and network.
 func (r Reads) KnownOrigin(ctx context.Context, origin [32]byte) (until time.Time, err error) {
 	err = r.sql.Row(ctx, `SELECT until FROM known_origins WHERE key = $1`, []any{origin[:]}, sqldb.IntoTime(&until))
 	if errors.Is(err, sqldb.ErrNotFound) {
@@ -55,15 +55,15 @@ func (r Reads) KnownOrigin(ctx context.Context, origin [32]byte) (until time.Tim
 	return until, err
 }
 
-// PutKnownOrigin stores the time until which an origin is known.
+// PutKnownOrigin stores a known origin with its expiry time.
 func (tx Writes) PutKnownOrigin(ctx context.Context, origin [32]byte, until time.Time) error {
 	_, err := tx.sql.Exec(ctx, `INSERT INTO known_origins (key, until) VALUES ($1, $2)
 		ON CONFLICT (key) DO UPDATE SET until = excluded.until`, origin[:], until.UnixMicro())
 	return err
 }
 
-// DeleteStaleLogins deletes up to limit full buckets, and up to limit origins
-// whose time is over.
+// DeleteStaleLogins deletes up to limit full buckets, and up to limit expired
+// origins.
 func (tx Writes) DeleteStaleLogins(ctx context.Context, now time.Time, limit int) error {
 	for _, text := range []string{
 		`DELETE FROM login_buckets WHERE key IN (SELECT key FROM login_buckets WHERE full_at <= $1 LIMIT $2)`,

@@ -138,7 +138,7 @@ func tablesOf(d sqldb.Dialect) tables {
 	panic(fmt.Sprintf("the tables of %T cannot be copied", d))
 }
 
-// snapshotTries is the number of attempts to read the tables and the journal (errFilled).
+// snapshotTries is the maximum number of attempts. After errFilled, another one begins.
 const snapshotTries = 50
 
 // Snapshot begins a copy of the database. Only one copy exists at a time, on all replicas; a

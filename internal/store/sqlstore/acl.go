@@ -64,9 +64,8 @@ func (tx *Tx) DeleteACLEntry(ctx context.Context, acl keyserver.ID, p keyserver.
 	return nil
 }
 
-// sharedEntries selects the entries that share their uses with the entry $1: the entries of
-// its principal in the ACLs of all keys of its lineage. CROSS JOIN makes SQLite scan the
-// lineage and not all entries of the principal.
+// sharedEntries selects the entries in which a use of the entry $1 counts: the entries of its principal in the ACLs of
+// all keys of its lineage. CROSS JOIN makes SQLite scan the lineage and not all entries of the principal.
 const sharedEntries = `WITH named AS (SELECT e.system_id, e.principal_id, COALESCE(k.lineage, k.id) AS line
 		FROM acl_entries e CROSS JOIN stored_keys k WHERE e.id = $1 AND k.acl_id = e.acl_id)
 	SELECT e.id, k.id AS key_id, e.used, e.max_usage FROM named CROSS JOIN stored_keys k CROSS JOIN acl_entries e

@@ -828,8 +828,8 @@ func testUsageLimit(t *testing.T, make newDatabase) {
 	}
 }
 
-// testUsageLimitOfALine checks that the entries of a principal in the ACLs of a key lineage
-// share their uses. Each entry has its own limit.
+// testUsageLimitOfALine checks that a use counts in all ACL entries of the principal in the key lineage. Each of these
+// entries has its own limit.
 func testUsageLimitOfALine(t *testing.T, make newDatabase) {
 	s := openStore(t, make)
 	successor := func(n uint64, generation int) sqlstore.KeyRecord {

@@ -28,7 +28,7 @@ const (
 	Suspended   = "Suspended"
 )
 
-// Key returns the key of a kind's script in Argo CD's ConfigMap.
+// Key returns the key of a kind's health script in Argo CD's ConfigMap.
 func Key(group, kind string) string { return "resource.customizations.health." + group + "_" + kind }
 
 // ConfigMap returns the part of Argo CD's ConfigMap that config/argocd contains.

@@ -22,7 +22,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/cmdline"
 )
 
-// place is the URL of a key server, with the settings to connect to it.
+// place has the URL of a key server and the settings of connections to it.
 type place struct {
 	Server      string `json:"server"`
 	CAFile      string `json:"caFile,omitzero"`

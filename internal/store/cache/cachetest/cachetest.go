@@ -31,7 +31,7 @@ type Probe struct {
 	count func() int
 }
 
-// Of returns a probe that puts the two entries into a cache. The announced changes concern the first entry.
+// Of returns a probe that puts two entries into a cache. The changes that Check announces are about the first entry.
 func Of[K comparable, V any](c *cache.Cache[K, V], first, second K) Probe {
 	return Probe{
 		put: func(t *testing.T) {
@@ -46,7 +46,7 @@ func Of[K comparable, V any](c *cache.Cache[K, V], first, second K) Probe {
 	}
 }
 
-// ID is the id in the announced changes. Other is the id of another entry.
+// ID is the id in the changes that Check announces. Other is the id of another entry.
 var (
 	ID    = values.IDFromUint64(1)
 	Other = values.IDFromUint64(2)
