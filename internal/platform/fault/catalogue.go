@@ -62,7 +62,7 @@ var (
 	Escalation             = extension("ESCALATION", "The change grants an operation, or a right on a key, that the caller does not have; detail names it. Nothing was changed.")
 	DutiesConflict         = extension("DUTIES_CONFLICT", "A principal would get two duties that must be separate in this deployment; detail names an operation of each. Nothing was changed.")
 	ApprovalRequired       = extension("APPROVAL_REQUIRED", "A rule of the approval policy guards the operation; detail names it. Request approval with POST /api/approvals. Nothing was changed.")
-	SessionNotBound        = extension("SESSION_NOT_BOUND", "Approving and rejecting need a session that is bound to a key; log in with a DPoP proof or a client certificate.")
+	SessionNotBound        = extension("SESSION_NOT_BOUND", "Approving and rejecting need a bound session; log in with a DPoP proof or a client certificate.")
 	DigestMismatch         = extension("DIGEST_MISMATCH", "The digest is not that of the request in the approval; read the approval again.")
 	ApprovalState          = extension("APPROVAL_STATE", "The state of the approval does not allow this: approvals are missing, it was rejected, executed or not executed in time, or the caller has already approved it.")
 	AuthorityState         = extension("AUTHORITY_STATE", "The state of the internal CAs does not allow this; detail names the remedy. For example, a CA is already prepared, none is prepared, the prepared one is too new, or the CA is the active one. Nothing was changed.")
