@@ -177,7 +177,7 @@ func (c *Cluster) Kill(t testing.TB) {
 	}
 }
 
-// Processes lists the processes whose working directory is the directory of the server. All processes of the server have it.
+// Processes lists the processes of the server: its directory is their working directory.
 func (c *Cluster) Processes() []int {
 	var pids []int
 	places, _ := filepath.Glob("/proc/[0-9]*/cwd") // only a malformed pattern fails
