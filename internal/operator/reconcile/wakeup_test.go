@@ -75,13 +75,8 @@ func (c cachedRoles) List(_ context.Context, into client.ObjectList, _ ...client
 // TestAnAwaitedChangeConcernsOnlyUnreadyObjects checks that ready objects do not reconcile after a change that they do
 // not wait for.
 func TestAnAwaitedChangeConcernsOnlyUnreadyObjects(t *testing.T) {
-	role := func(name string, ready metav1.ConditionStatus) v1alpha1.Role {
-		r := v1alpha1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name}}
-		r.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: ready}}
-		return r
-	}
 	r := &reconciler[*v1alpha1.Role, struct{}]{
-		Cluster: Cluster{Client: cachedRoles{roles: []v1alpha1.Role{role("resting", metav1.ConditionTrue), role("waiting", metav1.ConditionFalse)}}},
+		Cluster: Cluster{Client: cachedRoles{roles: []v1alpha1.Role{*roleWith("resting", metav1.ConditionTrue), *roleWith("waiting", metav1.ConditionFalse)}}},
 		kind:    Kind{Awaits: []string{"operations"}},
 		wake:    make(chan event.TypedGenericEvent[Wake], 2),
 	}
