@@ -16,6 +16,11 @@ type commitModel struct {
 	replicas      int
 }
 
+// newCommitModel returns the model of a fast disk.
+func newCommitModel(replicas int) commitModel {
+	return commitModel{fixed: (500 * time.Microsecond).Seconds(), perRow: (20 * time.Microsecond).Seconds(), most: 512, replicas: replicas}
+}
+
 // limit returns the rows per second that are possible with commits of the maximum size.
 func (m commitModel) limit() float64 { return float64(m.most) / (m.fixed + float64(m.most)*m.perRow) }
 
@@ -79,7 +84,7 @@ func (m commitModel) simulated(rate float64, dice *rand.Rand) (rows, wait float6
 // TestCommitModel compares the model with the simulation, at rates at which a commit has several rows.
 func TestCommitModel(t *testing.T) {
 	for _, replicas := range []int{1, 2, 4, 8} {
-		m := commitModel{fixed: (500 * time.Microsecond).Seconds(), perRow: (20 * time.Microsecond).Seconds(), most: 512, replicas: replicas}
+		m := newCommitModel(replicas)
 		for _, load := range []float64{0.5, 0.7, 0.9} {
 			t.Run(fmt.Sprintf("replicas=%d/load=%.1f", replicas, load), func(t *testing.T) {
 				rate := load * m.limit()
@@ -95,7 +100,7 @@ func TestCommitModel(t *testing.T) {
 
 // TestCommitModelAboveTheLimit shows that rows wait longer and longer above the limit.
 func TestCommitModelAboveTheLimit(t *testing.T) {
-	m := commitModel{fixed: (500 * time.Microsecond).Seconds(), perRow: (20 * time.Microsecond).Seconds(), most: 512, replicas: 2}
+	m := newCommitModel(2)
 	_, below := m.simulated(0.9*m.limit(), rand.New(rand.NewPCG(1, 1)))
 	_, above := m.simulated(1.1*m.limit(), rand.New(rand.NewPCG(1, 1)))
 	if above < 10*below {
