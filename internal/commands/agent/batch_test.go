@@ -173,6 +173,7 @@ func TestBatchWaitIsBounded(t *testing.T) {
 			if took := time.Since(start); took != batchWait+callTime {
 				t.Errorf("it took %s", took)
 			}
+			synctest.Wait() // until the batch has ended, because its end sends the next request at once
 		}
 		time.Sleep(longTime)
 	})
