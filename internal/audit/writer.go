@@ -14,6 +14,7 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
+	"github.com/keyserver-operator/keyserver-operator/internal/platform/quota"
 )
 
 // Limits of a Writer.
@@ -36,7 +37,7 @@ const (
 
 // Options are the limits of a Writer. Zero fields have defaults.
 type Options struct {
-	Queue  int // rows that wait for a commit, except rows of the current commit; default 4096
+	Queue  int // operations that wait for a commit, and as many calls of WriteAll; default 4096
 	Batch  int // rows in one commit; default 512
 	Clock  func() time.Time
 	Logger *slog.Logger
@@ -71,7 +72,8 @@ func (o Options) complete() Options {
 type Writer struct {
 	store   Store
 	options Options
-	queue   chan *waiter
+	queue   chan *waiter // waiters with one row
+	lists   lists
 	leading chan struct{} // mutex for commits; the leader has put a value into it
 	waiters sync.Pool
 
@@ -87,6 +89,8 @@ type Writer struct {
 	head    Head
 	known   bool      // head is equal to the end of the chain in the database
 	heard   time.Time // start of the last successful commit
+	next    int64     // expected sequence number of the next row; 0 if unknown
+	others  time.Time // when another process had written the row before
 	batch   []*waiter
 	extra   int  // rows of the batch beyond the first row of each waiter
 	shared  bool // the last batch had rows of more than one caller
@@ -115,6 +119,7 @@ func NewWriter(ctx context.Context, store Store, options Options) (*Writer, erro
 	w := &Writer{
 		store: store, options: options,
 		queue:   make(chan *waiter, options.Queue),
+		lists:   lists{waiters: map[*quota.Waiter[keyserver.PrincipalRef]]*waiter{}},
 		leading: make(chan struct{}, 1),
 		waiters: sync.Pool{New: func() any { return &waiter{done: make(chan error, 1)} }},
 		batch:   make([]*waiter, 0, options.Batch),
@@ -184,11 +189,18 @@ func (w *Writer) begin(ctx context.Context, entry keyserver.AuditEntry, more ...
 // the waiter after the return.
 func (w *Writer) durable(ctx context.Context, wait *waiter) error {
 	for {
+		leading, rest := w.leading, (<-chan struct{})(nil)
+		if len(wait.more) > 0 {
+			if rest = w.lists.resting(); rest != nil {
+				leading = nil // a leader could not commit the list
+			}
+		}
 		select {
 		case err := <-wait.done:
 			w.giveBack(wait)
 			return err
-		case w.leading <- struct{}{}:
+		case <-rest:
+		case leading <- struct{}{}:
 			if len(wait.done) > 0 {
 				<-w.leading // another waiting caller was the leader
 				continue
@@ -219,6 +231,12 @@ func (w *Writer) enqueue(ctx context.Context, wait *waiter) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	if len(wait.more) > 0 {
+		if !w.lists.join(wait, w.options.Queue) {
+			return queueFull()
+		}
+		return nil
+	}
 	select {
 	case w.queue <- wait:
 		return nil
@@ -235,8 +253,7 @@ func (w *Writer) enqueue(ctx context.Context, wait *waiter) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-room.C:
-			return fault.Temporary(fault.Overloaded, fault.ScopeProcess, retryAfter,
-				"too many operations wait for their audit row; try again")
+			return queueFull()
 		}
 	}
 }
@@ -247,7 +264,8 @@ func (w *Writer) Close() (err error) {
 	w.closed = true
 	w.closing.Unlock()
 	w.end.Do(func() {
-		for len(w.queue) > 0 {
+		w.lists.end()
+		for len(w.queue)+w.lists.len() > 0 {
 			w.leading <- struct{}{}
 			w.lead()
 		}
@@ -281,15 +299,23 @@ func (w *Writer) lead() {
 	}
 }
 
+// gather takes a list, then single rows, then more lists, so that neither kind waits for all of the other.
 func (w *Writer) gather() {
-	for w.gathered() < w.options.Batch {
-		select {
-		case wait := <-w.queue:
-			w.take(wait)
-		default:
-			return
-		}
+	w.takeList()
+	for rows := 0; rows < w.options.Batch && len(w.queue) > 0; rows++ {
+		w.take(<-w.queue) // only the leader receives
 	}
+	for w.gathered() < w.options.Batch && w.takeList() {
+	}
+}
+
+// takeList reports whether it took a list.
+func (w *Writer) takeList() bool {
+	wait := w.lists.next()
+	if wait != nil {
+		w.take(wait)
+	}
+	return wait != nil
 }
 
 func (w *Writer) take(wait *waiter) {
@@ -330,11 +356,14 @@ func (w *Writer) commit() (err error) {
 			w.rows = append(append(w.rows, wait.entry), wait.more...)
 		}
 		w.known = false
+		expected := w.next
 		var head Head
+		var numbered time.Time // from then on, other processes cannot commit
 		err = w.chain.Append(ctx, w.head, w.rows, func(first int64) Head {
-			head = w.seal(first)
+			head, numbered, w.next = w.seal(first), w.options.Clock(), first
 			return head
 		})
+		w.leaveTime(expected, numbered, err)
 		w.head = head
 		// After an error, the rows may have been committed. The next commit reads the end of the chain from the database.
 		w.known = err == nil
@@ -348,6 +377,22 @@ func (w *Writer) commit() (err error) {
 		return unavailable(err)
 	}
 	return nil
+}
+
+// leaveTime begins a rest after a commit that has lists, if another process has written to the database recently.
+// expected and numbered are the sequence number that was expected and the time when the first row got its number.
+func (w *Writer) leaveTime(expected int64, numbered time.Time, err error) {
+	if err != nil {
+		w.next = 0
+		return
+	}
+	if expected != 0 && w.next != expected {
+		w.others = numbered
+	}
+	w.next += int64(len(w.rows))
+	if since := numbered.Sub(w.others); w.extra > 0 && since >= 0 && since <= othersRecent {
+		w.lists.begin(min(w.options.Clock().Sub(numbered), maxRest))
+	}
 }
 
 // ready claims a chain if there is none, and reads its head if the head is not known.
@@ -408,11 +453,15 @@ func (w *Writer) report(err error) {
 }
 
 // Waiting returns the number of queued operations and the capacity of the queue.
-func (w *Writer) Waiting() (now, most int) { return len(w.queue), cap(w.queue) }
+func (w *Writer) Waiting() (now, most int) { return len(w.queue) + w.lists.len(), cap(w.queue) }
 
 // Failing reports whether the last commit failed, and returns the time of the last failure.
 func (w *Writer) Failing() (at time.Time, failing bool) {
 	return time.Unix(0, w.failed.Load()), w.failing.Load()
+}
+
+func queueFull() error {
+	return fault.Temporary(fault.Overloaded, fault.ScopeProcess, retryAfter, "too many operations wait for their audit row; try again")
 }
 
 func unavailable(cause error) error {

@@ -90,7 +90,7 @@ func TestShortRequests(t *testing.T) { besideLoads(t, shortRequests) }
 
 // TestLoadsAtAnotherReplica checks the same while a principal uses the database through another replica.
 func TestLoadsAtAnotherReplica(t *testing.T) {
-	for _, one := range []load{longRequests[0], longRequests[1], shortRequests[0]} {
+	for _, one := range append(longRequests[:4:4], shortRequests[0]) {
 		t.Run(one.name, func(t *testing.T) {
 			first, second := replicas(t)
 			one.beside(t, first, second)

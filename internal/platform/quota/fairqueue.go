@@ -81,11 +81,12 @@ func (l *FairQueue[K]) leave(w *Waiter[K]) {
 	}
 }
 
-// Serve serves the next waiting member. The queue must not be empty.
-func (l *FairQueue[K]) Serve() {
+// Serve serves the next waiting member and returns it. The queue must not be empty.
+func (l *FairQueue[K]) Serve() *Waiter[K] {
 	h := l.next.Front().Value.(*queueHolder[K]) //nolint:errcheck // the list holds nothing else
 	w := h.waiting.Front().Value.(*Waiter[K])   //nolint:errcheck // the list holds nothing else
 	l.next.MoveToBack(h.at)
 	l.leave(w)
 	close(w.turn)
+	return w
 }
