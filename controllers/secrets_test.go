@@ -45,11 +45,11 @@ func boundTo(role string) (rbacv1.RoleRef, []rbacv1.Subject) {
 		[]rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: managerAccount}}
 }
 
-// bind creates the RoleBinding that config/access creates in a namespace.
+// bind creates the RoleBinding that config/access/secrets creates in a namespace.
 func bind(ctx context.Context, namespace string) *rbacv1.RoleBinding {
 	GinkgoHelper()
-	b := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "keyserver-manager"}}
-	b.RoleRef, b.Subjects = boundTo("keyserver-manager-namespace")
+	b := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "keyserver-manager-secrets"}}
+	b.RoleRef, b.Subjects = boundTo("keyserver-manager-secrets")
 	Expect(kube.Create(ctx, b)).To(Succeed())
 	return b
 }
@@ -115,7 +115,7 @@ var _ = Describe("a manager with the rights that are shipped", Ordered, func() {
 
 		role := shippedRole("role.yaml")
 		Expect(kube.Create(ctx, role)).To(Succeed())
-		Expect(kube.Create(ctx, shippedRole("namespace_role.yaml"))).To(Succeed())
+		Expect(kube.Create(ctx, shippedRole("secrets_role.yaml"))).To(Succeed())
 		everywhere := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "keyserver-manager"}}
 		everywhere.RoleRef, everywhere.Subjects = boundTo(role.Name)
 		Expect(kube.Create(ctx, everywhere)).To(Succeed())
@@ -152,7 +152,7 @@ var _ = Describe("a manager with the rights that are shipped", Ordered, func() {
 	It("reads no Secret where nobody has let it, says who can, and goes on by itself", func(ctx context.Context) {
 		ks := &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
 		Eventually(readiness(ctx, ks)).Should(beUnready(v1alpha1.ReasonDependencyNotReady,
-			`Secret kube-system/`+s.name+` cannot be read: the manager has no permission to read Secrets in namespace "kube-system"; there, bind the ClusterRole keyserver-manager-namespace`))
+			`Secret kube-system/`+s.name+` cannot be read: the manager has no permission to read Secrets in namespace "kube-system"; there, bind the ClusterRole keyserver-manager-secrets`))
 		bind(ctx, "kube-system")
 		Eventually(readiness(ctx, ks), 90*time.Second).Should(beReady(""))
 	})

@@ -52,7 +52,8 @@ func build(config string) (map[string][][]byte, error) {
 	sources := map[string]source{
 		"crds":               {"default", definition},
 		"volume":             {"volume", func(r *resource.Resource) bool { return r.GetKind() == "PersistentVolumeClaim" }},
-		"access":             {"access", all},
+		"access-secrets":     {"access/secrets", all},
+		"access-publish":     {"access/publish", all},
 		"monitoring":         {monitored, func(r *resource.Resource) bool { return !slices.Contains(known, r.CurId().String()) }},
 		"keyserver-embedded": {"keyserver", all},
 		"keyserver-postgres": {"overlays/postgres/keyserver", all},

@@ -110,8 +110,8 @@ func peers(t *testing.T, n *node) {
 	n.document(t, "workloads.md", replace, "Give the namespace a grant", "Declare role, principal and key", "Run the Pod")
 	n.deleteNamespaceAtEnd(t, "payments")
 	n.kubectl(t, "create", "namespace", partnerNamespace)
-	n.kubectl(t, "-n", partnerNamespace, "create", "rolebinding", "keyserver-manager",
-		"--clusterrole=keyserver-manager-namespace", "--serviceaccount="+namespace+":keyserver-manager")
+	n.kubectl(t, "-n", partnerNamespace, "create", "rolebinding", "keyserver-manager-secrets",
+		"--clusterrole=keyserver-manager-secrets", "--serviceaccount="+namespace+":keyserver-manager")
 	const password = "the first password of the partner"
 	n.kubectl(t, "-n", partnerNamespace, "create", "secret", "generic", "partner-admin", "--type=kubernetes.io/basic-auth",
 		"--from-literal=username=admin", "--from-literal=password="+password)

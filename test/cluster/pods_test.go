@@ -126,8 +126,8 @@ const serviceURL = "https://keyserver." + namespace + ".svc"
 // grant allows the objects of a namespace to declare these operations and names, as in docs/workloads.md.
 func (n *node) grant(t *testing.T, to, operations, names string) {
 	t.Helper()
-	n.kubectl(t, "-n", to, "create", "rolebinding", "keyserver-manager",
-		"--clusterrole=keyserver-manager-namespace", "--serviceaccount="+namespace+":keyserver-manager")
+	n.kubectl(t, "-n", to, "create", "rolebinding", "keyserver-manager-publish",
+		"--clusterrole=keyserver-manager-publish", "--serviceaccount="+namespace+":keyserver-manager")
 	n.apply(t, "default", fmt.Sprintf(`
 apiVersion: trust.keyserver.dev/v1alpha1
 kind: KeyServer

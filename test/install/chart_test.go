@@ -165,7 +165,7 @@ func TestChartIsTheManifests(t *testing.T) {
 		"definitions to be lost": {"crds: {keep: false}", []string{defaults}, nil},
 		"with its volume":        {"{crds: {keep: false}, volume: {create: true}}", []string{defaults, volume}, []string{"PersistentVolumeClaim"}},
 		"with its KeyServer":     {"{crds: {keep: false}, keyServer: {create: true}}", []string{defaults, defaultsKeyServer}, []string{"KeyServer"}},
-		"with access":            {"{crds: {keep: false}, access: {namespaces: [default]}}", []string{defaults, access}, nil},
+		"with access":            {"{crds: {keep: false}, access: {secrets: [default], publish: [default]}}", []string{defaults, access}, nil},
 		"monitored":              {"{crds: {keep: false}, monitoring: {create: true}}", []string{monitored}, nil},
 		"postgres":               {"{crds: {keep: false}, form: postgres}", []string{postgres}, nil},
 		"postgres with KeyServer": {
@@ -336,7 +336,7 @@ func TestChartValues(t *testing.T) {
 		"interval":               {"monitoring: {create: true, interval: 5s}", "ServiceMonitor", "keyserver", []string{"spec", "endpoints", "1", "interval"}, "5s"},
 		"labels for Prometheus":  {"monitoring: {create: true, labels: {release: p}}", "PrometheusRule", "keyserver", []string{"metadata", "labels", "release"}, "p"},
 		"trust bundles":          {"access: {trustBundles: true}", "ClusterRoleBinding", "keyserver-manager-trust-bundles", []string{"subjects", "0", "name"}, "keyserver-manager"},
-		"access elsewhere":       {"access: {namespaces: [a, b]}", "RoleBinding", "keyserver-manager", []string{"metadata", "namespace"}, "a"},
+		"access elsewhere":       {"access: {secrets: [a, b]}", "RoleBinding", "keyserver-manager-secrets", []string{"metadata", "namespace"}, "a"},
 		"account of the manager": {"manager: {serviceAccountAnnotations: {a: b}}", "ServiceAccount", "keyserver-manager", []string{"metadata", "annotations"}, map[string]any{"a": "b"}},
 		"account of the server":  {scaledOut + "api: {serviceAccountAnnotations: {a: b}}", "ServiceAccount", "keyserver-api", []string{"metadata", "annotations"}, map[string]any{"a": "b"}},
 		"not of the manager":     {scaledOut + "api: {serviceAccountAnnotations: {a: b}}", "ServiceAccount", "keyserver-manager", []string{"metadata", "annotations"}, nil},
@@ -482,7 +482,7 @@ api:
   extraVolumeMounts: [{name: plugin, mountPath: /run/plugin}]
 networkPolicies: {egressPorts: [3128]}
 monitoring: {create: true, labels: {release: prometheus}}
-access: {namespaces: [default], trustBundles: true}
+access: {secrets: [default], publish: [default], trustBundles: true}
 keyServer: {create: true, spec: {externalURL: "https://keyserver.example"}}
 backups: {every: 24h, to: "s3://backups", recipient: age1x, keep: 3}
 archive: {url: "s3://archive", retention: 720h}

@@ -125,24 +125,46 @@ func TestManagerRights(t *testing.T) {
 	check(t, manager, false, refused)
 }
 
-// The manager reads Secrets and publishes only in a namespace where an administrator has bound its role.
+// The manager reads Secrets, and publishes, only in a namespace where an administrator has bound the role for that. Neither
+// role gives the right of the other.
 func TestManagerRightsInANamespace(t *testing.T) {
-	apply(t, build(t, defaults))
-	apply(t, build(t, access))
-	const manager = "keyserver-manager"
-	var allowed, refused []ask
-	for _, verb := range []string{"get", "list", "watch"} {
-		allowed = append(allowed, ask{verb: verb, resource: "secrets", namespace: "default"})
-		refused = append(refused, ask{verb: verb, resource: "secrets", namespace: "any"}, ask{verb: verb, resource: "secrets"})
+	for right, c := range map[string]struct {
+		resource string
+		verbs    []string
+	}{
+		"secrets": {"secrets", []string{"get", "list", "watch"}},
+		"publish": {"configmaps", []string{"create", "patch", "delete"}},
+	} {
+		t.Run(right, func(t *testing.T) {
+			apply(t, build(t, defaults))
+			binding := build(t, access+"/"+right)
+			apply(t, binding)
+			t.Cleanup(func() { // the other right must come from its own binding
+				if err := kube.Delete(context.Background(), binding[0]); err != nil {
+					t.Error(err)
+				}
+			})
+			var allowed, refused []ask
+			for _, resource := range []string{"secrets", "configmaps"} {
+				for _, verb := range []string{"get", "list", "watch", "create", "patch", "delete"} {
+					in := ask{verb: verb, resource: resource, namespace: "default"}
+					elsewhere := ask{verb: verb, resource: resource, namespace: "any"}
+					switch reads := slices.Contains([]string{"get", "list", "watch"}, verb); {
+					case resource == "configmaps" && reads:
+						allowed = append(allowed, in, elsewhere)
+						continue
+					case resource == c.resource && slices.Contains(c.verbs, verb):
+						allowed = append(allowed, in)
+					default:
+						refused = append(refused, in)
+					}
+					refused = append(refused, elsewhere)
+				}
+			}
+			check(t, "keyserver-manager", true, allowed)
+			check(t, "keyserver-manager", false, refused)
+		})
 	}
-	for _, verb := range []string{"get", "create", "patch", "delete"} {
-		allowed = append(allowed, ask{verb: verb, resource: "configmaps", namespace: "default"})
-	}
-	for _, verb := range []string{"create", "patch", "delete"} {
-		refused = append(refused, ask{verb: verb, resource: "configmaps", namespace: "any"}, ask{verb: verb, resource: "secrets", namespace: "default"})
-	}
-	check(t, manager, true, allowed)
-	check(t, manager, false, refused)
 }
 
 // Scaled out, the manager can read the Secret with the CA, but not the Secret with the

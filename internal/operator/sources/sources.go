@@ -156,7 +156,7 @@ func (s *Reader) unread(src Ref, err error) error {
 	}
 	s.forget(src)
 	p := connection.NewProblem(v1alpha1.ReasonDependencyNotReady,
-		"%s cannot be read: the manager has no permission to read Secrets in namespace %q; there, bind the ClusterRole keyserver-manager-namespace "+
+		"%s cannot be read: the manager has no permission to read Secrets in namespace %q; there, bind the ClusterRole keyserver-manager-secrets "+
 			"to the manager's service account with a RoleBinding (docs/install.md, \"Open a namespace to the manager\")", src, src.Namespace)
 	p.RequeueAfter = retryForbidden
 	return p
