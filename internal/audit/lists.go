@@ -11,13 +11,13 @@ import (
 const (
 	// othersRecent is the time after a row of another process during which lists leave time to other processes.
 	othersRecent = time.Second
-	// maxRest is the longest rest after a commit.
-	maxRest = time.Second
+	// mostHeld limits a rest to a multiple of the time in which no other process could commit, and maxRest in total.
+	mostHeld = 5
+	maxRest  = time.Second
 )
 
 // lists are the waiters with several rows. Their principals alternate. Only one process at a time can commit to a
 // shared database. So while other processes write, no list is committed during a rest after each commit with a list.
-// The rest is as long as the commit, so the lists of a process take at most half of the time.
 type lists struct {
 	mu      sync.Mutex
 	waiting quota.FairQueue[keyserver.PrincipalRef]
@@ -58,6 +58,14 @@ func (l *lists) len() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.waiting.Len()
+}
+
+// restAfter returns the rest after a commit of rows, during which no other process could commit for the time held.
+// others is the number of rows that other processes wrote since the last commit with a list. Processes whose lists are
+// equally long together use half of the time, if they are at most three.
+func restAfter(held time.Duration, rows int, others int64) time.Duration {
+	times := min(1+2*float64(others)/float64(rows), mostHeld)
+	return min(time.Duration(times*float64(held)), maxRest)
 }
 
 // begin begins a rest.

@@ -20,7 +20,7 @@ import (
 )
 
 // TestSchedules runs the writer in simulated time, on a database that responds late or never, that commits although it
-// reports a failure, and that loses claims. The result of a call depends only on the seed and on the number of earlier
+// reports a failure, that loses claims, and to which another process writes. The result of a call depends only on the seed and on the number of earlier
 // calls of its kind. So a seed defines a schedule of results.
 //
 // An acknowledged row must be present exactly once, before the acknowledgement. A row must be absent if it was refused
@@ -81,6 +81,7 @@ type simTrail struct {
 	rows   []keyserver.AuditEntry
 	heads  []audit.Head
 	held   *simChain
+	other  int  // index of the chain of another process in heads; 0 before its first row
 	over   bool // the database causes no more failures
 	wrong  []string
 	writes []simWrite
@@ -270,6 +271,20 @@ func (d *simTrail) ClaimChain(ctx context.Context) (audit.Chain, error) {
 	return d.held, nil
 }
 
+// writeOther writes a row of another process. The caller holds mu.
+func (d *simTrail) writeOther() {
+	if d.other == 0 {
+		d.other = len(d.heads)
+		d.heads = append(d.heads, audit.Head{Chain: int64(d.other + 1)})
+	}
+	head := &d.heads[d.other]
+	row := named(fmt.Sprintf("other %d", head.Position))
+	row.Seq, row.Chain, row.Position, row.Previous = int64(len(d.rows)+1), head.Chain, head.Position+1, head.Hash
+	row.Hash, _ = audit.Sum(nil, &row)
+	head.Position, head.Hash = row.Position, row.Hash
+	d.rows = append(d.rows, row)
+}
+
 type simChain struct {
 	d     *simTrail
 	index int
@@ -304,6 +319,9 @@ func (c *simChain) Append(ctx context.Context, after audit.Head, rows []keyserve
 		return err
 	}
 	d.mu.Lock()
+	if !d.over && dice.IntN(3) == 0 {
+		d.writeOther()
+	}
 	first := int64(len(d.rows) + 1)
 	head := seal(first)
 	sent := slices.Clone(rows) // the writer reuses the slice after the return

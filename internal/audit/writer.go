@@ -90,7 +90,8 @@ type Writer struct {
 	known   bool      // head is equal to the end of the chain in the database
 	heard   time.Time // start of the last successful commit
 	next    int64     // expected sequence number of the next row; 0 if unknown
-	others  time.Time // when another process had written the row before
+	others  int64     // rows that other processes wrote since the last commit with a list
+	othered time.Time // when others was last increased
 	batch   []*waiter
 	extra   int  // rows of the batch beyond the first row of each waiter
 	shared  bool // the last batch had rows of more than one caller
@@ -143,11 +144,13 @@ func (w *Writer) Write(ctx context.Context, entry keyserver.AuditEntry) error {
 	return w.durable(ctx, wait)
 }
 
-// WriteAll is Write for several rows: it commits all of them or none.
+// WriteAll is Write for several rows: it commits all of them or none. It ignores the end of ctx. While other processes
+// write to the database, it waits longer than Write, up to a second after each commit (lists).
 func (w *Writer) WriteAll(ctx context.Context, entries []keyserver.AuditEntry) error {
 	if len(entries) == 0 {
 		return nil
 	}
+	ctx = context.WithoutCancel(ctx)
 	wait, err := w.begin(ctx, entries[0], entries[1:]...)
 	if err != nil {
 		return err
@@ -360,7 +363,8 @@ func (w *Writer) commit() (err error) {
 		var head Head
 		var numbered time.Time // from then on, other processes cannot commit
 		err = w.chain.Append(ctx, w.head, w.rows, func(first int64) Head {
-			head, numbered, w.next = w.seal(first), w.options.Clock(), first
+			numbered, w.next = w.options.Clock(), first
+			head = w.seal(first)
 			return head
 		})
 		w.leaveTime(expected, numbered, err)
@@ -387,12 +391,17 @@ func (w *Writer) leaveTime(expected int64, numbered time.Time, err error) {
 		return
 	}
 	if expected != 0 && w.next != expected {
-		w.others = numbered
+		w.others += w.next - expected
+		w.othered = numbered
 	}
 	w.next += int64(len(w.rows))
-	if since := numbered.Sub(w.others); w.extra > 0 && since >= 0 && since <= othersRecent {
-		w.lists.begin(min(w.options.Clock().Sub(numbered), maxRest))
+	if w.extra == 0 {
+		return
 	}
+	if since := numbered.Sub(w.othered); since >= 0 && since <= othersRecent {
+		w.lists.begin(restAfter(w.options.Clock().Sub(numbered), len(w.rows), w.others))
+	}
+	w.others = 0
 }
 
 // ready claims a chain if there is none, and reads its head if the head is not known.

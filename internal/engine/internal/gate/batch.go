@@ -57,7 +57,7 @@ func AuthorizeAll[T Target](ctx context.Context, g *Gate, by keyserver.Caller, o
 		return err
 	}
 	// A use that was counted must have a row, even if the caller has disconnected.
-	if err := g.auditor.WriteAll(context.WithoutCancel(ctx), rows); err != nil {
+	if err := g.auditor.WriteAll(ctx, rows); err != nil {
 		return nil, nil, counted(err)
 	}
 	return targets, refusals, counted(broken)

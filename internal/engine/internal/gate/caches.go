@@ -29,7 +29,7 @@ type Auditor interface {
 	// Begin starts to write a row. It returns a function that waits until the row is durable. The caller must call that
 	// function.
 	Begin(ctx context.Context, entry keyserver.AuditEntry) (durable func() error, err error)
-	// WriteAll is Write for several rows. One commit writes either all rows or none.
+	// WriteAll is Write for several rows. One commit writes either all rows or none. It ignores the end of ctx.
 	WriteAll(ctx context.Context, entries []keyserver.AuditEntry) error
 }
 
