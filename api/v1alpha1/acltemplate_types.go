@@ -11,7 +11,8 @@ type ACLTemplateSpec struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
 	// +kubebuilder:validation:XValidation:rule="self.trim() == self && !self.matches('[[:cntrl:]]')",message="must not begin or end with a space or hold control characters"
-	TemplateName string `json:"templateName"`
+	// +required
+	TemplateName string `json:"templateName,omitempty"`
 
 	// members is the complete list of members, except the principal that the manager logs in as. That principal stays a
 	// member whether it is listed or not: it created the template, or needs WRITE to change it. An omitted list is
@@ -20,7 +21,7 @@ type ACLTemplateSpec struct {
 	// +listType=map
 	// +listMapKey=principal
 	// +kubebuilder:validation:MaxItems=255
-	// +kubebuilder:default:={}
+	// +default=[]
 	// +optional
 	Members []ACLTemplateMember `json:"members"`
 
@@ -44,13 +45,15 @@ type ACLTemplateMember struct {
 	// and its decimal id, such as "id/7/1234567890".
 	// +kubebuilder:validation:MaxLength=544
 	// +kubebuilder:validation:XValidation:rule="self.matches('^(password|certificate|ldap|xauth|group)/.+$') || self.matches('^id/(0|[1-9][0-9]{0,9})/[1-9][0-9]{0,19}$')",message="must be TYPE/NAME with a type of password, certificate, ldap, xauth or group, or id/SYSTEM/PRINCIPAL with both ids in decimal"
+	// +required
 	Principal string `json:"principal"`
 
 	// rights are the rights that the member gets on each key. WRITE includes READ, and OWNER includes both.
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=5
-	Rights []Right `json:"rights"`
+	// +required
+	Rights []Right `json:"rights,omitempty"`
 
 	// maxUsage is the number of uses that an ACL entry allows; 0 allows none. If it is omitted, uses are not limited.
 	// +kubebuilder:validation:Minimum=0
@@ -103,12 +106,15 @@ type ACLTemplateStatus struct {
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type ACLTemplate struct {
 	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard metadata of all objects.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec ACLTemplateSpec `json:"spec"`
+	// spec declares one ACL template with all its members.
+	// +required
+	Spec ACLTemplateSpec `json:"spec,omitzero"`
 	// status counts as older than the spec until the manager has processed the object.
-	// +kubebuilder:default:={"observedGeneration":-1}
+	// +default={"observedGeneration":-1}
 	// +optional
 	Status ACLTemplateStatus `json:"status,omitempty"`
 }

@@ -10,16 +10,19 @@ type Grant struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="!format.dns1123Label().validate(self).hasValue()",message="must be lower-case letters, digits and '-'"
-	Name string `json:"name"`
+	// +required
+	Name string `json:"name,omitempty"`
 
 	// namespaces selects the namespaces whose objects the grant covers.
+	// +required
 	Namespaces GrantedNamespaces `json:"namespaces"`
 
 	// kinds are the kinds of objects that the grant covers.
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
-	Kinds []GrantedKind `json:"kinds"`
+	// +required
+	Kinds []GrantedKind `json:"kinds,omitempty"`
 
 	// names are the names on the key server that the objects may declare. '*' matches any number of characters, so "*"
 	// alone matches every name. The names of an object depend on its kind. Role: its name. ACLTemplate: its name, and
@@ -35,7 +38,8 @@ type Grant struct {
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=512
-	Names []string `json:"names"`
+	// +required
+	Names []string `json:"names,omitempty"`
 
 	// operations are the operations that the objects may grant. A Role grants its operations. A Principal grants all
 	// operations of its roles and of the roles of its groups. An entry is the name of an operation ("HMAC Data"), its

@@ -13,7 +13,8 @@ type KeySpec struct {
 
 	// algorithm is the algorithm of the keys: HMAC-SHA384 creates and verifies MACs, AES-256 encrypts and decrypts. It
 	// cannot be changed.
-	Algorithm KeyAlgorithm `json:"algorithm"`
+	// +required
+	Algorithm KeyAlgorithm `json:"algorithm,omitempty"`
 
 	// path is where the first key is created, under a templated directory. The members of the ACL template of the
 	// nearest templated directory get ACL entries on the key. If there is no such directory yet, the object waits for
@@ -27,7 +28,7 @@ type KeySpec struct {
 	// exportable allows owners of the keys to export them from the key server. The default is false, unlike in POST
 	// /api/keys: declared keys are used on the key server, and an export cannot be undone. exportable cannot be
 	// changed.
-	// +kubebuilder:default=false
+	// +default=false
 	// +optional
 	Exportable bool `json:"exportable,omitempty"`
 
@@ -61,7 +62,7 @@ type KeySpec struct {
 	// destroyAfterDays is the number of days in which each key of the lineage can be restored after this object is
 	// deleted. The deletion schedules the destruction of the keys, and never destroys them immediately. The default is
 	// 30 days.
-	// +kubebuilder:default=30
+	// +default=30
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=365
 	// +optional
@@ -108,7 +109,8 @@ type KeyPublication struct {
 	// generation, algorithm and url (of the key server). If the KeyServer has a caBundle, the manager also writes
 	// ca.crt. None of these values is secret. The manager updates the ConfigMap after a rotation, and deletes it with
 	// this object.
-	ConfigMap ConfigMapTarget `json:"configMap"`
+	// +required
+	ConfigMap ConfigMapTarget `json:"configMap,omitzero"`
 }
 
 // ConfigMapTarget names a ConfigMap that the manager writes. The manager does not change
@@ -118,7 +120,8 @@ type ConfigMapTarget struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="must be the name of a ConfigMap: lower-case letters, digits, '-' and '.'"
-	Name string `json:"name"`
+	// +required
+	Name string `json:"name,omitempty"`
 }
 
 // KeyStatus is the last known state of the key lineage on the key server.
@@ -169,12 +172,15 @@ type KeyStatus struct {
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type Key struct {
 	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard metadata of all objects.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec KeySpec `json:"spec"`
+	// spec declares one key lineage: a key and its successors.
+	// +required
+	Spec KeySpec `json:"spec,omitzero"`
 	// status counts as older than the spec until the manager has processed the object.
-	// +kubebuilder:default:={"observedGeneration":-1}
+	// +default={"observedGeneration":-1}
 	// +optional
 	Status KeyStatus `json:"status,omitempty"`
 }

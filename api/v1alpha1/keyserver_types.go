@@ -11,7 +11,8 @@ type KeyServerSpec struct {
 	// +kubebuilder:validation:XValidation:rule="isURL(self) && (url(self).getScheme() == 'https' || (url(self).getScheme() == 'http' && url(self).getHostname() in ['localhost', '127.0.0.1', '::1', '[::1]']))",message="must be an https URL such as https://keyserver.example:8443; plain http is accepted for loopback addresses only"
 	// +kubebuilder:validation:XValidation:rule="!self.contains('@') && !self.contains('?') && !self.contains('#')",message="must not hold a user, a query or a fragment"
 	// +kubebuilder:validation:XValidation:rule="!self.matches('/api/*$')",message="must not end in /api: give the URL without it"
-	URL string `json:"url"`
+	// +required
+	URL string `json:"url,omitempty"`
 
 	// externalURL is the key server's own URL (serve --external-url), if it differs from url. Proofs of possession
 	// contain it. Password sessions are bound to a key only if externalURL is set.
@@ -29,6 +30,7 @@ type KeyServerSpec struct {
 	CABundle *CABundle `json:"caBundle,omitempty"`
 
 	// credentials are the identities that the manager logs in with.
+	// +required
 	Credentials KeyServerCredentials `json:"credentials"`
 
 	// grants say what the objects of a namespace may declare about this key server. The manager uses the same
@@ -65,6 +67,7 @@ type CABundle struct {
 // KeyServerCredentials are the identities that the manager logs in as.
 type KeyServerCredentials struct {
 	// administrator manages roles and, unless duties are split, everything else.
+	// +required
 	Administrator AdministratorCredential `json:"administrator"`
 	// securityOfficer manages trust if duties are split. The default is the administrator.
 	// +optional
@@ -91,13 +94,15 @@ type ServiceAccountCredential struct {
 	// server that accepts its audience.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
-	Audience string `json:"audience"`
+	// +required
+	Audience string `json:"audience,omitempty"`
 }
 
 // PasswordCredential is a password principal.
 type PasswordCredential struct {
 	// secretRef names the Secret with the name and the password. A change of the Secret takes effect immediately.
-	SecretRef CredentialSecretReference `json:"secretRef"`
+	// +required
+	SecretRef CredentialSecretReference `json:"secretRef,omitzero"`
 }
 
 // CredentialSecretReference names a Secret and its keys. The defaults are the
@@ -106,20 +111,22 @@ type CredentialSecretReference struct {
 	// namespace is the namespace of the Secret.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
-	Namespace string `json:"namespace"`
+	// +required
+	Namespace string `json:"namespace,omitempty"`
 	// name is the name of the Secret.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
-	Name string `json:"name"`
+	// +required
+	Name string `json:"name,omitempty"`
 	// usernameKey is the key in the Secret whose value is the principal's name.
-	// +kubebuilder:default=username
+	// +default="username"
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	UsernameKey string `json:"usernameKey,omitempty"`
 	// passwordKey is the key in the Secret whose value is the password. Line breaks at the end are not part of the
 	// password.
-	// +kubebuilder:default=password
+	// +default="password"
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
@@ -137,20 +144,21 @@ type Ownership struct {
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=64
 	// +listType=set
+	// +required
 	Succeeds []string `json:"succeeds"`
 }
 
 // KeyServerStatus is the last known state of the key server.
 type KeyServerStatus struct {
-	// observedGeneration is the generation of the spec that the conditions describe.
-	// +optional
-	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// conditions are Ready, ChangeFeed, TrailConsistent and, while they are true, Reconciling, Stalled and LeftBehind.
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=16
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// observedGeneration is the generation of the spec that the conditions describe.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// version is the version text that the key server reports.
 	// +optional
 	Version string `json:"version,omitempty"`
@@ -175,8 +183,10 @@ type KeyServerStatus struct {
 // AuditCheckpoint is a checkpoint of an audit log and the time at which it was read.
 type AuditCheckpoint struct {
 	// note is the checkpoint with its signatures.
+	// +required
 	Note string `json:"note"`
 	// readAt is the time at which the manager read the checkpoint.
+	// +required
 	ReadAt metav1.Time `json:"readAt"`
 }
 
@@ -194,12 +204,15 @@ type AuditCheckpoint struct {
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type KeyServer struct {
 	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard metadata of all objects.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec KeyServerSpec `json:"spec"`
+	// spec says how to reach one key server, and which objects may use it.
+	// +required
+	Spec KeyServerSpec `json:"spec,omitzero"`
 	// status counts as older than the spec until the manager has processed the object.
-	// +kubebuilder:default:={"observedGeneration":-1}
+	// +default={"observedGeneration":-1}
 	// +optional
 	Status KeyServerStatus `json:"status,omitempty"`
 }

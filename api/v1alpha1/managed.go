@@ -55,7 +55,7 @@ const (
 // KeyServerReference names a KeyServer. KeyServers are cluster-scoped.
 type KeyServerReference struct {
 	// name is the name of the KeyServer.
-	// +kubebuilder:default=default
+	// +default="default"
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="must be the name of a KeyServer: lower-case letters, digits, '-' and '.'"
@@ -67,34 +67,34 @@ type KeyServerReference struct {
 type ManagedSpec struct {
 	// keyServerRef names the KeyServer of this object. It cannot be changed, because the manager would no longer manage
 	// the external object on the old key server.
-	// +kubebuilder:default={name: "default"}
+	// +default={"name": "default"}
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed; delete this object and create it again for the other KeyServer"
 	// +optional
 	KeyServerRef KeyServerReference `json:"keyServerRef,omitzero"`
 
 	// managementPolicy is Manage to make the key server agree with this object, or Observe to write nothing and report
 	// differences in status.drift.
-	// +kubebuilder:default=Manage
+	// +default="Manage"
 	// +optional
 	ManagementPolicy ManagementPolicy `json:"managementPolicy,omitempty"`
 
 	// adoptionPolicy says what to do if the external object (on the key server) already exists. IfIdentical takes it
 	// over only if nothing has to be changed. Always takes it over and corrects it. The value Never leaves it unchanged
 	// and reports a Conflict.
-	// +kubebuilder:default=IfIdentical
+	// +default="IfIdentical"
 	// +optional
 	AdoptionPolicy AdoptionPolicy `json:"adoptionPolicy,omitempty"`
 
 	// deletionPolicy says what happens to the external object when this object is deleted. DeleteIfCreated deletes it
 	// if this object created it, and keeps an adopted one. Delete deletes it, and Retain keeps it.
-	// +kubebuilder:default=DeleteIfCreated
+	// +default="DeleteIfCreated"
 	// +optional
 	DeletionPolicy DeletionPolicy `json:"deletionPolicy,omitempty"`
 
 	// resyncInterval is the longest time between two reads of the key server for this object. The change feed normally
 	// shows changes by other clients within a second; this interval is the fallback. Up to a tenth is added at random.
 	// From 5s to 24h.
-	// +kubebuilder:default="10m"
+	// +default="10m"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,9}([.][0-9]{1,9})?(ms|s|m|h))+$') && duration(self) >= duration('5s') && duration(self) <= duration('24h')",message="must be a duration from 5s to 24h, such as 30s, 10m or 1h30m"
@@ -104,16 +104,16 @@ type ManagedSpec struct {
 
 // ManagedStatus is the part of the status that all kinds but KeyServer share.
 type ManagedStatus struct {
-	// observedGeneration is the generation of the spec that the conditions describe.
-	// +optional
-	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-
 	// conditions are Ready, Verified and, while they are true, Reconciling, Stalled, Paused and Expiring.
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=16
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// observedGeneration is the generation of the spec that the conditions describe.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
 	// provenance is Created if this object created the external object, or Adopted if the external object existed
 	// before. It is empty if there is no external object, or if managementPolicy is Observe.
@@ -142,23 +142,29 @@ type ManagedStatus struct {
 // FieldDrift is one difference between the declaration and the key server.
 type FieldDrift struct {
 	// field is the field of the spec that differs.
+	// +required
 	Field string `json:"field"`
 	// declared is the value in the spec.
+	// +required
 	Declared string `json:"declared"`
 	// observed is the value on the key server.
+	// +required
 	Observed string `json:"observed"`
 }
 
 // PublishedReference names an object of the cluster that the manager has written.
 type PublishedReference struct {
 	// apiVersion is the API version of the object.
+	// +required
 	APIVersion string `json:"apiVersion"`
 	// kind is the kind of the object.
+	// +required
 	Kind string `json:"kind"`
 	// namespace is the namespace of the object, empty if its kind has none.
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
 	// name is the name of the object.
+	// +required
 	Name string `json:"name"`
 }
 
@@ -175,15 +181,18 @@ type NamespacedKeyReference struct {
 	// namespace is the namespace of the Secret or ConfigMap.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
-	Namespace string `json:"namespace"`
+	// +required
+	Namespace string `json:"namespace,omitempty"`
 	// name is the name of the Secret or ConfigMap.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
-	Name string `json:"name"`
+	// +required
+	Name string `json:"name,omitempty"`
 	// key is the key in the Secret or ConfigMap.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
-	Key string `json:"key"`
+	// +required
+	Key string `json:"key,omitempty"`
 }
 
 // PeerReference names a KeyServer that is the peer of another one. The manager queries the peer with the credentials of
@@ -193,7 +202,8 @@ type PeerReference struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="must be the name of a KeyServer: lower-case letters, digits, '-' and '.'"
-	Name string `json:"name"`
+	// +required
+	Name string `json:"name,omitempty"`
 }
 
 // LocalKeyReference names one key of a Secret or ConfigMap in the namespace of
@@ -202,9 +212,11 @@ type LocalKeyReference struct {
 	// name is the name of the Secret or ConfigMap.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
-	Name string `json:"name"`
+	// +required
+	Name string `json:"name,omitempty"`
 	// key is the key in the Secret or ConfigMap.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
-	Key string `json:"key"`
+	// +required
+	Key string `json:"key,omitempty"`
 }

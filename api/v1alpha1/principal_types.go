@@ -70,7 +70,7 @@ type PrincipalSpec struct {
 	Delegation *PrincipalDelegation `json:"delegation,omitempty"`
 
 	// warnBefore is how long before the certificate expires the condition Expiring appears. From 0s to 8760h.
-	// +kubebuilder:default="720h"
+	// +default="720h"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,9}([.][0-9]{1,9})?(ms|s|m|h))+$') && duration(self) <= duration('8760h')",message="must be a duration from 0s to 8760h, such as 720h"
@@ -90,7 +90,8 @@ type PrincipalServiceAccount struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="must be the name of a service account: lower-case letters, digits, '-' and '.'"
-	Name string `json:"name"`
+	// +required
+	Name string `json:"name,omitempty"`
 	// issuer is the claim iss of the tokens. The default is the issuer of the cluster that the manager runs in.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
@@ -114,7 +115,8 @@ type PrincipalLDAP struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
 	// +kubebuilder:validation:XValidation:rule="self.trim() == self && !self.matches('[[:cntrl:]]')",message="must not begin or end with a space or hold control characters"
-	Name string `json:"name"`
+	// +required
+	Name string `json:"name,omitempty"`
 }
 
 // PrincipalGroup marks a principal as a group.
@@ -193,13 +195,15 @@ type RoleReference struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="must be the name of a Role: lower-case letters, digits, '-' and '.'"
-	Name string `json:"name"`
+	// +required
+	Name string `json:"name,omitempty"`
 }
 
 // PrincipalMembership names one group.
 type PrincipalMembership struct {
 	// principalRef names a Principal of this namespace that is a group.
-	PrincipalRef PrincipalObjectReference `json:"principalRef"`
+	// +required
+	PrincipalRef PrincipalObjectReference `json:"principalRef,omitzero"`
 }
 
 // PrincipalDelegation says which principals may act with the rights of a principal.
@@ -218,7 +222,8 @@ type PrincipalDelegation struct {
 // PrincipalDelegate names a principal that may act for another one.
 type PrincipalDelegate struct {
 	// principalRef names a Principal of this namespace that is not a group.
-	PrincipalRef PrincipalObjectReference `json:"principalRef"`
+	// +required
+	PrincipalRef PrincipalObjectReference `json:"principalRef,omitzero"`
 }
 
 // PrincipalObjectReference names a Principal of the same namespace.
@@ -227,7 +232,8 @@ type PrincipalObjectReference struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="must be the name of a Principal: lower-case letters, digits, '-' and '.'"
-	Name string `json:"name"`
+	// +required
+	Name string `json:"name,omitempty"`
 }
 
 // PrincipalStatus is the last known state of the principal on the key server.
@@ -283,12 +289,15 @@ type PrincipalStatus struct {
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type Principal struct {
 	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard metadata of all objects.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
+	// spec declares one principal: its identity, its rights, and which principals may act for it.
+	// +required
 	Spec PrincipalSpec `json:"spec"`
 	// status counts as older than the spec until the manager has processed the object.
-	// +kubebuilder:default:={"observedGeneration":-1}
+	// +default={"observedGeneration":-1}
 	// +optional
 	Status PrincipalStatus `json:"status,omitempty"`
 }

@@ -23,6 +23,7 @@ type PrincipalTrustSpec struct {
 
 	// principal is the principal that the flag applies to. It cannot be changed.
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed; delete this object and create it again"
+	// +required
 	Principal PrincipalReference `json:"principal"`
 
 	// trustedServerRef names the TrustedServer in this namespace that declares the peer. This object waits for that
@@ -40,7 +41,8 @@ type PrincipalTrustSpec struct {
 
 	// flag is restrict or expose. A peer knows a principal only if the principal or one of its groups is exposed.
 	// restrict of the principal overrides expose of its groups.
-	Flag TrustFlag `json:"flag"`
+	// +required
+	Flag TrustFlag `json:"flag,omitempty"`
 }
 
 // PrincipalReference names a principal of the key server by its id, or by its type and
@@ -73,7 +75,8 @@ type TrustedServerReference struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="must be the name of a TrustedServer: lower-case letters, digits, '-' and '.'"
-	Name string `json:"name"`
+	// +required
+	Name string `json:"name,omitempty"`
 }
 
 // PrincipalTrustStatus is the last known state of the principal trust on the key server.
@@ -107,12 +110,15 @@ type PrincipalTrustStatus struct {
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type PrincipalTrust struct {
 	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard metadata of all objects.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec PrincipalTrustSpec `json:"spec"`
+	// spec declares whether one peer knows one principal.
+	// +required
+	Spec PrincipalTrustSpec `json:"spec,omitzero"`
 	// status counts as older than the spec until the manager has processed the object.
-	// +kubebuilder:default:={"observedGeneration":-1}
+	// +default={"observedGeneration":-1}
 	// +optional
 	Status PrincipalTrustStatus `json:"status,omitempty"`
 }

@@ -30,7 +30,7 @@ type RoleSpec struct {
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=128
 	// +kubebuilder:validation:items:XValidation:rule="self.trim() == self",message="must not begin or end with a space"
-	// +kubebuilder:default:={}
+	// +default=[]
 	// +optional
 	Operations []string `json:"operations"`
 }
@@ -63,12 +63,15 @@ type RoleStatus struct {
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type Role struct {
 	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard metadata of all objects.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
+	// spec declares one role and the complete set of its operations.
+	// +required
 	Spec RoleSpec `json:"spec"`
 	// status counts as older than the spec until the manager has processed the object.
-	// +kubebuilder:default:={"observedGeneration":-1}
+	// +default={"observedGeneration":-1}
 	// +optional
 	Status RoleStatus `json:"status,omitempty"`
 }

@@ -446,6 +446,19 @@ var _ = Describe("server-side apply", func() {
 		}
 	})
 
+	It("accepts a status whose required texts are empty", func(ctx context.Context) {
+		u := object("TrustedCA", inlineCA(onePEM))
+		Expect(cluster.Create(ctx, u)).To(Succeed())
+		ca := &v1alpha1.TrustedCA{}
+		Expect(cluster.Get(ctx, client.ObjectKeyFromObject(u), ca)).To(Succeed())
+		ca.Status.Drift = []v1alpha1.FieldDrift{{}}
+		ca.Status.Published = []v1alpha1.PublishedReference{{}}
+		ca.Status.Superseded = []v1alpha1.SupersededCA{{RemoveAfter: ca.CreationTimestamp}}
+		Expect(cluster.Status().Update(ctx, ca)).To(Succeed())
+		Expect(cluster.Get(ctx, client.ObjectKeyFromObject(u), ca)).To(Succeed())
+		Expect(ca.Status.Drift).To(HaveLen(1))
+	})
+
 	It("reports a conflict on a field that another manager owns", func(ctx context.Context) {
 		u := object("Role", "{roleName: mine, operations: []}")
 		Expect(cluster.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner("one"))).To(Succeed())

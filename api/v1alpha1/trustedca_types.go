@@ -10,16 +10,17 @@ type TrustedCASpec struct {
 	// certificate is the CA certificate: exactly one PEM block of type CERTIFICATE, inline or in a Secret or ConfigMap
 	// of this namespace. It can also refer to the CA that issued the certificate of a peer. If it changes, the new CA
 	// is trusted and verified before the old one is removed.
+	// +required
 	Certificate CertificateSource `json:"certificate"`
 
 	// rotation says how a changed certificate replaces the old one.
-	// +kubebuilder:default={overlap: "24h"}
+	// +default={"overlap": "24h"}
 	// +optional
 	Rotation Rotation `json:"rotation,omitzero"`
 
 	// warnBefore is how long before the certificate expires the condition Expiring appears. From 0s to 8760h. For a
 	// revocation list, the condition appears as early, but not before the last quarter of its lifetime.
-	// +kubebuilder:default="720h"
+	// +default="720h"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,9}([.][0-9]{1,9})?(ms|s|m|h))+$') && duration(self) <= duration('8760h')",message="must be a duration from 0s to 8760h, such as 720h"
@@ -66,9 +67,10 @@ type PublishedConfigMap struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="must be the name of a ConfigMap: lower-case letters, digits, '-' and '.'"
-	Name string `json:"name"`
+	// +required
+	Name string `json:"name,omitempty"`
 	// key is the key in the ConfigMap whose value is the certificates.
-	// +kubebuilder:default=ca.crt
+	// +default="ca.crt"
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[-._a-zA-Z0-9]+$')",message="must be letters, digits, '-', '_' and '.'"
@@ -85,7 +87,8 @@ type Revocation struct {
 	// mode is "off" to ignore revocation lists, when-available to reject the certificates that the list names, or
 	// required to also reject all certificates if there is no current list. Quote "off", because YAML reads an unquoted
 	// off as false.
-	Mode RevocationMode `json:"mode"`
+	// +required
+	Mode RevocationMode `json:"mode,omitempty"`
 	// maxAge is the time after its thisUpdate in which a revocation list is current, in whole seconds, from 0s to
 	// 8784h. A list is never current after its nextUpdate. If maxAge is 0s or omitted, only nextUpdate counts.
 	// +kubebuilder:validation:Type=string
@@ -115,7 +118,8 @@ const (
 // CRLSource is the source of a certificate revocation list.
 type CRLSource struct {
 	// configMapKeyRef names a key of a ConfigMap in this namespace with one complete list, in PEM (X509 CRL) or DER.
-	ConfigMapKeyRef LocalKeyReference `json:"configMapKeyRef"`
+	// +required
+	ConfigMapKeyRef LocalKeyReference `json:"configMapKeyRef,omitzero"`
 }
 
 // CertificateSource is the source of a certificate.
@@ -145,7 +149,7 @@ type CertificateSource struct {
 type Rotation struct {
 	// overlap is how long the old CA stays trusted after the new CA was verified, so that leaf certificates can be
 	// reissued. From 0s to 8760h.
-	// +kubebuilder:default="24h"
+	// +default="24h"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,9}([.][0-9]{1,9})?(ms|s|m|h))+$') && duration(self) <= duration('8760h')",message="must be a duration from 0s to 8760h, such as 0s, 30m or 24h"
@@ -205,12 +209,15 @@ const (
 // RevocationStatus is the revocation policy and list of one CA on the key server.
 type RevocationStatus struct {
 	// issuer identifies the CA in the change feed of the key server: 16 hexadecimal digits.
+	// +required
 	Issuer string `json:"issuer"`
 	// mode is the mode of the policy.
-	Mode RevocationMode `json:"mode"`
+	// +required
+	Mode RevocationMode `json:"mode,omitempty"`
 	// evidence is none if there is no list; otherwise current or stale. A list is stale if it is past its nextUpdate or
 	// older than maxAge.
-	Evidence EvidenceState `json:"evidence"`
+	// +required
+	Evidence EvidenceState `json:"evidence,omitempty"`
 	// currentUntil is when the list becomes stale.
 	// +optional
 	CurrentUntil *metav1.Time `json:"currentUntil,omitempty"`
@@ -232,13 +239,16 @@ type RevocationStatus struct {
 // SupersededCA is a CA that a rotation has replaced.
 type SupersededCA struct {
 	// certificateId is the id of the CA on the key server.
+	// +required
 	CertificateID string `json:"certificateId"`
 	// fingerprint is the SHA-256 of the certificate, lower-case hexadecimal.
+	// +required
 	Fingerprint string `json:"fingerprint"`
 	// provenance is the provenance of the superseded CA. It decides whether the CA is removed.
 	// +optional
 	Provenance Provenance `json:"provenance,omitempty"`
 	// removeAfter is the time at which the overlap of the CA ends.
+	// +required
 	RemoveAfter metav1.Time `json:"removeAfter"`
 	// revocationIssuer identifies the CA in the change feed of the key server, if the spec declares a revocation
 	// policy.
@@ -263,12 +273,15 @@ type SupersededCA struct {
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type TrustedCA struct {
 	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard metadata of all objects.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
+	// spec declares that the key server trusts one CA certificate.
+	// +required
 	Spec TrustedCASpec `json:"spec"`
 	// status counts as older than the spec until the manager has processed the object.
-	// +kubebuilder:default:={"observedGeneration":-1}
+	// +default={"observedGeneration":-1}
 	// +optional
 	Status TrustedCAStatus `json:"status,omitempty"`
 }

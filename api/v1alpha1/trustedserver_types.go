@@ -10,13 +10,15 @@ type TrustedServerSpec struct {
 	// trustBlob is the trustBlob of the peer's GET /api/trust/local-info. It is given here, or fetched by peerRef. A
 	// given blob cannot change after the peer is registered: the peer would have to be removed first, and its
 	// principals would lose their access until it is registered again.
+	// +required
 	TrustBlob TrustBlobSource `json:"trustBlob"`
 
 	// friendlyName is the display name of the peer.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
 	// +kubebuilder:validation:XValidation:rule="self.trim() == self && !self.matches('[[:cntrl:]]')",message="must not begin or end with a space or hold control characters"
-	FriendlyName string `json:"friendlyName"`
+	// +required
+	FriendlyName string `json:"friendlyName,omitempty"`
 
 	// description describes the peer. If it is omitted, the text on the key server stays unchanged.
 	// +kubebuilder:validation:MaxLength=1024
@@ -30,7 +32,7 @@ type TrustedServerSpec struct {
 	Witness *bool `json:"witness,omitempty"`
 
 	// warnBefore is how long before the certificate expires the condition Expiring appears. From 0s to 8760h.
-	// +kubebuilder:default="720h"
+	// +default="720h"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,9}([.][0-9]{1,9})?(ms|s|m|h))+$') && duration(self) <= duration('8760h')",message="must be a duration from 0s to 8760h, such as 720h"
@@ -98,6 +100,7 @@ type TrustedServerStatus struct {
 // PeerRemoval lists the side effects of removing a peer.
 type PeerRemoval struct {
 	// aclSideEffect says what happens to the access of the peer's principals.
+	// +required
 	ACLSideEffect string `json:"aclSideEffect"`
 	// orphanedPrincipalTrusts are the ids of principal trusts that stay after their peer is removed, at most 64.
 	// +listType=atomic
@@ -105,6 +108,7 @@ type PeerRemoval struct {
 	// +optional
 	OrphanedPrincipalTrusts []string `json:"orphanedPrincipalTrusts,omitempty"`
 	// orphanedPrincipalTrustCount is the number of all principal trusts that stay.
+	// +required
 	OrphanedPrincipalTrustCount int32 `json:"orphanedPrincipalTrustCount"`
 }
 
@@ -125,12 +129,15 @@ type PeerRemoval struct {
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type TrustedServer struct {
 	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard metadata of all objects.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec TrustedServerSpec `json:"spec"`
+	// spec declares that another key server is registered as a peer.
+	// +required
+	Spec TrustedServerSpec `json:"spec,omitzero"`
 	// status counts as older than the spec until the manager has processed the object.
-	// +kubebuilder:default:={"observedGeneration":-1}
+	// +default={"observedGeneration":-1}
 	// +optional
 	Status TrustedServerStatus `json:"status,omitempty"`
 }

@@ -96,7 +96,7 @@ func targetOf(name string, of reflect.Type) (reference, error) {
 func fields(of reflect.Type, path string, found func(path, name string, of reflect.Type) error) error {
 	for i := range of.NumField() {
 		f := of.Field(i)
-		name, _ := jsonName(f)
+		name := jsonName(f)
 		below, at := f.Type, path+"/"+name
 		for below.Kind() == reflect.Pointer || below.Kind() == reflect.Slice || below.Kind() == reflect.Map {
 			below = below.Elem()
@@ -127,21 +127,21 @@ func fields(of reflect.Type, path string, found func(path, name string, of refle
 	return nil
 }
 
-// named reports whether a struct has a field name, and whether it requires a namespace.
+// named reports whether a struct has a field name, and whether it requires a namespace. An optional one is a pointer.
 func named(of reflect.Type) (name, namespaced bool) {
 	for i := range of.NumField() {
-		switch field, optional := jsonName(of.Field(i)); field {
+		switch f := of.Field(i); jsonName(f) {
 		case "name":
 			name = true
 		case "namespace":
-			namespaced = !optional
+			namespaced = f.Type.Kind() != reflect.Pointer
 		}
 	}
 	return name, namespaced
 }
 
-// jsonName returns the name of a field in manifests, and whether it is optional.
-func jsonName(f reflect.StructField) (name string, optional bool) {
-	name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-	return name, strings.Contains(options, "omit")
+// jsonName returns the name of a field in manifests.
+func jsonName(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+	return name
 }
