@@ -120,6 +120,62 @@ func TestComponentsAreUsed(t *testing.T) {
 	}
 }
 
+// Generators of clients give a type to each enumeration and to each alternative. Types without a name in the document
+// get names that clash.
+func TestTypesHaveNames(t *testing.T) {
+	d := readDocument(t)
+	var enumerations, alternatives int
+	var check func(where string, v any)
+	check = func(where string, v any) {
+		switch v := v.(type) {
+		case object:
+			if enum, _ := v["enum"].([]any); len(enum) > 1 {
+				enumerations++
+				if name, ok := strings.CutPrefix(where, "/components/schemas/"); !ok || strings.Contains(name, "/") {
+					t.Errorf("%s: the enumeration %v is no component", where, enum)
+				}
+			}
+			for _, choice := range []string{"oneOf", "anyOf"} {
+				list, _ := v[choice].([]any)
+				for _, one := range list {
+					alternatives++
+					if o := one.(object); o["$ref"] == nil && o["type"] != "null" {
+						t.Errorf("%s: the alternative %v is no component", where, o)
+					}
+				}
+			}
+			for name, inner := range v {
+				check(where+"/"+name, inner)
+			}
+		case []any:
+			for _, inner := range v {
+				check(where, inner)
+			}
+		}
+	}
+	check("", d.root)
+	if enumerations < 30 || alternatives < 100 {
+		t.Errorf("only %d enumerations and %d alternatives", enumerations, alternatives)
+	}
+}
+
+// Generators ignore case and punctuation in names, and some put all kinds of components into one package.
+func TestNamesOfComponentsDiffer(t *testing.T) {
+	taken := map[string]string{}
+	for kind, components := range readDocument(t).root["components"].(object) {
+		for name := range components.(object) {
+			normal := strings.ToLower(regexp.MustCompile(`[^A-Za-z0-9]`).ReplaceAllString(name, ""))
+			if other := taken[normal]; other != "" {
+				t.Errorf("%s/%s has the name of %s", kind, name, other)
+			}
+			taken[normal] = kind + "/" + name
+			if regexp.MustCompile(`[0-9]$`).MatchString(name) && !strings.HasPrefix(name, "SHA256") && name != "Base64" {
+				t.Errorf("%s/%s has a number instead of a name", kind, name)
+			}
+		}
+	}
+}
+
 // The document contains shared responses and parameters once.
 func TestNothingIsRepeated(t *testing.T) {
 	d := readDocument(t)
@@ -156,7 +212,7 @@ func TestNothingIsRepeated(t *testing.T) {
 // codesIn lists the codes that a schema allows in a failure.
 func (d published) codesIn(v any) []string {
 	s := d.resolve(v)
-	for _, choice := range []string{"anyOf", "allOf"} {
+	for _, choice := range []string{"oneOf", "allOf"} {
 		var codes []string
 		list, _ := s[choice].([]any)
 		for _, one := range list {
@@ -167,9 +223,9 @@ func (d published) codesIn(v any) []string {
 		}
 	}
 	properties, _ := s["properties"].(object)
-	code, _ := properties["code"].(object)
-	if only, ok := code["const"].(string); ok {
-		return []string{only}
+	var code object
+	if properties["code"] != nil {
+		code = d.resolve(properties["code"])
 	}
 	var codes []string
 	enum, _ := code["enum"].([]any)
@@ -266,10 +322,10 @@ func TestTags(t *testing.T) {
 	}
 }
 
-// A request with a session id may have a proof. It uses the scheme session or dpop.
+// A request with a session id may have a proof. It uses the scheme bearerSession or boundSession.
 func TestProofInDocument(t *testing.T) {
 	d := readDocument(t)
-	session, proof, none := object{"session": []any{}}, object{"dpop": []any{}}, object{}
+	session, proof, none := object{"bearerSession": []any{}}, object{"boundSession": []any{}}, object{}
 	for _, r := range routes.All() {
 		want, takes := []any{}, false
 		switch {
@@ -291,7 +347,7 @@ func TestProofInDocument(t *testing.T) {
 		}
 	}
 	schemes := d.root["components"].(object)["securitySchemes"].(object)
-	for name, want := range map[string]string{"session": "bearer", "dpop": "DPoP"} {
+	for name, want := range map[string]string{"bearerSession": "bearer", "boundSession": "DPoP"} {
 		if scheme := schemes[name].(object); scheme["type"] != "http" || scheme["scheme"] != want {
 			t.Errorf("the scheme %s is %v", name, scheme)
 		}

@@ -80,7 +80,7 @@ func TestOperationNames(t *testing.T) {
 	}
 	for _, name := range names {
 		_, known := keyserver.OperationNamed(name)
-		if err := new(schema.OperationName).UnmarshalText([]byte(name)); (err == nil) != known {
+		if err := new(schema.OperationKey).UnmarshalText([]byte(name)); (err == nil) != known {
 			t.Errorf("%q: %v; the key server knows it: %t", name, err, known)
 		}
 	}

@@ -294,7 +294,7 @@ func facts(r routes.Route, o operation, out string) []string {
 	}
 	var query []string
 	for _, p := range o.Parameters {
-		if p.In == "query" || strings.HasSuffix(p.Ref, "/After") {
+		if p.In == "query" || strings.HasSuffix(p.Ref, "/AfterParameter") {
 			name := p.Name
 			if name == "" {
 				name = "after"

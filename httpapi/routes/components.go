@@ -2,6 +2,7 @@ package routes
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"reflect"
 	"slices"
@@ -18,8 +19,8 @@ import (
 
 // Names of the components that operations share and refer to.
 const (
-	schemeSession = "session"
-	schemeProof   = "dpop"
+	schemeSession = "bearerSession"
+	schemeProof   = "boundSession"
 	proofHeader   = "DPoP"
 
 	headerRequestID = "RequestId"
@@ -70,7 +71,7 @@ func (d *documenter) parameter(place string, f wire.Field) *openapi.Parameter {
 	if d.uses[identity(p)] < 2 {
 		return p
 	}
-	name := upperFirst(f.Name)
+	name := upperFirst(f.Name) + "Parameter"
 	if other, taken := d.components.Parameters[name]; taken && identity(other) != identity(p) {
 		return p
 	}
@@ -120,11 +121,12 @@ func (d *documenter) failure(r Route, f failure) *openapi.Response {
 		return d.verdict(r, f, verdicts)
 	}
 	if r.Executes { // no other route has the same codes, and a name made of all codes would be too long
-		return &openapi.Response{Description: meanings(f.codes), Headers: headers(f.status), Content: content(d.errorOf(f.codes))}
+		name := upperFirst(r.Name) + strings.ReplaceAll(http.StatusText(f.status), " ", "")
+		return &openapi.Response{Description: meanings(f.codes), Headers: headers(f.status), Content: content(d.errorOf(name, f.codes))}
 	}
 	name := f.name()
 	if _, ok := d.components.Responses[name]; !ok {
-		d.components.Responses[name] = &openapi.Response{Description: meanings(f.codes), Headers: headers(f.status), Content: content(d.errorOf(f.codes))}
+		d.components.Responses[name] = &openapi.Response{Description: meanings(f.codes), Headers: headers(f.status), Content: content(d.errorOf(name, f.codes))}
 	}
 	return &openapi.Response{Ref: "#/components/responses/" + name}
 }
@@ -140,7 +142,9 @@ func (d *documenter) verdict(r Route, f failure, verdicts []fault.Code) *openapi
 	}
 	body := filled
 	if refusals := slices.DeleteFunc(slices.Clone(f.codes), func(c fault.Code) bool { return slices.Contains(verdicts, c) }); len(refusals) > 0 {
-		body = &wire.Schema{AnyOf: []*wire.Schema{filled, d.errorOf(refusals)}}
+		name := either(refusals)
+		d.schemas.Named[name+"Error"] = d.errorOf(name, refusals)
+		body = &wire.Schema{OneOf: []*wire.Schema{filled, wire.Reference(name + "Error")}}
 	}
 	return &openapi.Response{Description: meanings(f.codes), Headers: headers(f.status), Content: content(body)}
 }
@@ -156,10 +160,36 @@ func admit(s *wire.Schema, codes []fault.Code) {
 
 const codeMember = "code"
 
-// errorOf describes the body of a failure with one of the codes.
-func (d *documenter) errorOf(codes []fault.Code) *wire.Schema {
-	only := &wire.Schema{Properties: wire.Members[*wire.Schema]{{Name: codeMember, Value: wire.OneOf(codes...)}}}
+// errorOf describes the body of a failure with one of the codes. The enumeration of several codes begins with the name.
+func (d *documenter) errorOf(name string, codes []fault.Code) *wire.Schema {
+	code := &wire.Schema{Type: "string"}
+	admit(code, codes)
+	only := &wire.Schema{Properties: wire.Members[*wire.Schema]{{Name: codeMember, Value: d.namedCodes(name, code)}}}
 	return &wire.Schema{AllOf: []*wire.Schema{d.schemas.Ref(reflect.TypeFor[schema.Error](), wire.InResponse), only}}
+}
+
+// namedCodes returns the schema of a code, or a reference to a component if it allows several codes. Generators of
+// clients need the name.
+func (d *documenter) namedCodes(name string, code *wire.Schema) *wire.Schema {
+	if len(code.Enum) < 2 {
+		return code
+	}
+	ref := wire.Reference(name + "Code")
+	ref.Description, code.Description = code.Description, ""
+	d.schemas.Named[name+"Code"] = code
+	return ref
+}
+
+// nameVerdictCodes makes a component of the codes of each response type that has several. The codes are complete only
+// after all routes.
+func (d *documenter) nameVerdictCodes() {
+	for name, s := range maps.Clone(d.schemas.Named) {
+		for i, member := range s.Properties {
+			if member.Name == codeMember {
+				s.Properties[i].Value = d.namedCodes(name, member.Value)
+			}
+		}
+	}
 }
 
 // judges reports whether the route returns the code in its response type, not in an error body.

@@ -55,6 +55,7 @@ func document(all []Route) ([]byte, error) {
 		item := &doc.Paths[at[r.Path]].Value
 		*item = append(*item, wire.Member[*openapi.Operation]{Name: strings.ToLower(r.Method), Value: d.operation(r)})
 	}
+	d.nameVerdictCodes()
 	doc.Components = d.components
 	return doc.Text()
 }

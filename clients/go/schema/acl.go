@@ -26,7 +26,7 @@ type ACLEntry struct {
 	ACLEntryID     Base64ID  `json:"aclEntryId" doc:"Opaque identifier."`
 	ACLID          Base64ID  `json:"aclId" doc:"Opaque identifier."`
 	Rights         Rights    `json:"rights" doc:"Rights that the entry has, with the implied ones. Test with a mask, never for equality."`
-	RightNames     []string  `json:"rightNames" enum:"OWNER,READ,WRITE,MANDATORY_GROUP,HOST_MATRIX" doc:"Names of the bits that are set in rights."`
+	RightNames     []string  `json:"rightNames" enum:"RightName" doc:"Names of the bits that are set in rights."`
 	MaxUsage       int64     `json:"maxUsage" doc:"Number of uses that the entry allows; -1: no limit."`
 	UserRight      int64     `json:"userRight" doc:"Number that is stored with the entry and has no effect; 0 in entries that this key server created."`
 	StartTime      Stamp     `json:"startTime" doc:"Time from which the entry gives rights."`

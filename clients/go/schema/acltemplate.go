@@ -102,7 +102,7 @@ type TemplateMember struct {
 	PrincipalID    DecimalID `json:"principalId"`
 	SystemID       SystemID  `json:"systemId"`
 	Rights         Rights    `json:"rights" doc:"Rights that the entry has, with the implied ones. Test with a mask, never for equality."`
-	RightNames     []string  `json:"rightNames" enum:"OWNER,READ,WRITE,MANDATORY_GROUP,HOST_MATRIX" doc:"Names of the bits that are set in rights."`
+	RightNames     []string  `json:"rightNames" enum:"RightName" doc:"Names of the bits that are set in rights."`
 	MaxUsage       int64     `json:"maxUsage" doc:"Number of uses that the entry allows; -1: no limit."`
 	StartTime      Stamp     `json:"startTime" doc:"Time from which an ACL entry created from the member gives rights."`
 	StartTimeUnset bool      `json:"startTimeUnset" doc:"True if startTime is all zero."`
@@ -123,7 +123,7 @@ type TemplateMemberList struct {
 type TemplateMemberSaved struct {
 	ID                  HexID            `json:"id" doc:"Id of the template."`
 	RequestedRights     Rights           `json:"requestedRights" doc:"Requested rights."`
-	RequestedRightNames []string         `json:"requestedRightNames" enum:"OWNER,READ,WRITE,MANDATORY_GROUP,HOST_MATRIX" doc:"Names of the bits that are set in requestedRights."`
+	RequestedRightNames []string         `json:"requestedRightNames" enum:"RightName" doc:"Names of the bits that are set in requestedRights."`
 	Saved               bool             `json:"saved" doc:"True if the second read shows the limits and at least the requested rights."`
 	Missing             bool             `json:"missing,omitzero" doc:"True if the second read does not show the member."`
 	Member              *TemplateMember  `json:"member" doc:"State from the second read; null if missing."`

@@ -6,7 +6,7 @@ import "time"
 type ApprovalRule struct {
 	Operation string `json:"operation" limit:"1..64" doc:"Key of an operation from GET /api/operations, giveDuties or destroyKey. giveDuties guards requests that grant an operation of administration, trust or audit. destroyKey guards requests that begin the destruction of a key."`
 	Approvers int    `json:"approvers" limit:"1..5" doc:"Number of other principals that must approve."`
-	Duty      string `json:"duty" enum:"administration,trust,audit,any" doc:"Duty that each approver must have; any: one of the three."`
+	Duty      string `json:"duty" enum:"ApprovalDuty" doc:"Duty that each approver must have; any: one of the three."`
 }
 
 // ApprovalPolicyRequest is a complete policy.
@@ -32,7 +32,7 @@ func (p ApprovalPolicySaved) MissingEvidence() string { return notShown(p.Saved,
 
 // ApprovalRequest requests the approval of other principals for a request.
 type ApprovalRequest struct {
-	Method string      `json:"method" enum:"GET,POST,PUT,DELETE" doc:"Method of the request to execute."`
+	Method string      `json:"method" enum:"RequestMethod" doc:"Method of the request to execute."`
 	Path   RequestPath `json:"path" doc:"Path of the request, with its query if it has one."`
 	Body   JSON        `json:"body,omitzero" doc:"Body of the request, at most 64 KiB; omitted if it has none. A body with a password or key material is refused."`
 	Reason string      `json:"reason" limit:"1..256" doc:"Reason, for the approvers."`
@@ -60,10 +60,10 @@ type ApprovalTally struct {
 
 // ApprovalSubject describes an object that the request names.
 type ApprovalSubject struct {
-	Kind    string  `json:"kind" enum:"asker,principal,group,role,holders,key,peer,trustedCa,certificate,transport,template,directory,principalTrust,owner" doc:"Kind of the object. asker: the credentials of the requester. principal: the principal and everything that can act as it. holders: a role with its holders. transport: the transport principal of a certificate. owner: the owner mark of an object."`
+	Kind    string  `json:"kind" enum:"ApprovalSubjectKind" doc:"Kind of the object. asker: the credentials of the requester. principal: the principal and everything that can act as it. holders: a role with its holders. transport: the transport principal of a certificate. owner: the owner mark of an object."`
 	ID      string  `json:"id" doc:"Identifier of the object: 16 hexadecimal digits, a hidden link, a number, a digest or a subject. If the request also names the key server, its system id and a slash come first. For an owner mark: the kind and the id of the object."`
 	Name    *string `json:"name" doc:"Name of the object. Null if the object does not exist; the request then applies to the object that has this identifier later. Also null if the caller is the requester and may not read approvals."`
-	Type    string  `json:"type,omitzero" enum:"password,certificate,ldap,xauth,group" doc:"Type of a principal. A name is unique per type."`
+	Type    string  `json:"type,omitzero" enum:"PrincipalType" doc:"Type of a principal. A name is unique per type."`
 	People  int     `json:"people,omitzero" doc:"Number of members of the group, or of holders of the role."`
 	Changed *bool   `json:"changed,omitzero" doc:"True if the object changed after approval was requested. Then the request can no longer be approved or executed. Absent if the caller is the requester and may not read approvals."`
 }
@@ -71,7 +71,7 @@ type ApprovalSubject struct {
 // Approval is a request for approval in its current state.
 type Approval struct {
 	ApprovalID HexID             `json:"approvalId" doc:"16 hexadecimal digits. The audit rows of the executed request contain it."`
-	State      string            `json:"state" enum:"pending,approved,expired,rejected,executed,withdrawn" doc:"approved: the requester can execute the request. rejected, executed, withdrawn and expired are final."`
+	State      string            `json:"state" enum:"ApprovalStatus" doc:"approved: the requester can execute the request. rejected, executed, withdrawn and expired are final."`
 	Digest     SHA256            `json:"digest" doc:"SHA-256 of the RFC 8785 form of an object with method, path and body; body is null if the request has none."`
 	Method     string            `json:"method" doc:"Method of the request to execute."`
 	Path       string            `json:"path" doc:"Path and query of the request."`

@@ -9,13 +9,13 @@ type AuditQuery struct {
 	Reason      string     `query:"reason" limit:"1..64" doc:"Reason code, for instance aclDenied."`
 	PrincipalID *DecimalID `query:"principalId" names:"principal" doc:"Principal of the caller, in decimal."`
 	Operation   string     `query:"operation" limit:"1..64" doc:"Operation, for instance hmacData."`
-	Outcome     *string    `query:"outcome" enum:"allowed,refused,failed" doc:"Outcome of the operation."`
+	Outcome     *string    `query:"outcome" enum:"AuditOutcome" doc:"Outcome of the operation."`
 	Object      string     `query:"object" limit:"1..4096" doc:"Object of the operation, as the entries show it; compared exactly."`
 	Address     IPAddress  `query:"address" doc:"IP address of the client, without a port."`
 	Session     *HexID     `query:"session" names:"-" doc:"Public id of the caller's session, as the entries show it; 16 hexadecimal digits."`
 	Since       time.Time  `query:"since" doc:"Return rows at or after this RFC 3339 time."`
 	Until       time.Time  `query:"until" doc:"Return rows before this RFC 3339 time."`
-	Order       *string    `query:"order" enum:"asc,desc" doc:"asc (default): oldest row first. desc: newest row first."`
+	Order       *string    `query:"order" enum:"SortOrder" doc:"asc (default): oldest row first. desc: newest row first."`
 	Cursor      int64      `query:"cursor" limit:"0..9007199254740992" doc:"Value of next from the previous page in the same order."`
 	Limit       *int       `query:"limit" limit:"1..1000" doc:"Maximum number of rows in a page; default 100."`
 }
@@ -25,7 +25,7 @@ type AuditEntry struct {
 	Seq              int64      `json:"seq" doc:"Position in the audit log, over all chains."`
 	Time             time.Time  `json:"time"`
 	Operation        string     `json:"operation" doc:"Key of the operation from GET /api/operations, or login or logout."`
-	Outcome          string     `json:"outcome" enum:"allowed,refused,failed"`
+	Outcome          string     `json:"outcome" enum:"AuditOutcome"`
 	Reason           string     `json:"reason" doc:"Reason code; empty if the operation was allowed."`
 	PrincipalID      DecimalID  `json:"principalId" doc:"Principal of the caller; 0 if it is unknown."`
 	SystemID         SystemID   `json:"systemId" doc:"System id of the key server that owns principalId."`

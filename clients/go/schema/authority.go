@@ -8,7 +8,7 @@ import (
 // Authority is an internal CA of the key server.
 type Authority struct {
 	CertificateID Base64ID  `json:"certificateId"`
-	State         string    `json:"state" enum:"prepared,active,retiring" doc:"prepared: trusted, but issues nothing yet. active: issues certificates. retiring: trusted for the certificates that it issued."`
+	State         string    `json:"state" enum:"AuthorityState" doc:"prepared: trusted, but issues nothing yet. active: issues certificates. retiring: trusted for the certificates that it issued."`
 	Subject       string    `json:"subject" doc:"Subject in slash form."`
 	NotBefore     time.Time `json:"notBefore" doc:"Start of the validity."`
 	NotAfter      time.Time `json:"notAfter" doc:"End of the validity."`

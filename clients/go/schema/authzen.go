@@ -9,20 +9,20 @@ import (
 
 // AccessSubject is the principal whose rights are checked.
 type AccessSubject struct {
-	Type       string `json:"type" enum:"principal"`
+	Type       string `json:"type" const:"principal"`
 	ID         HexID  `json:"id" names:"-" doc:"Id of a principal of this key server."`
 	Properties JSON   `json:"properties,omitzero" doc:"Accepted and ignored: the key server knows the properties itself."`
 }
 
 // AccessAction is the operation that the principal may or may not perform.
 type AccessAction struct {
-	Name       OperationName `json:"name" doc:"Operation from GET /api/operations."`
-	Properties JSON          `json:"properties,omitzero" doc:"Accepted and ignored."`
+	Name       OperationKey `json:"name" doc:"Operation from GET /api/operations."`
+	Properties JSON         `json:"properties,omitzero" doc:"Accepted and ignored."`
 }
 
 // AccessResource is the object of the operation.
 type AccessResource struct {
-	Type       string     `json:"type" enum:"key,keyserver" doc:"keyserver: the operation concerns no key, or the ACL is not to be checked."`
+	Type       string     `json:"type" enum:"ResourceType" doc:"keyserver: the operation concerns no key, or the ACL is not to be checked."`
 	ID         ResourceID `json:"id" names:"-" doc:"Hidden link of the key, or self for the key server."`
 	Properties JSON       `json:"properties,omitzero" doc:"Accepted and ignored."`
 }
@@ -60,7 +60,7 @@ func (i *AccessItem) Refused() error { return i.refused }
 
 // AccessOptions say how several questions are processed.
 type AccessOptions struct {
-	Semantic string `json:"evaluations_semantic,omitzero" enum:"execute_all,deny_on_first_deny,permit_on_first_permit" doc:"Decision that ends the evaluation. execute_all (default): none."`
+	Semantic string `json:"evaluations_semantic,omitzero" enum:"EvaluationsSemantic" doc:"Decision that ends the evaluation. execute_all (default): none."`
 }
 
 // AccessBatchRequest asks several questions.

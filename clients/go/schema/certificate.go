@@ -15,7 +15,7 @@ type Certificate struct {
 	EffectiveDate  *time.Time `json:"effectiveDate" doc:"Start of the validity (notBefore)."`
 	ExpirationDate *time.Time `json:"expirationDate" doc:"End of the validity (notAfter)."`
 	Status         *int       `json:"status" doc:"Status number; it is not an error: 1 CA, 2 Regular, 3 Saved request, 4 Trusted server, 5 Expired."`
-	StatusLabel    *string    `json:"statusLabel" enum:"CA,Regular,Saved request,Trusted server,Expired" doc:"Name of that number."`
+	StatusLabel    *string    `json:"statusLabel" enum:"CertificateStatus" doc:"Name of that number."`
 	Certificate    *Base64    `json:"certificate,omitzero" doc:"DER; present if bodies were requested."`
 	Request        *Base64    `json:"request,omitzero" doc:"Stored certificate request; present if bodies were requested."`
 }
@@ -28,7 +28,7 @@ type CertificatesRequest struct {
 
 // CertificatesFound is the response of a lookup.
 type CertificatesFound struct {
-	Lookup         string        `json:"lookup" enum:"by-id,by-subject,by-transport-principal,from-certificate" doc:"Kind of the search."`
+	Lookup         string        `json:"lookup" enum:"CertificateLookup" doc:"Kind of the search."`
 	SystemID       *SystemID     `json:"systemId,omitzero" doc:"System id of the key server that owns the transport principal of the certificates."`
 	PrincipalID    *DecimalID    `json:"principalId,omitzero" doc:"Id of that principal, in decimal."`
 	Subject        string        `json:"subject,omitzero" doc:"Requested subject."`

@@ -21,7 +21,7 @@ type Change struct {
 	Seq    int64  `json:"seq" doc:"Position in the feed, without gaps."`
 	Kind   string `json:"kind" doc:"Kind of the object: trustedCA, trustedServer, principalTrust, aclTemplate, templatedDirectory, role, principal, key, session, certificate, revocation, approvalPolicy, dataKey, authority."`
 	ID     HexID  `json:"id" doc:"Id of the object, always in hexadecimal; of a trusted server, its system id. Zero for kind key: too many keys to list, any ACL may have changed."`
-	Action string `json:"action" enum:"created,updated,deleted"`
+	Action string `json:"action" enum:"ChangeAction"`
 }
 
 // ChangePage is the response of a read of the change feed.

@@ -8,9 +8,9 @@ type MACRequest struct {
 
 // MACResponse is the MAC and the key that computed it.
 type MACResponse struct {
-	Algorithm  string     `json:"algorithm" enum:"HMAC-SHA384"`
+	Algorithm  string     `json:"algorithm" const:"HMAC-SHA384"`
 	MAC        Base64     `json:"mac" doc:"48 bytes."`
-	MACBytes   int        `json:"macBytes" enum:"48" doc:"Length of mac in bytes."`
+	MACBytes   int        `json:"macBytes" const:"48" doc:"Length of mac in bytes."`
 	TTag       HiddenLink `json:"ttag" doc:"Hidden link of the key that was used."`
 	Generation int        `json:"generation" doc:"Number of the key within its lineage, from 1."`
 }
@@ -48,9 +48,9 @@ type MACBatchResponse struct {
 
 // MACItemResponse is the result of one item.
 type MACItemResponse struct {
-	Algorithm  *string    `json:"algorithm,omitzero" enum:"HMAC-SHA384"`
+	Algorithm  *string    `json:"algorithm,omitzero" const:"HMAC-SHA384"`
 	MAC        Base64     `json:"mac,omitzero" doc:"48 bytes."`
-	MACBytes   *int       `json:"macBytes,omitzero" enum:"48" doc:"Length of mac in bytes."`
+	MACBytes   *int       `json:"macBytes,omitzero" const:"48" doc:"Length of mac in bytes."`
 	TTag       HiddenLink `json:"ttag,omitzero" doc:"Hidden link of the key that was used."`
 	Generation *int       `json:"generation,omitzero" doc:"Number of the key within its lineage, from 1."`
 	ItemFailure
@@ -98,7 +98,7 @@ type EncryptRequest struct {
 
 // EncryptResponse is the ciphertext.
 type EncryptResponse struct {
-	Algorithm  string     `json:"algorithm" enum:"AES-256-GCM"`
+	Algorithm  string     `json:"algorithm" const:"AES-256-GCM"`
 	Ciphertext Base64     `json:"ciphertext" doc:"Ciphertext, 37 bytes longer than the plain text. It identifies the key that made it."`
 	TTag       HiddenLink `json:"ttag" doc:"Hidden link of the key that was used."`
 	Generation int        `json:"generation" doc:"Number of the key within its lineage, from 1."`

@@ -13,7 +13,7 @@ type KEK struct {
 type DataKey struct {
 	ID        HexID      `json:"id" doc:"All zero for the first data key of a database from a release with only one."`
 	CreatedAt *time.Time `json:"createdAt" doc:"Null if it was not recorded."`
-	State     string     `json:"state" enum:"active,retiring,retired" doc:"active: wraps keys. retiring: still unwraps keys. retired: only this record is left."`
+	State     string     `json:"state" enum:"DataKeyState" doc:"active: wraps keys. retiring: still unwraps keys. retired: only this record is left."`
 	Wrapped   int64      `json:"wrapped" doc:"Number of keys that it wraps, including private keys of this server."`
 }
 

@@ -12,7 +12,8 @@
 //	                        value of a number; either side may be left out
 //	trim:"true"             white space around the string is removed
 //	items:"0..64"           length of an array
-//	enum:"a,b"              the only values
+//	enum:"KeyState"         the only values: those of the enumeration in package wire
+//	const:"a"               the only value
 //	example:"-"             not in examples: it excludes another field that is in
 //	                        them
 //	secret:"true"           is never displayed, like a Secret

@@ -8,7 +8,7 @@ type Error struct {
 	Reauth bool   `json:"reauth,omitzero" doc:"True if a new login helps."`
 	// Retryable is a pointer because it is present, true or false, on every 503.
 	Retryable   *bool  `json:"retryable,omitzero" doc:"On 503: true if the same request may succeed later."`
-	Scope       string `json:"scope,omitzero" enum:"session,process" doc:"On 503: extent of the refusal."`
+	Scope       string `json:"scope,omitzero" enum:"FailureScope" doc:"On 503: extent of the refusal."`
 	Unsupported bool   `json:"unsupported,omitzero" doc:"True if the service does not have the path or method; absent if only the object does not exist."`
 }
 

@@ -5,26 +5,26 @@ import (
 	"slices"
 )
 
-// OperationName is an operation of the catalogue, by its name in the audit log.
-type OperationName string
+// OperationKey is an operation of the catalogue, by its key in the audit log.
+type OperationKey string
 
-var errOperationName = errors.New("must be an operation of GET /api/operations, for instance hmacData")
+var errOperationKey = errors.New("must be an operation of GET /api/operations, for instance hmacData")
 
-// MarshalText encodes the name.
-func (n OperationName) MarshalText() ([]byte, error) { return []byte(n), nil }
+// MarshalText encodes the key.
+func (k OperationKey) MarshalText() ([]byte, error) { return []byte(k), nil }
 
-// UnmarshalText accepts the name of an existing operation.
-func (n *OperationName) UnmarshalText(text []byte) error {
+// UnmarshalText accepts the key of an existing operation.
+func (k *OperationKey) UnmarshalText(text []byte) error {
 	if _, found := slices.BinarySearch(operationNames, string(text)); !found {
-		return errOperationName
+		return errOperationKey
 	}
-	*n = OperationName(text)
+	*k = OperationKey(text)
 	return nil
 }
 
 // ExplainRequest asks for a decision of the authorizer and its reasons.
 type ExplainRequest struct {
-	Operation   OperationName `json:"operation" doc:"Operation to decide on."`
+	Operation   OperationKey  `json:"operation" doc:"Operation to decide on."`
 	HiddenLink  *HiddenLink   `json:"hiddenLink,omitzero" names:"-" doc:"Key that the operation concerns. If omitted, no ACL is checked."`
 	PrincipalID *HexID        `json:"principalId,omitzero" names:"-" example:"-" doc:"Principal that would send the request, with a new session. Default: the caller, in this session."`
 	Address     *IPAddress    `json:"address,omitzero" example:"-" doc:"Address that the request would come from. It has no effect, because no check uses it."`
@@ -34,14 +34,14 @@ type ExplainRequest struct {
 
 // Supposition is a hypothetical change, or a change that would reverse a decision.
 type Supposition struct {
-	Change      string      `json:"change" enum:"giveRole,takeRole,addMember,removeMember,enable,disable,setEntry,removeEntry,expose,restrict,enableKey,approve" doc:"Kind of change. Each field names the kinds that use it."`
+	Change      string      `json:"change" enum:"SupposedChange" doc:"Kind of change. Each field names the kinds that use it."`
 	PrincipalID *HexID      `json:"principalId,omitzero" names:"-" doc:"Principal that changes. For all kinds except enableKey and approve."`
 	RoleID      *HexID      `json:"roleId,omitzero" names:"-" doc:"Role. For giveRole and takeRole."`
 	GroupID     *HexID      `json:"groupId,omitzero" names:"-" doc:"Group. For addMember and removeMember."`
 	Name        *string     `json:"name,omitzero" example:"-" doc:"Name of the role or group, for people; it has no effect. For giveRole, takeRole, addMember and removeMember."`
 	SystemID    *SystemID   `json:"systemId,omitzero" names:"-" doc:"For setEntry and removeEntry: key server that owns the principal; default this one. For expose and restrict: the peer."`
 	HiddenLink  *HiddenLink `json:"hiddenLink,omitzero" names:"-" doc:"Key; default the key of the question. For setEntry, removeEntry and enableKey. For a lineage, the authorizer may check another of its keys."`
-	Rights      []string    `json:"rights,omitzero" items:"1..5" enum:"OWNER,READ,WRITE,MANDATORY_GROUP,HOST_MATRIX" doc:"For setEntry: rights of the entry. It replaces the existing entry."`
+	Rights      []string    `json:"rights,omitzero" items:"1..5" enum:"RightName" doc:"For setEntry: rights of the entry. It replaces the existing entry."`
 	MaxUsage    *int64      `json:"maxUsage,omitzero" limit:"-1..9007199254740992" doc:"For setEntry: as in POST /api/keys/acl/grant."`
 	StartTime   *Stamp      `json:"startTime,omitzero" doc:"For setEntry: as in POST /api/keys/acl/grant."`
 	EndTime     *Stamp      `json:"endTime,omitzero" doc:"For setEntry: as in POST /api/keys/acl/grant."`
@@ -64,15 +64,15 @@ type Explanation struct {
 
 // GateStep is one check of the authorizer.
 type GateStep struct {
-	Step    string  `json:"step" enum:"current,delegation,principal,certificate,lent,role,scope,approval,transport,key,exposure,list,state,uses,owner" doc:"Check of the authorizer."`
-	Outcome string  `json:"outcome" enum:"passed,refused,notAsked" doc:"notAsked: another key server decides."`
+	Step    string  `json:"step" enum:"GateCheck" doc:"Check of the authorizer."`
+	Outcome string  `json:"outcome" enum:"GateOutcome" doc:"notAsked: another key server decides."`
 	By      *GateBy `json:"by" doc:"Object that determined the outcome; null if there is none or the caller lacks Explain Access."`
 	Detail  string  `json:"detail" doc:"Text for people; the wording may change."`
 }
 
 // GateBy names the object that decided a step.
 type GateBy struct {
-	Kind      string    `json:"kind" enum:"role,principal" doc:"Kind as in the change feed. principal: the principal of the ACL entry."`
+	Kind      string    `json:"kind" enum:"GateByKind" doc:"Kind as in the change feed. principal: the principal of the ACL entry."`
 	ID        HexID     `json:"id"`
 	SystemID  *SystemID `json:"systemId" doc:"System id of the key server that owns the principal; null for a role."`
 	Name      string    `json:"name" doc:"Name; empty if this key server does not know it."`
@@ -82,10 +82,10 @@ type GateBy struct {
 
 // WhoCanRequest asks which principals may perform an operation.
 type WhoCanRequest struct {
-	Operation  OperationName `json:"operation" doc:"Operation to decide on."`
-	HiddenLink *HiddenLink   `json:"hiddenLink,omitzero" names:"-" doc:"Key that the operation concerns. If omitted: list all principals whose roles grant the operation."`
-	Limit      *int          `json:"limit,omitzero" limit:"1..1000" doc:"Maximum number of principals in a page; default 100."`
-	After      *HexID        `json:"after,omitzero" names:"-" example:"-" doc:"Value of next from the previous page."`
+	Operation  OperationKey `json:"operation" doc:"Operation to decide on."`
+	HiddenLink *HiddenLink  `json:"hiddenLink,omitzero" names:"-" doc:"Key that the operation concerns. If omitted: list all principals whose roles grant the operation."`
+	Limit      *int         `json:"limit,omitzero" limit:"1..1000" doc:"Maximum number of principals in a page; default 100."`
+	After      *HexID       `json:"after,omitzero" names:"-" example:"-" doc:"Value of next from the previous page."`
 }
 
 // WhoCanPage is a page of principals that may perform the operation, sorted by id.

@@ -18,7 +18,7 @@ type KeyRecipient struct {
 // ExportedKey is a key that only the recipient can decrypt.
 type ExportedKey struct {
 	JWE       string       `json:"jwe" doc:"Compact JWE (RFC 7516) with the bytes of the key, encrypted with A256GCM."`
-	Algorithm string       `json:"algorithm" enum:"RSA-OAEP-256,ECDH-ES+A256KW" doc:"Algorithm that wraps the content key."`
+	Algorithm string       `json:"algorithm" enum:"KeyWrapAlgorithm" doc:"Algorithm that wraps the content key."`
 	Recipient KeyRecipient `json:"recipient"`
 	Detail    string       `json:"detail" doc:"Text for people; the wording may change."`
 }

@@ -2,7 +2,7 @@ package schema
 
 // MintKeyRequest requests a new key.
 type MintKeyRequest struct {
-	Algorithm string `json:"algorithm" enum:"HMAC-SHA384,AES-256"`
+	Algorithm string `json:"algorithm" enum:"KeyAlgorithm"`
 	// Material is nil to create a random key. Empty material is refused, because it could be mistaken for nil.
 	Material *Base64 `json:"material,omitzero" limit:"1..1024" secret:"true" doc:"Key bytes to import: 1 to 1024 for HMAC-SHA384, 32 for AES-256. If omitted, the key server generates them."`
 	Path     *string `json:"path,omitzero" limit:"1..1024" doc:"Path of the key. The members of the ACL template of the nearest templated directory get ACL entries, in addition to the creator."`
@@ -29,7 +29,7 @@ type AuthorizeKeyRequest struct {
 
 // KeyGrant is the permission to use a key. A refusal is a 403.
 type KeyGrant struct {
-	Authorized      bool     `json:"authorized" enum:"true"`
+	Authorized      bool     `json:"authorized" const:"true"`
 	SystemID        SystemID `json:"systemId" doc:"System id of the key server that owns the key."`
 	FilenameAudited bool     `json:"filenameAudited" doc:"True if a filename was sent and the audit row contains it."`
 	Detail          string   `json:"detail,omitzero" doc:"Text for people; the wording may change."`
@@ -43,7 +43,7 @@ type HMACRequest struct {
 
 // HMACResponse is the MAC.
 type HMACResponse struct {
-	Algorithm string `json:"algorithm" enum:"HMAC-SHA384"`
+	Algorithm string `json:"algorithm" const:"HMAC-SHA384"`
 	MAC       Base64 `json:"mac" doc:"48 bytes."`
-	MACBytes  int    `json:"macBytes" enum:"48" doc:"Length of mac in bytes."`
+	MACBytes  int    `json:"macBytes" const:"48" doc:"Length of mac in bytes."`
 }

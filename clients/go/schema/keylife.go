@@ -10,7 +10,7 @@ type KeyFacts struct {
 	Algorithm  *string      `json:"algorithm"`
 	KeyBytes   *int         `json:"keyBytes" doc:"Length of the key in bytes."`
 	IVBytes    *int         `json:"ivBytes" doc:"Length of an initialization vector in bytes."`
-	State      *string      `json:"state" enum:"enabled,verifyOnly,disabled,destroying,destroyed" doc:"State of the key, which limits its use; or null."`
+	State      *string      `json:"state" enum:"KeyState" doc:"State of the key, which limits its use; or null."`
 	Lineage    *HiddenLink  `json:"lineage" doc:"Hidden link of the first key of the lineage, which may be the key itself; or null."`
 	Generation *int         `json:"generation" doc:"Number of the key within its lineage, from 1; or null."`
 	Exportable *bool        `json:"exportable" doc:"True if the key may leave the key server; or null."`
@@ -38,7 +38,7 @@ type DestroyKeyRequest struct {
 type KeyStateSaved struct {
 	TTag      HiddenLink `json:"ttag" doc:"Hidden link of the key."`
 	Saved     bool       `json:"saved" doc:"True if the second read shows the state."`
-	State     string     `json:"state" enum:"enabled,verifyOnly,disabled,destroying,destroyed" doc:"State from the second read."`
+	State     string     `json:"state" enum:"KeyState" doc:"State from the second read."`
 	DestroyAt *time.Time `json:"destroyAt" doc:"Time when the bytes are deleted; or null."`
 	Verdict
 }
@@ -85,7 +85,7 @@ func (r KeyRotationSaved) MissingEvidence() string {
 // KeyQuery selects keys that the caller may read.
 type KeyQuery struct {
 	Lineage *HiddenLink `query:"lineage" names:"key" doc:"Return only the lineage that begins with this key, oldest key first."`
-	State   *string     `query:"state" enum:"enabled,verifyOnly,disabled,destroying,destroyed" doc:"Return only keys in this state."`
+	State   *string     `query:"state" enum:"KeyState" doc:"Return only keys in this state."`
 	Limit   *int        `query:"limit" limit:"1..500" doc:"Maximum number of keys in a page; default 100."`
 	After   *HiddenLink `query:"after" names:"-" doc:"Value of next from the previous page."`
 }

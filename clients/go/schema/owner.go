@@ -4,7 +4,7 @@ import "time"
 
 // OwnerMark says which owner manages an object.
 type OwnerMark struct {
-	Kind  string     `json:"kind" enum:"role,principal,key,trustedCA,trustedServer,principalTrust,aclTemplate,templatedDirectory" doc:"Kind as in the change feed."`
+	Kind  string     `json:"kind" enum:"OwnedKind" doc:"Kind as in the change feed."`
 	ID    HexID      `json:"id" doc:"Id of the object as in the change feed; of a trusted server, its system id."`
 	Owner string     `json:"owner" doc:"Name of the owner; empty if there is no mark."`
 	Since *time.Time `json:"since" doc:"Time when this owner got the mark; null if there is no mark."`
@@ -12,7 +12,7 @@ type OwnerMark struct {
 
 // OwnerQuery selects the marks of a kind.
 type OwnerQuery struct {
-	Kind  string `query:"kind,required" enum:"role,principal,key,trustedCA,trustedServer,principalTrust,aclTemplate,templatedDirectory" doc:"Kind as in the change feed."`
+	Kind  string `query:"kind,required" enum:"OwnedKind" doc:"Kind as in the change feed."`
 	Limit *int   `query:"limit" limit:"1..1000" doc:"Maximum number of marks in a page; default 100."`
 	After *HexID `query:"after" names:"-" doc:"Value of next from the previous page."`
 }
@@ -27,7 +27,7 @@ type OwnerList struct {
 
 // OwnedObject names an object as in the change feed.
 type OwnedObject struct {
-	Kind string `path:"kind" json:"-" names:"ofKind" enum:"role,principal,key,trustedCA,trustedServer,principalTrust,aclTemplate,templatedDirectory" doc:"Kind as in the change feed."`
+	Kind string `path:"kind" json:"-" names:"ofKind" enum:"OwnedKind" doc:"Kind as in the change feed."`
 	ID   HexID  `path:"id" json:"-" names:"owner" doc:"16 hexadecimal digits."`
 }
 

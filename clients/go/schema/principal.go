@@ -22,7 +22,7 @@ type Principal struct {
 
 // PrincipalQuery selects principals of one type.
 type PrincipalQuery struct {
-	Type   string `query:"type,required" enum:"password,certificate,ldap,xauth,group" doc:"Type of the principals; required."`
+	Type   string `query:"type,required" enum:"PrincipalType" doc:"Type of the principals; required."`
 	Limit  *int   `query:"limit" limit:"1..500" doc:"Maximum number of principals in a page. If omitted, all are returned; more than 1024 are refused."`
 	Offset *int   `query:"offset" limit:"0..9007199254740992" doc:"Number of principals to skip; needs limit."`
 	Name   string `query:"name" limit:"1..512" doc:"Prefix of the names. The key server appends the wildcard. No character of the prefix is a wildcard."`
@@ -30,7 +30,7 @@ type PrincipalQuery struct {
 
 // PrincipalPage is a listing of principals.
 type PrincipalPage struct {
-	Type       string      `json:"type" enum:"password,certificate,ldap,xauth,group"`
+	Type       string      `json:"type" enum:"PrincipalType"`
 	ClassName  string      `json:"className" doc:"Class of that type in the key server."`
 	Count      int         `json:"count" doc:"Number of objects in this page. There is no total: another page may exist only if this one is full."`
 	Principals []Principal `json:"principals"`
@@ -128,7 +128,7 @@ type UpdatePrincipalFlagsRequest struct {
 type PrincipalFlagsSaved struct {
 	ID        HexID                       `json:"id"`
 	Requested UpdatePrincipalFlagsRequest `json:"requested" doc:"Requested flags."`
-	Asked     []string                    `json:"asked" doc:"Names of the requested flags." enum:"delegation,disabled"`
+	Asked     []string                    `json:"asked" doc:"Names of the requested flags." enum:"PrincipalFlagName"`
 	Saved     bool                        `json:"saved" doc:"True if the second read shows the requested flags and no other bit changed."`
 	Before    PrincipalFlags              `json:"before" doc:"Flags before the write."`
 	After     PrincipalFlags              `json:"after" doc:"State from the second read."`

@@ -7,7 +7,7 @@ type PrincipalTrust struct {
 	TrustedServerID       *HexID    `json:"trustedServerId" doc:"System id of the peer, in 16 hexadecimal digits."`
 	TrustedServerSystemID *SystemID `json:"trustedServerSystemId" doc:"Same system id as a number. The peer may no longer be registered."`
 	Flag                  *int      `json:"flag" doc:"1 restrict, 2 expose. A peer learns of a principal only if a row exposes it."`
-	FlagLabel             *string   `json:"flagLabel" enum:"restrict,expose" doc:"Name of that number."`
+	FlagLabel             *string   `json:"flagLabel" enum:"PrincipalTrustFlag" doc:"Name of that number."`
 }
 
 // PrincipalTrustsQuery selects principal trusts.
@@ -28,13 +28,13 @@ type PrincipalTrustList struct {
 type CreatePrincipalTrustRequest struct {
 	PrincipalID           HexID    `json:"principalId" names:"principal" doc:"16 hexadecimal digits."`
 	TrustedServerSystemID SystemID `json:"trustedServerSystemId" names:"peer" doc:"System id of a registered peer."`
-	Flag                  string   `json:"flag" enum:"restrict,expose"`
+	Flag                  string   `json:"flag" enum:"PrincipalTrustFlag"`
 }
 
 // UpdatePrincipalTrustRequest changes the flag of a principal trust.
 type UpdatePrincipalTrustRequest struct {
 	ID   HexID  `path:"id" json:"-" names:"principalTrust" doc:"16 hexadecimal digits."`
-	Flag string `json:"flag" enum:"restrict,expose"`
+	Flag string `json:"flag" enum:"PrincipalTrustFlag"`
 }
 
 // PrincipalTrustSaved is the result of creating or changing a principal trust.

@@ -17,9 +17,9 @@ type RevocationIssuer struct {
 	Digest        IssuerDigest `json:"digest" doc:"Digest that names the CA in the policy routes."`
 	CertificateID Base64ID     `json:"certificateId" doc:"Certificate id from GET /api/trusted-cas."`
 	Subject       string       `json:"subject"`
-	Mode          string       `json:"mode" enum:"off,when-available,required" doc:"Policy. PUT /api/revocation/issuers/{digest}/policy describes the modes."`
+	Mode          string       `json:"mode" enum:"RevocationMode" doc:"Policy. PUT /api/revocation/issuers/{digest}/policy describes the modes."`
 	MaxAgeSeconds int64        `json:"maxAgeSeconds" doc:"Seconds after thisUpdate for which a CRL is current; 0: until nextUpdate."`
-	Evidence      string       `json:"evidence" enum:"none,current,stale" doc:"State of the CRL now, by nextUpdate and maxAgeSeconds."`
+	Evidence      string       `json:"evidence" enum:"CRLState" doc:"State of the CRL now, by nextUpdate and maxAgeSeconds."`
 	CRL           *CRL         `json:"crl" doc:"Null if no CRL was imported."`
 }
 
@@ -38,7 +38,7 @@ type ByDigest struct {
 // RevocationPolicy is the response of a read of a policy.
 type RevocationPolicy struct {
 	Digest        IssuerDigest `json:"digest"`
-	Mode          string       `json:"mode" enum:"off,when-available,required" doc:"Policy. PUT /api/revocation/issuers/{digest}/policy describes the modes."`
+	Mode          string       `json:"mode" enum:"RevocationMode" doc:"Policy. PUT /api/revocation/issuers/{digest}/policy describes the modes."`
 	MaxAgeSeconds int64        `json:"maxAgeSeconds" doc:"Seconds after thisUpdate for which a CRL is current; 0: until nextUpdate."`
 	Detail        string       `json:"detail" doc:"Text for people; the wording may change."`
 }
@@ -46,7 +46,7 @@ type RevocationPolicy struct {
 // SetRevocationPolicyRequest sets a policy.
 type SetRevocationPolicyRequest struct {
 	Digest        IssuerDigest `path:"digest" json:"-" names:"-" doc:"revocationDigest from GET /api/trusted-cas."`
-	Mode          string       `json:"mode" enum:"off,when-available,required" doc:"off: no check. when-available: refuses certificates that the CRL revokes. required: also refuses all if there is no current CRL."`
+	Mode          string       `json:"mode" enum:"RevocationMode" doc:"off: no check. when-available: refuses certificates that the CRL revokes. required: also refuses all if there is no current CRL."`
 	MaxAgeSeconds int64        `json:"maxAgeSeconds,omitzero" limit:"0..31622400" doc:"Seconds after thisUpdate for which a CRL is current; 0 or omitted: until nextUpdate."`
 }
 
@@ -54,7 +54,7 @@ type SetRevocationPolicyRequest struct {
 type RevocationPolicySaved struct {
 	Saved         bool         `json:"saved" doc:"True if the second read shows the mode and the maximum age."`
 	Digest        IssuerDigest `json:"digest"`
-	Mode          string       `json:"mode" enum:"off,when-available,required" doc:"State from the second read."`
+	Mode          string       `json:"mode" enum:"RevocationMode" doc:"State from the second read."`
 	MaxAgeSeconds int64        `json:"maxAgeSeconds" doc:"State from the second read."`
 	Verdict
 }

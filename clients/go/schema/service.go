@@ -2,7 +2,7 @@ package schema
 
 // Health is the response of a process that serves requests.
 type Health struct {
-	Status string `json:"status" enum:"ok"`
+	Status string `json:"status" const:"ok"`
 }
 
 // Part is the state of one part of the key server.
@@ -22,7 +22,7 @@ type Ready struct {
 	Code      string   `json:"code,omitempty" doc:"Absent if ready."`
 	Detail    string   `json:"detail" doc:"Text for people; the wording may change."`
 	Retryable *bool    `json:"retryable,omitzero" doc:"True if not ready: retry later."`
-	Scope     string   `json:"scope,omitzero" enum:"session,process" doc:"Always process: another replica may be ready."`
+	Scope     string   `json:"scope,omitzero" enum:"FailureScope" doc:"Always process: another replica may be ready."`
 }
 
 // Judge records that the key server is not ready at the moment.

@@ -19,7 +19,7 @@ const (
 // LoginRequest requests a session. Each method accepts only the fields whose
 // description names it.
 type LoginRequest struct {
-	Method   string `json:"method" enum:"password,kubernetes,ldap,certificate,delegated,scoped" doc:"Login method."`
+	Method   string `json:"method" enum:"LoginMethod" doc:"Login method."`
 	Name     string `json:"name,omitzero" limit:"1..128" doc:"Name of the principal (password, ldap)."`
 	Password Secret `json:"password,omitzero" limit:"1..1024" doc:"Password (password, ldap)."`
 	Token    Secret `json:"token,omitzero" limit:"1..16384" example:"-" doc:"Projected token of a service account, with the audience of this service (kubernetes)."`
@@ -38,7 +38,7 @@ type SessionPrincipal struct {
 	PrincipalID DecimalID `json:"principalId" doc:"The same identifier in decimal."`
 	SystemID    SystemID  `json:"systemId" doc:"System id of the key server that owns the principal."`
 	Name        string    `json:"name"`
-	Type        string    `json:"type" enum:"password,certificate,ldap,xauth,group"`
+	Type        string    `json:"type" enum:"PrincipalType"`
 }
 
 // SessionRole is a role that the session's principal holds.

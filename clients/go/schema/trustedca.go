@@ -25,7 +25,7 @@ type AddTrustedCARequest struct {
 // TrustedCAAdded is the result of adding a CA.
 type TrustedCAAdded struct {
 	Saved             bool         `json:"saved" doc:"True if the second read of the list contains the certificate."`
-	MatchedBy         string       `json:"matchedBy,omitzero" enum:"certificate-body,echoed-id,sole-new-entry" doc:"Evidence, strongest first; absent if there is none."`
+	MatchedBy         string       `json:"matchedBy,omitzero" enum:"TrustedCAMatch" doc:"Evidence, strongest first; absent if there is none."`
 	WasAlreadyPresent bool         `json:"wasAlreadyPresent" doc:"True if the list contained the certificate before."`
 	ListCountBefore   int          `json:"listCountBefore" doc:"Number of rows before the write."`
 	ListCountAfter    int          `json:"listCountAfter" doc:"Number of rows in the second read."`

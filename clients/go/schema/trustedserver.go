@@ -59,7 +59,7 @@ type TrustedServersQuery struct {
 // TrustedServerList is the response of GET /api/trusted-servers.
 type TrustedServerList struct {
 	TrustedServers []TrustedServer `json:"trustedServers"`
-	MatchedOn      string          `json:"matchedOn,omitzero" enum:"serverName" doc:"Field that the search compared; absent if all peers are listed."`
+	MatchedOn      string          `json:"matchedOn,omitzero" const:"serverName" doc:"Field that the search compared; absent if all peers are listed."`
 }
 
 // AddTrustedServerRequest registers a peer.

@@ -15,6 +15,6 @@ type WitnessedLog struct {
 	SystemID   *SystemID `json:"systemId,omitzero" doc:"System id of the peer that owns the log; absent if the owner is not a peer."`
 	Size       int64     `json:"size" doc:"Number of rows in the last cosigned checkpoint; 0 before the first one."`
 	SeenAt     time.Time `json:"seenAt,omitzero" doc:"Time of the last cosignature."`
-	Conflict   string    `json:"conflict,omitzero" enum:"logForked,logRolledBack,logForged,logKeyChanged" doc:"Last violation of the rules of a log; absent if there was none. It stays until the peer is removed."`
+	Conflict   string    `json:"conflict,omitzero" enum:"WitnessConflict" doc:"Last violation of the rules of a log; absent if there was none. It stays until the peer is removed."`
 	ConflictAt time.Time `json:"conflictAt,omitzero" doc:"Time of the last violation."`
 }

@@ -21,7 +21,7 @@ import (
 // everything has a field of each kind.
 type everything struct {
 	Text    string            `json:"text" limit:"1..8"`
-	Choice  string            `json:"choice,omitzero" enum:"a,b"`
+	Choice  string            `json:"choice,omitzero" enum:"KeyAlgorithm"`
 	Secret  schema.Secret     `json:"secret,omitzero" limit:"8..16"`
 	Number  *int64            `json:"number,omitzero" limit:"-1..100"`
 	Flag    *bool             `json:"flag,omitzero"`
@@ -77,7 +77,7 @@ func TestRefusalsName(t *testing.T) {
 		"OutOfRange":        {`{"number":101}`, "number: must be an integer from -1 to 100"},
 		"FarOutOfRange":     {`{"number":1` + strings.Repeat("0", 40) + `}`, "number: must be an integer from -1 to 100"},
 		"Fraction":          {`{"number":1.0}`, "number: must be an integer without fraction"},
-		"Choice":            {`{"choice":"c"}`, "choice: must be one of a, b"},
+		"Choice":            {`{"choice":"c"}`, "choice: must be one of HMAC-SHA384, AES-256"},
 		"TooManyBytes":      {`{"bytes":"AAAAAAAA"}`, "bytes: must encode at most 4 bytes"},
 		"NoBytes":           {`{"bytes":""}`, "bytes: must not be empty"},
 		"Time":              {`{"at":"yesterday"}`, "at: must be an RFC 3339 time"},
@@ -264,7 +264,7 @@ func FuzzDecode(f *testing.F) {
 	for _, s := range []string{
 		`{"text":"a","null":null}`, `{"text":"a","null":"b","number":-1,"flag":true,"at":"2026-01-31T08:00:00Z"}`,
 		`{"text":"\u00e4","null":null,"bytes":"QQ==","link":"AAAA","decimal":1,"system":2,"rights":["READ"],"list":["0000000000000001"]}`,
-		`{"nested":[{"name":"a","n":1}],"rights":31,"decimal":"1","secret":"12345678","choice":"b","text":"t","null":null}`,
+		`{"nested":[{"name":"a","n":1}],"rights":31,"decimal":"1","secret":"12345678","choice":"AES-256","text":"t","null":null}`,
 		`{"text":"a","text":"b"}`, `[]`, `{`, `{"text":"a","null":null}x`, "{\"text\":\"\xff\"}",
 	} {
 		f.Add(s)

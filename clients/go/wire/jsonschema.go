@@ -2,6 +2,7 @@ package wire
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -32,7 +33,6 @@ type Schema struct {
 	Required             []string         `json:"required,omitzero"`
 	Properties           Members[*Schema] `json:"properties,omitzero"`
 	AllOf                []*Schema        `json:"allOf,omitzero"`
-	AnyOf                []*Schema        `json:"anyOf,omitzero"`
 	OneOf                []*Schema        `json:"oneOf,omitzero"`
 }
 
@@ -173,8 +173,19 @@ func (s Schemas) value(v *Value, way Direction) *Schema {
 	case Object:
 		return s.Ref(v.Type, way)
 	default:
-		return enumerate(&Schema{Type: "string", MinLength: v.Min, MaxLength: v.Max}, v)
+		if v.EnumName == "" {
+			return enumerate(&Schema{Type: "string", MinLength: v.Min, MaxLength: v.Max}, v)
+		}
+		s.Named[v.EnumName] = enumeration(v.EnumName)
+		return Reference(v.EnumName)
 	}
+}
+
+// enumeration returns the schema of a named enumeration.
+func enumeration(name string) *Schema {
+	o := OneOf(enums[name]...)
+	o.Type = "string"
+	return o
 }
 
 // scalar returns a reference to the schema of a named wire type, with the limits of the
@@ -185,6 +196,7 @@ func (s Schemas) scalar(v *Value, way Direction) *Schema {
 	if way == InRequest && v.Scalar.RequestSchema != nil {
 		name = "Asked" + name
 		s.Named[name] = v.Scalar.RequestSchema.shown(v.Scalar)
+		maps.Copy(s.Named, v.Scalar.RequestParts)
 	}
 	o := Reference(name)
 	switch {

@@ -31,17 +31,19 @@ const (
 
 // Value describes the valid values of a field or an element.
 type Value struct {
-	Kind    Kind
-	Type    reflect.Type // without pointers
-	Scalar  *Scalar      // the named wire type, or nil
-	Min     *int64       // limit of the number, the characters or the decoded bytes
-	Max     *int64
-	MinLen  int // of an array
-	MaxLen  int // -1 is unlimited
-	Enum    []string
-	Trim    bool // of a text: remove white space around it
-	Elem    *Value
-	Members *Table
+	Kind   Kind
+	Type   reflect.Type // without pointers
+	Scalar *Scalar      // the named wire type, or nil
+	Min    *int64       // limit of the number, the characters or the decoded bytes
+	Max    *int64
+	MinLen int // of an array
+	MaxLen int // -1 is unlimited
+	Enum   []string
+
+	EnumName string // of an enumeration with several values
+	Trim     bool   // of a text: remove white space around it
+	Elem     *Value
+	Members  *Table
 }
 
 // Field is a member of a body, a query parameter or a path segment.
@@ -146,8 +148,15 @@ func valueOf(t reflect.Type, tag reflect.StructTag) Value {
 		t = t.Elem()
 	}
 	v := Value{Type: t, MaxLen: -1, Trim: tag.Get("trim") == "true"}
-	if enum := tag.Get("enum"); enum != "" {
-		v.Enum = strings.Split(enum, ",")
+	if only := tag.Get("const"); only != "" {
+		v.Enum = []string{only}
+	}
+	if v.EnumName = tag.Get("enum"); v.EnumName != "" {
+		allowed, known := enums[v.EnumName]
+		if !known {
+			panic("wire: there is no enumeration " + v.EnumName)
+		}
+		v.Enum = allowed
 	}
 	v.Min, v.Max = bounds(tag.Get("limit"))
 	switch s := scalarOf(t); {
@@ -172,7 +181,7 @@ func (v *Value) structure(t reflect.Type, tag reflect.StructTag) {
 	case reflect.Slice:
 		v.Kind = Array
 		elem := valueOf(t.Elem(), tag) // limits and enum apply to an element
-		v.Elem, v.Enum, v.Min, v.Max = &elem, nil, nil, nil
+		v.Elem, v.Enum, v.EnumName, v.Min, v.Max = &elem, nil, "", nil, nil
 		if low, high := bounds(tag.Get("items")); high != nil {
 			v.MaxLen = int(*high)
 			if low != nil {
@@ -216,9 +225,10 @@ func limit(s string) *int64 {
 type Scalar struct {
 	Kind          Kind
 	Schema        Schema
-	RequestSchema *Schema  // schema in requests, if they allow more spellings
-	Example       string   // a valid JSON text
-	Bad           []string // invalid JSON texts of the right type
+	RequestSchema *Schema            // schema in requests, if they allow more spellings
+	RequestParts  map[string]*Schema // schemas that RequestSchema refers to
+	Example       string             // a valid JSON text
+	Bad           []string           // invalid JSON texts of the right type
 	Secret        bool
 	Binary        bool // limits apply to the decoded bytes
 }
@@ -262,7 +272,7 @@ var scalars = map[reflect.Type]*Scalar{
 		Bad:    []string{`"nonsense"`, `"192.0.2.1:80"`, `"192.0.2"`, `"[::1]"`, `"192.0.2.0/24"`},
 		Schema: Schema{Type: "string", Description: "IPv4 or IPv6 address, without a port."},
 	},
-	reflect.TypeFor[schema.OperationName](): {
+	reflect.TypeFor[schema.OperationKey](): {
 		Kind: Text, Example: `"hmacData"`,
 		Bad:    []string{`"nonsense"`, `"HMAC Data"`, `"HmacData"`, `"hmacData "`, `"0000000000000304"`},
 		Schema: Schema{Type: "string", Description: "Operation from GET /api/operations, by its key in the audit log, for instance hmacData."},
@@ -358,7 +368,11 @@ var scalars = map[reflect.Type]*Scalar{
 		Schema: Schema{Type: "integer", Minimum: new(int64(0)), Maximum: new(int64(values.AllRights)), Description: aboutRights()},
 		RequestSchema: &Schema{
 			Description: "Requested rights: the bitmask, or the names of its bits.",
-			OneOf:       []*Schema{Reference("Rights"), {Type: "array", Items: &Schema{Type: "string", Enum: OneOf(values.RightNames()...).Enum}}},
+			OneOf:       []*Schema{Reference("Rights"), Reference("RightNames")},
+		},
+		RequestParts: map[string]*Schema{
+			"RightName":  enumeration("RightName"),
+			"RightNames": {Type: "array", Items: Reference("RightName"), Description: "Names of the bits of Rights."},
 		},
 	},
 	reflect.TypeFor[schema.Stamp](): {

@@ -35,7 +35,7 @@ export interface ACLEntry {
   maxUsage: number;
   principalId: DecimalID;
   /** Names of the bits that are set in rights. */
-  rightNames: ("OWNER" | "READ" | "WRITE" | "MANDATORY_GROUP" | "HOST_MATRIX")[];
+  rightNames: RightName[];
   /** Rights that the entry has, with the implied ones. Test with a mask, never for equality. */
   rights: Rights;
   /** Time from which the entry gives rights. */
@@ -148,7 +148,7 @@ export interface ACLTemplateSaved {
 
 export interface AccessAction {
   /** Operation from GET /api/operations. */
-  name: OperationName;
+  name: OperationKey;
   /** Accepted and ignored. */
   properties?: JSON;
 }
@@ -224,7 +224,7 @@ export interface AccessItem {
 
 export interface AccessOptions {
   /** Decision that ends the evaluation. execute_all (default): none. */
-  evaluations_semantic?: "execute_all" | "deny_on_first_deny" | "permit_on_first_permit";
+  evaluations_semantic?: EvaluationsSemantic;
 }
 
 export interface AccessRequest {
@@ -244,7 +244,7 @@ export interface AccessResource {
   /** Accepted and ignored. */
   properties?: JSON;
   /** keyserver: the operation concerns no key, or the ACL is not to be checked. */
-  type: "key" | "keyserver";
+  type: ResourceType;
 }
 
 export interface AccessSubject {
@@ -254,6 +254,8 @@ export interface AccessSubject {
   properties?: JSON;
   type: "principal";
 }
+
+export type AclNotFoundOrNotFoundCode = "ACL_NOT_FOUND" | "NOT_FOUND";
 
 export interface ActivateAuthorityRequest {
   /** Activate the CA even if it was prepared less than an hour ago. */
@@ -283,6 +285,18 @@ export interface AddTrustedServerRequest {
    */
   witness?: boolean;
 }
+
+export type AlreadyExistsError = unknown;
+
+export type AlreadyExistsOrDutiesConflictCode = "ALREADY_EXISTS" | "DUTIES_CONFLICT";
+
+export type AlreadyExistsOrDutiesConflictError = unknown;
+
+export type AlreadyExistsOrDutiesConflictOrInUseCode = "ALREADY_EXISTS" | "DUTIES_CONFLICT" | "IN_USE";
+
+export type AlreadyExistsOrDutiesConflictOrInUseError = unknown;
+
+export type AlreadyTrustedError = unknown;
 
 export interface Approval {
   /** 16 hexadecimal digits. The audit rows of the executed request contain it. */
@@ -329,7 +343,7 @@ export interface Approval {
    * approved: the requester can execute the request. rejected, executed, withdrawn and expired are
    * final.
    */
-  state: "pending" | "approved" | "expired" | "rejected" | "executed" | "withdrawn";
+  state: ApprovalStatus;
   /**
    * Objects that the request names, and the requester. Present when one approval is requested or
    * read, if it can still be executed.
@@ -341,6 +355,8 @@ export interface ApprovalDecision {
   /** Digest of the approval, as the approver or rejecter has read it. */
   digest: SHA256;
 }
+
+export type ApprovalDuty = "administration" | "trust" | "audit" | "any";
 
 export interface ApprovalListing {
   /** Approvals in their current state. */
@@ -391,7 +407,7 @@ export interface ApprovalRequest {
    */
   body?: JSON;
   /** Method of the request to execute. */
-  method: "GET" | "POST" | "PUT" | "DELETE";
+  method: RequestMethod;
   /** Path of the request, with its query if it has one. */
   path: RequestPath;
   /** Reason, for the approvers. */
@@ -402,7 +418,7 @@ export interface ApprovalRule {
   /** Number of other principals that must approve. */
   approvers: number;
   /** Duty that each approver must have; any: one of the three. */
-  duty: "administration" | "trust" | "audit" | "any";
+  duty: ApprovalDuty;
   /**
    * Key of an operation from GET /api/operations, giveDuties or destroyKey. giveDuties guards
    * requests that grant an operation of administration, trust or audit. destroyKey guards requests
@@ -410,6 +426,10 @@ export interface ApprovalRule {
    */
   operation: string;
 }
+
+export type ApprovalStateOrDigestMismatchCode = "APPROVAL_STATE" | "DIGEST_MISMATCH";
+
+export type ApprovalStatus = "pending" | "approved" | "expired" | "rejected" | "executed" | "withdrawn";
 
 export interface ApprovalSubject {
   /**
@@ -428,7 +448,7 @@ export interface ApprovalSubject {
    * everything that can act as it. holders: a role with its holders. transport: the transport
    * principal of a certificate. owner: the owner mark of an object.
    */
-  kind: "asker" | "principal" | "group" | "role" | "holders" | "key" | "peer" | "trustedCa" | "certificate" | "transport" | "template" | "directory" | "principalTrust" | "owner";
+  kind: ApprovalSubjectKind;
   /**
    * Name of the object. Null if the object does not exist; the request then applies to the object
    * that has this identifier later. Also null if the caller is the requester and may not read
@@ -438,8 +458,10 @@ export interface ApprovalSubject {
   /** Number of members of the group, or of holders of the role. */
   people?: number;
   /** Type of a principal. A name is unique per type. */
-  type?: "password" | "certificate" | "ldap" | "xauth" | "group";
+  type?: PrincipalType;
 }
+
+export type ApprovalSubjectKind = "asker" | "principal" | "group" | "role" | "holders" | "key" | "peer" | "trustedCa" | "certificate" | "transport" | "template" | "directory" | "principalTrust" | "owner";
 
 export interface ApprovalTally {
   /** Number of approvals that count now: their approvers are enabled and have the duty. */
@@ -447,7 +469,7 @@ export interface ApprovalTally {
   /** Number of other principals that must approve. */
   approvers: number;
   /** Duty that each approver must have; any: one of the three. */
-  duty: "administration" | "trust" | "audit" | "any";
+  duty: ApprovalDuty;
   /**
    * Key of an operation from GET /api/operations, giveDuties or destroyKey. giveDuties guards
    * requests that grant an operation of administration, trust or audit. destroyKey guards requests
@@ -469,7 +491,7 @@ export interface ApprovalVote {
 }
 
 /** Requested rights: the bitmask, or the names of its bits. */
-export type AskedRights = Rights | ("OWNER" | "READ" | "WRITE" | "MANDATORY_GROUP" | "HOST_MATRIX")[];
+export type AskedRights = Rights | RightNames;
 
 export interface AuditEntry {
   /** Principal that acted, if principalId is its delegator. */
@@ -497,7 +519,7 @@ export interface AuditEntry {
   object: string;
   /** Key of the operation from GET /api/operations, or login or logout. */
   operation: string;
-  outcome: "allowed" | "refused" | "failed";
+  outcome: AuditOutcome;
   /** Position of the row in its chain, from 1. */
   position: number;
   /** Hash of the previous row in the chain; zero in the first row. */
@@ -528,6 +550,8 @@ export interface AuditKey {
   origin: string;
 }
 
+export type AuditOutcome = "allowed" | "refused" | "failed";
+
 export interface AuditPage {
   /**
    * First row in the database. Older rows are only in the audit archive, and the query does not
@@ -557,7 +581,7 @@ export interface Authority {
    * prepared: trusted, but issues nothing yet. active: issues certificates. retiring: trusted for
    * the certificates that it issued.
    */
-  state: "prepared" | "active" | "retiring";
+  state: AuthorityState;
   /** Subject in slash form. */
   subject: string;
 }
@@ -591,6 +615,10 @@ export interface AuthorityList {
   /** CAs in order of creation. */
   authorities: Authority[];
 }
+
+export type AuthorityState = "prepared" | "active" | "retiring";
+
+export type AuthorityStateError = unknown;
 
 export interface AuthorizeKeyRequest {
   /** Purpose of the key; the audit row contains it. */
@@ -640,6 +668,8 @@ export interface CRLImported {
   saved: boolean;
 }
 
+export type CRLState = "none" | "current" | "stale";
+
 export interface Capable {
   /** Role that grants the operation, and ACL entry that allows it. */
   by: GateBy[];
@@ -675,7 +705,7 @@ export interface Certificate {
    */
   status: number | null;
   /** Name of that number. */
-  statusLabel: "CA" | "Regular" | "Saved request" | "Trusted server" | "Expired" | null;
+  statusLabel: CertificateStatus | null;
   /** Complete stored name in slash form, for instance /C=DE/CN=agent. */
   subject: string | null;
 }
@@ -700,6 +730,8 @@ export interface CertificateIssued {
   saved: boolean;
 }
 
+export type CertificateLookup = "by-id" | "by-subject" | "by-transport-principal" | "from-certificate";
+
 export interface CertificateRenewed {
   /** Digest id: the first 8 bytes of the SHA-256 of the DER, in hexadecimal. */
   certificateId: HexID;
@@ -715,6 +747,8 @@ export interface CertificateRenewed {
   /** Evidence of the result. */
   detail: string;
 }
+
+export type CertificateStatus = "CA" | "Regular" | "Saved request" | "Trusted server" | "Expired";
 
 export interface CertificatesEnrolled {
   /** Absent on success; otherwise the code of the failure. */
@@ -736,7 +770,7 @@ export interface CertificatesFound {
   /** Text for people; the wording may change. */
   detail: string;
   /** Kind of the search. */
-  lookup: "by-id" | "by-subject" | "by-transport-principal" | "from-certificate";
+  lookup: CertificateLookup;
   /** Id of that principal, in decimal. */
   principalId?: DecimalID;
   /** Requested subject. */
@@ -753,7 +787,7 @@ export interface CertificatesRequest {
 }
 
 export interface Change {
-  action: "created" | "updated" | "deleted";
+  action: ChangeAction;
   /**
    * Id of the object, always in hexadecimal; of a trusted server, its system id. Zero for kind key:
    * too many keys to list, any ACL may have changed.
@@ -767,6 +801,8 @@ export interface Change {
   /** Position in the feed, without gaps. */
   seq: number;
 }
+
+export type ChangeAction = "created" | "updated" | "deleted";
 
 export interface ChangePage {
   changes: Change[];
@@ -828,7 +864,7 @@ export interface CreatePasswordPrincipalRequest {
 }
 
 export interface CreatePrincipalTrustRequest {
-  flag: "restrict" | "expose";
+  flag: PrincipalTrustFlag;
   /** 16 hexadecimal digits. */
   principalId: HexID;
   /** System id of a registered peer. */
@@ -885,7 +921,7 @@ export interface DataKey {
   /** All zero for the first data key of a database from a release with only one. */
   id: HexID;
   /** active: wraps keys. retiring: still unwraps keys. retired: only this record is left. */
-  state: "active" | "retiring" | "retired";
+  state: DataKeyState;
   /** Number of keys that it wraps, including private keys of this server. */
   wrapped: number;
 }
@@ -906,6 +942,8 @@ export interface DataKeyRotated {
   /** True if the second read shows the new data key as active. */
   saved: boolean;
 }
+
+export type DataKeyState = "active" | "retiring" | "retired";
 
 /**
  * The 8 bytes of a principal's id as a big-endian number, in decimal. A request may also contain a
@@ -972,6 +1010,16 @@ export interface DestroyKeyRequest {
   /** Hidden link of the key. */
   ttag: HiddenLink;
 }
+
+export type DutiesConflictError = unknown;
+
+export type DutiesConflictOrInUseCode = "DUTIES_CONFLICT" | "IN_USE";
+
+export type DutiesConflictOrInUseError = unknown;
+
+export type DutiesConflictOrInUseOrNoFlagWordCode = "DUTIES_CONFLICT" | "IN_USE" | "NO_FLAG_WORD";
+
+export type DutiesConflictOrInUseOrNoFlagWordError = unknown;
 
 export interface EncryptRequest {
   /** Data that the ciphertext is bound to, but does not contain. Decryption needs the same data. */
@@ -1050,12 +1098,28 @@ export interface Error {
   /** On 503: true if the same request may succeed later. */
   retryable?: boolean;
   /** On 503: extent of the refusal. */
-  scope?: "session" | "process";
+  scope?: FailureScope;
   /**
    * True if the service does not have the path or method; absent if only the object does not exist.
    */
   unsupported?: boolean;
 }
+
+export type EvaluationsSemantic = "execute_all" | "deny_on_first_deny" | "permit_on_first_permit";
+
+export type ExecuteApprovalBadRequestCode = "BAD_REQUEST" | "INVALID_ARGUMENT" | "PROOF_MALFORMED";
+
+export type ExecuteApprovalConflictCode = "ALREADY_EXISTS" | "ALREADY_TRUSTED" | "APPROVAL_STATE" | "AUTHORITY_STATE" | "DUTIES_CONFLICT" | "IN_USE" | "KEY_EXHAUSTED" | "KEY_STATE" | "LAST_WRITER" | "NOT_PERSISTED" | "NOT_REMOVED" | "NOT_SAVED" | "NOT_VERIFIED" | "NO_FLAG_WORD" | "NO_PASSWORD" | "NO_SAVED_REQUEST" | "OWNED" | "REWRAP_RUNNING";
+
+export type ExecuteApprovalForbiddenCode = "ACCESS_DENIED" | "ACL_DENIED" | "APPROVAL_REQUIRED" | "BUILT_IN" | "BUILT_IN_PRINCIPAL" | "DELEGATOR_REFUSED" | "ESCALATION" | "KEY_DISABLED" | "KEY_NOT_EXPORTABLE" | "NOT_WRITABLE" | "OBJECT_NOT_IN_CREDENTIAL_SCOPE" | "OWN_ACCOUNT" | "PRINCIPAL_DISABLED" | "REVOCATION_EVIDENCE_STALE" | "REVOCATION_STATUS_UNAVAILABLE";
+
+export type ExecuteApprovalGatewayTimeoutCode = "PEER_NO_ANSWER" | "REQUEST_TIMEOUT";
+
+export type ExecuteApprovalNotFoundCode = "ACL_NOT_FOUND" | "KEY_NOT_FOUND" | "NOT_FOUND" | "NOT_TRUSTED";
+
+export type ExecuteApprovalServiceUnavailableCode = "AUDIT_UNAVAILABLE" | "BUILD_NOT_ADMITTED" | "NOT_CURRENT" | "NOT_READY" | "OVERLOADED" | "PEER_UNAVAILABLE" | "PROOF_REPLAY_CACHE_FULL" | "REQUEST_LIMIT" | "STORE_TAMPERED" | "STORE_UNAVAILABLE";
+
+export type ExecuteApprovalUnauthorizedCode = "CERTIFICATE_MISMATCH" | "CERTIFICATE_REVOKED" | "INVALID_CREDENTIALS" | "PROOF_INVALID_SIGNATURE" | "PROOF_KEY_MISMATCH" | "PROOF_METHOD_MISMATCH" | "PROOF_REPLAYED" | "PROOF_REQUIRED" | "PROOF_STALE" | "PROOF_TOKEN_MISMATCH" | "PROOF_URI_MISMATCH" | "SCOPED_CREDENTIAL_EXPIRED" | "SESSION_EXPIRED" | "SESSION_NOT_FOUND";
 
 export interface ExplainRequest {
   /** Address that the request would come from. It has no effect, because no check uses it. */
@@ -1065,7 +1129,7 @@ export interface ExplainRequest {
   /** Key that the operation concerns. If omitted, no ACL is checked. */
   hiddenLink?: HiddenLink;
   /** Operation to decide on. */
-  operation: OperationName;
+  operation: OperationKey;
   /**
    * Principal that would send the request, with a new session. Default: the caller, in this
    * session.
@@ -1128,13 +1192,47 @@ export interface ExportKeyRequest {
 
 export interface ExportedKey {
   /** Algorithm that wraps the content key. */
-  algorithm: "RSA-OAEP-256" | "ECDH-ES+A256KW";
+  algorithm: KeyWrapAlgorithm;
   /** Text for people; the wording may change. */
   detail: string;
   /** Compact JWE (RFC 7516) with the bytes of the key, encrypted with A256GCM. */
   jwe: string;
   recipient: KeyRecipient;
 }
+
+export type FailureScope = "session" | "process";
+
+export type ForbiddenCode = "ACCESS_DENIED" | "APPROVAL_REQUIRED" | "DELEGATOR_REFUSED" | "OBJECT_NOT_IN_CREDENTIAL_SCOPE" | "PRINCIPAL_DISABLED" | "REVOCATION_EVIDENCE_STALE" | "REVOCATION_STATUS_UNAVAILABLE";
+
+export type ForbiddenOrAclDeniedCode = "ACCESS_DENIED" | "ACL_DENIED" | "APPROVAL_REQUIRED" | "DELEGATOR_REFUSED" | "OBJECT_NOT_IN_CREDENTIAL_SCOPE" | "PRINCIPAL_DISABLED" | "REVOCATION_EVIDENCE_STALE" | "REVOCATION_STATUS_UNAVAILABLE";
+
+export type ForbiddenOrAclDeniedOrKeyDisabledCode = "ACCESS_DENIED" | "ACL_DENIED" | "APPROVAL_REQUIRED" | "DELEGATOR_REFUSED" | "KEY_DISABLED" | "OBJECT_NOT_IN_CREDENTIAL_SCOPE" | "PRINCIPAL_DISABLED" | "REVOCATION_EVIDENCE_STALE" | "REVOCATION_STATUS_UNAVAILABLE";
+
+export type ForbiddenOrAclDeniedOrKeyDisabledOrKeyNotExportableCode = "ACCESS_DENIED" | "ACL_DENIED" | "APPROVAL_REQUIRED" | "DELEGATOR_REFUSED" | "KEY_DISABLED" | "KEY_NOT_EXPORTABLE" | "OBJECT_NOT_IN_CREDENTIAL_SCOPE" | "PRINCIPAL_DISABLED" | "REVOCATION_EVIDENCE_STALE" | "REVOCATION_STATUS_UNAVAILABLE";
+
+export type ForbiddenOrBuiltInCode = "ACCESS_DENIED" | "APPROVAL_REQUIRED" | "BUILT_IN" | "DELEGATOR_REFUSED" | "OBJECT_NOT_IN_CREDENTIAL_SCOPE" | "PRINCIPAL_DISABLED" | "REVOCATION_EVIDENCE_STALE" | "REVOCATION_STATUS_UNAVAILABLE";
+
+export type ForbiddenOrBuiltInOrEscalationCode = "ACCESS_DENIED" | "APPROVAL_REQUIRED" | "BUILT_IN" | "DELEGATOR_REFUSED" | "ESCALATION" | "OBJECT_NOT_IN_CREDENTIAL_SCOPE" | "PRINCIPAL_DISABLED" | "REVOCATION_EVIDENCE_STALE" | "REVOCATION_STATUS_UNAVAILABLE";
+
+export type ForbiddenOrBuiltInPrincipalCode = "ACCESS_DENIED" | "APPROVAL_REQUIRED" | "BUILT_IN_PRINCIPAL" | "DELEGATOR_REFUSED" | "OBJECT_NOT_IN_CREDENTIAL_SCOPE" | "PRINCIPAL_DISABLED" | "REVOCATION_EVIDENCE_STALE" | "REVOCATION_STATUS_UNAVAILABLE";
+
+export type ForbiddenOrBuiltInPrincipalOrEscalationOrOwnAccountCode = "ACCESS_DENIED" | "APPROVAL_REQUIRED" | "BUILT_IN_PRINCIPAL" | "DELEGATOR_REFUSED" | "ESCALATION" | "OBJECT_NOT_IN_CREDENTIAL_SCOPE" | "OWN_ACCOUNT" | "PRINCIPAL_DISABLED" | "REVOCATION_EVIDENCE_STALE" | "REVOCATION_STATUS_UNAVAILABLE";
+
+export type ForbiddenOrBuiltInPrincipalOrOwnAccountCode = "ACCESS_DENIED" | "APPROVAL_REQUIRED" | "BUILT_IN_PRINCIPAL" | "DELEGATOR_REFUSED" | "OBJECT_NOT_IN_CREDENTIAL_SCOPE" | "OWN_ACCOUNT" | "PRINCIPAL_DISABLED" | "REVOCATION_EVIDENCE_STALE" | "REVOCATION_STATUS_UNAVAILABLE";
+
+export type ForbiddenOrEscalationCode = "ACCESS_DENIED" | "APPROVAL_REQUIRED" | "DELEGATOR_REFUSED" | "ESCALATION" | "OBJECT_NOT_IN_CREDENTIAL_SCOPE" | "PRINCIPAL_DISABLED" | "REVOCATION_EVIDENCE_STALE" | "REVOCATION_STATUS_UNAVAILABLE";
+
+export type ForbiddenOrNotWritableCode = "ACCESS_DENIED" | "APPROVAL_REQUIRED" | "DELEGATOR_REFUSED" | "NOT_WRITABLE" | "OBJECT_NOT_IN_CREDENTIAL_SCOPE" | "PRINCIPAL_DISABLED" | "REVOCATION_EVIDENCE_STALE" | "REVOCATION_STATUS_UNAVAILABLE";
+
+export type ForbiddenOrOwnAccountOrSessionNotBoundWithoutApprovalRequiredOrRevocationEvidenceStaleOrRevocationStatusUnavailableCode = "ACCESS_DENIED" | "DELEGATOR_REFUSED" | "OBJECT_NOT_IN_CREDENTIAL_SCOPE" | "OWN_ACCOUNT" | "PRINCIPAL_DISABLED" | "SESSION_NOT_BOUND";
+
+export type ForbiddenOrSessionNotBoundWithoutApprovalRequiredOrRevocationEvidenceStaleOrRevocationStatusUnavailableCode = "ACCESS_DENIED" | "DELEGATOR_REFUSED" | "OBJECT_NOT_IN_CREDENTIAL_SCOPE" | "PRINCIPAL_DISABLED" | "SESSION_NOT_BOUND";
+
+export type ForbiddenWithoutAccessDeniedOrApprovalRequiredOrObjectNotInCredentialScopeOrRevocationEvidenceStaleOrRevocationStatusUnavailableCode = "DELEGATOR_REFUSED" | "PRINCIPAL_DISABLED";
+
+export type ForbiddenWithoutApprovalRequiredCode = "ACCESS_DENIED" | "DELEGATOR_REFUSED" | "OBJECT_NOT_IN_CREDENTIAL_SCOPE" | "PRINCIPAL_DISABLED" | "REVOCATION_EVIDENCE_STALE" | "REVOCATION_STATUS_UNAVAILABLE";
+
+export type ForbiddenWithoutApprovalRequiredOrRevocationEvidenceStaleOrRevocationStatusUnavailableCode = "ACCESS_DENIED" | "DELEGATOR_REFUSED" | "OBJECT_NOT_IN_CREDENTIAL_SCOPE" | "PRINCIPAL_DISABLED";
 
 export interface GateBy {
   /**
@@ -1144,7 +1242,7 @@ export interface GateBy {
   endTime: Stamp | null;
   id: HexID;
   /** Kind as in the change feed. principal: the principal of the ACL entry. */
-  kind: "role" | "principal";
+  kind: GateByKind;
   /** Name; empty if this key server does not know it. */
   name: string;
   /**
@@ -1156,6 +1254,12 @@ export interface GateBy {
   systemId: SystemID | null;
 }
 
+export type GateByKind = "role" | "principal";
+
+export type GateCheck = "current" | "delegation" | "principal" | "certificate" | "lent" | "role" | "scope" | "approval" | "transport" | "key" | "exposure" | "list" | "state" | "uses" | "owner";
+
+export type GateOutcome = "passed" | "refused" | "notAsked";
+
 export interface GateStep {
   /**
    * Object that determined the outcome; null if there is none or the caller lacks Explain Access.
@@ -1164,9 +1268,9 @@ export interface GateStep {
   /** Text for people; the wording may change. */
   detail: string;
   /** notAsked: another key server decides. */
-  outcome: "passed" | "refused" | "notAsked";
+  outcome: GateOutcome;
   /** Check of the authorizer. */
-  step: "current" | "delegation" | "principal" | "certificate" | "lent" | "role" | "scope" | "approval" | "transport" | "key" | "exposure" | "list" | "state" | "uses" | "owner";
+  step: GateCheck;
 }
 
 export interface GroupMemberGone {
@@ -1242,6 +1346,12 @@ export interface ImportCRLRequest {
   crl: DER;
 }
 
+export type InUseError = unknown;
+
+export type InvalidRequestCode = "BAD_REQUEST" | "PROOF_MALFORMED";
+
+export type InvalidRequestOrInvalidArgumentCode = "BAD_REQUEST" | "INVALID_ARGUMENT" | "PROOF_MALFORMED";
+
 export interface IssueCertificateRequest {
   /** One PKCS#10 request. The key server uses only its subject and its key. */
   request: DER;
@@ -1276,6 +1386,8 @@ export interface KEK {
   scheme: string;
 }
 
+export type KeyAlgorithm = "HMAC-SHA384" | "AES-256";
+
 export interface KeyFacts {
   /** Number of the algorithm: 1 HMAC-SHA384, 2 AES-256. */
   algid: number | null;
@@ -1299,7 +1411,7 @@ export interface KeyFacts {
   /** Rotation schedule of the lineage; null if it has none. */
   rotation: KeyRotation | null;
   /** State of the key, which limits its use; or null. */
-  state: "enabled" | "verifyOnly" | "disabled" | "destroying" | "destroyed" | null;
+  state: KeyState | null;
   /** Hidden link, the only identifier of the key. */
   ttag: HiddenLink;
   /** Number of uses; or null. */
@@ -1355,12 +1467,14 @@ export interface KeyMetadata {
   /** Rotation schedule of the lineage; null if it has none. */
   rotation: KeyRotation | null;
   /** State of the key, which limits its use; or null. */
-  state: "enabled" | "verifyOnly" | "disabled" | "destroying" | "destroyed" | null;
+  state: KeyState | null;
   /** Hidden link, the only identifier of the key. */
   ttag: HiddenLink;
   /** Number of uses; or null. */
   uses: number | null;
 }
+
+export type KeyNotFoundOrNotFoundCode = "KEY_NOT_FOUND" | "NOT_FOUND";
 
 export interface KeyRecipient {
   /** Certificate whose public key encrypts the exported key. */
@@ -1404,7 +1518,7 @@ export interface KeyRotated {
   /** True if the second read shows the successor as the newest key of its lineage. */
   saved: boolean;
   /** State of the key, which limits its use; or null. */
-  state: "enabled" | "verifyOnly" | "disabled" | "destroying" | "destroyed" | null;
+  state: KeyState | null;
   /** Hidden link, the only identifier of the key. */
   ttag: HiddenLink;
   /** Number of uses; or null. */
@@ -1452,6 +1566,10 @@ export interface KeyRotationSaved {
   ttag: HiddenLink;
 }
 
+export type KeyState = "enabled" | "verifyOnly" | "disabled" | "destroying" | "destroyed";
+
+export type KeyStateError = unknown;
+
 export interface KeyStateSaved {
   /** Absent on success; otherwise the code of the failure. */
   code?: "NOT_SAVED";
@@ -1462,10 +1580,14 @@ export interface KeyStateSaved {
   /** True if the second read shows the state. */
   saved: boolean;
   /** State from the second read. */
-  state: "enabled" | "verifyOnly" | "disabled" | "destroying" | "destroyed";
+  state: KeyState;
   /** Hidden link of the key. */
   ttag: HiddenLink;
 }
+
+export type KeyWrapAlgorithm = "RSA-OAEP-256" | "ECDH-ES+A256KW";
+
+export type LastWriterError = unknown;
 
 export interface ListedSession {
   /** Principal that acts. Only in a delegated session and in sessions made from it. */
@@ -1500,6 +1622,8 @@ export interface ListedSession {
   principal: SessionPrincipal;
 }
 
+export type LoginMethod = "password" | "kubernetes" | "ldap" | "certificate" | "delegated" | "scoped";
+
 export interface LoginRequest {
   /**
    * RFC 7638 thumbprint of the key that the credential is bound to (scoped). Default: the key of
@@ -1517,7 +1641,7 @@ export interface LoginRequest {
    */
   mayGrant?: AskedRights;
   /** Login method. */
-  method: "password" | "kubernetes" | "ldap" | "certificate" | "delegated" | "scoped";
+  method: LoginMethod;
   /** Name of the principal (password, ldap). */
   name?: string;
   /** Hidden links of the keys that the credential may use, without duplicates (scoped). */
@@ -1637,7 +1761,7 @@ export interface MembersPage {
 }
 
 export interface MintKeyRequest {
-  algorithm: "HMAC-SHA384" | "AES-256";
+  algorithm: KeyAlgorithm;
   /** False keeps the key in the key server forever; default true. */
   exportable?: boolean;
   /**
@@ -1652,6 +1776,12 @@ export interface MintKeyRequest {
   path?: string;
 }
 
+export type NoFlagWordError = unknown;
+
+export type NoPasswordError = unknown;
+
+export type NoSavedRequestError = unknown;
+
 export interface Operation {
   /** Duty of the operation. To separate duties, assign them to different roles. */
   duty: string;
@@ -1662,13 +1792,15 @@ export interface Operation {
   operation: string;
 }
 
+/** Operation from GET /api/operations, by its key in the audit log, for instance hmacData. */
+export type OperationKey = string;
+
 export interface OperationList {
   count: number;
   operations: Operation[];
 }
 
-/** Operation from GET /api/operations, by its key in the audit log, for instance hmacData. */
-export type OperationName = string;
+export type OwnedKind = "role" | "principal" | "key" | "trustedCA" | "trustedServer" | "principalTrust" | "aclTemplate" | "templatedDirectory";
 
 export interface OwnerList {
   /** Number of objects in this page. */
@@ -1685,7 +1817,7 @@ export interface OwnerMark {
   /** Id of the object as in the change feed; of a trusted server, its system id. */
   id: HexID;
   /** Kind as in the change feed. */
-  kind: "role" | "principal" | "key" | "trustedCA" | "trustedServer" | "principalTrust" | "aclTemplate" | "templatedDirectory";
+  kind: OwnedKind;
   /** Name of the owner; empty if there is no mark. */
   owner: string;
   /** Time when this owner got the mark; null if there is no mark. */
@@ -1694,7 +1826,7 @@ export interface OwnerMark {
 
 export interface OwnerReleased {
   /** Absent on success; otherwise the code of the failure. */
-  code?: "NOT_REMOVED" | "OWNED";
+  code?: OwnerReleasedCode;
   /** Evidence of the result. */
   detail: string;
   /** True if the second read no longer shows the mark. */
@@ -1702,22 +1834,24 @@ export interface OwnerReleased {
   /** Id of the object as in the change feed; of a trusted server, its system id. */
   id: HexID;
   /** Kind as in the change feed. */
-  kind: "role" | "principal" | "key" | "trustedCA" | "trustedServer" | "principalTrust" | "aclTemplate" | "templatedDirectory";
+  kind: OwnedKind;
   /** Name of the owner; empty if there is no mark. */
   owner: string;
   /** Time when this owner got the mark; null if there is no mark. */
   since: string | null;
 }
 
+export type OwnerReleasedCode = "NOT_REMOVED" | "OWNED";
+
 export interface OwnerSaved {
   /** Absent on success; otherwise the code of the failure. */
-  code?: "NOT_SAVED" | "OWNED";
+  code?: OwnerSavedCode;
   /** Evidence of the result. */
   detail: string;
   /** Id of the object as in the change feed; of a trusted server, its system id. */
   id: HexID;
   /** Kind as in the change feed. */
-  kind: "role" | "principal" | "key" | "trustedCA" | "trustedServer" | "principalTrust" | "aclTemplate" | "templatedDirectory";
+  kind: OwnedKind;
   /** Name of the owner; empty if there is no mark. */
   owner: string;
   /** True if the second read shows the mark with the requested owner. */
@@ -1725,6 +1859,8 @@ export interface OwnerSaved {
   /** Time when this owner got the mark; null if there is no mark. */
   since: string | null;
 }
+
+export type OwnerSavedCode = "NOT_SAVED" | "OWNED";
 
 export interface Page {
   /** True if the request has limit. */
@@ -1766,6 +1902,8 @@ export interface PasswordSaved {
   sessionsEnded: number;
 }
 
+export type PeerNoAnswerOrRequestTimeoutCode = "PEER_NO_ANSWER" | "REQUEST_TIMEOUT";
+
 export interface Principal {
   /**
    * Only for an xauth principal: a token must name the audience of the service and, if the list is
@@ -1802,6 +1940,8 @@ export interface Principal {
   systemId: SystemID;
 }
 
+export type PrincipalFlagName = "delegation" | "disabled";
+
 export interface PrincipalFlags {
   /** Bit 0x400: a delegated login may act for the principal. */
   delegation: boolean;
@@ -1822,7 +1962,7 @@ export interface PrincipalFlagsSaved {
   /** State from the second read. */
   after: PrincipalFlags;
   /** Names of the requested flags. */
-  asked: ("delegation" | "disabled")[];
+  asked: PrincipalFlagName[];
   /** Flags before the write. */
   before: PrincipalFlags;
   /** Absent on success; otherwise the code of the failure. */
@@ -1864,7 +2004,7 @@ export interface PrincipalPage {
   detail: string;
   page: Page;
   principals: Principal[];
-  type: "password" | "certificate" | "ldap" | "xauth" | "group";
+  type: PrincipalType;
 }
 
 export interface PrincipalPair {
@@ -1903,7 +2043,7 @@ export interface PrincipalTrust {
   /** 1 restrict, 2 expose. A peer learns of a principal only if a row exposes it. */
   flag: number | null;
   /** Name of that number. */
-  flagLabel: "restrict" | "expose" | null;
+  flagLabel: PrincipalTrustFlag | null;
   id: HexID;
   /** 16 hexadecimal digits, as in the request that created the row. */
   principalId: HexID | null;
@@ -1912,6 +2052,8 @@ export interface PrincipalTrust {
   /** Same system id as a number. The peer may no longer be registered. */
   trustedServerSystemId: SystemID | null;
 }
+
+export type PrincipalTrustFlag = "restrict" | "expose";
 
 export interface PrincipalTrustGone {
   /** Absent on success; otherwise the code of the failure. */
@@ -1943,6 +2085,8 @@ export interface PrincipalTrustSaved {
   saved: boolean;
 }
 
+export type PrincipalType = "password" | "certificate" | "ldap" | "xauth" | "group";
+
 export interface PrincipalsFound {
   /** Text for people; the wording may change. */
   detail: string;
@@ -1962,7 +2106,7 @@ export interface Ready {
   /** True if not ready: retry later. */
   retryable?: boolean;
   /** Always process: another replica may be ready. */
-  scope?: "session" | "process";
+  scope?: FailureScope;
   /** Problems that need attention, although the service works. */
   warnings: string[];
 }
@@ -1980,6 +2124,8 @@ export interface RenewCertificateRequest {
   certificate: DER;
 }
 
+export type RequestMethod = "GET" | "POST" | "PUT" | "DELETE";
+
 /** Path of another route, with its query if it has one. */
 export type RequestPath = string;
 
@@ -1994,6 +2140,8 @@ export interface ResetTransportPrincipalRequest {
  */
 export type ResourceID = string;
 
+export type ResourceType = "key" | "keyserver";
+
 export interface RetireAuthorityRequest {
   /** Certificate id from GET /api/authority. */
   certificateId: Base64ID;
@@ -2007,11 +2155,11 @@ export interface RevocationIssuer {
   /** Digest that names the CA in the policy routes. */
   digest: IssuerDigest;
   /** State of the CRL now, by nextUpdate and maxAgeSeconds. */
-  evidence: "none" | "current" | "stale";
+  evidence: CRLState;
   /** Seconds after thisUpdate for which a CRL is current; 0: until nextUpdate. */
   maxAgeSeconds: number;
   /** Policy. PUT /api/revocation/issuers/{digest}/policy describes the modes. */
-  mode: "off" | "when-available" | "required";
+  mode: RevocationMode;
   subject: string;
 }
 
@@ -2022,6 +2170,8 @@ export interface RevocationIssuerList {
   issuers: RevocationIssuer[];
 }
 
+export type RevocationMode = "off" | "when-available" | "required";
+
 export interface RevocationPolicy {
   /** Text for people; the wording may change. */
   detail: string;
@@ -2029,7 +2179,7 @@ export interface RevocationPolicy {
   /** Seconds after thisUpdate for which a CRL is current; 0: until nextUpdate. */
   maxAgeSeconds: number;
   /** Policy. PUT /api/revocation/issuers/{digest}/policy describes the modes. */
-  mode: "off" | "when-available" | "required";
+  mode: RevocationMode;
 }
 
 export interface RevocationPolicySaved {
@@ -2041,7 +2191,7 @@ export interface RevocationPolicySaved {
   /** State from the second read. */
   maxAgeSeconds: number;
   /** State from the second read. */
-  mode: "off" | "when-available" | "required";
+  mode: RevocationMode;
   /** True if the second read shows the mode and the maximum age. */
   saved: boolean;
 }
@@ -2057,6 +2207,13 @@ export interface Rewrap {
   /** Number of keys under all data keys. */
   total: number;
 }
+
+export type RewrapRunningError = unknown;
+
+export type RightName = "OWNER" | "READ" | "WRITE" | "MANDATORY_GROUP" | "HOST_MATRIX";
+
+/** Names of the bits of Rights. */
+export type RightNames = RightName[];
 
 /**
  * Bitmask of rights over a key: 1 READ, 2 WRITE, 4 OWNER, 8 MANDATORY_GROUP, 16 HOST_MATRIX. READ
@@ -2190,7 +2347,7 @@ export interface SessionPrincipal {
   principalId: DecimalID;
   /** System id of the key server that owns the principal. */
   systemId: SystemID;
-  type: "password" | "certificate" | "ldap" | "xauth" | "group";
+  type: PrincipalType;
 }
 
 export interface SessionRole {
@@ -2225,8 +2382,10 @@ export interface SetRevocationPolicyRequest {
    * off: no check. when-available: refuses certificates that the CRL revokes. required: also
    * refuses all if there is no current CRL.
    */
-  mode: "off" | "when-available" | "required";
+  mode: RevocationMode;
 }
+
+export type SortOrder = "asc" | "desc";
 
 /**
  * Raw time: 8 bytes in canonical base64, the milliseconds since 1970 in UTC as a big-endian
@@ -2234,9 +2393,11 @@ export interface SetRevocationPolicyRequest {
  */
 export type Stamp = string;
 
+export type SupposedChange = "giveRole" | "takeRole" | "addMember" | "removeMember" | "enable" | "disable" | "setEntry" | "removeEntry" | "expose" | "restrict" | "enableKey" | "approve";
+
 export interface Supposition {
   /** Kind of change. Each field names the kinds that use it. */
-  change: "giveRole" | "takeRole" | "addMember" | "removeMember" | "enable" | "disable" | "setEntry" | "removeEntry" | "expose" | "restrict" | "enableKey" | "approve";
+  change: SupposedChange;
   /** For setEntry: as in POST /api/keys/acl/grant. */
   endTime?: Stamp;
   /** Group. For addMember and removeMember. */
@@ -2256,7 +2417,7 @@ export interface Supposition {
   /** Principal that changes. For all kinds except enableKey and approve. */
   principalId?: HexID;
   /** For setEntry: rights of the entry. It replaces the existing entry. */
-  rights?: ("OWNER" | "READ" | "WRITE" | "MANDATORY_GROUP" | "HOST_MATRIX")[];
+  rights?: RightName[];
   /** Role. For giveRole and takeRole. */
   roleId?: HexID;
   /** For setEntry: as in POST /api/keys/acl/grant. */
@@ -2280,7 +2441,7 @@ export interface TemplateMember {
   maxUsage: number;
   principalId: DecimalID;
   /** Names of the bits that are set in rights. */
-  rightNames: ("OWNER" | "READ" | "WRITE" | "MANDATORY_GROUP" | "HOST_MATRIX")[];
+  rightNames: RightName[];
   /** Rights that the entry has, with the implied ones. Test with a mask, never for equality. */
   rights: Rights;
   /** Time from which an ACL entry created from the member gives rights. */
@@ -2348,7 +2509,7 @@ export interface TemplateMemberSaved {
   /** True if the second read does not show the member. */
   missing?: boolean;
   /** Names of the bits that are set in requestedRights. */
-  requestedRightNames: ("OWNER" | "READ" | "WRITE" | "MANDATORY_GROUP" | "HOST_MATRIX")[];
+  requestedRightNames: RightName[];
   /** Requested rights. */
   requestedRights: Rights;
   /** True if the second read shows the limits and at least the requested rights. */
@@ -2416,7 +2577,7 @@ export interface TransportCertificates {
   /** Text for people; the wording may change. */
   detail: string;
   /** Kind of the search. */
-  lookup: "by-id" | "by-subject" | "by-transport-principal" | "from-certificate";
+  lookup: CertificateLookup;
   /** Always: byte-exact, NO WILDCARD. */
   matched: string;
   /** Id of that principal, in decimal. */
@@ -2498,7 +2659,7 @@ export interface TrustedCA {
    */
   status: number | null;
   /** Name of that number. */
-  statusLabel: "CA" | "Regular" | "Saved request" | "Trusted server" | "Expired" | null;
+  statusLabel: CertificateStatus | null;
   /** Complete stored name in slash form, for instance /C=DE/CN=agent. */
   subject: string | null;
 }
@@ -2517,7 +2678,7 @@ export interface TrustedCAAdded {
   /** Number of rows before the write. */
   listCountBefore: number;
   /** Evidence, strongest first; absent if there is none. */
-  matchedBy?: "certificate-body" | "echoed-id" | "sole-new-entry";
+  matchedBy?: TrustedCAMatch;
   /** True if the second read of the list contains the certificate. */
   saved: boolean;
   /** Row from the second read; null if there is none. */
@@ -2530,6 +2691,8 @@ export interface TrustedCAList {
   count: number;
   trustedCAs: TrustedCA[];
 }
+
+export type TrustedCAMatch = "certificate-body" | "echoed-id" | "sole-new-entry";
 
 export interface TrustedCARemoved {
   certificateId: Base64ID;
@@ -2624,6 +2787,20 @@ export interface TrustedServerUpdated {
   trustedServer: TrustedServer | null;
 }
 
+export type UnauthenticatedCode = "CERTIFICATE_MISMATCH" | "CERTIFICATE_REVOKED" | "PROOF_INVALID_SIGNATURE" | "PROOF_KEY_MISMATCH" | "PROOF_METHOD_MISMATCH" | "PROOF_REPLAYED" | "PROOF_REQUIRED" | "PROOF_STALE" | "PROOF_TOKEN_MISMATCH" | "PROOF_URI_MISMATCH" | "SCOPED_CREDENTIAL_EXPIRED" | "SESSION_EXPIRED" | "SESSION_NOT_FOUND";
+
+export type UnauthenticatedOrInvalidCredentialsCode = "CERTIFICATE_MISMATCH" | "CERTIFICATE_REVOKED" | "INVALID_CREDENTIALS" | "PROOF_INVALID_SIGNATURE" | "PROOF_KEY_MISMATCH" | "PROOF_METHOD_MISMATCH" | "PROOF_REPLAYED" | "PROOF_REQUIRED" | "PROOF_STALE" | "PROOF_TOKEN_MISMATCH" | "PROOF_URI_MISMATCH" | "SCOPED_CREDENTIAL_EXPIRED" | "SESSION_EXPIRED" | "SESSION_NOT_FOUND";
+
+export type UnauthenticatedWithoutCertificateRevokedCode = "CERTIFICATE_MISMATCH" | "PROOF_INVALID_SIGNATURE" | "PROOF_KEY_MISMATCH" | "PROOF_METHOD_MISMATCH" | "PROOF_REPLAYED" | "PROOF_REQUIRED" | "PROOF_STALE" | "PROOF_TOKEN_MISMATCH" | "PROOF_URI_MISMATCH" | "SCOPED_CREDENTIAL_EXPIRED" | "SESSION_EXPIRED" | "SESSION_NOT_FOUND";
+
+export type UnavailableCode = "AUDIT_UNAVAILABLE" | "BUILD_NOT_ADMITTED" | "NOT_CURRENT" | "OVERLOADED" | "PROOF_REPLAY_CACHE_FULL" | "REQUEST_LIMIT" | "STORE_TAMPERED" | "STORE_UNAVAILABLE";
+
+export type UnavailableOrIdentityProviderUnavailableOrSessionLimitCode = "AUDIT_UNAVAILABLE" | "BUILD_NOT_ADMITTED" | "IDENTITY_PROVIDER_UNAVAILABLE" | "NOT_CURRENT" | "OVERLOADED" | "PROOF_REPLAY_CACHE_FULL" | "REQUEST_LIMIT" | "SESSION_LIMIT" | "STORE_TAMPERED" | "STORE_UNAVAILABLE";
+
+export type UnavailableOrNotReadyCode = "AUDIT_UNAVAILABLE" | "BUILD_NOT_ADMITTED" | "NOT_CURRENT" | "NOT_READY" | "OVERLOADED" | "PROOF_REPLAY_CACHE_FULL" | "REQUEST_LIMIT" | "STORE_TAMPERED" | "STORE_UNAVAILABLE";
+
+export type UnavailableOrPeerUnavailableCode = "AUDIT_UNAVAILABLE" | "BUILD_NOT_ADMITTED" | "NOT_CURRENT" | "OVERLOADED" | "PEER_UNAVAILABLE" | "PROOF_REPLAY_CACHE_FULL" | "REQUEST_LIMIT" | "STORE_TAMPERED" | "STORE_UNAVAILABLE";
+
 export interface UpdatePrincipalFlagsRequest {
   /** True allows a delegated login to act for the principal. */
   delegation?: boolean;
@@ -2637,7 +2814,7 @@ export interface UpdatePrincipalRolesRequest {
 }
 
 export interface UpdatePrincipalTrustRequest {
-  flag: "restrict" | "expose";
+  flag: PrincipalTrustFlag;
 }
 
 export interface UpdateRoleRequest {
@@ -2760,7 +2937,7 @@ export interface WhoCanRequest {
   /** Maximum number of principals in a page; default 100. */
   limit?: number;
   /** Operation to decide on. */
-  operation: OperationName;
+  operation: OperationKey;
 }
 
 export interface WildcardEquivalent {
@@ -2777,12 +2954,14 @@ export interface Witness {
   logs: WitnessedLog[];
 }
 
+export type WitnessConflict = "logForked" | "logRolledBack" | "logForged" | "logKeyChanged";
+
 export interface WitnessedLog {
   /**
    * Last violation of the rules of a log; absent if there was none. It stays until the peer is
    * removed.
    */
-  conflict?: "logForked" | "logRolledBack" | "logForged" | "logKeyChanged";
+  conflict?: WitnessConflict;
   /** Time of the last violation. */
   conflictAt?: string;
   /** Public key that verifies its checkpoints. */
@@ -2827,7 +3006,7 @@ export interface ListKeysInput {
   /** Return only the lineage that begins with this key, oldest key first. */
   lineage?: HiddenLink;
   /** Return only keys in this state. */
-  state?: "enabled" | "verifyOnly" | "disabled" | "destroying" | "destroyed";
+  state?: KeyState;
   /** Maximum number of keys in a page; default 100. */
   limit?: number;
   /** Value of next from the previous page. */
@@ -2837,7 +3016,7 @@ export interface ListKeysInput {
 /** Input of listPrincipals. */
 export interface ListPrincipalsInput {
   /** Type of the principals; required. */
-  type: "password" | "certificate" | "ldap" | "xauth" | "group";
+  type: PrincipalType;
   /**
    * Maximum number of principals in a page. If omitted, all are returned; more than 1024 are
    * refused.
@@ -3068,7 +3247,7 @@ export interface SetRevocationPolicyInput extends SetRevocationPolicyRequest {
 /** Input of listOwners. */
 export interface ListOwnersInput {
   /** Kind as in the change feed. */
-  kind: "role" | "principal" | "key" | "trustedCA" | "trustedServer" | "principalTrust" | "aclTemplate" | "templatedDirectory";
+  kind: OwnedKind;
   /** Maximum number of marks in a page; default 100. */
   limit?: number;
   /** Value of next from the previous page. */
@@ -3078,7 +3257,7 @@ export interface ListOwnersInput {
 /** Input of getOwner. */
 export interface GetOwnerInput {
   /** Kind as in the change feed. */
-  kind: "role" | "principal" | "key" | "trustedCA" | "trustedServer" | "principalTrust" | "aclTemplate" | "templatedDirectory";
+  kind: OwnedKind;
   /** 16 hexadecimal digits. */
   id: HexID;
 }
@@ -3086,7 +3265,7 @@ export interface GetOwnerInput {
 /** Input of setOwner. */
 export interface SetOwnerInput extends SetOwnerRequest {
   /** Kind as in the change feed. */
-  kind: "role" | "principal" | "key" | "trustedCA" | "trustedServer" | "principalTrust" | "aclTemplate" | "templatedDirectory";
+  kind: OwnedKind;
   /** 16 hexadecimal digits. */
   id: HexID;
 }
@@ -3094,7 +3273,7 @@ export interface SetOwnerInput extends SetOwnerRequest {
 /** Input of releaseOwner. */
 export interface ReleaseOwnerInput {
   /** Kind as in the change feed. */
-  kind: "role" | "principal" | "key" | "trustedCA" | "trustedServer" | "principalTrust" | "aclTemplate" | "templatedDirectory";
+  kind: OwnedKind;
   /** 16 hexadecimal digits. */
   id: HexID;
   /** Current owner. It prevents removing the mark of another owner. */
@@ -3110,7 +3289,7 @@ export interface ListAuditEntriesInput {
   /** Operation, for instance hmacData. */
   operation?: string;
   /** Outcome of the operation. */
-  outcome?: "allowed" | "refused" | "failed";
+  outcome?: AuditOutcome;
   /** Object of the operation, as the entries show it; compared exactly. */
   object?: string;
   /** IP address of the client, without a port. */
@@ -3122,7 +3301,7 @@ export interface ListAuditEntriesInput {
   /** Return rows before this RFC 3339 time. */
   until?: string;
   /** asc (default): oldest row first. desc: newest row first. */
-  order?: "asc" | "desc";
+  order?: SortOrder;
   /** Value of next from the previous page in the same order. */
   cursor?: number;
   /** Maximum number of rows in a page; default 100. */

@@ -68,7 +68,7 @@ func listCapable(ctx context.Context, ops *verified.Service, by keyserver.Caller
 	return out, nil
 }
 
-func operationOf(name schema.OperationName) keyserver.Operation {
+func operationOf(name schema.OperationKey) keyserver.Operation {
 	op, _ := keyserver.OperationNamed(string(name)) // the decoder has checked the name
 	return op
 }

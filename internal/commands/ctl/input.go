@@ -62,7 +62,7 @@ func (v *verb) inputs(cmd *cobra.Command) *input {
 					f.Lookup(one.flag).NoOptDefVal = "true"
 				}
 				switch {
-				case one.refKind == refOperation, one.kind == array && one.of.refKind == refOperation, one.value.name == "OperationName":
+				case one.refKind == refOperation, one.kind == array && one.of.refKind == refOperation, one.value.name == "OperationKey":
 					cmdline.Choices(cmd, one.flag, operationKeys()...)
 				case len(one.choices()) > 0:
 					cmdline.Choices(cmd, one.flag, one.choices()...)

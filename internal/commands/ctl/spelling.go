@@ -59,7 +59,7 @@ func (v *value) convertText(flag, said string) (string, error) {
 			return "", cmdline.Usagef("%s is %q; it must be the name or the key of an operation, or its 16 hexadecimal digits: see keyserverctl operations list", flag, said)
 		}
 		return op.ID.Hex(), nil
-	case v.name == "OperationName":
+	case v.name == "OperationKey":
 		if op, ok := operationCalled(said); ok {
 			return op.Key, nil
 		}
