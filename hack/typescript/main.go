@@ -89,7 +89,7 @@ type schema struct {
 	Description          string
 	Enum                 []any
 	Const                any
-	OneOf                []*schema
+	OneOf, AllOf         []*schema
 	Items                *schema
 	Properties           map[string]*schema
 	Required             []string
@@ -129,17 +129,19 @@ func spell(s *schema) string {
 	case s.Ref != "":
 		return s.Ref[strings.LastIndexByte(s.Ref, '/')+1:]
 	case len(s.OneOf) > 0:
-		return union(s.OneOf, spell)
+		return joined(s.OneOf, " | ", spell)
+	case len(s.AllOf) > 0:
+		return joined(s.AllOf, " & ", spell)
 	case s.Const != nil:
 		return literal(s.Const)
 	case len(s.Enum) > 0:
-		return union(s.Enum, literal)
+		return joined(s.Enum, " | ", literal)
 	}
 	kinds, several := s.Type.([]any)
 	if !several {
 		kinds = []any{s.Type}
 	}
-	return union(kinds, func(kind any) string { return primitive(s, kind) })
+	return joined(kinds, " | ", func(kind any) string { return primitive(s, kind) })
 }
 
 func primitive(s *schema, kind any) string {
@@ -161,20 +163,23 @@ func primitive(s *schema, kind any) string {
 		}
 		return "Record<string, unknown>"
 	case nil:
-		return "unknown"
+		if len(s.Properties) == 0 {
+			return "unknown"
+		}
+		return "{ " + joined(sorted(s.Properties), "; ", func(name string) string { return name + "?: " + spell(s.Properties[name]) }) + " }"
 	default: // string, boolean, null
 		return fmt.Sprint(kind)
 	}
 }
 
-func union[T any](parts []T, spell func(T) string) string {
+func joined[T any](parts []T, by string, spell func(T) string) string {
 	var names []string
 	for _, part := range parts {
 		if name := spell(part); !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
-	return strings.Join(names, " | ")
+	return strings.Join(names, by)
 }
 
 func literal(value any) string {

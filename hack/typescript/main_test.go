@@ -32,6 +32,7 @@ func TestEveryRouteHasAMethod(t *testing.T) {
 func TestSpell(t *testing.T) {
 	for want, s := range map[string]*schema{
 		"HexID":                    {Ref: "#/components/schemas/HexID"},
+		`HexID & { code?: "A" }`:   {AllOf: []*schema{{Ref: "#/components/schemas/HexID"}, {Properties: map[string]*schema{"code": {Const: "A"}}}}},
 		"HexID | null":             {OneOf: []*schema{{Ref: "#/components/schemas/HexID"}, {Type: "null"}}},
 		"string | null":            {Type: []any{"string", "null"}},
 		`"on" | "off"`:             {Type: "string", Enum: []any{"on", "off"}},

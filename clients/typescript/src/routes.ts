@@ -286,17 +286,17 @@ export interface AddTrustedServerRequest {
   witness?: boolean;
 }
 
-export type AlreadyExistsError = unknown;
+export type AlreadyExistsError = Error & { code?: "ALREADY_EXISTS" };
 
 export type AlreadyExistsOrDutiesConflictCode = "ALREADY_EXISTS" | "DUTIES_CONFLICT";
 
-export type AlreadyExistsOrDutiesConflictError = unknown;
+export type AlreadyExistsOrDutiesConflictError = Error & { code?: AlreadyExistsOrDutiesConflictCode };
 
 export type AlreadyExistsOrDutiesConflictOrInUseCode = "ALREADY_EXISTS" | "DUTIES_CONFLICT" | "IN_USE";
 
-export type AlreadyExistsOrDutiesConflictOrInUseError = unknown;
+export type AlreadyExistsOrDutiesConflictOrInUseError = Error & { code?: AlreadyExistsOrDutiesConflictOrInUseCode };
 
-export type AlreadyTrustedError = unknown;
+export type AlreadyTrustedError = Error & { code?: "ALREADY_TRUSTED" };
 
 export interface Approval {
   /** 16 hexadecimal digits. The audit rows of the executed request contain it. */
@@ -618,7 +618,7 @@ export interface AuthorityList {
 
 export type AuthorityState = "prepared" | "active" | "retiring";
 
-export type AuthorityStateError = unknown;
+export type AuthorityStateError = Error & { code?: "AUTHORITY_STATE" };
 
 export interface AuthorizeKeyRequest {
   /** Purpose of the key; the audit row contains it. */
@@ -1011,15 +1011,15 @@ export interface DestroyKeyRequest {
   ttag: HiddenLink;
 }
 
-export type DutiesConflictError = unknown;
+export type DutiesConflictError = Error & { code?: "DUTIES_CONFLICT" };
 
 export type DutiesConflictOrInUseCode = "DUTIES_CONFLICT" | "IN_USE";
 
-export type DutiesConflictOrInUseError = unknown;
+export type DutiesConflictOrInUseError = Error & { code?: DutiesConflictOrInUseCode };
 
 export type DutiesConflictOrInUseOrNoFlagWordCode = "DUTIES_CONFLICT" | "IN_USE" | "NO_FLAG_WORD";
 
-export type DutiesConflictOrInUseOrNoFlagWordError = unknown;
+export type DutiesConflictOrInUseOrNoFlagWordError = Error & { code?: DutiesConflictOrInUseOrNoFlagWordCode };
 
 export interface EncryptRequest {
   /** Data that the ciphertext is bound to, but does not contain. Decryption needs the same data. */
@@ -1346,7 +1346,7 @@ export interface ImportCRLRequest {
   crl: DER;
 }
 
-export type InUseError = unknown;
+export type InUseError = Error & { code?: "IN_USE" };
 
 export type InvalidRequestCode = "BAD_REQUEST" | "PROOF_MALFORMED";
 
@@ -1568,7 +1568,7 @@ export interface KeyRotationSaved {
 
 export type KeyState = "enabled" | "verifyOnly" | "disabled" | "destroying" | "destroyed";
 
-export type KeyStateError = unknown;
+export type KeyStateError = Error & { code?: "KEY_STATE" };
 
 export interface KeyStateSaved {
   /** Absent on success; otherwise the code of the failure. */
@@ -1587,7 +1587,7 @@ export interface KeyStateSaved {
 
 export type KeyWrapAlgorithm = "RSA-OAEP-256" | "ECDH-ES+A256KW";
 
-export type LastWriterError = unknown;
+export type LastWriterError = Error & { code?: "LAST_WRITER" };
 
 export interface ListedSession {
   /** Principal that acts. Only in a delegated session and in sessions made from it. */
@@ -1776,11 +1776,11 @@ export interface MintKeyRequest {
   path?: string;
 }
 
-export type NoFlagWordError = unknown;
+export type NoFlagWordError = Error & { code?: "NO_FLAG_WORD" };
 
-export type NoPasswordError = unknown;
+export type NoPasswordError = Error & { code?: "NO_PASSWORD" };
 
-export type NoSavedRequestError = unknown;
+export type NoSavedRequestError = Error & { code?: "NO_SAVED_REQUEST" };
 
 export interface Operation {
   /** Duty of the operation. To separate duties, assign them to different roles. */
@@ -2208,7 +2208,7 @@ export interface Rewrap {
   total: number;
 }
 
-export type RewrapRunningError = unknown;
+export type RewrapRunningError = Error & { code?: "REWRAP_RUNNING" };
 
 export type RightName = "OWNER" | "READ" | "WRITE" | "MANDATORY_GROUP" | "HOST_MATRIX";
 
