@@ -149,8 +149,8 @@ func TestRestEnds(t *testing.T) {
 	})
 }
 
-// TestListsAlternate checks that the list of a principal does not wait for all lists of another one, that neither lists
-// nor single rows wait for all of the other kind, and that the number of lists is limited.
+// TestListsAlternate checks that the list of a principal does not wait for all lists of another one, and that neither
+// lists nor single rows wait for all of the other kind. It also checks that the number of lists is limited.
 func TestListsAlternate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &sharedStore{work: time.Second}

@@ -20,8 +20,8 @@ import (
 )
 
 // TestSchedules runs the writer in simulated time, on a database that responds late or never, that commits although it
-// reports a failure, that loses claims, and to which another process writes. The result of a call depends only on the seed and on the number of earlier
-// calls of its kind. So a seed defines a schedule of results.
+// reports a failure, that loses claims, and to which another process writes. The result of a call depends only on the
+// seed and on the number of earlier calls of its kind. So a seed defines a schedule of results.
 //
 // An acknowledged row must be present exactly once, before the acknowledgement. A row must be absent if it was refused
 // because the queue was full. Rows of one call must be consecutive, the rows of each caller in its order, and all

@@ -461,8 +461,8 @@ func (w *Writer) report(err error) {
 	w.failing.Store(err != nil)
 }
 
-// Waiting returns the number of queued operations and the capacity of the queue.
-func (w *Writer) Waiting() (now, most int) { return len(w.queue) + w.lists.len(), cap(w.queue) }
+// Waiting returns the number of operations in the fuller of the two queues, and the capacity of each.
+func (w *Writer) Waiting() (now, most int) { return max(len(w.queue), w.lists.len()), cap(w.queue) }
 
 // Failing reports whether the last commit failed, and returns the time of the last failure.
 func (w *Writer) Failing() (at time.Time, failing bool) {
