@@ -1,6 +1,7 @@
 package install
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"

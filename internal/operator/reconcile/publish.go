@@ -301,12 +301,12 @@ func unpublished(ref v1alpha1.PublishedReference, err error) error {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "%s is not published: its namespace is being deleted", ref)
 	case apierrors.IsForbidden(err):
-		role := "keyserver-manager-trust-bundles"
+		binding := "the ClusterRole keyserver-manager-trust-bundles"
 		if ref.Kind == "ConfigMap" {
-			role = "keyserver-manager-publish"
+			binding = fmt.Sprintf("in namespace %q, with a RoleBinding, the ClusterRole keyserver-manager-publish", ref.Namespace)
 		}
 		return connection.NewProblem(v1alpha1.ReasonDependencyNotReady,
-			"%s is not published: the manager has no permission to write it; bind the ClusterRole %s to its service account (docs/install.md, \"Open a namespace to the manager\"): %s", ref, role, err)
+			"%s is not published: the manager has no permission to write it; bind %s to its service account (docs/install.md, \"Open a namespace to the manager\"): %s", ref, binding, err)
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
 		return connection.NewProblem(v1alpha1.ReasonInvalidSpec, "%s is not published: %s", ref, err)
 	case apierrors.IsNotFound(err): // its namespace does not exist
