@@ -85,18 +85,19 @@ type Writer struct {
 	failed  atomic.Int64 // time of the last failed commit, in Unix nanoseconds
 
 	// Only the leader uses the following fields.
-	chain   Chain // nil while none is claimed
-	head    Head
-	known   bool      // head is equal to the end of the chain in the database
-	heard   time.Time // start of the last successful commit
-	next    int64     // expected sequence number of the next row; 0 if unknown
-	others  int64     // rows that other processes wrote since the last commit with a list
-	othered time.Time // when others was last increased
-	batch   []*waiter
-	extra   int  // rows of the batch beyond the first row of each waiter
-	shared  bool // the last batch had rows of more than one caller
-	rows    []keyserver.AuditEntry
-	scratch []byte
+	chain    Chain // nil while none is claimed
+	head     Head
+	known    bool      // head is equal to the end of the chain in the database
+	heard    time.Time // start of the last successful commit
+	next     int64     // expected sequence number of the next row; 0 if unknown
+	numbered time.Time // when the last commit got its numbers; from then on, other processes cannot commit
+	others   int64     // rows that other processes wrote since the last commit with a list
+	othered  time.Time // when others was last increased
+	batch    []*waiter
+	extra    int  // rows of the batch beyond the first row of each waiter
+	shared   bool // the last batch had rows of more than one caller
+	rows     []keyserver.AuditEntry
+	scratch  []byte
 }
 
 // waiter is one row, or several that are committed together, and the channel for their result.
@@ -361,13 +362,12 @@ func (w *Writer) commit() (err error) {
 		w.known = false
 		expected := w.next
 		var head Head
-		var numbered time.Time // from then on, other processes cannot commit
 		err = w.chain.Append(ctx, w.head, w.rows, func(first int64) Head {
-			numbered, w.next = w.options.Clock(), first
+			w.numbered, w.next = w.options.Clock(), first
 			head = w.seal(first)
 			return head
 		})
-		w.leaveTime(expected, numbered, err)
+		w.leaveTime(expected, err)
 		w.head = head
 		// After an error, the rows may have been committed. The next commit reads the end of the chain from the database.
 		w.known = err == nil
@@ -383,23 +383,23 @@ func (w *Writer) commit() (err error) {
 	return nil
 }
 
-// leaveTime begins a rest after a commit that has lists, if another process has written to the database recently.
-// expected and numbered are the sequence number that was expected and the time when the first row got its number.
-func (w *Writer) leaveTime(expected int64, numbered time.Time, err error) {
+// leaveTime begins a rest after a commit that has lists, if another process has written to the database recently. The
+// first row was expected to get the number expected.
+func (w *Writer) leaveTime(expected int64, err error) {
 	if err != nil {
 		w.next = 0
 		return
 	}
 	if expected != 0 && w.next != expected {
 		w.others += w.next - expected
-		w.othered = numbered
+		w.othered = w.numbered
 	}
 	w.next += int64(len(w.rows))
 	if w.extra == 0 {
 		return
 	}
-	if since := numbered.Sub(w.othered); since >= 0 && since <= othersRecent {
-		w.lists.begin(restAfter(w.options.Clock().Sub(numbered), len(w.rows), w.others))
+	if since := w.numbered.Sub(w.othered); since >= 0 && since <= othersRecent {
+		w.lists.begin(restAfter(w.options.Clock().Sub(w.numbered), len(w.rows), w.others))
 	}
 	w.others = 0
 }
