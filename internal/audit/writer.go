@@ -92,7 +92,7 @@ type Writer struct {
 	next     int64     // expected sequence number of the next row; 0 if unknown
 	numbered time.Time // when the last commit got its numbers; from then on, other processes cannot commit
 	others   int64     // rows that other processes wrote since the last commit with a list
-	othered  time.Time // when others was last increased
+	othersAt time.Time // when others was last increased
 	batch    []*waiter
 	extra    int  // rows of the batch beyond the first row of each waiter
 	shared   bool // the last batch had rows of more than one caller
@@ -392,13 +392,13 @@ func (w *Writer) leaveTime(expected int64, err error) {
 	}
 	if expected != 0 && w.next != expected {
 		w.others += w.next - expected
-		w.othered = w.numbered
+		w.othersAt = w.numbered
 	}
 	w.next += int64(len(w.rows))
 	if w.extra == 0 {
 		return
 	}
-	if since := w.numbered.Sub(w.othered); since >= 0 && since <= othersRecent {
+	if since := w.numbered.Sub(w.othersAt); since >= 0 && since <= othersRecent {
 		w.lists.begin(restAfter(w.options.Clock().Sub(w.numbered), len(w.rows), w.others))
 	}
 	w.others = 0
