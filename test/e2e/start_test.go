@@ -100,7 +100,7 @@ func TestStartPages(t *testing.T) {
 	r.run(t, "kubectl create namespace payments; kubectl create namespace argocd")
 	r.types(t, "docs/install.md", "Give people rights", "Open a namespace to the manager", "Argo CD")
 	if said := r.run(t, "kubectl -n payments get rolebindings -o name; kubectl -n argocd get configmap argocd-cm -o name; ls ~/.local/bin"); !strings.Contains(said, "/declare-trust\n") ||
-		!strings.Contains(said, "/keyserver-manager\n") || !strings.Contains(said, "configmap/argocd-cm\n") || !strings.Contains(said, "kubectl_complete-keyserver\n") {
+		!strings.Contains(said, "/keyserver-manager-secrets\n") || !strings.Contains(said, "/keyserver-manager-publish\n") || !strings.Contains(said, "configmap/argocd-cm\n") || !strings.Contains(said, "kubectl_complete-keyserver\n") {
 		t.Errorf("what was made is\n%s", said)
 	}
 }
