@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"sync"
 	"time"
 
@@ -21,23 +22,22 @@ const (
 type lists struct {
 	mu      sync.Mutex
 	waiting quota.FairQueue[keyserver.PrincipalRef]
-	waiters map[*quota.Waiter[keyserver.PrincipalRef]]*waiter
-	rest    chan struct{} // closed at the end of the rest; nil if there is none
-	ended   bool          // no more rests
+	waiters map[*quota.Waiter[keyserver.PrincipalRef]]*waiter // nil before the first
+	rest    chan struct{}                                     // closed at the end of the rest; nil if there is none
+	ended   bool                                              // no more rests
 }
 
 // join adds a waiter, unless most of them wait.
 func (l *lists) join(wait *waiter, most int) bool {
-	holder := wait.entry.Actor
-	if holder == (keyserver.PrincipalRef{}) {
-		holder = wait.entry.Principal
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.waiting.Len() >= most {
 		return false
 	}
-	l.waiters[l.waiting.Join(holder)] = wait
+	if l.waiters == nil {
+		l.waiters = map[*quota.Waiter[keyserver.PrincipalRef]]*waiter{}
+	}
+	l.waiters[l.waiting.Join(cmp.Or(wait.entry.Actor, wait.entry.Principal))] = wait
 	return true
 }
 
@@ -58,14 +58,6 @@ func (l *lists) len() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.waiting.Len()
-}
-
-// restAfter returns the rest after a commit of rows, during which no other process could commit for the time held.
-// others is the number of rows that other processes wrote since the last commit with a list. Processes whose lists are
-// equally long together use half of the time, if they are at most three.
-func restAfter(held time.Duration, rows int, others int64) time.Duration {
-	times := min(1+2*float64(others)/float64(rows), mostHeld)
-	return min(time.Duration(times*float64(held)), maxRest)
 }
 
 // begin begins a rest.
@@ -97,4 +89,39 @@ func (l *lists) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ended, l.rest = true, nil
+}
+
+// others notices rows of other processes, because their numbers are missing in the commits of this one.
+type others struct {
+	next     int64     // number of the next row, if no other process writes; 0 if unknown
+	first    int64     // number of the first row of the current commit
+	numbered time.Time // time of first; from then on, other processes cannot commit
+	rows     int64     // of other processes since the last commit with a list
+	at       time.Time // when rows was last increased
+}
+
+// number records that the current commit got its numbers. If the commit gets other numbers, it is called again.
+func (o *others) number(first int64, now time.Time) { o.first, o.numbered = first, now }
+
+// end ends a commit of rows and returns the rest after it. There is a rest if the commit had a list, and another process
+// has written recently. Processes whose lists are equally long together use half of the time, if they are at most three.
+func (o *others) end(rows int, list bool, clock func() time.Time, err error) time.Duration {
+	if err != nil {
+		o.next = 0
+		return 0
+	}
+	if o.next != 0 && o.first != o.next {
+		o.rows += o.first - o.next
+		o.at = o.numbered
+	}
+	o.next = o.first + int64(rows)
+	if !list {
+		return 0
+	}
+	times := min(1+2*float64(o.rows)/float64(rows), mostHeld)
+	o.rows = 0
+	if since := o.numbered.Sub(o.at); since < 0 || since > othersRecent {
+		return 0
+	}
+	return min(time.Duration(times*float64(clock().Sub(o.numbered))), maxRest)
 }

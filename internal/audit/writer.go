@@ -14,7 +14,6 @@ import (
 
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
-	"github.com/keyserver-operator/keyserver-operator/internal/platform/quota"
 )
 
 // Limits of a Writer.
@@ -85,19 +84,16 @@ type Writer struct {
 	failed  atomic.Int64 // time of the last failed commit, in Unix nanoseconds
 
 	// Only the leader uses the following fields.
-	chain    Chain // nil while none is claimed
-	head     Head
-	known    bool      // head is equal to the end of the chain in the database
-	heard    time.Time // start of the last successful commit
-	next     int64     // expected sequence number of the next row; 0 if unknown
-	numbered time.Time // when the last commit got its numbers; from then on, other processes cannot commit
-	others   int64     // rows that other processes wrote since the last commit with a list
-	othersAt time.Time // when others was last increased
-	batch    []*waiter
-	extra    int  // rows of the batch beyond the first row of each waiter
-	shared   bool // the last batch had rows of more than one caller
-	rows     []keyserver.AuditEntry
-	scratch  []byte
+	chain   Chain // nil while none is claimed
+	head    Head
+	known   bool      // head is equal to the end of the chain in the database
+	heard   time.Time // start of the last successful commit
+	others  others
+	batch   []*waiter
+	extra   int  // rows of the batch beyond the first row of each waiter
+	shared  bool // the last batch had rows of more than one caller
+	rows    []keyserver.AuditEntry
+	scratch []byte
 }
 
 // waiter is one row, or several that are committed together, and the channel for their result.
@@ -121,7 +117,6 @@ func NewWriter(ctx context.Context, store Store, options Options) (*Writer, erro
 	w := &Writer{
 		store: store, options: options,
 		queue:   make(chan *waiter, options.Queue),
-		lists:   lists{waiters: map[*quota.Waiter[keyserver.PrincipalRef]]*waiter{}},
 		leading: make(chan struct{}, 1),
 		waiters: sync.Pool{New: func() any { return &waiter{done: make(chan error, 1)} }},
 		batch:   make([]*waiter, 0, options.Batch),
@@ -360,14 +355,15 @@ func (w *Writer) commit() (err error) {
 			w.rows = append(append(w.rows, wait.entry), wait.more...)
 		}
 		w.known = false
-		expected := w.next
 		var head Head
 		err = w.chain.Append(ctx, w.head, w.rows, func(first int64) Head {
-			w.numbered, w.next = w.options.Clock(), first
+			w.others.number(first, w.options.Clock())
 			head = w.seal(first)
 			return head
 		})
-		w.leaveTime(expected, err)
+		if rest := w.others.end(len(w.rows), w.extra > 0, w.options.Clock, err); rest > 0 {
+			w.lists.begin(rest)
+		}
 		w.head = head
 		// After an error, the rows may have been committed. The next commit reads the end of the chain from the database.
 		w.known = err == nil
@@ -381,27 +377,6 @@ func (w *Writer) commit() (err error) {
 		return unavailable(err)
 	}
 	return nil
-}
-
-// leaveTime begins a rest after a commit that has lists, if another process has written to the database recently. The
-// first row was expected to get the number expected.
-func (w *Writer) leaveTime(expected int64, err error) {
-	if err != nil {
-		w.next = 0
-		return
-	}
-	if expected != 0 && w.next != expected {
-		w.others += w.next - expected
-		w.othersAt = w.numbered
-	}
-	w.next += int64(len(w.rows))
-	if w.extra == 0 {
-		return
-	}
-	if since := w.numbered.Sub(w.othersAt); since >= 0 && since <= othersRecent {
-		w.lists.begin(restAfter(w.options.Clock().Sub(w.numbered), len(w.rows), w.others))
-	}
-	w.others = 0
 }
 
 // ready claims a chain if there is none, and reads its head if the head is not known.
