@@ -96,6 +96,10 @@ func TestLoadsAtAnotherReplica(t *testing.T) {
 			one.beside(t, first, second)
 		})
 	}
+	t.Run("batches at both", func(t *testing.T) {
+		first, second := replicas(t)
+		longRequests[2].beside(t, first, first, second)
+	})
 }
 
 func besideLoads(t *testing.T, loads []load) {
@@ -106,8 +110,8 @@ func besideLoads(t *testing.T, loads []load) {
 	}
 }
 
-// beside fails the test unless the honest client of s keeps its rate during the load at attacked.
-func (l load) beside(t *testing.T, s, attacked *site) {
+// beside fails the test unless the honest client of s keeps its rate during the load at each of attacked.
+func (l load) beside(t *testing.T, s *site, attacked ...*site) {
 	t.Helper()
 	var u rig.User
 	if l.role != (keyserver.ID{}) {
@@ -115,8 +119,15 @@ func (l load) beside(t *testing.T, s, attacked *site) {
 	}
 	s.works(t, 1000) // rows for the pages
 	kept := s.keeps(t, l.least, func() (stop func()) {
-		end := l.begin(t, attacked, u)
-		return func() { end() }
+		var ends []func() float64
+		for _, at := range attacked {
+			ends = append(ends, l.begin(t, at, u))
+		}
+		return func() {
+			for _, end := range ends {
+				end()
+			}
+		}
 	})
 	if kept < l.least {
 		t.Errorf("an honest client keeps %.2f of its rate", kept)
