@@ -61,7 +61,7 @@ func TestEveryKindHasItsDefinition(t *testing.T) {
 	for _, k := range v1alpha1.Kinds {
 		file := fmt.Sprintf("bases/%s_%s.yaml", v1alpha1.GroupVersion.Group, k.Resource)
 		want = append(want, file)
-		text, err := CRDs.ReadFile("crd/" + file)
+		text, err := bases.ReadFile("crd/" + file)
 		if err != nil {
 			t.Errorf("%s: %v", k.Name, err)
 			continue
@@ -210,7 +210,7 @@ func TestEveryKindAndDutyCanBeGranted(t *testing.T) {
 	if diff := cmp.Diff(want, at.Items.Enum); diff != "" {
 		t.Errorf("kinds of a grant (-Kinds +file):\n%s", diff)
 	}
-	text, err := CRDs.ReadFile("crd/bases/trust.keyserver.dev_keyservers.yaml")
+	text, err := bases.ReadFile("crd/bases/trust.keyserver.dev_keyservers.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

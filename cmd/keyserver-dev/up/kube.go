@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path"
 	"slices"
@@ -60,12 +59,7 @@ func newKube(cfg *rest.Config) (*kube, error) {
 }
 
 func (k *kube) installCRDs(ctx context.Context) error {
-	var crds []*apiextensionsv1.CustomResourceDefinition
-	err := eachFile(config.CRDs, "crd/bases", func(content []byte) error {
-		crd := &apiextensionsv1.CustomResourceDefinition{}
-		crds = append(crds, crd)
-		return k8syaml.Unmarshal(content, crd)
-	})
+	crds, err := config.CRDs()
 	if err != nil {
 		return err
 	}
@@ -179,7 +173,7 @@ func grantsOfUp() ([]v1alpha1.Grant, error) {
 // applySamples applies the sample objects of a directory. If another field owner has edited a field, applySamples keeps
 // the edit and reports it.
 func (k *kube) applySamples(ctx context.Context, dir string, out io.Writer) error {
-	return eachFile(config.Samples, dir, func(content []byte) error {
+	return eachSample(dir, func(content []byte) error {
 		decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(string(content)), 4096)
 		for {
 			u := &unstructured.Unstructured{}
@@ -321,8 +315,8 @@ func toUnstructured(o client.Object) (*unstructured.Unstructured, error) {
 	return u, k8syaml.Unmarshal(b, &u.Object)
 }
 
-func eachFile(files fs.FS, dir string, visit func([]byte) error) error {
-	entries, err := fs.ReadDir(files, dir)
+func eachSample(dir string, visit func([]byte) error) error {
+	entries, err := config.Samples.ReadDir(dir)
 	if err != nil {
 		return err
 	}
@@ -330,7 +324,7 @@ func eachFile(files fs.FS, dir string, visit func([]byte) error) error {
 		if e.IsDir() {
 			continue
 		}
-		content, err := fs.ReadFile(files, path.Join(dir, e.Name()))
+		content, err := config.Samples.ReadFile(path.Join(dir, e.Name()))
 		if err != nil {
 			return err
 		}

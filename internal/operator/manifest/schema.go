@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"path"
 	"slices"
 	"strings"
 
@@ -23,7 +21,6 @@ import (
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
-	"sigs.k8s.io/yaml"
 
 	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
 	"github.com/keyserver-operator/keyserver-operator/config"
@@ -45,28 +42,19 @@ type kindSchema struct {
 // NewSchemas reads the definitions that are embedded in the binary.
 func NewSchemas() (*Schemas, error) {
 	s := &Schemas{kinds: map[string]*kindSchema{}}
-	const dir = "crd/bases"
-	entries, err := fs.ReadDir(config.CRDs, dir)
+	crds, err := config.CRDs()
 	if err != nil {
 		return nil, err
 	}
-	for _, e := range entries {
-		content, err := fs.ReadFile(config.CRDs, path.Join(dir, e.Name()))
-		if err != nil {
-			return nil, err
-		}
-		if err := s.add(content); err != nil {
-			return nil, fmt.Errorf("%s: %w", e.Name(), err)
+	for _, crd := range crds {
+		if err := s.add(crd); err != nil {
+			return nil, fmt.Errorf("%s: %w", crd.Name, err)
 		}
 	}
 	return s, nil
 }
 
-func (s *Schemas) add(content []byte) error {
-	crd := &apiextensionsv1.CustomResourceDefinition{}
-	if err := yaml.Unmarshal(content, crd); err != nil {
-		return err
-	}
+func (s *Schemas) add(crd *apiextensionsv1.CustomResourceDefinition) error {
 	i := slices.IndexFunc(crd.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool {
 		return v.Name == v1alpha1.GroupVersion.Version
 	})
