@@ -21,9 +21,17 @@ func Tool(t testing.TB, name, variable string, dependsOn ...string) string {
 	if path == "" {
 		need.Missing(t, name, "make test-system, which builds it and sets "+variable)
 	}
+	DependsOn(t, dependsOn...)
+	return path
+}
+
+// DependsOn makes the cached result of the running test depend on files and directories, by reading them. Their paths are
+// relative to the root. A test whose programs read files needs it.
+func DependsOn(t testing.TB, paths ...string) {
+	t.Helper()
 	root, err := Root()
 	Must(t, err)
-	for _, of := range dependsOn {
+	for _, of := range paths {
 		Must(t, filepath.WalkDir(filepath.Join(root, of), func(path string, entry fs.DirEntry, err error) error {
 			if err == nil && entry.Type().IsRegular() {
 				_, err = os.ReadFile(path)
@@ -31,5 +39,4 @@ func Tool(t testing.TB, name, variable string, dependsOn ...string) string {
 			return err
 		}))
 	}
-	return path
 }
