@@ -134,7 +134,9 @@ cross: ## Check the types of everything and its tests for macOS, and of the comm
 .PHONY: lint
 lint: bin/golangci-lint ## Run the linters; .golangci.yml also checks the direction of imports, hack/vale the text
 	$(plain) bin/golangci-lint run
-	cd clients/go && $(plain) "$(CURDIR)/bin/golangci-lint" run --config "$(CURDIR)/.golangci.yml"
+	for module in clients/go httpapi/keyservertest; do \
+		(cd $$module && $(plain) "$(CURDIR)/bin/golangci-lint" run --config "$(CURDIR)/.golangci.yml"); \
+	done
 	@hack/compiler.sh # for cgo
 	cd hack/kms-pkcs11 && CGO_ENABLED=1 "$(CURDIR)/bin/golangci-lint" run --config "$(CURDIR)/.golangci.yml"
 	@hack/prose.sh

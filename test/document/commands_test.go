@@ -34,6 +34,7 @@ var run = []commands{
 	{"docs/guides/rotate-and-withdraw-keys.md", "", "", "test/operations TestOperationsByTheirCommands"},
 	{"docs/guides/rotate-data-key.md", "", "", "test/operations TestOperationsByTheirCommands"},
 	{"docs/guides/session.md", "", "", "test/operations TestOperationsByTheirCommands"},
+	{"docs/guides/test-with-a-key-server.md", "", "", "test/keyservertest TestExamples"},
 	{"docs/guides/use-an-hsm.md", "", "", "test/operations TestOperationsByTheirCommands"},
 	{"docs/guides/verify-the-audit-log.md", "", "", "test/operations TestOperationsByTheirCommands"},
 	{"docs/install.md", "Install in one Pod", "", "test/cluster TestAnInstallation"},

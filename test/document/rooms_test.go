@@ -99,6 +99,8 @@ func roomOf(name string) string {
 		return path.Join(parts[0], parts[1])
 	case strings.HasPrefix(name, "clients/go/shared/"):
 		return "clients/go/shared"
+	case strings.HasPrefix(name, "httpapi/keyservertest/"):
+		return "httpapi/keyservertest"
 	case parts[0] == "clients":
 		return "clients/go"
 	default:

@@ -45,10 +45,18 @@ func TestManifestsRunThisVersion(t *testing.T) {
 	}
 }
 
-// go.mod requires the Go client of this release. Builds in the checkout use the directory clients/go.
-func TestTheClientHasThisVersion(t *testing.T) {
-	if want := "github.com/keyserver-operator/keyserver-operator/clients/go " + tag + "\n"; !strings.Contains(textOf(t, "go.mod"), want) {
-		t.Errorf("go.mod does not require %s", want)
+// Our modules require each other at this release. Builds in the checkout use the directories.
+func TestModulesHaveThisVersion(t *testing.T) {
+	const main = "github.com/keyserver-operator/keyserver-operator"
+	for file, modules := range map[string][]string{
+		"go.mod":                       {main + "/clients/go"},
+		"httpapi/keyservertest/go.mod": {main, main + "/clients/go"},
+	} {
+		for _, module := range modules {
+			if want := "\t" + module + " " + tag + "\n"; !strings.Contains(textOf(t, file), want) {
+				t.Errorf("%s does not require%s", file, want)
+			}
+		}
 	}
 }
 

@@ -1,0 +1,211 @@
+package keyservertest
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	manifests "github.com/keyserver-operator/keyserver-operator/config"
+	"github.com/keyserver-operator/keyserver-operator/controllers"
+	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
+)
+
+const (
+	// patience is how long StartOperator, CreateKeyServer and the end of the test wait. It is long enough for a busy
+	// machine.
+	patience     = time.Minute
+	pollInterval = 20 * time.Millisecond
+)
+
+// CRDs returns the definitions of the custom resources, for the field CRDs of envtest.Environment. The caller may change
+// them.
+func CRDs() []*apiextensionsv1.CustomResourceDefinition {
+	crds, err := manifests.CRDs()
+	if err != nil {
+		panic(err) // they are embedded in this package
+	}
+	return crds
+}
+
+// StartOperator installs the definitions of the custom resources, and runs their manager until the test ends. It returns
+// when the manager reconciles. Several managers may run in one process, but only one for a control plane.
+//
+// The manager uses the credentials of cluster without the limits of its client. It logs to the logger of ctrl.SetLogger.
+// It has no leader election, and serves no metrics and probes.
+func StartOperator(t testing.TB, cluster *rest.Config) {
+	t.Helper()
+	if _, err := envtest.InstallCRDs(cluster, envtest.CRDInstallOptions{CRDs: CRDs(), MaxTime: patience}); err != nil {
+		t.Fatalf("install the custom resource definitions: %v", err)
+	}
+	unlimited := rest.CopyConfig(cluster)
+	unlimited.QPS = -1
+	unlimited.Wrap(func(next http.RoundTripper) http.RoundTripper { return quietEnd{next} })
+	manyInOneProcess := true
+	mgr, err := ctrl.NewManager(unlimited, ctrl.Options{
+		Scheme:     scheme(),
+		Metrics:    metricsserver.Options{BindAddress: "0"},
+		Controller: config.Controller{SkipNameValidation: &manyInOneProcess},
+	})
+	if err != nil {
+		t.Fatalf("create the manager: %v", err)
+	}
+	if err := controllers.Setup(mgr, controllers.Options{ClusterName: "test"}); err != nil {
+		t.Fatalf("set up the controllers: %v", err)
+	}
+	started := make(chan struct{})
+	if err := mgr.Add(manager.RunnableFunc(func(context.Context) error { close(started); return nil })); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context())) // t.Context ends before the cleanups
+	ended := make(chan error, 1)
+	go func() { ended <- mgr.Start(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("stop the manager: %v", err)
+		}
+	})
+	select {
+	case <-started:
+	case err := <-ended:
+		ended <- nil
+		t.Fatalf("start the manager: %v", err)
+	case <-time.After(patience):
+		t.Fatalf("the manager did not start within %s", patience)
+	}
+}
+
+// credentialsNamespace is a namespace that each control plane has.
+const credentialsNamespace = "kube-system"
+
+// CreateKeyServer creates a KeyServer object for the key server, and a Secret with the administrator's credentials in the
+// namespace kube-system, both of the given name. The grant of the KeyServer allows everything to objects in the given
+// namespaces, or in all namespaces if there is none. It returns when the KeyServer is Ready, so the manager must run.
+//
+// At the end of the test, both objects are deleted. Objects that refer to the KeyServer do not prevent this.
+func (s *Server) CreateKeyServer(t testing.TB, cluster *rest.Config, name string, namespaces ...string) *v1alpha1.KeyServer {
+	t.Helper()
+	kube, err := client.New(cluster, client.Options{Scheme: scheme()})
+	if err != nil {
+		t.Fatalf("connect to the control plane: %v", err)
+	}
+	to := v1alpha1.GrantedNamespaces{Names: namespaces}
+	if len(namespaces) == 0 {
+		to.Selector = &metav1.LabelSelector{}
+	}
+	ca := string(s.ca)
+	object := &v1alpha1.KeyServer{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{v1alpha1.AnnotationAbandon: "true"}},
+		Spec: v1alpha1.KeyServerSpec{
+			URL: s.URL(), CABundle: &v1alpha1.CABundle{Inline: &ca},
+			Credentials: v1alpha1.KeyServerCredentials{Administrator: v1alpha1.AdministratorCredential{
+				SecretRef: &v1alpha1.CredentialSecretReference{Namespace: credentialsNamespace, Name: name},
+			}},
+			Grants: []v1alpha1.Grant{v1alpha1.GrantAll("test", to)},
+		},
+	}
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: credentialsNamespace, Name: name}, Type: corev1.SecretTypeBasicAuth,
+		StringData: map[string]string{corev1.BasicAuthUsernameKey: testserver.AdminName, corev1.BasicAuthPasswordKey: testserver.AdminPassword},
+	}
+	for _, o := range []client.Object{secret, object} {
+		if err := kube.Create(t.Context(), o); err != nil {
+			t.Fatalf("create the %T %q: %v", o, name, err)
+		}
+		t.Cleanup(func() { deleteObject(t, kube, o) })
+	}
+	waitReady(t, kube, object)
+	return object
+}
+
+// deleteObject deletes an object, and waits until it is gone: after the manager's end, its finalizer would stay.
+func deleteObject(t testing.TB, kube client.Client, o client.Object) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	err := kube.Delete(ctx, o)
+	if err == nil {
+		err = wait.PollUntilContextTimeout(ctx, pollInterval, patience, true, func(ctx context.Context) (bool, error) {
+			err := kube.Get(ctx, client.ObjectKeyFromObject(o), o)
+			return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
+		})
+	}
+	if client.IgnoreNotFound(err) != nil {
+		t.Errorf("delete the %T %q: %v", o, o.GetName(), err)
+	}
+}
+
+// waitReady waits until a KeyServer is Ready, and fails the test with the message of the condition.
+func waitReady(t testing.TB, kube client.Client, ks *v1alpha1.KeyServer) {
+	t.Helper()
+	last := "the manager has not processed it; call StartOperator first"
+	err := wait.PollUntilContextTimeout(t.Context(), pollInterval, patience, true, func(ctx context.Context) (bool, error) {
+		if err := kube.Get(ctx, client.ObjectKeyFromObject(ks), ks); err != nil {
+			return false, err
+		}
+		ready := meta.FindStatusCondition(ks.Status.Conditions, v1alpha1.ConditionReady)
+		if ready == nil {
+			return false, nil
+		}
+		last = ready.Message
+		return ready.Status == metav1.ConditionTrue, nil
+	})
+	if err != nil {
+		t.Fatalf("the KeyServer %q is not Ready: %s (%v)", ks.Name, strings.TrimSpace(last), err)
+	}
+}
+
+// quietEnd ends the response of a canceled request with io.EOF. With another error, controller-runtime would leave a
+// goroutine of each watch of metadata, because that watch sends the error to a reader that has ended.
+type quietEnd struct{ http.RoundTripper }
+
+func (q quietEnd) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := q.RoundTripper.RoundTrip(r)
+	if err == nil {
+		resp.Body = quietBody{resp.Body, r.Context()}
+	}
+	return resp, err
+}
+
+type quietBody struct {
+	io.ReadCloser
+	request context.Context //nolint:containedctx // the body has to know whether its request was canceled
+}
+
+func (b quietBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && b.request.Err() != nil {
+		err = io.EOF
+	}
+	return n, err
+}
+
+// scheme returns a scheme of the kinds of Kubernetes and of this project.
+func scheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(s); err != nil {
+			panic(err) // two types of the same name are a mistake in this package
+		}
+	}
+	return s
+}
