@@ -26,6 +26,7 @@ var run = []commands{
 	{"docs/guides/archive-the-audit-log.md", "", "", "test/operations TestOperationsByTheirCommands"},
 	{"docs/guides/back-up.md", "", "", "test/operations TestOperationsByTheirCommands"},
 	{"docs/guides/explain-a-refusal.md", "", "", "test/operations TestOperationsByTheirCommands"},
+	{"docs/guides/generate-a-client.md", "", "", "test/generators TestGeneratedClients"},
 	{"docs/guides/move-to-postgresql.md", "", "", "test/operations TestOperationsByTheirCommands"},
 	{"docs/guides/recover-the-key-encryption-key.md", "", "", "test/operations TestOperationsByTheirCommands"},
 	{"docs/guides/replace-the-ca.md", "", "", "test/operations TestOperationsByTheirCommands"},
