@@ -1,6 +1,7 @@
 package rig
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
@@ -10,23 +11,36 @@ import (
 
 // Metric returns the sum of all series of a metric, or the value of one series with all of its labels. address is that
 // of --metrics-listen.
-func Metric(t testing.TB, address, name string) (sum float64) {
+func Metric(t testing.TB, address, name string) float64 {
 	t.Helper()
-	resp, err := http.Get("http://" + address + "/metrics")
+	sum, err := FindMetric(address, name)
 	Must(t, err)
+	return sum
+}
+
+// FindMetric is like Metric, but returns the error.
+func FindMetric(address, name string) (sum float64, err error) {
+	resp, err := http.Get("http://" + address + "/metrics")
+	if err != nil {
+		return 0, err
+	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	Must(t, err)
+	if err != nil {
+		return 0, err
+	}
 	found := false
 	for line := range strings.Lines(string(body)) {
 		if rest, ok := strings.CutPrefix(line, name); ok && (rest[0] == ' ' || rest[0] == '{') {
 			n, err := strconv.ParseFloat(strings.TrimSpace(rest[strings.LastIndexByte(rest, ' ')+1:]), 64)
-			Must(t, err)
+			if err != nil {
+				return 0, err
+			}
 			sum, found = sum+n, true
 		}
 	}
 	if !found {
-		t.Fatalf("there is no metric %s", name)
+		return 0, fmt.Errorf("there is no metric %s", name)
 	}
-	return sum
+	return sum, nil
 }
