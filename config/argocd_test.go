@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/status"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/argocd"
@@ -22,23 +22,23 @@ import (
 
 // byReason is the health of an object by the reason of its Ready condition. The tests fail for a
 // reason that is missing here.
-var byReason = map[v1alpha1.Reason]string{
-	v1alpha1.ReasonVerified:             argocd.Healthy,
-	v1alpha1.ReasonProgressing:          argocd.Progressing,
-	v1alpha1.ReasonKeyServerUnavailable: argocd.Progressing,
-	v1alpha1.ReasonAccessDenied:         argocd.Degraded,
-	v1alpha1.ReasonNotVerified:          argocd.Progressing,
-	v1alpha1.ReasonInvalidSpec:          argocd.Degraded,
-	v1alpha1.ReasonDependencyNotReady:   argocd.Progressing,
-	v1alpha1.ReasonConflict:             argocd.Degraded,
-	v1alpha1.ReasonUnsupported:          argocd.Degraded,
-	v1alpha1.ReasonDrifted:              argocd.Degraded,
-	v1alpha1.ReasonInUse:                argocd.Progressing,
-	v1alpha1.ReasonPaused:               argocd.Suspended,
-	v1alpha1.ReasonNotYetValid:          argocd.Progressing,
-	v1alpha1.ReasonExpired:              argocd.Degraded,
-	v1alpha1.ReasonExpiring:             argocd.Healthy,
-	v1alpha1.ReasonFollowing:            argocd.Healthy,
+var byReason = map[v1beta1.Reason]string{
+	v1beta1.ReasonVerified:             argocd.Healthy,
+	v1beta1.ReasonProgressing:          argocd.Progressing,
+	v1beta1.ReasonKeyServerUnavailable: argocd.Progressing,
+	v1beta1.ReasonAccessDenied:         argocd.Degraded,
+	v1beta1.ReasonNotVerified:          argocd.Progressing,
+	v1beta1.ReasonInvalidSpec:          argocd.Degraded,
+	v1beta1.ReasonDependencyNotReady:   argocd.Progressing,
+	v1beta1.ReasonConflict:             argocd.Degraded,
+	v1beta1.ReasonUnsupported:          argocd.Degraded,
+	v1beta1.ReasonDrifted:              argocd.Degraded,
+	v1beta1.ReasonInUse:                argocd.Progressing,
+	v1beta1.ReasonPaused:               argocd.Suspended,
+	v1beta1.ReasonNotYetValid:          argocd.Progressing,
+	v1beta1.ReasonExpired:              argocd.Degraded,
+	v1beta1.ReasonExpiring:             argocd.Healthy,
+	v1beta1.ReasonFollowing:            argocd.Healthy,
 }
 
 // generation is the generation of the objects in these tests.
@@ -47,12 +47,12 @@ const generation = 3
 var noon = metav1.Unix(1_700_000_000, 0)
 
 // observed returns an object as it is in the API server after the manager has written its conditions.
-func observed(t *testing.T, k v1alpha1.Kind, write func(*[]metav1.Condition)) *unstructured.Unstructured {
+func observed(t *testing.T, k v1beta1.Kind, write func(*[]metav1.Condition)) *unstructured.Unstructured {
 	t.Helper()
 	obj := k.New()
 	obj.SetName("one")
 	obj.SetGeneration(generation)
-	obj.GetObjectKind().SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(k.Name))
+	obj.GetObjectKind().SetGroupVersionKind(v1beta1.GroupVersion.WithKind(k.Name))
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	rig.Must(t, err)
 	var conditions []metav1.Condition
@@ -71,9 +71,9 @@ func observed(t *testing.T, k v1alpha1.Kind, write func(*[]metav1.Condition)) *u
 }
 
 // concluded writes the conditions as the manager does for a reason.
-func concluded(reason v1alpha1.Reason, at int64) func(*[]metav1.Condition) {
+func concluded(reason v1beta1.Reason, at int64) func(*[]metav1.Condition) {
 	return func(conditions *[]metav1.Condition) {
-		if reason == v1alpha1.ReasonPaused {
+		if reason == v1beta1.ReasonPaused {
 			status.Pause(conditions, at, noon, string(reason))
 			return
 		}
@@ -83,8 +83,8 @@ func concluded(reason v1alpha1.Reason, at int64) func(*[]metav1.Condition) {
 
 func TestArgoCDJudgesEveryReasonOfEveryKind(t *testing.T) {
 	scripts := argocd.ConfigMap(t)
-	for _, k := range v1alpha1.Kinds {
-		for _, entry := range v1alpha1.Reasons {
+	for _, k := range v1beta1.Kinds {
+		for _, entry := range v1beta1.Reasons {
 			want, thought := byReason[entry.Reason]
 			if !thought {
 				t.Errorf("what is the health of an object whose reason is %s?", entry.Reason)
@@ -96,8 +96,8 @@ func TestArgoCDJudgesEveryReasonOfEveryKind(t *testing.T) {
 			}
 		}
 	}
-	if len(byReason) != len(v1alpha1.Reasons) {
-		t.Errorf("%d reasons, and %d in the catalogue", len(byReason), len(v1alpha1.Reasons))
+	if len(byReason) != len(v1beta1.Reasons) {
+		t.Errorf("%d reasons, and %d in the catalogue", len(byReason), len(v1beta1.Reasons))
 	}
 }
 
@@ -106,7 +106,7 @@ func TestArgoCDJudgesEveryState(t *testing.T) {
 		unseen   = "the manager has not processed the object yet"
 		outdated = "the manager has not processed the last change yet"
 	)
-	verified := concluded(v1alpha1.ReasonVerified, generation)
+	verified := concluded(v1beta1.ReasonVerified, generation)
 	for name, tc := range map[string]struct {
 		write    func(*[]metav1.Condition)
 		deleting bool
@@ -115,12 +115,12 @@ func TestArgoCDJudgesEveryState(t *testing.T) {
 		"no status":          {func(*[]metav1.Condition) {}, false, argocd.Health{Status: argocd.Progressing, Message: unseen}},
 		"no status, deleted": {func(*[]metav1.Condition) {}, true, argocd.Health{Status: argocd.Progressing, Message: unseen}},
 		"Ready not among the conditions": {func(c *[]metav1.Condition) {
-			status.SetCondition(c, v1alpha1.ConditionChangeFeed, metav1.ConditionTrue, generation, noon, status.Conclusion{Reason: v1alpha1.ReasonFollowing})
+			status.SetCondition(c, v1beta1.ConditionChangeFeed, metav1.ConditionTrue, generation, noon, status.Conclusion{Reason: v1beta1.ReasonFollowing})
 		}, false, argocd.Health{Status: argocd.Progressing, Message: unseen}},
-		"Ready before the last change":   {concluded(v1alpha1.ReasonVerified, generation-1), false, argocd.Health{Status: argocd.Progressing, Message: outdated}},
-		"Stalled before the last change": {concluded(v1alpha1.ReasonConflict, generation-1), false, argocd.Health{Status: argocd.Progressing, Message: outdated}},
+		"Ready before the last change":   {concluded(v1beta1.ReasonVerified, generation-1), false, argocd.Health{Status: argocd.Progressing, Message: outdated}},
+		"Stalled before the last change": {concluded(v1beta1.ReasonConflict, generation-1), false, argocd.Health{Status: argocd.Progressing, Message: outdated}},
 		"paused after the last change": {func(c *[]metav1.Condition) {
-			concluded(v1alpha1.ReasonVerified, generation-1)(c)
+			concluded(v1beta1.ReasonVerified, generation-1)(c)
 			status.Pause(c, generation, noon, "paused")
 		}, false, argocd.Health{Status: argocd.Suspended, Message: "paused"}},
 		"no more paused": {func(c *[]metav1.Condition) {
@@ -128,24 +128,24 @@ func TestArgoCDJudgesEveryState(t *testing.T) {
 			verified(c)
 		}, false, argocd.Health{Status: argocd.Healthy, Message: "Verified"}},
 		"failed again and again": {func(c *[]metav1.Condition) {
-			status.Conclude(c, generation, noon, status.Conclusion{Reason: v1alpha1.ReasonNotVerified, Message: "m", Exhausted: true})
+			status.Conclude(c, generation, noon, status.Conclusion{Reason: v1beta1.ReasonNotVerified, Message: "m", Exhausted: true})
 		}, false, argocd.Health{Status: argocd.Degraded, Message: "m"}},
 		"expires": {func(c *[]metav1.Condition) {
 			verified(c)
-			status.SetCondition(c, v1alpha1.ConditionExpiring, metav1.ConditionTrue, generation, noon, status.Conclusion{Reason: v1alpha1.ReasonExpiring})
+			status.SetCondition(c, v1beta1.ConditionExpiring, metav1.ConditionTrue, generation, noon, status.Conclusion{Reason: v1beta1.ReasonExpiring})
 		}, false, argocd.Health{Status: argocd.Healthy, Message: "Verified"}},
 		"a KeyServer without a feed, and without Verified": {func(c *[]metav1.Condition) {
 			verified(c)
-			meta.RemoveStatusCondition(c, v1alpha1.ConditionVerified)
-			status.SetCondition(c, v1alpha1.ConditionChangeFeed, metav1.ConditionFalse, generation, noon, status.Conclusion{Reason: v1alpha1.ReasonUnsupported})
+			meta.RemoveStatusCondition(c, v1beta1.ConditionVerified)
+			status.SetCondition(c, v1beta1.ConditionChangeFeed, metav1.ConditionFalse, generation, noon, status.Conclusion{Reason: v1beta1.ReasonUnsupported})
 		}, false, argocd.Health{Status: argocd.Healthy, Message: "Verified"}},
 		"deleted while ready": {verified, true, argocd.Health{Status: argocd.Progressing, Message: "Verified"}},
-		"deletion that waits": {concluded(v1alpha1.ReasonInUse, generation), true, argocd.Health{Status: argocd.Progressing, Message: "InUse"}},
-		"deletion refused":    {concluded(v1alpha1.ReasonAccessDenied, generation), true, argocd.Health{Status: argocd.Progressing, Message: "AccessDenied"}},
+		"deletion that waits": {concluded(v1beta1.ReasonInUse, generation), true, argocd.Health{Status: argocd.Progressing, Message: "InUse"}},
+		"deletion refused":    {concluded(v1beta1.ReasonAccessDenied, generation), true, argocd.Health{Status: argocd.Progressing, Message: "AccessDenied"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			scripts := argocd.ConfigMap(t)
-			for _, k := range v1alpha1.Kinds {
+			for _, k := range v1beta1.Kinds {
 				obj := observed(t, k, tc.write)
 				if tc.deleting {
 					obj.SetDeletionTimestamp(&noon)
@@ -176,8 +176,8 @@ func TestArgoCDConfigMapIsPatched(t *testing.T) {
 	got := corev1.ConfigMap{}
 	rig.Must(t, yaml.UnmarshalStrict(text, &got))
 	want := argocd.ConfigMap(t)
-	if len(want.Data) != len(v1alpha1.Kinds) {
-		t.Errorf("%d keys for %d kinds", len(want.Data), len(v1alpha1.Kinds))
+	if len(want.Data) != len(v1beta1.Kinds) {
+		t.Errorf("%d keys for %d kinds", len(want.Data), len(v1beta1.Kinds))
 	}
 	want.Data["url"] = "https://argocd.example"
 	if diff := cmp.Diff(want.Data, got.Data); diff != "" {

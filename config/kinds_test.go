@@ -12,13 +12,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// The manifests and rules cover all of v1alpha1.Kinds.
+// The manifests and rules cover all of v1beta1.Kinds.
 
 // document reads one document of a file.
 func document[T any](t *testing.T, at int, path ...string) (into T) {
@@ -42,8 +43,8 @@ type kustomization struct {
 }
 
 // resources returns the names of resources as roles use them.
-func resources(of func(v1alpha1.Kind) bool, suffix string) (names []string) {
-	for _, k := range v1alpha1.Kinds {
+func resources(of func(v1beta1.Kind) bool, suffix string) (names []string) {
+	for _, k := range v1beta1.Kinds {
 		if of(k) {
 			names = append(names, k.Resource+suffix)
 		}
@@ -52,14 +53,14 @@ func resources(of func(v1alpha1.Kind) bool, suffix string) (names []string) {
 	return names
 }
 
-func every(v1alpha1.Kind) bool         { return true }
-func keyServer(k v1alpha1.Kind) bool   { return !k.Managed() }
-func managedKind(k v1alpha1.Kind) bool { return k.Managed() }
+func every(v1beta1.Kind) bool         { return true }
+func keyServer(k v1beta1.Kind) bool   { return !k.Managed() }
+func managedKind(k v1beta1.Kind) bool { return k.Managed() }
 
 func TestEveryKindHasItsDefinition(t *testing.T) {
 	var want []string
-	for _, k := range v1alpha1.Kinds {
-		file := fmt.Sprintf("bases/%s_%s.yaml", v1alpha1.GroupVersion.Group, k.Resource)
+	for _, k := range v1beta1.Kinds {
+		file := fmt.Sprintf("bases/%s_%s.yaml", v1beta1.GroupVersion.Group, k.Resource)
 		want = append(want, file)
 		text, err := bases.ReadFile("crd/" + file)
 		if err != nil {
@@ -124,7 +125,7 @@ func TestEveryKindHasASample(t *testing.T) {
 			t.Errorf("%s/kustomization.yaml (-files +listed):\n%s", directory, diff)
 		}
 	}
-	for _, k := range v1alpha1.Kinds {
+	for _, k := range v1beta1.Kinds {
 		if !declared[k.Name] {
 			t.Errorf("no sample of %s", k.Name)
 		}
@@ -147,7 +148,7 @@ func grants(rules []rbacv1.PolicyRule, group string, verbs ...string) (names []s
 }
 
 func TestEveryKindHasItsRights(t *testing.T) {
-	group := v1alpha1.GroupVersion.Group
+	group := v1beta1.GroupVersion.Group
 	manager := document[rbacv1.ClusterRole](t, 0, "rbac", "role.yaml").Rules
 	role := func(at int) []rbacv1.PolicyRule {
 		return document[rbacv1.ClusterRole](t, at, "rbac", "aggregated_roles.yaml").Rules
@@ -167,6 +168,35 @@ func TestEveryKindHasItsRights(t *testing.T) {
 		slices.Sort(tc.want)
 		if diff := cmp.Diff(tc.want, tc.got); diff != "" {
 			t.Errorf("%s (-Kinds +file):\n%s", what, diff)
+		}
+	}
+}
+
+// Both versions have the same schema, so that the API server converts without a webhook. The present one is stored.
+func TestBothVersionsAreTheSame(t *testing.T) {
+	crds, err := CRDs()
+	if err != nil || len(crds) != len(v1beta1.Kinds) {
+		t.Fatalf("%d definitions: %v", len(crds), err)
+	}
+	for _, crd := range crds {
+		if c := crd.Spec.Conversion; c != nil && c.Strategy != apiextensionsv1.NoneConverter {
+			t.Errorf("%s: conversion by %s", crd.Name, c.Strategy)
+		}
+		if len(crd.Spec.Versions) != 2 {
+			t.Errorf("%s: %d versions", crd.Name, len(crd.Spec.Versions))
+			continue
+		}
+		present, former := crd.Spec.Versions[0], crd.Spec.Versions[1]
+		if present.Name != v1beta1.GroupVersion.Version || !present.Served || !present.Storage || present.Deprecated {
+			t.Errorf("%s: the first version must be %s, served and stored", crd.Name, v1beta1.GroupVersion.Version)
+		}
+		warning := fmt.Sprintf("%s %s is deprecated; use %s", v1beta1.Deprecated, crd.Spec.Names.Kind, v1beta1.GroupVersion)
+		if former.Name != v1beta1.Deprecated.Version || !former.Served || former.Storage || !former.Deprecated || former.DeprecationWarning == nil || *former.DeprecationWarning != warning {
+			t.Errorf("%s: the second version must be %s, served, and deprecated with the warning %q", crd.Name, v1beta1.Deprecated.Version, warning)
+		}
+		former.Name, former.Storage, former.Deprecated, former.DeprecationWarning = present.Name, true, false, nil
+		if diff := cmp.Diff(present, former); diff != "" {
+			t.Errorf("%s (-%s +%s):\n%s", crd.Name, v1beta1.GroupVersion.Version, v1beta1.Deprecated.Version, diff)
 		}
 	}
 }
@@ -201,7 +231,7 @@ func TestEveryKindAndDutyCanBeGranted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	all := v1alpha1.GrantAll("all", v1alpha1.GrantedNamespaces{})
+	all := v1beta1.GrantAll("all", v1beta1.GrantedNamespaces{})
 	var want, given []string
 	for _, k := range all.Kinds {
 		want = append(want, string(k))

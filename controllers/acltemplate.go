@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/grants"
@@ -59,13 +59,13 @@ func (aclTemplateAdapter) Kind() reconcile.Kind {
 }
 
 // Sources implements reconcile.Adapter.
-func (aclTemplateAdapter) Sources(*v1alpha1.ACLTemplate) []sources.Ref { return nil }
+func (aclTemplateAdapter) Sources(*v1beta1.ACLTemplate) []sources.Ref { return nil }
 
 // Owned implements reconcile.Adapter.
-func (aclTemplateAdapter) Owned(obj *v1alpha1.ACLTemplate) string { return obj.Status.TemplateID }
+func (aclTemplateAdapter) Owned(obj *v1beta1.ACLTemplate) string { return obj.Status.TemplateID }
 
 // Claims implements reconcile.Adapter: an ACLTemplate claims a name, and the id of the template that it owns.
-func (aclTemplateAdapter) Claims(obj *v1alpha1.ACLTemplate, _ *declaredTemplate) []string {
+func (aclTemplateAdapter) Claims(obj *v1beta1.ACLTemplate, _ *declaredTemplate) []string {
 	claims := []string{byName(obj.Spec.TemplateName)}
 	if obj.Status.TemplateID != "" && obj.Status.Provenance != "" {
 		claims = append(claims, obj.Status.TemplateID)
@@ -75,7 +75,7 @@ func (aclTemplateAdapter) Claims(obj *v1alpha1.ACLTemplate, _ *declaredTemplate)
 
 // Scope implements reconcile.Adapter: a template affects the keys below its directories. Observe adds the present name
 // of the template.
-func (aclTemplateAdapter) Scope(_ context.Context, _ reconcile.Input, obj *v1alpha1.ACLTemplate, _ *declaredTemplate) (grants.Scope, error) {
+func (aclTemplateAdapter) Scope(_ context.Context, _ reconcile.Input, obj *v1beta1.ACLTemplate, _ *declaredTemplate) (grants.Scope, error) {
 	reach := grants.Scope{Names: []grants.Name{{obj.Spec.TemplateName}}}
 	for _, p := range obj.Spec.Directories {
 		reach.Names = append(reach.Names, grants.Name{directoryPath(p)})
@@ -84,7 +84,7 @@ func (aclTemplateAdapter) Scope(_ context.Context, _ reconcile.Input, obj *v1alp
 }
 
 // Provides implements reconcile.Provider.
-func (aclTemplateAdapter) Provides(obj *v1alpha1.ACLTemplate) []string {
+func (aclTemplateAdapter) Provides(obj *v1beta1.ACLTemplate) []string {
 	var keys []string
 	for _, p := range obj.Spec.Directories {
 		keys = append(keys, reconcile.IndexKey(obj.Spec.KeyServerRef.Name, directoryKey(directoryPath(p))))
@@ -93,7 +93,7 @@ func (aclTemplateAdapter) Provides(obj *v1alpha1.ACLTemplate) []string {
 }
 
 // Needs implements reconcile.Consumer. The principals of the members must not be deleted.
-func (aclTemplateAdapter) Needs(obj *v1alpha1.ACLTemplate) []reconcile.Need {
+func (aclTemplateAdapter) Needs(obj *v1beta1.ACLTemplate) []reconcile.Need {
 	needs := make([]reconcile.Need, len(obj.Spec.Members))
 	for i, m := range obj.Spec.Members {
 		needs[i] = reconcile.Need{Key: reconcile.IndexKey(obj.Spec.KeyServerRef.Name, principalKey(m.Principal)), Holds: true}
@@ -102,7 +102,7 @@ func (aclTemplateAdapter) Needs(obj *v1alpha1.ACLTemplate) []reconcile.Need {
 }
 
 // Declared implements reconcile.Adapter.
-func (a aclTemplateAdapter) Declared(ctx context.Context, in reconcile.Input, obj *v1alpha1.ACLTemplate) (declaredTemplate, error) {
+func (a aclTemplateAdapter) Declared(ctx context.Context, in reconcile.Input, obj *v1beta1.ACLTemplate) (declaredTemplate, error) {
 	want := declaredTemplate{name: obj.Spec.TemplateName}
 	own, err := identity.Of(in.Conn).Get(ctx, time.Time{}, "")
 	if err != nil {
@@ -113,7 +113,7 @@ func (a aclTemplateAdapter) Declared(ctx context.Context, in reconcile.Input, ob
 		return want, err
 	}
 	if self, is := want.members[want.own]; is && locksOut(self.TemplateMemberRequest) {
-		return want, connection.NewProblem(v1alpha1.ReasonInvalidSpec,
+		return want, connection.NewProblem(v1beta1.ReasonInvalidSpec,
 			"spec.members: the manager logs in as %q, which needs WRITE without startTime and endTime to change the template; "+
 				"declare that, or omit the member: it then keeps its present rights", self.spelled)
 	}
@@ -127,7 +127,7 @@ func (a aclTemplateAdapter) Declared(ctx context.Context, in reconcile.Input, ob
 }
 
 // Observe implements reconcile.Adapter. It finds the template by the id in the status, and otherwise by name.
-func (a aclTemplateAdapter) Observe(ctx context.Context, in reconcile.Input, obj *v1alpha1.ACLTemplate, want *declaredTemplate) (reconcile.External, error) {
+func (a aclTemplateAdapter) Observe(ctx context.Context, in reconcile.Input, obj *v1beta1.ACLTemplate, want *declaredTemplate) (reconcile.External, error) {
 	seen := reconcile.External{What: fmt.Sprintf("ACL template %q", obj.Spec.TemplateName)}
 	keys := []string{obj.Status.TemplateID}
 	if want != nil && (!in.Deleting || obj.Status.TemplateID == "") {
@@ -161,7 +161,7 @@ func (a aclTemplateAdapter) Observe(ctx context.Context, in reconcile.Input, obj
 		if named, err = heldName(ctx, in, want.name); err != nil {
 			return seen, err
 		}
-		drift = append([]v1alpha1.FieldDrift{{Field: "templateName", Declared: want.name, Observed: template.Name}}, drift...)
+		drift = append([]v1beta1.FieldDrift{{Field: "templateName", Declared: want.name, Observed: template.Name}}, drift...)
 	}
 	paths, added, taken, err := compareDirectories(ctx, in, seen.ID, want.paths)
 	if err != nil {
@@ -221,7 +221,7 @@ func (a aclTemplateAdapter) Update(ctx context.Context, c *connection.Connection
 	if err != nil {
 		return reconcile.Outcome{}, err
 	}
-	if slices.ContainsFunc(seen.Drift, func(d v1alpha1.FieldDrift) bool { return d.Field == "templateName" }) {
+	if slices.ContainsFunc(seen.Drift, func(d v1beta1.FieldDrift) bool { return d.Field == "templateName" }) {
 		saved, err := c.Officer.RenameACLTemplate(ctx, schema.RenameACLTemplateRequest{ID: id, ACLTemplateRequest: schema.ACLTemplateRequest{Name: want.name}})
 		if err != nil {
 			return reconcile.Outcome{}, err
@@ -242,7 +242,7 @@ func (a aclTemplateAdapter) fill(ctx context.Context, c *connection.Connection, 
 
 // Delete implements reconcile.Adapter. It deletes directories only if the object declares directories. Otherwise
 // existing directories block the deletion.
-func (aclTemplateAdapter) Delete(ctx context.Context, c *connection.Connection, obj *v1alpha1.ACLTemplate, id string) (reconcile.Outcome, error) {
+func (aclTemplateAdapter) Delete(ctx context.Context, c *connection.Connection, obj *v1beta1.ACLTemplate, id string) (reconcile.Outcome, error) {
 	template, err := parseID(schema.ParseHexID, id)
 	if err != nil {
 		return reconcile.Outcome{}, err
@@ -261,7 +261,7 @@ func (aclTemplateAdapter) Delete(ctx context.Context, c *connection.Connection, 
 }
 
 // Record implements reconcile.Adapter.
-func (aclTemplateAdapter) Record(obj *v1alpha1.ACLTemplate, want *declaredTemplate, seen reconcile.External, owner bool, _ time.Time) {
+func (aclTemplateAdapter) Record(obj *v1beta1.ACLTemplate, want *declaredTemplate, seen reconcile.External, owner bool, _ time.Time) {
 	if !owner {
 		return
 	}

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/brief"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
@@ -42,7 +42,7 @@ func directoriesAbove(path string) (above []string) {
 
 // compareDirectories lists the differences between the directories of the template and the declared ones. added means
 // that no directory has to be removed. taken is a message about declared directories that other templates use.
-func compareDirectories(ctx context.Context, in reconcile.Input, template string, want map[string]bool) (drift []v1alpha1.FieldDrift, added bool, taken string, err error) {
+func compareDirectories(ctx context.Context, in reconcile.Input, template string, want map[string]bool) (drift []v1beta1.FieldDrift, added bool, taken string, err error) {
 	if want == nil {
 		return nil, true, "", nil
 	}
@@ -65,7 +65,7 @@ func compareDirectories(ctx context.Context, in reconcile.Input, template string
 	slices.Sort(have)
 	slices.Sort(foreign)
 	if !slices.Equal(have, declared) {
-		drift = []v1alpha1.FieldDrift{{Field: "directories", Declared: strings.Join(declared, ", "), Observed: strings.Join(have, ", ")}}
+		drift = []v1beta1.FieldDrift{{Field: "directories", Declared: strings.Join(declared, ", "), Observed: strings.Join(have, ", ")}}
 	}
 	if len(foreign) > 0 {
 		taken = "spec.directories: other templates use " + brief.List(foreign) + "; remove these directories there first"

@@ -13,7 +13,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
@@ -68,7 +68,7 @@ type membership struct {
 }
 
 // declareMembers resolves a list of members.
-func declareMembers(ctx context.Context, in reconcile.Input, list []v1alpha1.ACLTemplateMember, own memberKey) (membership, error) {
+func declareMembers(ctx context.Context, in reconcile.Input, list []v1beta1.ACLTemplateMember, own memberKey) (membership, error) {
 	want := membership{members: map[memberKey]declaredMember{}, own: own}
 	for _, m := range list {
 		key, err := resolveMember(ctx, in, m.Principal)
@@ -76,7 +76,7 @@ func declareMembers(ctx context.Context, in reconcile.Input, list []v1alpha1.ACL
 			return want, err
 		}
 		if twin, twice := want.members[key]; twice {
-			return want, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.members: %q and %q are the same principal; keep one of them", twin.spelled, m.Principal)
+			return want, connection.NewProblem(v1beta1.ReasonInvalidSpec, "spec.members: %q and %q are the same principal; keep one of them", twin.spelled, m.Principal)
 		}
 		want.members[key] = declaredMember{memberOf(key, m), m.Principal}
 	}
@@ -94,12 +94,12 @@ func resolveMember(ctx context.Context, in reconcile.Input, spelled string) (mem
 	n, err := strconv.ParseUint(system, 10, 32)
 	key := memberKey{system: schema.SystemID(n)}
 	if err != nil || key.principal.UnmarshalText([]byte(principal)) != nil {
-		return key, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.members: the system id (32 bits) or the principal id (64 bits) of %q is too large; correct the number", spelled)
+		return key, connection.NewProblem(v1beta1.ReasonInvalidSpec, "spec.members: the system id (32 bits) or the principal id (64 bits) of %q is too large; correct the number", spelled)
 	}
 	return key, nil
 }
 
-func memberOf(key memberKey, m v1alpha1.ACLTemplateMember) schema.TemplateMemberRequest {
+func memberOf(key memberKey, m v1beta1.ACLTemplateMember) schema.TemplateMemberRequest {
 	var rights schema.Rights
 	for _, name := range m.Rights {
 		rights |= schema.RightNamed(string(name))
@@ -137,7 +137,7 @@ func locksOut(m schema.TemplateMemberRequest) bool {
 // compareMembers lists the differences between the members and the declared ones. begun means that members only have to
 // be added, and that at most the manager's own entry has to be changed. The manager's own principal may be a member
 // without a declaration.
-func compareMembers(want membership, held []schema.TemplateMember) (drift []v1alpha1.FieldDrift, begun bool) {
+func compareMembers(want membership, held []schema.TemplateMember) (drift []v1beta1.FieldDrift, begun bool) {
 	begun = true
 	seen := map[memberKey]bool{}
 	for _, h := range held {
@@ -148,18 +148,18 @@ func compareMembers(want membership, held []schema.TemplateMember) (drift []v1al
 		case !is && key == want.own, is && agree(declared.TemplateMemberRequest, h):
 		case is:
 			begun = begun && key == want.own
-			drift = append(drift, v1alpha1.FieldDrift{Field: memberField(declared.spelled), Declared: termsOf(declared.TemplateMemberRequest), Observed: termsHeld(h)})
+			drift = append(drift, v1beta1.FieldDrift{Field: memberField(declared.spelled), Declared: termsOf(declared.TemplateMemberRequest), Observed: termsHeld(h)})
 		default:
 			begun = false
-			drift = append(drift, v1alpha1.FieldDrift{Field: memberField(key.String()), Declared: "none", Observed: termsHeld(h)})
+			drift = append(drift, v1beta1.FieldDrift{Field: memberField(key.String()), Declared: "none", Observed: termsHeld(h)})
 		}
 	}
 	for key, declared := range want.members {
 		if !seen[key] {
-			drift = append(drift, v1alpha1.FieldDrift{Field: memberField(declared.spelled), Declared: termsOf(declared.TemplateMemberRequest), Observed: "none"})
+			drift = append(drift, v1beta1.FieldDrift{Field: memberField(declared.spelled), Declared: termsOf(declared.TemplateMemberRequest), Observed: "none"})
 		}
 	}
-	slices.SortFunc(drift, func(a, b v1alpha1.FieldDrift) int { return strings.Compare(a.Field, b.Field) })
+	slices.SortFunc(drift, func(a, b v1beta1.FieldDrift) int { return strings.Compare(a.Field, b.Field) })
 	return drift, begun
 }
 
@@ -231,7 +231,7 @@ func setTemplateMembers(ctx context.Context, c *connection.Connection, want decl
 	}
 	// Each write was verified: a difference now is an outside change.
 	if drift, _ := compareMembers(want.membership, members); len(drift) > 0 {
-		return &connection.Problem{Reason: v1alpha1.ReasonProgressing, Outdated: true, Message: reconcile.FieldsOf(drift) + " changed outside while the manager wrote the members; it tries again"}
+		return &connection.Problem{Reason: v1beta1.ReasonProgressing, Outdated: true, Message: reconcile.FieldsOf(drift) + " changed outside while the manager wrote the members; it tries again"}
 	}
 	return nil
 }

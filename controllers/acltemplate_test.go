@@ -11,17 +11,17 @@ import (
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	apiclient "github.com/keyserver-operator/keyserver-operator/clients/go/client"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
 )
 
 // aclTemplate returns an ACLTemplate that is not applied yet.
-func (s *stage) aclTemplate(name string, members []v1alpha1.ACLTemplateMember, change ...func(*v1alpha1.ACLTemplate)) *v1alpha1.ACLTemplate {
-	obj := &v1alpha1.ACLTemplate{
+func (s *stage) aclTemplate(name string, members []v1beta1.ACLTemplateMember, change ...func(*v1beta1.ACLTemplate)) *v1beta1.ACLTemplate {
+	obj := &v1beta1.ACLTemplate{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("template-%d", objects.Add(1))},
-		Spec:       v1alpha1.ACLTemplateSpec{TemplateName: name, Members: members},
+		Spec:       v1beta1.ACLTemplateSpec{TemplateName: name, Members: members},
 	}
 	obj.Spec.KeyServerRef.Name = s.name
 	for _, c := range change {
@@ -30,13 +30,13 @@ func (s *stage) aclTemplate(name string, members []v1alpha1.ACLTemplateMember, c
 	return obj
 }
 
-func member(principal string, rights ...v1alpha1.Right) v1alpha1.ACLTemplateMember {
-	return v1alpha1.ACLTemplateMember{Principal: principal, Rights: rights}
+func member(principal string, rights ...v1beta1.Right) v1beta1.ACLTemplateMember {
+	return v1beta1.ACLTemplateMember{Principal: principal, Rights: rights}
 }
 
-func members(all ...v1alpha1.ACLTemplateMember) []v1alpha1.ACLTemplateMember {
+func members(all ...v1beta1.ACLTemplateMember) []v1beta1.ACLTemplateMember {
 	if all == nil {
-		return []v1alpha1.ACLTemplateMember{}
+		return []v1beta1.ACLTemplateMember{}
 	}
 	return all
 }
@@ -94,8 +94,8 @@ const owner = "OWNER, READ, WRITE"
 
 var _ = Describe("ACLTemplate", func() {
 	It("asks for no members at a resync that finds the same", func(ctx context.Context) {
-		often := func(o *v1alpha1.ACLTemplate) { o.Spec.ResyncInterval = &metav1.Duration{Duration: 5 * time.Second} }
-		objs := []*v1alpha1.ACLTemplate{shown.aclTemplate("Rested 1", members(), often), shown.aclTemplate("Rested 2", members(), often)}
+		often := func(o *v1beta1.ACLTemplate) { o.Spec.ResyncInterval = &metav1.Duration{Duration: 5 * time.Second} }
+		objs := []*v1beta1.ACLTemplate{shown.aclTemplate("Rested 1", members(), often), shown.aclTemplate("Rested 2", members(), often)}
 		for _, obj := range objs {
 			apply(ctx, obj, beReady("created"))
 		}
@@ -124,12 +124,12 @@ var _ = Describe("ACLTemplate", func() {
 	Describe("refusals", func() {
 		It("does not let the manager lock itself out", func(ctx context.Context) {
 			obj := shown.aclTemplate("Locked Out", members(member("password/admin", "READ")))
-			apply(ctx, obj, beUnready(v1alpha1.ReasonInvalidSpec, "which needs WRITE without startTime and endTime to change the template"))
+			apply(ctx, obj, beUnready(v1beta1.ReasonInvalidSpec, "which needs WRITE without startTime and endTime to change the template"))
 			end := metav1.NewTime(time.Now().Add(time.Hour))
-			edit(ctx, obj, func(o *v1alpha1.ACLTemplate) {
-				o.Spec.Members = members(v1alpha1.ACLTemplateMember{Principal: "password/admin", Rights: []v1alpha1.Right{"OWNER"}, EndTime: &end})
+			edit(ctx, obj, func(o *v1beta1.ACLTemplate) {
+				o.Spec.Members = members(v1beta1.ACLTemplateMember{Principal: "password/admin", Rights: []v1beta1.Right{"OWNER"}, EndTime: &end})
 			})
-			Consistently(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonInvalidSpec, "which needs WRITE without startTime and endTime to change the template"))
+			Consistently(readiness(ctx, obj)).Should(beUnready(v1beta1.ReasonInvalidSpec, "which needs WRITE without startTime and endTime to change the template"))
 			Expect(shown.template(ctx, "Locked Out")).To(BeEmpty())
 			remove(ctx, obj)
 		})
@@ -137,7 +137,7 @@ var _ = Describe("ACLTemplate", func() {
 		It("knows one principal by two spellings", func(ctx context.Context) {
 			group := shown.group(ctx)
 			obj := shown.aclTemplate("Twice Named", members(member("group/"+group.Name, "READ"), member(fmt.Sprintf("id/%d/%s", group.SystemID, group.PrincipalID), "WRITE")))
-			apply(ctx, obj, beUnready(v1alpha1.ReasonInvalidSpec, "are the same principal"))
+			apply(ctx, obj, beUnready(v1beta1.ReasonInvalidSpec, "are the same principal"))
 			remove(ctx, obj)
 		})
 
@@ -146,16 +146,16 @@ var _ = Describe("ACLTemplate", func() {
 			made, err := shown.admin().CreateACLTemplate(ctx, schema.ACLTemplateRequest{Name: "Made By Hand"})
 			Expect(err).NotTo(HaveOccurred())
 			obj := shown.aclTemplate("Made By Hand", members(member("group/"+group.Name, "READ")))
-			apply(ctx, obj, beUnready(v1alpha1.ReasonConflict, "exists already and differs in members[group/"+group.Name+"]"))
-			Expect(obj.Status.Drift).To(ConsistOf(v1alpha1.FieldDrift{Field: "members[group/" + group.Name + "]", Declared: "READ", Observed: "none"}))
-			edit(ctx, obj, func(o *v1alpha1.ACLTemplate) { o.Spec.AdoptionPolicy = v1alpha1.AdoptAlways })
+			apply(ctx, obj, beUnready(v1beta1.ReasonConflict, "exists already and differs in members[group/"+group.Name+"]"))
+			Expect(obj.Status.Drift).To(ConsistOf(v1beta1.FieldDrift{Field: "members[group/" + group.Name + "]", Declared: "READ", Observed: "none"}))
+			edit(ctx, obj, func(o *v1beta1.ACLTemplate) { o.Spec.AdoptionPolicy = v1beta1.AdoptAlways })
 			Eventually(readiness(ctx, obj)).Should(beCorrected())
 			Expect(obj.Status.TemplateID).To(Equal(made.ID.String()))
-			Expect(obj.Status.Provenance).To(Equal(v1alpha1.Adopted))
+			Expect(obj.Status.Provenance).To(Equal(v1beta1.Adopted))
 			Expect(shown.memberships(ctx, "Made By Hand")()).To(Equal(map[string]string{testserver.AdminName: owner, group.Name: "READ"}))
 
-			younger := shown.aclTemplate("Made By Hand", members(), func(o *v1alpha1.ACLTemplate) { o.Name = "z" + o.Name })
-			apply(ctx, younger, beUnready(v1alpha1.ReasonConflict, "is claimed by ACLTemplate default/"+obj.Name))
+			younger := shown.aclTemplate("Made By Hand", members(), func(o *v1beta1.ACLTemplate) { o.Name = "z" + o.Name })
+			apply(ctx, younger, beUnready(v1beta1.ReasonConflict, "is claimed by ACLTemplate default/"+obj.Name))
 			remove(ctx, younger)
 			remove(ctx, obj)
 			Expect(shown.template(ctx, "Made By Hand")).NotTo(BeEmpty(), "what was adopted is not deleted")
@@ -166,8 +166,8 @@ var _ = Describe("ACLTemplate", func() {
 			apply(ctx, obj, beReady("created"))
 			outside, err := shown.admin().CreateACLTemplate(ctx, schema.ACLTemplateRequest{Name: "Template Held"})
 			Expect(err).NotTo(HaveOccurred())
-			edit(ctx, obj, func(o *v1alpha1.ACLTemplate) { o.Spec.TemplateName = "Template Held" })
-			Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonConflict, "(id "+outside.ID.String()+") already has this name"))
+			edit(ctx, obj, func(o *v1beta1.ACLTemplate) { o.Spec.TemplateName = "Template Held" })
+			Eventually(readiness(ctx, obj)).Should(beUnready(v1beta1.ReasonConflict, "(id "+outside.ID.String()+") already has this name"))
 			Expect(shown.template(ctx, "Template Given")).To(Equal(obj.Status.TemplateID))
 			_, err = shown.admin().DeleteACLTemplate(ctx, schema.ByID{ID: outside.ID})
 			Expect(err).NotTo(HaveOccurred())
@@ -177,13 +177,13 @@ var _ = Describe("ACLTemplate", func() {
 		})
 
 		It("takes no directory from another template, and gets it when it comes free", func(ctx context.Context) {
-			at := func(o *v1alpha1.ACLTemplate) { o.Spec.Directories = []string{"/contended"} }
+			at := func(o *v1beta1.ACLTemplate) { o.Spec.Directories = []string{"/contended"} }
 			first := shown.aclTemplate("First", members(), at)
 			apply(ctx, first, beReady("created"))
 			second := shown.aclTemplate("Second", members(), at)
-			apply(ctx, second, beUnready(v1alpha1.ReasonConflict, "/contended/ (template "+first.Status.TemplateID+")"))
+			apply(ctx, second, beUnready(v1beta1.ReasonConflict, "/contended/ (template "+first.Status.TemplateID+")"))
 			Expect(shown.template(ctx, "Second")).To(BeEmpty())
-			edit(ctx, first, func(o *v1alpha1.ACLTemplate) { o.Spec.Directories = []string{"/elsewhere/"} })
+			edit(ctx, first, func(o *v1beta1.ACLTemplate) { o.Spec.Directories = []string{"/elsewhere/"} })
 			Eventually(readiness(ctx, second)).Should(beReady("created"))
 			Expect(shown.paths(ctx, "Second")()).To(ConsistOf("/contended/"))
 			Expect(shown.paths(ctx, "First")()).To(ConsistOf("/elsewhere/"))
@@ -195,26 +195,26 @@ var _ = Describe("ACLTemplate", func() {
 	It("is created, edited, renamed, repaired and deleted", func(ctx context.Context) {
 		readers, writers := shown.group(ctx), shown.group(ctx)
 		limit, start := int64(0), metav1.NewTime(time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC))
-		limited := v1alpha1.ACLTemplateMember{Principal: "group/" + readers.Name, Rights: []v1alpha1.Right{"READ"}, MaxUsage: &limit, StartTime: &start}
+		limited := v1beta1.ACLTemplateMember{Principal: "group/" + readers.Name, Rights: []v1beta1.Right{"READ"}, MaxUsage: &limit, StartTime: &start}
 		obj := shown.aclTemplate("Life", members(limited, member(fmt.Sprintf("id/%d/%s", writers.SystemID, writers.PrincipalID), "WRITE")),
-			func(o *v1alpha1.ACLTemplate) { o.Spec.Directories = []string{"/life", "/life/after/"} })
+			func(o *v1beta1.ACLTemplate) { o.Spec.Directories = []string{"/life", "/life/after/"} })
 		apply(ctx, obj, beReady("created: the second read shows exactly the declared 2 members"))
 		whole := map[string]string{testserver.AdminName: owner, readers.Name: "READ; maxUsage 0; from 2027-01-01T00:00:00Z", writers.Name: "READ, WRITE"}
 		Expect(shown.memberships(ctx, "Life")()).To(Equal(whole))
 		Expect(shown.paths(ctx, "Life")()).To(ConsistOf("/life/", "/life/after/"))
 		Expect(obj.Status.MemberCount).To(HaveValue(BeEquivalentTo(3)))
 		Expect(obj.Status.DirectoryCount).To(HaveValue(BeEquivalentTo(2)))
-		Expect(obj.Status.Provenance).To(Equal(v1alpha1.Created))
+		Expect(obj.Status.Provenance).To(Equal(v1beta1.Created))
 
 		By("finding no drift in what the key server widens")
-		annotate(ctx, obj, v1alpha1.AnnotationReconcileRequestedAt, "now")
+		annotate(ctx, obj, v1beta1.AnnotationReconcileRequestedAt, "now")
 		Eventually(func() string { _ = readiness(ctx, obj)(); return obj.Status.LastHandledReconcileAt }).Should(Equal("now"))
 		Expect(obj.Status.Drift).To(BeEmpty())
 		Expect(readiness(ctx, obj)()).To(beReady("re-read"))
 
 		By("renaming")
 		id := obj.Status.TemplateID
-		edit(ctx, obj, func(o *v1alpha1.ACLTemplate) { o.Spec.TemplateName = "Afterlife" })
+		edit(ctx, obj, func(o *v1beta1.ACLTemplate) { o.Spec.TemplateName = "Afterlife" })
 		Eventually(readiness(ctx, obj)).Should(beCorrected())
 		Expect(shown.template(ctx, "Afterlife")).To(Equal(id))
 
@@ -251,7 +251,7 @@ var _ = Describe("ACLTemplate", func() {
 	It("waits for a member that does not exist yet", func(ctx context.Context) {
 		name := fmt.Sprintf("Newcomers %d", objects.Add(1))
 		obj := shown.aclTemplate("Waiting", members(member("group/"+name, "READ")))
-		apply(ctx, obj, beUnready(v1alpha1.ReasonDependencyNotReady, "no principal of type group"))
+		apply(ctx, obj, beUnready(v1beta1.ReasonDependencyNotReady, "no principal of type group"))
 		Expect(shown.template(ctx, "Waiting")).To(BeEmpty())
 		_, err := shown.admin().CreateGroup(ctx, schema.CreateGroupRequest{Name: name})
 		Expect(err).NotTo(HaveOccurred())
@@ -267,7 +267,7 @@ var _ = Describe("ACLTemplate", func() {
 		made, err := shown.admin().CreateTemplatedDirectory(ctx, schema.CreateTemplatedDirectoryRequest{Path: "/in/use/", ACLTemplateID: id})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(kube.Delete(ctx, obj)).To(Succeed())
-		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonInUse, "templated directories use"))
+		Eventually(readiness(ctx, obj)).Should(beUnready(v1beta1.ReasonInUse, "templated directories use"))
 		_, err = shown.admin().DeleteTemplatedDirectory(ctx, schema.ByID{ID: made.ID})
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(gone(ctx, obj)).Should(BeTrue())
@@ -281,25 +281,25 @@ var _ = Describe("ACLTemplate", func() {
 			return &apiclient.Error{Status: 500, Code: "INTERNAL", Detail: "cut short"}
 		})
 		obj := s.aclTemplate("Cut Short", members(member("group/"+group.Name, "WRITE")))
-		apply(ctx, obj, beUnready(v1alpha1.ReasonProgressing, "cut short"))
+		apply(ctx, obj, beUnready(v1beta1.ReasonProgressing, "cut short"))
 		Eventually(func() string { _ = readiness(ctx, obj)(); return obj.Status.TemplateID }).Should(Equal(s.template(ctx, "Cut Short")))
 		Expect(obj.Status.TemplateID).NotTo(BeEmpty())
 		s.onPut(nil)
 		Eventually(readiness(ctx, obj)).Should(beCorrected())
-		Expect(obj.Status.Provenance).To(Equal(v1alpha1.Created))
+		Expect(obj.Status.Provenance).To(Equal(v1beta1.Created))
 		Expect(s.memberships(ctx, "Cut Short")()).To(HaveKeyWithValue(group.Name, "READ, WRITE"))
 		remove(ctx, obj)
 		Expect(s.template(ctx, "Cut Short")).To(BeEmpty())
 	})
 
 	It("observes without writing", func(ctx context.Context) {
-		obj := shown.aclTemplate("Observed", members(), func(o *v1alpha1.ACLTemplate) { o.Spec.ManagementPolicy = v1alpha1.Observe })
-		apply(ctx, obj, beUnready(v1alpha1.ReasonDrifted, "does not exist on the key server"))
+		obj := shown.aclTemplate("Observed", members(), func(o *v1beta1.ACLTemplate) { o.Spec.ManagementPolicy = v1beta1.Observe })
+		apply(ctx, obj, beUnready(v1beta1.ReasonDrifted, "does not exist on the key server"))
 		made, err := shown.admin().CreateACLTemplate(ctx, schema.ACLTemplateRequest{Name: "Observed"})
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(readiness(ctx, obj)).Should(beReady("exactly the declared 0 members"))
-		edit(ctx, obj, func(o *v1alpha1.ACLTemplate) { o.Spec.Directories = []string{"/observed"} })
-		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonDrifted, "differs in directories"))
+		edit(ctx, obj, func(o *v1beta1.ACLTemplate) { o.Spec.Directories = []string{"/observed"} })
+		Eventually(readiness(ctx, obj)).Should(beUnready(v1beta1.ReasonDrifted, "differs in directories"))
 		Expect(shown.paths(ctx, "Observed")()).To(BeEmpty())
 		remove(ctx, obj)
 		_, err = shown.admin().DeleteACLTemplate(ctx, schema.ByID{ID: made.ID})

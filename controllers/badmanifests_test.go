@@ -18,10 +18,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	runtimeschema "k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 )
 
@@ -31,7 +32,7 @@ type badManifest struct {
 	kind    string
 	spec    string // without keyServerRef
 	// reason is the reason of the condition Ready. It is empty if the API server rejects the manifest.
-	reason v1alpha1.Reason
+	reason v1beta1.Reason
 	// says are parts of the message: the field, and the problem or the remedy.
 	says []string
 }
@@ -46,11 +47,11 @@ var badManifests = []badManifest{
 	{"a grant to all namespaces by a wildcard", "KeyServer", `{url: "https://127.0.0.1:1", credentials: {administrator: {secretRef: {namespace: default, name: nobody}}},
 		grants: [{name: g, namespaces: {names: ["*"]}, kinds: [Role], names: ["*"]}]}`, "", []string{"spec.grants[0].namespaces.names[0]", "empty selector"}},
 	{"credentials in a Secret that is not there", "KeyServer", `{url: "https://127.0.0.1:1", credentials: {administrator: {secretRef: {namespace: default, name: nobody}}}}`,
-		v1alpha1.ReasonDependencyNotReady, []string{"Secret default/nobody", "does not exist"}},
+		v1beta1.ReasonDependencyNotReady, []string{"Secret default/nobody", "does not exist"}},
 	{"a CA bundle in a ConfigMap that is not there", "KeyServer", `{url: "https://127.0.0.1:1", caBundle: {configMapKeyRef: {namespace: default, name: nobody, key: ca.crt}},
-		credentials: {administrator: {secretRef: {namespace: default, name: nobody}}}}`, v1alpha1.ReasonDependencyNotReady, []string{"ConfigMap default/nobody", "does not exist"}},
+		credentials: {administrator: {secretRef: {namespace: default, name: nobody}}}}`, v1beta1.ReasonDependencyNotReady, []string{"ConfigMap default/nobody", "does not exist"}},
 	{"a token for an audience that the manager has none for", "KeyServer", `{url: "https://127.0.0.1:1", credentials: {administrator: {serviceAccount: {audience: "https://other.example"}}}}`,
-		v1alpha1.ReasonDependencyNotReady, []string{"https://other.example", "--token-file"}},
+		v1beta1.ReasonDependencyNotReady, []string{"https://other.example", "--token-file"}},
 
 	// A required field is missing, or a field is misspelt.
 	{"an empty role", "Role", `{}`, "", []string{"spec", "give roleName, or roleId"}},
@@ -66,35 +67,35 @@ var badManifests = []badManifest{
 	{"an operation twice", "Role", `{roleName: a, operations: [HMAC Data, HMAC Data]}`, "", []string{"spec.operations[1]", "Duplicate"}},
 
 	// Only the key server can find these mistakes. The manager reports them and does not write.
-	{"an operation that there is not", "Role", `{roleName: Bad 1, operations: [HMAC Date]}`, v1alpha1.ReasonInvalidSpec,
+	{"an operation that there is not", "Role", `{roleName: Bad 1, operations: [HMAC Date]}`, v1beta1.ReasonInvalidSpec,
 		[]string{"spec.operations", `"HMAC Date"`, `did you mean "HMAC Data"?`}},
-	{"an operation in lower case", "Role", `{roleName: Bad 2, operations: [hmac data]}`, v1alpha1.ReasonInvalidSpec, []string{"spec.operations", `"hmac data"`}},
-	{"a role that is built in", "Role", `{roleName: Administrator, operations: [], adoptionPolicy: Always}`, v1alpha1.ReasonConflict,
+	{"an operation in lower case", "Role", `{roleName: Bad 2, operations: [hmac data]}`, v1beta1.ReasonInvalidSpec, []string{"spec.operations", `"hmac data"`}},
+	{"a role that is built in", "Role", `{roleName: Administrator, operations: [], adoptionPolicy: Always}`, v1beta1.ReasonConflict,
 		[]string{`"Administrator"`, "built in", "managementPolicy"}},
-	{"a role by an id that nobody has", "Role", `{roleId: 00000000000000aa, operations: []}`, v1alpha1.ReasonInvalidSpec, []string{"00000000000000aa", "spec.roleId"}},
+	{"a role by an id that nobody has", "Role", `{roleId: 00000000000000aa, operations: []}`, v1beta1.ReasonInvalidSpec, []string{"00000000000000aa", "spec.roleId"}},
 
 	{"a CA from nowhere", "TrustedCA", `{certificate: {}}`, "", []string{"spec.certificate", "exactly one of"}},
 	{"a CA from two places", "TrustedCA", `{certificate: {inline: a, secretKeyRef: {name: a, key: b}}}`, "", []string{"spec.certificate"}},
 	{"a CA that is a private key", "TrustedCA", `{certificate: {inline: "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"}}`, "", []string{"spec.certificate.inline"}},
 	{"a CA that is no PEM", "TrustedCA", `{certificate: {inline: "MIIB"}}`, "", []string{"spec.certificate.inline"}},
-	{"a CA that does not parse", "TrustedCA", `{certificate: {inline: "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"}}`, v1alpha1.ReasonInvalidSpec, []string{"spec.certificate"}},
-	{"a CA from a ConfigMap that is not there", "TrustedCA", `{certificate: {configMapKeyRef: {name: nowhere, key: ca.crt}}}`, v1alpha1.ReasonDependencyNotReady, []string{"ConfigMap default/nowhere", "does not exist"}},
-	{"a CA from a key that is not there", "TrustedCA", `{certificate: {configMapKeyRef: {name: bad-manifests, key: ca.crt}}}`, v1alpha1.ReasonDependencyNotReady, []string{`ConfigMap default/bad-manifests has no key "ca.crt"`}},
-	{"a CA from a Secret that is not there", "TrustedCA", `{certificate: {secretKeyRef: {name: nowhere, key: ca.crt}}}`, v1alpha1.ReasonDependencyNotReady, []string{"Secret default/nowhere", "does not exist"}},
-	{"a CA from what is no certificate", "TrustedCA", `{certificate: {configMapKeyRef: {name: bad-manifests, key: text}}}`, v1alpha1.ReasonInvalidSpec, []string{"ConfigMap default/bad-manifests"}},
+	{"a CA that does not parse", "TrustedCA", `{certificate: {inline: "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"}}`, v1beta1.ReasonInvalidSpec, []string{"spec.certificate"}},
+	{"a CA from a ConfigMap that is not there", "TrustedCA", `{certificate: {configMapKeyRef: {name: nowhere, key: ca.crt}}}`, v1beta1.ReasonDependencyNotReady, []string{"ConfigMap default/nowhere", "does not exist"}},
+	{"a CA from a key that is not there", "TrustedCA", `{certificate: {configMapKeyRef: {name: bad-manifests, key: ca.crt}}}`, v1beta1.ReasonDependencyNotReady, []string{`ConfigMap default/bad-manifests has no key "ca.crt"`}},
+	{"a CA from a Secret that is not there", "TrustedCA", `{certificate: {secretKeyRef: {name: nowhere, key: ca.crt}}}`, v1beta1.ReasonDependencyNotReady, []string{"Secret default/nowhere", "does not exist"}},
+	{"a CA from what is no certificate", "TrustedCA", `{certificate: {configMapKeyRef: {name: bad-manifests, key: text}}}`, v1beta1.ReasonInvalidSpec, []string{"ConfigMap default/bad-manifests"}},
 	{"an overlap that is no duration", "TrustedCA", `{certificate: {configMapKeyRef: {name: a, key: b}}, rotation: {overlap: a week}}`, "", []string{"spec.rotation.overlap"}},
-	{"a certificate that is no CA's", "TrustedCA", `{certificate: {configMapKeyRef: {name: bad-manifests, key: leaf.crt}}}`, v1alpha1.ReasonInvalidSpec, []string{"CA"}},
-	{"a CA of a KeyServer that is not there", "TrustedCA", `{keyServerRef: {name: nowhere}, certificate: {configMapKeyRef: {name: a, key: b}}}`, v1alpha1.ReasonDependencyNotReady, []string{`KeyServer "nowhere" does not exist`}},
+	{"a certificate that is no CA's", "TrustedCA", `{certificate: {configMapKeyRef: {name: bad-manifests, key: leaf.crt}}}`, v1beta1.ReasonInvalidSpec, []string{"CA"}},
+	{"a CA of a KeyServer that is not there", "TrustedCA", `{keyServerRef: {name: nowhere}, certificate: {configMapKeyRef: {name: a, key: b}}}`, v1beta1.ReasonDependencyNotReady, []string{`KeyServer "nowhere" does not exist`}},
 	{"a CA of its own KeyServer", "TrustedCA", `{keyServerRef: {name: a}, certificate: {peerRef: {name: a}}}`, "", []string{"peerRef"}},
 
 	{"a peer without a blob", "TrustedServer", `{friendlyName: a}`, "", []string{"spec.trustBlob"}},
 	{"a peer by a blob that is none", "TrustedServer", `{friendlyName: a, trustBlob: {inline: "hello"}}`, "", []string{"spec.trustBlob"}},
-	{"a peer by a blob that does not parse", "TrustedServer", `{friendlyName: a, trustBlob: {inline: "7\tpeer.example\t9443\tAAAA"}}`, v1alpha1.ReasonInvalidSpec, []string{"trustBlob"}},
-	{"a peer that is a KeyServer which is not there", "TrustedServer", `{friendlyName: a, trustBlob: {peerRef: {name: nowhere}}}`, v1alpha1.ReasonDependencyNotReady, []string{`KeyServer "nowhere"`}},
+	{"a peer by a blob that does not parse", "TrustedServer", `{friendlyName: a, trustBlob: {inline: "7\tpeer.example\t9443\tAAAA"}}`, v1beta1.ReasonInvalidSpec, []string{"trustBlob"}},
+	{"a peer that is a KeyServer which is not there", "TrustedServer", `{friendlyName: a, trustBlob: {peerRef: {name: nowhere}}}`, v1beta1.ReasonDependencyNotReady, []string{`KeyServer "nowhere"`}},
 
 	{"a principal of no type", "PrincipalTrust", `{principal: {name: a}, systemId: 7, flag: expose}`, "", []string{"spec.principal"}},
 	{"a trust of no peer", "PrincipalTrust", `{principal: {type: password, name: admin}, flag: expose}`, "", []string{"spec"}},
-	{"a trust of a peer that is not there", "PrincipalTrust", `{principal: {type: password, name: admin}, flag: expose, trustedServerRef: {name: nowhere}}`, v1alpha1.ReasonDependencyNotReady, []string{"TrustedServer", "nowhere"}},
+	{"a trust of a peer that is not there", "PrincipalTrust", `{principal: {type: password, name: admin}, flag: expose, trustedServerRef: {name: nowhere}}`, v1beta1.ReasonDependencyNotReady, []string{"TrustedServer", "nowhere"}},
 
 	{"a principal of two kinds", "Principal", `{ldap: {name: a}, group: {}, principalName: a}`, "", []string{"spec", "exactly one of serviceAccount, ldap, group and certificate"}},
 	{"a group without a name", "Principal", `{group: {}}`, "", []string{"give principalName"}},
@@ -102,20 +103,20 @@ var badManifests = []badManifest{
 	{"a service account by its subject", "Principal", `{serviceAccount: {name: "system:serviceaccount:a:b"}}`, "", []string{"spec.serviceAccount.name", "lower-case letters"}},
 	{"a role by a name and a reference", "Principal", `{ldap: {name: a}, roles: [{name: a, roleRef: {name: b}}]}`, "", []string{"spec.roles[0]", "exactly one of name and roleRef"}},
 	{"delegation to nobody", "Principal", `{ldap: {name: a}, delegation: {}}`, "", []string{"spec.delegation", "anybody: true"}},
-	{"a role that there is not", "Principal", `{ldap: {name: bad-1}, roles: [{name: Nobody's}]}`, v1alpha1.ReasonDependencyNotReady, []string{"spec.roles", `"Nobody's"`}},
-	{"a Role that there is not", "Principal", `{ldap: {name: bad-2}, roles: [{roleRef: {name: nowhere}}]}`, v1alpha1.ReasonDependencyNotReady, []string{"Role default/nowhere", "does not exist"}},
-	{"a group that there is not", "Principal", `{ldap: {name: bad-3}, groups: [{principalRef: {name: nowhere}}]}`, v1alpha1.ReasonDependencyNotReady, []string{"Principal default/nowhere", "does not exist"}},
-	{"a certificate that is no certificate", "Principal", `{certificate: {certificate: {configMapKeyRef: {name: bad-manifests, key: text}}}}`, v1alpha1.ReasonInvalidSpec, []string{"ConfigMap default/bad-manifests"}},
+	{"a role that there is not", "Principal", `{ldap: {name: bad-1}, roles: [{name: Nobody's}]}`, v1beta1.ReasonDependencyNotReady, []string{"spec.roles", `"Nobody's"`}},
+	{"a Role that there is not", "Principal", `{ldap: {name: bad-2}, roles: [{roleRef: {name: nowhere}}]}`, v1beta1.ReasonDependencyNotReady, []string{"Role default/nowhere", "does not exist"}},
+	{"a group that there is not", "Principal", `{ldap: {name: bad-3}, groups: [{principalRef: {name: nowhere}}]}`, v1beta1.ReasonDependencyNotReady, []string{"Principal default/nowhere", "does not exist"}},
+	{"a certificate that is no certificate", "Principal", `{certificate: {certificate: {configMapKeyRef: {name: bad-manifests, key: text}}}}`, v1beta1.ReasonInvalidSpec, []string{"ConfigMap default/bad-manifests"}},
 
-	{"a certificate request of nobody", "Principal", `{certificate: {request: {configMapKeyRef: {name: bad-manifests, key: nobody.csr}}}}`, v1alpha1.ReasonInvalidSpec, []string{"ConfigMap default/bad-manifests", "empty subject"}},
+	{"a certificate request of nobody", "Principal", `{certificate: {request: {configMapKeyRef: {name: bad-manifests, key: nobody.csr}}}}`, v1beta1.ReasonInvalidSpec, []string{"ConfigMap default/bad-manifests", "empty subject"}},
 
 	{"a key of no algorithm", "Key", `{}`, "", []string{"spec.algorithm", "Required"}},
 	{"a key of another algorithm", "Key", `{algorithm: RSA}`, "", []string{"spec.algorithm", `"HMAC-SHA384", "AES-256"`}},
 	{"a key under two dots", "Key", `{algorithm: AES-256, path: /a/../b}`, "", []string{"spec.path"}},
 	{"a key that is destroyed at once", "Key", `{algorithm: AES-256, destroyAfterDays: 0}`, "", []string{"spec.destroyAfterDays", "1"}},
-	{"a member who is not there, of a key", "Key", `{algorithm: AES-256, members: [{principal: password/nobody, rights: [READ]}]}`, v1alpha1.ReasonDependencyNotReady, []string{"password", `"nobody"`}},
-	{"a manager that gives its key away", "Key", `{algorithm: AES-256, members: [{principal: password/admin, rights: [READ]}]}`, v1alpha1.ReasonInvalidSpec, []string{"spec.members", `"password/admin"`, "OWNER"}},
-	{"a line that there is not", "Key", `{algorithm: AES-256, lineage: AAAAAQAAAAAAAAPp}`, v1alpha1.ReasonInvalidSpec, []string{"AAAAAQAAAAAAAAPp", "spec.lineage"}},
+	{"a member who is not there, of a key", "Key", `{algorithm: AES-256, members: [{principal: password/nobody, rights: [READ]}]}`, v1beta1.ReasonDependencyNotReady, []string{"password", `"nobody"`}},
+	{"a manager that gives its key away", "Key", `{algorithm: AES-256, members: [{principal: password/admin, rights: [READ]}]}`, v1beta1.ReasonInvalidSpec, []string{"spec.members", `"password/admin"`, "OWNER"}},
+	{"a line that there is not", "Key", `{algorithm: AES-256, lineage: AAAAAQAAAAAAAAPp}`, v1beta1.ReasonInvalidSpec, []string{"AAAAAQAAAAAAAAPp", "spec.lineage"}},
 
 	{"a policy of revocation that YAML reads as false", "TrustedCA", `{certificate: {configMapKeyRef: {name: a, key: b}}, revocation: {mode: off}}`, "", []string{"spec.revocation.mode"}},
 
@@ -129,13 +130,13 @@ var badManifests = []badManifest{
 		[]string{"spec.members[0]", "endTime must be after startTime"}},
 	{"a time that is none", "ACLTemplate", `{templateName: a, members: [{principal: password/b, rights: [READ], endTime: tomorrow}]}`, "", []string{"spec.members[0].endTime"}},
 	{"a directory with two dots", "ACLTemplate", `{templateName: a, directories: [/a/../b]}`, "", []string{"spec.directories[0]", "plain path"}},
-	{"a member who is not there", "ACLTemplate", `{templateName: Bad 3, members: [{principal: password/nobody, rights: [READ]}]}`, v1alpha1.ReasonDependencyNotReady, []string{"password", `"nobody"`}},
-	{"a manager that locks itself out", "ACLTemplate", `{templateName: Bad 4, members: [{principal: password/admin, rights: [READ]}]}`, v1alpha1.ReasonInvalidSpec, []string{"spec.members", `"password/admin"`, "WRITE"}},
-	{"one principal by two names", "ACLTemplate", `{templateName: Bad 5, members: [{principal: password/admin, rights: [OWNER]}, {principal: id/1/ADMIN, rights: [OWNER]}]}`, v1alpha1.ReasonInvalidSpec, []string{"spec.members: ", "are the same principal"}},
+	{"a member who is not there", "ACLTemplate", `{templateName: Bad 3, members: [{principal: password/nobody, rights: [READ]}]}`, v1beta1.ReasonDependencyNotReady, []string{"password", `"nobody"`}},
+	{"a manager that locks itself out", "ACLTemplate", `{templateName: Bad 4, members: [{principal: password/admin, rights: [READ]}]}`, v1beta1.ReasonInvalidSpec, []string{"spec.members", `"password/admin"`, "WRITE"}},
+	{"one principal by two names", "ACLTemplate", `{templateName: Bad 5, members: [{principal: password/admin, rights: [OWNER]}, {principal: id/1/ADMIN, rights: [OWNER]}]}`, v1beta1.ReasonInvalidSpec, []string{"spec.members: ", "are the same principal"}},
 }
 
 var _ = Describe("Bad manifests", func() {
-	It("are refused or reported with the field and the reason, and nothing is sent", func(ctx context.Context) {
+	DescribeTable("are refused or reported with the field and the reason, and nothing is sent", func(ctx context.Context, version runtimeschema.GroupVersion) {
 		s := newStage(ctx)
 		admin, err := s.admin().GetCurrentSession(ctx)
 		Expect(err).NotTo(HaveOccurred())
@@ -158,11 +159,11 @@ var _ = Describe("Bad manifests", func() {
 		for i := range badManifests {
 			bad := &badManifests[i]
 			u := &unstructured.Unstructured{Object: map[string]any{}}
-			u.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(bad.kind))
+			u.SetGroupVersionKind(version.WithKind(bad.kind))
 			if bad.kind != keyServerKind.Name {
 				u.SetNamespace("default")
 			}
-			u.SetName(fmt.Sprintf("bad-%d", i))
+			u.SetName(fmt.Sprintf("bad-%s-%d", version.Version, i))
 			spec := map[string]any{}
 			Expect(yaml.Unmarshal([]byte(strings.ReplaceAll(bad.spec, "ADMIN", admin.Principal.PrincipalID.String())), &spec)).To(Succeed(), bad.mistake)
 			if spec["keyServerRef"] == nil && bad.kind != keyServerKind.Name {
@@ -192,13 +193,16 @@ var _ = Describe("Bad manifests", func() {
 		for _, c := range after.Changes {
 			Expect(c.Kind).To(Equal("session"), "a bad manifest has changed something: %+v", c)
 		}
-	})
+	},
+		Entry("in the present version", v1beta1.GroupVersion),
+		Entry("in the deprecated version", v1beta1.Deprecated),
+	)
 })
 
 // typed converts u to the Go type of its kind.
 func typed(u *unstructured.Unstructured) client.Object {
 	GinkgoHelper()
-	kind, known := v1alpha1.KindNamed(u.GetKind())
+	kind, known := v1beta1.KindNamed(u.GetKind())
 	Expect(known).To(BeTrue())
 	obj, is := kind.New().(client.Object)
 	Expect(is).To(BeTrue())

@@ -9,7 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
@@ -37,7 +37,7 @@ func TestDamagedCertificates(t *testing.T) {
 		}
 		_, err := parseCA([]byte(tc.text))
 		check("CA", tc.ca, err)
-		_, err = bundle(t.Context(), nil, &v1alpha1.CABundle{Inline: &tc.text})
+		_, err = bundle(t.Context(), nil, &v1beta1.CABundle{Inline: &tc.text})
 		check("bundle", tc.bundle, err)
 	}
 }
@@ -58,9 +58,9 @@ func TestKeepUntilValid(t *testing.T) {
 		"Corrected":  {-day, day, []time.Duration{40*day + overlap, overlap}, []time.Duration{overlap, overlap}},
 		"None":       {40 * day, 80 * day, nil, nil},
 	} {
-		var list []v1alpha1.SupersededCA
+		var list []v1beta1.SupersededCA
 		for _, d := range tc.before {
-			list = append(list, v1alpha1.SupersededCA{RemoveAfter: metav1.NewTime(now.Add(d))})
+			list = append(list, v1beta1.SupersededCA{RemoveAfter: metav1.NewTime(now.Add(d))})
 		}
 		keepUntilValid(list, now.Add(tc.from), now.Add(tc.until), now, overlap)
 		for i, s := range list {
@@ -69,7 +69,7 @@ func TestKeepUntilValid(t *testing.T) {
 			}
 		}
 	}
-	expired := []v1alpha1.SupersededCA{{RemoveAfter: metav1.NewTime(now)}}
+	expired := []v1beta1.SupersededCA{{RemoveAfter: metav1.NewTime(now)}}
 	keepUntilValid(expired, now.Add(-2*day), now.Add(-day), now, overlap)
 	if at := expired[0].RemoveAfter; !at.After(now.AddDate(90, 0, 0)) {
 		t.Errorf("what an expired CA replaces is removed at %s", at)

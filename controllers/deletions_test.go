@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/schedules"
@@ -134,8 +134,8 @@ func (w *simWorld) release(at types.NamespacedName, lag time.Duration) {
 }
 
 // ends reports whether a deleted object has no finalizer of the manager.
-func ends(obj *v1alpha1.Role) bool {
-	return !obj.DeletionTimestamp.IsZero() && !slices.Contains(obj.Finalizers, v1alpha1.FinalizerExternal)
+func ends(obj *v1beta1.Role) bool {
+	return !obj.DeletionTimestamp.IsZero() && !slices.Contains(obj.Finalizers, v1beta1.FinalizerExternal)
 }
 
 // markOf is the owner mark of an object.

@@ -2,7 +2,7 @@
 // of KeyServers (keyserver.go), to which all kinds refer. Package reconcile uses the adapters. Package connection
 // connects to key servers.
 //
-// To add a kind, add a line to v1alpha1.Kinds and a file with its adapter here, which registers the adapter (kinds.go).
+// To add a kind, add a line to v1beta1.Kinds and a file with its adapter here, which registers the adapter (kinds.go).
 // Package reconcile needs no change. Package connection needs new methods in api.go only for new requests.
 //
 // Setup runs the reconcilers in a manager. A Planner (plan.go) runs the same reconcilers without writes and returns

@@ -26,7 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	apiclient "github.com/keyserver-operator/keyserver-operator/clients/go/client"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
@@ -44,8 +44,8 @@ var _ = Describe("a key server that", func() {
 		})
 		obj := s.trustedCA(newCA())
 		begun := time.Now()
-		apply(ctx, obj, beUnready(v1alpha1.ReasonNotVerified, "NOT_SAVED: a fresh read does not contain it"))
-		Expect(meta.IsStatusConditionFalse(obj.Status.Conditions, v1alpha1.ConditionVerified)).To(BeTrue())
+		apply(ctx, obj, beUnready(v1beta1.ReasonNotVerified, "NOT_SAVED: a fresh read does not contain it"))
+		Expect(meta.IsStatusConditionFalse(obj.Status.Conditions, v1beta1.ConditionVerified)).To(BeTrue())
 		Expect(obj.Status.CertificateID).To(BeEmpty())
 		for range 20 { // passes because of unrelated changes
 			_, err := s.admin().AddTrustedCA(ctx, schema.AddTrustedCARequest{Certificate: newCA().der})
@@ -58,11 +58,11 @@ var _ = Describe("a key server that", func() {
 			allowed++
 		}
 		Expect(adds).To(BeNumerically("<=", allowed))
-		Eventually(func() bool { _ = readiness(ctx, obj)(); return has(obj, v1alpha1.ConditionStalled) }).Should(BeTrue())
+		Eventually(func() bool { _ = readiness(ctx, obj)(); return has(obj, v1beta1.ConditionStalled) }).Should(BeTrue())
 
 		s.onAdd(nil)
 		Eventually(readiness(ctx, obj)).Should(beReady("created"))
-		Expect(has(obj, v1alpha1.ConditionStalled)).To(BeFalse())
+		Expect(has(obj, v1beta1.ConditionStalled)).To(BeFalse())
 	})
 
 	It("fails the first repair of an outside change leaves it said that there was one", func(ctx context.Context) {
@@ -89,26 +89,26 @@ var _ = Describe("a key server that", func() {
 	It("answers nothing but 503 is probed and asked nothing else, however many objects want something", func(ctx context.Context) {
 		s := newStage(ctx)
 		front, shut := newFront(s.server)
-		ks := &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
-		edit(ctx, ks, func(ks *v1alpha1.KeyServer) {
+		ks := &v1beta1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
+		edit(ctx, ks, func(ks *v1beta1.KeyServer) {
 			bundle := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: front.Certificate().Raw}))
 			ks.Spec.URL, ks.Spec.CABundle.Inline = front.URL, &bundle
 		})
-		kept, late := s.trustedCA(newCA()), make([]*v1alpha1.TrustedCA, 10)
+		kept, late := s.trustedCA(newCA()), make([]*v1beta1.TrustedCA, 10)
 		apply(ctx, kept, beReady("created"))
 		requests := shut(true)
-		Eventually(readiness(ctx, kept)).Should(beUnready(v1alpha1.ReasonKeyServerUnavailable, "does not respond"))
-		Eventually(readiness(ctx, ks)).Should(beUnready(v1alpha1.ReasonKeyServerUnavailable, "")) // the KeyServer's own requests have ended
-		Expect(requests()).NotTo(BeEmpty())                                                       // the failed requests
+		Eventually(readiness(ctx, kept)).Should(beUnready(v1beta1.ReasonKeyServerUnavailable, "does not respond"))
+		Eventually(readiness(ctx, ks)).Should(beUnready(v1beta1.ReasonKeyServerUnavailable, "")) // the KeyServer's own requests have ended
+		Expect(requests()).NotTo(BeEmpty())                                                      // the failed requests
 		for i := range late {
 			late[i] = s.trustedCA(newCA())
-			apply(ctx, late[i], beUnready(v1alpha1.ReasonKeyServerUnavailable, "does not respond"))
-			annotate(ctx, late[i], v1alpha1.AnnotationReconcileRequestedAt, "now")
+			apply(ctx, late[i], beUnready(v1beta1.ReasonKeyServerUnavailable, "does not respond"))
+			annotate(ctx, late[i], v1beta1.AnnotationReconcileRequestedAt, "now")
 		}
 		Consistently(requests).Should(Or(BeEmpty(), HaveEach("GET /api/ready")), "the gate let something through")
 
 		shut(false)
-		for _, obj := range slices.Concat(late, []*v1alpha1.TrustedCA{kept}) {
+		for _, obj := range slices.Concat(late, []*v1beta1.TrustedCA{kept}) {
 			Eventually(readiness(ctx, obj)).Should(beReady(""))
 		}
 	})
@@ -119,7 +119,7 @@ var _ = Describe("a key server that", func() {
 			return lying(`{"saved":true,"matchedBy":"certificate-body"}`).AddTrustedCA(ctx, in)
 		})
 		obj := s.trustedCA(newCA())
-		apply(ctx, obj, beUnready(v1alpha1.ReasonNotVerified, "without the certificate as read back"))
+		apply(ctx, obj, beUnready(v1beta1.ReasonNotVerified, "without the certificate as read back"))
 	})
 
 	It("reads back another certificate is not believed", func(ctx context.Context) {
@@ -128,7 +128,7 @@ var _ = Describe("a key server that", func() {
 			return real.AddTrustedCA(ctx, schema.AddTrustedCARequest{Certificate: newCA().der})
 		})
 		obj := s.trustedCA(newCA())
-		apply(ctx, obj, beUnready(v1alpha1.ReasonNotVerified, "another certificate than the one that was sent"))
+		apply(ctx, obj, beUnready(v1beta1.ReasonNotVerified, "another certificate than the one that was sent"))
 	})
 
 	It("loses its reply after the write took effect keeps what was created ours", func(ctx context.Context) {
@@ -143,17 +143,17 @@ var _ = Describe("a key server that", func() {
 			return added, err
 		})
 		ca := newCA()
-		obj := s.trustedCA(ca, func(o *v1alpha1.TrustedCA) { o.Spec.AdoptionPolicy = v1alpha1.AdoptNever })
+		obj := s.trustedCA(ca, func(o *v1beta1.TrustedCA) { o.Spec.AdoptionPolicy = v1beta1.AdoptNever })
 		Expect(kube.Create(ctx, obj)).To(Succeed())
 		Eventually(readiness(ctx, obj)).Should(beReady(""))
-		Expect(obj.Status.Provenance).To(Equal(v1alpha1.Created))
+		Expect(obj.Status.Provenance).To(Equal(v1beta1.Created))
 		Expect(s.adds.Load()).To(BeEquivalentTo(1), "the write was repeated")
 		remove(ctx, obj)
 		Expect(s.trusted(ctx)).NotTo(HaveKey(ca.fingerprint))
 	})
 
 	DescribeTable("somebody else was faster with leaves the decision to the adoption policy",
-		func(ctx context.Context, policy v1alpha1.AdoptionPolicy, comes OmegaMatcher, provenance v1alpha1.Provenance) {
+		func(ctx context.Context, policy v1beta1.AdoptionPolicy, comes OmegaMatcher, provenance v1beta1.Provenance) {
 			s := newStage(ctx)
 			s.onAdd(func(ctx context.Context, real connection.API, in schema.AddTrustedCARequest) (schema.TrustedCAAdded, error) {
 				if _, err := s.admin().AddTrustedCA(apiclient.OwnedBy(ctx, ""), in); err != nil && apiclient.CodeOf(err) != "ALREADY_TRUSTED" {
@@ -162,32 +162,32 @@ var _ = Describe("a key server that", func() {
 				return real.AddTrustedCA(ctx, in)
 			})
 			ca := newCA()
-			obj := s.trustedCA(ca, func(o *v1alpha1.TrustedCA) { o.Spec.AdoptionPolicy = policy })
+			obj := s.trustedCA(ca, func(o *v1beta1.TrustedCA) { o.Spec.AdoptionPolicy = policy })
 			Expect(kube.Create(ctx, obj)).To(Succeed())
 			Eventually(readiness(ctx, obj)).Should(comes)
 			Expect(obj.Status.Provenance).To(Equal(provenance))
-			Expect(controllerutil.ContainsFinalizer(obj, v1alpha1.FinalizerExternal)).To(Equal(provenance != ""), "the finalizer of the attempt")
+			Expect(controllerutil.ContainsFinalizer(obj, v1beta1.FinalizerExternal)).To(Equal(provenance != ""), "the finalizer of the attempt")
 			remove(ctx, obj)
 			Expect(s.trusted(ctx)).To(HaveKey(ca.fingerprint), "what somebody else added was deleted")
 		},
-		Entry("Never", v1alpha1.AdoptNever, beUnready(v1alpha1.ReasonConflict, "adoptionPolicy is Never"), v1alpha1.Provenance("")),
-		Entry("IfIdentical", v1alpha1.AdoptIfIdentical, beReady("took over"), v1alpha1.Adopted),
+		Entry("Never", v1beta1.AdoptNever, beUnready(v1beta1.ReasonConflict, "adoptionPolicy is Never"), v1beta1.Provenance("")),
+		Entry("IfIdentical", v1beta1.AdoptIfIdentical, beReady("took over"), v1beta1.Adopted),
 	)
 
 	It("has no change feed is polled, and says so", func(ctx context.Context) {
-		s := newStage(ctx, func(ks *v1alpha1.KeyServer) {
+		s := newStage(ctx, func(ks *v1beta1.KeyServer) {
 			m := meddlerOf(ks.Spec.URL)
 			m.onChanges(func(ctx context.Context, _ connection.API, in schema.ChangesQuery) (schema.ChangePage, error) {
 				return withoutRoutes().ListChanges(ctx, in)
 			})
 		})
-		ks := &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
+		ks := &v1beta1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
 		Eventually(readiness(ctx, ks)).Should(beReady(""))
-		feed := meta.FindStatusCondition(ks.Status.Conditions, v1alpha1.ConditionChangeFeed)
-		Expect(feed).To(HaveValue(And(HaveField("Status", metav1.ConditionFalse), HaveField("Reason", string(v1alpha1.ReasonUnsupported)))))
+		feed := meta.FindStatusCondition(ks.Status.Conditions, v1beta1.ConditionChangeFeed)
+		Expect(feed).To(HaveValue(And(HaveField("Status", metav1.ConditionFalse), HaveField("Reason", string(v1beta1.ReasonUnsupported)))))
 
 		ca := newCA()
-		obj := s.trustedCA(ca, func(o *v1alpha1.TrustedCA) { o.Spec.ResyncInterval = &metav1.Duration{Duration: 5 * time.Second} })
+		obj := s.trustedCA(ca, func(o *v1beta1.TrustedCA) { o.Spec.ResyncInterval = &metav1.Duration{Duration: 5 * time.Second} })
 		apply(ctx, obj, beReady(""))
 		_, err := s.admin().RemoveTrustedCA(ctx, schema.RemoveTrustedCARequest{CertificateID: read(schema.ParseBase64ID, obj.Status.CertificateID)})
 		Expect(err).NotTo(HaveOccurred())
@@ -197,7 +197,7 @@ var _ = Describe("a key server that", func() {
 	It("answers every poll at once, as one does that drains, is not asked without a pause", func(ctx context.Context) {
 		var mu sync.Mutex
 		var asked []time.Time
-		s := newStage(ctx, func(ks *v1alpha1.KeyServer) {
+		s := newStage(ctx, func(ks *v1beta1.KeyServer) {
 			meddlerOf(ks.Spec.URL).onChanges(func(ctx context.Context, real connection.API, in schema.ChangesQuery) (schema.ChangePage, error) {
 				if in.LongPoll() == 0 { // the manager moves to the end of the feed without waiting
 					return real.ListChanges(ctx, in)
@@ -208,7 +208,7 @@ var _ = Describe("a key server that", func() {
 				return schema.ChangePage{Cursor: *in.After}, nil
 			})
 		})
-		Eventually(readiness(ctx, &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}})).Should(beReady(""))
+		Eventually(readiness(ctx, &v1beta1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}})).Should(beReady(""))
 		polls := func() []time.Time { mu.Lock(); defer mu.Unlock(); return slices.Clone(asked) }
 		Eventually(func() int { return len(polls()) }).Should(BeNumerically(">=", 4))
 		for i, at := range polls()[1:] {
@@ -232,9 +232,9 @@ var _ = Describe("a key server that", func() {
 			return page, err
 		})
 		// The long poll in progress still goes to the real key server.
-		annotate(ctx, &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}}, v1alpha1.AnnotationReconcileRequestedAt, "1")
+		annotate(ctx, &v1beta1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}}, v1beta1.AnnotationReconcileRequestedAt, "1")
 		Eventually(func() string {
-			ks := &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
+			ks := &v1beta1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
 			_ = readiness(ctx, ks)()
 			return ks.Status.LastHandledReconcileAt
 		}).Should(Equal("1"))
@@ -330,12 +330,12 @@ var _ = Describe("removing the custom resource definitions", Serial, func() {
 		startManager(cfg)
 		s := newStage(ctx)
 		p := newPeer(ctx)
-		ca := s.trustedCA(p.ca, func(o *v1alpha1.TrustedCA) { o.Spec.DeletionPolicy = v1alpha1.DeleteExternal })
-		peer := s.trustedServer(p, func(o *v1alpha1.TrustedServer) { o.Spec.DeletionPolicy = v1alpha1.DeleteExternal })
+		ca := s.trustedCA(p.ca, func(o *v1beta1.TrustedCA) { o.Spec.DeletionPolicy = v1beta1.DeleteExternal })
+		peer := s.trustedServer(p, func(o *v1beta1.TrustedServer) { o.Spec.DeletionPolicy = v1beta1.DeleteExternal })
 		trust := s.principalTrust(0, byTypeAndName("password", testserver.AdminName), of(peer))
 		role := s.role("Kept", []string{"HMAC Data"})
-		template := s.aclTemplate("Kept", members(), func(o *v1alpha1.ACLTemplate) { o.Spec.Directories = []string{"/kept/"} })
-		person := s.principalOf(ofLDAP("kept"), func(o *v1alpha1.Principal) { o.Spec.DeletionPolicy = v1alpha1.DeleteExternal })
+		template := s.aclTemplate("Kept", members(), func(o *v1beta1.ACLTemplate) { o.Spec.Directories = []string{"/kept/"} })
+		person := s.principalOf(ofLDAP("kept"), func(o *v1beta1.Principal) { o.Spec.DeletionPolicy = v1beta1.DeleteExternal })
 		for _, obj := range []client.Object{ca, peer, trust, role, template, person} {
 			apply(ctx, obj, beReady("created"))
 		}
@@ -344,7 +344,7 @@ var _ = Describe("removing the custom resource definitions", Serial, func() {
 		Expect(err).NotTo(HaveOccurred())
 		all := &apiextensionsv1.CustomResourceDefinitionList{}
 		Expect(crds.List(ctx, all)).To(Succeed())
-		Expect(all.Items).To(HaveLen(len(v1alpha1.Kinds)))
+		Expect(all.Items).To(HaveLen(len(v1beta1.Kinds)))
 		for i := range all.Items {
 			Expect(crds.Delete(ctx, &all.Items[i])).To(Succeed())
 		}

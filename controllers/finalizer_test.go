@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 )
 
 // kubectl replace and Argo CD's Replace replace the entire object, and so remove the manager's finalizer and
@@ -39,22 +39,22 @@ var _ = Describe("A finalizer that somebody removes", func() {
 			replaced.ResourceVersion, replaced.UID = obj.ResourceVersion, obj.UID
 			return kube.Update(ctx, replaced)
 		}).Should(Succeed())
-		Eventually(finalizers(ctx, obj)).Should(ConsistOf(v1alpha1.FinalizerExternal))
+		Eventually(finalizers(ctx, obj)).Should(ConsistOf(v1beta1.FinalizerExternal))
 
 		By("also on an object that is paused")
-		annotate(ctx, obj, v1alpha1.AnnotationPaused, "true")
-		Eventually(readiness(ctx, obj)).Should(HaveField("Reason", v1alpha1.ReasonPaused))
-		edit(ctx, obj, func(o *v1alpha1.TrustedCA) { o.Finalizers = nil })
-		Eventually(finalizers(ctx, obj)).Should(ConsistOf(v1alpha1.FinalizerExternal))
-		annotate(ctx, obj, v1alpha1.AnnotationPaused, "")
+		annotate(ctx, obj, v1beta1.AnnotationPaused, "true")
+		Eventually(readiness(ctx, obj)).Should(HaveField("Reason", v1beta1.ReasonPaused))
+		edit(ctx, obj, func(o *v1beta1.TrustedCA) { o.Finalizers = nil })
+		Eventually(finalizers(ctx, obj)).Should(ConsistOf(v1beta1.FinalizerExternal))
+		annotate(ctx, obj, v1beta1.AnnotationPaused, "")
 
 		remove(ctx, obj)
 		Expect(s.trusted(ctx)).NotTo(HaveKey(ca.fingerprint))
 
 		By("and on a KeyServer")
-		ks := &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
-		edit(ctx, ks, func(o *v1alpha1.KeyServer) { o.Finalizers = nil })
-		Eventually(finalizers(ctx, ks)).Should(ConsistOf(v1alpha1.FinalizerInUse))
+		ks := &v1beta1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
+		edit(ctx, ks, func(o *v1beta1.KeyServer) { o.Finalizers = nil })
+		Eventually(finalizers(ctx, ks)).Should(ConsistOf(v1beta1.FinalizerInUse))
 	})
 
 	It("and a deletion before that, are found out by the owner mark", func(ctx context.Context) {
@@ -62,12 +62,12 @@ var _ = Describe("A finalizer that somebody removes", func() {
 		ca := newCA()
 		obj := s.trustedCA(ca)
 		apply(ctx, obj, beReady("created"))
-		ks := &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
+		ks := &v1beta1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
 		left := func() *metav1.Condition {
 			token := rand.Text()
-			annotate(ctx, ks, v1alpha1.AnnotationReconcileRequestedAt, token)
+			annotate(ctx, ks, v1beta1.AnnotationReconcileRequestedAt, token)
 			Eventually(func() string { _ = readiness(ctx, ks)(); return ks.Status.LastHandledReconcileAt }).Should(Equal(token))
-			return meta.FindStatusCondition(ks.Status.Conditions, v1alpha1.ConditionLeftBehind)
+			return meta.FindStatusCondition(ks.Status.Conditions, v1beta1.ConditionLeftBehind)
 		}
 		Expect(left()).To(BeNil())
 		vanish(ctx, obj)

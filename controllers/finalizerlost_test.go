@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 )
 
@@ -29,9 +29,9 @@ func TestAFinalizerThatIsRemoved(t *testing.T) {
 		registry.Connections.Listen(w.hear)
 		at := types.NamespacedName{Namespace: "default", Name: "role-0"}
 		w.wake[at] = make(chan struct{}, 1)
-		obj := &v1alpha1.Role{}
+		obj := &v1beta1.Role{}
 		obj.Namespace, obj.Name, obj.UID = at.Namespace, at.Name, types.UID(at.Name)
-		obj.Spec.KeyServerRef.Name, obj.Spec.ManagementPolicy, obj.Spec.AdoptionPolicy = "ks", v1alpha1.Manage, v1alpha1.AdoptAlways
+		obj.Spec.KeyServerRef.Name, obj.Spec.ManagementPolicy, obj.Spec.AdoptionPolicy = "ks", v1beta1.Manage, v1beta1.AdoptAlways
 		obj.Spec.RoleName = new("Role 0")
 		w.declare(obj)
 		conn, err := registry.Connections.Ensure("ks", connection.Login{Version: "1"})
@@ -42,7 +42,7 @@ func TestAFinalizerThatIsRemoved(t *testing.T) {
 		held := func() bool {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			return slices.Contains(w.newest(at).Finalizers, v1alpha1.FinalizerExternal)
+			return slices.Contains(w.newest(at).Finalizers, v1beta1.FinalizerExternal)
 		}
 		comes := func(what string, condition func() bool) {
 			t.Helper()
@@ -67,7 +67,7 @@ func TestAFinalizerThatIsRemoved(t *testing.T) {
 			replaced := w.newest(at).DeepCopy()
 			replaced.Finalizers, replaced.Annotations = nil, nil
 			if paused {
-				replaced.Annotations = map[string]string{v1alpha1.AnnotationPaused: "true"}
+				replaced.Annotations = map[string]string{v1beta1.AnnotationPaused: "true"}
 			}
 			w.store(replaced, time.Millisecond)
 			w.mu.Unlock()

@@ -8,49 +8,49 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
 )
 
 // labelled selects namespaces by one label.
-func labelled(label, value string) v1alpha1.GrantedNamespaces {
-	return v1alpha1.GrantedNamespaces{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{label: value}}}
+func labelled(label, value string) v1beta1.GrantedNamespaces {
+	return v1beta1.GrantedNamespaces{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{label: value}}}
 }
 
 // grant returns a grant for the namespace default.
-func grant(name string, kinds []v1alpha1.GrantedKind, names []string, operations ...string) v1alpha1.Grant {
-	return v1alpha1.Grant{
-		Name: name, Namespaces: v1alpha1.GrantedNamespaces{Names: []string{"default"}},
+func grant(name string, kinds []v1beta1.GrantedKind, names []string, operations ...string) v1beta1.Grant {
+	return v1beta1.Grant{
+		Name: name, Namespaces: v1beta1.GrantedNamespaces{Names: []string{"default"}},
 		Kinds: kinds, Names: names, Operations: operations,
 	}
 }
 
 // newGrantingStage returns a stage whose KeyServer has exactly these grants.
-func newGrantingStage(ctx context.Context, grants ...v1alpha1.Grant) *stage {
+func newGrantingStage(ctx context.Context, grants ...v1beta1.Grant) *stage {
 	GinkgoHelper()
-	return newStage(ctx, func(ks *v1alpha1.KeyServer) { ks.Spec.Grants = grants })
+	return newStage(ctx, func(ks *v1beta1.KeyServer) { ks.Spec.Grants = grants })
 }
 
 // regrant replaces the grants of the KeyServer.
-func (s *stage) regrant(ctx context.Context, grants ...v1alpha1.Grant) {
+func (s *stage) regrant(ctx context.Context, grants ...v1beta1.Grant) {
 	GinkgoHelper()
-	edit(ctx, &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}}, func(ks *v1alpha1.KeyServer) { ks.Spec.Grants = grants })
+	edit(ctx, &v1beta1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}}, func(ks *v1beta1.KeyServer) { ks.Spec.Grants = grants })
 }
 
 var _ = Describe("Grants", func() {
-	denied := func(says string) OmegaMatcher { return beUnready(v1alpha1.ReasonAccessDenied, says) }
-	roleKind := []v1alpha1.GrantedKind{"Role"}
+	denied := func(says string) OmegaMatcher { return beUnready(v1beta1.ReasonAccessDenied, says) }
+	roleKind := []v1beta1.GrantedKind{"Role"}
 
 	Describe("refusals", func() {
 		It("allow nothing by omission: the key server is not asked anything", func(ctx context.Context) {
 			s := newGrantingStage(ctx)
-			Eventually(readiness(ctx, &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}})).Should(beReady(""))
+			Eventually(readiness(ctx, &v1beta1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}})).Should(beReady(""))
 			ca, role := s.trustedCA(newCA()), s.role("Anything", []string{"HMAC Data"})
 			for _, obj := range []reconcile.Object{ca, role} {
 				apply(ctx, obj, denied(`KeyServer "`+s.name+`" has no grant for namespace "default"; ask an administrator of the KeyServer to add one to spec.grants`))
-				Expect(has(obj, v1alpha1.ConditionStalled)).To(BeTrue())
+				Expect(has(obj, v1beta1.ConditionStalled)).To(BeTrue())
 				Expect(obj.GetFinalizers()).To(BeEmpty())
 			}
 			Expect([]int32{s.adds.Load(), s.lists.Load(), s.writes.Load()}).To(Equal([]int32{0, 0, 0}))
@@ -63,7 +63,7 @@ var _ = Describe("Grants", func() {
 		It("name the kind, the name and the operations that lack, and the grant that lacks them", func(ctx context.Context) {
 			s := newGrantingStage(ctx,
 				grant("signers", roleKind, []string{"Team *"}, "duty:key use", "List Operations"),
-				grant("templates", []v1alpha1.GrantedKind{"ACLTemplate", "PrincipalTrust", "TrustedServer"}, []string{"Team *", "/team/*", "group/*", "*.example"}),
+				grant("templates", []v1beta1.GrantedKind{"ACLTemplate", "PrincipalTrust", "TrustedServer"}, []string{"Team *", "/team/*", "group/*", "*.example"}),
 			)
 			p := newPeer(ctx)
 			for _, tc := range []struct {
@@ -75,8 +75,8 @@ var _ = Describe("Grants", func() {
 				{s.role("Team Root", []string{"HMAC Data", "Grant Any Operation"}), `grant "signers", the nearest, lacks the operation "Grant Any Operation" (duty administration)`},
 				{s.role("Team Root", []string{"0000000000000401"}), `lacks the operation "Read Audit" (duty audit)`},
 				{s.aclTemplate("Other", nil), `grant "templates", the nearest, lacks the name "Other"`},
-				{s.aclTemplate("Team Keys", nil, func(o *v1alpha1.ACLTemplate) { o.Spec.Directories = []string{"/"} }), `lacks the name "/"`},
-				{s.aclTemplate("Team Keys", nil, func(o *v1alpha1.ACLTemplate) { o.Spec.Directories = []string{"/team/a", "/team"} }), ""},
+				{s.aclTemplate("Team Keys", nil, func(o *v1beta1.ACLTemplate) { o.Spec.Directories = []string{"/"} }), `lacks the name "/"`},
+				{s.aclTemplate("Team Keys", nil, func(o *v1beta1.ACLTemplate) { o.Spec.Directories = []string{"/team/a", "/team"} }), ""},
 				{s.principalTrust(7, byTypeAndName("password", testserver.AdminName)), `lacks the name "password/admin"`},
 				{s.trustedServer(p), `grant "templates", the nearest, lacks the name "`},
 			} {
@@ -106,19 +106,19 @@ var _ = Describe("Grants", func() {
 			Expect(err).NotTo(HaveOccurred())
 			obj := s.role("There Before", []string{"HMAC Data"})
 			apply(ctx, obj, denied(`exists already, and grant "all" of the KeyServer does not allow adoption`))
-			edit(ctx, obj, func(o *v1alpha1.Role) {
-				o.Spec.AdoptionPolicy, o.Spec.Operations = v1alpha1.AdoptAlways, []string{"HMAC Data", "List Roles"}
+			edit(ctx, obj, func(o *v1beta1.Role) {
+				o.Spec.AdoptionPolicy, o.Spec.Operations = v1beta1.AdoptAlways, []string{"HMAC Data", "List Roles"}
 			})
 			Eventually(readiness(ctx, obj)).Should(And(HaveField("Current", true), denied("exists already, and grant")))
 			Expect(s.writes.Load()).To(BeZero())
-			edit(ctx, obj, func(o *v1alpha1.Role) {
-				o.Spec.AdoptionPolicy, o.Spec.Operations = v1alpha1.AdoptIfIdentical, []string{"HMAC Data"}
-				o.Spec.ManagementPolicy = v1alpha1.Observe
+			edit(ctx, obj, func(o *v1beta1.Role) {
+				o.Spec.AdoptionPolicy, o.Spec.Operations = v1beta1.AdoptIfIdentical, []string{"HMAC Data"}
+				o.Spec.ManagementPolicy = v1beta1.Observe
 			})
 			Eventually(readiness(ctx, obj)).Should(beReady(""))
 
 			By("taking it over where the grant says so")
-			edit(ctx, obj, func(o *v1alpha1.Role) { o.Spec.ManagementPolicy = v1alpha1.Manage })
+			edit(ctx, obj, func(o *v1beta1.Role) { o.Spec.ManagementPolicy = v1beta1.Manage })
 			Eventually(readiness(ctx, obj)).Should(denied("exists already, and grant"))
 			all.Adopt = true
 			s.regrant(ctx, all)
@@ -134,7 +134,7 @@ var _ = Describe("Grants", func() {
 			Eventually(readiness(ctx, obj)).Should(denied(`lacks the name "Of Production"`))
 			writes := s.writes.Load()
 			name := "Team Of Production"
-			edit(ctx, obj, func(o *v1alpha1.Role) { o.Spec.RoleName = &name })
+			edit(ctx, obj, func(o *v1beta1.Role) { o.Spec.RoleName = &name })
 			Eventually(readiness(ctx, obj)).Should(And(HaveField("Current", true), denied(`lacks the name "Of Production"`)))
 			Expect(s.writes.Load()).To(Equal(writes))
 			s.regrant(ctx, grant("team", roleKind, []string{"Team *", "Of *"}))
@@ -162,7 +162,7 @@ var _ = Describe("Grants", func() {
 		Expect(kube.Delete(ctx, held)).To(Succeed())
 		Eventually(readiness(ctx, held)).Should(denied("deletion waits"))
 		Expect(s.roles(ctx)).To(HaveKey("Held"))
-		annotate(ctx, held, v1alpha1.AnnotationAbandon, "true")
+		annotate(ctx, held, v1beta1.AnnotationAbandon, "true")
 		Eventually(gone(ctx, held)).Should(BeTrue())
 		Expect(s.roles(ctx)).To(HaveKey("Held"))
 	})
@@ -179,18 +179,18 @@ var _ = Describe("Grants", func() {
 	})
 
 	It("are not got around by observing first what is to be had then", func(ctx context.Context) {
-		kinds := []v1alpha1.GrantedKind{"TrustedCA"}
+		kinds := []v1beta1.GrantedKind{"TrustedCA"}
 		s := newGrantingStage(ctx, grant("all", kinds, []string{"*"}))
 		own, other := newCA(), newCA()
 		_, err := s.admin().AddTrustedCA(ctx, schema.AddTrustedCARequest{Certificate: other.der})
 		Expect(err).NotTo(HaveOccurred())
 		obj := s.trustedCA(own)
 		apply(ctx, obj, beReady("created"))
-		edit(ctx, obj, func(o *v1alpha1.TrustedCA) {
-			o.Spec.ManagementPolicy, o.Spec.Certificate.Inline = v1alpha1.Observe, &other.pem
+		edit(ctx, obj, func(o *v1beta1.TrustedCA) {
+			o.Spec.ManagementPolicy, o.Spec.Certificate.Inline = v1beta1.Observe, &other.pem
 		})
 		Eventually(readiness(ctx, obj)).Should(beReady(""))
-		edit(ctx, obj, func(o *v1alpha1.TrustedCA) { o.Spec.ManagementPolicy = v1alpha1.Manage })
+		edit(ctx, obj, func(o *v1beta1.TrustedCA) { o.Spec.ManagementPolicy = v1beta1.Manage })
 		Eventually(readiness(ctx, obj)).Should(denied("exists already, and grant"))
 		remove(ctx, obj)
 		Expect(s.trusted(ctx)).To(HaveKey(other.fingerprint))
@@ -198,7 +198,7 @@ var _ = Describe("Grants", func() {
 
 	It("name a certificate by its subject or by its fingerprint", func(ctx context.Context) {
 		ca := newCA()
-		s := newGrantingStage(ctx, grant("one", []v1alpha1.GrantedKind{"TrustedCA"}, []string{"sha256:" + ca.fingerprint}))
+		s := newGrantingStage(ctx, grant("one", []v1beta1.GrantedKind{"TrustedCA"}, []string{"sha256:" + ca.fingerprint}))
 		obj := s.trustedCA(ca)
 		apply(ctx, obj, beReady("created"))
 		other := s.trustedCA(newCA())

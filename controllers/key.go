@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/client"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/certtext"
@@ -45,13 +45,13 @@ func (keyAdapter) Kind() reconcile.Kind {
 }
 
 // Sources implements reconcile.Adapter.
-func (keyAdapter) Sources(*v1alpha1.Key) []sources.Ref { return nil }
+func (keyAdapter) Sources(*v1beta1.Key) []sources.Ref { return nil }
 
 // Owned implements reconcile.Adapter.
-func (keyAdapter) Owned(obj *v1alpha1.Key) string { return idOfLink(obj.Status.Lineage) }
+func (keyAdapter) Owned(obj *v1beta1.Key) string { return idOfLink(obj.Status.Lineage) }
 
 // Claims implements reconcile.Adapter: a Key claims the lineage that it names or has created.
-func (keyAdapter) Claims(obj *v1alpha1.Key, _ *declaredKey) []string {
+func (keyAdapter) Claims(obj *v1beta1.Key, _ *declaredKey) []string {
 	claims := []string{}
 	if obj.Spec.Lineage != nil {
 		claims = append(claims, *obj.Spec.Lineage)
@@ -63,7 +63,7 @@ func (keyAdapter) Claims(obj *v1alpha1.Key, _ *declaredKey) []string {
 
 // Scope implements reconcile.Adapter. Keys have no names on the key server, so the scope of a Key without a path is the
 // name of the object.
-func (keyAdapter) Scope(_ context.Context, _ reconcile.Input, obj *v1alpha1.Key, _ *declaredKey) (grants.Scope, error) {
+func (keyAdapter) Scope(_ context.Context, _ reconcile.Input, obj *v1beta1.Key, _ *declaredKey) (grants.Scope, error) {
 	name := "key/" + obj.Namespace + "/" + obj.Name
 	if obj.Spec.Path != nil {
 		name = *obj.Spec.Path
@@ -77,7 +77,7 @@ func (keyAdapter) Scope(_ context.Context, _ reconcile.Input, obj *v1alpha1.Key,
 
 // Needs implements reconcile.Consumer. Members given by id have no object. A directory is needed only to create a key,
 // so it may be deleted later. Any directory above the path is enough.
-func (keyAdapter) Needs(obj *v1alpha1.Key) []reconcile.Need {
+func (keyAdapter) Needs(obj *v1beta1.Key) []reconcile.Need {
 	var needs []reconcile.Need
 	for _, m := range obj.Spec.Members {
 		if !strings.HasPrefix(m.Principal, "id/") {
@@ -96,7 +96,7 @@ func (keyAdapter) Needs(obj *v1alpha1.Key) []reconcile.Need {
 func (keyAdapter) Lasts() {}
 
 // Declared implements reconcile.Adapter.
-func (keyAdapter) Declared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Key) (declaredKey, error) {
+func (keyAdapter) Declared(ctx context.Context, in reconcile.Input, obj *v1beta1.Key) (declaredKey, error) {
 	spec := &obj.Spec
 	want := declaredKey{
 		mint: schema.MintKeyRequest{Algorithm: string(spec.Algorithm), Path: spec.Path, Exportable: &spec.Exportable},
@@ -116,7 +116,7 @@ func (keyAdapter) Declared(ctx context.Context, in reconcile.Input, obj *v1alpha
 	}
 	member, is := want.members[own]
 	if is && disowns(member.TemplateMemberRequest) {
-		return want, connection.NewProblem(v1alpha1.ReasonInvalidSpec,
+		return want, connection.NewProblem(v1beta1.ReasonInvalidSpec,
 			"spec.members: the manager logs in as %q, which must be OWNER without maxUsage, startTime and endTime to change the keys; "+
 				"declare that, or omit the member: it is OWNER then", member.spelled)
 	}
@@ -142,7 +142,7 @@ func (n keyNotes) newest() schema.KeyFacts { return n.keys[len(n.keys)-1] }
 
 // Observe implements reconcile.Adapter. It finds the lineage by the hidden link in the spec or the status, and
 // otherwise by the owner mark.
-func (a keyAdapter) Observe(ctx context.Context, in reconcile.Input, obj *v1alpha1.Key, want *declaredKey) (reconcile.External, error) {
+func (a keyAdapter) Observe(ctx context.Context, in reconcile.Input, obj *v1beta1.Key, want *declaredKey) (reconcile.External, error) {
 	seen := reconcile.External{What: "a lineage of " + string(obj.Spec.Algorithm) + " keys"}
 	first, found, err := a.first(ctx, in, obj)
 	if err != nil {
@@ -175,7 +175,7 @@ func (a keyAdapter) Observe(ctx context.Context, in reconcile.Input, obj *v1alph
 }
 
 // first finds the hidden link of the lineage's first key.
-func (keyAdapter) first(ctx context.Context, in reconcile.Input, obj *v1alpha1.Key) (first schema.HiddenLink, found bool, err error) {
+func (keyAdapter) first(ctx context.Context, in reconcile.Input, obj *v1beta1.Key) (first schema.HiddenLink, found bool, err error) {
 	known := obj.Status.Lineage
 	if obj.Spec.Lineage != nil {
 		known = *obj.Spec.Lineage
@@ -190,7 +190,7 @@ func (keyAdapter) first(ctx context.Context, in reconcile.Input, obj *v1alpha1.K
 			if in.Deleting { // without owner marks the manager creates no key
 				return "", false, nil
 			}
-			err = connection.NewProblem(v1alpha1.ReasonUnsupported, "the key server has no owner marks, so the manager cannot find a key again that it has minted; "+
+			err = connection.NewProblem(v1beta1.ReasonUnsupported, "the key server has no owner marks, so the manager cannot find a key again that it has minted; "+
 				"use a key server with owner marks, or delete this object and create it again with an existing lineage in spec.lineage")
 		}
 		return "", false, err
@@ -205,7 +205,7 @@ func (keyAdapter) first(ctx context.Context, in reconcile.Input, obj *v1alpha1.K
 
 // unmintable returns the blockers of a key creation. It blocks a path that is not below a directory. If the manager may
 // not list directories, it blocks nothing.
-func (keyAdapter) unmintable(ctx context.Context, in reconcile.Input, obj *v1alpha1.Key) ([]reconcile.Blocker, error) {
+func (keyAdapter) unmintable(ctx context.Context, in reconcile.Input, obj *v1beta1.Key) ([]reconcile.Blocker, error) {
 	switch {
 	case in.Deleting:
 		return nil, nil
@@ -217,7 +217,7 @@ func (keyAdapter) unmintable(ctx context.Context, in reconcile.Input, obj *v1alp
 	}
 	listed := directories.Of(in.Conn)
 	if why, err := connection.AsProblem(ctx, listed.Refresh(ctx, in.NotBefore)); err != nil || why != nil {
-		if why != nil && why.Reason != v1alpha1.ReasonAccessDenied {
+		if why != nil && why.Reason != v1beta1.ReasonAccessDenied {
 			err = why
 		}
 		return nil, err
@@ -233,7 +233,7 @@ func (keyAdapter) unmintable(ctx context.Context, in reconcile.Input, obj *v1alp
 
 // observeGoing reports the progress of a deletion. The deletion
 // is done when every key is being destroyed or destroyed.
-func (keyAdapter) observeGoing(in reconcile.Input, obj *v1alpha1.Key, seen *reconcile.External) {
+func (keyAdapter) observeGoing(in reconcile.Input, obj *v1beta1.Key, seen *reconcile.External) {
 	noted, _ := seen.AdapterData.(keyNotes)
 	living := 0
 	for _, k := range noted.keys {
@@ -307,7 +307,7 @@ func (keyAdapter) fill(ctx context.Context, c *connection.Connection, want decla
 
 // Delete implements reconcile.Adapter: it schedules the destruction of every key. The newest key comes first, so that
 // the key server creates no successor.
-func (keyAdapter) Delete(ctx context.Context, c *connection.Connection, obj *v1alpha1.Key, id string) (reconcile.Outcome, error) {
+func (keyAdapter) Delete(ctx context.Context, c *connection.Connection, obj *v1beta1.Key, id string) (reconcile.Outcome, error) {
 	key, err := parseID(schema.ParseHexID, id)
 	if err != nil {
 		return reconcile.Outcome{}, err
@@ -327,7 +327,7 @@ func (keyAdapter) Delete(ctx context.Context, c *connection.Connection, obj *v1a
 		if k := line.keys[i]; !ending(k) {
 			_, err := c.Admin.DestroyKey(ctx, schema.DestroyKeyRequest{TTag: k.TTag, AfterDays: &after})
 			if client.CodeOf(err) == "ACL_DENIED" {
-				return reconcile.Outcome{}, &connection.Problem{Reason: v1alpha1.ReasonAccessDenied, RequeueAfter: inUseAgain, Code: client.CodeOf(err),
+				return reconcile.Outcome{}, &connection.Problem{Reason: v1beta1.ReasonAccessDenied, RequeueAfter: inUseAgain, Code: client.CodeOf(err),
 					Message: fmt.Sprintf("generation %d of key lineage %s: %s", generationOf(k), first, makeOwner)}
 			}
 			if client.CodeOf(err) == "APPROVAL_REQUIRED" {
@@ -356,7 +356,7 @@ func (keyAdapter) Delete(ctx context.Context, c *connection.Connection, obj *v1a
 }
 
 // Record implements reconcile.Adapter.
-func (keyAdapter) Record(obj *v1alpha1.Key, want *declaredKey, seen reconcile.External, owner bool, _ time.Time) {
+func (keyAdapter) Record(obj *v1beta1.Key, want *declaredKey, seen reconcile.External, owner bool, _ time.Time) {
 	noted, read := seen.AdapterData.(keyNotes)
 	if !owner || !read {
 		return
@@ -380,20 +380,20 @@ func (keyAdapter) Record(obj *v1alpha1.Key, want *declaredKey, seen reconcile.Ex
 }
 
 // Publishes implements reconcile.Publisher.
-func (keyAdapter) Publishes(obj *v1alpha1.Key) []v1alpha1.PublishedReference {
+func (keyAdapter) Publishes(obj *v1beta1.Key) []v1beta1.PublishedReference {
 	if obj.Spec.Publish == nil {
 		return nil
 	}
-	return []v1alpha1.PublishedReference{{APIVersion: "v1", Kind: sources.ConfigMap, Namespace: obj.Namespace, Name: obj.Spec.Publish.ConfigMap.Name}}
+	return []v1beta1.PublishedReference{{APIVersion: "v1", Kind: sources.ConfigMap, Namespace: obj.Namespace, Name: obj.Spec.Publish.ConfigMap.Name}}
 }
 
 // Published implements reconcile.Publisher. With this data, a Pod that has only a token can find and trust the key
 // server and use the key.
-func (keyAdapter) Published(ctx context.Context, in reconcile.Input, obj *v1alpha1.Key) ([]reconcile.Publication, error) {
+func (keyAdapter) Published(ctx context.Context, in reconcile.Input, obj *v1beta1.Key) ([]reconcile.Publication, error) {
 	if obj.Spec.Publish == nil {
 		return nil, nil
 	}
-	ks := &v1alpha1.KeyServer{}
+	ks := &v1beta1.KeyServer{}
 	if err := in.Cluster.Get(ctx, types.NamespacedName{Name: obj.Spec.KeyServerRef.Name}, ks); err != nil {
 		return nil, err
 	}
@@ -421,6 +421,6 @@ func (keyAdapter) Published(ctx context.Context, in reconcile.Input, obj *v1alph
 }
 
 // Publications implements reconcile.Publisher.
-func (keyAdapter) Publications(obj *v1alpha1.Key) *[]v1alpha1.PublishedReference {
+func (keyAdapter) Publications(obj *v1beta1.Key) *[]v1beta1.PublishedReference {
 	return &obj.Status.Published
 }

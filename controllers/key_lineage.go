@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/client"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
@@ -59,7 +59,7 @@ func readLineage(ctx context.Context, c *connection.Connection, first string) (k
 		}
 		in.After = page.Next
 	}
-	return line, connection.NewProblem(v1alpha1.ReasonConflict, "key lineage %s has more than %d keys, the limit of the manager; declare a new Key", first, linePage*linePages)
+	return line, connection.NewProblem(v1beta1.ReasonConflict, "key lineage %s has more than %d keys, the limit of the manager; declare a new Key", first, linePage*linePages)
 }
 
 // keyACLs caches the ACL of each key, by its hidden link.
@@ -97,38 +97,38 @@ const makeOwner = "the ACL of the key no longer grants the manager's principal t
 
 // readable returns an error if the manager cannot read all keys of a lineage. A missing generation means that an ACL
 // hides a key. Without the error, the manager could use an older key as the newest, or create another lineage.
-func (keyAdapter) readable(ctx context.Context, in reconcile.Input, obj *v1alpha1.Key, line keyLineage) error {
+func (keyAdapter) readable(ctx context.Context, in reconcile.Input, obj *v1beta1.Key, line keyLineage) error {
 	if len(line.keys) == 0 {
 		_, err := keyACLs.Of(in.Conn).Get(ctx, in.NotBefore, line.first.String())
 		switch client.CodeOf(err) {
 		case "ACL_NOT_FOUND", "KEY_NOT_FOUND":
 			return nil
 		case "ACL_DENIED":
-			return connection.NewProblem(v1alpha1.ReasonAccessDenied, "key lineage %s: %s", line.first, makeOwner)
+			return connection.NewProblem(v1beta1.ReasonAccessDenied, "key lineage %s: %s", line.first, makeOwner)
 		}
 		return err // nil if the key exists but is not the first of a lineage
 	}
 	last := deref(obj.Status.Generation)
 	for i, k := range line.keys {
 		if generationOf(k) != int32(i+1) {
-			return connection.NewProblem(v1alpha1.ReasonAccessDenied, "generation %d of key lineage %s: %s", i+1, line.first, makeOwner)
+			return connection.NewProblem(v1beta1.ReasonAccessDenied, "generation %d of key lineage %s: %s", i+1, line.first, makeOwner)
 		}
 	}
 	if newest := int32(len(line.keys)); newest < last && obj.Status.Lineage == line.first.String() { //nolint:gosec // readLine limits it
-		return connection.NewProblem(v1alpha1.ReasonAccessDenied, "generation %d of key lineage %s: %s", last, line.first, makeOwner)
+		return connection.NewProblem(v1beta1.ReasonAccessDenied, "generation %d of key lineage %s: %s", last, line.first, makeOwner)
 	}
 	return nil
 }
 
 // compare lists the differences between a lineage and the declaration.
-func (keyAdapter) compare(ctx context.Context, in reconcile.Input, obj *v1alpha1.Key, want *declaredKey, seen *reconcile.External) error {
+func (keyAdapter) compare(ctx context.Context, in reconcile.Input, obj *v1beta1.Key, want *declaredKey, seen *reconcile.External) error {
 	noted, _ := seen.AdapterData.(keyNotes)
 	newest := noted.newest()
 	fixed := func(field, declared, observed string) {
 		if declared == observed {
 			return
 		}
-		seen.Drift = append(seen.Drift, v1alpha1.FieldDrift{Field: field, Declared: declared, Observed: observed})
+		seen.Drift = append(seen.Drift, v1beta1.FieldDrift{Field: field, Declared: declared, Observed: observed})
 		seen.Blockers = append(seen.Blockers, reconcile.Fixed(fmt.Sprintf(
 			"spec.%s: declared is %s, but %s has %s, which cannot change after the key is minted; declare that value in another object", field, declared, seen.What, observed)))
 	}
@@ -152,11 +152,11 @@ func (keyAdapter) compare(ctx context.Context, in reconcile.Input, obj *v1alpha1
 		}
 	}
 	if have := rotationOf(newest); !ending(newest) && have != want.rotation {
-		seen.Drift = append(seen.Drift, v1alpha1.FieldDrift{Field: "rotation", Declared: formatRotation(want.rotation), Observed: formatRotation(have)})
+		seen.Drift = append(seen.Drift, v1beta1.FieldDrift{Field: "rotation", Declared: formatRotation(want.rotation), Observed: formatRotation(have)})
 	}
 	if state := stateOf(newest); state != stateEnabled {
-		if obj.Spec.ManagementPolicy == v1alpha1.Observe {
-			seen.Drift = append(seen.Drift, v1alpha1.FieldDrift{Field: "state", Declared: stateEnabled, Observed: state})
+		if obj.Spec.ManagementPolicy == v1beta1.Observe {
+			seen.Drift = append(seen.Drift, v1beta1.FieldDrift{Field: "state", Declared: stateEnabled, Observed: state})
 		} else {
 			seen.Blockers = append(seen.Blockers, withdrawn(seen.What, newest))
 		}
@@ -181,7 +181,7 @@ func withdrawn(line string, newest schema.KeyFacts) reconcile.Blocker {
 	default:
 		says += ", set by another client; when the reason for that is over, enable the key (POST /api/keys/enable) or rotate it (POST /api/keys/rotate)"
 	}
-	return reconcile.Blocker{Rule: "withdrawn", When: reconcile.Agreed, Reason: v1alpha1.ReasonConflict, Message: says}
+	return reconcile.Blocker{Rule: "withdrawn", When: reconcile.Agreed, Reason: v1beta1.ReasonConflict, Message: says}
 }
 
 // setKeyACL makes the ACL of a key equal to the declared one. First it makes the manager OWNER if necessary. Then it
@@ -250,7 +250,7 @@ func setKeyACL(ctx context.Context, c *connection.Connection, want membership, t
 }
 
 func changedMeanwhile(what string) error {
-	return &connection.Problem{Reason: v1alpha1.ReasonProgressing, Outdated: true, Message: what + " changed outside while the manager wrote the keys; it tries again"}
+	return &connection.Problem{Reason: v1beta1.ReasonProgressing, Outdated: true, Message: what + " changed outside while the manager wrote the keys; it tries again"}
 }
 
 // The key states that this package distinguishes.

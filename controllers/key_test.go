@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	apiclient "github.com/keyserver-operator/keyserver-operator/clients/go/client"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
@@ -22,10 +22,10 @@ import (
 )
 
 // key returns a Key that is not applied yet.
-func (s *stage) key(change ...func(*v1alpha1.Key)) *v1alpha1.Key {
-	obj := &v1alpha1.Key{
+func (s *stage) key(change ...func(*v1beta1.Key)) *v1beta1.Key {
+	obj := &v1beta1.Key{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("key-%d", objects.Add(1))},
-		Spec:       v1alpha1.KeySpec{Algorithm: v1alpha1.HMACSHA384},
+		Spec:       v1beta1.KeySpec{Algorithm: v1beta1.HMACSHA384},
 	}
 	obj.Spec.KeyServerRef.Name = s.name
 	for _, c := range change {
@@ -34,12 +34,12 @@ func (s *stage) key(change ...func(*v1alpha1.Key)) *v1alpha1.Key {
 	return obj
 }
 
-func withMembers(all ...v1alpha1.ACLTemplateMember) func(*v1alpha1.Key) {
-	return func(o *v1alpha1.Key) { o.Spec.Members = members(all...) }
+func withMembers(all ...v1beta1.ACLTemplateMember) func(*v1beta1.Key) {
+	return func(o *v1beta1.Key) { o.Spec.Members = members(all...) }
 }
 
-func taking(line schema.HiddenLink) func(*v1alpha1.Key) {
-	return func(o *v1alpha1.Key) { text := line.String(); o.Spec.Lineage = &text }
+func taking(line schema.HiddenLink) func(*v1beta1.Key) {
+	return func(o *v1beta1.Key) { text := line.String(); o.Spec.Lineage = &text }
 }
 
 // mint creates a key outside of Kubernetes.
@@ -119,10 +119,10 @@ func (s *stage) keyMark(ctx context.Context, first string) func() string {
 }
 
 // lose removes a Key like vanish does.
-func lose(ctx context.Context, obj *v1alpha1.Key) {
+func lose(ctx context.Context, obj *v1beta1.Key) {
 	GinkgoHelper()
 	vanish(ctx, obj)
-	obj.Status = v1alpha1.KeyStatus{}
+	obj.Status = v1beta1.KeyStatus{}
 }
 
 // notes returns the notes of an object's events that have this reason.
@@ -156,7 +156,7 @@ var _ = Describe("Key", func() {
 		It("waits for a member that nobody knows, and mints nothing", func(ctx context.Context) {
 			s := newStage(ctx)
 			obj := s.key(withMembers(member("group/Nobody Yet", "READ")))
-			apply(ctx, obj, beUnready(v1alpha1.ReasonDependencyNotReady, `has no principal of type group with the name "Nobody Yet"`))
+			apply(ctx, obj, beUnready(v1beta1.ReasonDependencyNotReady, `has no principal of type group with the name "Nobody Yet"`))
 			Expect(s.keys(ctx)).To(BeZero())
 			_, err := s.admin().CreateGroup(ctx, schema.CreateGroupRequest{Name: "Nobody Yet"})
 			Expect(err).NotTo(HaveOccurred())
@@ -167,12 +167,12 @@ var _ = Describe("Key", func() {
 		It("does not let the manager lose its keys", func(ctx context.Context) {
 			s := newStage(ctx)
 			end := metav1.NewTime(time.Now().Add(time.Hour))
-			for _, m := range []v1alpha1.ACLTemplateMember{
+			for _, m := range []v1beta1.ACLTemplateMember{
 				member("password/admin", "WRITE"),
-				{Principal: "password/admin", Rights: []v1alpha1.Right{"OWNER"}, EndTime: &end},
+				{Principal: "password/admin", Rights: []v1beta1.Right{"OWNER"}, EndTime: &end},
 			} {
 				obj := s.key(withMembers(m))
-				apply(ctx, obj, beUnready(v1alpha1.ReasonInvalidSpec, `the manager logs in as "password/admin", which must be OWNER`))
+				apply(ctx, obj, beUnready(v1beta1.ReasonInvalidSpec, `the manager logs in as "password/admin", which must be OWNER`))
 				remove(ctx, obj)
 			}
 			Expect(s.keys(ctx)).To(BeZero())
@@ -181,37 +181,37 @@ var _ = Describe("Key", func() {
 		It("waits for a directory above its path", func(ctx context.Context) {
 			s := newStage(ctx)
 			path := "/workloads/one"
-			obj := s.key(func(o *v1alpha1.Key) { o.Spec.Path = &path })
-			apply(ctx, obj, beUnready(v1alpha1.ReasonDependencyNotReady, `spec.path: "/workloads/one" is not below a templated directory`))
+			obj := s.key(func(o *v1beta1.Key) { o.Spec.Path = &path })
+			apply(ctx, obj, beUnready(v1beta1.ReasonDependencyNotReady, `spec.path: "/workloads/one" is not below a templated directory`))
 			Expect(s.mints.Load()).To(BeZero())
 			group := s.group(ctx)
-			apply(ctx, s.aclTemplate("Workloads", members(member("group/"+group.Name, "READ")), func(o *v1alpha1.ACLTemplate) { o.Spec.Directories = []string{"/workloads/"} }), beReady("created"))
+			apply(ctx, s.aclTemplate("Workloads", members(member("group/"+group.Name, "READ")), func(o *v1beta1.ACLTemplate) { o.Spec.Directories = []string{"/workloads/"} }), beReady("created"))
 			Eventually(readiness(ctx, obj)).Should(beReady("created"))
 			Expect(s.rightsOn(ctx, read(parseLink, obj.Status.HiddenLink))()).To(Equal(map[string]string{s.self(ctx): owner, idOf(group): "READ"}), "who is left out of a spec without members stays")
 			Expect(obj.Status.MemberCount).To(BeNil())
 
 			By("being complete as soon as there are members")
-			edit(ctx, obj, func(o *v1alpha1.Key) { o.Spec.Members = members(member("password/admin", "OWNER")) })
+			edit(ctx, obj, func(o *v1beta1.Key) { o.Spec.Members = members(member("password/admin", "OWNER")) })
 			Eventually(s.rightsOn(ctx, read(parseLink, obj.Status.HiddenLink))).Should(Equal(map[string]string{s.self(ctx): owner}))
 			remove(ctx, obj)
 		})
 
 		It("needs a grant for its name, its path and the line that it takes over", func(ctx context.Context) {
-			s := newGrantingStage(ctx, grant("keys", []v1alpha1.GrantedKind{"Key"}, []string{"key/default/allowed", "/allowed/*"}))
+			s := newGrantingStage(ctx, grant("keys", []v1beta1.GrantedKind{"Key"}, []string{"key/default/allowed", "/allowed/*"}))
 			line := s.mint(ctx)
 			elsewhere := "/elsewhere/a"
 			refused := s.key()
-			apply(ctx, refused, beUnready(v1alpha1.ReasonAccessDenied, `lacks the name "key/default/`+refused.Name+`"`))
-			apply(ctx, s.key(func(o *v1alpha1.Key) { o.Spec.Path = &elsewhere }), beUnready(v1alpha1.ReasonAccessDenied, `lacks the name "/elsewhere/a"`))
-			taker := s.key(taking(line), func(o *v1alpha1.Key) { o.Name = "allowed" })
-			apply(ctx, taker, beUnready(v1alpha1.ReasonAccessDenied, `lacks the name "lineage/`+line.String()+`"`))
-			s.regrant(ctx, grant("keys", []v1alpha1.GrantedKind{"Key"}, []string{"key/default/allowed", "lineage/*"}))
-			Eventually(readiness(ctx, taker)).Should(beUnready(v1alpha1.ReasonAccessDenied, `grant "keys" of the KeyServer does not allow adoption`))
-			adopting := grant("keys", []v1alpha1.GrantedKind{"Key"}, []string{"key/default/allowed", "lineage/*"})
+			apply(ctx, refused, beUnready(v1beta1.ReasonAccessDenied, `lacks the name "key/default/`+refused.Name+`"`))
+			apply(ctx, s.key(func(o *v1beta1.Key) { o.Spec.Path = &elsewhere }), beUnready(v1beta1.ReasonAccessDenied, `lacks the name "/elsewhere/a"`))
+			taker := s.key(taking(line), func(o *v1beta1.Key) { o.Name = "allowed" })
+			apply(ctx, taker, beUnready(v1beta1.ReasonAccessDenied, `lacks the name "lineage/`+line.String()+`"`))
+			s.regrant(ctx, grant("keys", []v1beta1.GrantedKind{"Key"}, []string{"key/default/allowed", "lineage/*"}))
+			Eventually(readiness(ctx, taker)).Should(beUnready(v1beta1.ReasonAccessDenied, `grant "keys" of the KeyServer does not allow adoption`))
+			adopting := grant("keys", []v1beta1.GrantedKind{"Key"}, []string{"key/default/allowed", "lineage/*"})
 			adopting.Adopt = true
 			s.regrant(ctx, adopting)
 			Eventually(readiness(ctx, taker)).Should(beReady("took over"))
-			Expect(taker.Status.Provenance).To(Equal(v1alpha1.Adopted))
+			Expect(taker.Status.Provenance).To(Equal(v1beta1.Adopted))
 			Expect(s.mints.Load()).To(BeZero())
 			remove(ctx, taker)
 			Expect(s.states(ctx, line.String())()).To(Equal([]string{stateEnabled}), "what was taken over stays")
@@ -223,23 +223,23 @@ var _ = Describe("Key", func() {
 			line := s.mint(ctx)
 			rotated, err := s.admin().RotateKey(ctx, schema.KeyRequest{TTag: line})
 			Expect(err).NotTo(HaveOccurred())
-			apply(ctx, s.key(taking(rotated.TTag)), beUnready(v1alpha1.ReasonInvalidSpec, "no key lineage begins with "+rotated.TTag.String()))
-			other := s.key(taking(line), func(o *v1alpha1.Key) { o.Spec.Algorithm = v1alpha1.AES256 })
-			apply(ctx, other, beUnready(v1alpha1.ReasonConflict, "spec.algorithm: declared is AES-256, but key lineage "+line.String()+" has HMAC-SHA384"))
+			apply(ctx, s.key(taking(rotated.TTag)), beUnready(v1beta1.ReasonInvalidSpec, "no key lineage begins with "+rotated.TTag.String()))
+			other := s.key(taking(line), func(o *v1beta1.Key) { o.Spec.Algorithm = v1beta1.AES256 })
+			apply(ctx, other, beUnready(v1beta1.ReasonConflict, "spec.algorithm: declared is AES-256, but key lineage "+line.String()+" has HMAC-SHA384"))
 			remove(ctx, other)
-			exported := s.key(taking(line), func(o *v1alpha1.Key) { o.Spec.Exportable = true })
-			apply(ctx, exported, beUnready(v1alpha1.ReasonConflict, "spec.exportable: declared is true"))
+			exported := s.key(taking(line), func(o *v1beta1.Key) { o.Spec.Exportable = true })
+			apply(ctx, exported, beUnready(v1beta1.ReasonConflict, "spec.exportable: declared is true"))
 			remove(ctx, exported)
 			_, err = s.admin().SetOwner(ctx, schema.SetOwnerRequest{OwnedObject: schema.OwnedObject{Kind: "key", ID: read(schema.ParseHexID, idOfLink(line.String()))}, Owner: "somebody"})
 			Expect(err).NotTo(HaveOccurred())
-			apply(ctx, s.key(taking(line)), beUnready(v1alpha1.ReasonConflict, "is owned by somebody"))
+			apply(ctx, s.key(taking(line)), beUnready(v1beta1.ReasonConflict, "is owned by somebody"))
 			Expect(s.states(ctx, line.String())()).To(Equal([]string{stateEnabled, stateEnabled}))
 		})
 
 		It("names the operation that the manager lacks", func(ctx context.Context) {
 			s := newStageOn(ctx, testserver.Start(GinkgoTB(), func(c *server.Config) { c.Deployment = "split" }))
 			obj := s.key()
-			apply(ctx, obj, beUnready(v1alpha1.ReasonAccessDenied, "Create Key"))
+			apply(ctx, obj, beUnready(v1beta1.ReasonAccessDenied, "Create Key"))
 		})
 
 		It("says what to do if destroying a key takes an approval", func(ctx context.Context) {
@@ -254,11 +254,11 @@ var _ = Describe("Key", func() {
 			Expect(err).NotTo(HaveOccurred())
 			Expect(kube.Delete(ctx, obj)).To(Succeed())
 			Eventually(readiness(ctx, obj)).Should(And(
-				beUnready(v1alpha1.ReasonAccessDenied, "APPROVAL_REQUIRED: destroying a key requires the approval of another principal"),
-				beUnready(v1alpha1.ReasonAccessDenied, "ask an owner of the key to request the approval of POST /api/keys/destroy, or set deletionPolicy to Retain"),
+				beUnready(v1beta1.ReasonAccessDenied, "APPROVAL_REQUIRED: destroying a key requires the approval of another principal"),
+				beUnready(v1beta1.ReasonAccessDenied, "ask an owner of the key to request the approval of POST /api/keys/destroy, or set deletionPolicy to Retain"),
 			))
 			Expect(s.states(ctx, obj.Status.Lineage)()).To(Equal([]string{stateEnabled}))
-			edit(ctx, obj, func(o *v1alpha1.Key) { o.Spec.DeletionPolicy = v1alpha1.RetainExternal })
+			edit(ctx, obj, func(o *v1beta1.Key) { o.Spec.DeletionPolicy = v1beta1.RetainExternal })
 			Eventually(gone(ctx, obj)).Should(BeTrue())
 			Expect(s.states(ctx, obj.Status.Lineage)()).To(Equal([]string{stateEnabled}))
 		})
@@ -272,7 +272,7 @@ var _ = Describe("Key", func() {
 			Expect(err).NotTo(HaveOccurred())
 			_, err = s.admin().RevokeACL(ctx, schema.ACLRevokeRequest{TTag: read(parseLink, obj.Status.HiddenLink), SystemID: session.Principal.SystemID, PrincipalID: session.Principal.PrincipalID})
 			Expect(err).NotTo(HaveOccurred())
-			Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonAccessDenied, "no longer grants the manager's principal the rights that it needs"))
+			Eventually(readiness(ctx, obj)).Should(beUnready(v1beta1.ReasonAccessDenied, "no longer grants the manager's principal the rights that it needs"))
 			Expect(s.mints.Load()).To(BeEquivalentTo(1))
 		})
 	})
@@ -281,15 +281,15 @@ var _ = Describe("Key", func() {
 		s := newStage(ctx)
 		readers, others := s.group(ctx), s.group(ctx)
 		limit := int64(5)
-		obj := s.key(withMembers(v1alpha1.ACLTemplateMember{Principal: "group/" + readers.Name, Rights: []v1alpha1.Right{"READ"}, MaxUsage: &limit}, member(idOf(others), "WRITE")),
-			func(o *v1alpha1.Key) {
-				o.Spec.Rotation = &v1alpha1.KeyRotation{EveryDays: 30, VerifyOnlyDays: 7, DestroyAfterDays: 7}
-				o.Spec.Publish = &v1alpha1.KeyPublication{ConfigMap: v1alpha1.ConfigMapTarget{Name: o.Name}}
+		obj := s.key(withMembers(v1beta1.ACLTemplateMember{Principal: "group/" + readers.Name, Rights: []v1beta1.Right{"READ"}, MaxUsage: &limit}, member(idOf(others), "WRITE")),
+			func(o *v1beta1.Key) {
+				o.Spec.Rotation = &v1beta1.KeyRotation{EveryDays: 30, VerifyOnlyDays: 7, DestroyAfterDays: 7}
+				o.Spec.Publish = &v1beta1.KeyPublication{ConfigMap: v1beta1.ConfigMapTarget{Name: o.Name}}
 			})
 		apply(ctx, obj, beReady("is at generation 1; each ACL has exactly the declared 3 members"))
 		first := read(parseLink, obj.Status.HiddenLink)
 		Expect(obj.Status.Lineage).To(Equal(first.String()))
-		Expect(obj.Status.Provenance).To(Equal(v1alpha1.Created))
+		Expect(obj.Status.Provenance).To(Equal(v1beta1.Created))
 		Expect(obj.Status.State).To(Equal(stateEnabled))
 		Expect(obj.Status.MemberCount).To(HaveValue(BeEquivalentTo(3)))
 		Expect(obj.Status.NextRotationTime.Time).To(BeTemporally("~", time.Now().AddDate(0, 0, 30), time.Minute))
@@ -324,7 +324,7 @@ var _ = Describe("Key", func() {
 		Eventually(func() *schema.KeyRotation { return s.line(ctx, first.String())[1].Rotation }).Should(HaveValue(Equal(schema.KeyRotation{EveryDays: 30, VerifyOnlyDays: 7, DestroyAfterDays: 7})))
 
 		By("taking rights on old generations with the member")
-		edit(ctx, obj, func(o *v1alpha1.Key) { o.Spec.Members = members(member(idOf(others), "READ")); o.Spec.Rotation = nil })
+		edit(ctx, obj, func(o *v1beta1.Key) { o.Spec.Members = members(member(idOf(others), "READ")); o.Spec.Rotation = nil })
 		for _, k := range []schema.HiddenLink{first, second} {
 			Eventually(s.rightsOn(ctx, k)).Should(Equal(map[string]string{s.self(ctx): owner, idOf(others): "READ"}))
 		}
@@ -332,7 +332,7 @@ var _ = Describe("Key", func() {
 		Eventually(readiness(ctx, obj)).Should(beCorrected())
 
 		By("being deleted")
-		edit(ctx, obj, func(o *v1alpha1.Key) { o.Spec.DestroyAfterDays = 3 })
+		edit(ctx, obj, func(o *v1beta1.Key) { o.Spec.DestroyAfterDays = 3 })
 		copied := obj.DeepCopy()
 		remove(ctx, obj)
 		Expect(s.states(ctx, first.String())()).To(Equal([]string{stateDestroying, stateDestroying}))
@@ -344,7 +344,7 @@ var _ = Describe("Key", func() {
 		Eventually(toldIn(ctx, copied.Name)).Should(HaveKey("error"))
 
 		By("being declared anew")
-		again := s.key(func(o *v1alpha1.Key) { o.Name = copied.Name })
+		again := s.key(func(o *v1beta1.Key) { o.Name = copied.Name })
 		apply(ctx, again, beReady("created"))
 		Expect(again.Status.Lineage).NotTo(Equal(first.String()))
 		remove(ctx, again)
@@ -352,7 +352,7 @@ var _ = Describe("Key", func() {
 
 	It("encrypts, too", func(ctx context.Context) {
 		s := newStage(ctx)
-		obj := s.key(func(o *v1alpha1.Key) { o.Spec.Algorithm, o.Spec.Exportable = v1alpha1.AES256, true })
+		obj := s.key(func(o *v1beta1.Key) { o.Spec.Algorithm, o.Spec.Exportable = v1beta1.AES256, true })
 		apply(ctx, obj, beReady("created"))
 		line := read(parseLink, obj.Status.Lineage)
 		Expect(s.line(ctx, obj.Status.Lineage)[0]).To(And(HaveField("Algorithm", HaveValue(Equal("AES-256"))), HaveField("Exportable", HaveValue(BeTrue()))))
@@ -379,14 +379,14 @@ var _ = Describe("Key", func() {
 		obj := s.key()
 		apply(ctx, obj, beReady("took over"))
 		Expect(s.mints.Load()).To(BeEquivalentTo(1))
-		Expect(obj.Status.Provenance).To(Equal(v1alpha1.Created))
+		Expect(obj.Status.Provenance).To(Equal(v1beta1.Created))
 		line := obj.Status.Lineage
 
 		By("the cluster being lost")
 		lose(ctx, obj)
 		apply(ctx, obj, beReady("took over"))
 		Expect(obj.Status.Lineage).To(Equal(line))
-		Expect(obj.Status.Provenance).To(Equal(v1alpha1.Created))
+		Expect(obj.Status.Provenance).To(Equal(v1beta1.Created))
 
 		By("being cut short between minting and giving")
 		s.onGive(func(context.Context) error {
@@ -394,7 +394,7 @@ var _ = Describe("Key", func() {
 		})
 		group := s.group(ctx)
 		half := s.key(withMembers(member("group/"+group.Name, "READ")))
-		apply(ctx, half, beUnready(v1alpha1.ReasonProgressing, "not now"))
+		apply(ctx, half, beUnready(v1beta1.ReasonProgressing, "not now"))
 		Expect(half.Status.Lineage).NotTo(BeEmpty())
 		s.onGive(nil)
 		Eventually(readiness(ctx, half)).Should(beCorrected())
@@ -412,19 +412,19 @@ var _ = Describe("Key", func() {
 		key := read(parseLink, obj.Status.HiddenLink)
 		_, err := s.admin().DisableKey(ctx, schema.KeyRequest{TTag: key})
 		Expect(err).NotTo(HaveOccurred())
-		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonConflict, "generation 1, the newest of key lineage "+key.String()+", is in the state disabled"))
+		Eventually(readiness(ctx, obj)).Should(beUnready(v1beta1.ReasonConflict, "generation 1, the newest of key lineage "+key.String()+", is in the state disabled"))
 		Expect(obj.Status.State).To(Equal("disabled"))
 
 		By("still taking rights away")
-		edit(ctx, obj, func(o *v1alpha1.Key) { o.Spec.Members = members() })
+		edit(ctx, obj, func(o *v1beta1.Key) { o.Spec.Members = members() })
 		Eventually(s.rightsOn(ctx, key)).Should(Equal(map[string]string{s.self(ctx): owner}))
-		Eventually(readiness(ctx, obj)).Should(And(beUnready(v1alpha1.ReasonConflict, "is in the state disabled"), HaveField("Current", true)))
+		Eventually(readiness(ctx, obj)).Should(And(beUnready(v1beta1.ReasonConflict, "is in the state disabled"), HaveField("Current", true)))
 		Expect(s.states(ctx, key.String())()).To(Equal([]string{"disabled"}))
 
 		By("reporting it where it only observes")
-		edit(ctx, obj, func(o *v1alpha1.Key) { o.Spec.ManagementPolicy = v1alpha1.Observe })
-		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonDrifted, "differs in state"))
-		edit(ctx, obj, func(o *v1alpha1.Key) { o.Spec.ManagementPolicy = v1alpha1.Manage })
+		edit(ctx, obj, func(o *v1beta1.Key) { o.Spec.ManagementPolicy = v1beta1.Observe })
+		Eventually(readiness(ctx, obj)).Should(beUnready(v1beta1.ReasonDrifted, "differs in state"))
+		edit(ctx, obj, func(o *v1beta1.Key) { o.Spec.ManagementPolicy = v1beta1.Manage })
 		_, err = s.admin().EnableKey(ctx, schema.KeyRequest{TTag: key})
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(readiness(ctx, obj)).Should(beReady(""))
@@ -432,9 +432,9 @@ var _ = Describe("Key", func() {
 		By("being destroyed by hand")
 		_, err = s.admin().DestroyKey(ctx, schema.DestroyKeyRequest{TTag: key})
 		Expect(err).NotTo(HaveOccurred())
-		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonConflict, "is in the state destroying and is destroyed on "))
+		Eventually(readiness(ctx, obj)).Should(beUnready(v1beta1.ReasonConflict, "is in the state destroying and is destroyed on "))
 		lose(ctx, obj)
-		apply(ctx, obj, beUnready(v1alpha1.ReasonConflict, "restore each key (POST /api/keys/restore) and enable it"))
+		apply(ctx, obj, beUnready(v1beta1.ReasonConflict, "restore each key (POST /api/keys/restore) and enable it"))
 		Expect(s.mints.Load()).To(BeEquivalentTo(1), "nobody makes another line behind the back of who had this one destroyed")
 		_, err = s.admin().RestoreKey(ctx, schema.KeyRequest{TTag: key})
 		Expect(err).NotTo(HaveOccurred())
@@ -443,7 +443,7 @@ var _ = Describe("Key", func() {
 		Eventually(readiness(ctx, obj)).Should(beReady(""))
 		_, err = s.admin().DestroyKey(ctx, schema.DestroyKeyRequest{TTag: key})
 		Expect(err).NotTo(HaveOccurred())
-		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonConflict, "is in the state destroying"))
+		Eventually(readiness(ctx, obj)).Should(beUnready(v1beta1.ReasonConflict, "is in the state destroying"))
 		remove(ctx, obj)
 		Expect(s.keyMark(ctx, key.String())()).To(BeEmpty())
 	})
@@ -453,9 +453,9 @@ var _ = Describe("Key", func() {
 		s := newStageOn(ctx, testserver.Start(GinkgoTB(), func(c *server.Config) {
 			c.Clock = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 		}))
-		obj := s.key(func(o *v1alpha1.Key) {
-			o.Spec.Rotation = &v1alpha1.KeyRotation{EveryDays: 1, VerifyOnlyDays: 30, DestroyAfterDays: 30}
-			o.Spec.Publish = &v1alpha1.KeyPublication{ConfigMap: v1alpha1.ConfigMapTarget{Name: o.Name}}
+		obj := s.key(func(o *v1beta1.Key) {
+			o.Spec.Rotation = &v1beta1.KeyRotation{EveryDays: 1, VerifyOnlyDays: 30, DestroyAfterDays: 30}
+			o.Spec.Publish = &v1beta1.KeyPublication{ConfigMap: v1beta1.ConfigMapTarget{Name: o.Name}}
 		})
 		apply(ctx, obj, beReady("created"))
 		line := read(parseLink, obj.Status.Lineage)

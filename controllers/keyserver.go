@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/certtext"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
@@ -49,11 +49,11 @@ type generation struct {
 }
 
 // keyServerKind is the only kind without an adapter.
-var keyServerKind, _ = v1alpha1.KindNamed("KeyServer")
+var keyServerKind, _ = v1beta1.KindNamed("KeyServer")
 
 // Reconcile implements reconcile.Reconciler.
 func (r *keyServerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	ks := &v1alpha1.KeyServer{}
+	ks := &v1beta1.KeyServer{}
 	if err := r.Client.Get(ctx, req.NamespacedName, ks); err != nil {
 		if client.IgnoreNotFound(err) == nil {
 			r.connections.Remove(ctx, req.Name)
@@ -66,7 +66,7 @@ func (r *keyServerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (
 	r.sources.Refer(keyServerKind.Name, req.NamespacedName, sourcesOf(ks))
 	read := ks.DeepCopy()
 	if ks.DeletionTimestamp.IsZero() {
-		controllerutil.AddFinalizer(ks, v1alpha1.FinalizerInUse)
+		controllerutil.AddFinalizer(ks, v1beta1.FinalizerInUse)
 		if written, err := status.PatchMetadata(ctx, r.Client, read, ks); err != nil || !written {
 			return reconcile.RequeueUnless(written), err
 		}
@@ -79,9 +79,9 @@ func (r *keyServerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (
 		return ctrl.Result{}, err
 	case held.Action == reconcile.ActRelease:
 		return r.release(ctx, read, ks)
-	case held.Reason == v1alpha1.ReasonPaused:
+	case held.Reason == v1beta1.ReasonPaused:
 		// While a KeyServer is paused, its objects cannot use the connection.
-		r.connections.Block(ctx, ks.Name, connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "%s", held.Message))
+		r.connections.Block(ctx, ks.Name, connection.NewProblem(v1beta1.ReasonDependencyNotReady, "%s", held.Message))
 		say = status.Conclusion{Reason: held.Reason, Message: held.Message}
 	default:
 		if say, err = r.connect(ctx, ks); err != nil {
@@ -105,11 +105,11 @@ func (r *keyServerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (
 }
 
 // deletion applies the rules that need no key server.
-func (r *keyServerReconciler) deletion(ctx context.Context, ks *v1alpha1.KeyServer) (reconcile.Decision, error) {
+func (r *keyServerReconciler) deletion(ctx context.Context, ks *v1beta1.KeyServer) (reconcile.Decision, error) {
 	f := reconcile.Facts{
 		Deleting:  !ks.DeletionTimestamp.IsZero(),
-		Paused:    reconcile.Annotated(ks, v1alpha1.AnnotationPaused),
-		Abandoned: reconcile.Annotated(ks, v1alpha1.AnnotationAbandon),
+		Paused:    reconcile.Annotated(ks, v1beta1.AnnotationPaused),
+		Abandoned: reconcile.Annotated(ks, v1beta1.AnnotationAbandon),
 	}
 	if f.Deleting {
 		var err error
@@ -129,7 +129,7 @@ func (r *keyServerReconciler) deletion(ctx context.Context, ks *v1alpha1.KeyServ
 }
 
 // connect updates the connection if the spec has changed, and returns the conclusion for the status.
-func (r *keyServerReconciler) connect(ctx context.Context, ks *v1alpha1.KeyServer) (status.Conclusion, error) {
+func (r *keyServerReconciler) connect(ctx context.Context, ks *v1beta1.KeyServer) (status.Conclusion, error) {
 	conn, err := r.connection(ctx, ks)
 	if err != nil {
 		why, other := connection.AsProblem(ctx, err)
@@ -139,7 +139,7 @@ func (r *keyServerReconciler) connect(ctx context.Context, ks *v1alpha1.KeyServe
 		r.connections.Block(ctx, ks.Name, why)
 		return status.Conclusion{Reason: why.Reason, Message: why.Message}, nil
 	}
-	if token := ks.Annotations[v1alpha1.AnnotationReconcileRequestedAt]; token != ks.Status.LastHandledReconcileAt {
+	if token := ks.Annotations[v1beta1.AnnotationReconcileRequestedAt]; token != ks.Status.LastHandledReconcileAt {
 		ks.Status.LastHandledReconcileAt = token
 		conn.Refresh()
 	}
@@ -156,33 +156,33 @@ func (r *keyServerReconciler) connect(ctx context.Context, ks *v1alpha1.KeyServe
 		return status.Conclusion{}, err
 	}
 	// The cursor changes often, so it is written only together with another change.
-	if ks.Status.ObservedGeneration != ks.Generation || !meta.IsStatusConditionTrue(ks.Status.Conditions, v1alpha1.ConditionReady) {
+	if ks.Status.ObservedGeneration != ks.Generation || !meta.IsStatusConditionTrue(ks.Status.Conditions, v1beta1.ConditionReady) {
 		ks.Status.Cursor = s.Cursor
 	}
-	return status.Conclusion{Reason: v1alpha1.ReasonVerified, Message: "the key server responds and accepts the credentials"}, nil
+	return status.Conclusion{Reason: v1beta1.ReasonVerified, Message: "the key server responds and accepts the credentials"}, nil
 }
 
 // connection returns the connection for the spec. It creates the connection if necessary.
-func (r *keyServerReconciler) connection(ctx context.Context, ks *v1alpha1.KeyServer) (*connection.Connection, error) {
+func (r *keyServerReconciler) connection(ctx context.Context, ks *v1beta1.KeyServer) (*connection.Connection, error) {
 	l, err := r.login(ctx, ks)
 	if err != nil {
 		return nil, err
 	}
 	conn, err := r.connections.Ensure(ks.Name, l)
 	if err != nil {
-		return nil, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "%s", err)
+		return nil, connection.NewProblem(v1beta1.ReasonInvalidSpec, "%s", err)
 	}
 	return conn, nil
 }
 
 // login resolves the references of the spec. Its version changes if a referenced Secret or ConfigMap changes.
-func (r *keyServerReconciler) login(ctx context.Context, ks *v1alpha1.KeyServer) (connection.Login, error) {
+func (r *keyServerReconciler) login(ctx context.Context, ks *v1beta1.KeyServer) (connection.Login, error) {
 	roots, pem, err := r.roots(ctx, ks.Spec.CABundle)
 	if err != nil {
 		return connection.Login{}, err
 	}
 	parts := []string{ks.Spec.URL, ks.Spec.ExternalURL, string(pem)}
-	endpoint := func(c v1alpha1.AdministratorCredential) (connection.Endpoint, error) {
+	endpoint := func(c v1beta1.AdministratorCredential) (connection.Endpoint, error) {
 		e, version, err := r.credential(ctx, c)
 		e.BaseURL, e.ProofURL, e.RootCAs = ks.Spec.URL, ks.Spec.ExternalURL, roots
 		parts = append(parts, version...)
@@ -193,7 +193,7 @@ func (r *keyServerReconciler) login(ctx context.Context, ks *v1alpha1.KeyServer)
 		return connection.Login{}, err
 	}
 	if officer := ks.Spec.Credentials.SecurityOfficer; officer != nil {
-		e, err := endpoint(v1alpha1.AdministratorCredential{SecretRef: &officer.SecretRef})
+		e, err := endpoint(v1beta1.AdministratorCredential{SecretRef: &officer.SecretRef})
 		if err != nil {
 			return connection.Login{}, err
 		}
@@ -205,10 +205,10 @@ func (r *keyServerReconciler) login(ctx context.Context, ks *v1alpha1.KeyServer)
 }
 
 // credential returns the endpoint for a credential, and the versions of the Secrets and ConfigMaps that it refers to.
-func (r *keyServerReconciler) credential(ctx context.Context, c v1alpha1.AdministratorCredential) (e connection.Endpoint, version []string, err error) {
+func (r *keyServerReconciler) credential(ctx context.Context, c v1beta1.AdministratorCredential) (e connection.Endpoint, version []string, err error) {
 	if account := c.ServiceAccount; account != nil {
 		if e.TokenFile = r.tokenFiles[account.Audience]; e.TokenFile == "" {
-			return e, nil, connection.NewProblem(v1alpha1.ReasonDependencyNotReady,
+			return e, nil, connection.NewProblem(v1beta1.ReasonDependencyNotReady,
 				"spec.credentials.administrator.serviceAccount.audience: the manager has no token for the audience %q; mount a service account token and name it with the manager's flag --token-file AUDIENCE=FILE", account.Audience)
 		}
 		e.Credential = fmt.Sprintf("the manager's service account token for the audience %q", account.Audience)
@@ -235,7 +235,7 @@ func (r *keyServerReconciler) credential(ctx context.Context, c v1alpha1.Adminis
 	return e, []string{src.String(), at, c.SecretRef.UsernameKey, c.SecretRef.PasswordKey}, nil
 }
 
-func (r *keyServerReconciler) roots(ctx context.Context, from *v1alpha1.CABundle) (*x509.CertPool, []byte, error) {
+func (r *keyServerReconciler) roots(ctx context.Context, from *v1beta1.CABundle) (*x509.CertPool, []byte, error) {
 	if from == nil {
 		return nil, nil, nil
 	}
@@ -248,7 +248,7 @@ func (r *keyServerReconciler) roots(ctx context.Context, from *v1alpha1.CABundle
 }
 
 // bundle reads the CA certificates that the connection trusts.
-func bundle(ctx context.Context, values *sources.Reader, from *v1alpha1.CABundle) ([]byte, error) {
+func bundle(ctx context.Context, values *sources.Reader, from *v1beta1.CABundle) ([]byte, error) {
 	where, pem := "spec.caBundle.inline", []byte(deref(from.Inline))
 	if key := sources.At(from.SecretKeyRef, from.ConfigMapKeyRef); from.Inline == nil && key != nil {
 		var err error
@@ -258,40 +258,40 @@ func bundle(ctx context.Context, values *sources.Reader, from *v1alpha1.CABundle
 		}
 	}
 	if _, err := certtext.Certificates(pem); err != nil {
-		return nil, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "%s %s", where, err)
+		return nil, connection.NewProblem(v1beta1.ReasonInvalidSpec, "%s %s", where, err)
 	}
 	return pem, nil
 }
 
 // record writes status and events.
-func (r *keyServerReconciler) record(read, ks *v1alpha1.KeyServer, say status.Conclusion) {
+func (r *keyServerReconciler) record(read, ks *v1beta1.KeyServer, say status.Conclusion) {
 	now := status.Stamp(r.Clock.Now())
-	if say.Reason == v1alpha1.ReasonPaused {
+	if say.Reason == v1beta1.ReasonPaused {
 		status.Pause(&ks.Status.Conditions, ks.Generation, now, say.Message)
 		r.population.Move(client.ObjectKeyFromObject(ks), string(say.Reason))
 		return
 	}
 	ks.Status.ObservedGeneration = ks.Generation
 	status.Conclude(&ks.Status.Conditions, ks.Generation, now, say)
-	meta.RemoveStatusCondition(&ks.Status.Conditions, v1alpha1.ConditionVerified) // Ready has the same information
-	before := meta.FindStatusCondition(read.Status.Conditions, v1alpha1.ConditionReady)
-	if say.Reason != v1alpha1.ReasonProgressing && (before == nil || before.Reason != string(say.Reason)) {
+	meta.RemoveStatusCondition(&ks.Status.Conditions, v1beta1.ConditionVerified) // Ready has the same information
+	before := meta.FindStatusCondition(read.Status.Conditions, v1beta1.ConditionReady)
+	if say.Reason != v1beta1.ReasonProgressing && (before == nil || before.Reason != string(say.Reason)) {
 		status.ReasonEvent(say.Reason, !ks.DeletionTimestamp.IsZero(), say.Message).Record(r.Recorder, ks)
 	}
 	r.population.Move(client.ObjectKeyFromObject(ks), string(say.Reason))
 }
 
-func (r *keyServerReconciler) recordFeed(ks *v1alpha1.KeyServer, feed connection.FeedState) {
+func (r *keyServerReconciler) recordFeed(ks *v1beta1.KeyServer, feed connection.FeedState) {
 	follows := metav1.ConditionFalse
 	if feed.Following {
 		follows = metav1.ConditionTrue
 	}
-	status.SetCondition(&ks.Status.Conditions, v1alpha1.ConditionChangeFeed, follows, ks.Generation, status.Stamp(r.Clock.Now()),
+	status.SetCondition(&ks.Status.Conditions, v1beta1.ConditionChangeFeed, follows, ks.Generation, status.Stamp(r.Clock.Now()),
 		status.Conclusion{Reason: feed.Reason, Message: feed.Message})
 }
 
-func (r *keyServerReconciler) release(ctx context.Context, read, ks *v1alpha1.KeyServer) (ctrl.Result, error) {
-	controllerutil.RemoveFinalizer(ks, v1alpha1.FinalizerInUse)
+func (r *keyServerReconciler) release(ctx context.Context, read, ks *v1beta1.KeyServer) (ctrl.Result, error) {
+	controllerutil.RemoveFinalizer(ks, v1beta1.FinalizerInUse)
 	written, err := status.PatchMetadata(ctx, r.Client, read, ks)
 	return reconcile.RequeueUnless(written), err
 }
@@ -310,7 +310,7 @@ func (r *keyServerReconciler) handleNotice(ctx context.Context, n connection.Not
 // readersOf maps a Secret or ConfigMap to the KeyServers that refer to it.
 func (r *keyServerReconciler) readersOf(sourceKind string) func(context.Context, client.Object) []ctrl.Request {
 	return func(ctx context.Context, o client.Object) []ctrl.Request {
-		all := &v1alpha1.KeyServerList{}
+		all := &v1beta1.KeyServerList{}
 		if err := r.Client.List(ctx, all); err != nil {
 			return nil
 		}
@@ -327,7 +327,7 @@ func (r *keyServerReconciler) readersOf(sourceKind string) func(context.Context,
 }
 
 // sourcesOf lists the Secrets and ConfigMaps that a KeyServer reads.
-func sourcesOf(ks *v1alpha1.KeyServer) (from []sources.Ref) {
+func sourcesOf(ks *v1beta1.KeyServer) (from []sources.Ref) {
 	if secret := ks.Spec.Credentials.Administrator.SecretRef; secret != nil {
 		from = append(from, secretSource(*secret))
 	}
@@ -340,6 +340,6 @@ func sourcesOf(ks *v1alpha1.KeyServer) (from []sources.Ref) {
 	return from
 }
 
-func secretSource(s v1alpha1.CredentialSecretReference) sources.Ref {
+func secretSource(s v1beta1.CredentialSecretReference) sources.Ref {
 	return sources.Ref{Kind: sources.Secret, Namespace: s.Namespace, Name: s.Name}
 }

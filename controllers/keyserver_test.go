@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
@@ -25,21 +25,21 @@ import (
 )
 
 var _ = Describe("KeyServer", func() {
-	keyServer := func(s *stage) *v1alpha1.KeyServer {
-		return &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
+	keyServer := func(s *stage) *v1beta1.KeyServer {
+		return &v1beta1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
 	}
 
 	It("is needed: an object without one waits for it", func(ctx context.Context) {
-		obj := shown.trustedCA(newCA(), func(o *v1alpha1.TrustedCA) { o.Spec.KeyServerRef.Name = "nowhere" })
-		apply(ctx, obj, beUnready(v1alpha1.ReasonDependencyNotReady, `KeyServer "nowhere" does not exist`))
+		obj := shown.trustedCA(newCA(), func(o *v1beta1.TrustedCA) { o.Spec.KeyServerRef.Name = "nowhere" })
+		apply(ctx, obj, beUnready(v1beta1.ReasonDependencyNotReady, `KeyServer "nowhere" does not exist`))
 		remove(ctx, obj)
 	})
 
 	It("serves only the namespaces that it has a grant for", func(ctx context.Context) {
 		Expect(kube.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "stranger"}})).To(Succeed())
 		ca := newCA()
-		stranger := shown.trustedCA(ca, func(o *v1alpha1.TrustedCA) { o.Namespace = "stranger" })
-		apply(ctx, stranger, beUnready(v1alpha1.ReasonAccessDenied, `KeyServer "`+shown.name+`" has no grant for namespace "stranger"`))
+		stranger := shown.trustedCA(ca, func(o *v1beta1.TrustedCA) { o.Namespace = "stranger" })
+		apply(ctx, stranger, beUnready(v1beta1.ReasonAccessDenied, `KeyServer "`+shown.name+`" has no grant for namespace "stranger"`))
 
 		By("not letting who is not allowed stand in anybody's way")
 		obj := shown.trustedCA(ca)
@@ -47,8 +47,8 @@ var _ = Describe("KeyServer", func() {
 		remove(ctx, obj)
 
 		By("letting in whom the selector picks")
-		edit(ctx, keyServer(shown), func(ks *v1alpha1.KeyServer) {
-			ks.Spec.Grants = append(ks.Spec.Grants, v1alpha1.GrantAll("strangers", labelled("kubernetes.io/metadata.name", "stranger")))
+		edit(ctx, keyServer(shown), func(ks *v1beta1.KeyServer) {
+			ks.Spec.Grants = append(ks.Spec.Grants, v1beta1.GrantAll("strangers", labelled("kubernetes.io/metadata.name", "stranger")))
 		})
 		Eventually(readiness(ctx, stranger)).Should(beReady(""))
 		remove(ctx, stranger)
@@ -57,53 +57,53 @@ var _ = Describe("KeyServer", func() {
 	It("follows the labels of namespaces", func(ctx context.Context) {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "admitted"}}
 		Expect(kube.Create(ctx, namespace)).To(Succeed())
-		s := newStage(ctx, func(ks *v1alpha1.KeyServer) {
-			ks.Spec.Grants = append(ks.Spec.Grants, v1alpha1.GrantAll("trusted", labelled("trust", "yes")))
+		s := newStage(ctx, func(ks *v1beta1.KeyServer) {
+			ks.Spec.Grants = append(ks.Spec.Grants, v1beta1.GrantAll("trusted", labelled("trust", "yes")))
 		})
 		ca := newCA()
-		obj := s.trustedCA(ca, func(o *v1alpha1.TrustedCA) { o.Namespace = "admitted" })
-		apply(ctx, obj, beUnready(v1alpha1.ReasonAccessDenied, `has no grant for namespace "admitted"`))
+		obj := s.trustedCA(ca, func(o *v1beta1.TrustedCA) { o.Namespace = "admitted" })
+		apply(ctx, obj, beUnready(v1beta1.ReasonAccessDenied, `has no grant for namespace "admitted"`))
 
 		edit(ctx, namespace, func(n *corev1.Namespace) { n.Labels["trust"] = "yes" })
 		Eventually(readiness(ctx, obj)).Should(beReady("created"))
 
 		By("an object that is no longer let in keeps what it made, and cannot have it deleted")
 		younger := s.trustedCA(ca)
-		apply(ctx, younger, beUnready(v1alpha1.ReasonConflict, "is claimed by TrustedCA admitted/"+obj.Name))
+		apply(ctx, younger, beUnready(v1beta1.ReasonConflict, "is claimed by TrustedCA admitted/"+obj.Name))
 		edit(ctx, namespace, func(n *corev1.Namespace) { delete(n.Labels, "trust") })
-		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonAccessDenied, "has no grant for namespace"))
+		Eventually(readiness(ctx, obj)).Should(beUnready(v1beta1.ReasonAccessDenied, "has no grant for namespace"))
 		Eventually(readiness(ctx, younger)).Should(beReady("took over"), "who is not let in stands in nobody's way")
 		Expect(kube.Delete(ctx, obj)).To(Succeed())
-		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonAccessDenied, "deletion waits"))
+		Eventually(readiness(ctx, obj)).Should(beUnready(v1beta1.ReasonAccessDenied, "deletion waits"))
 		Expect(s.trusted(ctx)).To(HaveKey(ca.fingerprint))
-		annotate(ctx, obj, v1alpha1.AnnotationAbandon, "true")
+		annotate(ctx, obj, v1beta1.AnnotationAbandon, "true")
 		Eventually(gone(ctx, obj)).Should(BeTrue())
 		remove(ctx, younger)
 	})
 
 	It("says what is wrong with its credentials, and takes a rotated Secret at once", func(ctx context.Context) {
-		s := newStage(ctx, func(ks *v1alpha1.KeyServer) {
+		s := newStage(ctx, func(ks *v1beta1.KeyServer) {
 			ks.Spec.Credentials.Administrator.SecretRef.PasswordKey = "secret"
 		})
 		ks := keyServer(s)
-		Eventually(readiness(ctx, ks)).Should(beUnready(v1alpha1.ReasonDependencyNotReady, `has no key "secret"`))
+		Eventually(readiness(ctx, ks)).Should(beUnready(v1beta1.ReasonDependencyNotReady, `has no key "secret"`))
 		obj := s.trustedCA(newCA())
-		apply(ctx, obj, beUnready(v1alpha1.ReasonDependencyNotReady, `KeyServer "`+s.name+`" is not ready`))
+		apply(ctx, obj, beUnready(v1beta1.ReasonDependencyNotReady, `KeyServer "`+s.name+`" is not ready`))
 
 		s.secret(ctx, s.name, testserver.AdminName, "wrong")
-		edit(ctx, ks, func(o *v1alpha1.KeyServer) { o.Spec.Credentials.Administrator.SecretRef.PasswordKey = "password" })
-		Eventually(readiness(ctx, ks)).Should(beUnready(v1alpha1.ReasonAccessDenied, `Secret kube-system/`+s.name+` (keys "username" and "password"): INVALID_CREDENTIALS`))
+		edit(ctx, ks, func(o *v1beta1.KeyServer) { o.Spec.Credentials.Administrator.SecretRef.PasswordKey = "password" })
+		Eventually(readiness(ctx, ks)).Should(beUnready(v1beta1.ReasonAccessDenied, `Secret kube-system/`+s.name+` (keys "username" and "password"): INVALID_CREDENTIALS`))
 		Expect(readiness(ctx, ks)().Message).NotTo(ContainSubstring("wrong"))
 
 		s.secret(ctx, s.name, testserver.AdminName, testserver.AdminPassword)
 		Eventually(readiness(ctx, ks)).Should(beReady(""))
 		Eventually(readiness(ctx, obj)).Should(beReady(""))
 		Expect(ks.Status.Version).NotTo(BeEmpty())
-		Expect(meta.IsStatusConditionTrue(ks.Status.Conditions, v1alpha1.ConditionChangeFeed)).To(BeTrue())
+		Expect(meta.IsStatusConditionTrue(ks.Status.Conditions, v1beta1.ConditionChangeFeed)).To(BeTrue())
 	})
 
 	It("tries a password that was changed rarely, whatever the number of objects, and names its Secret", func(ctx context.Context) {
-		s := newStage(ctx, func(ks *v1alpha1.KeyServer) {
+		s := newStage(ctx, func(ks *v1beta1.KeyServer) {
 			ks.Spec.Credentials.Administrator.SecretRef.UsernameKey = "user" // a key that does not exist yet
 		})
 		// The change feed does not notice the end of the session, for example because a proxy holds the connection.
@@ -121,8 +121,8 @@ var _ = Describe("KeyServer", func() {
 		Expect(err).NotTo(HaveOccurred())
 		s.secret(ctx, s.name, "manager", "the first password")
 		ks := keyServer(s)
-		edit(ctx, ks, func(o *v1alpha1.KeyServer) { o.Spec.Credentials.Administrator.SecretRef.UsernameKey = "username" })
-		var roles []*v1alpha1.Role
+		edit(ctx, ks, func(o *v1beta1.KeyServer) { o.Spec.Credentials.Administrator.SecretRef.UsernameKey = "username" })
+		var roles []*v1beta1.Role
 		for i := range 40 {
 			roles = append(roles, s.role(fmt.Sprintf("Of Many %d", i), []string{"HMAC Data"}))
 			Expect(kube.Create(ctx, roles[i])).To(Succeed())
@@ -135,12 +135,12 @@ var _ = Describe("KeyServer", func() {
 		_, err = admin.SetPassword(ctx, schema.SetPasswordRequest{ID: manager.Principal.ID, Password: "the second password"})
 		Expect(err).NotTo(HaveOccurred())
 		for _, obj := range roles { // each object then has differences to correct
-			edit(ctx, obj, func(o *v1alpha1.Role) { o.Spec.Operations = []string{"List Roles"} })
+			edit(ctx, obj, func(o *v1beta1.Role) { o.Spec.Operations = []string{"List Roles"} })
 		}
-		says := beUnready(v1alpha1.ReasonAccessDenied, "the key server rejects the credentials of Secret kube-system/"+s.name+` (keys "username" and "password"): INVALID_CREDENTIALS`)
+		says := beUnready(v1beta1.ReasonAccessDenied, "the key server rejects the credentials of Secret kube-system/"+s.name+` (keys "username" and "password"): INVALID_CREDENTIALS`)
 		Eventually(readiness(ctx, ks)).Should(says)
 		for _, obj := range roles {
-			Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonDependencyNotReady, "Secret kube-system/"+s.name))
+			Eventually(readiness(ctx, obj)).Should(beUnready(v1beta1.ReasonDependencyNotReady, "Secret kube-system/"+s.name))
 		}
 		refused := "refused"
 		logins, err := admin.ListAuditEntries(ctx, schema.AuditQuery{Operation: "login", Outcome: &refused})
@@ -159,8 +159,8 @@ var _ = Describe("KeyServer", func() {
 	It("manages trust as the security officer where duties are split", func(ctx context.Context) {
 		s := newStageOn(ctx, testserver.Start(GinkgoTB(), func(c *server.Config) { c.Deployment = "split" }))
 		ca := s.trustedCA(newCA())
-		apply(ctx, ca, beUnready(v1alpha1.ReasonAccessDenied, "ACCESS_DENIED"))
-		Expect(has(ca, v1alpha1.ConditionStalled)).To(BeTrue())
+		apply(ctx, ca, beUnready(v1beta1.ReasonAccessDenied, "ACCESS_DENIED"))
+		Expect(has(ca, v1beta1.ConditionStalled)).To(BeTrue())
 
 		s.officer(ctx)
 		Eventually(readiness(ctx, ca)).Should(beReady("created"))
@@ -174,10 +174,10 @@ var _ = Describe("KeyServer", func() {
 		trust := s.principalTrust(0, byTypeAndName("password", testserver.AdminName), of(peer))
 		template := s.aclTemplate("Of The Officer", members(member("password/"+testserver.AdminName, "OWNER")))
 		for _, obj := range []client.Object{ca, template} {
-			apply(ctx, obj, beUnready(v1alpha1.ReasonAccessDenied, "ACCESS_DENIED"))
+			apply(ctx, obj, beUnready(v1beta1.ReasonAccessDenied, "ACCESS_DENIED"))
 		}
 		for _, obj := range []client.Object{peer, trust} { // they only observe
-			apply(ctx, obj, beUnready(v1alpha1.ReasonDependencyNotReady, ""))
+			apply(ctx, obj, beUnready(v1beta1.ReasonDependencyNotReady, ""))
 		}
 		s.officer(ctx)
 		for _, obj := range []client.Object{ca, peer, trust, template} {
@@ -189,7 +189,7 @@ var _ = Describe("KeyServer", func() {
 	})
 
 	It("serves the samples as they are", func(ctx context.Context) {
-		s := newStage(ctx, func(ks *v1alpha1.KeyServer) { ks.Name = "default" })
+		s := newStage(ctx, func(ks *v1beta1.KeyServer) { ks.Name = "default" })
 		samples := applySamples(ctx, filepath.Join("..", "config", "samples"))
 		Expect(samples).NotTo(BeEmpty())
 		for _, obj := range samples {
@@ -205,11 +205,11 @@ var _ = Describe("KeyServer", func() {
 		samples := applySamples(ctx, filepath.Join("..", "config", "samples", "federation"))
 		Expect(samples).To(HaveLen(18))
 		for _, obj := range samples {
-			Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonDependencyNotReady, ""))
+			Eventually(readiness(ctx, obj)).Should(beUnready(v1beta1.ReasonDependencyNotReady, ""))
 		}
 		var servers []*stage
 		for _, name := range []string{"east", "west", "north"} {
-			s, _ := newPeeringStage(ctx, func(ks *v1alpha1.KeyServer) { ks.Name = name })
+			s, _ := newPeeringStage(ctx, func(ks *v1beta1.KeyServer) { ks.Name = name })
 			servers = append(servers, s)
 		}
 		for _, obj := range samples {
@@ -238,12 +238,12 @@ var _ = Describe("KeyServer", func() {
 		obj := s.trustedCA(ca)
 		apply(ctx, obj, beReady(""))
 		ks := keyServer(s)
-		annotate(ctx, ks, v1alpha1.AnnotationPaused, "true")
-		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonDependencyNotReady, "paused by the annotation"))
+		annotate(ctx, ks, v1beta1.AnnotationPaused, "true")
+		Eventually(readiness(ctx, obj)).Should(beUnready(v1beta1.ReasonDependencyNotReady, "paused by the annotation"))
 		_, err := s.admin().RemoveTrustedCA(ctx, schema.RemoveTrustedCARequest{CertificateID: read(schema.ParseBase64ID, obj.Status.CertificateID)})
 		Expect(err).NotTo(HaveOccurred())
 		Consistently(func() map[string]string { return s.trusted(ctx) }).ShouldNot(HaveKey(ca.fingerprint))
-		annotate(ctx, ks, v1alpha1.AnnotationPaused, "")
+		annotate(ctx, ks, v1beta1.AnnotationPaused, "")
 		Eventually(readiness(ctx, obj)).Should(beReady("created"))
 	})
 
@@ -253,11 +253,11 @@ var _ = Describe("KeyServer", func() {
 		apply(ctx, obj, beReady(""))
 		ks := keyServer(s)
 		Expect(kube.Delete(ctx, ks)).To(Succeed())
-		Eventually(readiness(ctx, ks)).Should(beUnready(v1alpha1.ReasonInUse, "TrustedCA default/"+obj.Name))
+		Eventually(readiness(ctx, ks)).Should(beUnready(v1beta1.ReasonInUse, "TrustedCA default/"+obj.Name))
 		Expect(readiness(ctx, obj)()).To(beReady(""))
 		late := newCA()
 		newcomer := s.trustedCA(late)
-		apply(ctx, newcomer, beUnready(v1alpha1.ReasonDependencyNotReady, "is being deleted; no new external objects are created"))
+		apply(ctx, newcomer, beUnready(v1beta1.ReasonDependencyNotReady, "is being deleted; no new external objects are created"))
 		Expect(s.trusted(ctx)).NotTo(HaveKey(late.fingerprint))
 		remove(ctx, newcomer)
 		remove(ctx, obj)
@@ -269,27 +269,27 @@ var _ = Describe("KeyServer", func() {
 		s := newStage(ctx)
 		kept, deleted, abandoned := newCA(), newCA(), newCA()
 		keep, del, aband := s.trustedCA(kept), s.trustedCA(deleted), s.trustedCA(abandoned)
-		for _, obj := range []*v1alpha1.TrustedCA{keep, del, aband} {
+		for _, obj := range []*v1beta1.TrustedCA{keep, del, aband} {
 			apply(ctx, obj, beReady(""))
 		}
 		ks := keyServer(s)
 
 		s.server.Stop(GinkgoTB())
-		Eventually(readiness(ctx, ks)).Should(beUnready(v1alpha1.ReasonKeyServerUnavailable, ""))
-		Eventually(readiness(ctx, keep)).Should(beUnready(v1alpha1.ReasonKeyServerUnavailable, "does not respond"))
+		Eventually(readiness(ctx, ks)).Should(beUnready(v1beta1.ReasonKeyServerUnavailable, ""))
+		Eventually(readiness(ctx, keep)).Should(beUnready(v1beta1.ReasonKeyServerUnavailable, "does not respond"))
 
 		By("sending nothing through the shut gate")
 		adds, lists := s.adds.Load(), s.lists.Load()
 		late := s.trustedCA(newCA())
-		apply(ctx, late, beUnready(v1alpha1.ReasonKeyServerUnavailable, "does not respond"))
+		apply(ctx, late, beUnready(v1beta1.ReasonKeyServerUnavailable, "does not respond"))
 		Expect([]int32{s.adds.Load(), s.lists.Load()}).To(Equal([]int32{adds, lists}))
 
 		By("holding deletions, with a way out")
 		Expect(kube.Delete(ctx, del)).To(Succeed())
 		Expect(kube.Delete(ctx, aband)).To(Succeed())
-		Eventually(readiness(ctx, del)).Should(beUnready(v1alpha1.ReasonKeyServerUnavailable, "deletion waits"))
+		Eventually(readiness(ctx, del)).Should(beUnready(v1beta1.ReasonKeyServerUnavailable, "deletion waits"))
 		Eventually(eventsAbout(ctx, del)).Should(ContainElement("DeletionHeld"))
-		annotate(ctx, aband, v1alpha1.AnnotationAbandon, "true")
+		annotate(ctx, aband, v1beta1.AnnotationAbandon, "true")
 		Eventually(gone(ctx, aband)).Should(BeTrue())
 		Consistently(gone(ctx, del), "300ms").Should(BeFalse())
 
@@ -310,9 +310,9 @@ var _ = Describe("KeyServer", func() {
 func (s *stage) officer(ctx context.Context) {
 	GinkgoHelper()
 	s.secret(ctx, s.name+"-officer", testserver.OfficerName, testserver.AdminPassword)
-	edit(ctx, &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}}, func(ks *v1alpha1.KeyServer) {
-		ks.Spec.Credentials.SecurityOfficer = &v1alpha1.PasswordCredential{
-			SecretRef: v1alpha1.CredentialSecretReference{Namespace: "kube-system", Name: s.name + "-officer"},
+	edit(ctx, &v1beta1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}}, func(ks *v1beta1.KeyServer) {
+		ks.Spec.Credentials.SecurityOfficer = &v1beta1.PasswordCredential{
+			SecretRef: v1beta1.CredentialSecretReference{Namespace: "kube-system", Name: s.name + "-officer"},
 		}
 	})
 }
@@ -333,7 +333,7 @@ func applySamples(ctx context.Context, directory string) []client.Object {
 				continue
 			}
 			Expect(kube.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner("kubectl"))).To(Succeed())
-			if u.GroupVersionKind().Group != v1alpha1.GroupVersion.Group {
+			if u.GroupVersionKind().Group != v1beta1.GroupVersion.Group {
 				continue
 			}
 			typed, err := controlplane.Scheme().New(u.GroupVersionKind())

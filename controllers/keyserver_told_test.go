@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 )
@@ -20,12 +20,12 @@ import (
 // oneKeyServer is a fake cluster with one KeyServer. It stores the first status write, but loses its response.
 type oneKeyServer struct {
 	client.Client
-	object *v1alpha1.KeyServer
+	object *v1beta1.KeyServer
 	lost   bool
 }
 
 func (c *oneKeyServer) Get(_ context.Context, _ client.ObjectKey, to client.Object, _ ...client.GetOption) error {
-	if ks, is := to.(*v1alpha1.KeyServer); is {
+	if ks, is := to.(*v1beta1.KeyServer); is {
 		c.object.DeepCopyInto(ks)
 	}
 	return nil
@@ -39,7 +39,7 @@ type oneStatus struct {
 }
 
 func (s oneStatus) Patch(_ context.Context, obj client.Object, _ client.Patch, _ ...client.SubResourcePatchOption) error {
-	if ks, is := obj.(*v1alpha1.KeyServer); is {
+	if ks, is := obj.(*v1beta1.KeyServer); is {
 		ks.DeepCopyInto(s.of.object)
 	}
 	if !s.of.lost {
@@ -52,11 +52,11 @@ func (s oneStatus) Patch(_ context.Context, obj client.Object, _ client.Patch, _
 // TestAChangedKeyServerIsToldOf checks that the objects of a changed KeyServer are notified exactly once, even if the
 // response of the status write is lost.
 func TestAChangedKeyServerIsToldOf(t *testing.T) {
-	ks := &v1alpha1.KeyServer{}
+	ks := &v1beta1.KeyServer{}
 	ks.Name, ks.UID, ks.ResourceVersion, ks.Generation = "ks", "1", "1", 2
-	ks.Annotations = map[string]string{v1alpha1.AnnotationPaused: "true"} // prevents a connection
+	ks.Annotations = map[string]string{v1beta1.AnnotationPaused: "true"} // prevents a connection
 	ks.Status.ObservedGeneration = 1
-	controllerutil.AddFinalizer(ks, v1alpha1.FinalizerInUse)
+	controllerutil.AddFinalizer(ks, v1beta1.FinalizerInUse)
 	kube := &oneKeyServer{object: ks}
 	registry := Options{}.registry(reconcile.Cluster{Client: kube, Live: kube, Recorder: &events.FakeRecorder{}}, nil, logr.Discard())
 	told := 0

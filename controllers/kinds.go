@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 )
@@ -32,7 +32,7 @@ func adapted[T reconcile.Object, D any](a reconcile.Adapter[T, D]) {
 func registerKinds(s *reconcile.Registry) error {
 	var kinds []reconcile.Kind
 	register := map[string]func(*reconcile.Registry) error{}
-	for _, k := range v1alpha1.Kinds {
+	for _, k := range v1beta1.Kinds {
 		if !k.Managed() {
 			continue
 		}
@@ -58,7 +58,7 @@ func registerKinds(s *reconcile.Registry) error {
 func parseID[ID any](parse func(string) (ID, error), text string) (ID, error) {
 	id, err := parse(text)
 	if err != nil {
-		return id, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "the id of the object on the key server, %q, %s", text, err)
+		return id, connection.NewProblem(v1beta1.ReasonInvalidSpec, "the id of the object on the key server, %q, %s", text, err)
 	}
 	return id, nil
 }

@@ -8,14 +8,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 )
 
 // TestKindsAreRegisteredInTheOrderOfTheirNeeds checks the order of kinds in plans and messages.
 func TestKindsAreRegisteredInTheOrderOfTheirNeeds(t *testing.T) {
 	var kinds []reconcile.Kind
-	for _, k := range v1alpha1.Kinds {
+	for _, k := range v1beta1.Kinds {
 		for _, a := range adapters {
 			if a.kind().Name == k.Name {
 				kinds = append(kinds, a.kind())
@@ -70,7 +70,7 @@ func TestMetricsOfKindsBeginAtZero(t *testing.T) {
 		}
 	}
 	for _, metric := range []string{"keyserver_time_to_verified_seconds", "keyserver_drift_found_total", "keyserver_drift_repaired_total"} {
-		for _, k := range v1alpha1.Kinds {
+		for _, k := range v1beta1.Kinds {
 			if k.Managed() && !slices.Contains(kinds[metric], k.Name) {
 				t.Errorf("there is no series %s{kind=%q}", metric, k.Name)
 			}

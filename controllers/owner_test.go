@@ -13,7 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 )
 
@@ -40,11 +40,11 @@ var _ = Describe("Owner marks", func() {
 		Expect(kube.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, &system)).To(Succeed())
 		return string(system.UID)
 	}
-	owner := func(ctx context.Context, obj *v1alpha1.Role) string {
+	owner := func(ctx context.Context, obj *v1beta1.Role) string {
 		GinkgoHelper()
 		return here(ctx) + "/default/Role/" + obj.Name
 	}
-	always := func(o *v1alpha1.Role) { o.Spec.AdoptionPolicy = v1alpha1.AdoptAlways }
+	always := func(o *v1beta1.Role) { o.Spec.AdoptionPolicy = v1beta1.AdoptAlways }
 
 	It("has two KeyServers of one service not fight", func(ctx context.Context) {
 		one := newStage(ctx)
@@ -52,22 +52,22 @@ var _ = Describe("Owner marks", func() {
 		mine, theirs := one.role("Fought Over", []string{"HMAC Data"}), two.role("Fought Over", []string{"Authorize Key"}, always)
 		apply(ctx, mine, beReady("created"))
 		Expect(holder(ctx, one, "Fought Over")).To(Equal(owner(ctx, mine)))
-		Expect(mine.Annotations).NotTo(HaveKey(v1alpha1.AnnotationCreatePending))
+		Expect(mine.Annotations).NotTo(HaveKey(v1beta1.AnnotationCreatePending))
 
 		written := one.writes.Load()
-		apply(ctx, theirs, beUnready(v1alpha1.ReasonConflict, "is owned by "+owner(ctx, mine)+", but this object is "+owner(ctx, theirs)))
+		apply(ctx, theirs, beUnready(v1beta1.ReasonConflict, "is owned by "+owner(ctx, mine)+", but this object is "+owner(ctx, theirs)))
 		Expect(theirs.Status.RoleID).To(BeEmpty())
-		edit(ctx, theirs, func(o *v1alpha1.Role) { o.Spec.Operations = []string{"Read Audit"} })
-		edit(ctx, mine, func(o *v1alpha1.Role) { o.Spec.Operations = []string{"HMAC Data", "Authorize Key"} })
+		edit(ctx, theirs, func(o *v1beta1.Role) { o.Spec.Operations = []string{"Read Audit"} })
+		edit(ctx, mine, func(o *v1beta1.Role) { o.Spec.Operations = []string{"HMAC Data", "Authorize Key"} })
 		Eventually(readiness(ctx, mine)).Should(beCorrected())
-		Consistently(readiness(ctx, theirs)).Should(beUnready(v1alpha1.ReasonConflict, "is owned by"))
+		Consistently(readiness(ctx, theirs)).Should(beUnready(v1beta1.ReasonConflict, "is owned by"))
 		Expect(one.writes.Load()-written).To(BeEquivalentTo(1), "the owner's own change")
 
 		By("the owner letting go of it")
-		edit(ctx, mine, func(o *v1alpha1.Role) { o.Spec.DeletionPolicy = v1alpha1.RetainExternal })
+		edit(ctx, mine, func(o *v1beta1.Role) { o.Spec.DeletionPolicy = v1beta1.RetainExternal })
 		remove(ctx, mine)
 		Eventually(readiness(ctx, theirs)).Should(beCorrected())
-		Expect(theirs.Status.Provenance).To(Equal(v1alpha1.Adopted))
+		Expect(theirs.Status.Provenance).To(Equal(v1beta1.Adopted))
 		Expect(holder(ctx, one, "Fought Over")).To(Equal(owner(ctx, theirs) + "/Adopted"))
 		remove(ctx, theirs)
 		Expect(holder(ctx, one, "Fought Over")).To(BeEmpty(), "whoever adopted it has let it go")
@@ -85,22 +85,22 @@ var _ = Describe("Owner marks", func() {
 		}
 		config, second := startControlPlane()
 		startManager(config)
-		var theirs *v1alpha1.Role
+		var theirs *v1beta1.Role
 		within(second, func() {
 			beside := newStageOn(ctx, s.server)
 			theirs = beside.role("Across Clusters", []string{"Authorize Key"}, always)
-			apply(ctx, theirs, beUnready(v1alpha1.ReasonConflict, "is owned by "+ours))
+			apply(ctx, theirs, beUnready(v1beta1.ReasonConflict, "is owned by "+ours))
 			Expect(owner(ctx, theirs)).NotTo(HavePrefix(here(ctx) + "/default/Role/" + mine.Name))
 		})
 		Consistently(readiness(ctx, mine)).Should(beReady("created"))
 
-		edit(ctx, mine, func(o *v1alpha1.Role) { o.Spec.ManagementPolicy = v1alpha1.Observe })
+		edit(ctx, mine, func(o *v1beta1.Role) { o.Spec.ManagementPolicy = v1beta1.Observe })
 		within(second, func() { Eventually(readiness(ctx, theirs)).Should(beCorrected()) })
-		Eventually(readiness(ctx, mine)).Should(beUnready(v1alpha1.ReasonDrifted, "managementPolicy Observe writes nothing"))
+		Eventually(readiness(ctx, mine)).Should(beUnready(v1beta1.ReasonDrifted, "managementPolicy Observe writes nothing"))
 
 		By("asking for it back")
-		edit(ctx, mine, func(o *v1alpha1.Role) { o.Spec.ManagementPolicy = v1alpha1.Manage })
-		Eventually(readiness(ctx, mine)).Should(beUnready(v1alpha1.ReasonConflict, "is owned by "))
+		edit(ctx, mine, func(o *v1beta1.Role) { o.Spec.ManagementPolicy = v1beta1.Manage })
+		Eventually(readiness(ctx, mine)).Should(beUnready(v1beta1.ReasonConflict, "is owned by "))
 		remove(ctx, mine)
 		within(second, func() {
 			Consistently(readiness(ctx, theirs)).Should(beReady(""))
@@ -110,20 +110,20 @@ var _ = Describe("Owner marks", func() {
 
 	It("knows again what it made and what it adopted", func(ctx context.Context) {
 		s := newStage(ctx)
-		made := s.role("Made", []string{"HMAC Data"}, func(o *v1alpha1.Role) { o.Spec.AdoptionPolicy = v1alpha1.AdoptNever })
+		made := s.role("Made", []string{"HMAC Data"}, func(o *v1beta1.Role) { o.Spec.AdoptionPolicy = v1beta1.AdoptNever })
 		apply(ctx, made, beReady("created"))
 		_, err := s.admin().CreateRole(ctx, schema.CreateRoleRequest{Name: "Found", Operations: []schema.HexID{s.operation(ctx, "HMAC Data")}})
 		Expect(err).NotTo(HaveOccurred())
 		found := s.role("Found", []string{"HMAC Data"})
 		apply(ctx, found, beReady("took over"))
-		Expect(found.Status.Provenance).To(Equal(v1alpha1.Adopted))
+		Expect(found.Status.Provenance).To(Equal(v1beta1.Adopted))
 
 		vanish(ctx, made)
 		vanish(ctx, found)
 		apply(ctx, made, beReady("took over"))
 		apply(ctx, found, beReady("took over"))
-		Expect(made.Status.Provenance).To(Equal(v1alpha1.Created))
-		Expect(found.Status.Provenance).To(Equal(v1alpha1.Adopted))
+		Expect(made.Status.Provenance).To(Equal(v1beta1.Created))
+		Expect(found.Status.Provenance).To(Equal(v1beta1.Adopted))
 		remove(ctx, made)
 		remove(ctx, found)
 		Expect(s.roles(ctx)).NotTo(HaveKey("Made"), "what a file in Git made goes with the file")
@@ -149,15 +149,15 @@ var _ = Describe("Owner marks", func() {
 		shortened := here(ctx) + "/default/Role/long~0123456789abcdef"
 		Expect(s.admin().SetOwner(ctx, schema.SetOwnerRequest{OwnedObject: object(s, "Unmarked", ctx), Owner: shortened, Expect: me})).
 			To(HaveField("Saved", true))
-		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonConflict, "is owned by "+shortened))
+		Eventually(readiness(ctx, obj)).Should(beUnready(v1beta1.ReasonConflict, "is owned by "+shortened))
 
 		By("the same object of another cluster holding it")
 		const lost = "11111111-2222-3333-4444-555555555555"
 		Expect(s.admin().SetOwner(ctx, schema.SetOwnerRequest{OwnedObject: object(s, "Unmarked", ctx), Owner: lost + "/default/Role/" + obj.Name, Expect: shortened})).
 			To(HaveField("Saved", true))
-		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonConflict, "is owned by "+lost))
-		ks := &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
-		edit(ctx, ks, func(ks *v1alpha1.KeyServer) { ks.Spec.Ownership = &v1alpha1.Ownership{Succeeds: []string{lost}} })
+		Eventually(readiness(ctx, obj)).Should(beUnready(v1beta1.ReasonConflict, "is owned by "+lost))
+		ks := &v1beta1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
+		edit(ctx, ks, func(ks *v1beta1.KeyServer) { ks.Spec.Ownership = &v1beta1.Ownership{Succeeds: []string{lost}} })
 		Eventually(readiness(ctx, obj)).Should(beReady(""))
 		Expect(holder(ctx, s, "Unmarked")).To(Equal(me))
 		remove(ctx, obj)
@@ -168,20 +168,20 @@ var _ = Describe("Owner marks", func() {
 		s := newStage(ctx)
 		_, err := s.admin().CreateRole(ctx, schema.CreateRoleRequest{Name: "Somebody's", Operations: []schema.HexID{s.operation(ctx, "HMAC Data")}})
 		Expect(err).NotTo(HaveOccurred())
-		obj := s.role("Somebody's", []string{"HMAC Data"}, func(o *v1alpha1.Role) { o.Spec.AdoptionPolicy = v1alpha1.AdoptNever })
-		apply(ctx, obj, beUnready(v1alpha1.ReasonConflict, "adoptionPolicy is Never"))
+		obj := s.role("Somebody's", []string{"HMAC Data"}, func(o *v1beta1.Role) { o.Spec.AdoptionPolicy = v1beta1.AdoptNever })
+		apply(ctx, obj, beUnready(v1beta1.ReasonConflict, "adoptionPolicy is Never"))
 		claims := sha256.Sum256([]byte(byName("Somebody's")))
-		edit(ctx, obj, func(o *v1alpha1.Role) {
+		edit(ctx, obj, func(o *v1beta1.Role) {
 			o.Annotations = map[string]string{
-				v1alpha1.AnnotationCreatePending:        string(o.UID) + "//" + hex.EncodeToString(claims[:8]),
-				v1alpha1.AnnotationReconcileRequestedAt: "now",
+				v1beta1.AnnotationCreatePending:        string(o.UID) + "//" + hex.EncodeToString(claims[:8]),
+				v1beta1.AnnotationReconcileRequestedAt: "now",
 			}
 		})
 		Eventually(func() string {
 			Expect(kube.Get(ctx, client.ObjectKeyFromObject(obj), obj)).To(Succeed())
 			return obj.Status.LastHandledReconcileAt
 		}).Should(Equal("now"))
-		Expect(readiness(ctx, obj)()).To(beUnready(v1alpha1.ReasonConflict, "adoptionPolicy is Never"))
+		Expect(readiness(ctx, obj)()).To(beUnready(v1beta1.ReasonConflict, "adoptionPolicy is Never"))
 		remove(ctx, obj)
 		Expect(s.roles(ctx)).To(HaveKey("Somebody's"))
 	})
@@ -192,7 +192,7 @@ var _ = Describe("Owner marks", func() {
 		apply(ctx, obj, beReady("created"))
 		Expect(s.admin().SetOwner(ctx, schema.SetOwnerRequest{OwnedObject: object(s, "Passed On", ctx), Owner: "somebody", Expect: owner(ctx, obj)})).
 			To(HaveField("Saved", true))
-		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonConflict, "is owned by somebody"))
+		Eventually(readiness(ctx, obj)).Should(beUnready(v1beta1.ReasonConflict, "is owned by somebody"))
 		remove(ctx, obj)
 		Expect(s.roles(ctx)).To(HaveKey("Passed On"))
 		Expect(holder(ctx, s, "Passed On")).To(Equal("somebody"))

@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
@@ -23,7 +23,7 @@ import (
 )
 
 // newPeeringStage starts a key server that can be a peer.
-func newPeeringStage(ctx context.Context, change ...func(*v1alpha1.KeyServer)) (*stage, int64) {
+func newPeeringStage(ctx context.Context, change ...func(*v1beta1.KeyServer)) (*stage, int64) {
 	GinkgoHelper()
 	system := 100 + systems.Add(1)
 	s := newStageOn(ctx, testserver.Start(GinkgoTB(), func(c *server.Config) {
@@ -33,14 +33,14 @@ func newPeeringStage(ctx context.Context, change ...func(*v1alpha1.KeyServer)) (
 }
 
 // federates returns the objects on s that declare other as a peer.
-func (s *stage) federates(other *stage) (*v1alpha1.TrustedCA, *v1alpha1.TrustedServer) {
-	ref := &v1alpha1.PeerReference{Name: other.name}
-	ca := s.trustedCA(testCA{}, func(o *v1alpha1.TrustedCA) {
-		o.Spec.Certificate = v1alpha1.CertificateSource{PeerRef: ref}
+func (s *stage) federates(other *stage) (*v1beta1.TrustedCA, *v1beta1.TrustedServer) {
+	ref := &v1beta1.PeerReference{Name: other.name}
+	ca := s.trustedCA(testCA{}, func(o *v1beta1.TrustedCA) {
+		o.Spec.Certificate = v1beta1.CertificateSource{PeerRef: ref}
 		o.Spec.Rotation.Overlap = &metav1.Duration{}
 	})
-	peer := s.trustedServer(peer{}, func(o *v1alpha1.TrustedServer) {
-		o.Spec.TrustBlob, o.Spec.FriendlyName = v1alpha1.TrustBlobSource{PeerRef: ref}, "Peer "+other.name
+	peer := s.trustedServer(peer{}, func(o *v1beta1.TrustedServer) {
+		o.Spec.TrustBlob, o.Spec.FriendlyName = v1beta1.TrustBlobSource{PeerRef: ref}, "Peer "+other.name
 	})
 	return ca, peer
 }
@@ -50,18 +50,18 @@ var _ = Describe("peerRef", func() {
 		It("names what keeps the peer from being asked", func(ctx context.Context) {
 			nobody := &stage{name: "nobody"}
 			ca, peer := shown.federates(nobody)
-			apply(ctx, ca, beUnready(v1alpha1.ReasonDependencyNotReady, `peerRef: KeyServer "nobody" does not exist`))
-			apply(ctx, peer, beUnready(v1alpha1.ReasonDependencyNotReady, `peerRef: KeyServer "nobody" does not exist`))
+			apply(ctx, ca, beUnready(v1beta1.ReasonDependencyNotReady, `peerRef: KeyServer "nobody" does not exist`))
+			apply(ctx, peer, beUnready(v1beta1.ReasonDependencyNotReady, `peerRef: KeyServer "nobody" does not exist`))
 			remove(ctx, ca)
 			remove(ctx, peer)
 
 			By("a peer that serves another namespace")
-			elsewhere, _ := newPeeringStage(ctx, func(ks *v1alpha1.KeyServer) {
+			elsewhere, _ := newPeeringStage(ctx, func(ks *v1beta1.KeyServer) {
 				ks.Spec.Grants[0].Namespaces.Names = []string{"kube-system"}
 			})
 			ca, peer = shown.federates(elsewhere)
-			apply(ctx, ca, beUnready(v1alpha1.ReasonAccessDenied, `KeyServer "`+elsewhere.name+`" has no grant for namespace "default"`))
-			apply(ctx, peer, beUnready(v1alpha1.ReasonAccessDenied, `KeyServer "`+elsewhere.name+`" has no grant for namespace "default"`))
+			apply(ctx, ca, beUnready(v1beta1.ReasonAccessDenied, `KeyServer "`+elsewhere.name+`" has no grant for namespace "default"`))
+			apply(ctx, peer, beUnready(v1beta1.ReasonAccessDenied, `KeyServer "`+elsewhere.name+`" has no grant for namespace "default"`))
 			remove(ctx, ca)
 			remove(ctx, peer)
 		})
@@ -69,7 +69,7 @@ var _ = Describe("peerRef", func() {
 		It("says that a peer cannot be reached by others", func(ctx context.Context) {
 			hidden := newStage(ctx)
 			ca, peer := shown.federates(hidden)
-			apply(ctx, peer, beUnready(v1alpha1.ReasonDependencyNotReady, "has no trust blob: it has no external listener"))
+			apply(ctx, peer, beUnready(v1beta1.ReasonDependencyNotReady, "has no trust blob: it has no external listener"))
 			remove(ctx, peer)
 			apply(ctx, ca, beReady("created")) // the CA needs no external listener
 			remove(ctx, ca)
@@ -81,8 +81,8 @@ var _ = Describe("peerRef", func() {
 			ca, peer := shown.federates(one)
 			apply(ctx, ca, beReady("created"))
 			apply(ctx, peer, beReady("created"))
-			edit(ctx, peer, func(o *v1alpha1.TrustedServer) { o.Spec.TrustBlob.PeerRef.Name = two.name })
-			Eventually(readiness(ctx, peer)).Should(beUnready(v1alpha1.ReasonInvalidSpec, "for the other key server, delete this object and create it again"))
+			edit(ctx, peer, func(o *v1beta1.TrustedServer) { o.Spec.TrustBlob.PeerRef.Name = two.name })
+			Eventually(readiness(ctx, peer)).Should(beUnready(v1beta1.ReasonInvalidSpec, "for the other key server, delete this object and create it again"))
 			Expect(shown.peers(ctx)).NotTo(HaveKey(system))
 			remove(ctx, peer)
 			remove(ctx, ca)
@@ -106,9 +106,9 @@ var _ = Describe("peerRef", func() {
 
 		By("keeping what is registered while the peer is down")
 		b.server.Stop(GinkgoTB())
-		ks := &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: b.name}}
-		Eventually(readiness(ctx, ks)).Should(beUnready(v1alpha1.ReasonKeyServerUnavailable, ""))
-		annotate(ctx, peerB, v1alpha1.AnnotationReconcileRequestedAt, "while down")
+		ks := &v1beta1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: b.name}}
+		Eventually(readiness(ctx, ks)).Should(beUnready(v1beta1.ReasonKeyServerUnavailable, ""))
+		annotate(ctx, peerB, v1beta1.AnnotationReconcileRequestedAt, "while down")
 		Eventually(func() string { _ = readiness(ctx, peerB)(); return peerB.Status.LastHandledReconcileAt }).Should(Equal("while down"))
 		Expect(readiness(ctx, peerB)()).To(beReady(""))
 		Expect(readiness(ctx, caOfB)()).To(beReady(""))
@@ -156,7 +156,7 @@ var _ = Describe("peerRef", func() {
 		b.server.Stop(GinkgoTB())
 		b.server.Restart(GinkgoTB(), func(c *server.Config) { c.DataDir += "-anew" })
 		bundle := string(b.server.CA(GinkgoTB()))
-		edit(ctx, &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: b.name}}, func(ks *v1alpha1.KeyServer) { ks.Spec.CABundle.Inline = &bundle })
+		edit(ctx, &v1beta1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: b.name}}, func(ks *v1beta1.KeyServer) { ks.Spec.CABundle.Inline = &bundle })
 
 		Eventually(func() string { _ = readiness(ctx, peer)(); return peer.Status.IssuerFingerprint }).ShouldNot(Or(BeEmpty(), Equal(old)))
 		Eventually(readiness(ctx, peer)).Should(beReady(""))
@@ -222,7 +222,7 @@ var _ = Describe("a followed peer", func() {
 		By("a name that does not resolve")
 		b.server.Stop(GinkgoTB())
 		b.server.Restart(GinkgoTB(), func(c *server.Config) { c.ServerName = "nowhere.invalid" })
-		Eventually(readiness(ctx, peer)).Should(beUnready(v1alpha1.ReasonDependencyNotReady, "cannot be resolved; until then the registration of the peer stays unchanged"))
+		Eventually(readiness(ctx, peer)).Should(beUnready(v1beta1.ReasonDependencyNotReady, "cannot be resolved; until then the registration of the peer stays unchanged"))
 		Expect(readiness(ctx, peer)().Message).To(ContainSubstring(`the key server rejects the trust blob of KeyServer "` + b.name + `"`))
 		Expect(a.peers(ctx)[system]).To(Equal(was))
 		b.server.Stop(GinkgoTB())
@@ -235,8 +235,8 @@ var _ = Describe("a followed peer", func() {
 		b.server.Stop(GinkgoTB())
 		b.server.Restart(GinkgoTB(), func(c *server.Config) { c.DataDir += "-anew" })
 		bundle := string(b.server.CA(GinkgoTB()))
-		edit(ctx, &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: b.name}}, func(ks *v1alpha1.KeyServer) { ks.Spec.CABundle.Inline = &bundle })
-		Eventually(readiness(ctx, peer)).Should(beUnready(v1alpha1.ReasonDependencyNotReady, "does not trust; declare that CA as a TrustedCA; until then the registration of the peer stays unchanged"))
+		edit(ctx, &v1beta1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: b.name}}, func(ks *v1beta1.KeyServer) { ks.Spec.CABundle.Inline = &bundle })
+		Eventually(readiness(ctx, peer)).Should(beUnready(v1beta1.ReasonDependencyNotReady, "does not trust; declare that CA as a TrustedCA; until then the registration of the peer stays unchanged"))
 		Expect(a.peers(ctx)[system]).To(Equal(was))
 		Expect(a.removedPeers(ctx)).To(BeZero())
 		remove(ctx, peer)
@@ -277,7 +277,7 @@ var _ = Describe("a followed peer", func() {
 			shows(shown)
 			asked++
 			token := fmt.Sprint(asked)
-			annotate(ctx, peer, v1alpha1.AnnotationReconcileRequestedAt, token)
+			annotate(ctx, peer, v1beta1.AnnotationReconcileRequestedAt, token)
 			Eventually(func() string { _ = readiness(ctx, peer)(); return peer.Status.LastHandledReconcileAt }).Should(Equal(token))
 			Eventually(readiness(ctx, peer)).Should(beReady(""))
 			row := a.peers(ctx)[system]
@@ -312,18 +312,18 @@ var _ = Describe("a trust blob in a Secret", func() {
 	It("is waited for, read, reported where it is wrong, and never becomes another peer by itself", func(ctx context.Context) {
 		p := newPeer(ctx)
 		shown.trusts(ctx, p)
-		obj := shown.trustedServer(p, func(o *v1alpha1.TrustedServer) {
-			o.Spec.TrustBlob = v1alpha1.TrustBlobSource{SecretKeyRef: &v1alpha1.LocalKeyReference{Name: "blob-of-a-peer", Key: "trust-blob"}}
+		obj := shown.trustedServer(p, func(o *v1beta1.TrustedServer) {
+			o.Spec.TrustBlob = v1beta1.TrustBlobSource{SecretKeyRef: &v1beta1.LocalKeyReference{Name: "blob-of-a-peer", Key: "trust-blob"}}
 		})
-		apply(ctx, obj, beUnready(v1alpha1.ReasonDependencyNotReady, "Secret default/blob-of-a-peer does not exist"))
+		apply(ctx, obj, beUnready(v1beta1.ReasonDependencyNotReady, "Secret default/blob-of-a-peer does not exist"))
 
 		source := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "blob-of-a-peer"}, Data: map[string][]byte{"blob": []byte(p.blob)}}
 		Expect(kube.Create(ctx, source)).To(Succeed())
-		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonDependencyNotReady, `Secret default/blob-of-a-peer has no key "trust-blob"`))
+		Eventually(readiness(ctx, obj)).Should(beUnready(v1beta1.ReasonDependencyNotReady, `Secret default/blob-of-a-peer has no key "trust-blob"`))
 
 		By("a Secret that holds something else, which nothing quotes")
 		edit(ctx, source, func(s *corev1.Secret) { s.Data["trust-blob"] = []byte("hunter2 and other secrets") })
-		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonInvalidSpec, `key "trust-blob" of Secret default/blob-of-a-peer must have four fields`))
+		Eventually(readiness(ctx, obj)).Should(beUnready(v1beta1.ReasonInvalidSpec, `key "trust-blob" of Secret default/blob-of-a-peer must have four fields`))
 		Expect(readiness(ctx, obj)().Message).NotTo(ContainSubstring("hunter2"))
 
 		By("the right one")
@@ -338,12 +338,12 @@ var _ = Describe("a trust blob in a Secret", func() {
 		info, err := other.Admin(GinkgoTB()).GetLocalTrustInfo(ctx)
 		Expect(err).NotTo(HaveOccurred())
 		edit(ctx, source, func(s *corev1.Secret) { s.Data["trust-blob"] = []byte(info.TrustBlob.String()) })
-		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonConflict, "trustBlob.certificate"))
+		Eventually(readiness(ctx, obj)).Should(beUnready(v1beta1.ReasonConflict, "trustBlob.certificate"))
 		Expect(*shown.peers(ctx)[p.system].Port).To(Equal(was), "what is registered was touched")
 
 		By("a Secret that is gone: what was declared is known no more, and nothing is taken away")
 		Expect(kube.Delete(ctx, source)).To(Succeed())
-		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonDependencyNotReady, "does not exist"))
+		Eventually(readiness(ctx, obj)).Should(beUnready(v1beta1.ReasonDependencyNotReady, "does not exist"))
 		Consistently(func() map[int64]schema.TrustedServer { return shown.peers(ctx) }, "300ms").Should(HaveKey(p.system))
 		remove(ctx, obj)
 		Expect(shown.peers(ctx)).NotTo(HaveKey(p.system))

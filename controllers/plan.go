@@ -19,7 +19,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	apiclient "github.com/keyserver-operator/keyserver-operator/clients/go/client"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
@@ -107,12 +107,12 @@ func (p *Planner) Connect(ctx context.Context, name string) error {
 	if _, why := p.registry.Connections.Get(name); why == nil {
 		return nil // the status may have another problem, such as a deletion
 	}
-	ks := &v1alpha1.KeyServer{}
+	ks := &v1beta1.KeyServer{}
 	if err := p.registry.Client.Get(ctx, request.NamespacedName, ks); err != nil {
 		return err
 	}
-	ready := meta.FindStatusCondition(ks.Status.Conditions, v1alpha1.ConditionReady)
-	if ready != nil && ready.Reason != string(v1alpha1.ReasonPaused) {
+	ready := meta.FindStatusCondition(ks.Status.Conditions, v1beta1.ConditionReady)
+	if ready != nil && ready.Reason != string(v1beta1.ReasonPaused) {
 		return fmt.Errorf("KeyServer %q is not ready: %s: %s", name, ready.Reason, ready.Message)
 	}
 	return nil
@@ -178,7 +178,7 @@ func (p *Planner) look(ctx context.Context, c reconcile.Controller, obj client.O
 		if len(intent.Calls) > 0 && !intent.Action.Writes() {
 			return nil, fmt.Errorf("the plan tried to write (%s) although the planned action is %s; this is a bug, please report it", intent.Calls[0], intent.Action)
 		}
-		if intent.Reason != v1alpha1.ReasonProgressing || intent.Action != reconcile.PlanBlocked || attempt == attempts {
+		if intent.Reason != v1beta1.ReasonProgressing || intent.Action != reconcile.PlanBlocked || attempt == attempts {
 			return intent, nil
 		}
 	}
@@ -186,7 +186,7 @@ func (p *Planner) look(ctx context.Context, c reconcile.Controller, obj client.O
 
 // await sets WaitsFor of the intent: the names of the planned objects that provide its needs. coming must be complete.
 func await(i *reconcile.Intent, coming map[string]string) {
-	if i.Action != reconcile.PlanBlocked || i.Reason != v1alpha1.ReasonDependencyNotReady {
+	if i.Action != reconcile.PlanBlocked || i.Reason != v1beta1.ReasonDependencyNotReady {
 		return
 	}
 	for _, key := range i.Needs {

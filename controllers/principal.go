@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/client"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
@@ -63,15 +63,15 @@ func (principalAdapter) Kind() reconcile.Kind {
 }
 
 // Sources implements reconcile.Adapter.
-func (principalAdapter) Sources(obj *v1alpha1.Principal) []sources.Ref {
+func (principalAdapter) Sources(obj *v1beta1.Principal) []sources.Ref {
 	return leafSource(obj).Refs()
 }
 
 // Owned implements reconcile.Adapter.
-func (principalAdapter) Owned(obj *v1alpha1.Principal) string { return obj.Status.PrincipalID }
+func (principalAdapter) Owned(obj *v1beta1.Principal) string { return obj.Status.PrincipalID }
 
 // Claims implements reconcile.Adapter: a Principal claims a type and a name.
-func (principalAdapter) Claims(obj *v1alpha1.Principal, want *declaredPrincipal) []string {
+func (principalAdapter) Claims(obj *v1beta1.Principal, want *declaredPrincipal) []string {
 	name := declaredName(obj)
 	if want != nil {
 		name = want.name
@@ -83,7 +83,7 @@ func (principalAdapter) Claims(obj *v1alpha1.Principal, want *declaredPrincipal)
 }
 
 // declaredType returns the type of principal that the object declares.
-func declaredType(obj *v1alpha1.Principal) string {
+func declaredType(obj *v1beta1.Principal) string {
 	switch s := obj.Spec; {
 	case s.ServiceAccount != nil:
 		return xauthType
@@ -98,7 +98,7 @@ func declaredType(obj *v1alpha1.Principal) string {
 
 // declaredName returns the principal's name from the object's own fields. If the certificate is in a Secret or
 // ConfigMap, it returns the last name in the status.
-func declaredName(obj *v1alpha1.Principal) string {
+func declaredName(obj *v1beta1.Principal) string {
 	switch s := obj.Spec; {
 	case s.PrincipalName != nil:
 		return *s.PrincipalName
@@ -117,7 +117,7 @@ func declaredName(obj *v1alpha1.Principal) string {
 
 // Scope implements reconcile.Adapter. A service account logs in by its subject, which may differ from the name of its
 // principal, so the scope has both. The operations are those of its roles and of its groups' roles.
-func (a principalAdapter) Scope(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal, want *declaredPrincipal) (grants.Scope, error) {
+func (a principalAdapter) Scope(ctx context.Context, in reconcile.Input, obj *v1beta1.Principal, want *declaredPrincipal) (grants.Scope, error) {
 	var reach grants.Scope
 	for _, claim := range a.Claims(obj, want) {
 		reach.Names = append(reach.Names, grants.Name{claim})
@@ -141,12 +141,12 @@ func (a principalAdapter) Scope(ctx context.Context, in reconcile.Input, obj *v1
 
 // declaredGroupNames returns the groups in which the principal should be. A grant must cover them, because ACLs may give rights to
 // a group, which its operations do not show. A group object that does not exist is skipped.
-func declaredGroupNames(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal) (names []grants.Name) {
+func declaredGroupNames(ctx context.Context, in reconcile.Input, obj *v1beta1.Principal) (names []grants.Name) {
 	if in.Cluster == nil || !obj.DeletionTimestamp.IsZero() {
 		return nil
 	}
 	for _, g := range obj.Spec.Groups {
-		group := &v1alpha1.Principal{}
+		group := &v1beta1.Principal{}
 		err := in.Cluster.Get(ctx, types.NamespacedName{Namespace: obj.Namespace, Name: g.PrincipalRef.Name}, group)
 		if err == nil && group.Spec.Group != nil {
 			names = append(names, grants.Name{groupType + "/" + declaredName(group)})
@@ -156,7 +156,7 @@ func declaredGroupNames(ctx context.Context, in reconcile.Input, obj *v1alpha1.P
 }
 
 // Follows implements reconcile.Follower: a change of a group changes the operations of its members.
-func (principalAdapter) Follows(obj *v1alpha1.Principal) []reconcile.Followed {
+func (principalAdapter) Follows(obj *v1beta1.Principal) []reconcile.Followed {
 	ids := make([]reconcile.Followed, len(obj.Status.GroupIDs))
 	for i, id := range obj.Status.GroupIDs {
 		ids[i] = reconcile.Followed{Feed: principals.Feed, ID: id}
@@ -166,7 +166,7 @@ func (principalAdapter) Follows(obj *v1alpha1.Principal) []reconcile.Followed {
 
 // Needs implements reconcile.Consumer. A principal does not block the deletion of its delegates. Otherwise two
 // principals that are delegates of each other could never be deleted.
-func (principalAdapter) Needs(obj *v1alpha1.Principal) []reconcile.Need {
+func (principalAdapter) Needs(obj *v1beta1.Principal) []reconcile.Need {
 	var needs []reconcile.Need
 	for _, r := range obj.Spec.Roles {
 		if r.RoleRef != nil {
@@ -185,7 +185,7 @@ func (principalAdapter) Needs(obj *v1alpha1.Principal) []reconcile.Need {
 }
 
 // Provides implements reconcile.Provider.
-func (principalAdapter) Provides(obj *v1alpha1.Principal) []string {
+func (principalAdapter) Provides(obj *v1beta1.Principal) []string {
 	keys := []string{objectKey("Principal", obj.Namespace, obj.Name)}
 	if s := obj.Status; s.PrincipalID != "" {
 		keys = append(keys, reconcile.IndexKey(obj.Spec.KeyServerRef.Name, principalKey(string(s.Type)+"/"+s.Name)))
@@ -194,7 +194,7 @@ func (principalAdapter) Provides(obj *v1alpha1.Principal) []string {
 }
 
 // Declared implements reconcile.Adapter.
-func (a principalAdapter) Declared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal) (declaredPrincipal, error) {
+func (a principalAdapter) Declared(ctx context.Context, in reconcile.Input, obj *v1beta1.Principal) (declaredPrincipal, error) {
 	want := declaredPrincipal{kind: declaredType(obj), name: declaredName(obj), disabled: obj.Spec.Disabled}
 	var err error
 	switch {
@@ -232,7 +232,7 @@ type principalNotes struct {
 
 // Observe implements reconcile.Adapter. It finds the principal by
 // the id that the object owns, and otherwise by type and name.
-func (a principalAdapter) Observe(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal, want *declaredPrincipal) (reconcile.External, error) {
+func (a principalAdapter) Observe(ctx context.Context, in reconcile.Input, obj *v1beta1.Principal, want *declaredPrincipal) (reconcile.External, error) {
 	name := obj.Status.Name
 	if want != nil {
 		name = want.name
@@ -255,7 +255,7 @@ func (a principalAdapter) Observe(ctx context.Context, in reconcile.Input, obj *
 	return seen, err
 }
 
-func (principalAdapter) find(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal, want *declaredPrincipal) (schema.Principal, bool, error) {
+func (principalAdapter) find(ctx context.Context, in reconcile.Input, obj *v1beta1.Principal, want *declaredPrincipal) (schema.Principal, bool, error) {
 	if id := obj.Status.PrincipalID; id != "" {
 		held, err := principalsByID.Of(in.Conn).Get(ctx, in.NotBefore, id)
 		// If the principal with this id has another type, it is not this object's.
@@ -279,7 +279,7 @@ func (principalAdapter) find(ctx context.Context, in reconcile.Input, obj *v1alp
 
 // compare lists the differences between the principal and its declaration, and adds a blocker for each that cannot be
 // corrected.
-func (a principalAdapter) compare(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal, want *declaredPrincipal, held schema.Principal, seen *reconcile.External) (begun bool, err error) {
+func (a principalAdapter) compare(ctx context.Context, in reconcile.Input, obj *v1beta1.Principal, want *declaredPrincipal, held schema.Principal, seen *reconcile.External) (begun bool, err error) {
 	own, err := ownPrincipals(ctx, in.Conn)
 	if err != nil {
 		return false, err
@@ -293,7 +293,7 @@ func (a principalAdapter) compare(ctx context.Context, in reconcile.Input, obj *
 	}
 	if len(seen.Drift) > 0 && slices.Contains(own, held.ID) {
 		seen.Blockers = append(seen.Blockers, reconcile.Blocker{
-			Rule: "ownAccount", When: reconcile.Present, Reason: v1alpha1.ReasonConflict,
+			Rule: "ownAccount", When: reconcile.Present, Reason: v1beta1.ReasonConflict,
 			Message: seen.What + " is the manager's own principal and differs in " + reconcile.FieldsOf(seen.Drift) +
 				"; the manager does not change it, because it could lock itself out: declare the present values, or change it on the key server as another principal",
 		})
@@ -340,7 +340,7 @@ func (principalAdapter) make(ctx context.Context, c *connection.Connection, want
 			Name: want.name, Issuer: want.identity.issuer, Subject: want.identity.subject, Audiences: want.identity.audiences, RoleIDs: with,
 		})
 		if client.CodeOf(err) == "ALREADY_EXISTS" {
-			return schema.Principal{}, &connection.Problem{Reason: v1alpha1.ReasonConflict, Outdated: true, Code: client.CodeOf(err), Message: fmt.Sprintf(
+			return schema.Principal{}, &connection.Problem{Reason: v1beta1.ReasonConflict, Outdated: true, Code: client.CodeOf(err), Message: fmt.Sprintf(
 				"%s; the tokens of %s may belong to a principal with another name: to take it over, delete this object and create it again with that name as spec.principalName; or delete that principal on the key server",
 				connection.StableMessage(err), want.identity)}
 		}
@@ -363,7 +363,7 @@ func (principalAdapter) Update(ctx context.Context, c *connection.Connection, wa
 	held := noted.held
 	// The cached principal is outdated, even if Update fails.
 	defer forgetPrincipal(c, seen.ID)
-	if slices.ContainsFunc(seen.Drift, func(d v1alpha1.FieldDrift) bool { return d.Field == "certificate" }) {
+	if slices.ContainsFunc(seen.Drift, func(d v1beta1.FieldDrift) bool { return d.Field == "certificate" }) {
 		var err error
 		if held, err = enrollCertificate(ctx, c, want.leaf, nil, false); err != nil {
 			return reconcile.Outcome{}, err
@@ -382,7 +382,7 @@ func evidenceOf(want declaredPrincipal, held schema.Principal) string {
 }
 
 // Delete implements reconcile.Adapter.
-func (principalAdapter) Delete(ctx context.Context, c *connection.Connection, obj *v1alpha1.Principal, id string) (reconcile.Outcome, error) {
+func (principalAdapter) Delete(ctx context.Context, c *connection.Connection, obj *v1beta1.Principal, id string) (reconcile.Outcome, error) {
 	principal, err := parseID(schema.ParseHexID, id)
 	if err != nil {
 		return reconcile.Outcome{}, err
@@ -392,12 +392,12 @@ func (principalAdapter) Delete(ctx context.Context, c *connection.Connection, ob
 		return reconcile.Outcome{}, err
 	}
 	if slices.Contains(own, principal) {
-		return reconcile.Outcome{}, connection.NewProblem(v1alpha1.ReasonInUse,
+		return reconcile.Outcome{}, connection.NewProblem(v1beta1.ReasonInUse,
 			"deletion waits: the manager logs in as %s principal %q (id %s); give the KeyServer other credentials first, or set deletionPolicy to Retain", declaredType(obj), obj.Status.Name, id)
 	}
 	gone, err := c.Admin.DeletePrincipal(ctx, schema.DeletePrincipalRequest{ID: principal})
 	if client.CodeOf(err) == "IN_USE" {
-		why := &connection.Problem{Reason: v1alpha1.ReasonInUse, RequeueAfter: inUseAgain, Code: client.CodeOf(err), Message: strings.TrimPrefix(connection.StableMessage(err), "IN_USE: ") +
+		why := &connection.Problem{Reason: v1beta1.ReasonInUse, RequeueAfter: inUseAgain, Code: client.CodeOf(err), Message: strings.TrimPrefix(connection.StableMessage(err), "IN_USE: ") +
 			" (DELETE /api/principals/" + id + "?heir=ID)"}
 		return reconcile.Outcome{}, disableBeforeDeletion(ctx, c, obj, principal, why)
 	}
@@ -410,7 +410,7 @@ func (principalAdapter) Delete(ctx context.Context, c *connection.Connection, ob
 
 // disableBeforeDeletion disables a principal whose deletion must wait, for example because it still owns keys. So its
 // access ends when its object is deleted. Groups cannot log in and are not disabled.
-func disableBeforeDeletion(ctx context.Context, c *connection.Connection, obj *v1alpha1.Principal, id schema.HexID, why *connection.Problem) error {
+func disableBeforeDeletion(ctx context.Context, c *connection.Connection, obj *v1beta1.Principal, id schema.HexID, why *connection.Problem) error {
 	held, err := principalsByID.Of(c).Get(ctx, time.Time{}, id.String())
 	if err != nil {
 		return err
@@ -432,12 +432,12 @@ func disableBeforeDeletion(ctx context.Context, c *connection.Connection, obj *v
 const inUseAgain = 30 * time.Second
 
 // Record implements reconcile.Adapter.
-func (principalAdapter) Record(obj *v1alpha1.Principal, want *declaredPrincipal, seen reconcile.External, owner bool, _ time.Time) {
+func (principalAdapter) Record(obj *v1beta1.Principal, want *declaredPrincipal, seen reconcile.External, owner bool, _ time.Time) {
 	if !owner {
 		return
 	}
 	s := &obj.Status
-	s.PrincipalID, s.Type = seen.ID, v1alpha1.PrincipalType(declaredType(obj))
+	s.PrincipalID, s.Type = seen.ID, v1beta1.PrincipalType(declaredType(obj))
 	if noted, read := seen.AdapterData.(principalNotes); read {
 		s.Name = noted.held.Name
 	} else if want != nil {
@@ -459,7 +459,7 @@ func (principalAdapter) Record(obj *v1alpha1.Principal, want *declaredPrincipal,
 
 // Expiry implements reconcile.Expirer. If the key server renews the certificate, the warning starts only when the
 // renewal is overdue.
-func (principalAdapter) Expiry(obj *v1alpha1.Principal) (notBefore, notAfter *metav1.Time, warn time.Duration) {
+func (principalAdapter) Expiry(obj *v1beta1.Principal) (notBefore, notAfter *metav1.Time, warn time.Duration) {
 	warn = warnBefore(obj.Spec.WarnBefore)
 	if s := obj.Status; s.NotAfter != nil && s.RenewAfter != nil {
 		warn = min(warn, s.NotAfter.Sub(s.RenewAfter.Time)/2)
@@ -468,7 +468,7 @@ func (principalAdapter) Expiry(obj *v1alpha1.Principal) (notBefore, notAfter *me
 }
 
 // RenewAfter implements reconcile.Renewer.
-func (principalAdapter) RenewAfter(obj *v1alpha1.Principal) *metav1.Time {
+func (principalAdapter) RenewAfter(obj *v1beta1.Principal) *metav1.Time {
 	return obj.Status.RenewAfter
 }
 

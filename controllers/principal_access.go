@@ -10,7 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/grants"
@@ -18,7 +18,7 @@ import (
 )
 
 // rolesDeclared returns the ids of the declared roles.
-func rolesDeclared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal) ([]schema.HexID, error) {
+func rolesDeclared(ctx context.Context, in reconcile.Input, obj *v1beta1.Principal) ([]schema.HexID, error) {
 	ids := []schema.HexID{}
 	for _, r := range obj.Spec.Roles {
 		key, what, err := roleNamed(ctx, in, obj, r)
@@ -30,7 +30,7 @@ func rolesDeclared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Princi
 			return nil, err
 		}
 		if !ok {
-			return nil, connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "spec.roles: KeyServer %q has no %s; create the role, or correct spec.roles", in.Conn.Name, what)
+			return nil, connection.NewProblem(v1beta1.ReasonDependencyNotReady, "spec.roles: KeyServer %q has no %s; create the role, or correct spec.roles", in.Conn.Name, what)
 		}
 		ids = append(ids, role.ID)
 	}
@@ -38,12 +38,12 @@ func rolesDeclared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Princi
 }
 
 // roleNamed returns the key that finds a declared role in a Listing, and a description of the role for messages.
-func roleNamed(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal, r v1alpha1.PrincipalRole) (key, what string, err error) {
+func roleNamed(ctx context.Context, in reconcile.Input, obj *v1beta1.Principal, r v1beta1.PrincipalRole) (key, what string, err error) {
 	if r.RoleRef == nil {
 		return byName(deref(r.Name)), fmt.Sprintf("role %q", deref(r.Name)), nil
 	}
 	at := types.NamespacedName{Namespace: obj.Namespace, Name: r.RoleRef.Name}
-	role := &v1alpha1.Role{}
+	role := &v1beta1.Role{}
 	if err := in.Cluster.Get(ctx, at, role); err != nil {
 		return "", "", absent(err, "Role", at)
 	}
@@ -57,7 +57,7 @@ func roleNamed(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal,
 }
 
 // groupsDeclared returns the ids of the declared groups.
-func groupsDeclared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal) ([]schema.HexID, error) {
+func groupsDeclared(ctx context.Context, in reconcile.Input, obj *v1beta1.Principal) ([]schema.HexID, error) {
 	ids := []schema.HexID{}
 	for _, g := range obj.Spec.Groups {
 		other, held, err := principalNamed(ctx, in, obj, g.PrincipalRef.Name)
@@ -65,10 +65,10 @@ func groupsDeclared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Princ
 			return nil, err
 		}
 		if other.Spec.Group == nil {
-			return nil, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.groups: Principal %s/%s is not a group", obj.Namespace, other.Name)
+			return nil, connection.NewProblem(v1beta1.ReasonInvalidSpec, "spec.groups: Principal %s/%s is not a group", obj.Namespace, other.Name)
 		}
 		if other.Status.Provenance == "" { // an object that only observes a group must not add members to it
-			return nil, connection.NewProblem(v1alpha1.ReasonDependencyNotReady,
+			return nil, connection.NewProblem(v1beta1.ReasonDependencyNotReady,
 				"spec.groups: Principal %s/%s has neither created nor adopted its group; let it manage the group, or ask the owner of the group to add this principal", obj.Namespace, other.Name)
 		}
 		ids = append(ids, held.ID)
@@ -77,18 +77,18 @@ func groupsDeclared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Princ
 }
 
 // delegatesDeclared returns the ids of the principals that may act for this one.
-func delegatesDeclared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal) ([]schema.HexID, error) {
+func delegatesDeclared(ctx context.Context, in reconcile.Input, obj *v1beta1.Principal) ([]schema.HexID, error) {
 	ids := []schema.HexID{}
 	for _, d := range obj.Spec.Delegation.Delegates {
 		if d.PrincipalRef.Name == obj.Name {
-			return nil, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.delegation.delegates: a principal cannot be its own delegate; remove this object from the list")
+			return nil, connection.NewProblem(v1beta1.ReasonInvalidSpec, "spec.delegation.delegates: a principal cannot be its own delegate; remove this object from the list")
 		}
 		other, held, err := principalNamed(ctx, in, obj, d.PrincipalRef.Name)
 		if err != nil {
 			return nil, err
 		}
 		if other.Spec.Group != nil {
-			return nil, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.delegation.delegates: Principal %s/%s is a group, and a delegate must be able to log in; remove it", obj.Namespace, other.Name)
+			return nil, connection.NewProblem(v1beta1.ReasonInvalidSpec, "spec.delegation.delegates: Principal %s/%s is a group, and a delegate must be able to log in; remove it", obj.Namespace, other.Name)
 		}
 		ids = append(ids, held.ID)
 	}
@@ -96,9 +96,9 @@ func delegatesDeclared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Pr
 }
 
 // principalNamed resolves a Principal of the same namespace to the principal on the key server.
-func principalNamed(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal, name string) (*v1alpha1.Principal, schema.Principal, error) {
+func principalNamed(ctx context.Context, in reconcile.Input, obj *v1beta1.Principal, name string) (*v1beta1.Principal, schema.Principal, error) {
 	at := types.NamespacedName{Namespace: obj.Namespace, Name: name}
-	other := &v1alpha1.Principal{}
+	other := &v1beta1.Principal{}
 	if err := in.Cluster.Get(ctx, at, other); err != nil {
 		return nil, schema.Principal{}, absent(err, "Principal", at)
 	}
@@ -118,13 +118,13 @@ func principalNamed(ctx context.Context, in reconcile.Input, obj *v1alpha1.Princ
 // absent converts a not-found error to a problem. Other errors come from the cluster and stay unchanged.
 func absent(err error, kind string, at types.NamespacedName) error {
 	if apierrors.IsNotFound(err) {
-		return connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "%s %s does not exist", kind, at)
+		return connection.NewProblem(v1beta1.ReasonDependencyNotReady, "%s %s does not exist", kind, at)
 	}
 	return fmt.Errorf("read %s %s: %w", kind, at, err)
 }
 
 func notThereYet(kind string, at types.NamespacedName) error {
-	return connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "%s %s is not on the key server yet; see its conditions", kind, at)
+	return connection.NewProblem(v1beta1.ReasonDependencyNotReady, "%s %s is not on the key server yet; see its conditions", kind, at)
 }
 
 // sameKeyServer returns an error if the two objects refer to different KeyServers.
@@ -134,13 +134,13 @@ func sameKeyServer(kind string, other, obj reconcile.Object) error {
 	if its.KeyServerRef == mine.KeyServerRef {
 		return nil
 	}
-	return connection.NewProblem(v1alpha1.ReasonInvalidSpec, "%s refers to KeyServer %q, but this object refers to KeyServer %q; use the same keyServerRef in both",
+	return connection.NewProblem(v1beta1.ReasonInvalidSpec, "%s refers to KeyServer %q, but this object refers to KeyServer %q; use the same keyServerRef in both",
 		reconcile.NameOf(kind, other), its.KeyServerRef.Name, mine.KeyServerRef.Name)
 }
 
 // grantedOperations returns the operations that the roles of the principal and of its groups grant. References that
 // cannot be resolved are skipped.
-func grantedOperations(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal, want *declaredPrincipal) ([]grants.Operation, error) {
+func grantedOperations(ctx context.Context, in reconcile.Input, obj *v1beta1.Principal, want *declaredPrincipal) ([]grants.Operation, error) {
 	if want == nil {
 		want = &declaredPrincipal{}
 		var err error
@@ -193,7 +193,7 @@ func differsInAccess(ctx context.Context, in reconcile.Input, want *declaredPrin
 	begun = true
 	differs := func(field, declared, observed string, less bool) {
 		begun = begun && less
-		seen.Drift = append(seen.Drift, v1alpha1.FieldDrift{Field: field, Declared: declared, Observed: observed})
+		seen.Drift = append(seen.Drift, v1beta1.FieldDrift{Field: field, Declared: declared, Observed: observed})
 	}
 	if has := asSet(held.RoleIDs); !slices.Equal(has, want.roles) {
 		differs("roles", roleNames(ctx, in, want.roles), roleNames(ctx, in, has), within(has, want.roles))
@@ -281,7 +281,7 @@ func grantAccess(ctx context.Context, c *connection.Connection, want declaredPri
 	// Each write was verified: a difference now is an outside change.
 	seen := reconcile.External{}
 	if differsInAccess(ctx, reconcile.Input{Conn: c}, &want, w.held, &seen); len(seen.Drift) > 0 {
-		return w.held, &connection.Problem{Reason: v1alpha1.ReasonProgressing, Outdated: true,
+		return w.held, &connection.Problem{Reason: v1beta1.ReasonProgressing, Outdated: true,
 			Message: reconcile.FieldsOf(seen.Drift) + " changed outside while the manager wrote the principal; it tries again"}
 	}
 	return w.held, nil

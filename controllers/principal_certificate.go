@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/certtext"
 	"github.com/keyserver-operator/keyserver-operator/internal/crypto/pki/slash"
@@ -73,7 +73,7 @@ func currentCertificate(c schema.Certificate) *x509.Certificate {
 }
 
 // leafSource returns the Secret or ConfigMap with the certificate or the request. It is nil for an inline value.
-func leafSource(obj *v1alpha1.Principal) *sources.Key {
+func leafSource(obj *v1beta1.Principal) *sources.Key {
 	from := deref(obj.Spec.Certificate)
 	if from.Request != nil {
 		return sources.In(obj.Namespace, nil, from.Request.ConfigMapKeyRef)
@@ -82,7 +82,7 @@ func leafSource(obj *v1alpha1.Principal) *sources.Key {
 }
 
 // inlineLeaf returns the inline certificate or the inline request, or nil.
-func inlineLeaf(obj *v1alpha1.Principal) *string {
+func inlineLeaf(obj *v1beta1.Principal) *string {
 	from := deref(obj.Spec.Certificate)
 	if from.Request != nil {
 		return from.Request.Inline
@@ -91,7 +91,7 @@ func inlineLeaf(obj *v1alpha1.Principal) *string {
 }
 
 // leafDeclared reads the certificate or the request.
-func leafDeclared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal) (*declaredLeaf, error) {
+func leafDeclared(ctx context.Context, in reconcile.Input, obj *v1beta1.Principal) (*declaredLeaf, error) {
 	var text []byte
 	var where string
 	if inline := inlineLeaf(obj); inline != nil {
@@ -109,10 +109,10 @@ func leafDeclared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Princip
 	}
 	leaf, err := parseLeaf(text, obj)
 	if err != nil {
-		return nil, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "%s %s", where, err)
+		return nil, connection.NewProblem(v1beta1.ReasonInvalidSpec, "%s %s", where, err)
 	}
 	if leaf.name == "" { // grants and the key server identify the principal by this name
-		return nil, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "%s has an empty subject; the subject is the name of the principal, so set it", where)
+		return nil, connection.NewProblem(v1beta1.ReasonInvalidSpec, "%s has an empty subject; the subject is the name of the principal, so set it", where)
 	}
 	leaf.now = in.Now
 	return leaf, nil
@@ -120,7 +120,7 @@ func leafDeclared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Princip
 
 // parseLeaf parses the first certificate of a chain, or one request. Its errors have no subject; the caller puts the
 // source before them. They never quote the text, because a reference may name a private key by mistake.
-func parseLeaf(text []byte, obj *v1alpha1.Principal) (*declaredLeaf, error) {
+func parseLeaf(text []byte, obj *v1beta1.Principal) (*declaredLeaf, error) {
 	from := obj.Spec.Certificate
 	if from.Request == nil {
 		chain, err := certtext.Certificates(text)
@@ -172,13 +172,13 @@ func (l *declaredLeaf) due(cert *x509.Certificate) bool { return !l.now.Before(r
 
 // differsInLeaf reports a difference if the certificate is not enrolled or
 // has to be renewed. Other certificates of the principal are not declared.
-func differsInLeaf(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal, leaf *declaredLeaf, held schema.Principal, seen *reconcile.External) error {
+func differsInLeaf(ctx context.Context, in reconcile.Input, obj *v1beta1.Principal, leaf *declaredLeaf, held schema.Principal, seen *reconcile.External) error {
 	enrolled, err := leaves.Of(in.Conn).Get(ctx, in.NotBefore, held.ID.String()+held.Name)
 	if err != nil {
 		return err
 	}
 	differs := func(declared, observed string) {
-		seen.Drift = append(seen.Drift, v1alpha1.FieldDrift{Field: "certificate", Declared: declared, Observed: observed})
+		seen.Drift = append(seen.Drift, v1beta1.FieldDrift{Field: "certificate", Declared: declared, Observed: observed})
 	}
 	if leaf.request == nil {
 		if !slices.ContainsFunc(enrolled.certs, leaf.cert.Equal) {
@@ -222,7 +222,7 @@ func enrollCertificate(ctx context.Context, c *connection.Connection, leaf *decl
 	as := done.Principals[0]
 	forgetPrincipal(c, as.ID.String())
 	if making && !as.Created {
-		return as.Principal, &connection.Problem{Reason: v1alpha1.ReasonProgressing, Outdated: true,
+		return as.Principal, &connection.Problem{Reason: v1beta1.ReasonProgressing, Outdated: true,
 			Message: fmt.Sprintf("another client created certificate principal %q at the same time; the manager reads it again", as.Name)}
 	}
 	return as.Principal, nil
@@ -247,13 +247,13 @@ func issue(ctx context.Context, c *connection.Connection, leaf *declaredLeaf) (*
 	}
 	cert, err := certtext.Certificate(issued.Certificate)
 	if err != nil {
-		return nil, connection.NewProblem(v1alpha1.ReasonNotVerified, "the certificate that the key server issued %s", err)
+		return nil, connection.NewProblem(v1beta1.ReasonNotVerified, "the certificate that the key server issued %s", err)
 	}
 	return cert, nil
 }
 
 // record writes the dates of the certificate, and an issued certificate, into the status.
-func (l *declaredLeaf) record(s *v1alpha1.PrincipalStatus) {
+func (l *declaredLeaf) record(s *v1beta1.PrincipalStatus) {
 	if l.cert == nil {
 		return
 	}

@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
@@ -31,10 +31,10 @@ func TestParseLeafRefuses(t *testing.T) {
 	}
 	damaged := func(kind string) string { return "-----BEGIN " + kind + "-----\nAAA\n-----END " + kind + "-----\n" }
 	leaf := rig.NewCA(t, "A CA").PEM
-	requested := &v1alpha1.PrincipalCertificate{Request: &v1alpha1.CertificateRequestSource{}}
-	declared := &v1alpha1.PrincipalCertificate{Certificate: &v1alpha1.ClientCertificateSource{}}
+	requested := &v1beta1.PrincipalCertificate{Request: &v1beta1.CertificateRequestSource{}}
+	declared := &v1beta1.PrincipalCertificate{Certificate: &v1beta1.ClientCertificateSource{}}
 	for name, tc := range map[string]struct {
-		from *v1alpha1.PrincipalCertificate
+		from *v1beta1.PrincipalCertificate
 		text string
 		says string
 	}{
@@ -51,7 +51,7 @@ func TestParseLeafRefuses(t *testing.T) {
 		"TwoRequests":        {requested, block("CERTIFICATE REQUEST", "planted") + block("CERTIFICATE REQUEST", "planted"), "more than one PEM block"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := parseLeaf([]byte(tc.text), &v1alpha1.Principal{Spec: v1alpha1.PrincipalSpec{Certificate: tc.from}})
+			_, err := parseLeaf([]byte(tc.text), &v1beta1.Principal{Spec: v1beta1.PrincipalSpec{Certificate: tc.from}})
 			if err == nil || !strings.Contains(err.Error(), tc.says) || strings.Contains(err.Error(), "planted") {
 				t.Errorf("answers %v, want %q", err, tc.says)
 			}
@@ -84,18 +84,18 @@ func TestExpiryOfPrincipals(t *testing.T) {
 	}
 	warn := &metav1.Duration{Duration: 24 * 30 * time.Hour}
 	for name, tc := range map[string]struct {
-		status v1alpha1.PrincipalStatus
+		status v1beta1.PrincipalStatus
 		want   time.Duration
 	}{
-		"Declared": {v1alpha1.PrincipalStatus{NotAfter: at(30)}, warn.Duration},
-		"Issued":   {v1alpha1.PrincipalStatus{NotAfter: at(31), RenewAfter: at(21)}, 5 * 24 * time.Hour},
+		"Declared": {v1beta1.PrincipalStatus{NotAfter: at(30)}, warn.Duration},
+		"Issued":   {v1beta1.PrincipalStatus{NotAfter: at(31), RenewAfter: at(21)}, 5 * 24 * time.Hour},
 	} {
-		_, until, got := principalAdapter{}.Expiry(&v1alpha1.Principal{Spec: v1alpha1.PrincipalSpec{WarnBefore: warn}, Status: tc.status})
+		_, until, got := principalAdapter{}.Expiry(&v1beta1.Principal{Spec: v1beta1.PrincipalSpec{WarnBefore: warn}, Status: tc.status})
 		if got != tc.want || !until.Equal(tc.status.NotAfter) {
 			t.Errorf("%s: warned %s before %s, want %s", name, got, until, tc.want)
 		}
 	}
-	if _, until, _ := (principalAdapter{}).Expiry(&v1alpha1.Principal{}); until != nil {
+	if _, until, _ := (principalAdapter{}).Expiry(&v1beta1.Principal{}); until != nil {
 		t.Errorf("one without a certificate ends at %s", until)
 	}
 }
@@ -127,15 +127,15 @@ func connected(t *testing.T) *connection.Connection {
 }
 
 // requesting returns a Principal with a request for a certificate of three days.
-func requesting(t *testing.T, name string) *v1alpha1.Principal {
+func requesting(t *testing.T, name string) *v1beta1.Principal {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	rig.Must(t, err)
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: name}}, key)
 	rig.Must(t, err)
 	text, days := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})), int32(3)
-	return &v1alpha1.Principal{Spec: v1alpha1.PrincipalSpec{Certificate: &v1alpha1.PrincipalCertificate{
-		Request: &v1alpha1.CertificateRequestSource{Inline: &text}, ValidityDays: &days,
+	return &v1beta1.Principal{Spec: v1beta1.PrincipalSpec{Certificate: &v1beta1.PrincipalCertificate{
+		Request: &v1beta1.CertificateRequestSource{Inline: &text}, ValidityDays: &days,
 	}}}
 }
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
@@ -96,7 +96,7 @@ func findPrincipal(ctx context.Context, c *connection.Connection, kind, name str
 			break
 		}
 	}
-	nobody := connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "KeyServer %q has no principal of type %s with the name %q", c.Name, kind, name)
+	nobody := connection.NewProblem(v1beta1.ReasonDependencyNotReady, "KeyServer %q has no principal of type %s with the name %q", c.Name, kind, name)
 	nobody.Code = codeNoPrincipal
 	return schema.Principal{}, nobody
 }

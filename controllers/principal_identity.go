@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
@@ -20,7 +20,7 @@ type tokenIdentity struct {
 func (i tokenIdentity) String() string { return fmt.Sprintf("%q of issuer %q", i.subject, i.issuer) }
 
 // declaredSubject returns the subject of the service account's tokens.
-func declaredSubject(obj *v1alpha1.Principal) string {
+func declaredSubject(obj *v1beta1.Principal) string {
 	account := obj.Spec.ServiceAccount
 	namespace := obj.Namespace
 	if account.Namespace != nil {
@@ -30,10 +30,10 @@ func declaredSubject(obj *v1alpha1.Principal) string {
 }
 
 // identityDeclared returns the declared issuer, subject and audiences of the service account's tokens.
-func identityDeclared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Principal) (*tokenIdentity, error) {
+func identityDeclared(ctx context.Context, in reconcile.Input, obj *v1beta1.Principal) (*tokenIdentity, error) {
 	account := obj.Spec.ServiceAccount
 	if n := len(declaredName(obj)); n > maxPrincipalName {
-		return nil, connection.NewProblem(v1alpha1.ReasonInvalidSpec,
+		return nil, connection.NewProblem(v1beta1.ReasonInvalidSpec,
 			"the principal name %q has %d characters, but the limit is %d; delete this object and create it again with a shorter spec.principalName", declaredName(obj), n, maxPrincipalName)
 	}
 	is := &tokenIdentity{subject: declaredSubject(obj), issuer: deref(account.Issuer), audiences: slices.Sorted(slices.Values(account.Audiences))}
@@ -48,7 +48,7 @@ func identityDeclared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Pri
 // It also adds a blocker for different audiences, which cannot be corrected either.
 func differsAsWhole(want *declaredPrincipal, held schema.Principal, seen *reconcile.External) bool {
 	fixed := func(field, declared, observed, why string) {
-		seen.Drift = append(seen.Drift, v1alpha1.FieldDrift{Field: field, Declared: declared, Observed: observed})
+		seen.Drift = append(seen.Drift, v1beta1.FieldDrift{Field: field, Declared: declared, Observed: observed})
 		seen.Blockers = append(seen.Blockers, reconcile.Fixed(why))
 	}
 	if held.Name != want.name {

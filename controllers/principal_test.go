@@ -19,14 +19,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	apiclient "github.com/keyserver-operator/keyserver-operator/clients/go/client"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 )
 
 // principalOf returns a Principal that is not applied yet.
-func (s *stage) principalOf(change ...func(*v1alpha1.Principal)) *v1alpha1.Principal {
-	obj := &v1alpha1.Principal{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("principal-%d", objects.Add(1))}}
+func (s *stage) principalOf(change ...func(*v1beta1.Principal)) *v1beta1.Principal {
+	obj := &v1beta1.Principal{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("principal-%d", objects.Add(1))}}
 	obj.Spec.KeyServerRef.Name = s.name
 	for _, c := range change {
 		c(obj)
@@ -37,38 +37,38 @@ func (s *stage) principalOf(change ...func(*v1alpha1.Principal)) *v1alpha1.Princ
 const someIssuer = "https://issuer.example"
 
 // ofAccount declares a service account of another cluster.
-func ofAccount(name string) func(*v1alpha1.Principal) {
-	return func(o *v1alpha1.Principal) {
+func ofAccount(name string) func(*v1beta1.Principal) {
+	return func(o *v1beta1.Principal) {
 		issuer := someIssuer
-		o.Spec.ServiceAccount = &v1alpha1.PrincipalServiceAccount{Name: name, Issuer: &issuer}
+		o.Spec.ServiceAccount = &v1beta1.PrincipalServiceAccount{Name: name, Issuer: &issuer}
 	}
 }
 
-func ofGroup(name string) func(*v1alpha1.Principal) {
-	return func(o *v1alpha1.Principal) { o.Spec.Group, o.Spec.PrincipalName = &v1alpha1.PrincipalGroup{}, &name }
+func ofGroup(name string) func(*v1beta1.Principal) {
+	return func(o *v1beta1.Principal) { o.Spec.Group, o.Spec.PrincipalName = &v1beta1.PrincipalGroup{}, &name }
 }
 
-func ofLDAP(name string) func(*v1alpha1.Principal) {
-	return func(o *v1alpha1.Principal) { o.Spec.LDAP = &v1alpha1.PrincipalLDAP{Name: name} }
+func ofLDAP(name string) func(*v1beta1.Principal) {
+	return func(o *v1beta1.Principal) { o.Spec.LDAP = &v1beta1.PrincipalLDAP{Name: name} }
 }
 
-func holding(names ...string) func(*v1alpha1.Principal) {
-	return func(o *v1alpha1.Principal) {
+func holding(names ...string) func(*v1beta1.Principal) {
+	return func(o *v1beta1.Principal) {
 		for _, n := range names {
-			o.Spec.Roles = append(o.Spec.Roles, v1alpha1.PrincipalRole{Name: &n})
+			o.Spec.Roles = append(o.Spec.Roles, v1beta1.PrincipalRole{Name: &n})
 		}
 	}
 }
 
-func inGroup(name string) func(*v1alpha1.Principal) {
-	return func(o *v1alpha1.Principal) {
-		o.Spec.Groups = append(o.Spec.Groups, v1alpha1.PrincipalMembership{PrincipalRef: v1alpha1.PrincipalObjectReference{Name: name}})
+func inGroup(name string) func(*v1beta1.Principal) {
+	return func(o *v1beta1.Principal) {
+		o.Spec.Groups = append(o.Spec.Groups, v1beta1.PrincipalMembership{PrincipalRef: v1beta1.PrincipalObjectReference{Name: name}})
 	}
 }
 
-func withRole(ref string) func(*v1alpha1.Principal) {
-	return func(o *v1alpha1.Principal) {
-		o.Spec.Roles = append(o.Spec.Roles, v1alpha1.PrincipalRole{RoleRef: &v1alpha1.RoleReference{Name: ref}})
+func withRole(ref string) func(*v1beta1.Principal) {
+	return func(o *v1beta1.Principal) {
+		o.Spec.Roles = append(o.Spec.Roles, v1beta1.PrincipalRole{RoleRef: &v1beta1.RoleReference{Name: ref}})
 	}
 }
 
@@ -184,8 +184,8 @@ var _ = Describe("Principal", func() {
 				Name: subjectOf(account), Issuer: "https://elsewhere.example", Subject: "somebody", RoleIDs: []schema.HexID{},
 			})
 			Expect(err).NotTo(HaveOccurred())
-			obj := shown.principalOf(ofAccount(account), func(o *v1alpha1.Principal) { o.Spec.AdoptionPolicy = v1alpha1.AdoptAlways })
-			apply(ctx, obj, beUnready(v1alpha1.ReasonConflict, `has the identity "somebody" of issuer "https://elsewhere.example", but this object declares "`+subjectOf(account)+`" of issuer "`+someIssuer+`"`))
+			obj := shown.principalOf(ofAccount(account), func(o *v1beta1.Principal) { o.Spec.AdoptionPolicy = v1beta1.AdoptAlways })
+			apply(ctx, obj, beUnready(v1beta1.ReasonConflict, `has the identity "somebody" of issuer "https://elsewhere.example", but this object declares "`+subjectOf(account)+`" of issuer "`+someIssuer+`"`))
 			Expect(obj.Status.PrincipalID).To(BeEmpty())
 			remove(ctx, obj)
 			Expect(shown.held(ctx, "xauth", subjectOf(account))).NotTo(BeNil())
@@ -198,7 +198,7 @@ var _ = Describe("Principal", func() {
 			})
 			Expect(err).NotTo(HaveOccurred())
 			obj := shown.principalOf(ofAccount(account))
-			apply(ctx, obj, beUnready(v1alpha1.ReasonConflict, "may belong to a principal with another name: to take it over, delete this object"))
+			apply(ctx, obj, beUnready(v1beta1.ReasonConflict, "may belong to a principal with another name: to take it over, delete this object"))
 			remove(ctx, obj)
 		})
 
@@ -208,9 +208,9 @@ var _ = Describe("Principal", func() {
 				Name: subjectOf(account), Issuer: someIssuer, Subject: subjectOf(account), Audiences: []string{"others"}, RoleIDs: []schema.HexID{},
 			})
 			Expect(err).NotTo(HaveOccurred())
-			obj := shown.principalOf(ofAccount(account), func(o *v1alpha1.Principal) { o.Spec.AdoptionPolicy = v1alpha1.AdoptAlways })
-			apply(ctx, obj, beUnready(v1alpha1.ReasonConflict, "accepts tokens for others, but this object declares none"))
-			Expect(obj.Status.Drift).To(ConsistOf(v1alpha1.FieldDrift{Field: "serviceAccount.audiences", Declared: "none", Observed: "others"}))
+			obj := shown.principalOf(ofAccount(account), func(o *v1beta1.Principal) { o.Spec.AdoptionPolicy = v1beta1.AdoptAlways })
+			apply(ctx, obj, beUnready(v1beta1.ReasonConflict, "accepts tokens for others, but this object declares none"))
+			Expect(obj.Status.Drift).To(ConsistOf(v1beta1.FieldDrift{Field: "serviceAccount.audiences", Declared: "none", Observed: "others"}))
 			remove(ctx, obj)
 		})
 
@@ -219,13 +219,13 @@ var _ = Describe("Principal", func() {
 			_, err := shown.admin().CreateLDAPPrincipal(ctx, schema.CreateLDAPPrincipalRequest{Name: name, RoleIDs: []schema.HexID{shown.roles(ctx)["Auditor"].ID}})
 			Expect(err).NotTo(HaveOccurred())
 			obj := shown.principalOf(ofLDAP(name), holding("Encryptor"))
-			apply(ctx, obj, beUnready(v1alpha1.ReasonConflict, "exists already and differs in roles"))
-			Expect(obj.Status.Drift).To(ConsistOf(v1alpha1.FieldDrift{Field: "roles", Declared: "Encryptor", Observed: "Auditor"}))
+			apply(ctx, obj, beUnready(v1beta1.ReasonConflict, "exists already and differs in roles"))
+			Expect(obj.Status.Drift).To(ConsistOf(v1beta1.FieldDrift{Field: "roles", Declared: "Encryptor", Observed: "Auditor"}))
 			Expect(shown.access(ctx, "ldap", name)()).To(Equal("role Auditor"))
-			edit(ctx, obj, func(o *v1alpha1.Principal) { o.Spec.AdoptionPolicy = v1alpha1.AdoptAlways })
+			edit(ctx, obj, func(o *v1beta1.Principal) { o.Spec.AdoptionPolicy = v1beta1.AdoptAlways })
 			Eventually(readiness(ctx, obj)).Should(beCorrected())
 			Expect(shown.access(ctx, "ldap", name)()).To(Equal("role Encryptor"))
-			Expect(obj.Status.Provenance).To(Equal(v1alpha1.Adopted))
+			Expect(obj.Status.Provenance).To(Equal(v1beta1.Adopted))
 			remove(ctx, obj)
 			Expect(shown.held(ctx, "ldap", name)).NotTo(BeNil(), "what was adopted is not deleted")
 		})
@@ -235,14 +235,14 @@ var _ = Describe("Principal", func() {
 			apply(ctx, person, beReady("created"))
 			apply(ctx, group, beReady("created"))
 			obj := shown.principalOf(ofLDAP(fresh("carl")), inGroup(person.Name))
-			apply(ctx, obj, beUnready(v1alpha1.ReasonInvalidSpec, "spec.groups: Principal default/"+person.Name+" is not a group"))
-			edit(ctx, obj, func(o *v1alpha1.Principal) {
+			apply(ctx, obj, beUnready(v1beta1.ReasonInvalidSpec, "spec.groups: Principal default/"+person.Name+" is not a group"))
+			edit(ctx, obj, func(o *v1beta1.Principal) {
 				o.Spec.Groups = nil
-				o.Spec.Delegation = &v1alpha1.PrincipalDelegation{Delegates: []v1alpha1.PrincipalDelegate{{PrincipalRef: v1alpha1.PrincipalObjectReference{Name: group.Name}}}}
+				o.Spec.Delegation = &v1beta1.PrincipalDelegation{Delegates: []v1beta1.PrincipalDelegate{{PrincipalRef: v1beta1.PrincipalObjectReference{Name: group.Name}}}}
 			})
-			Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonInvalidSpec, "is a group, and a delegate must be able to log in"))
-			edit(ctx, obj, func(o *v1alpha1.Principal) { o.Spec.Delegation.Delegates[0].PrincipalRef.Name = obj.Name })
-			Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonInvalidSpec, "a principal cannot be its own delegate"))
+			Eventually(readiness(ctx, obj)).Should(beUnready(v1beta1.ReasonInvalidSpec, "is a group, and a delegate must be able to log in"))
+			edit(ctx, obj, func(o *v1beta1.Principal) { o.Spec.Delegation.Delegates[0].PrincipalRef.Name = obj.Name })
+			Eventually(readiness(ctx, obj)).Should(beUnready(v1beta1.ReasonInvalidSpec, "a principal cannot be its own delegate"))
 			remove(ctx, obj)
 			remove(ctx, group)
 			remove(ctx, person)
@@ -250,38 +250,38 @@ var _ = Describe("Principal", func() {
 
 		It("needs a name of its own where that of the account is too long", func(ctx context.Context) {
 			obj := shown.principalOf(ofAccount(strings.Repeat("a", 120)))
-			apply(ctx, obj, beUnready(v1alpha1.ReasonInvalidSpec, "create it again with a shorter spec.principalName"))
+			apply(ctx, obj, beUnready(v1beta1.ReasonInvalidSpec, "create it again with a shorter spec.principalName"))
 			remove(ctx, obj)
 		})
 
 		It("hands out nothing beyond its grant, by its roles or by its groups", func(ctx context.Context) {
-			kinds := []v1alpha1.GrantedKind{"Principal"}
+			kinds := []v1beta1.GrantedKind{"Principal"}
 			s := newGrantingStage(ctx, grant("people", kinds, []string{"ldap/*", "group/*", "xauth/Robot *", "xauth/system:serviceaccount:default:robot*"}, "duty:key use", "List Operations"))
 			group, err := s.admin().CreateGroup(ctx, schema.CreateGroupRequest{Name: "Auditors", RoleIDs: []schema.HexID{s.roles(ctx)["Auditor"].ID}})
 			Expect(err).NotTo(HaveOccurred())
 			auditor := s.principalOf(ofLDAP("dora"), holding("Auditor"))
-			apply(ctx, auditor, beUnready(v1alpha1.ReasonAccessDenied, "lacks the operation"))
+			apply(ctx, auditor, beUnready(v1beta1.ReasonAccessDenied, "lacks the operation"))
 			Expect(s.held(ctx, "ldap", "dora")).To(BeNil())
 			Expect(auditor.Finalizers).To(BeEmpty())
 			remove(ctx, auditor)
 
-			observed := s.principalOf(ofGroup("Auditors"), func(o *v1alpha1.Principal) { o.Spec.ManagementPolicy = v1alpha1.Observe }, holding("Auditor"))
+			observed := s.principalOf(ofGroup("Auditors"), func(o *v1beta1.Principal) { o.Spec.ManagementPolicy = v1beta1.Observe }, holding("Auditor"))
 			apply(ctx, observed, beReady("re-read"))
 			Expect(observed.Status.PrincipalID).To(Equal(group.Principal.ID.String()))
 			member := s.principalOf(ofLDAP("emil"), inGroup(observed.Name))
-			apply(ctx, member, beUnready(v1alpha1.ReasonDependencyNotReady, "has neither created nor adopted its group"))
+			apply(ctx, member, beUnready(v1beta1.ReasonDependencyNotReady, "has neither created nor adopted its group"))
 			Expect(s.held(ctx, "ldap", "emil")).To(BeNil())
 			remove(ctx, member)
 			remove(ctx, observed)
 
 			By("asking for the subject, whatever the principal is called, and for an issuer that is given")
 			name := "Robot 1"
-			named := func(o *v1alpha1.Principal) { o.Spec.PrincipalName = &name }
+			named := func(o *v1beta1.Principal) { o.Spec.PrincipalName = &name }
 			cuckoo := s.principalOf(ofAccount("manager"), named)
-			apply(ctx, cuckoo, beUnready(v1alpha1.ReasonAccessDenied, `"xauth/system:serviceaccount:default:manager"`))
+			apply(ctx, cuckoo, beUnready(v1beta1.ReasonAccessDenied, `"xauth/system:serviceaccount:default:manager"`))
 			Expect(readiness(ctx, cuckoo)().Message).To(ContainSubstring(`"issuer/` + someIssuer + `"`))
 			remove(ctx, cuckoo)
-			robot := s.principalOf(ofAccount("robot-1"), named, func(o *v1alpha1.Principal) { o.Spec.ServiceAccount.Issuer = nil })
+			robot := s.principalOf(ofAccount("robot-1"), named, func(o *v1beta1.Principal) { o.Spec.ServiceAccount.Issuer = nil })
 			apply(ctx, robot, beReady("created"))
 			remove(ctx, robot)
 		})
@@ -289,7 +289,7 @@ var _ = Describe("Principal", func() {
 
 	It("is a service account of this cluster, found by the API server's own word", func(ctx context.Context) {
 		account := fresh("account")
-		obj := shown.principalOf(ofAccount(account), holding("Encryptor"), func(o *v1alpha1.Principal) {
+		obj := shown.principalOf(ofAccount(account), holding("Encryptor"), func(o *v1beta1.Principal) {
 			o.Spec.ServiceAccount.Issuer, o.Spec.ServiceAccount.Audiences = nil, []string{"second", "first"}
 		})
 		apply(ctx, obj, beReady(`created: the second read shows "`+subjectOf(account)+`" with 1 role and 0 groups`))
@@ -302,7 +302,7 @@ var _ = Describe("Principal", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(held.Issuer).To(Equal(url))
 		Expect(held.Audiences).To(Equal([]string{"first", "second"}))
-		Expect(obj.Status).To(And(HaveField("PrincipalID", held.ID.String()), HaveField("Name", subjectOf(account)), HaveField("Type", v1alpha1.PrincipalType("xauth")), HaveField("RoleCount", HaveValue(BeEquivalentTo(1)))))
+		Expect(obj.Status).To(And(HaveField("PrincipalID", held.ID.String()), HaveField("Name", subjectOf(account)), HaveField("Type", v1beta1.PrincipalType("xauth")), HaveField("RoleCount", HaveValue(BeEquivalentTo(1)))))
 		remove(ctx, obj)
 		Expect(shown.held(ctx, "xauth", subjectOf(account))).To(BeNil())
 	})
@@ -313,25 +313,25 @@ var _ = Describe("Principal", func() {
 		apply(ctx, team, beReady("created"))
 		apply(ctx, other, beReady("created"))
 		apply(ctx, role, beReady("created"))
-		obj := shown.principalOf(ofLDAP(name), withRole(role.Name), inGroup(team.Name), func(o *v1alpha1.Principal) {
-			o.Spec.Delegation = &v1alpha1.PrincipalDelegation{Delegates: []v1alpha1.PrincipalDelegate{{PrincipalRef: v1alpha1.PrincipalObjectReference{Name: other.Name}}}}
+		obj := shown.principalOf(ofLDAP(name), withRole(role.Name), inGroup(team.Name), func(o *v1beta1.Principal) {
+			o.Spec.Delegation = &v1beta1.PrincipalDelegation{Delegates: []v1beta1.PrincipalDelegate{{PrincipalRef: v1beta1.PrincipalObjectReference{Name: other.Name}}}}
 		})
 		apply(ctx, obj, beReady("created"))
 		whole := "role " + *role.Spec.RoleName + ", GroupPrincipal " + team.Status.Name + ", LDAPPrincipal " + other.Status.Name + ", lent"
 		Expect(shown.access(ctx, "ldap", name)()).To(Equal(whole))
 
 		By("being disabled, and in no group")
-		edit(ctx, obj, func(o *v1alpha1.Principal) { o.Spec.Disabled, o.Spec.Groups = true, nil })
+		edit(ctx, obj, func(o *v1beta1.Principal) { o.Spec.Disabled, o.Spec.Groups = true, nil })
 		Eventually(readiness(ctx, obj)).Should(beCorrected())
 		Expect(shown.access(ctx, "ldap", name)()).To(Equal("role " + *role.Spec.RoleName + ", LDAPPrincipal " + other.Status.Name + ", disabled, lent"))
 
 		By("being lent to anybody, and to nobody")
-		edit(ctx, obj, func(o *v1alpha1.Principal) {
-			o.Spec.Disabled, o.Spec.Delegation = false, &v1alpha1.PrincipalDelegation{Anybody: true}
+		edit(ctx, obj, func(o *v1beta1.Principal) {
+			o.Spec.Disabled, o.Spec.Delegation = false, &v1beta1.PrincipalDelegation{Anybody: true}
 		})
 		Eventually(readiness(ctx, obj)).Should(beCorrected())
 		Expect(shown.access(ctx, "ldap", name)()).To(Equal("role " + *role.Spec.RoleName + ", lent"))
-		edit(ctx, obj, func(o *v1alpha1.Principal) { o.Spec.Delegation = nil })
+		edit(ctx, obj, func(o *v1beta1.Principal) { o.Spec.Delegation = nil })
 		Eventually(readiness(ctx, obj)).Should(beCorrected())
 		Expect(shown.access(ctx, "ldap", name)()).To(Equal("role " + *role.Spec.RoleName))
 
@@ -357,7 +357,7 @@ var _ = Describe("Principal", func() {
 
 		remove(ctx, obj)
 		Expect(shown.held(ctx, "ldap", name)).To(BeNil())
-		for _, o := range []*v1alpha1.Principal{other, team} {
+		for _, o := range []*v1beta1.Principal{other, team} {
 			remove(ctx, o)
 		}
 		remove(ctx, role)
@@ -365,7 +365,7 @@ var _ = Describe("Principal", func() {
 
 	It("never has a role before it is disabled", func(ctx context.Context) {
 		name := fresh("hans")
-		obj := shown.principalOf(ofLDAP(name), holding("Encryptor"), func(o *v1alpha1.Principal) { o.Spec.Disabled = true })
+		obj := shown.principalOf(ofLDAP(name), holding("Encryptor"), func(o *v1beta1.Principal) { o.Spec.Disabled = true })
 		apply(ctx, obj, beReady("created"))
 		Expect(shown.access(ctx, "ldap", name)()).To(Equal("role Encryptor, disabled"))
 		id := shown.held(ctx, "ldap", name).ID.String()
@@ -386,20 +386,20 @@ var _ = Describe("Principal", func() {
 		roleName, outside := fresh("Awaited"), fresh("Outside")
 		role, group := shown.role(roleName, []string{"HMAC Data"}), shown.principalOf(ofGroup(fresh("Team")))
 		obj := shown.principalOf(ofLDAP(fresh("ida")), withRole(role.Name), inGroup(group.Name), holding(outside))
-		apply(ctx, obj, beUnready(v1alpha1.ReasonDependencyNotReady, "Role default/"+role.Name+" does not exist"))
+		apply(ctx, obj, beUnready(v1beta1.ReasonDependencyNotReady, "Role default/"+role.Name+" does not exist"))
 		apply(ctx, role, beReady("created"))
-		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonDependencyNotReady, fmt.Sprintf("has no role %q; create the role", outside)))
+		Eventually(readiness(ctx, obj)).Should(beUnready(v1beta1.ReasonDependencyNotReady, fmt.Sprintf("has no role %q; create the role", outside)))
 		_, err := shown.admin().CreateRole(ctx, schema.CreateRoleRequest{Name: outside, Operations: []schema.HexID{}})
 		Expect(err).NotTo(HaveOccurred())
-		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonDependencyNotReady, "Principal default/"+group.Name+" does not exist"))
+		Eventually(readiness(ctx, obj)).Should(beUnready(v1beta1.ReasonDependencyNotReady, "Principal default/"+group.Name+" does not exist"))
 		apply(ctx, group, beReady("created"))
 		Eventually(readiness(ctx, obj)).Should(beReady("created"))
 
 		By("refusing to let either go first")
 		Expect(kube.Delete(ctx, role)).To(Succeed())
 		Expect(kube.Delete(ctx, group)).To(Succeed())
-		Eventually(readiness(ctx, role)).Should(beUnready(v1alpha1.ReasonInUse, "still needed by Principal default/"+obj.Name))
-		Eventually(readiness(ctx, group)).Should(beUnready(v1alpha1.ReasonInUse, "still needed by Principal default/"+obj.Name))
+		Eventually(readiness(ctx, role)).Should(beUnready(v1beta1.ReasonInUse, "still needed by Principal default/"+obj.Name))
+		Eventually(readiness(ctx, group)).Should(beUnready(v1beta1.ReasonInUse, "still needed by Principal default/"+obj.Name))
 		remove(ctx, obj)
 		Eventually(gone(ctx, role)).Should(BeTrue())
 		Eventually(gone(ctx, group)).Should(BeTrue())
@@ -409,14 +409,14 @@ var _ = Describe("Principal", func() {
 		roleName, name := fresh("By name"), fresh("Team")
 		role, group := shown.role(roleName, []string{"HMAC Data"}), shown.principalOf(ofGroup(name), holding(roleName))
 		template := shown.aclTemplate(fresh("Held"), members(member("group/"+name, "READ")))
-		apply(ctx, template, beUnready(v1alpha1.ReasonDependencyNotReady, "no principal of type group"))
+		apply(ctx, template, beUnready(v1beta1.ReasonDependencyNotReady, "no principal of type group"))
 		apply(ctx, role, beReady("created"))
 		apply(ctx, group, beReady("created"))
 		Eventually(readiness(ctx, template)).Should(beReady("created"))
 		Expect(kube.Delete(ctx, role)).To(Succeed())
 		Expect(kube.Delete(ctx, group)).To(Succeed())
-		Eventually(readiness(ctx, role)).Should(beUnready(v1alpha1.ReasonInUse, "Principal default/"+group.Name))
-		Eventually(readiness(ctx, group)).Should(beUnready(v1alpha1.ReasonInUse, "ACLTemplate default/"+template.Name))
+		Eventually(readiness(ctx, role)).Should(beUnready(v1beta1.ReasonInUse, "Principal default/"+group.Name))
+		Eventually(readiness(ctx, group)).Should(beUnready(v1beta1.ReasonInUse, "ACLTemplate default/"+template.Name))
 		remove(ctx, template)
 		Eventually(gone(ctx, group)).Should(BeTrue())
 		Eventually(gone(ctx, role)).Should(BeTrue())
@@ -438,7 +438,7 @@ var _ = Describe("Principal", func() {
 		_, err = admin.RevokeACL(ctx, schema.ACLRevokeRequest{TTag: key.TTag, SystemID: self.Principal.SystemID, PrincipalID: self.Principal.PrincipalID})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(kube.Delete(ctx, obj)).To(Succeed())
-		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonInUse, "deletion waits: no other principal permanently owns key"))
+		Eventually(readiness(ctx, obj)).Should(beUnready(v1beta1.ReasonInUse, "deletion waits: no other principal permanently owns key"))
 		Expect(readiness(ctx, obj)().Message).To(ContainSubstring("?heir=ID"))
 		Expect(shown.held(ctx, "ldap", name)).NotTo(BeNil())
 		_, err = admin.DeletePrincipal(ctx, schema.DeletePrincipalRequest{ID: held.ID, Heir: (*schema.HexID)(&self.Principal.PrincipalID)})
@@ -457,12 +457,12 @@ var _ = Describe("Principal", func() {
 		apply(ctx, team, beReady("created"))
 		s.onJoin(func() error { return &apiclient.Error{Status: 500, Code: "INTERNAL", Detail: "cut short"} })
 		obj := s.principalOf(ofLDAP("kim"), holding("Encryptor"), inGroup(team.Name))
-		apply(ctx, obj, beUnready(v1alpha1.ReasonProgressing, "but not completely"))
+		apply(ctx, obj, beUnready(v1beta1.ReasonProgressing, "but not completely"))
 		Expect(s.access(ctx, "ldap", "kim")()).To(Equal("role Encryptor"))
 		s.onJoin(nil)
 		Eventually(readiness(ctx, obj)).Should(beCorrected())
 		Expect(s.access(ctx, "ldap", "kim")()).To(Equal("role Encryptor, GroupPrincipal Team"))
-		Expect(obj.Status.Provenance).To(Equal(v1alpha1.Created))
+		Expect(obj.Status.Provenance).To(Equal(v1beta1.Created))
 		remove(ctx, obj)
 		Expect(s.held(ctx, "ldap", "kim")).To(BeNil())
 	})
@@ -479,11 +479,11 @@ var _ = Describe("Principal", func() {
 
 	It("observes without writing", func(ctx context.Context) {
 		name := fresh("mona")
-		obj := shown.principalOf(ofLDAP(name), func(o *v1alpha1.Principal) { o.Spec.ManagementPolicy = v1alpha1.Observe })
-		apply(ctx, obj, beUnready(v1alpha1.ReasonDrifted, "does not exist on the key server"))
+		obj := shown.principalOf(ofLDAP(name), func(o *v1beta1.Principal) { o.Spec.ManagementPolicy = v1beta1.Observe })
+		apply(ctx, obj, beUnready(v1beta1.ReasonDrifted, "does not exist on the key server"))
 		_, err := shown.admin().CreateLDAPPrincipal(ctx, schema.CreateLDAPPrincipalRequest{Name: name, RoleIDs: []schema.HexID{shown.roles(ctx)["Auditor"].ID}})
 		Expect(err).NotTo(HaveOccurred())
-		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonDrifted, "differs in roles"))
+		Eventually(readiness(ctx, obj)).Should(beUnready(v1beta1.ReasonDrifted, "differs in roles"))
 		Expect(shown.access(ctx, "ldap", name)()).To(Equal("role Auditor"))
 		remove(ctx, obj)
 		Expect(shown.held(ctx, "ldap", name)).NotTo(BeNil())
@@ -501,10 +501,10 @@ var _ = Describe("Principal", func() {
 			}
 			Expect(kube.Create(ctx, configMap)).To(Succeed())
 			for at, says := range map[string]string{"none": "must be a PEM block of type CERTIFICATE", "ca": "is a CA certificate", "stranger": "is not trusted"} {
-				obj := shown.principalOf(func(o *v1alpha1.Principal) {
-					o.Spec.Certificate = &v1alpha1.PrincipalCertificate{Certificate: &v1alpha1.ClientCertificateSource{ConfigMapKeyRef: &v1alpha1.LocalKeyReference{Name: configMap.Name, Key: at}}}
+				obj := shown.principalOf(func(o *v1beta1.Principal) {
+					o.Spec.Certificate = &v1beta1.PrincipalCertificate{Certificate: &v1beta1.ClientCertificateSource{ConfigMapKeyRef: &v1beta1.LocalKeyReference{Name: configMap.Name, Key: at}}}
 				})
-				apply(ctx, obj, beUnready(v1alpha1.ReasonInvalidSpec, says))
+				apply(ctx, obj, beUnready(v1beta1.ReasonInvalidSpec, says))
 				remove(ctx, obj)
 			}
 		})
@@ -517,11 +517,11 @@ var _ = Describe("Principal", func() {
 				Data:       map[string][]byte{"tls.crt": []byte(leaf(name, ca, key))},
 			}
 			Expect(kube.Create(ctx, secret)).To(Succeed())
-			obj := shown.principalOf(holding("Encryptor"), func(o *v1alpha1.Principal) {
-				o.Spec.Certificate = &v1alpha1.PrincipalCertificate{Certificate: &v1alpha1.ClientCertificateSource{SecretKeyRef: &v1alpha1.LocalKeyReference{Name: name, Key: "tls.crt"}}}
+			obj := shown.principalOf(holding("Encryptor"), func(o *v1beta1.Principal) {
+				o.Spec.Certificate = &v1beta1.PrincipalCertificate{Certificate: &v1beta1.ClientCertificateSource{SecretKeyRef: &v1beta1.LocalKeyReference{Name: name, Key: "tls.crt"}}}
 			})
 			apply(ctx, obj, beReady("created"))
-			Expect(obj.Status).To(And(HaveField("Name", "/CN="+name), HaveField("Type", v1alpha1.PrincipalType("certificate")), HaveField("NotAfter", Not(BeNil())), HaveField("Certificate", "")))
+			Expect(obj.Status).To(And(HaveField("Name", "/CN="+name), HaveField("Type", v1beta1.PrincipalType("certificate")), HaveField("NotAfter", Not(BeNil())), HaveField("Certificate", "")))
 			Expect(shown.access(ctx, "certificate", "/CN="+name)()).To(Equal("role Encryptor"))
 			Expect(shown.certificates(ctx, "/CN="+name)()).To(HaveLen(1))
 
@@ -532,7 +532,7 @@ var _ = Describe("Principal", func() {
 
 			secret.Data["tls.crt"] = []byte(leaf(fresh("other"), ca, key))
 			Expect(kube.Update(ctx, secret)).To(Succeed())
-			Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonConflict, "a principal cannot change its name"))
+			Eventually(readiness(ctx, obj)).Should(beUnready(v1beta1.ReasonConflict, "a principal cannot change its name"))
 			Expect(shown.held(ctx, "certificate", "/CN="+name)).NotTo(BeNil())
 			remove(ctx, obj)
 			Expect(shown.held(ctx, "certificate", "/CN="+name)).To(BeNil())
@@ -541,8 +541,8 @@ var _ = Describe("Principal", func() {
 		It("is issued from a request, and told in the status", func(ctx context.Context) {
 			name, days := fresh("requester"), int32(30)
 			first := request(name)
-			obj := shown.principalOf(holding("Encryptor"), func(o *v1alpha1.Principal) {
-				o.Spec.Certificate = &v1alpha1.PrincipalCertificate{Request: &v1alpha1.CertificateRequestSource{Inline: &first}, ValidityDays: &days}
+			obj := shown.principalOf(holding("Encryptor"), func(o *v1beta1.Principal) {
+				o.Spec.Certificate = &v1beta1.PrincipalCertificate{Request: &v1beta1.CertificateRequestSource{Inline: &first}, ValidityDays: &days}
 			})
 			apply(ctx, obj, beReady("created"))
 			block, _ := pem.Decode([]byte(obj.Status.Certificate))
@@ -556,7 +556,7 @@ var _ = Describe("Principal", func() {
 
 			By("another key")
 			second := request(name)
-			edit(ctx, obj, func(o *v1alpha1.Principal) { o.Spec.Certificate.Request.Inline = &second })
+			edit(ctx, obj, func(o *v1beta1.Principal) { o.Spec.Certificate.Request.Inline = &second })
 			Eventually(shown.certificates(ctx, "/CN="+name)).Should(HaveLen(2))
 			Eventually(func() string { _ = readiness(ctx, obj)(); return obj.Status.Certificate }).ShouldNot(Equal(string(pem.EncodeToMemory(block))))
 			Eventually(readiness(ctx, obj)).Should(beReady(""))

@@ -9,7 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/grants"
@@ -75,16 +75,16 @@ func (principalTrustAdapter) Kind() reconcile.Kind {
 }
 
 // Sources implements reconcile.Adapter.
-func (principalTrustAdapter) Sources(*v1alpha1.PrincipalTrust) []sources.Ref { return nil }
+func (principalTrustAdapter) Sources(*v1beta1.PrincipalTrust) []sources.Ref { return nil }
 
 // Owned implements reconcile.Adapter.
-func (principalTrustAdapter) Owned(obj *v1alpha1.PrincipalTrust) string {
+func (principalTrustAdapter) Owned(obj *v1beta1.PrincipalTrust) string {
 	return obj.Status.PrincipalTrustID
 }
 
 // Claims implements reconcile.Adapter: a PrincipalTrust claims a pair of principal and peer. A key server has at most
 // one principal trust for each pair. The status has the resolved pair.
-func (principalTrustAdapter) Claims(obj *v1alpha1.PrincipalTrust, want *declaredTrust) []string {
+func (principalTrustAdapter) Claims(obj *v1beta1.PrincipalTrust, want *declaredTrust) []string {
 	if want != nil {
 		return []string{want.pair()}
 	}
@@ -96,7 +96,7 @@ func (principalTrustAdapter) Claims(obj *v1alpha1.PrincipalTrust, want *declared
 }
 
 // Scope implements reconcile.Adapter: the name is the principal, as the spec writes it.
-func (principalTrustAdapter) Scope(_ context.Context, _ reconcile.Input, obj *v1alpha1.PrincipalTrust, _ *declaredTrust) (grants.Scope, error) {
+func (principalTrustAdapter) Scope(_ context.Context, _ reconcile.Input, obj *v1beta1.PrincipalTrust, _ *declaredTrust) (grants.Scope, error) {
 	ref := obj.Spec.Principal
 	name := fmt.Sprintf("%s/%s", deref(ref.Type), deref(ref.Name))
 	if ref.ID != nil {
@@ -106,7 +106,7 @@ func (principalTrustAdapter) Scope(_ context.Context, _ reconcile.Input, obj *v1
 }
 
 // Needs implements reconcile.Consumer.
-func (principalTrustAdapter) Needs(obj *v1alpha1.PrincipalTrust) []reconcile.Need {
+func (principalTrustAdapter) Needs(obj *v1beta1.PrincipalTrust) []reconcile.Need {
 	var needs []reconcile.Need
 	if ref := obj.Spec.Principal; ref.ID == nil {
 		needs = append(needs, reconcile.Need{Key: reconcile.IndexKey(obj.Spec.KeyServerRef.Name, principalKey(string(deref(ref.Type))+"/"+deref(ref.Name)))})
@@ -121,7 +121,7 @@ func (principalTrustAdapter) Needs(obj *v1alpha1.PrincipalTrust) []reconcile.Nee
 }
 
 // Declared implements reconcile.Adapter.
-func (a principalTrustAdapter) Declared(ctx context.Context, in reconcile.Input, obj *v1alpha1.PrincipalTrust) (declaredTrust, error) {
+func (a principalTrustAdapter) Declared(ctx context.Context, in reconcile.Input, obj *v1beta1.PrincipalTrust) (declaredTrust, error) {
 	want := declaredTrust{flag: string(obj.Spec.Flag)}
 	var err error
 	if want.system, err = a.peer(ctx, in, obj); err != nil {
@@ -130,7 +130,7 @@ func (a principalTrustAdapter) Declared(ctx context.Context, in reconcile.Input,
 	ref := obj.Spec.Principal
 	if ref.ID != nil {
 		if err := want.principal.UnmarshalText([]byte(*ref.ID)); err != nil {
-			return want, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.principal.id %s", err)
+			return want, connection.NewProblem(v1beta1.ReasonInvalidSpec, "spec.principal.id %s", err)
 		}
 		return want, nil
 	}
@@ -140,29 +140,29 @@ func (a principalTrustAdapter) Declared(ctx context.Context, in reconcile.Input,
 }
 
 // peer returns the system id of the peer.
-func (principalTrustAdapter) peer(ctx context.Context, in reconcile.Input, obj *v1alpha1.PrincipalTrust) (schema.SystemID, error) {
+func (principalTrustAdapter) peer(ctx context.Context, in reconcile.Input, obj *v1beta1.PrincipalTrust) (schema.SystemID, error) {
 	if obj.Spec.SystemID != nil {
 		return schema.SystemID(*obj.Spec.SystemID), nil //nolint:gosec // the schema limits it
 	}
 	name := types.NamespacedName{Namespace: obj.Namespace, Name: deref(obj.Spec.TrustedServerRef).Name}
-	server := &v1alpha1.TrustedServer{}
+	server := &v1beta1.TrustedServer{}
 	err := in.Cluster.Get(ctx, name, server)
 	switch {
 	case apierrors.IsNotFound(err):
-		return 0, connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "TrustedServer %s does not exist", name)
+		return 0, connection.NewProblem(v1beta1.ReasonDependencyNotReady, "TrustedServer %s does not exist", name)
 	case err != nil:
 		return 0, fmt.Errorf("read TrustedServer %s: %w", name, err)
 	case server.Spec.KeyServerRef != obj.Spec.KeyServerRef:
-		return 0, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "TrustedServer %s refers to KeyServer %q, but this object refers to KeyServer %q; use the same keyServerRef in both",
+		return 0, connection.NewProblem(v1beta1.ReasonInvalidSpec, "TrustedServer %s refers to KeyServer %q, but this object refers to KeyServer %q; use the same keyServerRef in both",
 			name, server.Spec.KeyServerRef.Name, obj.Spec.KeyServerRef.Name)
 	case server.Status.SystemID == nil:
-		return 0, connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "TrustedServer %s is not registered yet", name)
+		return 0, connection.NewProblem(v1beta1.ReasonDependencyNotReady, "TrustedServer %s is not registered yet", name)
 	}
 	return schema.SystemID(*server.Status.SystemID), nil //nolint:gosec // a system id
 }
 
 // Observe implements reconcile.Adapter.
-func (principalTrustAdapter) Observe(ctx context.Context, in reconcile.Input, obj *v1alpha1.PrincipalTrust, want *declaredTrust) (reconcile.External, error) {
+func (principalTrustAdapter) Observe(ctx context.Context, in reconcile.Input, obj *v1beta1.PrincipalTrust, want *declaredTrust) (reconcile.External, error) {
 	seen := reconcile.External{What: "principal trust of " + describePrincipal(obj.Spec.Principal)}
 	keys := []string{obj.Status.PrincipalTrustID}
 	if want != nil {
@@ -183,7 +183,7 @@ func (principalTrustAdapter) Observe(ctx context.Context, in reconcile.Input, ob
 	seen.What += " (id " + seen.ID + ")"
 	seen.Evidence = fmt.Sprintf("principal trust %s has the flag %s", seen.ID, obj.Spec.Flag)
 	if held := deref(row.FlagLabel); want != nil && held != want.flag {
-		seen.Drift = []v1alpha1.FieldDrift{{Field: "flag", Declared: want.flag, Observed: held}}
+		seen.Drift = []v1beta1.FieldDrift{{Field: "flag", Declared: want.flag, Observed: held}}
 	}
 	return seen, nil
 }
@@ -225,7 +225,7 @@ func trustSaved(c *connection.Connection, saved schema.PrincipalTrustSaved, err 
 }
 
 // Delete implements reconcile.Adapter.
-func (principalTrustAdapter) Delete(ctx context.Context, c *connection.Connection, _ *v1alpha1.PrincipalTrust, id string) (reconcile.Outcome, error) {
+func (principalTrustAdapter) Delete(ctx context.Context, c *connection.Connection, _ *v1beta1.PrincipalTrust, id string) (reconcile.Outcome, error) {
 	trust, err := parseID(schema.ParseHexID, id)
 	if err != nil {
 		return reconcile.Outcome{}, err
@@ -239,7 +239,7 @@ func (principalTrustAdapter) Delete(ctx context.Context, c *connection.Connectio
 }
 
 // Record implements reconcile.Adapter.
-func (principalTrustAdapter) Record(obj *v1alpha1.PrincipalTrust, want *declaredTrust, seen reconcile.External, owner bool, _ time.Time) {
+func (principalTrustAdapter) Record(obj *v1beta1.PrincipalTrust, want *declaredTrust, seen reconcile.External, owner bool, _ time.Time) {
 	if want != nil {
 		system := int64(want.system)
 		obj.Status.PrincipalID, obj.Status.SystemID = want.principal.String(), &system
@@ -249,7 +249,7 @@ func (principalTrustAdapter) Record(obj *v1alpha1.PrincipalTrust, want *declared
 	}
 }
 
-func describePrincipal(ref v1alpha1.PrincipalReference) string {
+func describePrincipal(ref v1beta1.PrincipalReference) string {
 	if ref.ID != nil {
 		return "principal " + strings.ToLower(*ref.ID)
 	}

@@ -9,7 +9,7 @@ import (
 	. "github.com/onsi/gomega"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	apiclient "github.com/keyserver-operator/keyserver-operator/clients/go/client"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
@@ -30,7 +30,7 @@ var _ = Describe("A deleted object", func() {
 			}
 			return added, err
 		})
-		edit(ctx, obj, func(o *v1alpha1.TrustedCA) { o.Spec.Certificate.Inline = &next.pem })
+		edit(ctx, obj, func(o *v1beta1.TrustedCA) { o.Spec.Certificate.Inline = &next.pem })
 		Eventually(gone(ctx, obj)).Should(BeTrue())
 		Expect(s.trusted(ctx)).NotTo(Or(HaveKey(old.fingerprint), HaveKey(next.fingerprint)))
 	},
@@ -48,19 +48,19 @@ var _ = Describe("A deleted object", func() {
 		apply(ctx, principal, beReady("created"))
 		apply(ctx, template, beReady("created"))
 		for _, obj := range []client.Object{role, principal, template} {
-			annotate(ctx, obj, v1alpha1.AnnotationPaused, "true")
-			Eventually(readiness(ctx, obj)).Should(HaveField("Reason", v1alpha1.ReasonPaused))
+			annotate(ctx, obj, v1beta1.AnnotationPaused, "true")
+			Eventually(readiness(ctx, obj)).Should(HaveField("Reason", v1beta1.ReasonPaused))
 			switch o := obj.(type) {
-			case *v1alpha1.Role:
+			case *v1beta1.Role:
 				o.Status.RoleID = before
-			case *v1alpha1.Principal:
+			case *v1beta1.Principal:
 				o.Status.PrincipalID = before
-			case *v1alpha1.ACLTemplate:
+			case *v1beta1.ACLTemplate:
 				o.Status.TemplateID = before
 			}
 			Expect(kube.Status().Update(ctx, obj)).To(Succeed())
 			Expect(kube.Delete(ctx, obj)).To(Succeed())
-			annotate(ctx, obj, v1alpha1.AnnotationPaused, "")
+			annotate(ctx, obj, v1beta1.AnnotationPaused, "")
 			Eventually(gone(ctx, obj)).Should(BeTrue())
 		}
 		Expect(s.roles(ctx)).NotTo(HaveKey(name))

@@ -15,7 +15,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/certtext"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
@@ -55,7 +55,7 @@ func issuerDigest(cert *x509.Certificate) schema.IssuerDigest {
 // declaredRevocation is the declared revocation policy and list of a TrustedCA.
 type declaredRevocation struct {
 	issuer schema.IssuerDigest
-	mode   v1alpha1.RevocationMode
+	mode   v1beta1.RevocationMode
 	maxAge time.Duration
 	crl    *declaredCRL // nil if another client imports the lists
 }
@@ -81,7 +81,7 @@ type revocationNotes struct {
 
 // declareRevocation resolves spec.revocation, or returns nil if it is not set. It rejects lists whose content the key
 // server would reject.
-func declareRevocation(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedCA, ca *x509.Certificate) (*declaredRevocation, error) {
+func declareRevocation(ctx context.Context, in reconcile.Input, obj *v1beta1.TrustedCA, ca *x509.Certificate) (*declaredRevocation, error) {
 	spec := obj.Spec.Revocation
 	if spec == nil {
 		return nil, nil //nolint:nilnil // nothing is declared, and that is not an error
@@ -103,7 +103,7 @@ func declareRevocation(ctx context.Context, in reconcile.Input, obj *v1alpha1.Tr
 		err = signedBy(list, ca, in.Now)
 	}
 	if err != nil {
-		return nil, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.revocation.crl: %s %s", from, err)
+		return nil, connection.NewProblem(v1beta1.ReasonInvalidSpec, "spec.revocation.crl: %s %s", from, err)
 	}
 	want.crl = &declaredCRL{list: list, where: from.String()}
 	if !in.Now.Before(list.NextUpdate) {
@@ -113,7 +113,7 @@ func declareRevocation(ctx context.Context, in reconcile.Input, obj *v1alpha1.Tr
 }
 
 // crlSource returns the Secret or ConfigMap with the revocation list, or nil.
-func crlSource(obj *v1alpha1.TrustedCA) *sources.Key {
+func crlSource(obj *v1beta1.TrustedCA) *sources.Key {
 	if r := obj.Spec.Revocation; r != nil && r.CRL != nil {
 		return sources.In(obj.Namespace, nil, &r.CRL.ConfigMapKeyRef)
 	}
@@ -238,7 +238,7 @@ func (d declaredCRL) follows(held *schema.CRL) bool {
 
 // observeRevocation compares the revocation policy and list of a CA with the declared ones. It also compares the
 // policies of replaced CAs.
-func observeRevocation(ctx context.Context, in reconcile.Input, want *declaredRevocation) (revocationNotes, []v1alpha1.FieldDrift, error) {
+func observeRevocation(ctx context.Context, in reconcile.Input, want *declaredRevocation) (revocationNotes, []v1beta1.FieldDrift, error) {
 	var noted revocationNotes
 	listed := revocationIssuers.Of(in.Conn)
 	issuer, ok, err := listed.Find(ctx, in.NotBefore, issuerID(want.issuer))
@@ -249,7 +249,7 @@ func observeRevocation(ctx context.Context, in reconcile.Input, want *declaredRe
 		return noted, nil, err
 	}
 	if !ok {
-		return noted, nil, &connection.Problem{Reason: v1alpha1.ReasonProgressing, RequeueAfter: time.Second, Message: "the key server trusts the CA, but does not list it with a revocation policy yet; the manager tries again"}
+		return noted, nil, &connection.Problem{Reason: v1beta1.ReasonProgressing, RequeueAfter: time.Second, Message: "the key server trusts the CA, but does not list it with a revocation policy yet; the manager tries again"}
 	}
 	noted.issuer = issuer
 	drift := want.policyDrift("", issuer)
@@ -262,7 +262,7 @@ func observeRevocation(ctx context.Context, in reconcile.Input, want *declaredRe
 			noted.notImported = crl.overdue
 		default:
 			noted.list = true
-			drift = append(drift, v1alpha1.FieldDrift{Field: "revocation.crl", Declared: crl.String(), Observed: heldList(issuer.CRL)})
+			drift = append(drift, v1beta1.FieldDrift{Field: "revocation.crl", Declared: crl.String(), Observed: heldList(issuer.CRL)})
 		}
 	}
 	for _, s := range in.Superseded {
@@ -286,12 +286,12 @@ func digestOf(der []byte) []byte {
 	return sum[:]
 }
 
-func (d *declaredRevocation) policyDrift(at string, held schema.RevocationIssuer) (drift []v1alpha1.FieldDrift) {
+func (d *declaredRevocation) policyDrift(at string, held schema.RevocationIssuer) (drift []v1beta1.FieldDrift) {
 	if string(d.mode) != held.Mode {
-		drift = append(drift, v1alpha1.FieldDrift{Field: at + "revocation.mode", Declared: string(d.mode), Observed: held.Mode})
+		drift = append(drift, v1beta1.FieldDrift{Field: at + "revocation.mode", Declared: string(d.mode), Observed: held.Mode})
 	}
 	if age := time.Duration(held.MaxAgeSeconds) * time.Second; d.maxAge != age {
-		drift = append(drift, v1alpha1.FieldDrift{Field: at + "revocation.maxAge", Declared: d.maxAge.String(), Observed: age.String()})
+		drift = append(drift, v1beta1.FieldDrift{Field: at + "revocation.maxAge", Declared: d.maxAge.String(), Observed: age.String()})
 	}
 	return drift
 }
@@ -346,10 +346,10 @@ func (n revocationNotes) evidence() string {
 }
 
 // record returns the status of the revocation.
-func (n revocationNotes) record(now time.Time) *v1alpha1.RevocationStatus {
-	s := &v1alpha1.RevocationStatus{
-		Issuer: issuerID(n.issuer.Digest), Mode: v1alpha1.RevocationMode(n.issuer.Mode),
-		Evidence: v1alpha1.NoEvidence, NotImported: n.notImported,
+func (n revocationNotes) record(now time.Time) *v1beta1.RevocationStatus {
+	s := &v1beta1.RevocationStatus{
+		Issuer: issuerID(n.issuer.Digest), Mode: v1beta1.RevocationMode(n.issuer.Mode),
+		Evidence: v1beta1.NoEvidence, NotImported: n.notImported,
 	}
 	held := n.issuer.CRL
 	if held == nil {
@@ -359,9 +359,9 @@ func (n revocationNotes) record(now time.Time) *v1alpha1.RevocationStatus {
 	if age := time.Duration(n.issuer.MaxAgeSeconds) * time.Second; age > 0 && held.ThisUpdate.Add(age).Before(until) {
 		until = held.ThisUpdate.Add(age)
 	}
-	s.Evidence = v1alpha1.CurrentEvidence
+	s.Evidence = v1beta1.CurrentEvidence
 	if !now.Before(until) {
-		s.Evidence = v1alpha1.StaleEvidence
+		s.Evidence = v1beta1.StaleEvidence
 	}
 	currentUntil, thisUpdate := status.Stamp(until), status.Stamp(held.ThisUpdate)
 	s.CurrentUntil, s.ThisUpdate = &currentUntil, &thisUpdate
@@ -371,13 +371,13 @@ func (n revocationNotes) record(now time.Time) *v1alpha1.RevocationStatus {
 
 // Terms implements reconcile.Aging. The expiry of a list matters if the policy requires a list, or if the object
 // declares a list.
-func (trustedCAAdapter) Terms(obj *v1alpha1.TrustedCA) []reconcile.Term {
+func (trustedCAAdapter) Terms(obj *v1beta1.TrustedCA) []reconcile.Term {
 	spec, s := obj.Spec.Revocation, obj.Status.Revocation
-	if spec == nil || s == nil || s.Mode == v1alpha1.RevocationOff || (s.Mode == v1alpha1.RevocationWhenAvailable && spec.CRL == nil) {
+	if spec == nil || s == nil || s.Mode == v1beta1.RevocationOff || (s.Mode == v1beta1.RevocationWhenAvailable && spec.CRL == nil) {
 		return nil
 	}
 	says := func(text string) string {
-		if s.Mode == v1alpha1.RevocationRequired && s.Evidence != v1alpha1.CurrentEvidence {
+		if s.Mode == v1beta1.RevocationRequired && s.Evidence != v1beta1.CurrentEvidence {
 			text += "; the key server rejects all certificates of this CA"
 		}
 		if s.NotImported != "" {
@@ -386,20 +386,20 @@ func (trustedCAAdapter) Terms(obj *v1alpha1.TrustedCA) []reconcile.Term {
 		return text
 	}
 	if s.CurrentUntil == nil || s.ThisUpdate == nil {
-		reason := v1alpha1.ReasonDependencyNotReady
+		reason := v1beta1.ReasonDependencyNotReady
 		if spec.CRL != nil {
-			reason = v1alpha1.ReasonExpired
+			reason = v1beta1.ReasonExpired
 		}
 		return []reconcile.Term{{Reason: reason, Message: says("the key server has no revocation list of this CA")}}
 	}
 	return []reconcile.Term{{
 		Until: s.CurrentUntil.Time, Warn: min(warnBefore(obj.Spec.WarnBefore), s.CurrentUntil.Sub(s.ThisUpdate.Time)/4),
-		Reason: v1alpha1.ReasonExpired, Message: says("the revocation list is current until " + date(s.CurrentUntil.Time)),
+		Reason: v1beta1.ReasonExpired, Message: says("the revocation list is current until " + date(s.CurrentUntil.Time)),
 	}}
 }
 
 // Follows implements reconcile.Follower.
-func (trustedCAAdapter) Follows(obj *v1alpha1.TrustedCA) []reconcile.Followed {
+func (trustedCAAdapter) Follows(obj *v1beta1.TrustedCA) []reconcile.Followed {
 	if obj.Spec.Revocation == nil {
 		return nil
 	}
@@ -421,5 +421,5 @@ func (trustedCAAdapter) Follows(obj *v1alpha1.TrustedCA) []reconcile.Followed {
 // NeedsOnlyAdditions implements reconcile.Stepwise: the first write adds the CA, later writes send its policy and list.
 func (trustedCAAdapter) NeedsOnlyAdditions(seen reconcile.External) bool {
 	noted, is := seen.AdapterData.(revocationNotes)
-	return is && noted.issuer.Mode == string(v1alpha1.RevocationOff) && noted.issuer.MaxAgeSeconds == 0 && noted.issuer.CRL == nil && len(noted.superseded) == 0
+	return is && noted.issuer.Mode == string(v1beta1.RevocationOff) && noted.issuer.MaxAgeSeconds == 0 && noted.issuer.CRL == nil && len(noted.superseded) == 0
 }

@@ -20,7 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	apiclient "github.com/keyserver-operator/keyserver-operator/clients/go/client"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
@@ -115,22 +115,22 @@ func (s *stage) revoking(ctx context.Context, i issuer) func() schema.Revocation
 	}
 }
 
-func bePolicy(mode v1alpha1.RevocationMode, maxAge time.Duration) OmegaMatcher {
+func bePolicy(mode v1beta1.RevocationMode, maxAge time.Duration) OmegaMatcher {
 	return And(HaveField("Mode", string(mode)), HaveField("MaxAgeSeconds", int64(maxAge/time.Second)))
 }
 
 // setPolicy sets a policy as another client.
-func (s *stage) setPolicy(ctx context.Context, i issuer, mode v1alpha1.RevocationMode) {
+func (s *stage) setPolicy(ctx context.Context, i issuer, mode v1beta1.RevocationMode) {
 	GinkgoHelper()
 	_, err := s.admin().SetRevocationPolicy(ctx, schema.SetRevocationPolicyRequest{Digest: issuerDigest(i.cert), Mode: string(mode)})
 	Expect(err).NotTo(HaveOccurred())
 }
 
-func withRevocation(mode v1alpha1.RevocationMode, configMap string) func(*v1alpha1.TrustedCA) {
-	return func(o *v1alpha1.TrustedCA) {
-		o.Spec.Revocation = &v1alpha1.Revocation{Mode: mode}
+func withRevocation(mode v1beta1.RevocationMode, configMap string) func(*v1beta1.TrustedCA) {
+	return func(o *v1beta1.TrustedCA) {
+		o.Spec.Revocation = &v1beta1.Revocation{Mode: mode}
 		if configMap != "" {
-			o.Spec.Revocation.CRL = &v1alpha1.CRLSource{ConfigMapKeyRef: v1alpha1.LocalKeyReference{Name: configMap, Key: "crl"}}
+			o.Spec.Revocation.CRL = &v1beta1.CRLSource{ConfigMapKeyRef: v1beta1.LocalKeyReference{Name: configMap, Key: "crl"}}
 		}
 	}
 }
@@ -150,8 +150,8 @@ var _ = Describe("TrustedCA revocation", func() {
 		ca := newIssuer(change...)
 		imports, policies := shown.revocation.imports.Load(), shown.revocation.policies.Load()
 		name := lists(ctx, text(ca))
-		obj := shown.trustedCA(ca.testCA, withRevocation(v1alpha1.RevocationRequired, name))
-		apply(ctx, obj, And(beUnready(v1alpha1.ReasonInvalidSpec, `spec.revocation.crl: key "crl" of ConfigMap default/`+name+" "), beUnready(v1alpha1.ReasonInvalidSpec, says)))
+		obj := shown.trustedCA(ca.testCA, withRevocation(v1beta1.RevocationRequired, name))
+		apply(ctx, obj, And(beUnready(v1beta1.ReasonInvalidSpec, `spec.revocation.crl: key "crl" of ConfigMap default/`+name+" "), beUnready(v1beta1.ReasonInvalidSpec, says)))
 		Expect(shown.trusted(ctx)).NotTo(HaveKey(ca.fingerprint))
 		Expect(shown.revocation.imports.Load()).To(Equal(imports))
 		Expect(shown.revocation.policies.Load()).To(Equal(policies))
@@ -178,8 +178,8 @@ var _ = Describe("TrustedCA revocation", func() {
 
 	It("waits for the ConfigMap, and trusts nothing until then", func(ctx context.Context) {
 		ca := newIssuer()
-		obj := shown.trustedCA(ca.testCA, withRevocation(v1alpha1.RevocationRequired, "no-list-yet"))
-		apply(ctx, obj, beUnready(v1alpha1.ReasonDependencyNotReady, "ConfigMap default/no-list-yet does not exist"))
+		obj := shown.trustedCA(ca.testCA, withRevocation(v1beta1.RevocationRequired, "no-list-yet"))
+		apply(ctx, obj, beUnready(v1beta1.ReasonDependencyNotReady, "ConfigMap default/no-list-yet does not exist"))
 		Expect(shown.trusted(ctx)).NotTo(HaveKey(ca.fingerprint))
 		Expect(kube.Create(ctx, configMap("no-list-yet", "crl", crlPEM(ca.crl(1, now()))))).To(Succeed())
 		Eventually(readiness(ctx, obj)).Should(beReady("revocation policy required, list 1 of "))
@@ -189,9 +189,9 @@ var _ = Describe("TrustedCA revocation", func() {
 		s := newStage(ctx)
 		s.revocation.refuses.Store(true)
 		ca := newIssuer()
-		obj := s.trustedCA(ca.testCA, withRevocation(v1alpha1.RevocationRequired, lists(ctx, crlPEM(ca.crl(1, now())))))
-		apply(ctx, obj, beUnready(v1alpha1.ReasonInvalidSpec, "the list is not to its taste"))
-		Expect(s.revoking(ctx, ca)()).To(bePolicy(v1alpha1.RevocationRequired, 0))
+		obj := s.trustedCA(ca.testCA, withRevocation(v1beta1.RevocationRequired, lists(ctx, crlPEM(ca.crl(1, now())))))
+		apply(ctx, obj, beUnready(v1beta1.ReasonInvalidSpec, "the list is not to its taste"))
+		Expect(s.revoking(ctx, ca)()).To(bePolicy(v1beta1.RevocationRequired, 0))
 		Expect(obj.Status.CertificateID).NotTo(BeEmpty())
 		s.revocation.refuses.Store(false)
 		Eventually(readiness(ctx, obj)).Should(beReady("list 1 of "))
@@ -201,20 +201,20 @@ var _ = Describe("TrustedCA revocation", func() {
 		ca := newIssuer()
 		imports := shown.revocation.imports.Load()
 		name := lists(ctx, crlPEM(ca.crl(1, now().Add(-8*24*time.Hour))))
-		obj := shown.trustedCA(ca.testCA, withRevocation(v1alpha1.RevocationWhenAvailable, name))
-		apply(ctx, obj, beUnready(v1alpha1.ReasonExpired, "is not imported, because its nextUpdate "))
-		Expect(obj.Status.Revocation.Evidence).To(Equal(v1alpha1.NoEvidence))
-		Expect(shown.revoking(ctx, ca)()).To(bePolicy(v1alpha1.RevocationWhenAvailable, 0))
+		obj := shown.trustedCA(ca.testCA, withRevocation(v1beta1.RevocationWhenAvailable, name))
+		apply(ctx, obj, beUnready(v1beta1.ReasonExpired, "is not imported, because its nextUpdate "))
+		Expect(obj.Status.Revocation.Evidence).To(Equal(v1beta1.NoEvidence))
+		Expect(shown.revoking(ctx, ca)()).To(bePolicy(v1beta1.RevocationWhenAvailable, 0))
 		Expect(shown.revocation.imports.Load()).To(Equal(imports))
 		edit(ctx, configMap(name, "", ""), func(m *corev1.ConfigMap) { m.Data["crl"] = crlPEM(ca.crl(2, now())) })
 		Eventually(readiness(ctx, obj)).Should(beReady("list 2 of "))
-		Expect(obj.Status.Revocation).To(And(HaveField("Evidence", v1alpha1.CurrentEvidence), HaveField("NotImported", ""), HaveField("Number", "2"), HaveField("Revoked", int64(1))))
+		Expect(obj.Status.Revocation).To(And(HaveField("Evidence", v1beta1.CurrentEvidence), HaveField("NotImported", ""), HaveField("Number", "2"), HaveField("Revoked", int64(1))))
 	})
 
 	DescribeTable("never sends a list that is not newer than the one held", func(ctx context.Context, number int64, age time.Duration) {
 		ca, at := newIssuer(), now()
 		name := lists(ctx, crlPEM(ca.crl(5, at.Add(-time.Hour))))
-		obj := shown.trustedCA(ca.testCA, withRevocation(v1alpha1.RevocationWhenAvailable, name))
+		obj := shown.trustedCA(ca.testCA, withRevocation(v1beta1.RevocationWhenAvailable, name))
 		apply(ctx, obj, beReady("list 5 of "))
 		_, err := shown.admin().ImportCRL(ctx, schema.ImportCRLRequest{CRL: ca.crl(9, at.Add(-time.Minute))})
 		Expect(err).NotTo(HaveOccurred())
@@ -222,9 +222,9 @@ var _ = Describe("TrustedCA revocation", func() {
 		edit(ctx, configMap(name, "", ""), func(m *corev1.ConfigMap) {
 			m.Data["crl"] = crlPEM(ca.crl(number, at.Add(-age), func(l *x509.RevocationList) { l.RevokedCertificateEntries = nil }))
 		})
-		Eventually(func() *v1alpha1.RevocationStatus { _ = readiness(ctx, obj)(); return obj.Status.Revocation }).
+		Eventually(func() *v1beta1.RevocationStatus { _ = readiness(ctx, obj)(); return obj.Status.Revocation }).
 			Should(And(HaveField("Number", "9"), HaveField("NotImported", ContainSubstring("is not newer than that of the key server (list 9 of "))))
-		annotate(ctx, obj, v1alpha1.AnnotationReconcileRequestedAt, "again")
+		annotate(ctx, obj, v1beta1.AnnotationReconcileRequestedAt, "again")
 		Eventually(func() string { _ = readiness(ctx, obj)(); return obj.Status.LastHandledReconcileAt }).Should(Equal("again"))
 		Expect(readiness(ctx, obj)()).To(beReady(""))
 		Expect(shown.revocation.imports.Load()).To(Equal(imports))
@@ -237,13 +237,13 @@ var _ = Describe("TrustedCA revocation", func() {
 
 	It("says that a policy refuses everybody for want of a list, and hears of one that somebody imports", func(ctx context.Context) {
 		ca := newIssuer()
-		obj := shown.trustedCA(ca.testCA, withRevocation(v1alpha1.RevocationRequired, ""))
-		apply(ctx, obj, beUnready(v1alpha1.ReasonDependencyNotReady, "the key server has no revocation list of this CA; the key server rejects all certificates of this CA"))
-		Expect(shown.revoking(ctx, ca)()).To(bePolicy(v1alpha1.RevocationRequired, 0))
+		obj := shown.trustedCA(ca.testCA, withRevocation(v1beta1.RevocationRequired, ""))
+		apply(ctx, obj, beUnready(v1beta1.ReasonDependencyNotReady, "the key server has no revocation list of this CA; the key server rejects all certificates of this CA"))
+		Expect(shown.revoking(ctx, ca)()).To(bePolicy(v1beta1.RevocationRequired, 0))
 		_, err := shown.admin().ImportCRL(ctx, schema.ImportCRLRequest{CRL: ca.crl(1, now())})
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(readiness(ctx, obj), 10*time.Second).Should(beReady(""))
-		Expect(obj.Status.Revocation.Evidence).To(Equal(v1alpha1.CurrentEvidence))
+		Expect(obj.Status.Revocation.Evidence).To(Equal(v1beta1.CurrentEvidence))
 	})
 
 	It("leaves alone what is not declared", func(ctx context.Context) {
@@ -251,8 +251,8 @@ var _ = Describe("TrustedCA revocation", func() {
 		policies := shown.revocation.policies.Load()
 		obj := shown.trustedCA(ca.testCA)
 		apply(ctx, obj, beReady(""))
-		shown.setPolicy(ctx, ca, v1alpha1.RevocationRequired)
-		Consistently(shown.revoking(ctx, ca)).Should(bePolicy(v1alpha1.RevocationRequired, 0))
+		shown.setPolicy(ctx, ca, v1beta1.RevocationRequired)
+		Consistently(shown.revoking(ctx, ca)).Should(bePolicy(v1beta1.RevocationRequired, 0))
 		Expect(readiness(ctx, obj)()).To(beReady(""))
 		Expect(obj.Status.Revocation).To(BeNil())
 		Expect(shown.revocation.policies.Load()).To(Equal(policies))
@@ -262,21 +262,21 @@ var _ = Describe("TrustedCA revocation", func() {
 		ca := newIssuer()
 		_, err := shown.admin().AddTrustedCA(ctx, schema.AddTrustedCARequest{Certificate: ca.der})
 		Expect(err).NotTo(HaveOccurred())
-		obj := shown.trustedCA(ca.testCA, withRevocation(v1alpha1.RevocationRequired, lists(ctx, crlPEM(ca.crl(1, now())))),
-			func(o *v1alpha1.TrustedCA) { o.Spec.ManagementPolicy = v1alpha1.Observe })
-		apply(ctx, obj, beUnready(v1alpha1.ReasonDrifted, "revocation.mode and revocation.crl"))
-		Expect(shown.revoking(ctx, ca)()).To(bePolicy(v1alpha1.RevocationOff, 0))
+		obj := shown.trustedCA(ca.testCA, withRevocation(v1beta1.RevocationRequired, lists(ctx, crlPEM(ca.crl(1, now())))),
+			func(o *v1beta1.TrustedCA) { o.Spec.ManagementPolicy = v1beta1.Observe })
+		apply(ctx, obj, beUnready(v1beta1.ReasonDrifted, "revocation.mode and revocation.crl"))
+		Expect(shown.revoking(ctx, ca)()).To(bePolicy(v1beta1.RevocationOff, 0))
 	})
 
 	It("takes over what exists only as it is, unless it is told to correct it", func(ctx context.Context) {
 		ca := newIssuer()
 		_, err := shown.admin().AddTrustedCA(ctx, schema.AddTrustedCARequest{Certificate: ca.der})
 		Expect(err).NotTo(HaveOccurred())
-		obj := shown.trustedCA(ca.testCA, withRevocation(v1alpha1.RevocationWhenAvailable, ""))
-		apply(ctx, obj, beUnready(v1alpha1.ReasonConflict, "differs in revocation.mode"))
-		edit(ctx, obj, func(o *v1alpha1.TrustedCA) { o.Spec.AdoptionPolicy = v1alpha1.AdoptAlways })
+		obj := shown.trustedCA(ca.testCA, withRevocation(v1beta1.RevocationWhenAvailable, ""))
+		apply(ctx, obj, beUnready(v1beta1.ReasonConflict, "differs in revocation.mode"))
+		edit(ctx, obj, func(o *v1beta1.TrustedCA) { o.Spec.AdoptionPolicy = v1beta1.AdoptAlways })
 		Eventually(readiness(ctx, obj)).Should(beReady(""))
-		Expect(shown.revoking(ctx, ca)()).To(bePolicy(v1alpha1.RevocationWhenAvailable, 0))
+		Expect(shown.revoking(ctx, ca)()).To(bePolicy(v1beta1.RevocationWhenAvailable, 0))
 	})
 
 	It("is set with the CA, corrected when somebody changes it, and imported anew when the ConfigMap has a newer list", func(ctx context.Context) {
@@ -286,12 +286,12 @@ var _ = Describe("TrustedCA revocation", func() {
 		der := ca.crl(1, made)
 		name := lists(ctx, "")
 		edit(ctx, configMap(name, "", ""), func(m *corev1.ConfigMap) { m.Data, m.BinaryData = nil, map[string][]byte{"crl": der} })
-		obj := shown.trustedCA(ca.testCA, withRevocation(v1alpha1.RevocationRequired, name), func(o *v1alpha1.TrustedCA) {
+		obj := shown.trustedCA(ca.testCA, withRevocation(v1beta1.RevocationRequired, name), func(o *v1beta1.TrustedCA) {
 			o.Spec.Revocation.MaxAge = &metav1.Duration{Duration: 24 * time.Hour}
 		})
 		apply(ctx, obj, beReady("revocation policy required, list 1 of "))
-		Expect(shown.revoking(ctx, ca)()).To(And(bePolicy(v1alpha1.RevocationRequired, 24*time.Hour), HaveField("Evidence", "current")))
-		Expect(obj.Status.Revocation).To(And(HaveField("Mode", v1alpha1.RevocationRequired), HaveField("Evidence", v1alpha1.CurrentEvidence),
+		Expect(shown.revoking(ctx, ca)()).To(And(bePolicy(v1beta1.RevocationRequired, 24*time.Hour), HaveField("Evidence", "current")))
+		Expect(obj.Status.Revocation).To(And(HaveField("Mode", v1beta1.RevocationRequired), HaveField("Evidence", v1beta1.CurrentEvidence),
 			HaveField("CurrentUntil.Time", BeTemporally("==", made.Add(24*time.Hour)))))
 		Expect(shown.revocation.imports.Load()).To(Equal(imports + 1))
 		Expect(shown.revocation.policies.Load()).To(Equal(policies + 1))
@@ -302,8 +302,8 @@ var _ = Describe("TrustedCA revocation", func() {
 		Expect(shown.revocation.policies.Load()).To(Equal(policies + 1))
 
 		By("correcting an outside change")
-		shown.setPolicy(ctx, ca, v1alpha1.RevocationOff)
-		Eventually(shown.revoking(ctx, ca), 5*time.Second).Should(bePolicy(v1alpha1.RevocationRequired, 24*time.Hour))
+		shown.setPolicy(ctx, ca, v1beta1.RevocationOff)
+		Eventually(shown.revoking(ctx, ca), 5*time.Second).Should(bePolicy(v1beta1.RevocationRequired, 24*time.Hour))
 		Eventually(eventsAbout(ctx, obj)).Should(ContainElement("DriftFound"))
 		Eventually(readiness(ctx, obj)).Should(beCorrected())
 
@@ -315,51 +315,51 @@ var _ = Describe("TrustedCA revocation", func() {
 		Expect(shown.revocation.imports.Load()).To(Equal(imports + 2))
 
 		By("leaving it when it is declared no more")
-		edit(ctx, obj, func(o *v1alpha1.TrustedCA) { o.Spec.Revocation = nil })
-		Eventually(func() *v1alpha1.RevocationStatus { _ = readiness(ctx, obj)(); return obj.Status.Revocation }).Should(BeNil())
-		Expect(shown.revoking(ctx, ca)()).To(bePolicy(v1alpha1.RevocationRequired, 24*time.Hour))
+		edit(ctx, obj, func(o *v1beta1.TrustedCA) { o.Spec.Revocation = nil })
+		Eventually(func() *v1beta1.RevocationStatus { _ = readiness(ctx, obj)(); return obj.Status.Revocation }).Should(BeNil())
+		Expect(shown.revoking(ctx, ca)()).To(bePolicy(v1beta1.RevocationRequired, 24*time.Hour))
 	})
 
 	It("warns of a list that is about to be stale, and is not ready once it is", func(ctx context.Context) {
 		ca := newIssuer()
 		name := lists(ctx, crlPEM(ca.crl(1, now(), func(l *x509.RevocationList) { l.NextUpdate = now().Add(8 * time.Second) })))
-		obj := shown.trustedCA(ca.testCA, withRevocation(v1alpha1.RevocationRequired, name))
+		obj := shown.trustedCA(ca.testCA, withRevocation(v1beta1.RevocationRequired, name))
 		apply(ctx, obj, beReady(""))
-		Eventually(func() bool { _ = readiness(ctx, obj)(); return has(obj, v1alpha1.ConditionExpiring) }).Should(BeTrue())
+		Eventually(func() bool { _ = readiness(ctx, obj)(); return has(obj, v1beta1.ConditionExpiring) }).Should(BeTrue())
 		Eventually(eventsAbout(ctx, obj)).Should(ContainElement("Expiring"))
-		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonExpired, "the key server rejects all certificates of this CA"))
-		Expect(obj.Status.Revocation.Evidence).To(Equal(v1alpha1.StaleEvidence))
+		Eventually(readiness(ctx, obj)).Should(beUnready(v1beta1.ReasonExpired, "the key server rejects all certificates of this CA"))
+		Expect(obj.Status.Revocation.Evidence).To(Equal(v1beta1.StaleEvidence))
 		edit(ctx, configMap(name, "", ""), func(m *corev1.ConfigMap) { m.Data["crl"] = crlPEM(ca.crl(2, now())) })
 		Eventually(readiness(ctx, obj)).Should(beReady("list 2 of "))
 	})
 
 	It("holds for both CAs of a rotation", func(ctx context.Context) {
 		old, fresh := newIssuer(), newIssuer()
-		obj := shown.trustedCA(old.testCA, withRevocation(v1alpha1.RevocationWhenAvailable, ""))
+		obj := shown.trustedCA(old.testCA, withRevocation(v1beta1.RevocationWhenAvailable, ""))
 		apply(ctx, obj, beReady(""))
-		edit(ctx, obj, func(o *v1alpha1.TrustedCA) { o.Spec.Certificate.Inline = &fresh.pem })
+		edit(ctx, obj, func(o *v1beta1.TrustedCA) { o.Spec.Certificate.Inline = &fresh.pem })
 		Eventually(readiness(ctx, obj)).Should(beReady("created"))
-		Expect(shown.revoking(ctx, old)()).To(bePolicy(v1alpha1.RevocationWhenAvailable, 0))
-		Expect(shown.revoking(ctx, fresh)()).To(bePolicy(v1alpha1.RevocationWhenAvailable, 0))
+		Expect(shown.revoking(ctx, old)()).To(bePolicy(v1beta1.RevocationWhenAvailable, 0))
+		Expect(shown.revoking(ctx, fresh)()).To(bePolicy(v1beta1.RevocationWhenAvailable, 0))
 
 		By("changing it for both")
-		edit(ctx, obj, func(o *v1alpha1.TrustedCA) {
+		edit(ctx, obj, func(o *v1beta1.TrustedCA) {
 			o.Spec.Revocation.MaxAge = &metav1.Duration{Duration: time.Hour}
 		})
 		Eventually(readiness(ctx, obj)).Should(beReady(""))
-		Expect(shown.revoking(ctx, old)()).To(bePolicy(v1alpha1.RevocationWhenAvailable, time.Hour))
-		Expect(shown.revoking(ctx, fresh)()).To(bePolicy(v1alpha1.RevocationWhenAvailable, time.Hour))
+		Expect(shown.revoking(ctx, old)()).To(bePolicy(v1beta1.RevocationWhenAvailable, time.Hour))
+		Expect(shown.revoking(ctx, fresh)()).To(bePolicy(v1beta1.RevocationWhenAvailable, time.Hour))
 
 		By("correcting it for both")
-		shown.setPolicy(ctx, old, v1alpha1.RevocationOff)
-		Eventually(shown.revoking(ctx, old), 5*time.Second).Should(bePolicy(v1alpha1.RevocationWhenAvailable, time.Hour))
+		shown.setPolicy(ctx, old, v1beta1.RevocationOff)
+		Eventually(shown.revoking(ctx, old), 5*time.Second).Should(bePolicy(v1beta1.RevocationWhenAvailable, time.Hour))
 
 		By("leaving the old one to another object that declares it")
-		other := shown.trustedCA(old.testCA, withRevocation(v1alpha1.RevocationOff, ""), func(o *v1alpha1.TrustedCA) { o.Spec.AdoptionPolicy = v1alpha1.AdoptAlways })
-		apply(ctx, other, beUnready(v1alpha1.ReasonConflict, "is owned by")) // the manager knows the owner from now on
-		shown.setPolicy(ctx, old, v1alpha1.RevocationOff)
+		other := shown.trustedCA(old.testCA, withRevocation(v1beta1.RevocationOff, ""), func(o *v1beta1.TrustedCA) { o.Spec.AdoptionPolicy = v1beta1.AdoptAlways })
+		apply(ctx, other, beUnready(v1beta1.ReasonConflict, "is owned by")) // the manager knows the owner from now on
+		shown.setPolicy(ctx, old, v1beta1.RevocationOff)
 		policies := shown.revocation.policies.Load()
-		Consistently(shown.revoking(ctx, old)).Should(bePolicy(v1alpha1.RevocationOff, 0))
+		Consistently(shown.revoking(ctx, old)).Should(bePolicy(v1beta1.RevocationOff, 0))
 		Expect(shown.revocation.policies.Load()).To(Equal(policies))
 		Expect(client.IgnoreNotFound(kube.Delete(ctx, other))).To(Succeed())
 	})

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/grants"
@@ -61,13 +61,13 @@ func (roleAdapter) Kind() reconcile.Kind {
 }
 
 // Sources implements reconcile.Adapter.
-func (roleAdapter) Sources(*v1alpha1.Role) []sources.Ref { return nil }
+func (roleAdapter) Sources(*v1beta1.Role) []sources.Ref { return nil }
 
 // Owned implements reconcile.Adapter.
-func (roleAdapter) Owned(obj *v1alpha1.Role) string { return obj.Status.RoleID }
+func (roleAdapter) Owned(obj *v1beta1.Role) string { return obj.Status.RoleID }
 
 // Claims implements reconcile.Adapter: a Role claims a name, an id, or both.
-func (roleAdapter) Claims(obj *v1alpha1.Role, _ *declaredRole) []string {
+func (roleAdapter) Claims(obj *v1beta1.Role, _ *declaredRole) []string {
 	var claims []string
 	if obj.Spec.RoleName != nil {
 		claims = append(claims, byName(*obj.Spec.RoleName))
@@ -82,7 +82,7 @@ func (roleAdapter) Claims(obj *v1alpha1.Role, _ *declaredRole) []string {
 
 // Scope implements reconcile.Adapter: it returns the name of the role and its operations with their duties. Observe
 // adds the present name of the role. An operation that the key server does not have has no duty.
-func (roleAdapter) Scope(ctx context.Context, in reconcile.Input, obj *v1alpha1.Role, _ *declaredRole) (grants.Scope, error) {
+func (roleAdapter) Scope(ctx context.Context, in reconcile.Input, obj *v1beta1.Role, _ *declaredRole) (grants.Scope, error) {
 	var reach grants.Scope
 	if obj.Spec.RoleName != nil {
 		reach.Names = []grants.Name{{*obj.Spec.RoleName}}
@@ -116,7 +116,7 @@ func operationKey(asked string) string {
 
 // Provides implements reconcile.Provider: other objects refer to a role by its name on the key server, or by its
 // object.
-func (roleAdapter) Provides(obj *v1alpha1.Role) []string {
+func (roleAdapter) Provides(obj *v1beta1.Role) []string {
 	keys := []string{objectKey("Role", obj.Namespace, obj.Name)}
 	if obj.Spec.RoleName != nil && obj.Status.RoleID != "" {
 		keys = append(keys, reconcile.IndexKey(obj.Spec.KeyServerRef.Name, roleKey(*obj.Spec.RoleName)))
@@ -125,7 +125,7 @@ func (roleAdapter) Provides(obj *v1alpha1.Role) []string {
 }
 
 // Declared implements reconcile.Adapter.
-func (roleAdapter) Declared(ctx context.Context, in reconcile.Input, obj *v1alpha1.Role) (declaredRole, error) {
+func (roleAdapter) Declared(ctx context.Context, in reconcile.Input, obj *v1beta1.Role) (declaredRole, error) {
 	want := declaredRole{operations: []schema.HexID{}}
 	if obj.Spec.RoleName != nil {
 		want.name = *obj.Spec.RoleName
@@ -149,7 +149,7 @@ func (roleAdapter) Declared(ctx context.Context, in reconcile.Input, obj *v1alph
 	if len(unknown) > 0 {
 		var names []string
 		catalogue.Each(func(o schema.Operation) { names = append(names, o.Name) })
-		return want, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.operations: %s", unknownNames(unknown, names, "GET /api/operations lists them"))
+		return want, connection.NewProblem(v1beta1.ReasonInvalidSpec, "spec.operations: %s", unknownNames(unknown, names, "GET /api/operations lists them"))
 	}
 	want.operations = asSet(want.operations)
 	return want, nil
@@ -157,7 +157,7 @@ func (roleAdapter) Declared(ctx context.Context, in reconcile.Input, obj *v1alph
 
 // Observe implements reconcile.Adapter. It finds the role by
 // the id that the object owns or names, and otherwise by name.
-func (roleAdapter) Observe(ctx context.Context, in reconcile.Input, obj *v1alpha1.Role, want *declaredRole) (reconcile.External, error) {
+func (roleAdapter) Observe(ctx context.Context, in reconcile.Input, obj *v1beta1.Role, want *declaredRole) (reconcile.External, error) {
 	seen := reconcile.External{What: "role " + describe(obj)}
 	keys := []string{obj.Status.RoleID}
 	if want != nil && !in.Deleting {
@@ -184,7 +184,7 @@ func (roleAdapter) Observe(ctx context.Context, in reconcile.Input, obj *v1alpha
 		return seen, nil
 	}
 	if want.name != "" && want.name != role.Name {
-		seen.Drift = append(seen.Drift, v1alpha1.FieldDrift{Field: "roleName", Declared: want.name, Observed: role.Name})
+		seen.Drift = append(seen.Drift, v1beta1.FieldDrift{Field: "roleName", Declared: want.name, Observed: role.Name})
 		holder, taken, err := roles.Of(in.Conn).Find(ctx, in.NotBefore, byName(want.name))
 		if err != nil {
 			return seen, err
@@ -196,7 +196,7 @@ func (roleAdapter) Observe(ctx context.Context, in reconcile.Input, obj *v1alpha
 	}
 	if have := asSet(role.Operations); !slices.Equal(have, want.operations) {
 		catalogue := operations.Of(in.Conn)
-		seen.Drift = append(seen.Drift, v1alpha1.FieldDrift{
+		seen.Drift = append(seen.Drift, v1beta1.FieldDrift{
 			Field: "operations", Declared: operationList(ctx, catalogue, want.operations), Observed: operationList(ctx, catalogue, have),
 		})
 	}
@@ -241,7 +241,7 @@ func roleSaved(c *connection.Connection, saved schema.RoleSaved, err error) (rec
 }
 
 // Delete implements reconcile.Adapter.
-func (roleAdapter) Delete(ctx context.Context, c *connection.Connection, _ *v1alpha1.Role, id string) (reconcile.Outcome, error) {
+func (roleAdapter) Delete(ctx context.Context, c *connection.Connection, _ *v1beta1.Role, id string) (reconcile.Outcome, error) {
 	role, err := parseID(schema.ParseHexID, id)
 	if err != nil {
 		return reconcile.Outcome{}, err
@@ -254,7 +254,7 @@ func (roleAdapter) Delete(ctx context.Context, c *connection.Connection, _ *v1al
 }
 
 // Record implements reconcile.Adapter.
-func (roleAdapter) Record(obj *v1alpha1.Role, want *declaredRole, seen reconcile.External, owner bool, _ time.Time) {
+func (roleAdapter) Record(obj *v1beta1.Role, want *declaredRole, seen reconcile.External, owner bool, _ time.Time) {
 	if !owner {
 		return
 	}
@@ -265,7 +265,7 @@ func (roleAdapter) Record(obj *v1alpha1.Role, want *declaredRole, seen reconcile
 	}
 }
 
-func describe(obj *v1alpha1.Role) string {
+func describe(obj *v1beta1.Role) string {
 	if obj.Spec.RoleName != nil {
 		return fmt.Sprintf("%q", *obj.Spec.RoleName)
 	}

@@ -26,7 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	keyclient "github.com/keyserver-operator/keyserver-operator/clients/go/client"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
@@ -77,15 +77,15 @@ func TestSchedule30278(t *testing.T) {
 // missed the object.
 func TestWhoWasFoundByNoNoticeLooksAgain(t *testing.T) {
 	concerns := newWorld(1, false).registry(t).Controllers[0].Concerns()
-	role := func(id string, reason v1alpha1.Reason) *v1alpha1.Role {
-		obj := &v1alpha1.Role{}
+	role := func(id string, reason v1beta1.Reason) *v1beta1.Role {
+		obj := &v1beta1.Role{}
 		obj.Name, obj.Status.RoleID = "a", id
 		status.Conclude(&obj.Status.Conditions, 0, metav1.Now(), status.Conclusion{Reason: reason})
 		return obj
 	}
-	ready, waiting := v1alpha1.ReasonVerified, v1alpha1.ReasonKeyServerUnavailable
+	ready, waiting := v1beta1.ReasonVerified, v1beta1.ReasonKeyServerUnavailable
 	for name, c := range map[string]struct {
-		was, is *v1alpha1.Role
+		was, is *v1beta1.Role
 		want    bool
 	}{
 		"MadeAnew":       {role("1", ready), role("2", ready), true},
@@ -171,7 +171,7 @@ type simWorld struct {
 
 	// State of the API server and of the manager's cache.
 	versions map[types.NamespacedName][]version
-	specs    map[types.NamespacedName]map[int64]*v1alpha1.Role // specs by generation
+	specs    map[types.NamespacedName]map[int64]*v1beta1.Role // specs by generation
 	indexes  map[string]client.IndexerFunc
 	number   int
 	wake     map[types.NamespacedName]chan struct{}
@@ -186,7 +186,7 @@ type heldAt struct {
 
 // version is a stored version of an object, with the time at which the manager's cache gets it.
 type version struct {
-	object *v1alpha1.Role
+	object *v1beta1.Role
 	seen   time.Time
 }
 
@@ -194,7 +194,7 @@ func newWorld(seed uint64, lies bool) *simWorld {
 	w := &simWorld{
 		dice: schedules.NewDice(seed), trace: schedules.Begin(), lies: lies, begin: time.Now(),
 		roles: map[schema.HexID]schema.Role{}, marks: map[schema.HexID]string{}, known: map[schema.HexID]bool{}, past: map[schema.HexID][]heldAt{}, changed: make(chan struct{}),
-		versions: map[types.NamespacedName][]version{}, specs: map[types.NamespacedName]map[int64]*v1alpha1.Role{},
+		versions: map[types.NamespacedName][]version{}, specs: map[types.NamespacedName]map[int64]*v1beta1.Role{},
 		indexes: map[string]client.IndexerFunc{}, wake: map[types.NamespacedName]chan struct{}{},
 	}
 	w.faulty.Store(true)
@@ -230,10 +230,10 @@ func (w *simWorld) run(t *testing.T) {
 	}
 	for n := range simulated {
 		at := name(n)
-		obj := &v1alpha1.Role{}
+		obj := &v1beta1.Role{}
 		obj.Namespace, obj.Name, obj.UID = at.Namespace, at.Name, types.UID(at.Name)
-		obj.Spec.KeyServerRef.Name, obj.Spec.ManagementPolicy, obj.Spec.AdoptionPolicy = "ks", v1alpha1.Manage, v1alpha1.AdoptAlways
-		obj.Spec.DeletionPolicy = v1alpha1.DeleteIfCreated
+		obj.Spec.KeyServerRef.Name, obj.Spec.ManagementPolicy, obj.Spec.AdoptionPolicy = "ks", v1beta1.Manage, v1beta1.AdoptAlways
+		obj.Spec.DeletionPolicy = v1beta1.DeleteIfCreated
 		obj.Spec.RoleName = new("Role " + strconv.Itoa(n))
 		w.declare(obj)
 	}
@@ -255,7 +255,7 @@ func (w *simWorld) run(t *testing.T) {
 		w.mu.Lock()
 		for at := range w.wake {
 			obj := w.newest(at)
-			ready := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.ConditionReady)
+			ready := meta.FindStatusCondition(obj.Status.Conditions, v1beta1.ConditionReady)
 			w.wrong = append(w.wrong, fmt.Sprintf("%s after the faults, %s does not come to hold %v: %+v; the key server has %+v",
 				settleTime, at.Name, obj.Spec.Operations, ready, w.roles))
 		}
@@ -275,7 +275,7 @@ func (w *simWorld) settled() bool {
 	defer w.mu.Unlock()
 	for at := range w.wake {
 		obj := w.newest(at)
-		ready := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.ConditionReady)
+		ready := meta.FindStatusCondition(obj.Status.Conditions, v1beta1.ConditionReady)
 		if ready == nil || ready.Status != metav1.ConditionTrue || ready.ObservedGeneration != obj.Generation {
 			return false
 		}
@@ -289,7 +289,7 @@ func (w *simWorld) settled() bool {
 }
 
 // holds reports whether a role agrees with an object's declaration.
-func holds(role *schema.Role, obj *v1alpha1.Role) bool {
+func holds(role *schema.Role, obj *v1beta1.Role) bool {
 	var want []schema.HexID
 	for _, name := range obj.Spec.Operations {
 		want = append(want, operationID(name))
@@ -342,7 +342,7 @@ func (w *simWorld) hear(_ context.Context, n connection.Notice) {
 		if obj == nil {
 			continue
 		}
-		if n.IDs == nil || n.IDs[obj.Status.RoleID] || !meta.IsStatusConditionTrue(obj.Status.Conditions, v1alpha1.ConditionReady) {
+		if n.IDs == nil || n.IDs[obj.Status.RoleID] || !meta.IsStatusConditionTrue(obj.Status.Conditions, v1beta1.ConditionReady) {
 			concerned = append(concerned, at)
 		}
 	}
@@ -424,8 +424,8 @@ func (w *simWorld) tell(kind string, id schema.HexID, action string) {
 }
 
 // judge checks a new status for a wrong Ready. The caller holds mu.
-func (w *simWorld) judge(obj *v1alpha1.Role) {
-	ready := meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.ConditionReady)
+func (w *simWorld) judge(obj *v1beta1.Role) {
+	ready := meta.FindStatusCondition(obj.Status.Conditions, v1beta1.ConditionReady)
 	if ready == nil || ready.Status != metav1.ConditionTrue {
 		return
 	}
@@ -688,7 +688,7 @@ func (c *simCluster) IndexField(_ context.Context, _ client.Object, field string
 }
 
 // declare stores a spec like a user.
-func (w *simWorld) declare(obj *v1alpha1.Role) {
+func (w *simWorld) declare(obj *v1beta1.Role) {
 	lag := w.lag()
 	w.trace.Say("people: %s declares %q", obj.Name, obj.Spec.Operations)
 	w.mu.Lock()
@@ -701,7 +701,7 @@ func (w *simWorld) declare(obj *v1alpha1.Role) {
 	}
 	obj.Generation++
 	if w.specs[at] == nil {
-		w.specs[at] = map[int64]*v1alpha1.Role{}
+		w.specs[at] = map[int64]*v1beta1.Role{}
 	}
 	w.specs[at][obj.Generation] = obj.DeepCopy()
 	w.store(obj, lag)
@@ -722,7 +722,7 @@ func (w *simWorld) lag() time.Duration {
 
 // store adds a version of an object. After lag, the cache gets it and sends an event, like an informer. The caller
 // holds mu.
-func (w *simWorld) store(obj *v1alpha1.Role, lag time.Duration) {
+func (w *simWorld) store(obj *v1beta1.Role, lag time.Duration) {
 	at := client.ObjectKeyFromObject(obj)
 	w.number++
 	obj = obj.DeepCopy()
@@ -742,7 +742,7 @@ func (w *simWorld) store(obj *v1alpha1.Role, lag time.Duration) {
 }
 
 // newest returns an object from the API server. The caller holds mu.
-func (w *simWorld) newest(at types.NamespacedName) *v1alpha1.Role {
+func (w *simWorld) newest(at types.NamespacedName) *v1beta1.Role {
 	have := w.versions[at]
 	if len(have) == 0 {
 		return nil
@@ -751,7 +751,7 @@ func (w *simWorld) newest(at types.NamespacedName) *v1alpha1.Role {
 }
 
 // cached returns an object from the cache. The caller holds mu.
-func (w *simWorld) cached(at types.NamespacedName) *v1alpha1.Role {
+func (w *simWorld) cached(at types.NamespacedName) *v1beta1.Role {
 	have := w.versions[at]
 	for i := len(have) - 1; i >= 0; i-- {
 		if !have[i].seen.After(time.Now()) {
@@ -761,21 +761,21 @@ func (w *simWorld) cached(at types.NamespacedName) *v1alpha1.Role {
 	return nil
 }
 
-var keyServerGrant = v1alpha1.Grant{
-	Name: "all", Namespaces: v1alpha1.GrantedNamespaces{Names: []string{"default"}}, Kinds: []v1alpha1.GrantedKind{"Role"},
+var keyServerGrant = v1beta1.Grant{
+	Name: "all", Namespaces: v1beta1.GrantedNamespaces{Names: []string{"default"}}, Kinds: []v1beta1.GrantedKind{"Role"},
 	Names: []string{"*"}, Operations: operationNames, Adopt: true,
 }
 
 // Get implements client.Reader.
 func (c *simCluster) Get(_ context.Context, at client.ObjectKey, to client.Object, _ ...client.GetOption) error {
 	switch obj := to.(type) {
-	case *v1alpha1.KeyServer:
-		obj.Name, obj.Spec.Grants = at.Name, []v1alpha1.Grant{keyServerGrant}
+	case *v1beta1.KeyServer:
+		obj.Name, obj.Spec.Grants = at.Name, []v1beta1.Grant{keyServerGrant}
 		return nil
 	case *metav1.PartialObjectMetadata:
 		obj.UID = cluster
 		return nil
-	case *v1alpha1.Role:
+	case *v1beta1.Role:
 		c.w.mu.Lock()
 		defer c.w.mu.Unlock()
 		if have := c.w.cached(at); have != nil {
@@ -788,7 +788,7 @@ func (c *simCluster) Get(_ context.Context, at client.ObjectKey, to client.Objec
 
 // List implements client.Reader for indexes.
 func (c *simCluster) List(_ context.Context, to client.ObjectList, options ...client.ListOption) error {
-	list, is := to.(*v1alpha1.RoleList)
+	list, is := to.(*v1beta1.RoleList)
 	if !is {
 		return fmt.Errorf("%T is not simulated", to)
 	}
@@ -807,7 +807,7 @@ func (c *simCluster) List(_ context.Context, to client.ObjectList, options ...cl
 
 // Patch implements client.Writer.
 func (c *simCluster) Patch(_ context.Context, obj client.Object, _ client.Patch, _ ...client.PatchOption) error {
-	return c.patch(obj, func(next, sent *v1alpha1.Role) {
+	return c.patch(obj, func(next, sent *v1beta1.Role) {
 		next.Annotations, next.Finalizers = sent.Annotations, sent.Finalizers
 	})
 }
@@ -822,7 +822,7 @@ type simStatus struct {
 
 // Patch implements client.SubResourceWriter.
 func (s simStatus) Patch(_ context.Context, obj client.Object, _ client.Patch, _ ...client.SubResourcePatchOption) error {
-	return s.cluster.patch(obj, func(next, sent *v1alpha1.Role) {
+	return s.cluster.patch(obj, func(next, sent *v1beta1.Role) {
 		next.Status = sent.Status
 		s.cluster.w.judge(next)
 	})
@@ -830,8 +830,8 @@ func (s simStatus) Patch(_ context.Context, obj client.Object, _ client.Patch, _
 
 // patch fails if the object has changed since sent was read, like every patch of the manager. Its response may be late
 // or lost.
-func (c *simCluster) patch(sent client.Object, change func(next, sent *v1alpha1.Role)) error {
-	obj, is := sent.(*v1alpha1.Role)
+func (c *simCluster) patch(sent client.Object, change func(next, sent *v1beta1.Role)) error {
+	obj, is := sent.(*v1beta1.Role)
 	if !is {
 		return fmt.Errorf("%T is not simulated", sent)
 	}
@@ -850,7 +850,7 @@ func (c *simCluster) patch(sent client.Object, change func(next, sent *v1alpha1.
 	return nil
 }
 
-func (c *simCluster) apply(obj *v1alpha1.Role, lag time.Duration, change func(next, sent *v1alpha1.Role)) error {
+func (c *simCluster) apply(obj *v1beta1.Role, lag time.Duration, change func(next, sent *v1beta1.Role)) error {
 	c.w.mu.Lock()
 	defer c.w.mu.Unlock()
 	at := client.ObjectKeyFromObject(obj)

@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
 )
 
@@ -129,29 +129,29 @@ var _ = Describe("a manager with the rights that are shipped", Ordered, func() {
 		open = &watches{open: map[string]int{}}
 		managers.Wrap(func(next http.RoundTripper) http.RoundTripper { open.next = next; return open })
 		startManager(managers)
-		s = newStage(ctx, func(ks *v1alpha1.KeyServer) {
+		s = newStage(ctx, func(ks *v1beta1.KeyServer) {
 			ks.Spec.Grants[0].Namespaces.Names = []string{"payments", "secretive", "closed"}
 		})
 	})
 
-	fromSecret := func(namespace, name string) func(*v1alpha1.TrustedCA) {
-		return func(o *v1alpha1.TrustedCA) {
+	fromSecret := func(namespace, name string) func(*v1beta1.TrustedCA) {
+		return func(o *v1beta1.TrustedCA) {
 			o.Namespace = namespace
-			o.Spec.Certificate = v1alpha1.CertificateSource{SecretKeyRef: &v1alpha1.LocalKeyReference{Name: name, Key: "ca.crt"}}
+			o.Spec.Certificate = v1beta1.CertificateSource{SecretKeyRef: &v1beta1.LocalKeyReference{Name: name, Key: "ca.crt"}}
 		}
 	}
 	secret := func(namespace, name string, ca testCA) *corev1.Secret {
 		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, StringData: map[string]string{"ca.crt": ca.pem}}
 	}
-	reconnect := func(ctx context.Context) *v1alpha1.KeyServer {
-		ks := &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
-		annotate(ctx, ks, v1alpha1.AnnotationReconcileRequestedAt, fmt.Sprint(objects.Add(1)))
+	reconnect := func(ctx context.Context) *v1beta1.KeyServer {
+		ks := &v1beta1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
+		annotate(ctx, ks, v1beta1.AnnotationReconcileRequestedAt, fmt.Sprint(objects.Add(1)))
 		return ks
 	}
 
 	It("reads no Secret where nobody has let it, says who can, and goes on by itself", func(ctx context.Context) {
-		ks := &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
-		Eventually(readiness(ctx, ks)).Should(beUnready(v1alpha1.ReasonDependencyNotReady,
+		ks := &v1beta1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
+		Eventually(readiness(ctx, ks)).Should(beUnready(v1beta1.ReasonDependencyNotReady,
 			`Secret kube-system/`+s.name+` cannot be read: the manager has no permission to read Secrets in namespace "kube-system"; there, bind the ClusterRole keyserver-manager-secrets`))
 		bind(ctx, "kube-system")
 		Eventually(readiness(ctx, ks), 90*time.Second).Should(beReady(""))
@@ -165,7 +165,7 @@ var _ = Describe("a manager with the rights that are shipped", Ordered, func() {
 		bind(ctx, "payments")
 		let, kept := s.trustedCA(ca, fromSecret("payments", "ca")), s.trustedCA(hidden, fromSecret("secretive", "ca"))
 		apply(ctx, let, beReady("created"))
-		apply(ctx, kept, beUnready(v1alpha1.ReasonDependencyNotReady, `Secret secretive/ca cannot be read: the manager has no permission to read Secrets in namespace "secretive"`))
+		apply(ctx, kept, beUnready(v1beta1.ReasonDependencyNotReady, `Secret secretive/ca cannot be read: the manager has no permission to read Secrets in namespace "secretive"`))
 		Eventually(open.namespaces).Should(Equal([]string{"kube-system", "payments"}))
 
 		By("asking the API server itself")
@@ -191,14 +191,14 @@ var _ = Describe("a manager with the rights that are shipped", Ordered, func() {
 		By("being shut out again")
 		Expect(kube.Delete(ctx, binding)).To(Succeed())
 		edit(ctx, secret("secretive", "ca", hidden), func(o *corev1.Secret) { o.Data["other"] = []byte("x") })
-		Eventually(readiness(ctx, kept)).Should(beUnready(v1alpha1.ReasonDependencyNotReady, "cannot be read"))
+		Eventually(readiness(ctx, kept)).Should(beUnready(v1beta1.ReasonDependencyNotReady, "cannot be read"))
 	})
 
 	It("says that a Secret does not exist only where it may know", func(ctx context.Context) {
 		Eventually(readiness(ctx, reconnect(ctx))).Should(beReady(""))
 		there, hidden := s.trustedCA(newCA(), fromSecret("payments", "absent")), s.trustedCA(newCA(), fromSecret("closed", "absent"))
-		apply(ctx, there, beUnready(v1alpha1.ReasonDependencyNotReady, "Secret payments/absent does not exist"))
-		apply(ctx, hidden, beUnready(v1alpha1.ReasonDependencyNotReady, "Secret closed/absent cannot be read"))
+		apply(ctx, there, beUnready(v1beta1.ReasonDependencyNotReady, "Secret payments/absent does not exist"))
+		apply(ctx, hidden, beUnready(v1beta1.ReasonDependencyNotReady, "Secret closed/absent cannot be read"))
 		ca := newCA()
 		Expect(kube.Create(ctx, secret("payments", "absent", ca))).To(Succeed())
 		Eventually(readiness(ctx, there), 10*time.Second).Should(beReady("created"))
@@ -217,7 +217,7 @@ var _ = Describe("a manager with the rights that are shipped", Ordered, func() {
 		Expect(kube.Create(ctx, b)).To(Succeed())
 		ca, fresh := newCA(), newCA()
 		Expect(kube.Create(ctx, secret("closed", "one", ca))).To(Succeed())
-		obj := s.trustedCA(ca, fromSecret("closed", "one"), func(o *v1alpha1.TrustedCA) {
+		obj := s.trustedCA(ca, fromSecret("closed", "one"), func(o *v1beta1.TrustedCA) {
 			o.Spec.ResyncInterval = &metav1.Duration{Duration: 5 * time.Second}
 		})
 		apply(ctx, obj, beReady("created"))

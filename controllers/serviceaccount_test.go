@@ -18,7 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	apiclient "github.com/keyserver-operator/keyserver-operator/clients/go/client"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
@@ -68,26 +68,26 @@ var _ = Describe("The manager's service account", func() {
 			c.Providers.OIDCIssuer, c.Providers.OIDCAudiences, c.Providers.OIDCKeysFile = issuer, []string{tokenAudience}, jwks
 		})
 		at := (&url.URL{Scheme: "https", Host: srv.Address()}).String()
-		s := newStageOn(ctx, srv, func(ks *v1alpha1.KeyServer) {
+		s := newStageOn(ctx, srv, func(ks *v1beta1.KeyServer) {
 			ks.Spec.URL = at
-			ks.Spec.Credentials.Administrator = v1alpha1.AdministratorCredential{
-				ServiceAccount: &v1alpha1.ServiceAccountCredential{Audience: "https://nobody.example"},
+			ks.Spec.Credentials.Administrator = v1beta1.AdministratorCredential{
+				ServiceAccount: &v1beta1.ServiceAccountCredential{Audience: "https://nobody.example"},
 			}
 		})
-		ks := &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
-		refresh := func() { annotate(ctx, ks, v1alpha1.AnnotationReconcileRequestedAt, rand.Text()) }
+		ks := &v1beta1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
+		refresh := func() { annotate(ctx, ks, v1beta1.AnnotationReconcileRequestedAt, rand.Text()) }
 
 		By("saying what is missing")
-		Eventually(readiness(ctx, ks)).Should(beUnready(v1alpha1.ReasonDependencyNotReady, "--token-file"))
-		edit(ctx, ks, func(o *v1alpha1.KeyServer) { o.Spec.Credentials.Administrator.ServiceAccount.Audience = tokenAudience })
-		Eventually(readiness(ctx, ks)).Should(beUnready(v1alpha1.ReasonAccessDenied, "PROOF_URI_MISMATCH"))
-		edit(ctx, ks, func(o *v1alpha1.KeyServer) { o.Spec.ExternalURL = external })
+		Eventually(readiness(ctx, ks)).Should(beUnready(v1beta1.ReasonDependencyNotReady, "--token-file"))
+		edit(ctx, ks, func(o *v1beta1.KeyServer) { o.Spec.Credentials.Administrator.ServiceAccount.Audience = tokenAudience })
+		Eventually(readiness(ctx, ks)).Should(beUnready(v1beta1.ReasonAccessDenied, "PROOF_URI_MISMATCH"))
+		edit(ctx, ks, func(o *v1beta1.KeyServer) { o.Spec.ExternalURL = external })
 
 		By("not being somebody else's account, nor one for another audience")
-		Eventually(readiness(ctx, ks)).Should(beUnready(v1alpha1.ReasonAccessDenied, `token for the audience "`+tokenAudience+`": INVALID_CREDENTIALS`))
+		Eventually(readiness(ctx, ks)).Should(beUnready(v1beta1.ReasonAccessDenied, `token for the audience "`+tokenAudience+`": INVALID_CREDENTIALS`))
 		writeToken(ctx, cluster, "manager", "https://nobody.example")
 		refresh()
-		Consistently(readiness(ctx, ks), "1s").Should(beUnready(v1alpha1.ReasonAccessDenied, "INVALID_CREDENTIALS"))
+		Consistently(readiness(ctx, ks), "1s").Should(beUnready(v1beta1.ReasonAccessDenied, "INVALID_CREDENTIALS"))
 
 		By("taking a token that has come meanwhile")
 		writeToken(ctx, cluster, "manager", tokenAudience)
@@ -120,7 +120,7 @@ var _ = Describe("The manager's service account", func() {
 		_, err = admin.EndSession(ctx, schema.ByID{ID: open[0].ID})
 		Expect(err).NotTo(HaveOccurred())
 		refresh()
-		Eventually(readiness(ctx, ks)).Should(beUnready(v1alpha1.ReasonAccessDenied, "INVALID_CREDENTIALS"))
+		Eventually(readiness(ctx, ks)).Should(beUnready(v1beta1.ReasonAccessDenied, "INVALID_CREDENTIALS"))
 		writeToken(ctx, cluster, "manager", tokenAudience)
 		refresh()
 		Eventually(readiness(ctx, ks)).Should(beReady(""))
@@ -137,17 +137,17 @@ var _ = Describe("The manager's service account", func() {
 				held = append(held, r.Name)
 			}
 		}
-		self := s.principalOf(ofAccount("manager"), func(o *v1alpha1.Principal) {
+		self := s.principalOf(ofAccount("manager"), func(o *v1beta1.Principal) {
 			namespace := "kube-system"
 			o.Spec.ServiceAccount.Namespace, o.Spec.ServiceAccount.Issuer = &namespace, nil
-			o.Spec.AdoptionPolicy, o.Spec.DeletionPolicy = v1alpha1.AdoptAlways, v1alpha1.DeleteExternal
+			o.Spec.AdoptionPolicy, o.Spec.DeletionPolicy = v1beta1.AdoptAlways, v1beta1.DeleteExternal
 		})
-		apply(ctx, self, beUnready(v1alpha1.ReasonConflict, "is the manager's own principal and differs in roles"))
+		apply(ctx, self, beUnready(v1beta1.ReasonConflict, "is the manager's own principal and differs in roles"))
 		edit(ctx, self, holding(held...))
 		Eventually(readiness(ctx, self)).Should(beReady("took over"))
 		Expect(kube.Delete(ctx, self)).To(Succeed())
-		Eventually(readiness(ctx, self)).Should(beUnready(v1alpha1.ReasonInUse, "give the KeyServer other credentials first"))
-		annotate(ctx, self, v1alpha1.AnnotationAbandon, "true")
+		Eventually(readiness(ctx, self)).Should(beUnready(v1beta1.ReasonInUse, "give the KeyServer other credentials first"))
+		annotate(ctx, self, v1beta1.AnnotationAbandon, "true")
 		Eventually(gone(ctx, self)).Should(BeTrue())
 	})
 })

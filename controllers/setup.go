@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/sources"
@@ -42,7 +42,7 @@ type Options struct {
 
 // Setup registers the controllers with the manager, and the Go types of the kinds with its scheme.
 func Setup(mgr ctrl.Manager, o Options) error {
-	if err := v1alpha1.AddToScheme(mgr.GetScheme()); err != nil {
+	if err := v1beta1.AddToScheme(mgr.GetScheme()); err != nil {
 		return err
 	}
 	if err := corev1.AddToScheme(mgr.GetScheme()); err != nil {
@@ -110,7 +110,7 @@ func controlKeyServers(mgr ctrl.Manager, s *reconcile.Registry, tokenFiles map[s
 	s.Connections.Listen(r.handleNotice)
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named("keyserver").
-		For(&v1alpha1.KeyServer{}, builder.WithPredicates(status.Concerns(r.population))).
+		For(&v1beta1.KeyServer{}, builder.WithPredicates(status.Concerns(r.population))).
 		WatchesRawSource(s.Sources.SecretChanges(r.readersOf(sources.Secret))).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.readersOf(sources.ConfigMap))).
 		WatchesRawSource(source.TypedChannel(r.wake, reconcile.Enqueue()))

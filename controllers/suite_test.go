@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	apiclient "github.com/keyserver-operator/keyserver-operator/clients/go/client"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
@@ -105,26 +105,26 @@ type stage struct {
 
 var stages atomic.Int32
 
-func newStage(ctx context.Context, change ...func(*v1alpha1.KeyServer)) *stage {
+func newStage(ctx context.Context, change ...func(*v1beta1.KeyServer)) *stage {
 	GinkgoHelper()
 	return newStageOn(ctx, testserver.Start(GinkgoTB()), change...)
 }
 
-func newStageOn(ctx context.Context, server *testserver.Server, change ...func(*v1alpha1.KeyServer)) *stage {
+func newStageOn(ctx context.Context, server *testserver.Server, change ...func(*v1beta1.KeyServer)) *stage {
 	GinkgoHelper()
 	s := &stage{server: server, name: fmt.Sprintf("server-%d", stages.Add(1))}
 	s.callInterceptor = meddlerOf(s.server.URL())
 	DeferCleanup(meddlers.Delete, s.server.URL()) // a later server may get the same port
 	s.secret(ctx, s.name, testserver.AdminName, testserver.AdminPassword)
 	ca := string(s.server.CA(GinkgoTB()))
-	ks := &v1alpha1.KeyServer{
+	ks := &v1beta1.KeyServer{
 		ObjectMeta: metav1.ObjectMeta{Name: s.name},
-		Spec: v1alpha1.KeyServerSpec{
-			URL: s.server.URL(), CABundle: &v1alpha1.CABundle{Inline: &ca},
-			Credentials: v1alpha1.KeyServerCredentials{Administrator: v1alpha1.AdministratorCredential{
-				SecretRef: &v1alpha1.CredentialSecretReference{Namespace: "kube-system", Name: s.name},
+		Spec: v1beta1.KeyServerSpec{
+			URL: s.server.URL(), CABundle: &v1beta1.CABundle{Inline: &ca},
+			Credentials: v1beta1.KeyServerCredentials{Administrator: v1beta1.AdministratorCredential{
+				SecretRef: &v1beta1.CredentialSecretReference{Namespace: "kube-system", Name: s.name},
 			}},
-			Grants: []v1alpha1.Grant{v1alpha1.GrantAll("default", v1alpha1.GrantedNamespaces{Names: []string{"default"}})},
+			Grants: []v1beta1.Grant{v1beta1.GrantAll("default", v1beta1.GrantedNamespaces{Names: []string{"default"}})},
 		},
 	}
 	for _, c := range change {
@@ -133,7 +133,7 @@ func newStageOn(ctx context.Context, server *testserver.Server, change ...func(*
 	Expect(kube.Create(ctx, ks)).To(Succeed())
 	c := kube
 	DeferCleanup(func(ctx context.Context) { // while the manager still runs
-		patch := []byte(`{"metadata":{"annotations":{"` + v1alpha1.AnnotationAbandon + `":"true"}}}`)
+		patch := []byte(`{"metadata":{"annotations":{"` + v1beta1.AnnotationAbandon + `":"true"}}}`)
 		err := c.Patch(ctx, ks, client.RawPatch(types.MergePatchType, patch))
 		Expect(client.IgnoreNotFound(err)).To(Succeed())
 		Expect(client.IgnoreNotFound(c.Delete(ctx, ks))).To(Succeed())
@@ -461,10 +461,10 @@ func newCAUntil(notAfter time.Time) testCA {
 var objects atomic.Int32
 
 // trustedCA returns a TrustedCA with an inline certificate. It is not applied yet.
-func (s *stage) trustedCA(ca testCA, change ...func(*v1alpha1.TrustedCA)) *v1alpha1.TrustedCA {
-	obj := &v1alpha1.TrustedCA{
+func (s *stage) trustedCA(ca testCA, change ...func(*v1beta1.TrustedCA)) *v1beta1.TrustedCA {
+	obj := &v1beta1.TrustedCA{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("ca-%d", objects.Add(1))},
-		Spec:       v1alpha1.TrustedCASpec{Certificate: v1alpha1.CertificateSource{Inline: &ca.pem}},
+		Spec:       v1beta1.TrustedCASpec{Certificate: v1beta1.CertificateSource{Inline: &ca.pem}},
 	}
 	obj.Spec.KeyServerRef.Name = s.name
 	for _, c := range change {
@@ -474,10 +474,10 @@ func (s *stage) trustedCA(ca testCA, change ...func(*v1alpha1.TrustedCA)) *v1alp
 }
 
 // role returns a Role that is not applied yet.
-func (s *stage) role(name string, operations []string, change ...func(*v1alpha1.Role)) *v1alpha1.Role {
-	obj := &v1alpha1.Role{
+func (s *stage) role(name string, operations []string, change ...func(*v1beta1.Role)) *v1beta1.Role {
+	obj := &v1beta1.Role{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("role-%d", objects.Add(1))},
-		Spec:       v1alpha1.RoleSpec{Operations: operations},
+		Spec:       v1beta1.RoleSpec{Operations: operations},
 	}
 	if name != "" {
 		obj.Spec.RoleName = &name
@@ -492,7 +492,7 @@ func (s *stage) role(name string, operations []string, change ...func(*v1alpha1.
 // about is the Ready condition in a comparable form.
 type about struct {
 	Status  metav1.ConditionStatus
-	Reason  v1alpha1.Reason
+	Reason  v1beta1.Reason
 	Current bool // observed at the current generation
 	Message string
 }
@@ -504,13 +504,13 @@ func readiness(ctx context.Context, obj client.Object) func() about {
 		if err != nil {
 			return about{Message: err.Error()}
 		}
-		return about{c.Status, v1alpha1.Reason(c.Reason), c.ObservedGeneration == obj.GetGeneration(), c.Message}
+		return about{c.Status, v1beta1.Reason(c.Reason), c.ObservedGeneration == obj.GetGeneration(), c.Message}
 	}
 }
 
 // beReady matches the condition of a Ready object if its message contains says.
 func beReady(says string) OmegaMatcher {
-	return And(HaveField("Status", metav1.ConditionTrue), HaveField("Reason", v1alpha1.ReasonVerified),
+	return And(HaveField("Status", metav1.ConditionTrue), HaveField("Reason", v1beta1.ReasonVerified),
 		HaveField("Current", true), HaveField("Message", ContainSubstring(says)))
 }
 
@@ -525,7 +525,7 @@ func beDone() OmegaMatcher {
 }
 
 // beUnready matches the condition of an object that is not Ready for this reason.
-func beUnready(reason v1alpha1.Reason, says string) OmegaMatcher {
+func beUnready(reason v1beta1.Reason, says string) OmegaMatcher {
 	return And(HaveField("Status", metav1.ConditionFalse), HaveField("Reason", reason),
 		HaveField("Message", ContainSubstring(says)))
 }
@@ -605,8 +605,8 @@ func eventsAbout(ctx context.Context, obj client.Object) func() []string {
 // vanish removes an object without the manager, as if the storage of the cluster was lost. obj can be applied again.
 func vanish(ctx context.Context, obj client.Object) {
 	GinkgoHelper()
-	annotate(ctx, obj, v1alpha1.AnnotationPaused, "true")
-	Eventually(readiness(ctx, obj)).Should(HaveField("Reason", v1alpha1.ReasonPaused))
+	annotate(ctx, obj, v1beta1.AnnotationPaused, "true")
+	Eventually(readiness(ctx, obj)).Should(HaveField("Reason", v1beta1.ReasonPaused))
 	Expect(kube.Delete(ctx, obj)).To(Succeed())
 	Eventually(func() error {
 		if err := kube.Get(ctx, client.ObjectKeyFromObject(obj), obj); err != nil {

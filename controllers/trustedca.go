@@ -12,7 +12,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/certtext"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
@@ -61,22 +61,22 @@ func (trustedCAAdapter) Kind() reconcile.Kind {
 }
 
 // Sources implements reconcile.Adapter.
-func (trustedCAAdapter) Sources(obj *v1alpha1.TrustedCA) []sources.Ref {
+func (trustedCAAdapter) Sources(obj *v1beta1.TrustedCA) []sources.Ref {
 	return append(certificateSource(obj).Refs(), crlSource(obj).Refs()...)
 }
 
 // certificateSource returns the Secret or ConfigMap with the certificate, or nil.
-func certificateSource(obj *v1alpha1.TrustedCA) *sources.Key {
+func certificateSource(obj *v1beta1.TrustedCA) *sources.Key {
 	from := obj.Spec.Certificate
 	return sources.In(obj.Namespace, from.SecretKeyRef, from.ConfigMapKeyRef)
 }
 
 // Owned implements reconcile.Adapter.
-func (trustedCAAdapter) Owned(obj *v1alpha1.TrustedCA) string { return obj.Status.CertificateID }
+func (trustedCAAdapter) Owned(obj *v1beta1.TrustedCA) string { return obj.Status.CertificateID }
 
 // Claims implements reconcile.Adapter: a TrustedCA claims a certificate. If the certificate is in a Secret or
 // ConfigMap, the status has the last known one.
-func (trustedCAAdapter) Claims(obj *v1alpha1.TrustedCA, want *declaredCA) []string {
+func (trustedCAAdapter) Claims(obj *v1beta1.TrustedCA, want *declaredCA) []string {
 	switch {
 	case want != nil:
 		return []string{want.fingerprint}
@@ -92,7 +92,7 @@ func (trustedCAAdapter) Claims(obj *v1alpha1.TrustedCA, want *declaredCA) []stri
 
 // Scope implements reconcile.Adapter. The author of a certificate chooses its subject freely, so a grant may also name
 // the fingerprint.
-func (trustedCAAdapter) Scope(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedCA, want *declaredCA) (grants.Scope, error) {
+func (trustedCAAdapter) Scope(ctx context.Context, in reconcile.Input, obj *v1beta1.TrustedCA, want *declaredCA) (grants.Scope, error) {
 	published, err := publishedNames(ctx, in, obj)
 	if err != nil {
 		return grants.Scope{}, err
@@ -118,7 +118,7 @@ func (trustedCAAdapter) Scope(ctx context.Context, in reconcile.Input, obj *v1al
 
 // Provides implements reconcile.Provider. Other objects need a CA by its fingerprint, or by its subject if they do not
 // know the certificate.
-func (trustedCAAdapter) Provides(obj *v1alpha1.TrustedCA) []string {
+func (trustedCAAdapter) Provides(obj *v1beta1.TrustedCA) []string {
 	if obj.Status.CertificateID == "" {
 		return nil
 	}
@@ -130,7 +130,7 @@ func caSubject(name string) string    { return "CA named " + name }
 func caFingerprint(sum string) string { return "CA " + sum }
 
 // Declared implements reconcile.Adapter.
-func (a trustedCAAdapter) Declared(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedCA) (declaredCA, error) {
+func (a trustedCAAdapter) Declared(ctx context.Context, in reconcile.Input, obj *v1beta1.TrustedCA) (declaredCA, error) {
 	ca, err := a.certificate(ctx, in, obj)
 	if err != nil {
 		return ca, err
@@ -139,7 +139,7 @@ func (a trustedCAAdapter) Declared(ctx context.Context, in reconcile.Input, obj 
 	return ca, err
 }
 
-func (a trustedCAAdapter) certificate(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedCA) (declaredCA, error) {
+func (a trustedCAAdapter) certificate(ctx context.Context, in reconcile.Input, obj *v1beta1.TrustedCA) (declaredCA, error) {
 	if peer := a.Peer(obj); peer != nil {
 		return a.issuerOf(ctx, in, obj, peer.Name)
 	}
@@ -149,35 +149,35 @@ func (a trustedCAAdapter) certificate(ctx context.Context, in reconcile.Input, o
 	}
 	ca, err := parseCA(text)
 	if err != nil {
-		return ca, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "%s %s", where, err)
+		return ca, connection.NewProblem(v1beta1.ReasonInvalidSpec, "%s %s", where, err)
 	}
 	return ca, nil
 }
 
 // Peer implements reconcile.Peered.
-func (trustedCAAdapter) Peer(obj *v1alpha1.TrustedCA) *v1alpha1.PeerReference {
+func (trustedCAAdapter) Peer(obj *v1beta1.TrustedCA) *v1beta1.PeerReference {
 	return obj.Spec.Certificate.PeerRef
 }
 
 // issuerOf returns the CA that issued the certificate of a peer.
-func (trustedCAAdapter) issuerOf(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedCA, peer string) (declaredCA, error) {
+func (trustedCAAdapter) issuerOf(ctx context.Context, in reconcile.Input, obj *v1beta1.TrustedCA, peer string) (declaredCA, error) {
 	info, err := in.Peers.Info(ctx, in, obj.Namespace, peer)
 	if err != nil {
 		return declaredCA{}, err
 	}
 	chain, err := parsePeerChain(info.Chain)
 	if err != nil {
-		return declaredCA{}, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "the trust info of KeyServer %q %s", peer, err)
+		return declaredCA{}, connection.NewProblem(v1beta1.ReasonInvalidSpec, "the trust info of KeyServer %q %s", peer, err)
 	}
 	if len(chain.path) == 0 {
-		return declaredCA{}, connection.NewProblem(v1alpha1.ReasonInvalidSpec,
+		return declaredCA{}, connection.NewProblem(v1beta1.ReasonInvalidSpec,
 			"spec.certificate.peerRef: the trust info of KeyServer %q does not contain the CA %q that issued its certificate; declare that CA from another source", peer, chain.issuer())
 	}
 	return declareCA(chain.path[0]), nil
 }
 
 // text reads the certificate, and returns it with its source.
-func (a trustedCAAdapter) text(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedCA) (text []byte, where string, err error) {
+func (a trustedCAAdapter) text(ctx context.Context, in reconcile.Input, obj *v1beta1.TrustedCA) (text []byte, where string, err error) {
 	from := obj.Spec.Certificate
 	if from.Inline != nil {
 		return []byte(*from.Inline), "spec.certificate.inline", nil
@@ -189,7 +189,7 @@ func (a trustedCAAdapter) text(ctx context.Context, in reconcile.Input, obj *v1a
 
 // Observe implements reconcile.Adapter. A certificate never changes. Drift is its absence, or a difference in the
 // declared revocation.
-func (trustedCAAdapter) Observe(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedCA, want *declaredCA) (reconcile.External, error) {
+func (trustedCAAdapter) Observe(ctx context.Context, in reconcile.Input, obj *v1beta1.TrustedCA, want *declaredCA) (reconcile.External, error) {
 	var keys []string
 	seen := reconcile.External{What: "CA " + quoted(obj.Status.Subject)}
 	switch {
@@ -237,7 +237,7 @@ func (trustedCAAdapter) Create(ctx context.Context, c *connection.Connection, wa
 	}
 	row := schema.TrustedCA{Certificate: *added.TrustedCA}
 	if hash := fingerprintOf(row.Certificate); hash != "" && hash != want.fingerprint {
-		return reconcile.Outcome{}, connection.NewProblem(v1alpha1.ReasonNotVerified, "the second read shows another certificate than the one that was sent")
+		return reconcile.Outcome{}, connection.NewProblem(v1beta1.ReasonNotVerified, "the second read shows another certificate than the one that was sent")
 	}
 	if row.CertHash == nil {
 		hash := schema.Base64(mustHex(want.fingerprint))
@@ -269,7 +269,7 @@ func (trustedCAAdapter) Update(ctx context.Context, c *connection.Connection, wa
 }
 
 // Delete implements reconcile.Adapter.
-func (trustedCAAdapter) Delete(ctx context.Context, c *connection.Connection, _ *v1alpha1.TrustedCA, id string) (reconcile.Outcome, error) {
+func (trustedCAAdapter) Delete(ctx context.Context, c *connection.Connection, _ *v1beta1.TrustedCA, id string) (reconcile.Outcome, error) {
 	certificate, err := parseID(schema.ParseBase64ID, id)
 	if err != nil {
 		return reconcile.Outcome{}, err
@@ -284,13 +284,13 @@ func (trustedCAAdapter) Delete(ctx context.Context, c *connection.Connection, _ 
 }
 
 // Record implements reconcile.Adapter.
-func (trustedCAAdapter) Record(obj *v1alpha1.TrustedCA, want *declaredCA, seen reconcile.External, owner bool, now time.Time) {
+func (trustedCAAdapter) Record(obj *v1beta1.TrustedCA, want *declaredCA, seen reconcile.External, owner bool, now time.Time) {
 	s := &obj.Status
 	if want == nil {
 		return
 	}
 	if owner && seen.ID != s.CertificateID {
-		s.Superseded = slices.DeleteFunc(s.Superseded, func(o v1alpha1.SupersededCA) bool { return o.CertificateID == seen.ID })
+		s.Superseded = slices.DeleteFunc(s.Superseded, func(o v1beta1.SupersededCA) bool { return o.CertificateID == seen.ID })
 		s.CertificateID = seen.ID
 	}
 	from, until := status.Stamp(want.cert.NotBefore), status.Stamp(want.cert.NotAfter)
@@ -306,7 +306,7 @@ func (trustedCAAdapter) Record(obj *v1alpha1.TrustedCA, want *declaredCA, seen r
 }
 
 // Expiry implements reconcile.Expirer.
-func (trustedCAAdapter) Expiry(obj *v1alpha1.TrustedCA) (notBefore, notAfter *metav1.Time, warn time.Duration) {
+func (trustedCAAdapter) Expiry(obj *v1beta1.TrustedCA) (notBefore, notAfter *metav1.Time, warn time.Duration) {
 	return obj.Status.NotBefore, obj.Status.NotAfter, warnBefore(obj.Spec.WarnBefore)
 }
 
@@ -319,7 +319,7 @@ func warnBefore(given *metav1.Duration) time.Duration {
 }
 
 // Superseded implements reconcile.Rotator.
-func (trustedCAAdapter) Superseded(obj *v1alpha1.TrustedCA) []reconcile.SupersededClaim {
+func (trustedCAAdapter) Superseded(obj *v1beta1.TrustedCA) []reconcile.SupersededClaim {
 	out := make([]reconcile.SupersededClaim, len(obj.Status.Superseded))
 	for i, s := range obj.Status.Superseded {
 		out[i] = reconcile.SupersededClaim{
@@ -335,13 +335,13 @@ func (trustedCAAdapter) Superseded(obj *v1alpha1.TrustedCA) []reconcile.Supersed
 const maxSuperseded = 32
 
 // Supersede implements reconcile.Rotator.
-func (trustedCAAdapter) Supersede(obj *v1alpha1.TrustedCA, old reconcile.SupersededClaim, now time.Time) {
+func (trustedCAAdapter) Supersede(obj *v1beta1.TrustedCA, old reconcile.SupersededClaim, now time.Time) {
 	s := &obj.Status
 	issuer := ""
 	if s.Revocation != nil { // at this point the status is about the replaced CA
 		issuer = s.Revocation.Issuer
 	}
-	s.Superseded = append(s.Superseded, v1alpha1.SupersededCA{
+	s.Superseded = append(s.Superseded, v1beta1.SupersededCA{
 		CertificateID: old.ID, Fingerprint: old.Claim, Provenance: old.Provenance,
 		RemoveAfter: status.Stamp(now.Add(overlapOf(obj))), RevocationIssuer: issuer,
 	})
@@ -353,7 +353,7 @@ func (trustedCAAdapter) Supersede(obj *v1alpha1.TrustedCA, old reconcile.Superse
 // keepUntilValid keeps the last entry of replaced trusted until the new CA is valid, and for the overlap after that.
 // Earlier entries were replaced by the last entry. If the new CA is valid now, every entry stays at most for the
 // overlap from now. from and until are the validity period of the new CA.
-func keepUntilValid(replaced []v1alpha1.SupersededCA, from, until, now time.Time, overlap time.Duration) {
+func keepUntilValid(replaced []v1beta1.SupersededCA, from, until, now time.Time, overlap time.Duration) {
 	if len(replaced) == 0 {
 		return
 	}
@@ -374,7 +374,7 @@ func keepUntilValid(replaced []v1alpha1.SupersededCA, from, until, now time.Time
 
 const defaultOverlap = 24 * time.Hour
 
-func overlapOf(obj *v1alpha1.TrustedCA) time.Duration {
+func overlapOf(obj *v1beta1.TrustedCA) time.Duration {
 	if o := obj.Spec.Rotation.Overlap; o != nil {
 		return max(o.Duration, 0)
 	}
@@ -382,8 +382,8 @@ func overlapOf(obj *v1alpha1.TrustedCA) time.Duration {
 }
 
 // RemoveSuperseded implements reconcile.Rotator.
-func (trustedCAAdapter) RemoveSuperseded(obj *v1alpha1.TrustedCA, id string) {
-	obj.Status.Superseded = slices.DeleteFunc(obj.Status.Superseded, func(s v1alpha1.SupersededCA) bool { return s.CertificateID == id })
+func (trustedCAAdapter) RemoveSuperseded(obj *v1beta1.TrustedCA, id string) {
+	obj.Status.Superseded = slices.DeleteFunc(obj.Status.Superseded, func(s v1beta1.SupersededCA) bool { return s.CertificateID == id })
 }
 
 // parseCA parses exactly one PEM certificate of a CA. Its errors have no subject; the caller puts the source before

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
@@ -30,8 +30,8 @@ var _ = Describe("TrustedCA", func() {
 			ca := newCA()
 			_, err := shown.admin().AddTrustedCA(ctx, schema.AddTrustedCARequest{Certificate: ca.der})
 			Expect(err).NotTo(HaveOccurred())
-			obj := shown.trustedCA(ca, func(o *v1alpha1.TrustedCA) { o.Spec.AdoptionPolicy = v1alpha1.AdoptNever })
-			apply(ctx, obj, beUnready(v1alpha1.ReasonConflict, "adoptionPolicy is Never"))
+			obj := shown.trustedCA(ca, func(o *v1beta1.TrustedCA) { o.Spec.AdoptionPolicy = v1beta1.AdoptNever })
+			apply(ctx, obj, beUnready(v1beta1.ReasonConflict, "adoptionPolicy is Never"))
 			Expect(obj.Status.CertificateID).To(BeEmpty())
 			Expect(obj.Finalizers).To(BeEmpty())
 			remove(ctx, obj)
@@ -41,9 +41,9 @@ var _ = Describe("TrustedCA", func() {
 		It("says which reference is missing, and goes on when it appears", func(ctx context.Context) {
 			ca := newCA()
 			obj := shown.trustedCA(ca, fromConfigMap("appears-later"))
-			apply(ctx, obj, beUnready(v1alpha1.ReasonDependencyNotReady, "ConfigMap default/appears-later does not exist"))
+			apply(ctx, obj, beUnready(v1beta1.ReasonDependencyNotReady, "ConfigMap default/appears-later does not exist"))
 			Expect(kube.Create(ctx, configMap("appears-later", "other", ca.pem))).To(Succeed())
-			Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonDependencyNotReady, `has no key "ca.crt"`))
+			Eventually(readiness(ctx, obj)).Should(beUnready(v1beta1.ReasonDependencyNotReady, `has no key "ca.crt"`))
 			edit(ctx, configMap("appears-later", "", ""), func(m *corev1.ConfigMap) { m.Data = map[string]string{"ca.crt": ca.pem} })
 			Eventually(readiness(ctx, obj)).Should(beReady("matched by certificate-body"))
 		})
@@ -54,10 +54,10 @@ var _ = Describe("TrustedCA", func() {
 				StringData: map[string]string{"tls.key": "hunter2"},
 			}
 			Expect(kube.Create(ctx, secret)).To(Succeed())
-			obj := shown.trustedCA(newCA(), func(o *v1alpha1.TrustedCA) {
-				o.Spec.Certificate = v1alpha1.CertificateSource{SecretKeyRef: &v1alpha1.LocalKeyReference{Name: secret.Name, Key: "tls.key"}}
+			obj := shown.trustedCA(newCA(), func(o *v1beta1.TrustedCA) {
+				o.Spec.Certificate = v1beta1.CertificateSource{SecretKeyRef: &v1beta1.LocalKeyReference{Name: secret.Name, Key: "tls.key"}}
 			})
-			apply(ctx, obj, beUnready(v1alpha1.ReasonInvalidSpec, `key "tls.key" of Secret default/not-a-certificate is not a PEM block of type CERTIFICATE`))
+			apply(ctx, obj, beUnready(v1beta1.ReasonInvalidSpec, `key "tls.key" of Secret default/not-a-certificate is not a PEM block of type CERTIFICATE`))
 			Expect(fmt.Sprintf("%+v", obj)).NotTo(ContainSubstring("hunter2"))
 		})
 
@@ -67,7 +67,7 @@ var _ = Describe("TrustedCA", func() {
 			apply(ctx, elder, beReady(""))
 			time.Sleep(1100 * time.Millisecond) // creation times have a resolution of one second
 			younger := shown.trustedCA(ca)
-			apply(ctx, younger, beUnready(v1alpha1.ReasonConflict, "is claimed by TrustedCA default/"+elder.Name))
+			apply(ctx, younger, beUnready(v1beta1.ReasonConflict, "is claimed by TrustedCA default/"+elder.Name))
 
 			removes := shown.removes.Load()
 			remove(ctx, elder)
@@ -87,9 +87,9 @@ var _ = Describe("TrustedCA", func() {
 		Expect(readiness(ctx, obj)().Message).To(ContainSubstring("%d after", before+1))
 		Expect(obj.Status.CertificateID).To(Equal(shown.trusted(ctx)[ca.fingerprint]))
 		Expect(obj.Status.Fingerprint).To(Equal(ca.fingerprint))
-		Expect(obj.Status.Provenance).To(Equal(v1alpha1.Created))
+		Expect(obj.Status.Provenance).To(Equal(v1beta1.Created))
 		Expect(obj.Status.LastVerifiedTime).NotTo(BeNil())
-		Expect(obj.Finalizers).To(ConsistOf(v1alpha1.FinalizerExternal))
+		Expect(obj.Finalizers).To(ConsistOf(v1beta1.FinalizerExternal))
 		Expect(shown.adds.Load()).To(Equal(adds+1), "one write is enough")
 		Eventually(eventsAbout(ctx, obj)).Should(ContainElement("Created"))
 
@@ -121,45 +121,45 @@ var _ = Describe("TrustedCA", func() {
 		Expect(err).NotTo(HaveOccurred())
 		obj := shown.trustedCA(ca)
 		apply(ctx, obj, beReady("took over"))
-		Expect(obj.Status.Provenance).To(Equal(v1alpha1.Adopted))
+		Expect(obj.Status.Provenance).To(Equal(v1beta1.Adopted))
 		remove(ctx, obj)
 		Expect(isTrusted(ctx, ca)()).To(BeTrue())
 	})
 
-	DescribeTable("deletion policies", func(ctx context.Context, policy v1alpha1.DeletionPolicy, adopted, stays bool) {
+	DescribeTable("deletion policies", func(ctx context.Context, policy v1beta1.DeletionPolicy, adopted, stays bool) {
 		ca := newCA()
 		if adopted {
 			_, err := shown.admin().AddTrustedCA(ctx, schema.AddTrustedCARequest{Certificate: ca.der})
 			Expect(err).NotTo(HaveOccurred())
 		}
-		obj := shown.trustedCA(ca, func(o *v1alpha1.TrustedCA) { o.Spec.DeletionPolicy = policy })
+		obj := shown.trustedCA(ca, func(o *v1beta1.TrustedCA) { o.Spec.DeletionPolicy = policy })
 		apply(ctx, obj, beReady(""))
 		remove(ctx, obj)
 		Expect(isTrusted(ctx, ca)()).To(Equal(stays))
 	},
-		Entry("Retain leaves what was created", v1alpha1.RetainExternal, false, true),
-		Entry("Delete deletes what was created", v1alpha1.DeleteExternal, false, false),
-		Entry("Delete deletes what was adopted", v1alpha1.DeleteExternal, true, false),
-		Entry("DeleteIfCreated deletes what was created", v1alpha1.DeleteIfCreated, false, false),
-		Entry("DeleteIfCreated leaves what was adopted", v1alpha1.DeleteIfCreated, true, true),
+		Entry("Retain leaves what was created", v1beta1.RetainExternal, false, true),
+		Entry("Delete deletes what was created", v1beta1.DeleteExternal, false, false),
+		Entry("Delete deletes what was adopted", v1beta1.DeleteExternal, true, false),
+		Entry("DeleteIfCreated deletes what was created", v1beta1.DeleteIfCreated, false, false),
+		Entry("DeleteIfCreated leaves what was adopted", v1beta1.DeleteIfCreated, true, true),
 	)
 
 	It("rotates: the new CA is trusted before the old one goes", func(ctx context.Context) {
 		old, fresh := newCA(), newCA()
 		Expect(kube.Create(ctx, configMap("rotated", "ca.crt", old.pem))).To(Succeed())
-		obj := shown.trustedCA(old, fromConfigMap("rotated"), func(o *v1alpha1.TrustedCA) {
+		obj := shown.trustedCA(old, fromConfigMap("rotated"), func(o *v1beta1.TrustedCA) {
 			o.Spec.Rotation.Overlap = &metav1.Duration{Duration: 4 * time.Second}
 		})
 		apply(ctx, obj, beReady(""))
 		edit(ctx, configMap("rotated", "", ""), func(m *corev1.ConfigMap) { m.Data["ca.crt"] = fresh.pem })
 		Eventually(isTrusted(ctx, fresh)).Should(BeTrue())
 		Expect(isTrusted(ctx, old)()).To(BeTrue(), "the old CA went before its overlap ended")
-		Eventually(func() []v1alpha1.SupersededCA { _ = readiness(ctx, obj)(); return obj.Status.Superseded }).
+		Eventually(func() []v1beta1.SupersededCA { _ = readiness(ctx, obj)(); return obj.Status.Superseded }).
 			Should(ConsistOf(HaveField("Fingerprint", old.fingerprint)))
 		Expect(readiness(ctx, obj)()).To(beReady(""))
 		Eventually(isTrusted(ctx, old)).Should(BeFalse())
 		Expect(isTrusted(ctx, fresh)()).To(BeTrue())
-		Eventually(func() []v1alpha1.SupersededCA { _ = readiness(ctx, obj)(); return obj.Status.Superseded }).Should(BeEmpty())
+		Eventually(func() []v1beta1.SupersededCA { _ = readiness(ctx, obj)(); return obj.Status.Superseded }).Should(BeEmpty())
 		Expect(eventsAbout(ctx, obj)()).NotTo(ContainElement("DriftFound"), "a rotation is nobody's outside change")
 		remove(ctx, obj)
 		Expect(isTrusted(ctx, fresh)()).To(BeFalse())
@@ -169,7 +169,7 @@ var _ = Describe("TrustedCA", func() {
 		old, fresh := newCA(), newCA()
 		obj := shown.trustedCA(old)
 		apply(ctx, obj, beReady(""))
-		edit(ctx, obj, func(o *v1alpha1.TrustedCA) { o.Spec.Certificate.Inline = &fresh.pem })
+		edit(ctx, obj, func(o *v1beta1.TrustedCA) { o.Spec.Certificate.Inline = &fresh.pem })
 		Eventually(readiness(ctx, obj)).Should(beReady("created"))
 		Expect(isTrusted(ctx, fresh)()).To(BeTrue())
 		Expect(isTrusted(ctx, old)()).To(BeTrue())
@@ -181,19 +181,19 @@ var _ = Describe("TrustedCA", func() {
 	It("keeps the old CA as long as the new one is not valid, and says until when", func(ctx context.Context) {
 		old, next := newCA(), newCA()
 		later := newIssuer(func(c *x509.Certificate) { c.NotBefore = time.Now().Add(40 * 24 * time.Hour) })
-		obj := shown.trustedCA(old, func(o *v1alpha1.TrustedCA) {
+		obj := shown.trustedCA(old, func(o *v1beta1.TrustedCA) {
 			o.Spec.Rotation.Overlap = &metav1.Duration{Duration: time.Second}
 		})
 		apply(ctx, obj, beReady(""))
-		edit(ctx, obj, func(o *v1alpha1.TrustedCA) { o.Spec.Certificate.Inline = &later.pem })
-		Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonNotYetValid, "the certificate is valid from "+later.cert.NotBefore.UTC().Format(time.RFC3339)))
+		edit(ctx, obj, func(o *v1beta1.TrustedCA) { o.Spec.Certificate.Inline = &later.pem })
+		Eventually(readiness(ctx, obj)).Should(beUnready(v1beta1.ReasonNotYetValid, "the certificate is valid from "+later.cert.NotBefore.UTC().Format(time.RFC3339)))
 		Expect(isTrusted(ctx, later.testCA)()).To(BeTrue())
 		Expect(isTrusted(ctx, old)()).To(BeTrue())
 		Expect(obj.Status.Superseded).To(ConsistOf(HaveField("RemoveAfter.Time", BeTemporally("==", later.cert.NotBefore.Add(time.Second)))))
 		Eventually(eventsAbout(ctx, obj)).Should(ContainElement("NotYetValid"))
 
 		By("removing both after the overlap of a CA that is valid")
-		edit(ctx, obj, func(o *v1alpha1.TrustedCA) { o.Spec.Certificate.Inline = &next.pem })
+		edit(ctx, obj, func(o *v1beta1.TrustedCA) { o.Spec.Certificate.Inline = &next.pem })
 		Eventually(readiness(ctx, obj)).Should(beReady(""))
 		Eventually(isTrusted(ctx, old)).Should(BeFalse())
 		Eventually(isTrusted(ctx, later.testCA)).Should(BeFalse())
@@ -211,10 +211,10 @@ var _ = Describe("TrustedCA", func() {
 	It("under Observe reports and writes nothing", func(ctx context.Context) {
 		ca := newCA()
 		adds := shown.adds.Load()
-		obj := shown.trustedCA(ca, func(o *v1alpha1.TrustedCA) { o.Spec.ManagementPolicy = v1alpha1.Observe })
-		apply(ctx, obj, beUnready(v1alpha1.ReasonDrifted, "does not exist on the key server"))
+		obj := shown.trustedCA(ca, func(o *v1beta1.TrustedCA) { o.Spec.ManagementPolicy = v1beta1.Observe })
+		apply(ctx, obj, beUnready(v1beta1.ReasonDrifted, "does not exist on the key server"))
 		Expect(obj.Finalizers).To(BeEmpty())
-		Expect(obj.Status.Drift).To(ConsistOf(v1alpha1.FieldDrift{Field: "exists", Declared: "true", Observed: "false"}))
+		Expect(obj.Status.Drift).To(ConsistOf(v1beta1.FieldDrift{Field: "exists", Declared: "true", Observed: "false"}))
 		_, err := shown.admin().AddTrustedCA(ctx, schema.AddTrustedCARequest{Certificate: ca.der})
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(readiness(ctx, obj)).Should(beReady("re-read"))
@@ -226,9 +226,9 @@ var _ = Describe("TrustedCA", func() {
 
 	It("is not ready once its certificate has expired, however the key server holds it", func(ctx context.Context) {
 		obj := shown.trustedCA(newCAUntil(time.Now().Add(-time.Minute)))
-		apply(ctx, obj, beUnready(v1alpha1.ReasonExpired, "the certificate is valid until "))
-		Expect(has(obj, v1alpha1.ConditionVerified)).To(BeTrue())
-		Expect(has(obj, v1alpha1.ConditionExpiring)).To(BeFalse())
+		apply(ctx, obj, beUnready(v1beta1.ReasonExpired, "the certificate is valid until "))
+		Expect(has(obj, v1beta1.ConditionVerified)).To(BeTrue())
+		Expect(has(obj, v1beta1.ConditionExpiring)).To(BeFalse())
 		Eventually(eventsAbout(ctx, obj)).Should(ContainElement("Expired"))
 	})
 
@@ -236,34 +236,34 @@ var _ = Describe("TrustedCA", func() {
 		ca := newCAUntil(time.Now().Add(29 * 24 * time.Hour))
 		obj := shown.trustedCA(ca)
 		apply(ctx, obj, beReady(""))
-		Expect(has(obj, v1alpha1.ConditionExpiring)).To(BeTrue())
+		Expect(has(obj, v1beta1.ConditionExpiring)).To(BeTrue())
 		Eventually(eventsAbout(ctx, obj)).Should(ContainElement("Expiring"))
-		edit(ctx, obj, func(obj *v1alpha1.TrustedCA) { obj.Spec.WarnBefore = &metav1.Duration{Duration: 24 * time.Hour} })
-		Eventually(func() bool { _ = readiness(ctx, obj)(); return has(obj, v1alpha1.ConditionExpiring) }).Should(BeFalse())
+		edit(ctx, obj, func(obj *v1beta1.TrustedCA) { obj.Spec.WarnBefore = &metav1.Duration{Duration: 24 * time.Hour} })
+		Eventually(func() bool { _ = readiness(ctx, obj)(); return has(obj, v1beta1.ConditionExpiring) }).Should(BeFalse())
 	})
 
 	It("is no longer ready at the moment at which its certificate expires", func(ctx context.Context) {
 		obj := shown.trustedCA(newCAUntil(time.Now().Add(6 * time.Second)))
 		apply(ctx, obj, beReady(""))
-		Eventually(readiness(ctx, obj)).WithTimeout(time.Minute).Should(beUnready(v1alpha1.ReasonExpired, ""))
+		Eventually(readiness(ctx, obj)).WithTimeout(time.Minute).Should(beUnready(v1beta1.ReasonExpired, ""))
 	})
 
 	It("rests while paused, and says so", func(ctx context.Context) {
 		ca := newCA()
 		obj := shown.trustedCA(ca)
 		apply(ctx, obj, beReady(""))
-		annotate(ctx, obj, v1alpha1.AnnotationPaused, "true")
+		annotate(ctx, obj, v1beta1.AnnotationPaused, "true")
 		Eventually(func() bool {
 			_ = readiness(ctx, obj)()
-			return has(obj, v1alpha1.ConditionPaused)
+			return has(obj, v1beta1.ConditionPaused)
 		}).Should(BeTrue())
 		_, err := shown.admin().RemoveTrustedCA(ctx, schema.RemoveTrustedCARequest{CertificateID: read(schema.ParseBase64ID, obj.Status.CertificateID)})
 		Expect(err).NotTo(HaveOccurred())
 		Consistently(isTrusted(ctx, ca)).Should(BeFalse())
-		Expect(readiness(ctx, obj)()).To(And(HaveField("Status", metav1.ConditionUnknown), HaveField("Reason", v1alpha1.ReasonPaused)))
-		annotate(ctx, obj, v1alpha1.AnnotationPaused, "")
+		Expect(readiness(ctx, obj)()).To(And(HaveField("Status", metav1.ConditionUnknown), HaveField("Reason", v1beta1.ReasonPaused)))
+		annotate(ctx, obj, v1beta1.AnnotationPaused, "")
 		Eventually(isTrusted(ctx, ca)).Should(BeTrue())
-		Eventually(func() bool { _ = readiness(ctx, obj)(); return has(obj, v1alpha1.ConditionPaused) }).Should(BeFalse())
+		Eventually(func() bool { _ = readiness(ctx, obj)(); return has(obj, v1beta1.ConditionPaused) }).Should(BeFalse())
 	})
 
 	It("acknowledges a requested reconcile after a fresh read", func(ctx context.Context) {
@@ -271,7 +271,7 @@ var _ = Describe("TrustedCA", func() {
 		apply(ctx, obj, beReady(""))
 		for _, token := range []string{"2026-11-21T12:00:00Z", "1"} { // tokens have no order
 			lists := shown.lists.Load()
-			annotate(ctx, obj, v1alpha1.AnnotationReconcileRequestedAt, token)
+			annotate(ctx, obj, v1beta1.AnnotationReconcileRequestedAt, token)
 			Eventually(func() string { _ = readiness(ctx, obj)(); return obj.Status.LastHandledReconcileAt }).Should(Equal(token))
 			Expect(shown.lists.Load()).To(BeNumerically(">", lists))
 			Expect(readiness(ctx, obj)()).To(beReady("re-read"))
@@ -282,7 +282,7 @@ var _ = Describe("TrustedCA", func() {
 		obj := shown.trustedCA(newCA())
 		watching, err := client.NewWithWatch(restConfig, client.Options{Scheme: controlplane.Scheme()})
 		Expect(err).NotTo(HaveOccurred())
-		w, err := watching.Watch(ctx, &v1alpha1.TrustedCAList{}, client.InNamespace("default"))
+		w, err := watching.Watch(ctx, &v1beta1.TrustedCAList{}, client.InNamespace("default"))
 		Expect(err).NotTo(HaveOccurred())
 		defer w.Stop()
 		var writes atomic.Int32
@@ -290,7 +290,7 @@ var _ = Describe("TrustedCA", func() {
 		go func() {
 			defer GinkgoRecover()
 			for e := range w.ResultChan() {
-				if o, ok := e.Object.(*v1alpha1.TrustedCA); ok && o.Name == name && e.Type == watch.Modified {
+				if o, ok := e.Object.(*v1beta1.TrustedCA); ok && o.Name == name && e.Type == watch.Modified {
 					writes.Add(1)
 				}
 			}
@@ -303,9 +303,9 @@ var _ = Describe("TrustedCA", func() {
 	})
 })
 
-func fromConfigMap(name string) func(*v1alpha1.TrustedCA) {
-	return func(o *v1alpha1.TrustedCA) {
-		o.Spec.Certificate = v1alpha1.CertificateSource{ConfigMapKeyRef: &v1alpha1.LocalKeyReference{Name: name, Key: "ca.crt"}}
+func fromConfigMap(name string) func(*v1beta1.TrustedCA) {
+	return func(o *v1beta1.TrustedCA) {
+		o.Spec.Certificate = v1beta1.CertificateSource{ConfigMapKeyRef: &v1beta1.LocalKeyReference{Name: name, Key: "ca.crt"}}
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/brief"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
@@ -51,18 +51,18 @@ func (trustedServerAdapter) Kind() reconcile.Kind {
 }
 
 // Sources implements reconcile.Adapter.
-func (trustedServerAdapter) Sources(obj *v1alpha1.TrustedServer) []sources.Ref {
+func (trustedServerAdapter) Sources(obj *v1beta1.TrustedServer) []sources.Ref {
 	return trustBlobSource(obj).Refs()
 }
 
 // trustBlobSource returns the Secret or ConfigMap with the trust blob, or nil.
-func trustBlobSource(obj *v1alpha1.TrustedServer) *sources.Key {
+func trustBlobSource(obj *v1beta1.TrustedServer) *sources.Key {
 	from := obj.Spec.TrustBlob
 	return sources.In(obj.Namespace, from.SecretKeyRef, from.ConfigMapKeyRef)
 }
 
 // Owned implements reconcile.Adapter.
-func (trustedServerAdapter) Owned(obj *v1alpha1.TrustedServer) string {
+func (trustedServerAdapter) Owned(obj *v1beta1.TrustedServer) string {
 	if obj.Status.SystemID == nil {
 		return ""
 	}
@@ -70,7 +70,7 @@ func (trustedServerAdapter) Owned(obj *v1alpha1.TrustedServer) string {
 }
 
 // Claims implements reconcile.Adapter: a TrustedServer claims a system id.
-func (a trustedServerAdapter) Claims(obj *v1alpha1.TrustedServer, want *declaredPeer) []string {
+func (a trustedServerAdapter) Claims(obj *v1beta1.TrustedServer, want *declaredPeer) []string {
 	switch {
 	case want != nil:
 		return []string{systemKey(want.system)}
@@ -86,7 +86,7 @@ func (a trustedServerAdapter) Claims(obj *v1alpha1.TrustedServer, want *declared
 
 // Scope implements reconcile.Adapter: a grant names a peer by its server name or by its system id, because one does not
 // follow from the other.
-func (a trustedServerAdapter) Scope(_ context.Context, in reconcile.Input, obj *v1alpha1.TrustedServer, want *declaredPeer) (grants.Scope, error) {
+func (a trustedServerAdapter) Scope(_ context.Context, in reconcile.Input, obj *v1beta1.TrustedServer, want *declaredPeer) (grants.Scope, error) {
 	named := func(server, system string) (grants.Scope, error) {
 		return grants.Scope{Names: []grants.Name{peerName(server, system)}}, nil
 	}
@@ -108,7 +108,7 @@ func peerName(server, system string) grants.Name { return grants.Name{server, "i
 
 // Needs implements reconcile.Consumer: a peer needs the CA of its certificate. It blocks the deletion of this CA only
 // if it knows the CA's certificate.
-func (trustedServerAdapter) Needs(obj *v1alpha1.TrustedServer) []reconcile.Need {
+func (trustedServerAdapter) Needs(obj *v1beta1.TrustedServer) []reconcile.Need {
 	ks, s := obj.Spec.KeyServerRef.Name, obj.Status
 	switch {
 	case s.IssuerFingerprint != "":
@@ -121,7 +121,7 @@ func (trustedServerAdapter) Needs(obj *v1alpha1.TrustedServer) []reconcile.Need 
 }
 
 // Provides implements reconcile.Provider.
-func (a trustedServerAdapter) Provides(obj *v1alpha1.TrustedServer) []string {
+func (a trustedServerAdapter) Provides(obj *v1beta1.TrustedServer) []string {
 	keys := []string{objectKey(a.Kind().Name, obj.Namespace, obj.Name)}
 	if id := a.Owned(obj); id != "" {
 		keys = append(keys, reconcile.IndexKey(obj.Spec.KeyServerRef.Name, peerKey(id)))
@@ -130,12 +130,12 @@ func (a trustedServerAdapter) Provides(obj *v1alpha1.TrustedServer) []string {
 }
 
 // Peer implements reconcile.Peered.
-func (trustedServerAdapter) Peer(obj *v1alpha1.TrustedServer) *v1alpha1.PeerReference {
+func (trustedServerAdapter) Peer(obj *v1beta1.TrustedServer) *v1beta1.PeerReference {
 	return obj.Spec.TrustBlob.PeerRef
 }
 
 // Declared implements reconcile.Adapter.
-func (a trustedServerAdapter) Declared(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedServer) (declaredPeer, error) {
+func (a trustedServerAdapter) Declared(ctx context.Context, in reconcile.Input, obj *v1beta1.TrustedServer) (declaredPeer, error) {
 	text, where, err := a.text(ctx, in, obj)
 	if err != nil {
 		return declaredPeer{}, err
@@ -143,11 +143,11 @@ func (a trustedServerAdapter) Declared(ctx context.Context, in reconcile.Input, 
 	text = strings.TrimSuffix(strings.TrimSuffix(text, "\n"), "\r")
 	blob, err := schema.ParseTrustBlob(text)
 	if err != nil {
-		return declaredPeer{}, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "%s %s", where, err)
+		return declaredPeer{}, connection.NewProblem(v1beta1.ReasonInvalidSpec, "%s %s", where, err)
 	}
 	chain, err := parsePeerChain(blob.Chain)
 	if err != nil {
-		return declaredPeer{}, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "%s %s", where, err)
+		return declaredPeer{}, connection.NewProblem(v1beta1.ReasonInvalidSpec, "%s %s", where, err)
 	}
 	want := declaredPeer{
 		system: schema.SystemID(blob.System), blob: blob, serverName: blob.ServerName, port: int(blob.Port), chain: chain,
@@ -157,14 +157,14 @@ func (a trustedServerAdapter) Declared(ctx context.Context, in reconcile.Input, 
 		want.follows = peer.Name
 	}
 	if owned := a.Owned(obj); owned != "" && owned != systemKey(want.system) {
-		return want, connection.NewProblem(v1alpha1.ReasonInvalidSpec,
+		return want, connection.NewProblem(v1beta1.ReasonInvalidSpec,
 			"%s has the system id %d, but this object manages the peer with the system id %s; for the other key server, delete this object and create it again", where, want.system, owned)
 	}
 	return want, nil
 }
 
 // text returns the declared trust blob (contract 5.6) and its source.
-func (a trustedServerAdapter) text(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedServer) (text, where string, err error) {
+func (a trustedServerAdapter) text(ctx context.Context, in reconcile.Input, obj *v1beta1.TrustedServer) (text, where string, err error) {
 	from := obj.Spec.TrustBlob
 	if from.Inline != nil {
 		return *from.Inline, "spec.trustBlob.inline", nil
@@ -178,20 +178,20 @@ func (a trustedServerAdapter) text(ctx context.Context, in reconcile.Input, obj 
 }
 
 // blobOf reads the trust blob of a KeyServer.
-func (trustedServerAdapter) blobOf(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedServer, peer string) (text, where string, err error) {
+func (trustedServerAdapter) blobOf(ctx context.Context, in reconcile.Input, obj *v1beta1.TrustedServer, peer string) (text, where string, err error) {
 	info, err := in.Peers.Info(ctx, in, obj.Namespace, peer)
 	if err != nil {
 		return "", "", err
 	}
 	if info.TrustBlob == nil {
-		return "", "", connection.NewProblem(v1alpha1.ReasonDependencyNotReady,
+		return "", "", connection.NewProblem(v1beta1.ReasonDependencyNotReady,
 			"KeyServer %q has no trust blob: it has no external listener, or peers cannot reach its server name", peer)
 	}
 	return info.TrustBlob.String(), fmt.Sprintf("the trust blob of KeyServer %q", peer), nil
 }
 
 // Observe implements reconcile.Adapter.
-func (a trustedServerAdapter) Observe(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedServer, want *declaredPeer) (reconcile.External, error) {
+func (a trustedServerAdapter) Observe(ctx context.Context, in reconcile.Input, obj *v1beta1.TrustedServer, want *declaredPeer) (reconcile.External, error) {
 	id := a.Owned(obj)
 	if want != nil {
 		id = systemKey(want.system)
@@ -219,7 +219,7 @@ func (a trustedServerAdapter) Observe(ctx context.Context, in reconcile.Input, o
 	seen.Evidence = "the list of peers has the system id " + id + " with the declared server name, port, public key and friendly name"
 	if want != nil {
 		want.preferRegistered(row)
-		var fixed []v1alpha1.FieldDrift
+		var fixed []v1beta1.FieldDrift
 		seen.Drift, fixed = want.compare(row)
 		switch {
 		case len(fixed) == 0:
@@ -358,10 +358,10 @@ func (trustedServerAdapter) replace(ctx context.Context, c *connection.Connectio
 }
 
 // Delete implements reconcile.Adapter. The event describes its side effects.
-func (trustedServerAdapter) Delete(ctx context.Context, c *connection.Connection, _ *v1alpha1.TrustedServer, id string) (reconcile.Outcome, error) {
+func (trustedServerAdapter) Delete(ctx context.Context, c *connection.Connection, _ *v1beta1.TrustedServer, id string) (reconcile.Outcome, error) {
 	system, err := strconv.ParseUint(id, 10, 32)
 	if err != nil {
-		return reconcile.Outcome{}, connection.NewProblem(v1alpha1.ReasonConflict, "status.systemId: %s is not a system id", id)
+		return reconcile.Outcome{}, connection.NewProblem(v1beta1.ReasonConflict, "status.systemId: %s is not a system id", id)
 	}
 	gone, err := c.Officer.RemoveTrustedServer(ctx, schema.BySystemID{SystemID: schema.SystemID(system)})
 	if err != nil {
@@ -372,11 +372,11 @@ func (trustedServerAdapter) Delete(ctx context.Context, c *connection.Connection
 }
 
 // Record implements reconcile.Adapter.
-func (trustedServerAdapter) Record(obj *v1alpha1.TrustedServer, want *declaredPeer, seen reconcile.External, owner bool, _ time.Time) {
+func (trustedServerAdapter) Record(obj *v1beta1.TrustedServer, want *declaredPeer, seen reconcile.External, owner bool, _ time.Time) {
 	s := &obj.Status
 	noted := notesOn(seen)
 	if noted.leaving {
-		s.Removal = &v1alpha1.PeerRemoval{
+		s.Removal = &v1beta1.PeerRemoval{
 			ACLSideEffect:               purges,
 			OrphanedPrincipalTrusts:     noted.orphans[:min(len(noted.orphans), 64)],
 			OrphanedPrincipalTrustCount: int32(len(noted.orphans)), //nolint:gosec // no list is that long
@@ -396,7 +396,7 @@ func (trustedServerAdapter) Record(obj *v1alpha1.TrustedServer, want *declaredPe
 
 // Expiry implements reconcile.Expirer. notBefore is nil, because the key server rejects certificates that are not yet
 // valid.
-func (trustedServerAdapter) Expiry(obj *v1alpha1.TrustedServer) (notBefore, notAfter *metav1.Time, warn time.Duration) {
+func (trustedServerAdapter) Expiry(obj *v1beta1.TrustedServer) (notBefore, notAfter *metav1.Time, warn time.Duration) {
 	return nil, obj.Status.NotAfter, warnBefore(obj.Spec.WarnBefore)
 }
 

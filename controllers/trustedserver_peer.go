@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	apiclient "github.com/keyserver-operator/keyserver-operator/clients/go/client"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
@@ -57,10 +57,10 @@ func certificateIn(row schema.TrustedServer) *x509.Certificate {
 
 // compare lists the differences between a peer's record and the declaration. fixed are the differences that the key
 // server cannot correct.
-func (d *declaredPeer) compare(row schema.TrustedServer) (drift, fixed []v1alpha1.FieldDrift) {
+func (d *declaredPeer) compare(row schema.TrustedServer) (drift, fixed []v1beta1.FieldDrift) {
 	differs := func(field, declared, observed string) {
 		if declared != observed {
-			drift = append(drift, v1alpha1.FieldDrift{Field: field, Declared: declared, Observed: observed})
+			drift = append(drift, v1beta1.FieldDrift{Field: field, Declared: declared, Observed: observed})
 		}
 	}
 	differs("trustBlob.serverName", d.serverName, deref(row.ServerName))
@@ -83,12 +83,12 @@ func (d *declaredPeer) compare(row schema.TrustedServer) (drift, fixed []v1alpha
 
 // recorded reports whether the status was written for the same trust blob. If not, a difference is not an outside
 // change.
-func (d *declaredPeer) recorded(s v1alpha1.TrustedServerStatus) bool {
+func (d *declaredPeer) recorded(s v1beta1.TrustedServerStatus) bool {
 	return s.Fingerprint == fingerprint(d.chain.leaf) && s.ServerName == d.serverName && int(deref(s.Port)) == d.port
 }
 
 // unchangeable returns a message with the remedy for fields that the key server cannot change.
-func (d *declaredPeer) unchangeable(fixed []v1alpha1.FieldDrift) string {
+func (d *declaredPeer) unchangeable(fixed []v1beta1.FieldDrift) string {
 	return fmt.Sprintf("spec.trustBlob: the record of peer %d has a different %s. If the peer has changed, "+
 		"send the blob to POST /api/trusted-servers with replace, which keeps the access of its principals. "+
 		"If the blob is older than the record, correct spec.trustBlob",
@@ -107,10 +107,10 @@ func (d *declaredPeer) refused(err error, besides string) error {
 	case apiclient.CodeOf(err) != "INVALID_ARGUMENT":
 		return err
 	case !d.chain.complete():
-		return connection.NewProblem(v1alpha1.ReasonDependencyNotReady,
+		return connection.NewProblem(v1beta1.ReasonDependencyNotReady,
 			"the key server rejects the trust blob, which lacks the CA %q of its chain: %s%s", d.chain.issuer(), connection.StableMessage(err), besides)
 	case d.follows != "":
-		return connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "the key server rejects the trust blob of KeyServer %q: %s%s", d.follows, connection.StableMessage(err), besides)
+		return connection.NewProblem(v1beta1.ReasonDependencyNotReady, "the key server rejects the trust blob of KeyServer %q: %s%s", d.follows, connection.StableMessage(err), besides)
 	default:
 		return err
 	}
@@ -122,7 +122,7 @@ func (d *declaredPeer) registered(c *connection.Connection, saved schema.Trusted
 		return s.SystemID != nil && *s.SystemID == d.system
 	})
 	if i < 0 {
-		return reconcile.Outcome{}, connection.NewProblem(v1alpha1.ReasonNotVerified, "the second read does not show the system id that was sent")
+		return reconcile.Outcome{}, connection.NewProblem(v1beta1.ReasonNotVerified, "the second read does not show the system id that was sent")
 	}
 	trustedServers.Of(c).Put(d.withCertificate(saved.TrustedServers[i]))
 	return reconcile.Outcome{ID: systemKey(d.system), Evidence: joinTexts(saved.Detail, saved.ACLSideEffect)}, nil

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
 	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
@@ -48,12 +48,12 @@ func newPeer(ctx context.Context) peer {
 }
 
 // trustedServer returns a TrustedServer that is not applied yet.
-func (s *stage) trustedServer(p peer, change ...func(*v1alpha1.TrustedServer)) *v1alpha1.TrustedServer {
+func (s *stage) trustedServer(p peer, change ...func(*v1beta1.TrustedServer)) *v1beta1.TrustedServer {
 	n := objects.Add(1)
-	obj := &v1alpha1.TrustedServer{
+	obj := &v1beta1.TrustedServer{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("peer-%d", n)},
-		Spec: v1alpha1.TrustedServerSpec{
-			TrustBlob: v1alpha1.TrustBlobSource{Inline: &p.blob}, FriendlyName: fmt.Sprintf("Peer %d", p.system),
+		Spec: v1beta1.TrustedServerSpec{
+			TrustBlob: v1beta1.TrustBlobSource{Inline: &p.blob}, FriendlyName: fmt.Sprintf("Peer %d", p.system),
 		},
 	}
 	obj.Spec.KeyServerRef.Name = s.name
@@ -91,12 +91,12 @@ var _ = Describe("TrustedServer", func() {
 		It("says what is wrong with a trust blob, and where it comes from", func(ctx context.Context) {
 			source := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "bad-blob"}, Data: map[string]string{"blob": "7 peer 9443 AAAA"}}
 			Expect(kube.Create(ctx, source)).To(Succeed())
-			obj := shown.trustedServer(peer{}, func(o *v1alpha1.TrustedServer) {
-				o.Spec.TrustBlob = v1alpha1.TrustBlobSource{ConfigMapKeyRef: &v1alpha1.LocalKeyReference{Name: "bad-blob", Key: "blob"}}
+			obj := shown.trustedServer(peer{}, func(o *v1beta1.TrustedServer) {
+				o.Spec.TrustBlob = v1beta1.TrustBlobSource{ConfigMapKeyRef: &v1beta1.LocalKeyReference{Name: "bad-blob", Key: "blob"}}
 			})
-			apply(ctx, obj, beUnready(v1alpha1.ReasonInvalidSpec, `key "blob" of ConfigMap default/bad-blob must have four fields`))
+			apply(ctx, obj, beUnready(v1beta1.ReasonInvalidSpec, `key "blob" of ConfigMap default/bad-blob must have four fields`))
 			edit(ctx, source, func(s *corev1.ConfigMap) { s.Data["blob"] = "7\tpeer\t9443\tMAA=\n" })
-			Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonInvalidSpec, "has a chain"))
+			Eventually(readiness(ctx, obj)).Should(beUnready(v1beta1.ReasonInvalidSpec, "has a chain"))
 			remove(ctx, obj)
 			remove(ctx, source)
 		})
@@ -109,14 +109,14 @@ var _ = Describe("TrustedServer", func() {
 			fields := strings.Split(p.blob, "\t")
 			fields[2] = "9999"
 			moved := strings.Join(fields, "\t")
-			edit(ctx, obj, func(o *v1alpha1.TrustedServer) {
-				o.Spec.TrustBlob.Inline, o.Spec.AdoptionPolicy = &moved, v1alpha1.AdoptAlways
+			edit(ctx, obj, func(o *v1beta1.TrustedServer) {
+				o.Spec.TrustBlob.Inline, o.Spec.AdoptionPolicy = &moved, v1beta1.AdoptAlways
 			})
-			Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonConflict, "a different trustBlob.port"))
+			Eventually(readiness(ctx, obj)).Should(beUnready(v1beta1.ReasonConflict, "a different trustBlob.port"))
 			Expect(readiness(ctx, obj)().Message).To(ContainSubstring("with replace, which keeps the access of its principals"))
 			Expect(obj.Status.Drift).To(HaveLen(1))
 			Consistently(func() int { return *shown.peers(ctx)[p.system].Port }).ShouldNot(Equal(9999))
-			edit(ctx, obj, func(o *v1alpha1.TrustedServer) { o.Spec.TrustBlob.Inline = &p.blob })
+			edit(ctx, obj, func(o *v1beta1.TrustedServer) { o.Spec.TrustBlob.Inline = &p.blob })
 			Eventually(readiness(ctx, obj)).Should(beReady(""))
 			remove(ctx, obj)
 		})
@@ -126,12 +126,12 @@ var _ = Describe("TrustedServer", func() {
 			shown.trusts(ctx, p)
 			source := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "moving-blob"}, Data: map[string]string{"blob": p.blob + "\n"}}
 			Expect(kube.Create(ctx, source)).To(Succeed())
-			obj := shown.trustedServer(p, func(o *v1alpha1.TrustedServer) {
-				o.Spec.TrustBlob = v1alpha1.TrustBlobSource{ConfigMapKeyRef: &v1alpha1.LocalKeyReference{Name: "moving-blob", Key: "blob"}}
+			obj := shown.trustedServer(p, func(o *v1beta1.TrustedServer) {
+				o.Spec.TrustBlob = v1beta1.TrustBlobSource{ConfigMapKeyRef: &v1beta1.LocalKeyReference{Name: "moving-blob", Key: "blob"}}
 			})
 			apply(ctx, obj, beReady("created"))
 			edit(ctx, source, func(s *corev1.ConfigMap) { s.Data["blob"] = "9" + p.blob })
-			Eventually(readiness(ctx, obj)).Should(beUnready(v1alpha1.ReasonInvalidSpec, "for the other key server, delete this object and create it again"))
+			Eventually(readiness(ctx, obj)).Should(beUnready(v1beta1.ReasonInvalidSpec, "for the other key server, delete this object and create it again"))
 			Expect(registered(ctx, p)()).NotTo(BeEmpty())
 			remove(ctx, obj)
 			Expect(registered(ctx, p)()).To(BeEmpty())
@@ -142,7 +142,7 @@ var _ = Describe("TrustedServer", func() {
 	It("waits for the CA that its chain needs, and holds that CA while it is registered", func(ctx context.Context) {
 		p := newPeer(ctx)
 		obj := shown.trustedServer(p)
-		apply(ctx, obj, beUnready(v1alpha1.ReasonDependencyNotReady, "does not trust; declare that CA as a TrustedCA"))
+		apply(ctx, obj, beUnready(v1beta1.ReasonDependencyNotReady, "does not trust; declare that CA as a TrustedCA"))
 		Expect(readiness(ctx, obj)().Message).To(ContainSubstring(obj.Status.Issuer))
 		Expect(registered(ctx, p)()).To(BeEmpty())
 
@@ -153,7 +153,7 @@ var _ = Describe("TrustedServer", func() {
 		Expect(obj.Status.SystemID).To(HaveValue(Equal(p.system)))
 
 		Expect(kube.Delete(ctx, ca)).To(Succeed())
-		Eventually(readiness(ctx, ca)).Should(beUnready(v1alpha1.ReasonInUse, "TrustedServer default/"+obj.Name))
+		Eventually(readiness(ctx, ca)).Should(beUnready(v1beta1.ReasonInUse, "TrustedServer default/"+obj.Name))
 		Consistently(func() map[string]string { return shown.trusted(ctx) }).Should(HaveKey(p.ca.fingerprint))
 		remove(ctx, obj)
 		Eventually(gone(ctx, ca)).Should(BeTrue())
@@ -163,13 +163,13 @@ var _ = Describe("TrustedServer", func() {
 		p := newPeer(ctx)
 		shown.trusts(ctx, p)
 		about := "as declared"
-		obj := shown.trustedServer(p, func(o *v1alpha1.TrustedServer) { o.Spec.Description = &about })
+		obj := shown.trustedServer(p, func(o *v1beta1.TrustedServer) { o.Spec.Description = &about })
 		apply(ctx, obj, beReady("created: a fresh list shows the peer"))
-		Expect(obj.Status.Provenance).To(Equal(v1alpha1.Created))
+		Expect(obj.Status.Provenance).To(Equal(v1beta1.Created))
 		Expect(obj.Status.ServerName).To(HavePrefix("192.0.2."))
 
 		By("renaming")
-		edit(ctx, obj, func(o *v1alpha1.TrustedServer) { o.Spec.FriendlyName = "Renamed" })
+		edit(ctx, obj, func(o *v1beta1.TrustedServer) { o.Spec.FriendlyName = "Renamed" })
 		Eventually(registered(ctx, p)).Should(Equal("Renamed"))
 		Eventually(readiness(ctx, obj)).Should(beCorrected())
 
@@ -194,7 +194,7 @@ var _ = Describe("TrustedServer", func() {
 		})
 		Expect(err).NotTo(HaveOccurred())
 		// Another finalizer keeps the object, so that its last status can be read.
-		edit(ctx, obj, func(o *v1alpha1.TrustedServer) { o.Finalizers = append(o.Finalizers, "example.com/watching") })
+		edit(ctx, obj, func(o *v1beta1.TrustedServer) { o.Finalizers = append(o.Finalizers, "example.com/watching") })
 		Expect(kube.Delete(ctx, obj)).To(Succeed())
 		Eventually(registered(ctx, p)).Should(BeEmpty())
 		Eventually(eventsAbout(ctx, obj)).Should(ContainElements("Removing", "Deleted"))
@@ -205,7 +205,7 @@ var _ = Describe("TrustedServer", func() {
 			g.Expect(kube.Get(ctx, client.ObjectKeyFromObject(obj), obj)).To(Succeed())
 			g.Expect(obj.Finalizers).To(ConsistOf("example.com/watching"))
 		}).Should(Succeed())
-		edit(ctx, obj, func(o *v1alpha1.TrustedServer) { o.Finalizers = nil })
+		edit(ctx, obj, func(o *v1beta1.TrustedServer) { o.Finalizers = nil })
 		_, err = shown.admin().DeletePrincipalTrust(ctx, schema.ByID{ID: made.PrincipalTrust.ID})
 		Expect(err).NotTo(HaveOccurred())
 	})
@@ -217,23 +217,23 @@ var _ = Describe("TrustedServer", func() {
 		Expect(err).NotTo(HaveOccurred())
 
 		obj := shown.trustedServer(p)
-		apply(ctx, obj, beUnready(v1alpha1.ReasonConflict, "differs in friendlyName"))
-		edit(ctx, obj, func(o *v1alpha1.TrustedServer) { o.Spec.AdoptionPolicy = v1alpha1.AdoptAlways })
+		apply(ctx, obj, beUnready(v1beta1.ReasonConflict, "differs in friendlyName"))
+		edit(ctx, obj, func(o *v1beta1.TrustedServer) { o.Spec.AdoptionPolicy = v1beta1.AdoptAlways })
 		Eventually(readiness(ctx, obj)).Should(beCorrected())
-		Expect(obj.Status.Provenance).To(Equal(v1alpha1.Adopted))
+		Expect(obj.Status.Provenance).To(Equal(v1beta1.Adopted))
 
-		younger := shown.trustedServer(p, func(o *v1alpha1.TrustedServer) { o.Name = "z" + o.Name })
-		apply(ctx, younger, beUnready(v1alpha1.ReasonConflict, "is claimed by TrustedServer default/"+obj.Name))
+		younger := shown.trustedServer(p, func(o *v1beta1.TrustedServer) { o.Name = "z" + o.Name })
+		apply(ctx, younger, beUnready(v1beta1.ReasonConflict, "is claimed by TrustedServer default/"+obj.Name))
 		remove(ctx, younger)
 		remove(ctx, obj)
 		Expect(registered(ctx, p)()).NotTo(BeEmpty(), "what was adopted is not removed")
 
-		observed := shown.trustedServer(p, func(o *v1alpha1.TrustedServer) {
-			o.Spec.ManagementPolicy, o.Spec.FriendlyName = v1alpha1.Observe, "Another"
+		observed := shown.trustedServer(p, func(o *v1beta1.TrustedServer) {
+			o.Spec.ManagementPolicy, o.Spec.FriendlyName = v1beta1.Observe, "Another"
 		})
-		apply(ctx, observed, beUnready(v1alpha1.ReasonDrifted, "differs in friendlyName"))
+		apply(ctx, observed, beUnready(v1beta1.ReasonDrifted, "differs in friendlyName"))
 		remove(ctx, observed)
-		taken := shown.trustedServer(p, func(o *v1alpha1.TrustedServer) { o.Spec.DeletionPolicy = v1alpha1.DeleteExternal })
+		taken := shown.trustedServer(p, func(o *v1beta1.TrustedServer) { o.Spec.DeletionPolicy = v1beta1.DeleteExternal })
 		apply(ctx, taken, beReady("took over"))
 		remove(ctx, taken)
 		Expect(registered(ctx, p)()).To(BeEmpty(), "Delete removes what was adopted, too")

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	apischema "github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/grants"
@@ -28,7 +28,7 @@ var trustBundle = schema.GroupVersionKind{Group: certificatesv1beta1.GroupName, 
 const maxPublished = 256
 
 // Publishes implements reconcile.Publisher.
-func (trustedCAAdapter) Publishes(obj *v1alpha1.TrustedCA) []v1alpha1.PublishedReference {
+func (trustedCAAdapter) Publishes(obj *v1beta1.TrustedCA) []v1beta1.PublishedReference {
 	refs := slices.Clone(obj.Status.Published)
 	p := obj.Spec.Publish
 	if p == nil || p.ConfigMap == nil {
@@ -39,7 +39,7 @@ func (trustedCAAdapter) Publishes(obj *v1alpha1.TrustedCA) []v1alpha1.PublishedR
 		named = in.Names
 	}
 	for _, namespace := range named {
-		ref := v1alpha1.PublishedReference{APIVersion: "v1", Kind: sources.ConfigMap, Namespace: namespace, Name: p.ConfigMap.Name}
+		ref := v1beta1.PublishedReference{APIVersion: "v1", Kind: sources.ConfigMap, Namespace: namespace, Name: p.ConfigMap.Name}
 		if !slices.Contains(refs, ref) {
 			refs = append(refs, ref)
 		}
@@ -48,18 +48,18 @@ func (trustedCAAdapter) Publishes(obj *v1alpha1.TrustedCA) []v1alpha1.PublishedR
 }
 
 // Publications implements reconcile.Publisher.
-func (trustedCAAdapter) Publications(obj *v1alpha1.TrustedCA) *[]v1alpha1.PublishedReference {
+func (trustedCAAdapter) Publications(obj *v1beta1.TrustedCA) *[]v1beta1.PublishedReference {
 	return &obj.Status.Published
 }
 
 // SelectsNamespaces implements reconcile.NamespaceSelector.
-func (trustedCAAdapter) SelectsNamespaces(obj *v1alpha1.TrustedCA) bool {
+func (trustedCAAdapter) SelectsNamespaces(obj *v1beta1.TrustedCA) bool {
 	p := obj.Spec.Publish
 	return p != nil && p.ConfigMap != nil && p.ConfigMap.Namespaces != nil && p.ConfigMap.Namespaces.Selector != nil
 }
 
 // Published implements reconcile.Publisher.
-func (a trustedCAAdapter) Published(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedCA) ([]reconcile.Publication, error) {
+func (a trustedCAAdapter) Published(ctx context.Context, in reconcile.Input, obj *v1beta1.TrustedCA) ([]reconcile.Publication, error) {
 	p := obj.Spec.Publish
 	if p == nil {
 		return nil, nil
@@ -88,7 +88,7 @@ func (a trustedCAAdapter) Published(ctx context.Context, in reconcile.Input, obj
 	return wanted, nil
 }
 
-func bundleName(obj *v1alpha1.TrustedCA) string {
+func bundleName(obj *v1beta1.TrustedCA) string {
 	if name := obj.Spec.Publish.ClusterTrustBundle.Name; name != "" {
 		return name
 	}
@@ -96,13 +96,13 @@ func bundleName(obj *v1alpha1.TrustedCA) string {
 }
 
 // bundle returns the certificate, and the replaced certificates that are still trusted.
-func (a trustedCAAdapter) bundle(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedCA) (string, error) {
+func (a trustedCAAdapter) bundle(ctx context.Context, in reconcile.Input, obj *v1beta1.TrustedCA) (string, error) {
 	ca, err := a.certificate(ctx, in, obj)
 	if err != nil {
 		return "", err
 	}
 	if ca.fingerprint != obj.Status.Fingerprint {
-		return "", &connection.Problem{Reason: v1alpha1.ReasonProgressing, RequeueAfter: time.Second, Message: "the declared certificate has changed; the published one stays until the new one is verified"}
+		return "", &connection.Problem{Reason: v1beta1.ReasonProgressing, RequeueAfter: time.Second, Message: "the declared certificate has changed; the published one stays until the new one is verified"}
 	}
 	var b bytes.Buffer
 	write := func(der []byte) { _ = pem.Encode(&b, &pem.Block{Type: "CERTIFICATE", Bytes: der}) } // a write to memory cannot fail
@@ -142,7 +142,7 @@ var trustedBodies = connection.Lookup[trustedBody]{
 }
 
 // publishedIn returns the sorted namespaces of the ConfigMaps.
-func publishedIn(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedCA) ([]string, error) {
+func publishedIn(ctx context.Context, in reconcile.Input, obj *v1beta1.TrustedCA) ([]string, error) {
 	where := obj.Spec.Publish.ConfigMap.Namespaces
 	if where == nil {
 		return []string{obj.Namespace}, nil
@@ -151,7 +151,7 @@ func publishedIn(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedC
 	if where.Selector != nil {
 		selector, err := metav1.LabelSelectorAsSelector(where.Selector)
 		if err != nil {
-			return nil, connection.NewProblem(v1alpha1.ReasonInvalidSpec, "spec.publish.configMap.namespaces.selector is not a label selector: %s", err)
+			return nil, connection.NewProblem(v1beta1.ReasonInvalidSpec, "spec.publish.configMap.namespaces.selector is not a label selector: %s", err)
 		}
 		all := &metav1.PartialObjectMetadataList{}
 		all.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "NamespaceList"})
@@ -165,7 +165,7 @@ func publishedIn(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedC
 		}
 	}
 	if len(namespaces) > maxPublished {
-		return nil, connection.NewProblem(v1alpha1.ReasonInvalidSpec,
+		return nil, connection.NewProblem(v1beta1.ReasonInvalidSpec,
 			"spec.publish.configMap.namespaces: selects %d namespaces, but the limit is %d; select fewer, or use a clusterTrustBundle", len(namespaces), maxPublished)
 	}
 	slices.Sort(namespaces)
@@ -173,7 +173,7 @@ func publishedIn(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedC
 }
 
 // publishedNames returns the names of publications outside of the object's own namespace. A grant must cover them.
-func publishedNames(ctx context.Context, in reconcile.Input, obj *v1alpha1.TrustedCA) (names []grants.Name, err error) {
+func publishedNames(ctx context.Context, in reconcile.Input, obj *v1beta1.TrustedCA) (names []grants.Name, err error) {
 	p := obj.Spec.Publish
 	if p == nil || !obj.DeletionTimestamp.IsZero() {
 		return nil, nil

@@ -13,19 +13,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
 )
 
-func publishing(name string, in *v1alpha1.GrantedNamespaces) func(*v1alpha1.TrustedCA) {
-	return func(o *v1alpha1.TrustedCA) {
-		o.Spec.Publish = &v1alpha1.TrustPublication{ConfigMap: &v1alpha1.PublishedConfigMap{Name: name, Namespaces: in}}
+func publishing(name string, in *v1beta1.GrantedNamespaces) func(*v1beta1.TrustedCA) {
+	return func(o *v1beta1.TrustedCA) {
+		o.Spec.Publish = &v1beta1.TrustPublication{ConfigMap: &v1beta1.PublishedConfigMap{Name: name, Namespaces: in}}
 	}
 }
 
-func publishingBundle(name string) func(*v1alpha1.TrustedCA) {
-	return func(o *v1alpha1.TrustedCA) {
-		o.Spec.Publish = &v1alpha1.TrustPublication{ClusterTrustBundle: &v1alpha1.PublishedBundle{Name: name}}
+func publishingBundle(name string) func(*v1beta1.TrustedCA) {
+	return func(o *v1beta1.TrustedCA) {
+		o.Spec.Publish = &v1beta1.TrustPublication{ClusterTrustBundle: &v1beta1.PublishedBundle{Name: name}}
 	}
 }
 
@@ -51,13 +51,13 @@ var _ = Describe("TrustedCA publish", func() {
 	name := func() string { return fmt.Sprintf("published-%d", objects.Add(1)) }
 
 	It("writes nothing outside of its namespace that no grant covers", func(ctx context.Context) {
-		s := newStage(ctx, func(ks *v1alpha1.KeyServer) { ks.Spec.Grants[0].Names = []string{"CN=*"} })
+		s := newStage(ctx, func(ks *v1beta1.KeyServer) { ks.Spec.Grants[0].Names = []string{"CN=*"} })
 		other, to := newNamespace(ctx, nil), name()
-		obj := s.trustedCA(newCA(), publishing(to, &v1alpha1.GrantedNamespaces{Names: []string{"default", other}}))
-		apply(ctx, obj, beUnready(v1alpha1.ReasonAccessDenied, fmt.Sprintf("lacks the name %q", "publish/"+other+"/"+to)))
+		obj := s.trustedCA(newCA(), publishing(to, &v1beta1.GrantedNamespaces{Names: []string{"default", other}}))
+		apply(ctx, obj, beUnready(v1beta1.ReasonAccessDenied, fmt.Sprintf("lacks the name %q", "publish/"+other+"/"+to)))
 		Expect(published(ctx, "default", to)()).To(ContainSubstring("not found"))
 		bundle := s.trustedCA(newCA(), publishingBundle(""))
-		apply(ctx, bundle, beUnready(v1alpha1.ReasonAccessDenied, `lacks the name "publish/clusterTrustBundle/default.`+bundle.Name+`"`))
+		apply(ctx, bundle, beUnready(v1beta1.ReasonAccessDenied, `lacks the name "publish/clusterTrustBundle/default.`+bundle.Name+`"`))
 		own := s.trustedCA(newCA(), publishing(to, nil))
 		apply(ctx, own, beReady(""))
 	})
@@ -66,7 +66,7 @@ var _ = Describe("TrustedCA publish", func() {
 		to := name()
 		Expect(kube.Create(ctx, configMap(to, "ca.crt", "mine"))).To(Succeed())
 		obj := shown.trustedCA(newCA(), publishing(to, nil))
-		apply(ctx, obj, beUnready(v1alpha1.ReasonConflict, "ConfigMap default/"+to+" exists already and another client created it"))
+		apply(ctx, obj, beUnready(v1beta1.ReasonConflict, "ConfigMap default/"+to+" exists already and another client created it"))
 		remove(ctx, obj)
 		Expect(published(ctx, "default", to)()).To(Equal("mine"))
 	})
@@ -77,7 +77,7 @@ var _ = Describe("TrustedCA publish", func() {
 		apply(ctx, first, beReady(""))
 		content := published(ctx, "default", to)()
 		second := shown.trustedCA(newCA(), publishing(to, nil))
-		apply(ctx, second, beUnready(v1alpha1.ReasonConflict,
+		apply(ctx, second, beUnready(v1beta1.ReasonConflict,
 			fmt.Sprintf("ConfigMap default/%s exists already and TrustedCA/default/%s publishes it", to, first.Name)))
 		Expect(published(ctx, "default", to)()).To(Equal(content))
 		remove(ctx, first)
@@ -88,29 +88,29 @@ var _ = Describe("TrustedCA publish", func() {
 
 	It("says that the API server serves no ClusterTrustBundles", func(ctx context.Context) {
 		obj := shown.trustedCA(newCA(), publishingBundle(""))
-		apply(ctx, obj, beUnready(v1alpha1.ReasonUnsupported, "ClusterTrustBundle default."+obj.Name+" is not published: this API server does not serve"))
+		apply(ctx, obj, beUnready(v1beta1.ReasonUnsupported, "ClusterTrustBundle default."+obj.Name+" is not published: this API server does not serve"))
 	})
 
 	It("says which namespace does not exist", func(ctx context.Context) {
-		obj := shown.trustedCA(newCA(), publishing(name(), &v1alpha1.GrantedNamespaces{Names: []string{"nowhere"}}))
-		apply(ctx, obj, beUnready(v1alpha1.ReasonDependencyNotReady, `namespaces "nowhere" not found`))
+		obj := shown.trustedCA(newCA(), publishing(name(), &v1beta1.GrantedNamespaces{Names: []string{"nowhere"}}))
+		apply(ctx, obj, beUnready(v1beta1.ReasonDependencyNotReady, `namespaces "nowhere" not found`))
 	})
 
 	It("has both certificates for as long as both are trusted, and goes with the object", func(ctx context.Context) {
 		old, fresh, to := newCA(), newCA(), name()
-		obj := shown.trustedCA(old, publishing(to, nil), func(o *v1alpha1.TrustedCA) {
+		obj := shown.trustedCA(old, publishing(to, nil), func(o *v1beta1.TrustedCA) {
 			o.Spec.Rotation.Overlap = &metav1.Duration{Duration: 5 * time.Second}
 		})
 		apply(ctx, obj, beReady("created"))
 		Expect(published(ctx, "default", to)()).To(Equal(old.pem))
-		Expect(obj.Status.Published).To(ConsistOf(v1alpha1.PublishedReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: "default", Name: to}))
+		Expect(obj.Status.Published).To(ConsistOf(v1beta1.PublishedReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: "default", Name: to}))
 
 		By("correcting what somebody changes")
 		edit(ctx, configMap(to, "", ""), func(m *corev1.ConfigMap) { m.Data["ca.crt"] = "another" })
 		Eventually(published(ctx, "default", to)).Should(Equal(old.pem))
 
 		By("rotating")
-		edit(ctx, obj, func(o *v1alpha1.TrustedCA) { o.Spec.Certificate.Inline = &fresh.pem })
+		edit(ctx, obj, func(o *v1beta1.TrustedCA) { o.Spec.Certificate.Inline = &fresh.pem })
 		Eventually(published(ctx, "default", to)).Should(Equal(fresh.pem + old.pem))
 		Eventually(published(ctx, "default", to)).Should(Equal(fresh.pem))
 		Expect(shown.trusted(ctx)).NotTo(HaveKey(old.fingerprint))
@@ -121,7 +121,7 @@ var _ = Describe("TrustedCA publish", func() {
 	It("follows the labels of namespaces", func(ctx context.Context) {
 		label := map[string]string{"mesh": fmt.Sprint(objects.Add(1))}
 		ca, to, first := newCA(), name(), newNamespace(ctx, label)
-		obj := shown.trustedCA(ca, publishing(to, &v1alpha1.GrantedNamespaces{Selector: &metav1.LabelSelector{MatchLabels: label}}))
+		obj := shown.trustedCA(ca, publishing(to, &v1beta1.GrantedNamespaces{Selector: &metav1.LabelSelector{MatchLabels: label}}))
 		apply(ctx, obj, beReady("created"))
 		Expect(published(ctx, first, to)()).To(Equal(ca.pem))
 		Expect(published(ctx, "default", to)()).To(ContainSubstring("not found"))
@@ -129,7 +129,7 @@ var _ = Describe("TrustedCA publish", func() {
 		Eventually(published(ctx, second, to)).Should(Equal(ca.pem))
 		edit(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: first}}, func(n *corev1.Namespace) { delete(n.Labels, "mesh") })
 		Eventually(published(ctx, first, to)).Should(ContainSubstring("not found"))
-		edit(ctx, obj, func(o *v1alpha1.TrustedCA) { o.Spec.Publish = nil })
+		edit(ctx, obj, func(o *v1beta1.TrustedCA) { o.Spec.Publish = nil })
 		Eventually(published(ctx, second, to)).Should(ContainSubstring("not found"))
 		Eventually(readiness(ctx, obj)).Should(beReady(""))
 	})
@@ -160,7 +160,7 @@ var _ = Describe("TrustedCA publish", func() {
 		obj := s.trustedCA(old, publishingBundle("partners"))
 		apply(ctx, obj, beReady("created"))
 		Expect(bundle("partners")()).To(Equal(old.pem))
-		edit(ctx, obj, func(o *v1alpha1.TrustedCA) { o.Spec.Certificate.Inline = &fresh.pem })
+		edit(ctx, obj, func(o *v1beta1.TrustedCA) { o.Spec.Certificate.Inline = &fresh.pem })
 		Eventually(bundle("partners")).Should(Equal(fresh.pem + old.pem))
 		remove(ctx, obj)
 		Expect(bundle("partners")()).To(ContainSubstring("not found"))

@@ -8,7 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/status"
@@ -25,13 +25,13 @@ const (
 
 // recordWitness reports whether the audit logs that the key server witnesses are consistent. It also records the key
 // and a checkpoint to verify the key server's own audit log.
-func (r *keyServerReconciler) recordWitness(ctx context.Context, ks *v1alpha1.KeyServer, conn *connection.Connection) error {
+func (r *keyServerReconciler) recordWitness(ctx context.Context, ks *v1beta1.KeyServer, conn *connection.Connection) error {
 	consistent, say, err := consistency(ctx, conn)
 	if err != nil {
 		return err
 	}
-	status.SetCondition(&ks.Status.Conditions, v1alpha1.ConditionTrailConsistent, consistent, ks.Generation, status.Stamp(r.Clock.Now()), say)
-	if say.Reason == v1alpha1.ReasonUnsupported {
+	status.SetCondition(&ks.Status.Conditions, v1beta1.ConditionTrailConsistent, consistent, ks.Generation, status.Stamp(r.Clock.Now()), say)
+	if say.Reason == v1beta1.ReasonUnsupported {
 		return nil
 	}
 	now := r.Clock.Now()
@@ -47,7 +47,7 @@ func (r *keyServerReconciler) recordWitness(ctx context.Context, ks *v1alpha1.Ke
 		return ignoreAnswer(ctx, err)
 	}
 	ks.Status.AuditKey = key.Key
-	ks.Status.AuditCheckpoint = &v1alpha1.AuditCheckpoint{Note: string(checkpoint), ReadAt: metav1.NewTime(now).Rfc3339Copy()}
+	ks.Status.AuditCheckpoint = &v1beta1.AuditCheckpoint{Note: string(checkpoint), ReadAt: metav1.NewTime(now).Rfc3339Copy()}
 	return nil
 }
 
@@ -77,14 +77,14 @@ func consistency(ctx context.Context, conn *connection.Connection) (metav1.Condi
 		if len(w.Logs) > 0 {
 			message = plural(len(w.Logs), "audit log") + " witnessed; none was changed, truncated or reset to an earlier state"
 		}
-		return metav1.ConditionTrue, status.Conclusion{Reason: v1alpha1.ReasonVerified, Message: message}, nil
+		return metav1.ConditionTrue, status.Conclusion{Reason: v1beta1.ReasonVerified, Message: message}, nil
 	}
 	more := ""
 	if n := len(liars) - maxConflicts; n > 0 {
 		more = fmt.Sprintf(", and %d more", n)
 	}
 	return metav1.ConditionFalse, status.Conclusion{
-		Reason: v1alpha1.ReasonConflict, Message: strings.Join(liars[:min(len(liars), maxConflicts)], ", ") + more,
+		Reason: v1beta1.ReasonConflict, Message: strings.Join(liars[:min(len(liars), maxConflicts)], ", ") + more,
 	}, nil
 }
 

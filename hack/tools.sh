@@ -8,7 +8,7 @@
 need_go
 cd "$root/hack/tools"
 # The path contains the Go version, because an analyser can only read the output of the Go version that built it.
-dir=$(cache_dir)/tools/$(go env GOOS)-$(go env GOARCH)-$(go env GOVERSION | digest go.mod go.sum golangci-lint/main.go -)
+dir=$(cache_dir)/tools/$(go env GOOS)-$(go env GOARCH)-$(go env GOVERSION | digest go.mod go.sum golangci-lint/*.go -)
 mkdir -p "$root/bin"
 
 packages=$(go list tool) || fail "could not list the tools of hack/tools; check the Go module proxy (go env GOPROXY)"

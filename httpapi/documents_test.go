@@ -11,7 +11,7 @@ import (
 )
 
 // namedRoute matches paths of /api in text and in commands, and paths of /access in backquotes. It does not match a
-// source directory such as ../api/v1alpha1.
+// source directory such as ../api/v1beta1.
 var namedRoute = regexp.MustCompile("(?:\\b(GET|POST|PUT|DELETE|PATCH|HEAD) )?['\"`]?(?:(/api/[\\w{}*/.-]*)|`(/access/[^`\\s?|]*))")
 
 // goImport matches a line of an import in a Go example.
@@ -40,7 +40,7 @@ func TestDocumentsNameRoutesThatExist(t *testing.T) {
 			}
 			for _, named := range namedRoute.FindAllStringSubmatch(line, -1) {
 				path := strings.TrimRight(named[2]+named[3], ".,;)*")
-				if strings.HasPrefix(path, "/api/v1alpha1") {
+				if strings.HasPrefix(path, "/api/v1beta1") {
 					continue
 				}
 				seen++

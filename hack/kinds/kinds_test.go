@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 )
 
 func TestFilesAreUpToDate(t *testing.T) {
@@ -28,7 +28,7 @@ func TestFilesAreUpToDate(t *testing.T) {
 }
 
 func TestReferencesOfAllKindsAreFound(t *testing.T) {
-	found, err := referencesOf(v1alpha1.Kinds)
+	found, err := referencesOf(v1beta1.Kinds)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,11 +51,11 @@ type invented struct {
 }
 
 func TestUnknownReferenceIsAnError(t *testing.T) {
-	kind := v1alpha1.Kind{Name: "Invented", New: func() v1alpha1.Object { return &invented{} }}
-	if found, err := referencesOf([]v1alpha1.Kind{kind}); err == nil || !strings.Contains(err.Error(), "Invented spec") {
+	kind := v1beta1.Kind{Name: "Invented", New: func() v1beta1.Object { return &invented{} }}
+	if found, err := referencesOf([]v1beta1.Kind{kind}); err == nil || !strings.Contains(err.Error(), "Invented spec") {
 		t.Errorf("%v, %v", found, err)
 	}
-	if to, err := targetOf("noteRef", reflect.TypeFor[v1alpha1.PrincipalRole]()); err == nil {
+	if to, err := targetOf("noteRef", reflect.TypeFor[v1beta1.PrincipalRole]()); err == nil {
 		t.Errorf("%v", to)
 	}
 }

@@ -1,5 +1,5 @@
 // Command kinds writes the files that list the kinds of the custom resources. Each template in the directory files
-// becomes the file with the same path in the working directory.
+// becomes the file with the same path in the working directory. It also adds the deprecated version to the definitions.
 package main
 
 import (
@@ -13,7 +13,7 @@ import (
 	"strings"
 	"text/template"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 )
 
 //go:embed files
@@ -21,6 +21,9 @@ var templates embed.FS
 
 func main() {
 	files, err := render(".")
+	if err == nil {
+		err = addDeprecated("config/crd/bases")
+	}
 	for path, text := range files {
 		if err == nil {
 			err = os.WriteFile(path, text, 0o644) //nolint:gosec // readable for all, as in git
@@ -34,18 +37,18 @@ func main() {
 
 // render returns the text of each generated file by its path in the checkout.
 func render(checkout string) (map[string][]byte, error) {
-	references, err := referencesOf(v1alpha1.Kinds)
+	references, err := referencesOf(v1beta1.Kinds)
 	if err != nil {
 		return nil, err
 	}
 	functions := template.FuncMap{
-		"all":     func() []v1alpha1.Kind { return sorted(func(v1alpha1.Kind) bool { return true }) },
-		"managed": func() []v1alpha1.Kind { return sorted(v1alpha1.Kind.Managed) },
-		"names":   func(kinds []v1alpha1.Kind) string { return join(kinds, func(k v1alpha1.Kind) string { return k.Name }) },
-		"list": func(kinds []v1alpha1.Kind) string {
-			return join(kinds, func(k v1alpha1.Kind) string { return k.Resource })
+		"all":     func() []v1beta1.Kind { return sorted(func(v1beta1.Kind) bool { return true }) },
+		"managed": func() []v1beta1.Kind { return sorted(v1beta1.Kind.Managed) },
+		"names":   func(kinds []v1beta1.Kind) string { return join(kinds, func(k v1beta1.Kind) string { return k.Name }) },
+		"list": func(kinds []v1beta1.Kind) string {
+			return join(kinds, func(k v1beta1.Kind) string { return k.Resource })
 		},
-		"group":      func() string { return v1alpha1.GroupVersion.Group },
+		"group":      func() string { return v1beta1.GroupVersion.Group },
 		"references": func() []reference { return references },
 		"samples":    func() ([]string, error) { return samples(checkout) },
 	}
@@ -73,13 +76,13 @@ func render(checkout string) (map[string][]byte, error) {
 }
 
 // sorted returns the kinds for which wanted returns true, sorted by the names of their resources.
-func sorted(wanted func(v1alpha1.Kind) bool) []v1alpha1.Kind {
-	kinds := slices.DeleteFunc(slices.Clone(v1alpha1.Kinds), func(k v1alpha1.Kind) bool { return !wanted(k) })
-	slices.SortFunc(kinds, func(a, b v1alpha1.Kind) int { return strings.Compare(a.Resource, b.Resource) })
+func sorted(wanted func(v1beta1.Kind) bool) []v1beta1.Kind {
+	kinds := slices.DeleteFunc(slices.Clone(v1beta1.Kinds), func(k v1beta1.Kind) bool { return !wanted(k) })
+	slices.SortFunc(kinds, func(a, b v1beta1.Kind) int { return strings.Compare(a.Resource, b.Resource) })
 	return kinds
 }
 
-func join(kinds []v1alpha1.Kind, text func(v1alpha1.Kind) string) string {
+func join(kinds []v1beta1.Kind, text func(v1beta1.Kind) string) string {
 	texts := make([]string, len(kinds))
 	for i, k := range kinds {
 		texts[i] = text(k)

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 )
 
 // reference is a name reference rule of Kustomize: a kind, and the fields that contain the names of its objects. The
@@ -21,21 +21,21 @@ type field struct{ Kind, Path string }
 
 // notReferences contains the types whose name is not the name of an object in the build, each with the reason.
 var notReferences = map[reflect.Type]string{
-	reflect.TypeFor[v1alpha1.Grant]():              "the name of the grant itself",
-	reflect.TypeFor[v1alpha1.KeyServerReference](): "one rule covers all kinds",
-	reflect.TypeFor[v1alpha1.PrincipalLDAP]():      "a name of the directory",
-	reflect.TypeFor[v1alpha1.PrincipalReference](): "a principal of the key server",
-	reflect.TypeFor[v1alpha1.PrincipalRole]():      "a role of the key server",
-	reflect.TypeFor[v1alpha1.ConfigMapTarget]():    "the manager makes it, and Pods name it",
-	reflect.TypeFor[v1alpha1.PublishedBundle]():    "the manager makes it, and Pods name it",
-	reflect.TypeFor[v1alpha1.PublishedConfigMap](): "the manager makes it, and Pods name it",
+	reflect.TypeFor[v1beta1.Grant]():              "the name of the grant itself",
+	reflect.TypeFor[v1beta1.KeyServerReference](): "one rule covers all kinds",
+	reflect.TypeFor[v1beta1.PrincipalLDAP]():      "a name of the directory",
+	reflect.TypeFor[v1beta1.PrincipalReference](): "a principal of the key server",
+	reflect.TypeFor[v1beta1.PrincipalRole]():      "a role of the key server",
+	reflect.TypeFor[v1beta1.ConfigMapTarget]():    "the manager makes it, and Pods name it",
+	reflect.TypeFor[v1beta1.PublishedBundle]():    "the manager makes it, and Pods name it",
+	reflect.TypeFor[v1beta1.PublishedConfigMap](): "the manager makes it, and Pods name it",
 }
 
 // byType contains the types of references to this project's kinds, except for types that are named after their kind,
 // such as RoleReference.
 var byType = map[reflect.Type]string{
-	reflect.TypeFor[v1alpha1.PeerReference]():            "KeyServer",
-	reflect.TypeFor[v1alpha1.PrincipalObjectReference](): "Principal",
+	reflect.TypeFor[v1beta1.PeerReference]():            "KeyServer",
+	reflect.TypeFor[v1beta1.PrincipalObjectReference](): "Principal",
 }
 
 // byField contains the kinds of the core API by the names of the fields that refer to them.
@@ -44,7 +44,7 @@ var byField = map[string]string{
 }
 
 // referencesOf returns the rules for the specs of the kinds. Rules for the core API are first.
-func referencesOf(kinds []v1alpha1.Kind) ([]reference, error) {
+func referencesOf(kinds []v1beta1.Kind) ([]reference, error) {
 	var found []reference
 	for _, k := range kinds {
 		spec, has := reflect.TypeOf(k.New()).Elem().FieldByName("Spec")
@@ -79,10 +79,10 @@ func targetOf(name string, of reflect.Type) (reference, error) {
 	kind, ours := byType[of]
 	if !ours {
 		kind, _ = strings.CutSuffix(of.Name(), "Reference")
-		_, ours = v1alpha1.KindNamed(kind)
+		_, ours = v1beta1.KindNamed(kind)
 	}
 	if ours {
-		return reference{Group: v1alpha1.GroupVersion.Group, Kind: kind}, nil
+		return reference{Group: v1beta1.GroupVersion.Group, Kind: kind}, nil
 	}
 	kind, core := byField[name]
 	if !core {
@@ -104,9 +104,9 @@ func fields(of reflect.Type, path string, found func(path, name string, of refle
 		if name == "" {
 			at = path // an embedded struct
 		}
-		if below.Kind() != reflect.Struct || below.PkgPath() != reflect.TypeFor[v1alpha1.Key]().PkgPath() {
+		if below.Kind() != reflect.Struct || below.PkgPath() != reflect.TypeFor[v1beta1.Key]().PkgPath() {
 			if strings.HasSuffix(name, "Ref") {
-				return fmt.Errorf("%s: a reference whose type is not in api/v1alpha1", at)
+				return fmt.Errorf("%s: a reference whose type is not in api/v1beta1", at)
 			}
 			continue
 		}

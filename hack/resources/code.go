@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 )
 
 // code contains the parts of the page that come from Go source: constants with their comments, and events.
@@ -30,8 +30,8 @@ type event struct {
 
 // Paths of the Go files that are read.
 const (
-	conditionsFile = "api/v1alpha1/conditions.go"
-	metadataFile   = "api/v1alpha1/metadata.go"
+	conditionsFile = "api/v1beta1/conditions.go"
+	metadataFile   = "api/v1beta1/metadata.go"
 	eventsFile     = "internal/operator/status/events.go"
 )
 
@@ -124,9 +124,9 @@ func (c *code) finalizers() (string, error)  { return c.list("Finalizer") }
 func reasons() string {
 	var out strings.Builder
 	out.WriteString("| reason | Ready | Verified | | what to do |\n|---|---|---|---|---|\n")
-	for _, r := range v1alpha1.Reasons {
-		outlook := map[v1alpha1.Outlook]string{
-			v1alpha1.Settled: "", v1alpha1.Retrying: "retries", v1alpha1.NeedsHelp: "needs a change",
+	for _, r := range v1beta1.Reasons {
+		outlook := map[v1beta1.Outlook]string{
+			v1beta1.Settled: "", v1beta1.Retrying: "retries", v1beta1.NeedsHelp: "needs a change",
 		}[r.Outlook]
 		fmt.Fprintf(&out, "| `%s` | %s | %s | %s | %s |\n", r.Reason, r.Ready, r.Verified, outlook, cell(r.Next))
 	}

@@ -13,6 +13,8 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 )
 
 const bases = "config/crd/bases"
@@ -44,8 +46,8 @@ func readKinds(checkout fs.FS) (*book, error) {
 		if err := yaml.UnmarshalStrict(text, crd); err != nil {
 			return nil, fmt.Errorf("%s: %w", file, err)
 		}
-		if len(crd.Spec.Versions) != 1 {
-			return nil, fmt.Errorf("%s has %d versions; the page describes one", file, len(crd.Spec.Versions))
+		if len(crd.Spec.Versions) == 0 || crd.Spec.Versions[0].Name != v1beta1.GroupVersion.Version {
+			return nil, fmt.Errorf("%s: the first version must be %s, which the page describes", file, v1beta1.GroupVersion.Version)
 		}
 		b.kinds[crd.Spec.Names.Kind] = crd
 	}

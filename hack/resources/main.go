@@ -11,7 +11,7 @@ import (
 	"strings"
 	"text/template"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 )
 
 //go:embed resources.md.tmpl
@@ -64,8 +64,8 @@ func render(checkout fs.FS) ([]byte, error) {
 }
 
 func kinds() []string {
-	names := make([]string, len(v1alpha1.Kinds))
-	for i, k := range v1alpha1.Kinds {
+	names := make([]string, len(v1beta1.Kinds))
+	for i, k := range v1beta1.Kinds {
 		names[i] = k.Name
 	}
 	return names

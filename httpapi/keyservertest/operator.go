@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	manifests "github.com/keyserver-operator/keyserver-operator/config"
 	"github.com/keyserver-operator/keyserver-operator/controllers"
 	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
@@ -103,25 +103,25 @@ const credentialsNamespace = "kube-system"
 // namespaces, or in all namespaces if there is none. It returns when the KeyServer is Ready, so the manager must run.
 //
 // At the end of the test, both objects are deleted. Objects that refer to the KeyServer do not prevent this.
-func (s *Server) CreateKeyServer(t testing.TB, cluster *rest.Config, name string, namespaces ...string) *v1alpha1.KeyServer {
+func (s *Server) CreateKeyServer(t testing.TB, cluster *rest.Config, name string, namespaces ...string) *v1beta1.KeyServer {
 	t.Helper()
 	kube, err := client.New(cluster, client.Options{Scheme: scheme()})
 	if err != nil {
 		t.Fatalf("connect to the control plane: %v", err)
 	}
-	to := v1alpha1.GrantedNamespaces{Names: namespaces}
+	to := v1beta1.GrantedNamespaces{Names: namespaces}
 	if len(namespaces) == 0 {
 		to.Selector = &metav1.LabelSelector{}
 	}
 	ca := string(s.ca)
-	object := &v1alpha1.KeyServer{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{v1alpha1.AnnotationAbandon: "true"}},
-		Spec: v1alpha1.KeyServerSpec{
-			URL: s.URL(), CABundle: &v1alpha1.CABundle{Inline: &ca},
-			Credentials: v1alpha1.KeyServerCredentials{Administrator: v1alpha1.AdministratorCredential{
-				SecretRef: &v1alpha1.CredentialSecretReference{Namespace: credentialsNamespace, Name: name},
+	object := &v1beta1.KeyServer{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{v1beta1.AnnotationAbandon: "true"}},
+		Spec: v1beta1.KeyServerSpec{
+			URL: s.URL(), CABundle: &v1beta1.CABundle{Inline: &ca},
+			Credentials: v1beta1.KeyServerCredentials{Administrator: v1beta1.AdministratorCredential{
+				SecretRef: &v1beta1.CredentialSecretReference{Namespace: credentialsNamespace, Name: name},
 			}},
-			Grants: []v1alpha1.Grant{v1alpha1.GrantAll("test", to)},
+			Grants: []v1beta1.Grant{v1beta1.GrantAll("test", to)},
 		},
 	}
 	secret := &corev1.Secret{
@@ -155,14 +155,14 @@ func deleteObject(t testing.TB, kube client.Client, o client.Object) {
 }
 
 // waitReady waits until a KeyServer is Ready, and fails the test with the message of the condition.
-func waitReady(t testing.TB, kube client.Client, ks *v1alpha1.KeyServer) {
+func waitReady(t testing.TB, kube client.Client, ks *v1beta1.KeyServer) {
 	t.Helper()
 	last := "the manager has not processed it; call StartOperator first"
 	err := wait.PollUntilContextTimeout(t.Context(), pollInterval, patience, true, func(ctx context.Context) (bool, error) {
 		if err := kube.Get(ctx, client.ObjectKeyFromObject(ks), ks); err != nil {
 			return false, err
 		}
-		ready := meta.FindStatusCondition(ks.Status.Conditions, v1alpha1.ConditionReady)
+		ready := meta.FindStatusCondition(ks.Status.Conditions, v1beta1.ConditionReady)
 		if ready == nil {
 			return false, nil
 		}
@@ -202,7 +202,7 @@ func (b quietBody) Read(p []byte) (int, error) {
 // scheme returns a scheme of the kinds of Kubernetes and of this project.
 func scheme() *runtime.Scheme {
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1beta1.AddToScheme} {
 		if err := add(s); err != nil {
 			panic(err) // two types of the same name are a mistake in this package
 		}

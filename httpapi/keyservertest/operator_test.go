@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 )
 
 // cluster is the control plane of the tests; nil without its programs.
@@ -58,7 +58,7 @@ func TestStartOperator(t *testing.T) {
 	}
 	noMore(t, before)
 	kube := kubeClient(t)
-	for _, list := range []client.ObjectList{&v1alpha1.KeyServerList{}, &v1alpha1.RoleList{}} {
+	for _, list := range []client.ObjectList{&v1beta1.KeyServerList{}, &v1beta1.RoleList{}} {
 		if err := kube.List(t.Context(), list); err != nil || meta.LenList(list) > 0 {
 			t.Errorf("after the tests: %+v, %v", list, err)
 		}
@@ -68,9 +68,9 @@ func TestStartOperator(t *testing.T) {
 // declareRole declares a role, and checks that the key server has it. At the end of the test, it deletes the role.
 func declareRole(t *testing.T, s *Server) {
 	kube := kubeClient(t)
-	role := &v1alpha1.Role{
+	role := &v1beta1.Role{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "signer"},
-		Spec:       v1alpha1.RoleSpec{RoleName: ptr.To("Signer"), Operations: []string{"HMAC Data"}},
+		Spec:       v1beta1.RoleSpec{RoleName: ptr.To("Signer"), Operations: []string{"HMAC Data"}},
 	}
 	if err := kube.Create(t.Context(), role); err != nil {
 		t.Fatal(err)
@@ -78,7 +78,7 @@ func declareRole(t *testing.T, s *Server) {
 	t.Cleanup(func() { deleteObject(t, kube, role) })
 	err := wait.PollUntilContextTimeout(t.Context(), pollInterval, patience, true, func(ctx context.Context) (bool, error) {
 		err := kube.Get(ctx, client.ObjectKeyFromObject(role), role)
-		return meta.IsStatusConditionTrue(role.Status.Conditions, v1alpha1.ConditionReady), err
+		return meta.IsStatusConditionTrue(role.Status.Conditions, v1beta1.ConditionReady), err
 	})
 	if err != nil {
 		t.Fatalf("%v: %+v", err, role.Status)
@@ -107,8 +107,8 @@ func TestCreateKeyServerFails(t *testing.T) {
 // TestCRDs checks that each call returns all definitions, in new objects.
 func TestCRDs(t *testing.T) {
 	first := CRDs()
-	if len(first) != len(v1alpha1.Kinds) {
-		t.Errorf("%d definitions, want %d", len(first), len(v1alpha1.Kinds))
+	if len(first) != len(v1beta1.Kinds) {
+		t.Errorf("%d definitions, want %d", len(first), len(v1beta1.Kinds))
 	}
 	first[0].Name = "changed"
 	if CRDs()[0].Name == "changed" {

@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 	kube "sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/client"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
@@ -76,17 +76,17 @@ func (c *cluster) installation() []kube.Object {
 			ObjectMeta: metav1.ObjectMeta{Name: "admin", Namespace: "kube-system"},
 			StringData: map[string]string{"username": "admin", "password": c.site.password},
 		},
-		&v1alpha1.KeyServer{
+		&v1beta1.KeyServer{
 			ObjectMeta: metav1.ObjectMeta{Name: "default"},
-			Spec: v1alpha1.KeyServerSpec{
+			Spec: v1beta1.KeyServerSpec{
 				URL:      c.falseProxy.URL,
-				CABundle: &v1alpha1.CABundle{Inline: &ca},
-				Credentials: v1alpha1.KeyServerCredentials{Administrator: v1alpha1.AdministratorCredential{
-					SecretRef: &v1alpha1.CredentialSecretReference{Namespace: "kube-system", Name: "admin"},
+				CABundle: &v1beta1.CABundle{Inline: &ca},
+				Credentials: v1beta1.KeyServerCredentials{Administrator: v1beta1.AdministratorCredential{
+					SecretRef: &v1beta1.CredentialSecretReference{Namespace: "kube-system", Name: "admin"},
 				}},
-				Grants: []v1alpha1.Grant{{
-					Name: "all", Namespaces: v1alpha1.GrantedNamespaces{Selector: &metav1.LabelSelector{}},
-					Kinds: []v1alpha1.GrantedKind{"ACLTemplate", "Role", "TrustedCA"}, Names: []string{"*"},
+				Grants: []v1beta1.Grant{{
+					Name: "all", Namespaces: v1beta1.GrantedNamespaces{Selector: &metav1.LabelSelector{}},
+					Kinds: []v1beta1.GrantedKind{"ACLTemplate", "Role", "TrustedCA"}, Names: []string{"*"},
 					Operations: []string{"duty:administration", "duty:trust", "duty:key use", "duty:audit"}, Adopt: true,
 				}},
 			},
@@ -136,21 +136,21 @@ func (c *cluster) operations() []string {
 	return set
 }
 
-func (c *cluster) role(i int) *v1alpha1.Role {
+func (c *cluster) role(i int) *v1beta1.Role {
 	name := nameOf("declared", i)
-	return &v1alpha1.Role{
+	return &v1beta1.Role{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
-		Spec:       v1alpha1.RoleSpec{RoleName: &name, Operations: c.operations()},
+		Spec:       v1beta1.RoleSpec{RoleName: &name, Operations: c.operations()},
 	}
 }
 
-func (c *cluster) template(i int) *v1alpha1.ACLTemplate {
+func (c *cluster) template(i int) *v1beta1.ACLTemplate {
 	c.n++
-	return &v1alpha1.ACLTemplate{
+	return &v1beta1.ACLTemplate{
 		ObjectMeta: metav1.ObjectMeta{Name: nameOf("declared", i), Namespace: namespace},
-		Spec: v1alpha1.ACLTemplateSpec{
+		Spec: v1beta1.ACLTemplateSpec{
 			TemplateName: fmt.Sprintf("declared %d %d", i, c.n),
-			Members:      []v1alpha1.ACLTemplateMember{{Principal: "password/admin", Rights: []v1alpha1.Right{"OWNER"}}},
+			Members:      []v1beta1.ACLTemplateMember{{Principal: "password/admin", Rights: []v1beta1.Right{"OWNER"}}},
 		},
 	}
 }
@@ -184,14 +184,14 @@ func (c *cluster) edit(ctx context.Context, r *rand.Rand) {
 	defer cancel()
 	key := kube.ObjectKey{Namespace: namespace, Name: nameOf("declared", r.IntN(declared))}
 	if r.IntN(2) == 0 {
-		o := &v1alpha1.Role{}
+		o := &v1beta1.Role{}
 		if c.kube.Get(short, key, o) == nil {
 			o.Spec.Operations = c.operations()
 			_ = c.kube.Update(short, o) // the next update may succeed
 		}
 		return
 	}
-	o := &v1alpha1.ACLTemplate{}
+	o := &v1beta1.ACLTemplate{}
 	if c.kube.Get(short, key, o) == nil {
 		c.n++
 		o.Spec.TemplateName = fmt.Sprintf("declared %s %d", key.Name, c.n)
@@ -203,16 +203,16 @@ func (c *cluster) edit(ctx context.Context, r *rand.Rand) {
 // of those that are not Ready.
 func (c *cluster) readyContents(ctx context.Context) (ready, waiting map[string]string, err error) {
 	ready, waiting = map[string]string{}, map[string]string{}
-	note := func(kind string, o kube.Object, status v1alpha1.ManagedStatus, id, content string) {
+	note := func(kind string, o kube.Object, status v1beta1.ManagedStatus, id, content string) {
 		object := fmt.Sprintf("%s %s of generation %d", kind, o.GetName(), o.GetGeneration())
-		cond := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
+		cond := meta.FindStatusCondition(status.Conditions, v1beta1.ConditionReady)
 		if cond != nil && cond.Status == metav1.ConditionTrue && cond.ObservedGeneration == o.GetGeneration() && status.ObservedGeneration == o.GetGeneration() {
 			ready[object] = id + ": " + content
 		} else {
 			waiting[object] = fmt.Sprintf("%s, resource version %s: %+v", content, o.GetResourceVersion(), status)
 		}
 	}
-	var roles v1alpha1.RoleList
+	var roles v1beta1.RoleList
 	if err := c.kube.List(ctx, &roles); err != nil {
 		return nil, nil, err
 	}
@@ -225,7 +225,7 @@ func (c *cluster) readyContents(ctx context.Context) (ready, waiting map[string]
 		}
 		note("Role", o, o.Status.ManagedStatus, "role "+o.Status.RoleID, *o.Spec.RoleName+" "+ledger.IDs(ids))
 	}
-	var templates v1alpha1.ACLTemplateList
+	var templates v1beta1.ACLTemplateList
 	if err := c.kube.List(ctx, &templates); err != nil {
 		return nil, nil, err
 	}

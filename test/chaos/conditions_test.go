@@ -18,7 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kube "sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/store/pgtest"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
@@ -268,24 +268,24 @@ func isReady(c metav1.Condition) bool { return c.Status == metav1.ConditionTrue 
 
 // conditions returns the Ready conditions of the KeyServer and of all declared objects.
 func (c *cluster) conditions(ctx context.Context) (server metav1.Condition, objects []metav1.Condition, err error) {
-	if server, err = controlplane.Ready(ctx, c.kube, &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: "default"}}); err != nil {
+	if server, err = controlplane.Ready(ctx, c.kube, &v1beta1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: "default"}}); err != nil {
 		return server, nil, err
 	}
-	note := func(status v1alpha1.ManagedStatus) {
+	note := func(status v1beta1.ManagedStatus) {
 		one := metav1.Condition{}
-		if ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady); ready != nil {
+		if ready := meta.FindStatusCondition(status.Conditions, v1beta1.ConditionReady); ready != nil {
 			one = *ready
 		}
 		objects = append(objects, one)
 	}
-	var roles v1alpha1.RoleList
+	var roles v1beta1.RoleList
 	if err := c.kube.List(ctx, &roles, kube.InNamespace(namespace)); err != nil {
 		return server, nil, err
 	}
 	for i := range roles.Items {
 		note(roles.Items[i].Status.ManagedStatus)
 	}
-	var templates v1alpha1.ACLTemplateList
+	var templates v1beta1.ACLTemplateList
 	if err := c.kube.List(ctx, &templates, kube.InNamespace(namespace)); err != nil {
 		return server, nil, err
 	}

@@ -43,7 +43,7 @@ func trustBundle(t *testing.T, n *node) {
 	first, second := rig.NewCA(t, "Sensors"), rig.NewCA(t, "Sensors")
 	declare := func(ca rig.CA) {
 		n.apply(t, in, `
-apiVersion: trust.keyserver.dev/v1alpha1
+apiVersion: trust.keyserver.dev/v1beta1
 kind: TrustedCA
 metadata: {name: sensors}
 spec:

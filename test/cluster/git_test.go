@@ -115,7 +115,7 @@ func (n *node) declare(t *testing.T, name, text string) {
 }
 
 func trustedCA(name, certificate string) string {
-	return "apiVersion: trust.keyserver.dev/v1alpha1\nkind: TrustedCA\nmetadata: {name: " + name + ", namespace: default}\nspec:\n  certificate:\n" + certificate
+	return "apiVersion: trust.keyserver.dev/v1beta1\nkind: TrustedCA\nmetadata: {name: " + name + ", namespace: default}\nspec:\n  certificate:\n" + certificate
 }
 
 // noCertificate is PEM that is not a certificate.

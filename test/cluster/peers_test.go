@@ -63,7 +63,7 @@ spec:
 `
 
 const partnerDeclared = `
-apiVersion: trust.keyserver.dev/v1alpha1
+apiVersion: trust.keyserver.dev/v1beta1
 kind: KeyServer
 metadata: {name: partner}
 spec:
@@ -76,14 +76,14 @@ spec:
 
 // trusts declares one KeyServer as a peer of another one (docs/federation.md).
 const trusts = `
-apiVersion: trust.keyserver.dev/v1alpha1
+apiVersion: trust.keyserver.dev/v1beta1
 kind: TrustedCA
 metadata: {name: %[2]s-at-%[1]s, namespace: default}
 spec:
   keyServerRef: {name: %[1]s}
   certificate: {peerRef: {name: %[2]s}}
 ---
-apiVersion: trust.keyserver.dev/v1alpha1
+apiVersion: trust.keyserver.dev/v1beta1
 kind: TrustedServer
 metadata: {name: %[2]s-at-%[1]s, namespace: default}
 spec:
@@ -93,7 +93,7 @@ spec:
 `
 
 const exposed = `
-apiVersion: trust.keyserver.dev/v1alpha1
+apiVersion: trust.keyserver.dev/v1beta1
 kind: PrincipalTrust
 metadata: {name: signer-at-partner, namespace: default}
 spec:

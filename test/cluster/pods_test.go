@@ -129,7 +129,7 @@ func (n *node) grant(t *testing.T, to, operations, names string) {
 	n.kubectl(t, "-n", to, "create", "rolebinding", "keyserver-manager-publish",
 		"--clusterrole=keyserver-manager-publish", "--serviceaccount="+namespace+":keyserver-manager")
 	n.apply(t, "default", fmt.Sprintf(`
-apiVersion: trust.keyserver.dev/v1alpha1
+apiVersion: trust.keyserver.dev/v1beta1
 kind: KeyServer
 metadata: {name: default}
 spec:

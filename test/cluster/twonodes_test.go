@@ -77,7 +77,7 @@ func (n *node) leader(t *testing.T) (pod, on string) {
 func (n *node) aRole(t *testing.T, operations string) {
 	t.Helper()
 	n.apply(t, "default", `
-apiVersion: trust.keyserver.dev/v1alpha1
+apiVersion: trust.keyserver.dev/v1beta1
 kind: Role
 metadata: {name: cut-off}
 spec: {roleName: Cut Off, operations: [`+operations+`]}

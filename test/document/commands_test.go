@@ -64,6 +64,7 @@ var run = []commands{
 	{"docs/uninstall.md", "", "", "test/e2e TestUninstall"},
 	{"docs/upgrade.md", "Prepare the upgrade", "", "test/upgrade TestTheCommandsOfTheDocument"},
 	{"docs/upgrade.md", "Check the result", "", "test/upgrade TestTheCommandsOfTheDocument"},
+	{"docs/upgrade.md", "Move to v1beta1", "", "test/versions TestMove"},
 	{"docs/workloads.md", "Give the namespace a grant", "", "test/cluster TestAnInstallation"},
 	{"docs/workloads.md", "Declare role, principal and key", "", "test/cluster TestAnInstallation"},
 	{"docs/workloads.md", "Run the Pod", "", "test/cluster TestAnInstallation"},

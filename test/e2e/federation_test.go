@@ -13,7 +13,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/client"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
@@ -349,7 +349,7 @@ func (f *federation) killed(t *testing.T) {
 			if object == "KeyServer west" {
 				says = "no response from the key server"
 			}
-			if c := now[object]; c.status != "False" || c.reason != string(v1alpha1.ReasonKeyServerUnavailable) || !strings.Contains(c.message, says) {
+			if c := now[object]; c.status != "False" || c.reason != string(v1beta1.ReasonKeyServerUnavailable) || !strings.Contains(c.message, says) {
 				return false
 			}
 		}
@@ -483,7 +483,7 @@ var retained = []string{"ptrust/admin-of-east-at-north", "tserver/north-at-east"
 func (f *federation) caRemoved(t *testing.T) {
 	asks, back := f.way(f.east, f.north), f.way(f.north, f.east)
 	f.kubectl(t, "", "delete", "--wait=false", "tca/north-at-east")
-	rig.Soon(t, "the CA is held", func() bool { return f.objects(t)["TrustedCA north-at-east"].reason == string(v1alpha1.ReasonInUse) })
+	rig.Soon(t, "the CA is held", func() bool { return f.objects(t)["TrustedCA north-at-east"].reason == string(v1beta1.ReasonInUse) })
 	f.open(t, asks, back)
 
 	for _, object := range retained {

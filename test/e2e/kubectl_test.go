@@ -22,19 +22,19 @@ func TestKubectl(t *testing.T) {
 func (w *world) refusals(t *testing.T) {
 	for _, tc := range []struct{ reason, manifest, says string }{
 		{"two sources", `
-apiVersion: trust.keyserver.dev/v1alpha1
+apiVersion: trust.keyserver.dev/v1beta1
 kind: TrustedCA
 metadata: {name: refused}
 spec: {certificate: {peerRef: {name: a}, configMapKeyRef: {name: a, key: b}}}`,
 			"give exactly one of inline, secretKeyRef, configMapKeyRef and peerRef"},
 		{"a peer of itself", `
-apiVersion: trust.keyserver.dev/v1alpha1
+apiVersion: trust.keyserver.dev/v1beta1
 kind: TrustedServer
 metadata: {name: refused}
 spec: {friendlyName: a, trustBlob: {peerRef: {name: default}}}`,
 			"a key server is not its own peer"},
 		{"a misspelt member", `
-apiVersion: trust.keyserver.dev/v1alpha1
+apiVersion: trust.keyserver.dev/v1beta1
 kind: Role
 metadata: {name: refused}
 spec: {roleName: a, operations: [], resyncIntervall: 1h}`,

@@ -10,7 +10,7 @@ import (
 
 func role(name, roleName string, operations ...string) string {
 	return fmt.Sprintf(`
-apiVersion: trust.keyserver.dev/v1alpha1
+apiVersion: trust.keyserver.dev/v1beta1
 kind: Role
 metadata: {name: %s, namespace: default}
 spec: {roleName: %q, operations: [%s]}
@@ -20,7 +20,7 @@ spec: {roleName: %q, operations: [%s]}
 func trustedCA(t *testing.T, name string) string {
 	t.Helper()
 	return fmt.Sprintf(`
-apiVersion: trust.keyserver.dev/v1alpha1
+apiVersion: trust.keyserver.dev/v1beta1
 kind: TrustedCA
 metadata: {name: %s, namespace: default}
 spec: {certificate: {inline: %q}}
@@ -30,7 +30,7 @@ spec: {certificate: {inline: %q}}
 // template returns the manifest of an ACL template. Its members are rights of the administrator or of groups.
 func template(name, templateName string, members ...string) string {
 	return fmt.Sprintf(`
-apiVersion: trust.keyserver.dev/v1alpha1
+apiVersion: trust.keyserver.dev/v1beta1
 kind: ACLTemplate
 metadata: {name: %s, namespace: default}
 spec: {templateName: %q, members: [%s]}

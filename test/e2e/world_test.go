@@ -129,7 +129,7 @@ kind: Secret
 metadata: {name: %[1]s-admin, namespace: kube-system}
 stringData: {username: admin, password: %[2]q}
 ---
-apiVersion: trust.keyserver.dev/v1alpha1
+apiVersion: trust.keyserver.dev/v1beta1
 kind: KeyServer
 metadata: {name: %[1]s}
 spec:

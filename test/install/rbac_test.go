@@ -11,13 +11,13 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
 // allKinds are the resources of all kinds of the operator.
 var allKinds = func() (resources []string) {
-	for _, k := range v1alpha1.Kinds {
+	for _, k := range v1beta1.Kinds {
 		resources = append(resources, k.Resource)
 	}
 	return resources

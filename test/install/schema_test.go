@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/openapi"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 
@@ -114,7 +114,7 @@ func writeSchemas(t *testing.T, dir string) {
 		if paths, err = client.OpenAPIV3().Paths(); err != nil {
 			return err
 		}
-		if ours := "apis/" + v1alpha1.GroupVersion.String(); paths[ours] == nil {
+		if ours := "apis/" + v1beta1.GroupVersion.String(); paths[ours] == nil {
 			return fmt.Errorf("no schemas of %s", ours)
 		}
 		return nil

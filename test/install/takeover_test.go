@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/discovery"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	apiclient "github.com/keyserver-operator/keyserver-operator/clients/go/client"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
@@ -84,7 +84,7 @@ func issuer(t *testing.T) string {
 func (i *installation) connect() {
 	i.t.Helper()
 	t, ctx := i.t, i.t.Context()
-	ks := typed[v1alpha1.KeyServer](t, build(t, defaultsKeyServer), "KeyServer")[0]
+	ks := typed[v1beta1.KeyServer](t, build(t, defaultsKeyServer), "KeyServer")[0]
 	ks.Spec.URL = "https://" + i.api.ports["api"]
 	if err := kube.Create(ctx, &ks); err != nil {
 		t.Fatal(err)
@@ -136,9 +136,9 @@ func ready(ctx context.Context, o client.Object) error {
 	return err
 }
 
-func (i *installation) declare(name string, operations ...string) *v1alpha1.Role {
+func (i *installation) declare(name string, operations ...string) *v1beta1.Role {
 	i.t.Helper()
-	r := &v1alpha1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+	r := &v1beta1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
 	r.Spec.RoleName, r.Spec.Operations = &r.Name, operations
 	if err := kube.Create(i.t.Context(), r); err != nil {
 		i.t.Fatal(err)
@@ -147,7 +147,7 @@ func (i *installation) declare(name string, operations ...string) *v1alpha1.Role
 }
 
 // redeclare changes the operations of a Role.
-func (i *installation) redeclare(r *v1alpha1.Role, operations ...string) {
+func (i *installation) redeclare(r *v1beta1.Role, operations ...string) {
 	i.t.Helper()
 	change := client.MergeFrom(r.DeepCopy())
 	r.Spec.Operations = operations
@@ -157,7 +157,7 @@ func (i *installation) redeclare(r *v1alpha1.Role, operations ...string) {
 }
 
 // holds waits until the key server has exactly one role as the object declares, and the object is Ready.
-func (i *installation) holds(r *v1alpha1.Role) {
+func (i *installation) holds(r *v1beta1.Role) {
 	i.t.Helper()
 	rig.Succeeds(i.t, func() error {
 		if err := ready(i.t.Context(), r); err != nil {
@@ -191,7 +191,7 @@ func (i *installation) holds(r *v1alpha1.Role) {
 }
 
 // outside changes a role on the key server directly.
-func (i *installation) outside(r *v1alpha1.Role, operations ...string) {
+func (i *installation) outside(r *v1beta1.Role, operations ...string) {
 	i.t.Helper()
 	ids := make([]schema.HexID, len(operations))
 	for n, name := range operations {
@@ -228,7 +228,7 @@ func TestInstallationRuns(t *testing.T) {
 		standby = first
 	}
 	// The test kills the manager while it creates these objects.
-	var many []*v1alpha1.Role
+	var many []*v1beta1.Role
 	for n := range 40 {
 		many = append(many, i.declare(fmt.Sprintf("made-%d", n), "HMAC Data", "Authorize Key"))
 	}
@@ -254,7 +254,7 @@ func TestInstallationRuns(t *testing.T) {
 	i.holds(auditor)
 	for _, r := range many {
 		i.holds(r)
-		if r.Status.Provenance != v1alpha1.Created {
+		if r.Status.Provenance != v1beta1.Created {
 			t.Errorf("%s: provenance %q", r.Name, r.Status.Provenance)
 		}
 	}

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 )
@@ -191,7 +191,7 @@ func TestRulesKnowTheCatalogues(t *testing.T) {
 	for _, e := range fault.Catalogue {
 		known[string(e.Code)] = true
 	}
-	for _, e := range v1alpha1.Reasons {
+	for _, e := range v1beta1.Reasons {
 		known[string(e.Reason)] = true
 	}
 	text, err := os.ReadFile(filepath.Join(configDir, "prometheus", "rules.yaml"))

@@ -42,7 +42,7 @@ func TestManifestsOfTheDocument(t *testing.T) {
 	schemas, err := manifest.NewSchemas()
 	rig.Must(t, err)
 	for _, m := range all {
-		rig.Must(t, schemas.Knows(m.Object))
+		rig.Must(t, schemas.Recognize(m.Object))
 		rig.Must(t, schemas.Complete(m.Object))
 		rig.Must(t, schemas.Validate(t.Context(), m.Object, nil))
 	}

@@ -52,7 +52,7 @@ func newOperated(t *testing.T) *operated {
 	ca, err := os.ReadFile(filepath.Join(o.dataDir, "ca.crt"))
 	rig.Must(t, err)
 	o.apply(t, fmt.Sprintf(`
-apiVersion: trust.keyserver.dev/v1alpha1
+apiVersion: trust.keyserver.dev/v1beta1
 kind: KeyServer
 metadata: {name: default}
 spec:
@@ -137,7 +137,7 @@ func (o *operated) says(t *testing.T, want string, args ...string) {
 // role returns the manifest of a Role with a management policy.
 func role(name, roleName, policy string) string {
 	return fmt.Sprintf(`
-apiVersion: trust.keyserver.dev/v1alpha1
+apiVersion: trust.keyserver.dev/v1beta1
 kind: Role
 metadata: {name: %s, namespace: default}
 spec: {roleName: %q, operations: [HMAC Data], managementPolicy: %s}
@@ -146,7 +146,7 @@ spec: {roleName: %q, operations: [HMAC Data], managementPolicy: %s}
 
 func trustedCA(ca rig.CA) string {
 	return fmt.Sprintf(`
-apiVersion: trust.keyserver.dev/v1alpha1
+apiVersion: trust.keyserver.dev/v1beta1
 kind: TrustedCA
 metadata: {name: partners, namespace: default}
 spec: {certificate: {inline: %q}}

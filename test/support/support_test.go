@@ -27,7 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/test/program"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
@@ -208,12 +208,12 @@ func TestAClusterWithoutTheDefinitions(t *testing.T) {
 	if code != 1 {
 		t.Errorf("doctor ends with %d", code)
 	}
-	for _, kind := range v1alpha1.Kinds {
+	for _, kind := range v1beta1.Kinds {
 		has(t, said, "definitions: the CustomResourceDefinition "+kind.CRD()+" is missing; apply config/crd")
 	}
 	has(t, said, "manager: there is no Lease keyserver-system/manager.trust.keyserver.dev")
 	p := pack(t, "--kubeconfig", c.kubeconfig)
-	for _, kind := range v1alpha1.Kinds {
+	for _, kind := range v1beta1.Kinds {
 		if p.why["cluster/"+kind.Resource+".json"] == "" {
 			t.Errorf("nothing is said of %s: %v", kind.Resource, p.why)
 		}
@@ -225,12 +225,12 @@ func TestAClusterWithoutTheDefinitions(t *testing.T) {
 func (c cluster) ready(t *testing.T, o client.Object, status metav1.ConditionStatus, reason, message string) {
 	t.Helper()
 	condition := metav1.Condition{
-		Type: v1alpha1.ConditionReady, Status: status, Reason: reason, Message: message, ObservedGeneration: o.GetGeneration(), LastTransitionTime: metav1.Now(),
+		Type: v1beta1.ConditionReady, Status: status, Reason: reason, Message: message, ObservedGeneration: o.GetGeneration(), LastTransitionTime: metav1.Now(),
 	}
 	switch o := o.(type) {
-	case *v1alpha1.KeyServer:
+	case *v1beta1.KeyServer:
 		o.Status.Conditions = []metav1.Condition{condition}
-	case *v1alpha1.Role:
+	case *v1beta1.Role:
 		_, s := o.Managed()
 		s.Conditions = []metav1.Condition{condition}
 	default:
@@ -239,15 +239,15 @@ func (c cluster) ready(t *testing.T, o client.Object, status metav1.ConditionSta
 	rig.Must(t, c.Status().Update(t.Context(), o))
 }
 
-func role(name string) *v1alpha1.Role {
-	return &v1alpha1.Role{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}, Spec: v1alpha1.RoleSpec{RoleName: &name}}
+func role(name string) *v1beta1.Role {
+	return &v1beta1.Role{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}, Spec: v1beta1.RoleSpec{RoleName: &name}}
 }
 
-func keyServer(name string) *v1alpha1.KeyServer {
-	return &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.KeyServerSpec{
+func keyServer(name string) *v1beta1.KeyServer {
+	return &v1beta1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1beta1.KeyServerSpec{
 		URL: "https://keys.example",
-		Credentials: v1alpha1.KeyServerCredentials{Administrator: v1alpha1.AdministratorCredential{
-			SecretRef: &v1alpha1.CredentialSecretReference{Namespace: system, Name: "keyserver-admin"},
+		Credentials: v1beta1.KeyServerCredentials{Administrator: v1beta1.AdministratorCredential{
+			SecretRef: &v1beta1.CredentialSecretReference{Namespace: system, Name: "keyserver-admin"},
 		}},
 	}}
 }
@@ -284,7 +284,7 @@ func TestDoctorNamesWhatIsWrong(t *testing.T) {
 	}
 
 	// doctor does not report a repaired problem again.
-	for _, o := range []*v1alpha1.Role{broken, unseen, changed} {
+	for _, o := range []*v1beta1.Role{broken, unseen, changed} {
 		rig.Must(t, c.Get(t.Context(), client.ObjectKeyFromObject(o), o))
 		c.ready(t, o, metav1.ConditionTrue, "Verified", "re-read")
 	}
@@ -300,7 +300,7 @@ func TestDoctorNamesWhatIsWrong(t *testing.T) {
 	some, err := c.environment.AddUser(envtest.User{Name: "helper", Groups: []string{"helpers"}}, nil)
 	rig.Must(t, err)
 	c.create(t,
-		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "some"}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"roles"}, Verbs: []string{"list"}}}},
+		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "some"}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{v1beta1.GroupVersion.Group}, Resources: []string{"roles"}, Verbs: []string{"list"}}}},
 		&rbacv1.ClusterRoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: "some"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "some"},
 			Subjects: []rbacv1.Subject{{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: "helpers"}},

@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	k8syaml "sigs.k8s.io/yaml"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/config"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
@@ -137,13 +137,13 @@ func (k *kube) applyKeyServer(ctx context.Context, name string, srv *server.Serv
 		return err
 	}
 	bundle := string(ca)
-	ks := &v1alpha1.KeyServer{
+	ks := &v1beta1.KeyServer{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: v1alpha1.KeyServerSpec{
+		Spec: v1beta1.KeyServerSpec{
 			URL:      srv.URL(),
-			CABundle: &v1alpha1.CABundle{Inline: &bundle},
-			Credentials: v1alpha1.KeyServerCredentials{Administrator: v1alpha1.AdministratorCredential{
-				SecretRef: &v1alpha1.CredentialSecretReference{Namespace: systemNamespace, Name: credentials},
+			CABundle: &v1beta1.CABundle{Inline: &bundle},
+			Credentials: v1beta1.KeyServerCredentials{Administrator: v1beta1.AdministratorCredential{
+				SecretRef: &v1beta1.CredentialSecretReference{Namespace: systemNamespace, Name: credentials},
 			}},
 			Grants: grants,
 		},
@@ -159,8 +159,8 @@ func (k *kube) applyKeyServer(ctx context.Context, name string, srv *server.Serv
 
 // grantsOfUp returns the grants of a normal installation. In addition, each grant allows adoption, because an earlier
 // run may have left objects on the key server.
-func grantsOfUp() ([]v1alpha1.Grant, error) {
-	shipped := &v1alpha1.KeyServer{}
+func grantsOfUp() ([]v1beta1.Grant, error) {
+	shipped := &v1beta1.KeyServer{}
 	if err := k8syaml.UnmarshalStrict(config.KeyServer, shipped); err != nil {
 		return nil, fmt.Errorf("read config/keyserver: %w", err)
 	}
@@ -194,7 +194,7 @@ func (k *kube) applySamples(ctx context.Context, dir string, out io.Writer) erro
 			} else if err != nil {
 				return err
 			}
-			if u.GroupVersionKind().Group == v1alpha1.GroupVersion.Group {
+			if u.GroupVersionKind().Group == v1beta1.GroupVersion.Group {
 				k.watch(u)
 			}
 		}

@@ -9,7 +9,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/engine/bootstrap"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
@@ -67,7 +67,7 @@ func shellWord(s string) string {
 
 func (k *kube) sampleOf(kind string) string {
 	for _, u := range k.objects {
-		if u.GetKind() == kind && u.GroupVersionKind().Group == v1alpha1.GroupVersion.Group {
+		if u.GetKind() == kind && u.GroupVersionKind().Group == v1beta1.GroupVersion.Group {
 			return u.GetName()
 		}
 	}

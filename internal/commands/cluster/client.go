@@ -14,11 +14,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 )
 
 // Client sends requests to the API of a cluster.
@@ -110,9 +111,19 @@ type Object struct {
 	} `json:"status"`
 }
 
-// PathOf returns the path of all objects of a kind.
-func PathOf(kind v1alpha1.Kind) string {
-	return "/apis/" + v1alpha1.GroupVersion.String() + "/" + kind.Resource
+// PathOf returns the path of all objects of a kind. It sends a request to find the served version: the CRDs of an older
+// release have only the deprecated version.
+func (c *Client) PathOf(ctx context.Context, kind v1beta1.Kind) string {
+	path := PathIn(v1beta1.GroupVersion, kind)
+	if err := c.Get(ctx, path, url.Values{"limit": {"1"}}, &List[struct{}]{}); apierrors.IsNotFound(err) {
+		return PathIn(v1beta1.Deprecated, kind)
+	}
+	return path
+}
+
+// PathIn returns the path of all objects of a kind in a version.
+func PathIn(version schema.GroupVersion, kind v1beta1.Kind) string {
+	return "/apis/" + version.String() + "/" + kind.Resource
 }
 
 // Cut is the reason why a list was not read to its end.

@@ -10,8 +10,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/cluster"
 )
 
@@ -26,7 +27,7 @@ type Cluster struct {
 // Checks returns the checks of a cluster.
 func (c Cluster) Checks() []Check {
 	checks := []Check{{"definitions", c.definitions}, {"manager", c.manager}}
-	for _, kind := range v1alpha1.Kinds {
+	for _, kind := range v1beta1.Kinds {
 		checks = append(checks, Check{kind.Resource, func(ctx context.Context, found func(string) error) (string, error) {
 			return c.objects(ctx, kind, found)
 		}})
@@ -34,18 +35,25 @@ func (c Cluster) Checks() []Check {
 	return checks
 }
 
-// definitions checks that the cluster serves all kinds.
+// definitions checks that the cluster serves all kinds in the version that the manager of this release needs.
 func (c Cluster) definitions(ctx context.Context, found func(string) error) (string, error) {
-	for _, kind := range v1alpha1.Kinds {
-		err := c.Get(ctx, cluster.PathOf(kind), url.Values{"limit": {"1"}}, &cluster.List[struct{}]{})
+	list := func(version schema.GroupVersion, kind v1beta1.Kind) error {
+		return c.Get(ctx, cluster.PathIn(version, kind), url.Values{"limit": {"1"}}, &cluster.List[struct{}]{})
+	}
+	for _, kind := range v1beta1.Kinds {
+		err := list(v1beta1.GroupVersion, kind)
 		if apierrors.IsNotFound(err) {
-			err = found("the CustomResourceDefinition " + kind.CRD() + " is missing; apply config/crd")
+			problem := " is missing"
+			if list(v1beta1.Deprecated, kind) == nil {
+				problem = " has no version " + v1beta1.GroupVersion.Version + ", which the manager of this release needs"
+			}
+			err = found("the CustomResourceDefinition " + kind.CRD() + problem + "; apply config/crd")
 		}
 		if err != nil {
 			return "", err
 		}
 	}
-	return fmt.Sprintf("%d kinds checked", len(v1alpha1.Kinds)), nil
+	return fmt.Sprintf("%d kinds checked", len(v1beta1.Kinds)), nil
 }
 
 // lease has the fields of a Lease that show whether a manager is active.
@@ -81,9 +89,9 @@ const (
 	maxFindings = 1000
 )
 
-func (c Cluster) objects(ctx context.Context, kind v1alpha1.Kind, found func(string) error) (string, error) {
+func (c Cluster) objects(ctx context.Context, kind v1beta1.Kind, found func(string) error) (string, error) {
 	all, findings := 0, 0
-	err := cluster.Each(ctx, c.Client, cluster.PathOf(kind), maxPages, cluster.PageOfObjects, func(o *cluster.Object) error {
+	err := cluster.Each(ctx, c.Client, c.PathOf(ctx, kind), maxPages, cluster.PageOfObjects, func(o *cluster.Object) error {
 		all++
 		return unready(o, func(line string) error {
 			if findings++; findings > maxFindings {
@@ -105,7 +113,7 @@ func unready(o *cluster.Object, found func(string) error) error {
 	if ns := o.Metadata.Namespace; ns != "" {
 		name = ns + "/" + name
 	}
-	ready := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionReady)
+	ready := meta.FindStatusCondition(o.Status.Conditions, v1beta1.ConditionReady)
 	switch {
 	case ready == nil:
 		return found(name + " has no condition Ready: no manager has reconciled it")

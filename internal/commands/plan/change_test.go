@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -11,12 +12,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubeschema "k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/plan"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
@@ -35,8 +37,8 @@ func TestChangesToACluster(t *testing.T) {
 			return object("TrustedCA", name, fmt.Sprintf("{certificate: {inline: %q}, rotation: {overlap: 0s}%s}", p.pem(), more))
 		}
 		c.apply(t, ca("ca", old, ""))
-		was := c.settle(t, v1alpha1.ReasonVerified)
-		if was["TrustedCA ca"].Provenance != v1alpha1.Created {
+		was := c.settle(t, v1beta1.ReasonVerified)
+		if was["TrustedCA ca"].Provenance != v1beta1.Created {
 			t.Fatalf("got %+v", was["TrustedCA ca"])
 		}
 		must[schema.TrustedCAAdded](t)(k.admin.AddTrustedCA(t.Context(), schema.AddTrustedCARequest{Certificate: fresh.ca.Certificate.Raw}))
@@ -56,7 +58,7 @@ func TestChangesToACluster(t *testing.T) {
 			t.Errorf("one that is not there yet: %+v", o)
 		}
 		r = k.mustPlan(t, ca("ca", fresh, ""), inCluster)
-		if o := find(t, r, "TrustedCA ca"); o.Action != reconcile.PlanUpdate || o.Reason != v1alpha1.ReasonProgressing ||
+		if o := find(t, r, "TrustedCA ca"); o.Action != reconcile.PlanUpdate || o.Reason != v1beta1.ReasonProgressing ||
 			!strings.HasSuffix(o.Message, "is removed after the overlap") || r.Summary.Agrees {
 			t.Errorf("taking over one removes the other: %+v", r)
 		}
@@ -75,13 +77,16 @@ func TestChangesToACluster(t *testing.T) {
 
 	t.Run("NameOfAnother", func(t *testing.T) {
 		c.apply(t, object("Role", "named", "{roleName: Named, operations: []}")+object("ACLTemplate", "named", "{templateName: Named, members: []}"))
-		c.settle(t, v1alpha1.ReasonVerified)
+		c.settle(t, v1beta1.ReasonVerified)
 		must[schema.RoleSaved](t)(k.admin.CreateRole(t.Context(), schema.CreateRoleRequest{Name: "Taken"}))
 		must[schema.ACLTemplateSaved](t)(k.admin.CreateACLTemplate(t.Context(), schema.ACLTemplateRequest{Name: "Taken"}))
-		r := k.mustPlan(t, object("Role", "named", "{roleName: Taken, operations: []}")+object("ACLTemplate", "named", "{templateName: Taken, members: []}"), inCluster)
-		for _, name := range []string{"Role named", "ACLTemplate named"} {
-			if o := find(t, r, name); o.Action != reconcile.PlanBlocked || o.Reason != v1alpha1.ReasonConflict || len(o.Fields) != 1 {
-				t.Errorf("got %+v", o)
+		for what, cluster := range map[string]client.Reader{"present": c.Client, "older": olderDefinitions{c.Client}} {
+			r := k.mustPlan(t, object("Role", "named", "{roleName: Taken, operations: []}")+object("ACLTemplate", "named", "{templateName: Taken, members: []}"),
+				func(o *plan.Options) { o.Cluster, o.Access = cluster, nil })
+			for _, name := range []string{"Role named", "ACLTemplate named"} {
+				if o := find(t, r, name); o.Action != reconcile.PlanBlocked || o.Reason != v1beta1.ReasonConflict || len(o.Fields) != 1 {
+					t.Errorf("with the %s definitions: %+v", what, o)
+				}
 			}
 		}
 	})
@@ -90,7 +95,7 @@ func TestChangesToACluster(t *testing.T) {
 		must[schema.PrincipalSaved](t)(k.admin.CreateGroup(t.Context(), schema.CreateGroupRequest{Name: "Trust Operators"}))
 		c.apply(t, object("Role", "emptied", "{roleName: Emptied, operations: [HMAC Data]}")+
 			object("ACLTemplate", "emptied", "{templateName: Emptied, members: [{principal: group/Trust Operators, rights: [READ]}]}"))
-		c.settle(t, v1alpha1.ReasonVerified)
+		c.settle(t, v1beta1.ReasonVerified)
 		emptied := object("Role", "emptied", "{roleName: Emptied, operations: []}") + object("ACLTemplate", "emptied", "{templateName: Emptied, members: []}")
 		r := k.mustPlan(t, emptied, inCluster)
 		if r.Summary.Update != 2 {
@@ -112,11 +117,11 @@ func TestChangesToACluster(t *testing.T) {
 		role := func(name, annotations string) string {
 			return strings.Replace(object("Role", name, "{roleName: "+name+", operations: []}"), "{name: "+name+"}", "{name: "+name+", annotations: {"+annotations+"}}", 1)
 		}
-		pause := v1alpha1.AnnotationPaused + `: "true"`
-		old := must[[]byte](t)(json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{v1alpha1.AnnotationPaused: "true"}}}))
+		pause := v1beta1.AnnotationPaused + `: "true"`
+		old := must[[]byte](t)(json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{v1beta1.AnnotationPaused: "true"}}}))
 		c.apply(t, role("applied", pause)+role("last-applied", fmt.Sprintf("%s: %q", corev1.LastAppliedConfigAnnotation, old))+role("by-hand", "")+role("taken-over", pause))
 		for _, name := range []string{"last-applied", "by-hand", "taken-over"} {
-			r := &v1alpha1.Role{}
+			r := &v1beta1.Role{}
 			// The manager also writes to the object.
 			if err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
 				if err := c.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: name}, r); err != nil {
@@ -125,7 +130,7 @@ func TestChangesToACluster(t *testing.T) {
 				if r.Annotations == nil {
 					r.Annotations = map[string]string{}
 				}
-				r.Annotations[v1alpha1.AnnotationPaused] = "by " + name
+				r.Annotations[v1beta1.AnnotationPaused] = "by " + name
 				return c.Update(t.Context(), r)
 			}); err != nil {
 				t.Fatal(err)
@@ -133,14 +138,14 @@ func TestChangesToACluster(t *testing.T) {
 		}
 		r := k.mustPlan(t, role("applied", "")+role("last-applied", "")+role("by-hand", "")+role("taken-over", ""), inCluster)
 		for name, paused := range map[string]bool{"applied": false, "last-applied": false, "by-hand": true, "taken-over": true} {
-			if o := find(t, r, "Role "+name); (o.Reason == v1alpha1.ReasonPaused) != paused {
+			if o := find(t, r, "Role "+name); (o.Reason == v1beta1.ReasonPaused) != paused {
 				t.Errorf("%s: %+v, paused should be %v", name, o, paused)
 			}
 		}
 		// The API server removes the annotation.
 		c.apply(t, role("applied", ""))
-		left := &v1alpha1.Role{}
-		if err := c.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "applied"}, left); err != nil || left.Annotations[v1alpha1.AnnotationPaused] != "" {
+		left := &v1beta1.Role{}
+		if err := c.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "applied"}, left); err != nil || left.Annotations[v1beta1.AnnotationPaused] != "" {
 			t.Errorf("got %v, %v", left.Annotations, err)
 		}
 	})
@@ -155,13 +160,13 @@ func TestChangesToACluster(t *testing.T) {
 				t.Fatal("the role is never created")
 			}
 		}
-		role := &v1alpha1.Role{}
+		role := &v1beta1.Role{}
 		if err := c.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "going"}, role); err != nil {
 			t.Fatal(err)
 		}
 		now := metav1.Now()
 		role.DeletionTimestamp = &now
-		ks := &v1alpha1.KeyServer{}
+		ks := &v1beta1.KeyServer{}
 		if err := c.Get(t.Context(), client.ObjectKey{Name: "default"}, ks); err != nil {
 			t.Fatal(err)
 		}
@@ -181,10 +186,30 @@ func TestChangesToACluster(t *testing.T) {
 	})
 }
 
+// olderDefinitions is a cluster that serves only the deprecated version.
+type olderDefinitions struct{ client.Reader }
+
+func (o olderDefinitions) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	if err := missingIn(list); err != nil {
+		return err
+	}
+	return o.Reader.List(ctx, list, opts...)
+}
+
+// missingIn returns an error for a list of a Go type of this project, which is one of the present version.
+func missingIn(list client.ObjectList) error {
+	for _, k := range v1beta1.Kinds {
+		if reflect.TypeOf(list) == reflect.TypeOf(k.NewList()) {
+			return &meta.NoKindMatchError{GroupKind: v1beta1.GroupVersion.WithKind(k.Name).GroupKind(), SearchedVersions: []string{v1beta1.GroupVersion.Version}}
+		}
+	}
+	return nil
+}
+
 // forbidding is a cluster that forbids reading definitions, and in which one role is being deleted.
 type forbidding struct {
 	client.Reader
-	deleted *v1alpha1.Role
+	deleted *v1beta1.Role
 }
 
 func (f forbidding) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
@@ -195,8 +220,8 @@ func (f forbidding) Get(ctx context.Context, key client.ObjectKey, obj client.Ob
 }
 
 func (f forbidding) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
-	if roles, is := list.(*v1alpha1.RoleList); is {
-		roles.Items = []v1alpha1.Role{*f.deleted}
+	if roles, is := list.(*v1beta1.RoleList); is {
+		roles.Items = []v1beta1.Role{*f.deleted}
 		return nil
 	}
 	return f.Reader.List(ctx, list, opts...)
@@ -206,7 +231,7 @@ func (f forbidding) List(ctx context.Context, list client.ObjectList, opts ...cl
 // object needs.
 func TestKeyServerThatGoes(t *testing.T) {
 	k, now := start(t), metav1.Now()
-	ks := v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: "default", DeletionTimestamp: &now, Finalizers: []string{v1alpha1.FinalizerInUse}}}
+	ks := v1beta1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: "default", DeletionTimestamp: &now, Finalizers: []string{v1beta1.FinalizerInUse}}}
 	_, err := k.plan(t, object("KeyServer", "default", "{url: "+k.URL()+", credentials: {administrator: {secretRef: {namespace: ns, name: admin}}}}"), func(o *plan.Options) {
 		o.Cluster = onlyKeyServer{forbidding{}, ks}
 	})
@@ -236,12 +261,12 @@ func (secretive) List(context.Context, client.ObjectList, ...client.ListOption) 
 // onlyKeyServer is a cluster with one KeyServer and no other object.
 type onlyKeyServer struct {
 	forbidding
-	keyServer v1alpha1.KeyServer
+	keyServer v1beta1.KeyServer
 }
 
 func (o onlyKeyServer) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
-	if all, is := list.(*v1alpha1.KeyServerList); is {
-		all.Items = []v1alpha1.KeyServer{o.keyServer}
+	if all, is := list.(*v1beta1.KeyServerList); is {
+		all.Items = []v1beta1.KeyServer{o.keyServer}
 	}
 	return nil
 }

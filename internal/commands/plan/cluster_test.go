@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/controllers"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/plan"
@@ -62,12 +62,12 @@ func (c *cluster) register(t testing.TB, k *keys) {
 	ca := string(k.CA(t))
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "admin"},
 		Data: map[string][]byte{"username": []byte(testserver.AdminName), "password": []byte(testserver.AdminPassword)}}
-	ks := &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: "default"}, Spec: v1alpha1.KeyServerSpec{
-		URL: k.URL(), CABundle: &v1alpha1.CABundle{Inline: &ca},
-		Credentials: v1alpha1.KeyServerCredentials{Administrator: v1alpha1.AdministratorCredential{
-			SecretRef: &v1alpha1.CredentialSecretReference{Namespace: secret.Namespace, Name: secret.Name},
+	ks := &v1beta1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: "default"}, Spec: v1beta1.KeyServerSpec{
+		URL: k.URL(), CABundle: &v1beta1.CABundle{Inline: &ca},
+		Credentials: v1beta1.KeyServerCredentials{Administrator: v1beta1.AdministratorCredential{
+			SecretRef: &v1beta1.CredentialSecretReference{Namespace: secret.Namespace, Name: secret.Name},
 		}},
-		Grants: []v1alpha1.Grant{v1alpha1.GrantAll("default", v1alpha1.GrantedNamespaces{Names: []string{"default"}})},
+		Grants: []v1beta1.Grant{v1beta1.GrantAll("default", v1beta1.GrantedNamespaces{Names: []string{"default"}})},
 	}}
 	for _, o := range []client.Object{secret, ks} {
 		if err := c.Create(t.Context(), o); err != nil {
@@ -90,10 +90,10 @@ func (c *cluster) apply(t testing.TB, manifests string) {
 }
 
 // managed returns the status of all objects, by kind and name.
-func (c *cluster) managed(t testing.TB) map[string]*v1alpha1.ManagedStatus {
+func (c *cluster) managed(t testing.TB) map[string]*v1beta1.ManagedStatus {
 	t.Helper()
-	all := map[string]*v1alpha1.ManagedStatus{}
-	for _, k := range v1alpha1.Kinds {
+	all := map[string]*v1beta1.ManagedStatus{}
+	for _, k := range v1beta1.Kinds {
 		list := k.NewList()
 		if err := c.List(t.Context(), list); err != nil {
 			t.Fatal(err)
@@ -109,14 +109,14 @@ func (c *cluster) managed(t testing.TB) map[string]*v1alpha1.ManagedStatus {
 }
 
 // settle waits until the condition Ready of every object has the reason.
-func (c *cluster) settle(t testing.TB, reason v1alpha1.Reason) map[string]*v1alpha1.ManagedStatus {
+func (c *cluster) settle(t testing.TB, reason v1beta1.Reason) map[string]*v1beta1.ManagedStatus {
 	t.Helper()
 	var waiting []string
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		waiting = nil
 		all := c.managed(t)
 		for name, status := range all {
-			if r := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady); r == nil || r.Reason != string(reason) {
+			if r := meta.FindStatusCondition(status.Conditions, v1beta1.ConditionReady); r == nil || r.Reason != string(reason) {
 				waiting = append(waiting, name)
 				if r != nil {
 					waiting = append(waiting, r.Reason, r.Message)
@@ -207,8 +207,8 @@ func TestExportApplyPlan(t *testing.T) {
 	c := startCluster(t)
 	c.register(t, k)
 	c.apply(t, exported)
-	for name, status := range c.settle(t, v1alpha1.ReasonVerified) {
-		if status.Provenance != v1alpha1.Adopted {
+	for name, status := range c.settle(t, v1beta1.ReasonVerified) {
+		if status.Provenance != v1beta1.Adopted {
 			t.Errorf("%s is %s", name, status.Provenance)
 		}
 	}
@@ -241,7 +241,7 @@ func TestExportApplyPlan(t *testing.T) {
 	}
 	// A new object that names a role of another object in the cluster.
 	r = k.mustPlan(t, object("Role", "late", "{roleName: Empty, operations: []}"), inCluster)
-	if o := find(t, r, "Role late"); o.Reason != v1alpha1.ReasonConflict || !strings.Contains(o.Message, "Role default/empty") {
+	if o := find(t, r, "Role late"); o.Reason != v1beta1.ReasonConflict || !strings.Contains(o.Message, "Role default/empty") {
 		t.Errorf("a newcomer: %+v", o)
 	}
 	if after := k.writes(t); !slices.Equal(before, after) {
@@ -275,7 +275,7 @@ func TestObserveWritesNothing(t *testing.T) {
 	observing := observed(t, different)
 	before := k.writes(t)
 	c.apply(t, observing)
-	all := c.settle(t, v1alpha1.ReasonDrifted)
+	all := c.settle(t, v1beta1.ReasonDrifted)
 	if len(all) != 9 {
 		t.Errorf("got %d objects", len(all))
 	}
@@ -289,7 +289,7 @@ func TestObserveWritesNothing(t *testing.T) {
 		}
 	}
 	for _, obj := range []client.Object{
-		&v1alpha1.Role{}, &v1alpha1.ACLTemplate{}, &v1alpha1.TrustedCA{}, &v1alpha1.TrustedServer{}, &v1alpha1.PrincipalTrust{},
+		&v1beta1.Role{}, &v1beta1.ACLTemplate{}, &v1beta1.TrustedCA{}, &v1beta1.TrustedServer{}, &v1beta1.PrincipalTrust{},
 	} {
 		if err := c.DeleteAllOf(t.Context(), obj, client.InNamespace("default")); err != nil {
 			t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/controllers"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/sources"
 )
@@ -84,7 +84,7 @@ func (w *world) connect(ctx context.Context, planner *controllers.Planner) error
 			a.KeyServer, strings.Join(unique(append(asked, peers...)), ", "))
 	}
 	for _, name := range asked {
-		err := w.snapshot.Get(ctx, client.ObjectKey{Name: name}, &v1alpha1.KeyServer{})
+		err := w.snapshot.Get(ctx, client.ObjectKey{Name: name}, &v1beta1.KeyServer{})
 		if apierrors.IsNotFound(err) {
 			return fmt.Errorf("KeyServer %q, to which %s refers, is neither in the files nor in a cluster; add its manifest, or give --key-server-ref %[1]s with --server and --password-file",
 				name, w.whoRefersTo(name))
@@ -97,7 +97,7 @@ func (w *world) connect(ctx context.Context, planner *controllers.Planner) error
 		}
 	}
 	for _, name := range unique(peers) {
-		exists := w.snapshot.Get(ctx, client.ObjectKey{Name: name}, &v1alpha1.KeyServer{}) == nil
+		exists := w.snapshot.Get(ctx, client.ObjectKey{Name: name}, &v1beta1.KeyServer{}) == nil
 		if !exists || slices.Contains(asked, name) {
 			continue
 		}
@@ -145,7 +145,7 @@ const flagsNamespace = "(flags)"
 
 // override changes or creates the KeyServer that the flags name.
 func (w *world) override(ctx context.Context, a *Access) error {
-	ks := &v1alpha1.KeyServer{}
+	ks := &v1beta1.KeyServer{}
 	err := w.snapshot.Get(ctx, client.ObjectKey{Name: a.KeyServer}, ks)
 	switch {
 	case apierrors.IsNotFound(err):
@@ -154,7 +154,7 @@ func (w *world) override(ctx context.Context, a *Access) error {
 		}
 		// A new KeyServer has no grants yet.
 		ks.Name, ks.UID = a.KeyServer, w.uid()
-		ks.Spec.Grants = []v1alpha1.Grant{v1alpha1.GrantAll("flags", v1alpha1.GrantedNamespaces{Selector: &metav1.LabelSelector{}})}
+		ks.Spec.Grants = []v1beta1.Grant{v1beta1.GrantAll("flags", v1beta1.GrantedNamespaces{Selector: &metav1.LabelSelector{}})}
 	case err != nil:
 		return err
 	}
@@ -162,14 +162,14 @@ func (w *world) override(ctx context.Context, a *Access) error {
 		ks.Spec.URL = a.URL
 	}
 	if a.CA != "" {
-		ks.Spec.CABundle = &v1alpha1.CABundle{Inline: &a.CA}
+		ks.Spec.CABundle = &v1beta1.CABundle{Inline: &a.CA}
 	}
 	if a.Administrator != nil {
 		administrator, err := w.credential("administrator", a.Administrator)
 		if err != nil {
 			return err
 		}
-		ks.Spec.Credentials.Administrator = v1alpha1.AdministratorCredential{SecretRef: &administrator.SecretRef}
+		ks.Spec.Credentials.Administrator = v1beta1.AdministratorCredential{SecretRef: &administrator.SecretRef}
 		ks.Spec.Credentials.SecurityOfficer = nil
 	}
 	if a.Officer != nil {
@@ -182,16 +182,16 @@ func (w *world) override(ctx context.Context, a *Access) error {
 	return w.snapshot.put(ks)
 }
 
-func (w *world) credential(name string, l *Login) (v1alpha1.PasswordCredential, error) {
+func (w *world) credential(name string, l *Login) (v1beta1.PasswordCredential, error) {
 	secret := &corev1.Secret{Data: map[string][]byte{"username": []byte(l.Name), "password": []byte(l.Password)}}
 	secret.Namespace, secret.Name, secret.UID = flagsNamespace, name, w.uid()
-	return v1alpha1.PasswordCredential{SecretRef: v1alpha1.CredentialSecretReference{
+	return v1beta1.PasswordCredential{SecretRef: v1beta1.CredentialSecretReference{
 		Namespace: flagsNamespace, Name: name, UsernameKey: "username", PasswordKey: "password",
 	}}, w.snapshot.put(secret)
 }
 
 // errNothing is the error for files without objects to plan.
-var errNothing = errors.New("the files contain no object of " + v1alpha1.GroupVersion.Group + "; there is nothing to plan")
+var errNothing = errors.New("the files contain no object of " + v1beta1.GroupVersion.Group + "; there is nothing to plan")
 
 // printable replaces characters that control a terminal.
 func printable(s string) string {

@@ -21,7 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/utils/clock"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/client"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/plan"
@@ -101,21 +101,21 @@ func TestPlanOfAFreshKeyServer(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		action reconcile.PlannedAction
-		reason v1alpha1.Reason
+		reason v1beta1.Reason
 		waits  []string
 		calls  []string
 	}{
-		"TrustedCA ca":             {reconcile.PlanCreate, v1alpha1.ReasonProgressing, []string{}, []string{"POST /api/trusted-cas"}},
-		"Role signers":             {reconcile.PlanCreate, v1alpha1.ReasonProgressing, []string{}, []string{"POST /api/roles"}},
-		"ACLTemplate template":     {reconcile.PlanCreate, v1alpha1.ReasonProgressing, []string{}, []string{"POST /api/acl-templates"}},
-		"Principal till-abroad":    {reconcile.PlanCreate, v1alpha1.ReasonProgressing, []string{}, []string{"POST /api/principals/xauth"}},
-		"Principal crew":           {reconcile.PlanCreate, v1alpha1.ReasonProgressing, []string{}, []string{"POST /api/principals/groups"}},
-		"Principal till":           {reconcile.PlanBlocked, v1alpha1.ReasonDependencyNotReady, []string{}, []string{}}, // its cluster is unknown
-		"Principal team":           {reconcile.PlanBlocked, v1alpha1.ReasonDependencyNotReady, []string{"Role default/signers"}, []string{}},
-		"Principal ann":            {reconcile.PlanBlocked, v1alpha1.ReasonDependencyNotReady, []string{"Principal default/crew"}, []string{}},
-		"TrustedServer peer":       {reconcile.PlanBlocked, v1alpha1.ReasonDependencyNotReady, []string{"TrustedCA default/ca"}, []string{}},
-		"PrincipalTrust trust":     {reconcile.PlanBlocked, v1alpha1.ReasonDependencyNotReady, []string{"TrustedServer default/peer"}, []string{}},
-		"PrincipalTrust by-number": {reconcile.PlanBlocked, v1alpha1.ReasonDependencyNotReady, []string{"TrustedServer default/peer"}, []string{}},
+		"TrustedCA ca":             {reconcile.PlanCreate, v1beta1.ReasonProgressing, []string{}, []string{"POST /api/trusted-cas"}},
+		"Role signers":             {reconcile.PlanCreate, v1beta1.ReasonProgressing, []string{}, []string{"POST /api/roles"}},
+		"ACLTemplate template":     {reconcile.PlanCreate, v1beta1.ReasonProgressing, []string{}, []string{"POST /api/acl-templates"}},
+		"Principal till-abroad":    {reconcile.PlanCreate, v1beta1.ReasonProgressing, []string{}, []string{"POST /api/principals/xauth"}},
+		"Principal crew":           {reconcile.PlanCreate, v1beta1.ReasonProgressing, []string{}, []string{"POST /api/principals/groups"}},
+		"Principal till":           {reconcile.PlanBlocked, v1beta1.ReasonDependencyNotReady, []string{}, []string{}}, // its cluster is unknown
+		"Principal team":           {reconcile.PlanBlocked, v1beta1.ReasonDependencyNotReady, []string{"Role default/signers"}, []string{}},
+		"Principal ann":            {reconcile.PlanBlocked, v1beta1.ReasonDependencyNotReady, []string{"Principal default/crew"}, []string{}},
+		"TrustedServer peer":       {reconcile.PlanBlocked, v1beta1.ReasonDependencyNotReady, []string{"TrustedCA default/ca"}, []string{}},
+		"PrincipalTrust trust":     {reconcile.PlanBlocked, v1beta1.ReasonDependencyNotReady, []string{"TrustedServer default/peer"}, []string{}},
+		"PrincipalTrust by-number": {reconcile.PlanBlocked, v1beta1.ReasonDependencyNotReady, []string{"TrustedServer default/peer"}, []string{}},
 	} {
 		o := find(t, r, name)
 		if o.Action != c.action || o.Reason != c.reason || !slices.Equal(o.WaitsFor, c.waits) || !slices.Equal(o.Calls, c.calls) {
@@ -142,12 +142,12 @@ func TestPlanOfWhatIsThere(t *testing.T) {
 	}
 	for policy, want := range map[string]struct {
 		action reconcile.PlannedAction
-		reason v1alpha1.Reason
+		reason v1beta1.Reason
 	}{
-		"adoptionPolicy: IfIdentical": {reconcile.PlanBlocked, v1alpha1.ReasonConflict},
-		"adoptionPolicy: Never":       {reconcile.PlanBlocked, v1alpha1.ReasonConflict},
-		"adoptionPolicy: Always":      {reconcile.PlanUpdate, v1alpha1.ReasonProgressing},
-		"managementPolicy: Observe":   {reconcile.PlanNone, v1alpha1.ReasonDrifted},
+		"adoptionPolicy: IfIdentical": {reconcile.PlanBlocked, v1beta1.ReasonConflict},
+		"adoptionPolicy: Never":       {reconcile.PlanBlocked, v1beta1.ReasonConflict},
+		"adoptionPolicy: Always":      {reconcile.PlanUpdate, v1beta1.ReasonProgressing},
+		"managementPolicy: Observe":   {reconcile.PlanNone, v1beta1.ReasonDrifted},
 	} {
 		r := k.mustPlan(t, object("Role", "signers", other+", "+policy+"}"))
 		o, empty := find(t, r, "Role signers"), ""
@@ -159,11 +159,11 @@ func TestPlanOfWhatIsThere(t *testing.T) {
 		}
 	}
 	r = k.mustPlan(t, object("Role", "a", "{roleName: Signers, operations: []}")+object("Role", "b", "{roleName: Signers, operations: []}"))
-	if o := find(t, r, "Role b"); o.Reason != v1alpha1.ReasonConflict || !strings.Contains(o.Message, "Role default/a") {
+	if o := find(t, r, "Role b"); o.Reason != v1beta1.ReasonConflict || !strings.Contains(o.Message, "Role default/a") {
 		t.Errorf("two claim one: %+v", o)
 	}
 	r = k.mustPlan(t, strings.Replace(object("Role", "a", signers), "{name: a}", `{name: a, annotations: {trust.keyserver.dev/paused: "true"}}`, 1))
-	if o := find(t, r, "Role a"); o.Action != reconcile.PlanBlocked || o.Reason != v1alpha1.ReasonPaused {
+	if o := find(t, r, "Role a"); o.Action != reconcile.PlanBlocked || o.Reason != v1beta1.ReasonPaused {
 		t.Errorf("a paused one: %+v", o)
 	}
 	if after := k.writes(t); !slices.Equal(before, after) {
@@ -211,7 +211,7 @@ func TestSavedManifest(t *testing.T) {
 			}
 			// The creation timestamp in the file is ignored, too.
 			r := k.mustPlan(t, strings.Replace(saved, "name: a", "name: z", 1)+object("Role", "b", signers))
-			if o := find(t, r, "Role z"); o.Reason != v1alpha1.ReasonConflict {
+			if o := find(t, r, "Role z"); o.Reason != v1beta1.ReasonConflict {
 				t.Errorf("an age from the file: %+v", o)
 			}
 		})
@@ -222,7 +222,7 @@ func TestSavedManifest(t *testing.T) {
 func TestOneAge(t *testing.T) {
 	k := start(t)
 	r := k.mustPlan(t, object("Role", "z", signers)+object("Role", "b", signers), func(o *plan.Options) { o.Clock = &hasty{} })
-	if o := find(t, r, "Role z"); o.Reason != v1alpha1.ReasonConflict {
+	if o := find(t, r, "Role z"); o.Reason != v1beta1.ReasonConflict {
 		t.Errorf("the first in the files: %+v", o)
 	}
 	if o := find(t, r, "Role b"); o.Action != reconcile.PlanCreate {
@@ -253,7 +253,7 @@ func TestEverythingFromFiles(t *testing.T) {
 	files := func(o *plan.Options) { o.Access = nil }
 
 	r := k.mustPlan(t, manifests, files)
-	if o := find(t, r, "TrustedCA ca"); o.Reason != v1alpha1.ReasonAccessDenied || !strings.Contains(o.Message, `has no grant for namespace "default"`) {
+	if o := find(t, r, "TrustedCA ca"); o.Reason != v1beta1.ReasonAccessDenied || !strings.Contains(o.Message, `has no grant for namespace "default"`) {
 		t.Errorf("a namespace without the label: %+v", o)
 	}
 	r = k.mustPlan(t, manifests+"---\n{apiVersion: v1, kind: Namespace, metadata: {name: default, labels: {trust: ok}}}\n", files)
@@ -317,7 +317,7 @@ func TestGrantsForbid(t *testing.T) {
 		"TrustedCA ca": `the kind TrustedCA`,
 	} {
 		o := find(t, r, name)
-		if o.Action != reconcile.PlanBlocked || o.Reason != v1alpha1.ReasonAccessDenied || !strings.Contains(o.Message, `grant "team", the nearest, lacks `+lacks) {
+		if o.Action != reconcile.PlanBlocked || o.Reason != v1beta1.ReasonAccessDenied || !strings.Contains(o.Message, `grant "team", the nearest, lacks `+lacks) {
 			t.Errorf("%s: %+v", name, o)
 		}
 	}
@@ -390,7 +390,7 @@ func TestOwnersForbid(t *testing.T) {
 	r := k.mustPlan(t, object("Role", "theirs", "{roleName: Theirs, operations: [HMAC Data], adoptionPolicy: Always}")+
 		object("Role", "ours", "{roleName: Ours, operations: [HMAC Data], adoptionPolicy: Never}")+
 		object("Role", "nobody", "{roleName: Nobody's, operations: []}"))
-	if o := find(t, r, "Role theirs"); o.Action != reconcile.PlanBlocked || o.Reason != v1alpha1.ReasonConflict || !strings.Contains(o.Message, "is owned by elsewhere/ns/Role/theirs") {
+	if o := find(t, r, "Role theirs"); o.Action != reconcile.PlanBlocked || o.Reason != v1beta1.ReasonConflict || !strings.Contains(o.Message, "is owned by elsewhere/ns/Role/theirs") {
 		t.Errorf("somebody else's: %+v", o)
 	}
 	// Without a cluster, the plan accepts any cluster name in an owner mark as its own.

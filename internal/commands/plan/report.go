@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/brief"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 )
@@ -43,7 +43,7 @@ type Object struct {
 	Source    string `json:"source"`
 
 	Action  reconcile.PlannedAction `json:"action"`
-	Reason  v1alpha1.Reason         `json:"reason"`
+	Reason  v1beta1.Reason          `json:"reason"`
 	Message string                  `json:"message"`
 	// External describes the external object. ExternalID is empty if the external object does not exist.
 	External   string `json:"external,omitempty"`
@@ -82,12 +82,12 @@ type Summary struct {
 func (w *world) report(ctx context.Context, intents []reconcile.Intent) (*Report, error) {
 	r := &Report{KeyServers: []KeyServer{}, Objects: []Object{}, Summary: Summary{Ignored: w.ignored}}
 	for _, name := range w.connected {
-		ks := &v1alpha1.KeyServer{}
+		ks := &v1beta1.KeyServer{}
 		if err := w.snapshot.Get(ctx, client.ObjectKey{Name: name}, ks); err != nil {
 			return nil, err
 		}
 		row := KeyServer{Name: name, URL: ks.Spec.URL, Version: ks.Status.Version}
-		if ready := meta.FindStatusCondition(ks.Status.Conditions, v1alpha1.ConditionReady); ready != nil {
+		if ready := meta.FindStatusCondition(ks.Status.Conditions, v1beta1.ConditionReady); ready != nil {
 			row.Message = ready.Message
 		}
 		r.KeyServers = append(r.KeyServers, row)
@@ -120,7 +120,7 @@ func (s *Summary) count(o Object) {
 	case reconcile.PlanNone:
 		s.None++
 	}
-	if o.Reason == v1alpha1.ReasonDrifted {
+	if o.Reason == v1beta1.ReasonDrifted {
 		s.Drifted++
 	}
 }
@@ -162,9 +162,9 @@ func declared(obj client.Object) ([]Field, error) {
 		delete(spec, shared)
 	}
 	switch o := obj.(type) {
-	case *v1alpha1.TrustedCA:
+	case *v1beta1.TrustedCA:
 		spec["certificate"] = map[string]any{"subject": o.Status.Subject, "sha256": o.Status.Fingerprint}
-	case *v1alpha1.TrustedServer:
+	case *v1beta1.TrustedServer:
 		spec["trustBlob"] = map[string]any{
 			"systemId": number(o.Status.SystemID), "serverName": o.Status.ServerName, "port": number(o.Status.Port),
 			"certificateSha256": o.Status.Fingerprint,
@@ -264,7 +264,7 @@ func (o Object) text(b *bytes.Buffer) {
 	switch {
 	case o.Action == reconcile.PlanBlocked:
 		action += " (" + string(o.Reason) + ")"
-	case o.Reason == v1alpha1.ReasonDrifted:
+	case o.Reason == v1beta1.ReasonDrifted:
 		action += " (only observed)"
 	}
 	fmt.Fprintf(b, "%s %s %s/%s: %s\n", marks[o.Action], o.Kind, o.Namespace, o.Name, action)

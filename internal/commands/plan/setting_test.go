@@ -149,7 +149,7 @@ func (p peer) pem() string { return string(pki.EncodePEM(p.ca.Certificate.Raw)) 
 
 // object returns the manifest of an object. Its spec is YAML in flow style.
 func object(kind, name, spec string) string {
-	return fmt.Sprintf("---\napiVersion: trust.keyserver.dev/v1alpha1\nkind: %s\nmetadata: {name: %s}\nspec: %s\n", kind, name, spec)
+	return fmt.Sprintf("---\napiVersion: trust.keyserver.dev/v1beta1\nkind: %s\nmetadata: {name: %s}\nspec: %s\n", kind, name, spec)
 }
 
 func caManifest(name string, p peer) string {

@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 )
 
 // snapshot is the state of a cluster as if the files were applied. Writes change only the snapshot.
@@ -42,7 +42,7 @@ type shelf struct {
 
 func newSnapshot(behind client.Reader) (*snapshot, error) {
 	s := &snapshot{scheme: runtime.NewScheme(), behind: behind, kinds: map[schema.GroupVersionKind]*shelf{}}
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, v1alpha1.AddToScheme, metav1.AddMetaToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, v1beta1.AddToScheme, metav1.AddMetaToScheme} {
 		if err := add(s.scheme); err != nil {
 			return nil, err
 		}
@@ -134,7 +134,7 @@ func (s *snapshot) Get(ctx context.Context, key client.ObjectKey, obj client.Obj
 	if stored != nil {
 		return copyInto(stored, obj)
 	}
-	if s.behind != nil && kind.Group != v1alpha1.GroupVersion.Group {
+	if s.behind != nil && kind.Group != v1beta1.GroupVersion.Group {
 		err := s.behind.Get(ctx, key, obj, opts...)
 		if kind.Kind == "CustomResourceDefinition" && apierrors.IsForbidden(err) {
 			obj.SetName(key.Name) // a plan may have no permission to read it; assume that it is not being deleted

@@ -18,10 +18,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/manifest"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 )
@@ -90,12 +91,8 @@ func (w *world) loadCluster(ctx context.Context) error {
 	if w.options.Cluster == nil {
 		return nil
 	}
-	for _, kind := range v1alpha1.Kinds {
-		list := kind.NewList()
-		err := w.options.Cluster.List(ctx, list)
-		if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
-			continue // the definitions are not installed yet
-		}
+	for _, kind := range v1beta1.Kinds {
+		list, err := w.listOf(ctx, kind)
 		if err != nil {
 			return fmt.Errorf("read the cluster: %w", err)
 		}
@@ -104,6 +101,7 @@ func (w *world) loadCluster(ctx context.Context) error {
 			if !is {
 				return fmt.Errorf("a %T is not an object", item)
 			}
+			obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 			return w.snapshot.put(obj)
 		})
 		if err != nil {
@@ -113,13 +111,32 @@ func (w *world) loadCluster(ctx context.Context) error {
 	return nil
 }
 
+// listOf lists the objects of a kind. With the CRDs of an older release, a cluster serves only the deprecated version.
+// Without CRDs, the list is empty.
+func (w *world) listOf(ctx context.Context, kind v1beta1.Kind) (client.ObjectList, error) {
+	missing := func(err error) bool { return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) }
+	list := kind.NewList()
+	if err := w.options.Cluster.List(ctx, list); !missing(err) {
+		return list, err
+	}
+	deprecated := &unstructured.UnstructuredList{}
+	deprecated.SetGroupVersionKind(v1beta1.Deprecated.WithKind(kind.Name + "List"))
+	if err := w.options.Cluster.List(ctx, deprecated); err != nil {
+		if missing(err) {
+			err = nil
+		}
+		return list, err
+	}
+	return list, runtime.DefaultUnstructuredConverter.FromUnstructured(deprecated.UnstructuredContent(), list)
+}
+
 // add adds one manifest to the snapshot.
 func (w *world) add(ctx context.Context, m manifest.Manifest) error {
 	u := m.Object
 	core := slices.Contains([]string{"Secret", "ConfigMap", "Namespace"}, u.GetKind())
 	var err error
 	switch {
-	case u.GroupVersionKind().Group == v1alpha1.GroupVersion.Group:
+	case u.GroupVersionKind().Group == v1beta1.GroupVersion.Group:
 		err = w.addOurs(ctx, m)
 	case u.GetAPIVersion() == "v1" && core:
 		err = w.addSource(u)
@@ -147,7 +164,7 @@ func seenKey(kind string, obj client.Object) string {
 // addOurs validates an object of this API like a kube-apiserver, and overlays it on the object in the cluster.
 func (w *world) addOurs(ctx context.Context, m manifest.Manifest) error {
 	u := m.Object
-	if err := w.schemas.Knows(u); err != nil {
+	if err := w.schemas.Recognize(u); err != nil {
 		return err
 	}
 	if w.schemas.Namespaced(u.GetKind()) && u.GetNamespace() == "" {

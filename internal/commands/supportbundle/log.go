@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/urltext"
 )
@@ -77,7 +77,7 @@ func namedLine(line []byte) (kept []byte, leftOut int) {
 			kept = member(kept, key, value)
 		}
 	}
-	for _, kind := range v1alpha1.Kinds {
+	for _, kind := range v1beta1.Kinds {
 		var of struct {
 			Namespace redacted `json:"namespace,omitempty"`
 			Name      redacted `json:"name"`

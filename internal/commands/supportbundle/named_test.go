@@ -18,7 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	api "github.com/keyserver-operator/keyserver-operator/clients/go/client"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/cluster"
@@ -216,10 +216,10 @@ func TestOnlyNamedFieldsOfAClusterArePacked(t *testing.T) {
 		events = append(events, e)
 	}
 	lists := map[string][]any{"/api/v1/namespaces/n/pods": {p}, "/api/v1/namespaces/n/events": events}
-	for _, kind := range v1alpha1.Kinds {
+	for _, kind := range v1beta1.Kinds {
 		o := kind.New()
 		plant(reflect.ValueOf(o).Elem(), "")
-		lists[cluster.PathOf(kind)] = []any{o}
+		lists[cluster.PathIn(v1beta1.GroupVersion, kind)] = []any{o}
 	}
 	c := clusterOf(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -236,7 +236,7 @@ func TestOnlyNamedFieldsOfAClusterArePacked(t *testing.T) {
 		_ = json.NewEncoder(w).Encode(map[string]any{"items": unnamed(answer.(map[string]any)["items"])})
 	})
 	files := packedBy(t, func(w *Writer) error { return w.Cluster(t.Context(), c) })
-	for _, kind := range v1alpha1.Kinds {
+	for _, kind := range v1beta1.Kinds {
 		conditions := ".Conditions.Message .Conditions.Reason .Conditions.Status .Conditions.Type"
 		only(t, files, "cluster/"+kind.Resource+".json", strings.ReplaceAll(conditions, ".Conditions", "Status.Conditions")+" Name Namespace")
 	}

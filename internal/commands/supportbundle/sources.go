@@ -16,7 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	api "github.com/keyserver-operator/keyserver-operator/clients/go/client"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/cluster"
@@ -128,7 +128,7 @@ const (
 // Cluster adds the conditions of all objects, and the Pods, the events and the ends of the logs of
 // the operator's namespace. It reads no Secret.
 func (w *Writer) Cluster(ctx context.Context, c Cluster) error {
-	for _, kind := range v1alpha1.Kinds {
+	for _, kind := range v1beta1.Kinds {
 		found, err := c.conditions(ctx, kind)
 		if err := w.listed("cluster/"+kind.Resource+".json", found, err); err != nil {
 			return err
@@ -169,9 +169,9 @@ func (w *Writer) listed(name string, list any, why error) error {
 	return w.JSON(name, list)
 }
 
-func (c Cluster) conditions(ctx context.Context, kind v1alpha1.Kind) ([]object, error) {
+func (c Cluster) conditions(ctx context.Context, kind v1beta1.Kind) ([]object, error) {
 	found := []object{}
-	err := cluster.Each(ctx, c.Client, cluster.PathOf(kind), maxPages, cluster.PageOfObjects, func(o *cluster.Object) error {
+	err := cluster.Each(ctx, c.Client, c.PathOf(ctx, kind), maxPages, cluster.PageOfObjects, func(o *cluster.Object) error {
 		if len(found) >= maxObjects {
 			return cluster.Cut(fmt.Sprintf("there are more than %d objects", maxObjects))
 		}

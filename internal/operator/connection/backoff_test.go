@@ -10,7 +10,7 @@ import (
 	"github.com/go-logr/logr"
 	testclock "k8s.io/utils/clock/testing"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/client"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
@@ -104,7 +104,7 @@ func TestRefusedCredentialsAreNamed(t *testing.T) {
 			})
 			rig.Must(t, err)
 			rig.Soon(t, "the connection rests", clock.HasWaiters)
-			if p := conn.Status().Problem; p == nil || p.Reason != v1alpha1.ReasonAccessDenied || p.Message != c.want {
+			if p := conn.Status().Problem; p == nil || p.Reason != v1beta1.ReasonAccessDenied || p.Message != c.want {
 				t.Errorf("the problem is %+v, want %q", p, c.want)
 			}
 		})
@@ -133,7 +133,7 @@ func TestRefusedLoginOfACallShutsTheGate(t *testing.T) {
 	if s := conn.Status(); s.Open || s.Problem.Message != "the key server rejects Secret a/b: INVALID_CREDENTIALS: no" {
 		t.Errorf("the gate is %+v", s)
 	}
-	if _, why := all.Get("one"); why == nil || why.Reason != v1alpha1.ReasonDependencyNotReady {
+	if _, why := all.Get("one"); why == nil || why.Reason != v1beta1.ReasonDependencyNotReady {
 		t.Errorf("objects are told %+v", why)
 	}
 	api.refuse("")

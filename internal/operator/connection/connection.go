@@ -10,12 +10,12 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/client"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 )
 
-const progressing = v1alpha1.ReasonProgressing
+const progressing = v1beta1.ReasonProgressing
 
 // Timing has the pauses and time limits of a connection. Tests use shorter ones.
 type Timing struct {
@@ -46,7 +46,7 @@ var DefaultTiming = Timing{
 // FeedState says whether the change feed reports changes by other clients, and why not.
 type FeedState struct {
 	Following bool
-	Reason    v1alpha1.Reason
+	Reason    v1beta1.Reason
 	Message   string
 }
 
@@ -309,7 +309,7 @@ func (c *Connection) unready(ctx context.Context) error {
 	case err == nil, client.IsUnsupported(err):
 		return nil
 	case ctx.Err() == nil && within.Err() != nil:
-		return NewProblem(v1alpha1.ReasonKeyServerUnavailable, "the key server did not respond to the readiness check within %s", readinessTimeout)
+		return NewProblem(v1beta1.ReasonKeyServerUnavailable, "the key server did not respond to the readiness check within %s", readinessTimeout)
 	default:
 		return c.notReady(ctx, ready, err)
 	}
@@ -359,10 +359,10 @@ func (c *Connection) notReady(ctx context.Context, ready schema.Ready, err error
 func (c *Connection) shut(ctx context.Context, err error, failures int) {
 	p, other := AsProblem(ctx, refused(err, c.credentialNames.administrator))
 	if p == nil {
-		p = NewProblem(v1alpha1.ReasonKeyServerUnavailable, "%s", other)
+		p = NewProblem(v1beta1.ReasonKeyServerUnavailable, "%s", other)
 	}
-	if p.Reason == v1alpha1.ReasonProgressing {
-		p.Reason = v1alpha1.ReasonKeyServerUnavailable
+	if p.Reason == v1beta1.ReasonProgressing {
+		p.Reason = v1beta1.ReasonKeyServerUnavailable
 	}
 	c.mu.Lock()
 	was := c.state

@@ -8,7 +8,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 )
 
@@ -118,7 +118,7 @@ func (c *Connections) Ensure(name string, l Login) (*Connection, error) {
 	ctx, stop := context.WithCancel(c.ctx)
 	conn.stop = stop
 	conn.state.Problem = &Problem{
-		Reason: v1alpha1.ReasonProgressing, Transient: true,
+		Reason: v1beta1.ReasonProgressing, Transient: true,
 		Message: fmt.Sprintf("connecting to KeyServer %q", name),
 	}
 	c.byName[name] = conn
@@ -184,9 +184,9 @@ func (c *Connections) Get(name string) (*Connection, *Problem) {
 	c.mu.Unlock()
 	switch {
 	case why != nil:
-		return nil, NewProblem(v1alpha1.ReasonDependencyNotReady, "KeyServer %q is not ready: %s", name, why.Message)
+		return nil, NewProblem(v1beta1.ReasonDependencyNotReady, "KeyServer %q is not ready: %s", name, why.Message)
 	case conn == nil:
-		return nil, &Problem{Reason: v1alpha1.ReasonProgressing, Transient: true, Message: fmt.Sprintf("connecting to KeyServer %q", name)}
+		return nil, &Problem{Reason: v1beta1.ReasonProgressing, Transient: true, Message: fmt.Sprintf("connecting to KeyServer %q", name)}
 	}
 	s := conn.Status()
 	switch {
@@ -194,9 +194,9 @@ func (c *Connections) Get(name string) (*Connection, *Problem) {
 		return conn, nil
 	case s.Problem.Transient:
 		return nil, s.Problem
-	case s.Problem.Reason == v1alpha1.ReasonKeyServerUnavailable:
-		return nil, NewProblem(v1alpha1.ReasonKeyServerUnavailable, "KeyServer %q does not respond: %s", name, s.Problem.Message)
+	case s.Problem.Reason == v1beta1.ReasonKeyServerUnavailable:
+		return nil, NewProblem(v1beta1.ReasonKeyServerUnavailable, "KeyServer %q does not respond: %s", name, s.Problem.Message)
 	default:
-		return nil, NewProblem(v1alpha1.ReasonDependencyNotReady, "KeyServer %q is not ready: %s", name, s.Problem.Message)
+		return nil, NewProblem(v1beta1.ReasonDependencyNotReady, "KeyServer %q is not ready: %s", name, s.Problem.Message)
 	}
 }

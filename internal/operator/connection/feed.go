@@ -5,7 +5,7 @@ import (
 	"maps"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/client"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 )
@@ -24,11 +24,11 @@ func (c *Connection) catchUp(ctx context.Context) (int64, FeedState, error) {
 			return 0, FeedState{}, err
 		}
 		if page.Cursor == cursor || (len(page.Changes) == 0 && !page.Reset) {
-			return page.Cursor, FeedState{Following: true, Reason: v1alpha1.ReasonFollowing, Message: "the manager sees outside changes immediately"}, nil
+			return page.Cursor, FeedState{Following: true, Reason: v1beta1.ReasonFollowing, Message: "the manager sees outside changes immediately"}, nil
 		}
 		cursor = page.Cursor
 	}
-	return cursor, FeedState{Following: true, Reason: v1alpha1.ReasonFollowing, Message: "the manager sees outside changes immediately"}, nil
+	return cursor, FeedState{Following: true, Reason: v1beta1.ReasonFollowing, Message: "the manager sees outside changes immediately"}, nil
 }
 
 // noFeed reports whether err means that the manager cannot read a change feed. If so, it returns the state for the
@@ -38,10 +38,10 @@ func noFeed(err error) (FeedState, bool) {
 	case err == nil:
 		return FeedState{}, false
 	case client.IsUnsupported(err):
-		return FeedState{Reason: v1alpha1.ReasonUnsupported,
+		return FeedState{Reason: v1beta1.ReasonUnsupported,
 			Message: "the key server has no change feed; outside changes are found at each object's resyncInterval"}, true
 	case client.CodeOf(err) == "ACCESS_DENIED":
-		return FeedState{Reason: v1alpha1.ReasonAccessDenied,
+		return FeedState{Reason: v1beta1.ReasonAccessDenied,
 			Message: "no role of the administrator grants reading the change feed; outside changes are found at each object's resyncInterval"}, true
 	default:
 		return FeedState{}, false

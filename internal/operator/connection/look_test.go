@@ -10,7 +10,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/client"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
@@ -66,7 +66,7 @@ func TestTheGateFollowsReady(t *testing.T) {
 			rig.Soon(t, "the gate is open", func() bool { return conn.Status().Open })
 			c.broken(api).Store(true)
 			rig.Soon(t, "the gate is shut", func() bool { return !conn.Status().Open })
-			if p := conn.Status().Problem; p.Reason != v1alpha1.ReasonKeyServerUnavailable || !strings.Contains(p.Message, c.says) {
+			if p := conn.Status().Problem; p.Reason != v1beta1.ReasonKeyServerUnavailable || !strings.Contains(p.Message, c.says) {
 				t.Errorf("the problem is %+v", p)
 			}
 			c.broken(api).Store(false)

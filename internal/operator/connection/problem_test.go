@@ -9,13 +9,13 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/client"
 )
 
 func TestMeanings(t *testing.T) {
-	known := map[v1alpha1.Reason]bool{}
-	for _, e := range v1alpha1.Reasons {
+	known := map[v1beta1.Reason]bool{}
+	for _, e := range v1beta1.Reasons {
 		known[e.Reason] = true
 	}
 	for code, m := range meanings {
@@ -44,21 +44,21 @@ func TestWhatRefusalsMean(t *testing.T) {
 		want  Problem
 		codes []string
 	}{
-		{"the write was accepted and does not show", Problem{Reason: v1alpha1.ReasonNotVerified}, []string{
+		{"the write was accepted and does not show", Problem{Reason: v1beta1.ReasonNotVerified}, []string{
 			"NOT_SAVED", "NOT_REMOVED", "NOT_PERSISTED", "NOT_VERIFIED", "READBACK_FAILED",
 		}},
-		{"somebody else was faster", Problem{Reason: v1alpha1.ReasonProgressing, Outdated: true}, []string{"ALREADY_TRUSTED", "NOT_TRUSTED", "NOT_FOUND", "KEY_NOT_FOUND", "ACL_NOT_FOUND", "KEY_STATE"}},
-		{"somebody else has it", Problem{Reason: v1alpha1.ReasonConflict, Outdated: true}, []string{"ALREADY_EXISTS", "BUILT_IN", "BUILT_IN_PRINCIPAL", "LAST_WRITER", "OWNED"}},
-		{"the roles of others are in the way", Problem{Reason: v1alpha1.ReasonConflict, RequeueAfter: seldom}, []string{"DUTIES_CONFLICT"}},
-		{"the manager changes nobody it logs in as", Problem{Reason: v1alpha1.ReasonConflict, RequeueAfter: seldom}, []string{"OWN_ACCOUNT"}},
-		{"others use it", Problem{Reason: v1alpha1.ReasonInUse, RequeueAfter: seldom}, []string{"IN_USE"}},
-		{"the declaration cannot be", Problem{Reason: v1alpha1.ReasonInvalidSpec}, []string{"BAD_REQUEST", "INVALID_ARGUMENT"}},
-		{"the manager may not", Problem{Reason: v1alpha1.ReasonAccessDenied, RequeueAfter: seldom}, []string{
+		{"somebody else was faster", Problem{Reason: v1beta1.ReasonProgressing, Outdated: true}, []string{"ALREADY_TRUSTED", "NOT_TRUSTED", "NOT_FOUND", "KEY_NOT_FOUND", "ACL_NOT_FOUND", "KEY_STATE"}},
+		{"somebody else has it", Problem{Reason: v1beta1.ReasonConflict, Outdated: true}, []string{"ALREADY_EXISTS", "BUILT_IN", "BUILT_IN_PRINCIPAL", "LAST_WRITER", "OWNED"}},
+		{"the roles of others are in the way", Problem{Reason: v1beta1.ReasonConflict, RequeueAfter: seldom}, []string{"DUTIES_CONFLICT"}},
+		{"the manager changes nobody it logs in as", Problem{Reason: v1beta1.ReasonConflict, RequeueAfter: seldom}, []string{"OWN_ACCOUNT"}},
+		{"others use it", Problem{Reason: v1beta1.ReasonInUse, RequeueAfter: seldom}, []string{"IN_USE"}},
+		{"the declaration cannot be", Problem{Reason: v1beta1.ReasonInvalidSpec}, []string{"BAD_REQUEST", "INVALID_ARGUMENT"}},
+		{"the manager may not", Problem{Reason: v1beta1.ReasonAccessDenied, RequeueAfter: seldom}, []string{
 			"ACCESS_DENIED", "ACL_DENIED", "PRINCIPAL_DISABLED", "ESCALATION", "NOT_WRITABLE", "INVALID_CREDENTIALS", "LOGIN_THROTTLED", "PROOF_URI_MISMATCH",
 			"SESSION_NOT_FOUND", "SESSION_EXPIRED", "REVOCATION_STATUS_UNAVAILABLE", "REVOCATION_EVIDENCE_STALE",
 		}},
-		{"people have to do it", Problem{Reason: v1alpha1.ReasonAccessDenied, RequeueAfter: 5 * time.Minute}, []string{"APPROVAL_REQUIRED"}},
-		{"nobody knows what it means", Problem{Reason: v1alpha1.ReasonProgressing, RequeueAfter: seldom}, []string{"A_CODE_OF_A_LATER_VERSION"}},
+		{"people have to do it", Problem{Reason: v1beta1.ReasonAccessDenied, RequeueAfter: 5 * time.Minute}, []string{"APPROVAL_REQUIRED"}},
+		{"nobody knows what it means", Problem{Reason: v1beta1.ReasonProgressing, RequeueAfter: seldom}, []string{"A_CODE_OF_A_LATER_VERSION"}},
 	}
 	said := map[string]bool{}
 	for _, tc := range cases {
@@ -85,7 +85,7 @@ func TestWhatRefusalsMean(t *testing.T) {
 func TestWhatFailuresMean(t *testing.T) {
 	for _, status := range []int{http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout} {
 		p, err := AsProblem(context.Background(), &client.Error{Status: status, Code: "STORE_UNAVAILABLE", Detail: "d"})
-		if err != nil || p.Reason != v1alpha1.ReasonKeyServerUnavailable {
+		if err != nil || p.Reason != v1beta1.ReasonKeyServerUnavailable {
 			t.Errorf("%d means %+v, %v", status, p, err)
 		}
 	}

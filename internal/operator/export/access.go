@@ -10,7 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 )
 
@@ -49,7 +49,7 @@ func candidateRole(r schema.Role, names map[schema.HexID]string) candidate {
 	}
 	slices.Sort(operations)
 	id := r.ID.String()
-	obj := &v1alpha1.Role{Spec: v1alpha1.RoleSpec{RoleName: &r.Name, Operations: operations}}
+	obj := &v1beta1.Role{Spec: v1beta1.RoleSpec{RoleName: &r.Name, Operations: operations}}
 	return candidate{
 		what: fmt.Sprintf("role %q (id %s)", r.Name, id), title: r.Name, id: id, marked: r.ID, object: obj,
 		spares: []optionalPart{once("spec.roleName", "its name", func() { obj.Spec.RoleName, obj.Spec.RoleID = nil, &id })},
@@ -81,7 +81,7 @@ func (e *exporter) aclTemplates(ctx context.Context) ([]candidate, error) {
 		if err != nil {
 			return nil, err
 		}
-		if obj, is := c.object.(*v1alpha1.ACLTemplate); is {
+		if obj, is := c.object.(*v1beta1.ACLTemplate); is {
 			slices.Sort(paths[t.ID])
 			obj.Spec.Directories = paths[t.ID]
 			// If spec.directories is missing, the manager leaves the directories unchanged.
@@ -105,7 +105,7 @@ func (e *exporter) candidateTemplate(ctx context.Context, t schema.ACLTemplate, 
 	if err := e.people.lookUp(ctx, ids); err != nil {
 		return c, err
 	}
-	obj := &v1alpha1.ACLTemplate{Spec: v1alpha1.ACLTemplateSpec{TemplateName: t.Name, Members: []v1alpha1.ACLTemplateMember{}}}
+	obj := &v1beta1.ACLTemplate{Spec: v1beta1.ACLTemplateSpec{TemplateName: t.Name, Members: []v1beta1.ACLTemplateMember{}}}
 	byID := map[string]string{}
 	for _, m := range held.Members {
 		self := m.SystemID == own.SystemID && m.PrincipalID == own.PrincipalID
@@ -120,7 +120,7 @@ func (e *exporter) candidateTemplate(ctx context.Context, t schema.ACLTemplate, 
 		obj.Spec.Members = append(obj.Spec.Members, member)
 		byID[member.Principal] = formatID(m.SystemID, schema.HexID(m.PrincipalID))
 	}
-	slices.SortFunc(obj.Spec.Members, func(a, b v1alpha1.ACLTemplateMember) int { return strings.Compare(a.Principal, b.Principal) })
+	slices.SortFunc(obj.Spec.Members, func(a, b v1beta1.ACLTemplateMember) int { return strings.Compare(a.Principal, b.Principal) })
 	c.object = obj
 	c.spares = []optionalPart{{field: "spec.members", without: func(refusal string) bool { return renamed(obj.Spec.Members, byID, refusal) }}}
 	return c, nil
@@ -132,7 +132,7 @@ const maxMembers = 255
 
 // renamed replaces the names of members by ids if the error refers to these members. It reports whether it replaced a
 // name.
-func renamed(members []v1alpha1.ACLTemplateMember, byID map[string]string, refusal string) (any bool) {
+func renamed(members []v1beta1.ACLTemplateMember, byID map[string]string, refusal string) (any bool) {
 	for i := range members {
 		id, named := byID[members[i].Principal]
 		if named && id != members[i].Principal && strings.Contains(refusal, fmt.Sprintf("spec.members[%d].principal", i)) {
@@ -147,10 +147,10 @@ func locksOut(m schema.TemplateMember) bool {
 }
 
 // member declares one member. The declared rights include the implied rights.
-func (e *exporter) member(m schema.TemplateMember) (out v1alpha1.ACLTemplateMember, cannot string) {
+func (e *exporter) member(m schema.TemplateMember) (out v1beta1.ACLTemplateMember, cannot string) {
 	out.Principal = e.people.member(m.SystemID, schema.HexID(m.PrincipalID))
 	for _, name := range m.Rights.Names() {
-		out.Rights = append(out.Rights, v1alpha1.Right(name))
+		out.Rights = append(out.Rights, v1beta1.Right(name))
 	}
 	slices.Sort(out.Rights)
 	if m.MaxUsage >= 0 {

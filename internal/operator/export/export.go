@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	apiclient "github.com/keyserver-operator/keyserver-operator/clients/go/client"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/manifest"
@@ -59,7 +59,7 @@ type Options struct {
 var Kinds = managedKinds()
 
 func managedKinds() (names []string) {
-	for _, k := range v1alpha1.Kinds {
+	for _, k := range v1beta1.Kinds {
 		if k.Managed() {
 			names = append(names, k.Name)
 		}
@@ -255,7 +255,7 @@ func (e *exporter) toManifest(kind string, obj client.Object) (*unstructured.Uns
 	}
 	spec["keyServerRef"] = map[string]any{"name": e.KeyServer}
 	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": v1alpha1.GroupVersion.String(), "kind": kind,
+		"apiVersion": v1beta1.GroupVersion.String(), "kind": kind,
 		"metadata": map[string]any{"name": obj.GetName(), "namespace": obj.GetNamespace()},
 		"spec":     spec,
 	}}, nil

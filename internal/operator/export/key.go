@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	apiclient "github.com/keyserver-operator/keyserver-operator/clients/go/client"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 )
@@ -111,11 +111,11 @@ func (e *exporter) candidateKey(ctx context.Context, line []schema.KeyFacts, own
 		return c, nil
 	}
 	text := first.String()
-	obj := &v1alpha1.Key{Spec: v1alpha1.KeySpec{
-		Algorithm: v1alpha1.KeyAlgorithm(*newest.Algorithm), Exportable: *newest.Exportable, Lineage: &text, DestroyAfterDays: 30,
+	obj := &v1beta1.Key{Spec: v1beta1.KeySpec{
+		Algorithm: v1beta1.KeyAlgorithm(*newest.Algorithm), Exportable: *newest.Exportable, Lineage: &text, DestroyAfterDays: 30,
 	}}
 	if r := newest.Rotation; r != nil {
-		obj.Spec.Rotation = &v1alpha1.KeyRotation{
+		obj.Spec.Rotation = &v1beta1.KeyRotation{
 			EveryDays: int32(r.EveryDays), VerifyOnlyDays: int32(r.VerifyOnlyDays), DestroyAfterDays: int32(r.DestroyAfterDays), //nolint:gosec // contract 7.17 limits them
 		}
 	}
@@ -128,7 +128,7 @@ func (e *exporter) candidateKey(ctx context.Context, line []schema.KeyFacts, own
 
 // holders declares the principals with rights on the keys of a lineage as members, if all ACLs of the lineage are
 // equal. Otherwise it declares no members, so that the manager leaves the ACLs unchanged.
-func (e *exporter) holders(ctx context.Context, obj *v1alpha1.Key, line []schema.KeyFacts, own schema.SessionPrincipal) (byID map[string]string, cannot string, err error) {
+func (e *exporter) holders(ctx context.Context, obj *v1beta1.Key, line []schema.KeyFacts, own schema.SessionPrincipal) (byID map[string]string, cannot string, err error) {
 	var lists [][]schema.TemplateMember
 	for _, k := range line {
 		if state(k) == "destroyed" {
@@ -169,7 +169,7 @@ func (e *exporter) holders(ctx context.Context, obj *v1alpha1.Key, line []schema
 	if err := e.people.lookUp(ctx, ids); err != nil {
 		return nil, "", err
 	}
-	obj.Spec.Members, byID = []v1alpha1.ACLTemplateMember{}, map[string]string{}
+	obj.Spec.Members, byID = []v1beta1.ACLTemplateMember{}, map[string]string{}
 	for _, m := range members {
 		if isSelf(m, own) && m.Rights == schema.RightNamed("OWNER").Widen() {
 			continue // the manager itself is OWNER anyway
@@ -181,7 +181,7 @@ func (e *exporter) holders(ctx context.Context, obj *v1alpha1.Key, line []schema
 		obj.Spec.Members = append(obj.Spec.Members, member)
 		byID[member.Principal] = formatID(m.SystemID, schema.HexID(m.PrincipalID))
 	}
-	slices.SortFunc(obj.Spec.Members, func(a, b v1alpha1.ACLTemplateMember) int { return strings.Compare(a.Principal, b.Principal) })
+	slices.SortFunc(obj.Spec.Members, func(a, b v1beta1.ACLTemplateMember) int { return strings.Compare(a.Principal, b.Principal) })
 	return byID, "", nil
 }
 

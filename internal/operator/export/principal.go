@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 )
 
@@ -95,13 +95,13 @@ func (r *registry) list(ctx context.Context, kind string) error {
 // candidate declares a principal without its groups and delegates.
 func (r *registry) candidate(ctx context.Context, kind string, p schema.Principal) (candidate, error) {
 	c := candidate{what: fmt.Sprintf("%s principal %q (id %s)", kind, p.Name, p.ID), title: p.Name, id: p.ID.String(), marked: p.ID}
-	obj := &v1alpha1.Principal{Spec: v1alpha1.PrincipalSpec{Disabled: p.Disabled}}
+	obj := &v1beta1.Principal{Spec: v1beta1.PrincipalSpec{Disabled: p.Disabled}}
 	var err error
 	switch kind {
 	case "group":
-		obj.Spec.Group, obj.Spec.PrincipalName = &v1alpha1.PrincipalGroup{}, &p.Name
+		obj.Spec.Group, obj.Spec.PrincipalName = &v1beta1.PrincipalGroup{}, &p.Name
 	case "ldap":
-		obj.Spec.LDAP = &v1alpha1.PrincipalLDAP{Name: p.Name}
+		obj.Spec.LDAP = &v1beta1.PrincipalLDAP{Name: p.Name}
 	case "xauth":
 		c.cannot = serviceAccount(p, obj)
 	case "certificate":
@@ -114,20 +114,20 @@ func (r *registry) candidate(ctx context.Context, kind string, p schema.Principa
 		if name == "" {
 			c.cannot = fmt.Sprintf("it has the role %s, which the key server does not list", id)
 		}
-		obj.Spec.Roles = append(obj.Spec.Roles, v1alpha1.PrincipalRole{Name: &name})
+		obj.Spec.Roles = append(obj.Spec.Roles, v1beta1.PrincipalRole{Name: &name})
 	}
-	slices.SortFunc(obj.Spec.Roles, func(a, b v1alpha1.PrincipalRole) int { return strings.Compare(*a.Name, *b.Name) })
+	slices.SortFunc(obj.Spec.Roles, func(a, b v1beta1.PrincipalRole) int { return strings.Compare(*a.Name, *b.Name) })
 	c.object = obj
 	return c, err
 }
 
 // serviceAccount declares an xauth principal by the service account in its subject.
-func serviceAccount(p schema.Principal, obj *v1alpha1.Principal) (cannot string) {
+func serviceAccount(p schema.Principal, obj *v1beta1.Principal) (cannot string) {
 	parts := strings.Split(strings.TrimPrefix(p.Subject, "system:serviceaccount:"), ":")
 	if !strings.HasPrefix(p.Subject, "system:serviceaccount:") || len(parts) != 2 {
 		return fmt.Sprintf("the subject of its tokens, %q, is not a Kubernetes service account", p.Subject)
 	}
-	obj.Spec.ServiceAccount = &v1alpha1.PrincipalServiceAccount{Namespace: &parts[0], Name: parts[1], Issuer: &p.Issuer, Audiences: p.Audiences}
+	obj.Spec.ServiceAccount = &v1beta1.PrincipalServiceAccount{Namespace: &parts[0], Name: parts[1], Issuer: &p.Issuer, Audiences: p.Audiences}
 	if p.Name != p.Subject {
 		obj.Spec.PrincipalName = &p.Name
 	}
@@ -135,7 +135,7 @@ func serviceAccount(p schema.Principal, obj *v1alpha1.Principal) (cannot string)
 }
 
 // certificate declares a certificate principal by its certificate with the latest expiry.
-func (r *registry) certificate(ctx context.Context, p schema.Principal, obj *v1alpha1.Principal) (cannot string, err error) {
+func (r *registry) certificate(ctx context.Context, p schema.Principal, obj *v1beta1.Principal) (cannot string, err error) {
 	found, err := r.Admin.FindCertificatesByTransportPrincipal(ctx, schema.CertificatesRequest{Subject: p.Name, IncludeBodies: true})
 	if err != nil {
 		return "", err
@@ -154,7 +154,7 @@ func (r *registry) certificate(ctx context.Context, p schema.Principal, obj *v1a
 		return "it has no certificate that it can log in with", nil
 	}
 	text := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: best.Raw}))
-	obj.Spec.Certificate = &v1alpha1.PrincipalCertificate{Certificate: &v1alpha1.ClientCertificateSource{Inline: &text}}
+	obj.Spec.Certificate = &v1beta1.PrincipalCertificate{Certificate: &v1beta1.ClientCertificateSource{Inline: &text}}
 	return "", nil
 }
 
@@ -192,19 +192,19 @@ func (r *registry) refer(ctx context.Context) error {
 		}
 	}
 	for i, p := range r.held {
-		obj, is := r.found[i].object.(*v1alpha1.Principal)
+		obj, is := r.found[i].object.(*v1beta1.Principal)
 		if !is || r.found[i].cannot != "" {
 			continue
 		}
 		for _, id := range p.GroupIDs {
-			obj.Spec.Groups = append(obj.Spec.Groups, v1alpha1.PrincipalMembership{PrincipalRef: v1alpha1.PrincipalObjectReference{Name: names[r.at[id]]}})
+			obj.Spec.Groups = append(obj.Spec.Groups, v1beta1.PrincipalMembership{PrincipalRef: v1beta1.PrincipalObjectReference{Name: names[r.at[id]]}})
 		}
 		if p.Delegation {
-			obj.Spec.Delegation = &v1alpha1.PrincipalDelegation{Anybody: len(p.Delegates) == 0}
+			obj.Spec.Delegation = &v1beta1.PrincipalDelegation{Anybody: len(p.Delegates) == 0}
 		}
 		for _, id := range p.Delegates {
 			if p.Delegation {
-				obj.Spec.Delegation.Delegates = append(obj.Spec.Delegation.Delegates, v1alpha1.PrincipalDelegate{PrincipalRef: v1alpha1.PrincipalObjectReference{Name: names[r.at[id]]}})
+				obj.Spec.Delegation.Delegates = append(obj.Spec.Delegation.Delegates, v1beta1.PrincipalDelegate{PrincipalRef: v1beta1.PrincipalObjectReference{Name: names[r.at[id]]}})
 			}
 		}
 	}

@@ -13,7 +13,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	apiclient "github.com/keyserver-operator/keyserver-operator/clients/go/client"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 )
@@ -58,11 +58,11 @@ func (e *exporter) revoke(c candidate, issuer schema.RevocationIssuer) {
 	if issuer.CRL != nil {
 		e.leaveOut(LeftOut{What: c.what, Part: "its revocation list", Why: "revocation lists change; put it into a ConfigMap and set spec.revocation.crl to that"})
 	}
-	obj, is := c.object.(*v1alpha1.TrustedCA)
-	if !is || (issuer.Mode == string(v1alpha1.RevocationOff) && issuer.MaxAgeSeconds == 0) {
+	obj, is := c.object.(*v1beta1.TrustedCA)
+	if !is || (issuer.Mode == string(v1beta1.RevocationOff) && issuer.MaxAgeSeconds == 0) {
 		return
 	}
-	obj.Spec.Revocation = &v1alpha1.Revocation{Mode: v1alpha1.RevocationMode(issuer.Mode)}
+	obj.Spec.Revocation = &v1beta1.Revocation{Mode: v1beta1.RevocationMode(issuer.Mode)}
 	if issuer.MaxAgeSeconds > 0 {
 		obj.Spec.Revocation.MaxAge = &metav1.Duration{Duration: time.Duration(issuer.MaxAgeSeconds) * time.Second}
 	}
@@ -93,7 +93,7 @@ func candidateCA(ca schema.TrustedCA) candidate {
 	}
 	c.what = fmt.Sprintf("trusted CA %q", cert.Subject)
 	text := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw}))
-	c.object = &v1alpha1.TrustedCA{Spec: v1alpha1.TrustedCASpec{Certificate: v1alpha1.CertificateSource{Inline: &text}}}
+	c.object = &v1beta1.TrustedCA{Spec: v1beta1.TrustedCASpec{Certificate: v1beta1.CertificateSource{Inline: &text}}}
 	return c
 }
 
@@ -127,8 +127,8 @@ func (e *exporter) candidatePeer(peer schema.TrustedServer) candidate {
 		return c
 	}
 	blob := peer.TrustBlob.String()
-	obj := &v1alpha1.TrustedServer{Spec: v1alpha1.TrustedServerSpec{
-		TrustBlob: v1alpha1.TrustBlobSource{Inline: &blob}, FriendlyName: *peer.FriendlyName,
+	obj := &v1beta1.TrustedServer{Spec: v1beta1.TrustedServerSpec{
+		TrustBlob: v1beta1.TrustBlobSource{Inline: &blob}, FriendlyName: *peer.FriendlyName,
 	}}
 	if peer.Description != nil && *peer.Description != "" {
 		obj.Spec.Description = peer.Description
@@ -189,19 +189,19 @@ func (e *exporter) candidateTrust(t schema.PrincipalTrust) candidate {
 		c.cannot = "the key server does not return its principal, its peer or its flag"
 		return c
 	}
-	obj := &v1alpha1.PrincipalTrust{Spec: v1alpha1.PrincipalTrustSpec{Flag: v1alpha1.TrustFlag(*t.FlagLabel)}}
+	obj := &v1beta1.PrincipalTrust{Spec: v1beta1.PrincipalTrustSpec{Flag: v1beta1.TrustFlag(*t.FlagLabel)}}
 	id := t.PrincipalID.String()
 	c.title = id
 	obj.Spec.Principal.ID = &id
 	if who := e.people.byID[*t.PrincipalID]; who != nil {
-		kind := v1alpha1.PrincipalType(who.kind)
+		kind := v1beta1.PrincipalType(who.kind)
 		c.title = who.name
-		obj.Spec.Principal = v1alpha1.PrincipalReference{Type: &kind, Name: &who.name}
-		c.spares = append(c.spares, once("spec.principal", "", func() { obj.Spec.Principal = v1alpha1.PrincipalReference{ID: &id} }))
+		obj.Spec.Principal = v1beta1.PrincipalReference{Type: &kind, Name: &who.name}
+		c.spares = append(c.spares, once("spec.principal", "", func() { obj.Spec.Principal = v1beta1.PrincipalReference{ID: &id} }))
 	}
 	system := int64(*t.TrustedServerSystemID)
 	if name := e.peers[*t.TrustedServerSystemID]; name != "" {
-		obj.Spec.TrustedServerRef = &v1alpha1.TrustedServerReference{Name: name}
+		obj.Spec.TrustedServerRef = &v1beta1.TrustedServerReference{Name: name}
 	} else {
 		obj.Spec.SystemID = &system
 	}

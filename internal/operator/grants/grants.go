@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/brief"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 )
@@ -49,7 +49,7 @@ func (o Operation) String() string {
 type Verdict struct {
 	// Grant is the grant that covers the object, or nil if none does. If several do, a grant that allows adoption is
 	// preferred.
-	Grant *v1alpha1.Grant
+	Grant *v1beta1.Grant
 	// Refusal is the reason why no grant covers the object. It is nil if Grant is not nil.
 	Refusal *connection.Problem
 }
@@ -57,7 +57,7 @@ type Verdict struct {
 // Evaluate finds a grant of a KeyServer that covers an object of a kind in a namespace. A single grant must cover all
 // of reach. If kind is empty, any grant for the namespace is enough. Evaluate reads the labels of the namespace from
 // the cluster.
-func Evaluate(ctx context.Context, cluster client.Reader, ks *v1alpha1.KeyServer, namespace, kind string, reach Scope) (Verdict, error) {
+func Evaluate(ctx context.Context, cluster client.Reader, ks *v1beta1.KeyServer, namespace, kind string, reach Scope) (Verdict, error) {
 	var v Verdict
 	var nearest *uncovered
 	for i := range ks.Spec.Grants {
@@ -80,17 +80,17 @@ func Evaluate(ctx context.Context, cluster client.Reader, ks *v1alpha1.KeyServer
 	switch {
 	case v.Grant != nil:
 	case nearest != nil:
-		v.Refusal = connection.NewProblem(v1alpha1.ReasonAccessDenied,
+		v.Refusal = connection.NewProblem(v1beta1.ReasonAccessDenied,
 			"no grant of KeyServer %q covers this object: grant %q, the nearest, lacks %s; ask an administrator of the KeyServer to extend it in spec.grants", ks.Name, nearest.grant, nearest)
 	default:
-		v.Refusal = connection.NewProblem(v1alpha1.ReasonAccessDenied,
+		v.Refusal = connection.NewProblem(v1beta1.ReasonAccessDenied,
 			"KeyServer %q has no grant for namespace %q; ask an administrator of the KeyServer to add one to spec.grants", ks.Name, namespace)
 	}
 	return v, nil
 }
 
 // appliesTo reports whether a grant applies to a namespace, by the namespace's name or labels.
-func appliesTo(ctx context.Context, cluster client.Reader, ks *v1alpha1.KeyServer, g *v1alpha1.Grant, namespace string) (bool, error) {
+func appliesTo(ctx context.Context, cluster client.Reader, ks *v1beta1.KeyServer, g *v1beta1.Grant, namespace string) (bool, error) {
 	who := g.Namespaces
 	if slices.Contains(who.Names, namespace) {
 		return true, nil
@@ -100,7 +100,7 @@ func appliesTo(ctx context.Context, cluster client.Reader, ks *v1alpha1.KeyServe
 	}
 	selector, err := metav1.LabelSelectorAsSelector(who.Selector)
 	if err != nil {
-		return false, connection.NewProblem(v1alpha1.ReasonDependencyNotReady,
+		return false, connection.NewProblem(v1beta1.ReasonDependencyNotReady,
 			"KeyServer %q: namespaces.selector of grant %q is not a label selector: %s", ks.Name, g.Name, err)
 	}
 	if selector.Empty() {
@@ -122,9 +122,9 @@ type uncovered struct {
 	operations []string
 }
 
-func findUncovered(g *v1alpha1.Grant, kind string, reach Scope) uncovered {
+func findUncovered(g *v1beta1.Grant, kind string, reach Scope) uncovered {
 	l := uncovered{grant: g.Name}
-	if kind != "" && !slices.Contains(g.Kinds, v1alpha1.GrantedKind(kind)) {
+	if kind != "" && !slices.Contains(g.Kinds, v1beta1.GrantedKind(kind)) {
 		l.kind = kind
 	}
 	for _, n := range reach.Names {

@@ -300,7 +300,7 @@ func (s spec) object(t testing.TB, name string) *unstructured.Unstructured {
 	if s.kind == "KeyServer" {
 		metadata = "{name: " + name + "}"
 	}
-	found, err := Read(t.Context(), []string{Stdin}, strings.NewReader("apiVersion: trust.keyserver.dev/v1alpha1\nkind: "+s.kind+"\nmetadata: "+metadata+"\nspec: "+s.spec))
+	found, err := Read(t.Context(), []string{Stdin}, strings.NewReader("apiVersion: trust.keyserver.dev/v1beta1\nkind: "+s.kind+"\nmetadata: "+metadata+"\nspec: "+s.spec))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -387,7 +387,7 @@ func TestMisfit(t *testing.T) {
 		"NoMapping":   {"[5150]", "metadata: must be a mapping"},
 		"NothingElse": {"{name: a}", ""},
 	} {
-		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "trust.keyserver.dev/v1alpha1", "kind": "Role"}}
+		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "trust.keyserver.dev/v1beta1", "kind": "Role"}}
 		if err := yaml.Unmarshal([]byte("metadata: "+c.metadata+"\nspec: {roleName: a, operations: []}"), &u.Object); err != nil {
 			t.Fatal(err)
 		}

@@ -22,7 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/config"
 )
 
@@ -56,10 +56,10 @@ func NewSchemas() (*Schemas, error) {
 
 func (s *Schemas) add(crd *apiextensionsv1.CustomResourceDefinition) error {
 	i := slices.IndexFunc(crd.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool {
-		return v.Name == v1alpha1.GroupVersion.Version
+		return v.Name == v1beta1.GroupVersion.Version
 	})
 	if i < 0 {
-		return errors.New("has no version " + v1alpha1.GroupVersion.Version)
+		return errors.New("has no version " + v1beta1.GroupVersion.Version)
 	}
 	props := &apiextensions.JSONSchemaProps{}
 	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(crd.Spec.Versions[i].Schema.OpenAPIV3Schema, props, nil); err != nil {
@@ -78,10 +78,15 @@ func (s *Schemas) add(crd *apiextensionsv1.CustomResourceDefinition) error {
 	return nil
 }
 
-// Knows returns an error if the object's kind is not one of this API.
-func (s *Schemas) Knows(u *unstructured.Unstructured) error {
-	if u.GetAPIVersion() != v1alpha1.GroupVersion.String() {
-		return fmt.Errorf("apiVersion: %q is unknown; this program supports %s", u.GetAPIVersion(), v1alpha1.GroupVersion)
+// Recognize returns an error for an unknown apiVersion or kind. It replaces the deprecated apiVersion by the present one,
+// which has the same schemas.
+func (s *Schemas) Recognize(u *unstructured.Unstructured) error {
+	switch u.GetAPIVersion() {
+	case v1beta1.Deprecated.String():
+		u.SetAPIVersion(v1beta1.GroupVersion.String())
+	case v1beta1.GroupVersion.String():
+	default:
+		return fmt.Errorf("apiVersion: %q is unknown; use %s (%s is deprecated)", u.GetAPIVersion(), v1beta1.GroupVersion, v1beta1.Deprecated)
 	}
 	if s.kinds[u.GetKind()] != nil {
 		return nil
@@ -91,7 +96,7 @@ func (s *Schemas) Knows(u *unstructured.Unstructured) error {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	return fmt.Errorf("kind: %q is unknown; %s has %s", u.GetKind(), v1alpha1.GroupVersion, strings.Join(names, ", "))
+	return fmt.Errorf("kind: %q is unknown; %s has %s", u.GetKind(), v1beta1.GroupVersion, strings.Join(names, ", "))
 }
 
 // Namespaced reports whether objects of a kind belong to a namespace.

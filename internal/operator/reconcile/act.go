@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/status"
 )
@@ -65,7 +65,7 @@ func (r *reconciler[T, D]) act(ctx context.Context, p *pass[T, D], d Decision) (
 		}
 		return result{Decision: d, done: true}, nil
 	default:
-		if p.facts.Management == v1alpha1.Observe && p.facts.ownedBySelf() {
+		if p.facts.Management == v1beta1.Observe && p.facts.ownedBySelf() {
 			d.Message += r.removeMarks(ctx, p, p.facts.External.ID)
 		}
 		return r.removeUnusedFinalizer(ctx, p, d)
@@ -122,7 +122,7 @@ func (r *reconciler[T, D]) write(ctx context.Context, p *pass[T, D], d Decision,
 func (r *reconciler[T, D]) unfinished(ctx context.Context, p *pass[T, D], d Decision, out Outcome) result {
 	why, other := connection.AsProblem(ctx, out.Unfinished)
 	if other != nil {
-		why = connection.NewProblem(v1alpha1.ReasonProgressing, "%s", other)
+		why = connection.NewProblem(v1beta1.ReasonProgressing, "%s", other)
 	}
 	p.log.Info("a creation is incomplete", "cause", out.Unfinished.Error())
 	p.tripIfUnavailable(why)
@@ -134,7 +134,7 @@ func (r *reconciler[T, D]) unfinished(ctx context.Context, p *pass[T, D], d Deci
 // addFinalizer adds the finalizer to the object before its external object is created. For a creation, it also adds the
 // annotation of the attempt. It returns false if the object has changed in the meantime.
 func (r *reconciler[T, D]) addFinalizer(ctx context.Context, p *pass[T, D], creating bool) (bool, error) {
-	controllerutil.AddFinalizer(p.obj, v1alpha1.FinalizerExternal)
+	controllerutil.AddFinalizer(p.obj, v1beta1.FinalizerExternal)
 	if p.facts.MarksSupported { // with owner marks, the mark identifies the creator, and the annotation is not needed
 		return r.unmark(ctx, p)
 	}
@@ -143,7 +143,7 @@ func (r *reconciler[T, D]) addFinalizer(ctx context.Context, p *pass[T, D], crea
 		if annotations == nil {
 			annotations = map[string]string{}
 		}
-		annotations[v1alpha1.AnnotationCreatePending] = p.attempt(r.adapter.Claims(p.obj, p.want))
+		annotations[v1beta1.AnnotationCreatePending] = p.attempt(r.adapter.Claims(p.obj, p.want))
 		p.obj.SetAnnotations(annotations)
 	}
 	return r.rewrite(ctx, p)
@@ -153,7 +153,7 @@ func (r *reconciler[T, D]) addFinalizer(ctx context.Context, p *pass[T, D], crea
 // this object owns nothing else. Without the finalizer, a deletion of this object does not wait for the key server.
 func (r *reconciler[T, D]) removeUnusedFinalizer(ctx context.Context, p *pass[T, D], d Decision) (result, error) {
 	res := result{Decision: d}
-	if !p.facts.ownsNothing() || !controllerutil.ContainsFinalizer(p.obj, v1alpha1.FinalizerExternal) {
+	if !p.facts.ownsNothing() || !controllerutil.ContainsFinalizer(p.obj, v1beta1.FinalizerExternal) {
 		return res, nil
 	}
 	if pub, is := any(r.adapter).(Publisher[T]); is && len(*pub.Publications(p.obj)) > 0 {
@@ -168,7 +168,7 @@ func (r *reconciler[T, D]) removeUnusedFinalizer(ctx context.Context, p *pass[T,
 		res.refused = true
 		return res, nil
 	}
-	controllerutil.RemoveFinalizer(p.obj, v1alpha1.FinalizerExternal)
+	controllerutil.RemoveFinalizer(p.obj, v1beta1.FinalizerExternal)
 	written, err := r.rewrite(ctx, p)
 	res.refused = !written
 	return res, err
@@ -178,10 +178,10 @@ func (r *reconciler[T, D]) removeUnusedFinalizer(ctx context.Context, p *pass[T,
 // for example by replacing the entire object. It also does so for paused objects, because nothing else would delay
 // their deletion. It returns false if the object has changed in the meantime.
 func (r *reconciler[T, D]) restoreFinalizer(ctx context.Context, p *pass[T, D]) (bool, error) {
-	if r.Identity.Planned || p.facts.Deleting || p.facts.Provenance == "" || p.facts.Management == v1alpha1.Observe {
+	if r.Identity.Planned || p.facts.Deleting || p.facts.Provenance == "" || p.facts.Management == v1beta1.Observe {
 		return true, nil
 	}
-	if controllerutil.AddFinalizer(p.obj, v1alpha1.FinalizerExternal) {
+	if controllerutil.AddFinalizer(p.obj, v1beta1.FinalizerExternal) {
 		p.log.Info("another client removed the finalizer; it is restored")
 	}
 	return r.rewrite(ctx, p)
@@ -191,7 +191,7 @@ func (r *reconciler[T, D]) restoreFinalizer(ctx context.Context, p *pass[T, D]) 
 // returns false if the object has changed.
 func (r *reconciler[T, D]) unmark(ctx context.Context, p *pass[T, D]) (bool, error) {
 	annotations := p.obj.GetAnnotations()
-	delete(annotations, v1alpha1.AnnotationCreatePending)
+	delete(annotations, v1beta1.AnnotationCreatePending)
 	p.obj.SetAnnotations(annotations)
 	return r.rewrite(ctx, p)
 }
@@ -228,12 +228,12 @@ func (p *pass[T, D]) drifted(a Action) bool {
 }
 
 // verified reports whether a status says Ready for the current generation.
-func (p *pass[T, D]) verified(s *v1alpha1.ManagedStatus) bool {
-	return meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionReady) && s.ObservedGeneration == p.obj.GetGeneration()
+func (p *pass[T, D]) verified(s *v1beta1.ManagedStatus) bool {
+	return meta.IsStatusConditionTrue(s.Conditions, v1beta1.ConditionReady) && s.ObservedGeneration == p.obj.GetGeneration()
 }
 
 func (p *pass[T, D]) tripIfUnavailable(why *connection.Problem) {
-	if why.Reason == v1alpha1.ReasonKeyServerUnavailable && p.in.Conn != nil {
+	if why.Reason == v1beta1.ReasonKeyServerUnavailable && p.in.Conn != nil {
 		p.in.Conn.Trip(why)
 	}
 }

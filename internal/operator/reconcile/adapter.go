@@ -6,7 +6,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/grants"
@@ -16,7 +16,7 @@ import (
 // Object is an object of a kind that declares something on a key server.
 type Object interface {
 	client.Object
-	Managed() (*v1alpha1.ManagedSpec, *v1alpha1.ManagedStatus)
+	Managed() (*v1beta1.ManagedSpec, *v1beta1.ManagedStatus)
 }
 
 // Adapter has the code that differs between kinds. T is the kind. D is the declaration of one object after its
@@ -99,7 +99,7 @@ type SupersededClaim struct {
 
 // Kind describes a kind of object.
 type Kind struct {
-	Name string // as in v1alpha1.Kinds: "TrustedCA"
+	Name string // as in v1beta1.Kinds: "TrustedCA"
 	Feed string // the kind in the change feed
 	// FormatID formats an id of the change feed like the ids in the status.
 	FormatID func(schema.HexID) string

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 )
 
 // Consumer is implemented by adapters whose objects need objects of another kind. A change of a needed object enqueues
@@ -105,7 +105,7 @@ func join[T Object, D any](s *Registry, r *reconciler[T, D]) error {
 			}
 			// An object that only observes blocks no deletion.
 			spec, _ := obj.Managed()
-			return spec.ManagementPolicy != v1alpha1.Observe && slices.Contains(c.Needs(obj), Need{Key: key, Holds: true})
+			return spec.ManagementPolicy != v1beta1.Observe && slices.Contains(c.Needs(obj), Need{Key: key, Holds: true})
 		}
 		r.needs = joined
 		s.dependencies.consumers = append(s.dependencies.consumers, joined)
@@ -205,5 +205,5 @@ func isReady(o client.Object) bool {
 		return false
 	}
 	_, status := m.Managed()
-	return meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady)
+	return meta.IsStatusConditionTrue(status.Conditions, v1beta1.ConditionReady)
 }

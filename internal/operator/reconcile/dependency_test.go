@@ -7,13 +7,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 )
 
 // roleWith returns a role whose condition Ready has this status.
-func roleWith(name string, ready metav1.ConditionStatus) *v1alpha1.Role {
-	r := &v1alpha1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name}}
-	r.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: ready}}
+func roleWith(name string, ready metav1.ConditionStatus) *v1beta1.Role {
+	r := &v1beta1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name}}
+	r.Status.Conditions = []metav1.Condition{{Type: v1beta1.ConditionReady, Status: ready}}
 	return r
 }
 
@@ -21,7 +21,7 @@ func roleWith(name string, ready metav1.ConditionStatus) *v1alpha1.Role {
 func TestConsumersWakeUpByReadinessAndKeys(t *testing.T) {
 	index := &dependencyIndex{keys: func(o client.Object) []string { return []string{o.GetName()} }}
 	for name, c := range map[string]struct {
-		before, after *v1alpha1.Role
+		before, after *v1beta1.Role
 		want          bool
 	}{
 		"unchanged":          {roleWith("a", metav1.ConditionTrue), roleWith("a", metav1.ConditionTrue), false},

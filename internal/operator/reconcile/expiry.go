@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/status"
 )
 
@@ -51,8 +51,8 @@ type Aging[T Object] interface {
 type Term struct {
 	Until   time.Time // the end; the zero time is in the past
 	Warn    time.Duration
-	Reason  v1alpha1.Reason // reason for Ready=False after the end
-	Message string          // what ends, and when
+	Reason  v1beta1.Reason // reason for Ready=False after the end
+	Message string         // what ends, and when
 }
 
 // expiry is the usable period of a part of an object. The zero value has no end.
@@ -125,23 +125,23 @@ func (e expiry) message() string {
 	return "the certificate is valid until " + e.notAfter.UTC().Format(time.RFC3339)
 }
 
-func (e expiry) reason() v1alpha1.Reason {
+func (e expiry) reason() v1beta1.Reason {
 	if e.term != nil {
 		return e.term.Reason
 	}
-	return v1alpha1.ReasonExpired
+	return v1beta1.ReasonExpired
 }
 
 // applyExpiry changes the reason of a verified object if one of its parts has expired or is not yet valid.
 func (all expiries) applyExpiry(res result, now time.Time) result {
 	for _, e := range all {
-		if res.Reason == v1alpha1.ReasonVerified && e.expired(now) {
+		if res.Reason == v1beta1.ReasonVerified && e.expired(now) {
 			res.Reason, res.Message = e.reason(), e.message()
 			if e.term == nil {
 				res.Message += "; the key server holds it as declared"
 			}
-		} else if res.Reason == v1alpha1.ReasonVerified && e.pending(now) {
-			res.Reason = v1alpha1.ReasonNotYetValid
+		} else if res.Reason == v1beta1.ReasonVerified && e.pending(now) {
+			res.Reason = v1beta1.ReasonNotYetValid
 			res.Message = "the certificate is valid from " + e.notBefore.UTC().Format(time.RFC3339) + "; the key server holds it as declared"
 		}
 	}
@@ -158,14 +158,14 @@ func (all expiries) warning(conditions *[]metav1.Condition, generation int64, no
 		}
 	}
 	if first < 0 {
-		meta.RemoveStatusCondition(conditions, v1alpha1.ConditionExpiring)
+		meta.RemoveStatusCondition(conditions, v1beta1.ConditionExpiring)
 		return "", false
 	}
 	message = all[first].message()
-	said := meta.FindStatusCondition(*conditions, v1alpha1.ConditionExpiring)
+	said := meta.FindStatusCondition(*conditions, v1beta1.ConditionExpiring)
 	begins = said == nil || said.Message != message
-	status.SetCondition(conditions, v1alpha1.ConditionExpiring, metav1.ConditionTrue, generation, now,
-		status.Conclusion{Reason: v1alpha1.ReasonExpiring, Message: message})
+	status.SetCondition(conditions, v1beta1.ConditionExpiring, metav1.ConditionTrue, generation, now,
+		status.Conclusion{Reason: v1beta1.ReasonExpiring, Message: message})
 	return message, begins
 }
 

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 )
 
 // TestNotYetValid checks that an object with a certificate that is not yet valid is not Ready, and is reconciled when
@@ -17,19 +17,19 @@ import (
 func TestNotYetValid(t *testing.T) {
 	e := expiry{notBefore: noon.Add(time.Hour), notAfter: noon.Add(48 * time.Hour), warn: 72 * time.Hour}
 	for after, want := range map[time.Duration]struct {
-		reason v1alpha1.Reason
+		reason v1beta1.Reason
 		next   time.Duration
 	}{
-		0:              {v1alpha1.ReasonNotYetValid, time.Hour},
-		time.Hour:      {v1alpha1.ReasonVerified, 47 * time.Hour},
-		48 * time.Hour: {v1alpha1.ReasonExpired, 0},
+		0:              {v1beta1.ReasonNotYetValid, time.Hour},
+		time.Hour:      {v1beta1.ReasonVerified, 47 * time.Hour},
+		48 * time.Hour: {v1beta1.ReasonExpired, 0},
 	} {
 		now := noon.Add(after)
-		res := expiries{e}.applyExpiry(result{Decision: Decision{Reason: v1alpha1.ReasonVerified}}, now)
+		res := expiries{e}.applyExpiry(result{Decision: Decision{Reason: v1beta1.ReasonVerified}}, now)
 		if res.Reason != want.reason || e.next(now) != want.next {
 			t.Errorf("%s later: %s, again after %s; want %v", after, res.Reason, e.next(now), want)
 		}
-		if want.reason == v1alpha1.ReasonNotYetValid && !strings.Contains(res.Message, "valid from "+e.notBefore.UTC().Format(time.RFC3339)) {
+		if want.reason == v1beta1.ReasonNotYetValid && !strings.Contains(res.Message, "valid from "+e.notBefore.UTC().Format(time.RFC3339)) {
 			t.Errorf("the message does not say when: %s", res.Message)
 		}
 	}

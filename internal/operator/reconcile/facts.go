@@ -4,7 +4,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/brief"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/grants"
@@ -15,9 +15,9 @@ type Facts struct {
 	Now time.Time
 
 	// The policies of the object.
-	Management v1alpha1.ManagementPolicy
-	Adoption   v1alpha1.AdoptionPolicy
-	Deletion   v1alpha1.DeletionPolicy
+	Management v1beta1.ManagementPolicy
+	Adoption   v1beta1.AdoptionPolicy
+	Deletion   v1beta1.DeletionPolicy
 	Resync     time.Duration
 	Paused     bool
 
@@ -29,7 +29,7 @@ type Facts struct {
 
 	// The external object in the object's status.
 	Owned      string // external id
-	Provenance v1alpha1.Provenance
+	Provenance v1beta1.Provenance
 	// Attempted means that a creation of exactly this declaration was started and its outcome was not recorded.
 	Attempted bool
 	// Superseded are external objects that a rotation has replaced.
@@ -66,7 +66,7 @@ type External struct {
 	ID     string
 	// Names are names on the key server that may differ from the declared ones. A grant must cover them, too.
 	Names []grants.Name
-	Drift []v1alpha1.FieldDrift
+	Drift []v1beta1.FieldDrift
 	// Evidence says how the reading agrees with the declaration.
 	Evidence string
 	// IntendedChange describes a change that the declaration allows and that the status does not show yet. It is no drift,
@@ -85,18 +85,18 @@ type External struct {
 // Superseded is an external object that a rotation has replaced.
 type Superseded struct {
 	ID          string
-	Provenance  v1alpha1.Provenance
+	Provenance  v1beta1.Provenance
 	RemoveAfter time.Time
 	ClaimedBy   string // name of another object that declares or owns it
 }
 
 // removable reports whether the deletion policy allows the
 // deletion of an external object with that provenance.
-func (f Facts) removable(p v1alpha1.Provenance) bool {
+func (f Facts) removable(p v1beta1.Provenance) bool {
 	switch f.Deletion {
-	case v1alpha1.DeleteIfCreated:
-		return p == v1alpha1.Created
-	case v1alpha1.DeleteExternal:
+	case v1beta1.DeleteIfCreated:
+		return p == v1beta1.Created
+	case v1beta1.DeleteExternal:
 		return p != ""
 	default:
 		return false
@@ -120,14 +120,14 @@ func (f Facts) ownsNothing() bool {
 }
 
 // provenanceAfter returns the provenance of the external object after an action.
-func (f Facts) provenanceAfter(a Action) v1alpha1.Provenance {
+func (f Facts) provenanceAfter(a Action) v1beta1.Provenance {
 	switch {
 	case a == actCreate:
-		return v1alpha1.Created
+		return v1beta1.Created
 	case f.External.ID == f.Owned:
 		return f.Provenance
 	case f.resumes():
-		return v1alpha1.Created
+		return v1beta1.Created
 	case f.ownedBySelf():
 		return f.provenance()
 	}
@@ -136,7 +136,7 @@ func (f Facts) provenanceAfter(a Action) v1alpha1.Provenance {
 			return s.Provenance
 		}
 	}
-	return v1alpha1.Adopted
+	return v1beta1.Adopted
 }
 
 func (f Facts) supersedes(id string) bool {
@@ -151,7 +151,7 @@ func (f Facts) supersedes(id string) bool {
 func (f Facts) fields() string { return FieldsOf(f.External.Drift) }
 
 // FieldsOf lists the names of the differing fields, for messages.
-func FieldsOf(drift []v1alpha1.FieldDrift) string {
+func FieldsOf(drift []v1beta1.FieldDrift) string {
 	names := make([]string, len(drift))
 	for i, d := range drift {
 		names[i] = d.Field

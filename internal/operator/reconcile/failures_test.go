@@ -6,13 +6,13 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 )
 
 func TestFailuresBackOffAndForget(t *testing.T) {
 	f := newFailures()
-	obj := &v1alpha1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b", UID: "u", Generation: 1}}
+	obj := &v1beta1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b", UID: "u", Generation: 1}}
 	var waits []time.Duration
 	for n := range 12 {
 		if got, want := f.exhausted(obj), n >= 6; got != want {
@@ -26,9 +26,9 @@ func TestFailuresBackOffAndForget(t *testing.T) {
 			t.Errorf("wait %d is %s, want about %s", i, w, want)
 		}
 	}
-	for reason, change := range map[string]func(*v1alpha1.Role){
-		"another spec":   func(r *v1alpha1.Role) { r.Generation = 2 },
-		"another object": func(r *v1alpha1.Role) { r.UID = "v" },
+	for reason, change := range map[string]func(*v1beta1.Role){
+		"another spec":   func(r *v1beta1.Role) { r.Generation = 2 },
+		"another object": func(r *v1beta1.Role) { r.UID = "v" },
 	} {
 		other := obj.DeepCopy()
 		change(other)
@@ -46,7 +46,7 @@ func TestPausesAreSpread(t *testing.T) {
 	for name, draw := range map[string]func() time.Duration{
 		"resync": func() time.Duration { return again(time.Hour, time.Hour).RequeueAfter },
 		"failure": func() time.Duration {
-			return newFailures().add(&v1alpha1.Role{}, "", false, noon, connection.DefaultTiming)
+			return newFailures().add(&v1beta1.Role{}, "", false, noon, connection.DefaultTiming)
 		},
 	} {
 		first := draw()

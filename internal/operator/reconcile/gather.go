@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 )
 
@@ -51,16 +51,16 @@ func (r *reconciler[T, D]) gather(ctx context.Context, p *pass[T, D]) error {
 // connect finds the KeyServer, checks its grants, and gets the connection to it.
 func (r *reconciler[T, D]) connect(ctx context.Context, p *pass[T, D]) error {
 	name := p.spec.KeyServerRef.Name
-	ks := &v1alpha1.KeyServer{}
+	ks := &v1beta1.KeyServer{}
 	err := r.Client.Get(ctx, types.NamespacedName{Name: name}, ks)
 	if apierrors.IsNotFound(err) {
-		return connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "KeyServer %q does not exist", name)
+		return connection.NewProblem(v1beta1.ReasonDependencyNotReady, "KeyServer %q does not exist", name)
 	}
 	if err != nil {
 		return fmt.Errorf("read KeyServer %q: %w", name, err)
 	}
 	if !ks.DeletionTimestamp.IsZero() && !p.facts.Deleting && p.facts.Owned == "" {
-		return connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "KeyServer %q is being deleted; no new external objects are created on it", name)
+		return connection.NewProblem(v1beta1.ReasonDependencyNotReady, "KeyServer %q is being deleted; no new external objects are created on it", name)
 	}
 	p.keyServer = ks
 	if err := r.checkDeclaredScope(ctx, p); err != nil {
@@ -83,7 +83,7 @@ func (r *reconciler[T, D]) declare(ctx context.Context, p *pass[T, D]) error {
 		return err
 	}
 	p.facts.Attempted = p.want != nil &&
-		p.obj.GetAnnotations()[v1alpha1.AnnotationCreatePending] == p.attempt(r.adapter.Claims(p.obj, p.want))
+		p.obj.GetAnnotations()[v1beta1.AnnotationCreatePending] == p.attempt(r.adapter.Claims(p.obj, p.want))
 	return nil
 }
 
@@ -150,7 +150,7 @@ func (r *reconciler[T, D]) compareClaims(ctx context.Context, p *pass[T, D]) err
 		if p.facts.ConflictingOwner == "" && !keeps && older(o.object, p.obj) {
 			p.facts.ConflictingOwner = r.name(o.object)
 		}
-		if p.facts.NewOwner == "" && o.object.GetDeletionTimestamp().IsZero() && spec.AdoptionPolicy != v1alpha1.AdoptNever && o.adopts && couldInherit(o.object) {
+		if p.facts.NewOwner == "" && o.object.GetDeletionTimestamp().IsZero() && spec.AdoptionPolicy != v1beta1.AdoptNever && o.adopts && couldInherit(o.object) {
 			p.facts.NewOwner = r.name(o.object)
 		}
 	}
@@ -161,9 +161,9 @@ func (r *reconciler[T, D]) compareClaims(ctx context.Context, p *pass[T, D]) err
 // object that waits for something else would not, and the external object would have no owner.
 func couldInherit(obj Object) bool {
 	_, status := obj.Managed()
-	ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
-	return !Annotated(obj, v1alpha1.AnnotationPaused) &&
-		(ready == nil || ready.Status == metav1.ConditionTrue || ready.Reason == string(v1alpha1.ReasonConflict))
+	ready := meta.FindStatusCondition(status.Conditions, v1beta1.ConditionReady)
+	return !Annotated(obj, v1beta1.AnnotationPaused) &&
+		(ready == nil || ready.Status == metav1.ConditionTrue || ready.Reason == string(v1beta1.ReasonConflict))
 }
 
 // claimant is another object with a common claim.

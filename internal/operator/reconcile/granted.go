@@ -7,7 +7,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/grants"
 )
@@ -15,7 +15,7 @@ import (
 // scope returns the scope of an object. It has no operations if the object only observes or is being deleted.
 func (r *reconciler[T, D]) scope(ctx context.Context, in Input, obj T, want *D) (grants.Scope, error) {
 	reach, err := r.adapter.Scope(ctx, in, obj, want)
-	if spec, _ := obj.Managed(); spec.ManagementPolicy == v1alpha1.Observe || !obj.GetDeletionTimestamp().IsZero() {
+	if spec, _ := obj.Managed(); spec.ManagementPolicy == v1beta1.Observe || !obj.GetDeletionTimestamp().IsZero() {
 		reach.Operations = nil
 	}
 	return reach, err
@@ -59,13 +59,13 @@ func (r *reconciler[T, D]) checkResolvedScope(ctx context.Context, p *pass[T, D]
 
 // withhold adds a Blocker against adoption if the grant does not allow adoption and the external object does not belong
 // to this object already.
-func (f *Facts) withhold(g *v1alpha1.Grant) {
+func (f *Facts) withhold(g *v1beta1.Grant) {
 	has := f.External.ID == f.Owned || f.resumes() || f.supersedes(f.External.ID) || f.ownedBySelf()
-	if g.Adopt || has || f.Adoption == v1alpha1.AdoptNever {
+	if g.Adopt || has || f.Adoption == v1beta1.AdoptNever {
 		return
 	}
 	f.External.Blockers = append(f.External.Blockers, Blocker{
-		Rule: "ungranted", When: Present, Reason: v1alpha1.ReasonAccessDenied,
+		Rule: "ungranted", When: Present, Reason: v1beta1.ReasonAccessDenied,
 		Message: fmt.Sprintf("%s exists already, and grant %q of the KeyServer does not allow adoption; "+
 			"ask an administrator of the KeyServer to set adopt in the grant, or set managementPolicy to Observe", f.External.What, g.Name),
 	})
@@ -75,7 +75,7 @@ func (f *Facts) withhold(g *v1alpha1.Grant) {
 // not exist.
 func (r *reconciler[T, D]) granted(ctx context.Context, obj T) (bool, error) {
 	spec, _ := obj.Managed()
-	ks := &v1alpha1.KeyServer{}
+	ks := &v1beta1.KeyServer{}
 	if err := r.Client.Get(ctx, client.ObjectKey{Name: spec.KeyServerRef.Name}, ks); err != nil {
 		return false, client.IgnoreNotFound(err)
 	}

@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 )
 
 // PlannedAction is the next action of the manager for an object.
@@ -30,13 +30,13 @@ type Intent struct {
 	Object  client.Object // the object with the status that the manager would write first
 	Kind    string
 	Action  PlannedAction
-	Reason  v1alpha1.Reason
+	Reason  v1beta1.Reason
 	Message string
 	// What describes the external object for messages. ID is empty if the external object does not exist.
 	What string
 	ID   string
 	// Drift lists the differences of an existing external object.
-	Drift []v1alpha1.FieldDrift
+	Drift []v1beta1.FieldDrift
 	// WaitsFor lists the objects of the plan that must be created or changed first.
 	WaitsFor []string
 	// Needs are the keys that the object needs. Provides are the keys that it provides after the action.
@@ -108,11 +108,11 @@ func intentOf(kind string, obj client.Object, d Decision, f Facts) *Intent {
 		switch {
 		case d.AnnouncesDeletion: // the status announces the deletion first
 			i.Action = PlanDelete
-		case d.Reason == v1alpha1.ReasonVerified, d.Reason == v1alpha1.ReasonDrifted:
+		case d.Reason == v1beta1.ReasonVerified, d.Reason == v1beta1.ReasonDrifted:
 			i.Action = PlanNone
 		}
 	default: // actWait: the obstacle is temporary
-		i.Reason = v1alpha1.ReasonProgressing
+		i.Reason = v1beta1.ReasonProgressing
 		if f.Problem != nil {
 			i.Message = f.Problem.Message
 		}
@@ -142,7 +142,7 @@ func (r *reconciler[T, D]) succession(ctx context.Context, p *pass[T, D], i *Int
 	}
 	i.Message += ", which is removed after the overlap"
 	if i.Action == PlanAdopt {
-		i.Action, i.Reason = PlanUpdate, v1alpha1.ReasonProgressing
+		i.Action, i.Reason = PlanUpdate, v1beta1.ReasonProgressing
 	}
 	return nil
 }

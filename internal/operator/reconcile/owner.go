@@ -18,7 +18,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 )
@@ -93,20 +93,20 @@ func (o Ownership) ownedByOther() bool { return o.Holder != "" && !o.ownedBySelf
 func (o Ownership) unmarked() bool { return o.MarksSupported && (o.Holder == "" || o.Marked != "") }
 
 // provenance returns the provenance that the mark shows, or "" if this object is not the owner.
-func (o Ownership) provenance() v1alpha1.Provenance {
+func (o Ownership) provenance() v1beta1.Provenance {
 	switch {
 	case o.createdBySelf():
-		return v1alpha1.Created
+		return v1beta1.Created
 	case o.adopted():
-		return v1alpha1.Adopted
+		return v1beta1.Adopted
 	default:
 		return ""
 	}
 }
 
 // as returns the owner string of this object for a provenance.
-func (o Ownership) as(p v1alpha1.Provenance) string {
-	if p == v1alpha1.Created {
+func (o Ownership) as(p v1beta1.Provenance) string {
+	if p == v1beta1.Created {
 		return o.Self
 	}
 	return o.Self + asAdopted

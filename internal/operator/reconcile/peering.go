@@ -7,7 +7,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/grants"
@@ -17,7 +17,7 @@ import (
 // when the peer appears, disappears or restarts.
 type Peered[T Object] interface {
 	// Peer returns the reference to the peer, or nil.
-	Peer(obj T) *v1alpha1.PeerReference
+	Peer(obj T) *v1beta1.PeerReference
 }
 
 // trustInfo caches the information that a key server gives its peers about itself. The change feed does not report its
@@ -52,7 +52,7 @@ func (p Peering) Info(ctx context.Context, in Input, namespace, name string) (sc
 	if other != nil || why == nil {
 		return info, other
 	}
-	if why.Reason == v1alpha1.ReasonKeyServerUnavailable {
+	if why.Reason == v1beta1.ReasonKeyServerUnavailable {
 		conn.Trip(why)
 	}
 	return p.last(name, why)
@@ -61,10 +61,10 @@ func (p Peering) Info(ctx context.Context, in Input, namespace, name string) (sc
 // admit returns an error if an object must not or cannot query a KeyServer. Any grant
 // for the object's namespace is enough: every peer receives the same information.
 func (p Peering) admit(ctx context.Context, namespace, name string) error {
-	ks := &v1alpha1.KeyServer{}
+	ks := &v1beta1.KeyServer{}
 	err := p.Client.Get(ctx, types.NamespacedName{Name: name}, ks)
 	if apierrors.IsNotFound(err) {
-		return connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "peerRef: KeyServer %q does not exist", name)
+		return connection.NewProblem(v1beta1.ReasonDependencyNotReady, "peerRef: KeyServer %q does not exist", name)
 	}
 	if err != nil {
 		return fmt.Errorf("read KeyServer %q: %w", name, err)
@@ -79,7 +79,7 @@ func (p Peering) admit(ctx context.Context, namespace, name string) error {
 // last returns the newest known trust info of a KeyServer. If there is none, the error is about the peer, not about the
 // object's own KeyServer, which may work well.
 func (p Peering) last(name string, why *connection.Problem) (schema.TrustInfo, error) {
-	if conn := p.connections.Any(name); conn != nil && why.Reason == v1alpha1.ReasonKeyServerUnavailable {
+	if conn := p.connections.Any(name); conn != nil && why.Reason == v1beta1.ReasonKeyServerUnavailable {
 		if info, known := trustInfo.Of(conn).Last(""); known {
 			return info, nil
 		}
@@ -87,5 +87,5 @@ func (p Peering) last(name string, why *connection.Problem) (schema.TrustInfo, e
 	if why.Transient {
 		return schema.TrustInfo{}, why
 	}
-	return schema.TrustInfo{}, connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "peerRef: the trust info of the peer cannot be read: %s", why.Message)
+	return schema.TrustInfo{}, connection.NewProblem(v1beta1.ReasonDependencyNotReady, "peerRef: the trust info of the peer cannot be read: %s", why.Message)
 }

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/sources"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/status"
@@ -27,11 +27,11 @@ import (
 // Publisher is implemented by adapters whose objects publish verified data in the cluster.
 type Publisher[T Object] interface {
 	// Publishes returns the publications that the object's own fields name. A change of a publication enqueues the object.
-	Publishes(obj T) []v1alpha1.PublishedReference
+	Publishes(obj T) []v1beta1.PublishedReference
 	// Published returns the complete publications, made from the status that the pass has just recorded.
 	Published(ctx context.Context, in Input, obj T) ([]Publication, error)
 	// Publications returns the status field that lists what is published.
-	Publications(obj T) *[]v1alpha1.PublishedReference
+	Publications(obj T) *[]v1beta1.PublishedReference
 }
 
 // NamespaceSelector is implemented by adapters whose objects publish in all namespaces with certain labels. Changes of
@@ -61,8 +61,8 @@ func ConfigMap(namespace, name string, data map[string]string) Publication {
 	}
 }
 
-func (p Publication) ref() v1alpha1.PublishedReference {
-	return v1alpha1.PublishedReference{Kind: p.Kind.Kind, APIVersion: p.Kind.GroupVersion().String(), Namespace: p.Namespace, Name: p.Name}
+func (p Publication) ref() v1beta1.PublishedReference {
+	return v1beta1.PublishedReference{Kind: p.Kind.Kind, APIVersion: p.Kind.GroupVersion().String(), Namespace: p.Namespace, Name: p.Name}
 }
 
 // retryPublication is the pause before a retry if no event will announce the change: the manager lacks a permission, or
@@ -73,7 +73,7 @@ const retryPublication = 30 * time.Second
 // publications stay.
 func (r *reconciler[T, D]) publish(ctx context.Context, p *pass[T, D], res *result) error {
 	pub, is := any(r.adapter).(Publisher[T])
-	if !is || p.facts.Deleting || p.facts.Management == v1alpha1.Observe || !p.verified(p.status) {
+	if !is || p.facts.Deleting || p.facts.Management == v1beta1.Observe || !p.verified(p.status) {
 		return nil
 	}
 	problem, err := connection.AsProblem(ctx, r.republish(ctx, p, pub))
@@ -118,7 +118,7 @@ func (r *reconciler[T, D]) republish(ctx context.Context, p *pass[T, D], pub Pub
 		if err := r.deletePublication(ctx, p.obj, old); err != nil {
 			return err
 		}
-		*there = slices.DeleteFunc(*there, func(ref v1alpha1.PublishedReference) bool { return ref == old })
+		*there = slices.DeleteFunc(*there, func(ref v1beta1.PublishedReference) bool { return ref == old })
 	}
 	return firstOf(failed)
 }
@@ -154,7 +154,7 @@ func (r *reconciler[T, D]) served(w Publication) (schema.GroupVersionKind, error
 	}
 	mapping, err := r.Client.RESTMapper().RESTMapping(w.Kind.GroupKind())
 	if meta.IsNoMatchError(err) {
-		return w.Kind, connection.NewProblem(v1alpha1.ReasonUnsupported, "%s is not published: this API server does not serve %s", w.ref(), w.Kind.GroupKind())
+		return w.Kind, connection.NewProblem(v1beta1.ReasonUnsupported, "%s is not published: this API server does not serve %s", w.ref(), w.Kind.GroupKind())
 	}
 	if err != nil {
 		return w.Kind, fmt.Errorf("find out how %s is served: %w", w.Kind.GroupKind(), err)
@@ -211,7 +211,7 @@ func (r *reconciler[T, D]) writePublication(ctx context.Context, obj T, w Public
 	case err != nil:
 		return unpublished(ref, err)
 	}
-	if by := have.GetAnnotations()[v1alpha1.AnnotationPublishedBy]; by != me && !r.vanished(ctx, by) {
+	if by := have.GetAnnotations()[v1beta1.AnnotationPublishedBy]; by != me && !r.vanished(ctx, by) {
 		return taken(ref, by)
 	}
 	now := have.DeepCopy()
@@ -230,12 +230,12 @@ func (r *reconciler[T, D]) writePublication(ctx context.Context, obj T, w Public
 }
 
 // deleteImmutable deletes a publication that another client has made immutable. The next pass creates it again.
-func (r *reconciler[T, D]) deleteImmutable(ctx context.Context, ref v1alpha1.PublishedReference, have client.Object) error {
+func (r *reconciler[T, D]) deleteImmutable(ctx context.Context, ref v1beta1.PublishedReference, have client.Object) error {
 	version := have.GetResourceVersion()
 	if err := r.Client.Delete(ctx, have, client.Preconditions{ResourceVersion: &version}); client.IgnoreNotFound(err) != nil {
 		return unpublished(ref, err)
 	}
-	return &connection.Problem{Reason: v1alpha1.ReasonProgressing, RequeueAfter: time.Second, Message: ref.String() + " was immutable and is created again"}
+	return &connection.Problem{Reason: v1beta1.ReasonProgressing, RequeueAfter: time.Second, Message: ref.String() + " was immutable and is created again"}
 }
 
 // vanished reports whether by names an object of this kind that no longer exists.
@@ -248,11 +248,11 @@ func (r *reconciler[T, D]) vanished(ctx context.Context, by string) bool {
 }
 
 // deletePublication deletes one publication if the object is still its publisher.
-func (r *reconciler[T, D]) deletePublication(ctx context.Context, obj T, old v1alpha1.PublishedReference) error {
+func (r *reconciler[T, D]) deletePublication(ctx context.Context, obj T, old v1beta1.PublishedReference) error {
 	have := &metav1.PartialObjectMetadata{}
 	have.SetGroupVersionKind(schema.FromAPIVersionAndKind(old.APIVersion, old.Kind))
 	err := r.Live.Get(ctx, client.ObjectKey{Namespace: old.Namespace, Name: old.Name}, have)
-	if err == nil && have.GetAnnotations()[v1alpha1.AnnotationPublishedBy] == r.publisher(obj) {
+	if err == nil && have.GetAnnotations()[v1beta1.AnnotationPublishedBy] == r.publisher(obj) {
 		version := have.GetResourceVersion()
 		err = r.Client.Delete(ctx, have, client.Preconditions{ResourceVersion: &version})
 	}
@@ -279,7 +279,7 @@ func (p Publication) onto(obj *unstructured.Unstructured, publisher string) {
 	}
 	maps.Copy(obj.Object, p.Content)
 	annotations, labels := maps.Clone(obj.GetAnnotations()), maps.Clone(obj.GetLabels())
-	obj.SetAnnotations(with(annotations, v1alpha1.AnnotationPublishedBy, publisher))
+	obj.SetAnnotations(with(annotations, v1beta1.AnnotationPublishedBy, publisher))
 	obj.SetLabels(with(labels, "app.kubernetes.io/managed-by", "keyserver-operator"))
 }
 
@@ -292,39 +292,39 @@ func with(m map[string]string, key, value string) map[string]string {
 }
 
 // unpublished converts an error about a publication to a problem for the status.
-func unpublished(ref v1alpha1.PublishedReference, err error) error {
+func unpublished(ref v1beta1.PublishedReference, err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case meta.IsNoMatchError(err):
-		return connection.NewProblem(v1alpha1.ReasonUnsupported, "%s is not published: this API server does not serve %s %s", ref, ref.APIVersion, ref.Kind)
+		return connection.NewProblem(v1beta1.ReasonUnsupported, "%s is not published: this API server does not serve %s %s", ref, ref.APIVersion, ref.Kind)
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "%s is not published: its namespace is being deleted", ref)
+		return connection.NewProblem(v1beta1.ReasonDependencyNotReady, "%s is not published: its namespace is being deleted", ref)
 	case apierrors.IsForbidden(err):
 		binding := "the ClusterRole keyserver-manager-trust-bundles"
 		if ref.Kind == "ConfigMap" {
 			binding = fmt.Sprintf("in namespace %q, with a RoleBinding, the ClusterRole keyserver-manager-publish", ref.Namespace)
 		}
-		return connection.NewProblem(v1alpha1.ReasonDependencyNotReady,
+		return connection.NewProblem(v1beta1.ReasonDependencyNotReady,
 			"%s is not published: the manager has no permission to write it; bind %s to its service account (docs/install.md, \"Open a namespace to the manager\"): %s", ref, binding, err)
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
-		return connection.NewProblem(v1alpha1.ReasonInvalidSpec, "%s is not published: %s", ref, err)
+		return connection.NewProblem(v1beta1.ReasonInvalidSpec, "%s is not published: %s", ref, err)
 	case apierrors.IsNotFound(err): // its namespace does not exist
-		return connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "%s is not published: %s", ref, err)
+		return connection.NewProblem(v1beta1.ReasonDependencyNotReady, "%s is not published: %s", ref, err)
 	default:
 		return fmt.Errorf("publish %s: %w", ref, err)
 	}
 }
 
-func taken(ref v1alpha1.PublishedReference, by string) error {
+func taken(ref v1beta1.PublishedReference, by string) error {
 	who := "another client created it"
 	if by != "" {
 		who = by + " publishes it"
 	}
-	return connection.NewProblem(v1alpha1.ReasonConflict, "%s exists already and %s; declare another name, or delete it", ref, who)
+	return connection.NewProblem(v1beta1.ReasonConflict, "%s exists already and %s; declare another name, or delete it", ref, who)
 }
 
 func conditionOf(obj Object) *metav1.Condition {
 	_, status := obj.Managed()
-	return meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
+	return meta.FindStatusCondition(status.Conditions, v1beta1.ConditionReady)
 }

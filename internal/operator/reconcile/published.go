@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/sources"
 )
 
@@ -16,7 +16,7 @@ import (
 // again, because its metadata is watched.
 type published struct {
 	mu sync.Mutex
-	by map[v1alpha1.PublishedReference]shown
+	by map[v1beta1.PublishedReference]shown
 }
 
 type shown struct {
@@ -24,7 +24,7 @@ type shown struct {
 	content map[string]any
 }
 
-func newPublished() *published { return &published{by: map[v1alpha1.PublishedReference]shown{}} }
+func newPublished() *published { return &published{by: map[v1beta1.PublishedReference]shown{}} }
 
 func (s *published) keep(p Publication, version string) {
 	s.mu.Lock()
@@ -32,7 +32,7 @@ func (s *published) keep(p Publication, version string) {
 	s.by[p.ref()] = shown{version, p.Content}
 }
 
-func (s *published) forget(ref v1alpha1.PublishedReference) {
+func (s *published) forget(ref v1beta1.PublishedReference) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.by, ref)

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/sources"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/status"
@@ -29,7 +29,7 @@ type reconciler[T Object, D any] struct {
 	Cluster
 	adapter     Adapter[T, D]
 	kind        Kind
-	api         v1alpha1.Kind
+	api         v1beta1.Kind
 	connections *connection.Connections
 	sources     *sources.Reader
 	timing      connection.Timing
@@ -49,10 +49,10 @@ type pass[T Object, D any] struct {
 	log           logr.Logger
 	read          T // the object as read from the API server
 	obj           T // the object as it will be written
-	spec          *v1alpha1.ManagedSpec
-	status        *v1alpha1.ManagedStatus
+	spec          *v1beta1.ManagedSpec
+	status        *v1beta1.ManagedStatus
 	token         string // token of a requested reconcile that the status does not acknowledge yet
-	keyServer     *v1alpha1.KeyServer
+	keyServer     *v1beta1.KeyServer
 	in            Input
 	want          *D
 	facts         Facts
@@ -149,7 +149,7 @@ func (r *reconciler[T, D]) fetch(ctx context.Context, at types.NamespacedName) (
 	if err != nil {
 		return obj, false, fmt.Errorf("read the object: %w", err)
 	}
-	if !obj.GetDeletionTimestamp().IsZero() && !controllerutil.ContainsFinalizer(obj, v1alpha1.FinalizerExternal) {
+	if !obj.GetDeletionTimestamp().IsZero() && !controllerutil.ContainsFinalizer(obj, v1beta1.FinalizerExternal) {
 		return obj, false, nil // it only has finalizers of other controllers
 	}
 	return obj, true, nil
@@ -161,15 +161,15 @@ func (r *reconciler[T, D]) begin(ctx context.Context, obj T) *pass[T, D] {
 	p.read = copyOf(obj)
 	r.sources.Refer(r.kind.Name, client.ObjectKeyFromObject(obj), r.adapter.Sources(obj))
 	p.spec, p.status = obj.Managed()
-	if token := obj.GetAnnotations()[v1alpha1.AnnotationReconcileRequestedAt]; token != p.status.LastHandledReconcileAt {
+	if token := obj.GetAnnotations()[v1beta1.AnnotationReconcileRequestedAt]; token != p.status.LastHandledReconcileAt {
 		p.token = token
 	}
 	now := r.Clock.Now()
 	p.facts = Facts{
 		Now: now, Management: p.spec.ManagementPolicy, Adoption: p.spec.AdoptionPolicy,
 		Deletion: p.spec.DeletionPolicy, Resync: resyncOf(p.spec),
-		Paused:     Annotated(obj, v1alpha1.AnnotationPaused),
-		Abandoned:  Annotated(obj, v1alpha1.AnnotationAbandon),
+		Paused:     Annotated(obj, v1beta1.AnnotationPaused),
+		Abandoned:  Annotated(obj, v1beta1.AnnotationAbandon),
 		Deleting:   !obj.GetDeletionTimestamp().IsZero(),
 		Provenance: p.status.Provenance,
 	}
@@ -177,12 +177,12 @@ func (r *reconciler[T, D]) begin(ctx context.Context, obj T) *pass[T, D] {
 	if p.facts.Provenance != "" {
 		p.facts.Owned = r.adapter.Owned(obj)
 	}
-	if ready := meta.FindStatusCondition(p.status.Conditions, v1alpha1.ConditionReady); ready != nil {
+	if ready := meta.FindStatusCondition(p.status.Conditions, v1beta1.ConditionReady); ready != nil {
 		p.facts.ReadyMessage = ready.Message
 	}
 	// The declaration is not resolved yet, so an attempt of any declaration counts. This can only delay a release.
-	p.facts.Attempted = strings.HasPrefix(obj.GetAnnotations()[v1alpha1.AnnotationCreatePending], p.attempt(nil)) ||
-		p.facts.Owned == "" && controllerutil.ContainsFinalizer(obj, v1alpha1.FinalizerExternal)
+	p.facts.Attempted = strings.HasPrefix(obj.GetAnnotations()[v1beta1.AnnotationCreatePending], p.attempt(nil)) ||
+		p.facts.Owned == "" && controllerutil.ContainsFinalizer(obj, v1beta1.FinalizerExternal)
 	if rot, ok := any(r.adapter).(Rotator[T]); ok {
 		for _, s := range rot.Superseded(obj) {
 			p.facts.Superseded = append(p.facts.Superseded, s.Superseded)
@@ -215,7 +215,7 @@ func (r *reconciler[T, D]) finish(ctx context.Context, p *pass[T, D], res result
 	if !written {
 		return RequeueUnless(written), nil
 	}
-	if res.Reason == v1alpha1.ReasonDependencyNotReady && r.beginsToWait(p) {
+	if res.Reason == v1beta1.ReasonDependencyNotReady && r.beginsToWait(p) {
 		return ctrl.Result{RequeueAfter: lookAgain}, nil
 	}
 	if !res.done {
@@ -256,8 +256,8 @@ const lookAgain = 50 * time.Millisecond
 // the status write is rejected and the check is repeated.
 func (r *reconciler[T, D]) beginsToWait(p *pass[T, D]) bool {
 	_, was := p.read.Managed()
-	before := meta.FindStatusCondition(was.Conditions, v1alpha1.ConditionReady)
-	if before == nil || before.Reason != string(v1alpha1.ReasonDependencyNotReady) {
+	before := meta.FindStatusCondition(was.Conditions, v1beta1.ConditionReady)
+	if before == nil || before.Reason != string(v1beta1.ReasonDependencyNotReady) {
 		return true
 	}
 	return r.needs != nil && !slices.Equal(r.needs.keys(p.read), r.needs.keys(p.obj))
@@ -281,7 +281,7 @@ func (r *reconciler[T, D]) release(ctx context.Context, p *pass[T, D], res resul
 	if err := r.withdraw(ctx, p); err != nil {
 		return ctrl.Result{}, err
 	}
-	controllerutil.RemoveFinalizer(p.obj, v1alpha1.FinalizerExternal)
+	controllerutil.RemoveFinalizer(p.obj, v1beta1.FinalizerExternal)
 	written, err := status.PatchMetadata(ctx, r.Client, p.read, p.obj)
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("remove the finalizer: %w", err)
@@ -326,7 +326,7 @@ func Annotated(obj client.Object, name string) bool {
 
 const defaultResync = 10 * time.Minute
 
-func resyncOf(spec *v1alpha1.ManagedSpec) time.Duration {
+func resyncOf(spec *v1beta1.ManagedSpec) time.Duration {
 	if spec.ResyncInterval == nil || spec.ResyncInterval.Duration <= 0 {
 		return defaultResync
 	}

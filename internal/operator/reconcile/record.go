@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/brief"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/status"
 )
@@ -22,39 +22,39 @@ func (r *reconciler[T, D]) record(p *pass[T, D], res result) {
 	switch {
 	case res.refused, res.Action == actWait, res.done && (res.Action == ActRelease || res.Action == actDelete):
 		return
-	case res.Reason == v1alpha1.ReasonPaused:
+	case res.Reason == v1beta1.ReasonPaused:
 		status.Pause(&p.status.Conditions, p.obj.GetGeneration(), now, res.Message)
 		r.population.Move(client.ObjectKeyFromObject(p.obj), string(res.Reason))
 		return
 	}
 	seen := p.facts.External
-	before := meta.FindStatusCondition(p.status.Conditions, v1alpha1.ConditionReady)
+	before := meta.FindStatusCondition(p.status.Conditions, v1beta1.ConditionReady)
 	wasVerified := p.verified(p.status)
 	if res.partlyCreated {
 		seen = r.recordDone(p, res, seen)
-		seen.Drift = []v1alpha1.FieldDrift{{Field: "complete", Declared: "true", Observed: "false"}}
+		seen.Drift = []v1beta1.FieldDrift{{Field: "complete", Declared: "true", Observed: "false"}}
 	}
 	if res.done {
 		seen = r.recordDone(p, res, seen)
-		res.Reason, res.Message = v1alpha1.ReasonVerified, res.sentence()
+		res.Reason, res.Message = v1beta1.ReasonVerified, res.sentence()
 		if p.facts.Deleting { // not Ready: other external objects are deleted next
-			res.Reason = v1alpha1.ReasonProgressing
+			res.Reason = v1beta1.ReasonProgressing
 		}
 		if h, hinders := seen.blocker(Agreed); hinders {
 			res.Reason, res.Message = h.Reason, h.Message
 		}
 	}
-	owner := seen.Exists && (res.done || res.partlyCreated || p.facts.Management == v1alpha1.Observe || seen.ID == p.facts.Owned)
-	if p.facts.Management == v1alpha1.Observe && seen.Exists && seen.ID != p.facts.Owned {
+	owner := seen.Exists && (res.done || res.partlyCreated || p.facts.Management == v1beta1.Observe || seen.ID == p.facts.Owned)
+	if p.facts.Management == v1beta1.Observe && seen.Exists && seen.ID != p.facts.Owned {
 		p.status.Provenance = "" // the object now observes another external object than it owned
 	}
 	if p.facts.Problem == nil {
 		r.recordSeen(p, res, seen, owner, now)
 	}
 	// Without a change, the message of the last write stays.
-	if res.Reason == v1alpha1.ReasonVerified && !res.done && wasVerified && p.token == "" && seen.IntendedChange == "" {
+	if res.Reason == v1beta1.ReasonVerified && !res.done && wasVerified && p.token == "" && seen.IntendedChange == "" {
 		res.Message = before.Message
-	} else if res.Reason == v1alpha1.ReasonVerified {
+	} else if res.Reason == v1beta1.ReasonVerified {
 		p.status.LastVerifiedTime = &now
 	}
 	if seen.IntendedChange != "" && owner {
@@ -83,8 +83,8 @@ func (r *reconciler[T, D]) record(p *pass[T, D], res result) {
 func (r *reconciler[T, D]) recordSeen(p *pass[T, D], res result, seen External, owner bool, now metav1.Time) {
 	r.adapter.Record(p.obj, p.want, seen, owner, now.Time)
 	p.status.Drift = seen.Drift[:min(len(seen.Drift), maxDrift)]
-	if !seen.Exists && res.Reason == v1alpha1.ReasonDrifted {
-		p.status.Drift = []v1alpha1.FieldDrift{{Field: "exists", Declared: "true", Observed: "false"}}
+	if !seen.Exists && res.Reason == v1beta1.ReasonDrifted {
+		p.status.Drift = []v1beta1.FieldDrift{{Field: "exists", Declared: "true", Observed: "false"}}
 	}
 	if p.token != "" {
 		p.status.LastHandledReconcileAt = p.token
@@ -154,7 +154,7 @@ func (r *reconciler[T, D]) announce(p *pass[T, D], res result, before *metav1.Co
 	if res.done && (p.repairs || p.drifted(res.Action)) {
 		status.DriftRepaired.WithLabelValues(r.kind.Name).Inc()
 	}
-	if res.Reason == v1alpha1.ReasonVerified && (before == nil || before.Status != metav1.ConditionTrue) {
+	if res.Reason == v1beta1.ReasonVerified && (before == nil || before.Status != metav1.ConditionTrue) {
 		since := p.obj.GetCreationTimestamp().Time
 		if before != nil {
 			since = before.LastTransitionTime.Time
@@ -168,22 +168,22 @@ func (r *reconciler[T, D]) announce(p *pass[T, D], res result, before *metav1.Co
 func (r *reconciler[T, D]) foundDrift(p *pass[T, D], res result) bool {
 	_, was := p.read.Managed()
 	return p.drifted(res.Action) || p.drifted(res.tried) ||
-		res.Reason == v1alpha1.ReasonDrifted && p.verified(was) && !p.facts.External.Renewed
+		res.Reason == v1beta1.ReasonDrifted && p.verified(was) && !p.facts.External.Renewed
 }
 
 // validity reports whether a reason concerns the validity period of a certificate.
-func validity(reason v1alpha1.Reason) bool {
-	return reason == v1alpha1.ReasonExpired || reason == v1alpha1.ReasonNotYetValid
+func validity(reason v1beta1.Reason) bool {
+	return reason == v1beta1.ReasonExpired || reason == v1beta1.ReasonNotYetValid
 }
 
 // notable reports whether a reason causes an event on the object. An unavailable key server causes one event on the
 // KeyServer, and an event on an object only if it delays the object's deletion.
-func notable(reason v1alpha1.Reason, deleting bool) bool {
+func notable(reason v1beta1.Reason, deleting bool) bool {
 	switch reason {
-	case v1alpha1.ReasonVerified, v1alpha1.ReasonProgressing,
-		v1alpha1.ReasonExpired, v1alpha1.ReasonNotYetValid: // these have their own events
+	case v1beta1.ReasonVerified, v1beta1.ReasonProgressing,
+		v1beta1.ReasonExpired, v1beta1.ReasonNotYetValid: // these have their own events
 		return false
-	case v1alpha1.ReasonKeyServerUnavailable:
+	case v1beta1.ReasonKeyServerUnavailable:
 		return deleting
 	default:
 		return true

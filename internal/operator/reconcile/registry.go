@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/sources"
@@ -76,7 +76,7 @@ func NewRegistry(c Cluster, indexer client.FieldIndexer, connections *connection
 // Register creates the reconciler of one kind.
 func Register[T Object, D any](s *Registry, a Adapter[T, D]) error {
 	k := a.Kind()
-	api, known := v1alpha1.KindNamed(k.Name)
+	api, known := v1beta1.KindNamed(k.Name)
 	if !known || !isOf[T](api.New()) {
 		return fmt.Errorf("%T is not an adapter of the kind %s", a, k.Name)
 	}

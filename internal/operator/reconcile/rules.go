@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/brief"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/status"
 )
@@ -32,7 +32,7 @@ const (
 type Decision struct {
 	Rule         string // name of the rule or of its blocker, for logs and tests
 	Action       Action
-	Reason       v1alpha1.Reason
+	Reason       v1beta1.Reason
 	Message      string
 	Target       string        // external id, for Retire, Forget and Delete
 	RequeueAfter time.Duration // pause before the next pass; 0 if another event causes it
@@ -105,21 +105,21 @@ func abandoned(f Facts) (Decision, bool) {
 	if !f.Deleting || !f.Abandoned {
 		return Decision{}, false
 	}
-	return release("released because of the annotation " + v1alpha1.AnnotationAbandon + "; the external object stays on the key server"), true
+	return release("released because of the annotation " + v1beta1.AnnotationAbandon + "; the external object stays on the key server"), true
 }
 
 func paused(f Facts) (Decision, bool) {
 	if !f.Paused {
 		return Decision{}, false
 	}
-	return report(v1alpha1.ReasonPaused, "paused by the annotation %s; nothing is read or written", v1alpha1.AnnotationPaused), true
+	return report(v1beta1.ReasonPaused, "paused by the annotation %s; nothing is read or written", v1beta1.AnnotationPaused), true
 }
 
 func inUse(f Facts) (Decision, bool) {
 	if !f.Deleting || len(f.Dependants) == 0 {
 		return Decision{}, false
 	}
-	return report(v1alpha1.ReasonInUse, "deletion waits: still needed by %s", brief.List(f.Dependants)), true
+	return report(v1beta1.ReasonInUse, "deletion waits: still needed by %s", brief.List(f.Dependants)), true
 }
 
 // nothingToDelete releases an object if nothing on the key server has to be deleted. Its deletion then does not wait
@@ -129,9 +129,9 @@ func nothingToDelete(f Facts) (Decision, bool) {
 		return Decision{}, false
 	}
 	switch {
-	case f.Management == v1alpha1.Observe:
+	case f.Management == v1beta1.Observe:
 		return release("managementPolicy is Observe; nothing is deleted"), true
-	case f.Deletion == v1alpha1.RetainExternal:
+	case f.Deletion == v1beta1.RetainExternal:
 		return release("deletionPolicy is Retain; the external object stays on the key server"), true
 	case f.Attempted, f.removable(f.Provenance) && f.Owned != "":
 		return Decision{}, false
@@ -168,7 +168,7 @@ func obstacle(f Facts) (Decision, bool) {
 // waits returns the message of a delayed deletion: why the deletion waits, and how to end the wait.
 func waits(why string) string {
 	return "deletion waits: " + strings.TrimPrefix(why, "deletion waits: ") +
-		"; to delete this object and keep the external object, set the annotation " + v1alpha1.AnnotationAbandon
+		"; to delete this object and keep the external object, set the annotation " + v1beta1.AnnotationAbandon
 }
 
 // backoff delays the next write after failed writes until the retry is due, even if other events cause passes.
@@ -235,29 +235,29 @@ func deleteExternal(f Facts) (Decision, bool) {
 		return release(f.External.What + " was adopted and deletionPolicy is DeleteIfCreated; it stays on the key server"), true
 	}
 	return Decision{
-		Action: actDelete, Reason: v1alpha1.ReasonProgressing, Target: f.External.ID,
+		Action: actDelete, Reason: v1beta1.ReasonProgressing, Target: f.External.ID,
 		Message: "deleting " + f.External.What,
 	}, true
 }
 
 func rival(f Facts) (Decision, bool) {
-	if f.Management == v1alpha1.Observe || f.ConflictingOwner == "" {
+	if f.Management == v1beta1.Observe || f.ConflictingOwner == "" {
 		return Decision{}, false
 	}
-	return f.settle(report(v1alpha1.ReasonConflict, "%s is claimed by %s, which is older; delete one of the two", f.External.What, f.ConflictingOwner)), true
+	return f.settle(report(v1beta1.ReasonConflict, "%s is claimed by %s, which is older; delete one of the two", f.External.What, f.ConflictingOwner)), true
 }
 
 func observe(f Facts) (Decision, bool) {
-	if f.Management != v1alpha1.Observe {
+	if f.Management != v1beta1.Observe {
 		return Decision{}, false
 	}
 	switch {
 	case !f.External.Exists:
-		return f.settle(report(v1alpha1.ReasonDrifted, "%s does not exist on the key server; managementPolicy Observe writes nothing", f.External.What)), true
+		return f.settle(report(v1beta1.ReasonDrifted, "%s does not exist on the key server; managementPolicy Observe writes nothing", f.External.What)), true
 	case len(f.External.Drift) > 0:
-		return f.settle(report(v1alpha1.ReasonDrifted, "%s differs in %s; managementPolicy Observe writes nothing", f.External.What, f.fields())), true
+		return f.settle(report(v1beta1.ReasonDrifted, "%s differs in %s; managementPolicy Observe writes nothing", f.External.What, f.fields())), true
 	default:
-		return f.settle(report(v1alpha1.ReasonVerified, "re-read: %s", f.External.Evidence)), true
+		return f.settle(report(v1beta1.ReasonVerified, "re-read: %s", f.External.Evidence)), true
 	}
 }
 
@@ -266,7 +266,7 @@ func ownedByOther(f Facts) (Decision, bool) {
 	if !f.ownedByOther() {
 		return Decision{}, false
 	}
-	return f.settle(report(v1alpha1.ReasonConflict,
+	return f.settle(report(v1beta1.ReasonConflict,
 		"%s is owned by %s, but this object is %s; nothing is written until the owner releases it: "+
 			"delete the owner with deletionPolicy Retain, or set the owner's managementPolicy to Observe", f.External.What, f.Holder, f.Self)), true
 }
@@ -290,7 +290,7 @@ func create(f Facts) (Decision, bool) {
 	if f.External.Exists {
 		return Decision{}, false
 	}
-	return Decision{Action: actCreate, Reason: v1alpha1.ReasonProgressing, Message: "creating " + f.External.What}, true
+	return Decision{Action: actCreate, Reason: v1beta1.ReasonProgressing, Message: "creating " + f.External.What}, true
 }
 
 // resume takes over an external object that already belongs to this object. It belongs to this object if it has its
@@ -314,15 +314,15 @@ func adoption(f Facts) (Decision, bool) {
 	}
 	same := len(f.External.Drift) == 0
 	switch {
-	case f.Adoption == v1alpha1.AdoptNever:
-		return f.settle(report(v1alpha1.ReasonConflict,
+	case f.Adoption == v1beta1.AdoptNever:
+		return f.settle(report(v1beta1.ReasonConflict,
 			"%s exists already and adoptionPolicy is Never; set another adoptionPolicy to take it over", f.External.What)), true
 	case same:
 		return f.adopt(), true
-	case f.Adoption == v1alpha1.AdoptAlways:
+	case f.Adoption == v1beta1.AdoptAlways:
 		return f.correct(), true
 	default:
-		return f.settle(report(v1alpha1.ReasonConflict,
+		return f.settle(report(v1beta1.ReasonConflict,
 			"%s exists already and differs in %s; set adoptionPolicy to Always to take it over and correct it", f.External.What, f.fields())), true
 	}
 }
@@ -340,7 +340,7 @@ func claim(f Facts) (Decision, bool) {
 	if !f.unmarked() {
 		return Decision{}, false
 	}
-	return f.settle(Decision{Action: actClaim, Reason: v1alpha1.ReasonVerified, Message: "re-read: " + f.External.Evidence}), true
+	return f.settle(Decision{Action: actClaim, Reason: v1beta1.ReasonVerified, Message: "re-read: " + f.External.Evidence}), true
 }
 
 func retire(f Facts) (Decision, bool) {
@@ -358,27 +358,27 @@ func verified(f Facts) (Decision, bool) {
 		d.Rule = h.Rule
 		return d, true
 	}
-	return f.settle(report(v1alpha1.ReasonVerified, "re-read: %s", f.External.Evidence)), true
+	return f.settle(report(v1beta1.ReasonVerified, "re-read: %s", f.External.Evidence)), true
 }
 
 func release(message string) Decision {
-	return Decision{Action: ActRelease, Reason: v1alpha1.ReasonProgressing, Message: message}
+	return Decision{Action: ActRelease, Reason: v1beta1.ReasonProgressing, Message: message}
 }
 
-func report(reason v1alpha1.Reason, format string, args ...any) Decision {
+func report(reason v1beta1.Reason, format string, args ...any) Decision {
 	return Decision{Action: actReport, Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
 func (f Facts) adopt() Decision {
 	return Decision{
-		Action: actAdopt, Reason: v1alpha1.ReasonVerified,
+		Action: actAdopt, Reason: v1beta1.ReasonVerified,
 		Message: "re-read: " + f.External.Evidence,
 	}
 }
 
 func (f Facts) correct() Decision {
 	return Decision{
-		Action: actUpdate, Reason: v1alpha1.ReasonProgressing,
+		Action: actUpdate, Reason: v1beta1.ReasonProgressing,
 		Message: "correcting " + f.fields() + " of " + f.External.What,
 	}
 }
@@ -386,7 +386,7 @@ func (f Facts) correct() Decision {
 // dispose decides about a replaced external object after its overlap. It is deleted if the deletion policy allows to
 // delete it with the object, and if no other object declares it.
 func (f Facts) dispose(s Superseded) Decision {
-	d := Decision{Action: actForget, Reason: v1alpha1.ReasonVerified, Target: s.ID}
+	d := Decision{Action: actForget, Reason: v1beta1.ReasonVerified, Target: s.ID}
 	switch {
 	case s.ClaimedBy != "":
 		d.Message = "leaving the superseded " + s.ID + ": it is declared by " + s.ClaimedBy

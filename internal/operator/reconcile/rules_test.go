@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 )
 
@@ -16,9 +16,9 @@ var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 // settledFacts returns the facts of an object that is managed and verified.
 func settledFacts() Facts {
 	return Facts{
-		Now: noon, Management: v1alpha1.Manage, Adoption: v1alpha1.AdoptIfIdentical,
-		Deletion: v1alpha1.DeleteIfCreated, Resync: 10 * time.Minute,
-		Owned: "id-1", Provenance: v1alpha1.Created,
+		Now: noon, Management: v1beta1.Manage, Adoption: v1beta1.AdoptIfIdentical,
+		Deletion: v1beta1.DeleteIfCreated, Resync: 10 * time.Minute,
+		Owned: "id-1", Provenance: v1beta1.Created,
 		External: External{What: "thing", Exists: true, ID: "id-1", Evidence: "same"},
 	}
 }
@@ -30,8 +30,8 @@ func held(by string) Ownership {
 
 func hinder(f *Facts, by ...Blocker) { f.External.Blockers = append(f.External.Blockers, by...) }
 
-func differing() []v1alpha1.FieldDrift {
-	return []v1alpha1.FieldDrift{{Field: "operations", Declared: "a", Observed: "b"}}
+func differing() []v1beta1.FieldDrift {
+	return []v1beta1.FieldDrift{{Field: "operations", Declared: "a", Observed: "b"}}
 }
 
 // both applies objectRules and then serverRules, like consider.
@@ -47,7 +47,7 @@ func TestDecide(t *testing.T) {
 	type want struct {
 		Rule   string
 		Action Action
-		Reason v1alpha1.Reason
+		Reason v1beta1.Reason
 		Target string
 		Again  time.Duration
 	}
@@ -61,7 +61,7 @@ func TestDecide(t *testing.T) {
 		"verified": {
 			reason: "an object that agrees needs nothing until its resync",
 			given:  func(*Facts) {},
-			want:   want{"verified", actReport, v1alpha1.ReasonVerified, "", 10 * time.Minute},
+			want:   want{"verified", actReport, v1beta1.ReasonVerified, "", 10 * time.Minute},
 			says:   "re-read: same",
 		},
 
@@ -69,31 +69,31 @@ func TestDecide(t *testing.T) {
 		"dependencyFirst": {
 			reason: "nothing is made before what it needs is there",
 			given:  func(f *Facts) { f.Owned, f.External.Exists = "", false; hinder(f, Dependency(Absent, "no CA")) },
-			want:   want{"dependency", actReport, v1alpha1.ReasonDependencyNotReady, "", 10 * time.Minute},
+			want:   want{"dependency", actReport, v1beta1.ReasonDependencyNotReady, "", 10 * time.Minute},
 			says:   "no CA",
 		},
 		"dependencyGone": {
 			reason: "what is there stays verified, whatever making it anew would need",
 			given:  func(f *Facts) { hinder(f, Dependency(Absent, "no CA")) },
-			want:   want{"verified", actReport, v1alpha1.ReasonVerified, "", 10 * time.Minute},
+			want:   want{"verified", actReport, v1beta1.ReasonVerified, "", 10 * time.Minute},
 		},
 		"fixedIsNotReplaced": {
 			reason: "what cannot be corrected is not taken away to be made anew",
 			given: func(f *Facts) {
-				f.Adoption, f.External.Drift = v1alpha1.AdoptAlways, differing()
+				f.Adoption, f.External.Drift = v1beta1.AdoptAlways, differing()
 				hinder(f, Fixed("cannot be changed"))
 			},
-			want: want{"fixed", actReport, v1alpha1.ReasonConflict, "", 10 * time.Minute},
+			want: want{"fixed", actReport, v1beta1.ReasonConflict, "", 10 * time.Minute},
 			says: "cannot be changed",
 		},
 		"fixedIsNotAdopted": {
 			reason: "Always must not promise to correct it",
 			given: func(f *Facts) {
-				f.Owned, f.Provenance, f.Adoption = "", "", v1alpha1.AdoptAlways
+				f.Owned, f.Provenance, f.Adoption = "", "", v1beta1.AdoptAlways
 				f.External.Drift = differing()
 				hinder(f, Fixed("cannot be changed"))
 			},
-			want: want{"fixed", actReport, v1alpha1.ReasonConflict, "", 10 * time.Minute},
+			want: want{"fixed", actReport, v1beta1.ReasonConflict, "", 10 * time.Minute},
 		},
 		"fixedIsDeleted": {
 			reason: "a deletion does not need what is declared to agree",
@@ -101,7 +101,7 @@ func TestDecide(t *testing.T) {
 				f.Deleting, f.External.Drift = true, differing()
 				hinder(f, Fixed("cannot be changed"))
 			},
-			want: want{"delete", actDelete, v1alpha1.ReasonProgressing, "id-1", 0},
+			want: want{"delete", actDelete, v1beta1.ReasonProgressing, "id-1", 0},
 		},
 
 		// Blockers of an adapter.
@@ -110,9 +110,9 @@ func TestDecide(t *testing.T) {
 			given: func(f *Facts) {
 				f.External.Drift = differing()
 				hinder(f, Uncreatable("is there"), Consequence("nobody deletes it"),
-					Blocker{When: Present, Reason: v1alpha1.ReasonInUse, Message: "first"}, Fixed("second"))
+					Blocker{When: Present, Reason: v1beta1.ReasonInUse, Message: "first"}, Fixed("second"))
 			},
-			want: want{"hindered", actReport, v1alpha1.ReasonInUse, "", 10 * time.Minute},
+			want: want{"hindered", actReport, v1beta1.ReasonInUse, "", 10 * time.Minute},
 			says: "first",
 		},
 		"hinderedOnlyWhilePresent": {
@@ -121,14 +121,14 @@ func TestDecide(t *testing.T) {
 				f.Owned, f.External.Exists = "", false
 				hinder(f, BuiltIn("thing"))
 			},
-			want: want{"create", actCreate, v1alpha1.ReasonProgressing, "", 0},
+			want: want{"create", actCreate, v1beta1.ReasonProgressing, "", 0},
 		},
 
 		// Corrections by replacement.
 		"anew": {
 			reason: "what is there is corrected, and goes on being there",
 			given:  func(f *Facts) { f.External.Drift = differing() },
-			want:   want{"drift", actUpdate, v1alpha1.ReasonProgressing, "", 0},
+			want:   want{"drift", actUpdate, v1beta1.ReasonProgressing, "", 0},
 		},
 		"anewWaits": {
 			reason: "nothing is sent that would be refused",
@@ -136,7 +136,7 @@ func TestDecide(t *testing.T) {
 				f.External.Drift = differing()
 				hinder(f, Dependency(Always, "no CA"))
 			},
-			want: want{"dependency", actReport, v1alpha1.ReasonDependencyNotReady, "", 10 * time.Minute},
+			want: want{"dependency", actReport, v1beta1.ReasonDependencyNotReady, "", 10 * time.Minute},
 		},
 		"anewIsNotAdopted": {
 			reason: "what is somebody else's is not made anew without being asked",
@@ -144,25 +144,25 @@ func TestDecide(t *testing.T) {
 				f.Owned, f.Provenance = "", ""
 				f.External.Drift = differing()
 			},
-			want: want{"adoption", actReport, v1alpha1.ReasonConflict, "", 10 * time.Minute},
+			want: want{"adoption", actReport, v1beta1.ReasonConflict, "", 10 * time.Minute},
 		},
 		"anewIsObserved": {
 			reason: "Observe writes nothing",
 			given: func(f *Facts) {
-				f.Management, f.External.Drift = v1alpha1.Observe, differing()
+				f.Management, f.External.Drift = v1beta1.Observe, differing()
 				hinder(f, Dependency(Always, "no CA"))
 			},
-			want: want{"observe", actReport, v1alpha1.ReasonDrifted, "", 10 * time.Minute},
+			want: want{"observe", actReport, v1beta1.ReasonDrifted, "", 10 * time.Minute},
 		},
 
 		// An interrupted creation.
 		"begun": {
 			reason: "what an attempt has begun is brought to its end, whatever the adoption policy",
 			given: func(f *Facts) {
-				f.Owned, f.Provenance, f.Adoption = "", "", v1alpha1.AdoptNever
+				f.Owned, f.Provenance, f.Adoption = "", "", v1beta1.AdoptNever
 				f.Attempted, f.NeedsOnlyAdditions, f.External.Drift = true, true, differing()
 			},
-			want: want{"resume", actUpdate, v1alpha1.ReasonProgressing, "", 0},
+			want: want{"resume", actUpdate, v1beta1.ReasonProgressing, "", 0},
 		},
 		"begunByNobody": {
 			reason: "the same beginning is another's where nothing was attempted",
@@ -170,7 +170,7 @@ func TestDecide(t *testing.T) {
 				f.Owned, f.Provenance = "", ""
 				f.NeedsOnlyAdditions, f.External.Drift = true, differing()
 			},
-			want: want{"adoption", actReport, v1alpha1.ReasonConflict, "", 10 * time.Minute},
+			want: want{"adoption", actReport, v1beta1.ReasonConflict, "", 10 * time.Minute},
 		},
 		"begunAndDeleted": {
 			reason: "what an attempt has begun goes with the object",
@@ -178,19 +178,19 @@ func TestDecide(t *testing.T) {
 				f.Deleting, f.Owned, f.Provenance = true, "", ""
 				f.Attempted, f.NeedsOnlyAdditions, f.External.Drift = true, true, differing()
 			},
-			want: want{"delete", actDelete, v1alpha1.ReasonProgressing, "id-1", 0},
+			want: want{"delete", actDelete, v1beta1.ReasonProgressing, "id-1", 0},
 		},
 		"fixedBeforeItIsMade": {
 			reason: "nothing is begun that cannot come to its end",
 			given:  func(f *Facts) { f.Owned, f.External.Exists = "", false; hinder(f, Fixed("the path is taken")) },
-			want:   want{"fixed", actReport, v1alpha1.ReasonConflict, "", 10 * time.Minute},
+			want:   want{"fixed", actReport, v1beta1.ReasonConflict, "", 10 * time.Minute},
 		},
 
 		// Deletion.
 		"consequenceIsSaidFirst": {
 			reason: "what a deletion takes with it is said before it does",
 			given:  func(f *Facts) { f.Deleting = true; hinder(f, Consequence("rows are purged")) },
-			want:   want{"consequence", actReport, v1alpha1.ReasonProgressing, "", time.Millisecond},
+			want:   want{"consequence", actReport, v1beta1.ReasonProgressing, "", time.Millisecond},
 			says:   "rows are purged",
 		},
 		"consequenceWasSaid": {
@@ -199,7 +199,7 @@ func TestDecide(t *testing.T) {
 				f.Deleting, f.ReadyMessage = true, "removing thing: rows are purged"
 				hinder(f, Consequence("rows are purged"))
 			},
-			want: want{"delete", actDelete, v1alpha1.ReasonProgressing, "id-1", 0},
+			want: want{"delete", actDelete, v1beta1.ReasonProgressing, "id-1", 0},
 		},
 		"consequenceHasChanged": {
 			reason: "what has changed since is said, too",
@@ -207,40 +207,40 @@ func TestDecide(t *testing.T) {
 				f.Deleting, f.ReadyMessage = true, "removing thing: rows are purged"
 				hinder(f, Consequence("more rows are purged"))
 			},
-			want: want{"consequence", actReport, v1alpha1.ReasonProgressing, "", time.Millisecond},
+			want: want{"consequence", actReport, v1beta1.ReasonProgressing, "", time.Millisecond},
 		},
 		"noConsequence": {
 			reason: "what stays takes nothing with it",
 			given: func(f *Facts) {
-				f.Deleting, f.Provenance = true, v1alpha1.Adopted
+				f.Deleting, f.Provenance = true, v1beta1.Adopted
 				hinder(f, Consequence("rows are purged"))
 			},
-			want: want{"nothingToDelete", ActRelease, v1alpha1.ReasonProgressing, "", 0},
+			want: want{"nothingToDelete", ActRelease, v1beta1.ReasonProgressing, "", 0},
 		},
 		"kindRemoved": {
 			reason: "removing the CRD must never delete trust, whatever the policy",
 			given: func(f *Facts) {
-				f.Deleting, f.KindRemoved, f.Deletion = true, true, v1alpha1.DeleteExternal
+				f.Deleting, f.KindRemoved, f.Deletion = true, true, v1beta1.DeleteExternal
 			},
-			want: want{"kindRemoved", ActRelease, v1alpha1.ReasonProgressing, "", 0},
+			want: want{"kindRemoved", ActRelease, v1beta1.ReasonProgressing, "", 0},
 		},
 		"kindRemovedWhilePaused": {
 			reason: "a paused object must not keep its CRD alive",
 			given:  func(f *Facts) { f.Deleting, f.KindRemoved, f.Paused = true, true, true },
-			want:   want{"kindRemoved", ActRelease, v1alpha1.ReasonProgressing, "", 0},
+			want:   want{"kindRemoved", ActRelease, v1beta1.ReasonProgressing, "", 0},
 		},
 		"abandoned": {
 			reason: "the annotation releases the object although the key server is down",
 			given: func(f *Facts) {
 				f.Deleting, f.Abandoned = true, true
-				f.Problem = connection.NewProblem(v1alpha1.ReasonKeyServerUnavailable, "down")
+				f.Problem = connection.NewProblem(v1beta1.ReasonKeyServerUnavailable, "down")
 			},
-			want: want{"abandoned", ActRelease, v1alpha1.ReasonProgressing, "", 0},
+			want: want{"abandoned", ActRelease, v1beta1.ReasonProgressing, "", 0},
 		},
 		"abandonWithoutDeletion": {
 			reason: "the annotation means nothing until the object is deleted",
 			given:  func(f *Facts) { f.Abandoned = true },
-			want:   want{"verified", actReport, v1alpha1.ReasonVerified, "", 10 * time.Minute},
+			want:   want{"verified", actReport, v1beta1.ReasonVerified, "", 10 * time.Minute},
 		},
 		"inUse": {
 			reason: "what others need is not deleted under them",
@@ -248,61 +248,61 @@ func TestDecide(t *testing.T) {
 				f.Deleting = true
 				f.Dependants = []string{"a", "b", "c", "d", "e"}
 			},
-			want: want{"inUse", actReport, v1alpha1.ReasonInUse, "", 0},
+			want: want{"inUse", actReport, v1beta1.ReasonInUse, "", 0},
 			says: "a, b, c and 2 more",
 		},
 		"observedIsNotDeleted": {
 			reason: "Observe deletes nothing",
-			given:  func(f *Facts) { f.Deleting, f.Management = true, v1alpha1.Observe },
-			want:   want{"nothingToDelete", ActRelease, v1alpha1.ReasonProgressing, "", 0},
+			given:  func(f *Facts) { f.Deleting, f.Management = true, v1beta1.Observe },
+			want:   want{"nothingToDelete", ActRelease, v1beta1.ReasonProgressing, "", 0},
 		},
 		"retained": {
 			reason: "Retain needs no key server",
 			given: func(f *Facts) {
-				f.Deleting, f.Deletion = true, v1alpha1.RetainExternal
-				f.Problem = connection.NewProblem(v1alpha1.ReasonKeyServerUnavailable, "down")
+				f.Deleting, f.Deletion = true, v1beta1.RetainExternal
+				f.Problem = connection.NewProblem(v1beta1.ReasonKeyServerUnavailable, "down")
 			},
-			want: want{"nothingToDelete", ActRelease, v1alpha1.ReasonProgressing, "", 0},
+			want: want{"nothingToDelete", ActRelease, v1beta1.ReasonProgressing, "", 0},
 		},
 		"adoptedStays": {
 			reason: "DeleteIfCreated leaves what was adopted, and needs no key server for it",
 			given: func(f *Facts) {
-				f.Deleting, f.Provenance = true, v1alpha1.Adopted
-				f.Problem = connection.NewProblem(v1alpha1.ReasonKeyServerUnavailable, "down")
+				f.Deleting, f.Provenance = true, v1beta1.Adopted
+				f.Problem = connection.NewProblem(v1beta1.ReasonKeyServerUnavailable, "down")
 			},
-			want: want{"nothingToDelete", ActRelease, v1alpha1.ReasonProgressing, "", 0},
+			want: want{"nothingToDelete", ActRelease, v1beta1.ReasonProgressing, "", 0},
 			says: "adopted",
 		},
 		"neverOwned": {
 			reason: "an object that lost a conflict owns nothing, even under Delete",
 			given: func(f *Facts) {
-				f.Deleting, f.Owned, f.Provenance, f.Deletion = true, "", "", v1alpha1.DeleteExternal
+				f.Deleting, f.Owned, f.Provenance, f.Deletion = true, "", "", v1beta1.DeleteExternal
 			},
-			want: want{"nothingToDelete", ActRelease, v1alpha1.ReasonProgressing, "", 0},
+			want: want{"nothingToDelete", ActRelease, v1beta1.ReasonProgressing, "", 0},
 		},
 		"deletionWaitsForKeyServer": {
 			reason: "a finalizer is not dropped while what it guards may still be there",
 			given: func(f *Facts) {
 				f.Deleting = true
-				f.Problem = connection.NewProblem(v1alpha1.ReasonKeyServerUnavailable, "KeyServer \"default\" does not respond")
+				f.Problem = connection.NewProblem(v1beta1.ReasonKeyServerUnavailable, "KeyServer \"default\" does not respond")
 			},
-			want: want{"obstacle", actReport, v1alpha1.ReasonKeyServerUnavailable, "", 10 * time.Minute},
-			says: "deletion waits: KeyServer \"default\" does not respond; to delete this object and keep the external object, set the annotation " + v1alpha1.AnnotationAbandon,
+			want: want{"obstacle", actReport, v1beta1.ReasonKeyServerUnavailable, "", 10 * time.Minute},
+			says: "deletion waits: KeyServer \"default\" does not respond; to delete this object and keep the external object, set the annotation " + v1beta1.AnnotationAbandon,
 		},
 		"deleteCreated": {
 			reason: "what the object made it deletes",
 			given:  func(f *Facts) { f.Deleting = true },
-			want:   want{"delete", actDelete, v1alpha1.ReasonProgressing, "id-1", 0},
+			want:   want{"delete", actDelete, v1beta1.ReasonProgressing, "id-1", 0},
 		},
 		"deleteAdopted": {
 			reason: "Delete deletes what was adopted, too",
-			given:  func(f *Facts) { f.Deleting, f.Provenance, f.Deletion = true, v1alpha1.Adopted, v1alpha1.DeleteExternal },
-			want:   want{"delete", actDelete, v1alpha1.ReasonProgressing, "id-1", 0},
+			given:  func(f *Facts) { f.Deleting, f.Provenance, f.Deletion = true, v1beta1.Adopted, v1beta1.DeleteExternal },
+			want:   want{"delete", actDelete, v1beta1.ReasonProgressing, "id-1", 0},
 		},
 		"deleteUnrecorded": {
 			reason: "a creation whose outcome was never recorded is deleted, not leaked",
 			given:  func(f *Facts) { f.Deleting, f.Owned, f.Provenance, f.Attempted = true, "", "", true },
-			want:   want{"delete", actDelete, v1alpha1.ReasonProgressing, "id-1", 0},
+			want:   want{"delete", actDelete, v1beta1.ReasonProgressing, "id-1", 0},
 		},
 		"deleteUnrecordedButChanged": {
 			reason: "what does not look like the creation is somebody else's",
@@ -310,55 +310,55 @@ func TestDecide(t *testing.T) {
 				f.Deleting, f.Owned, f.Provenance, f.Attempted = true, "", "", true
 				f.External.Drift = differing()
 			},
-			want: want{"deletedAlready", ActRelease, v1alpha1.ReasonProgressing, "", 0},
+			want: want{"deletedAlready", ActRelease, v1beta1.ReasonProgressing, "", 0},
 		},
 		"deletedOutside": {
 			reason: "nothing is left to delete",
 			given:  func(f *Facts) { f.Deleting, f.External = true, External{What: "thing"} },
-			want:   want{"deletedAlready", ActRelease, v1alpha1.ReasonProgressing, "", 0},
+			want:   want{"deletedAlready", ActRelease, v1beta1.ReasonProgressing, "", 0},
 		},
 		"inherited": {
 			reason: "another object declares the same: taking it away would only open a gap",
 			given:  func(f *Facts) { f.Deleting, f.NewOwner = true, "Thing default/other" },
-			want:   want{"inherited", ActRelease, v1alpha1.ReasonProgressing, "", 0},
+			want:   want{"inherited", ActRelease, v1beta1.ReasonProgressing, "", 0},
 			says:   "Thing default/other",
 		},
 		"supersededFirst": {
 			reason: "what a rotation left behind goes before the object does",
 			given: func(f *Facts) {
 				f.Deleting = true
-				f.Superseded = []Superseded{{ID: "old", Provenance: v1alpha1.Created, RemoveAfter: noon.Add(time.Hour)}}
+				f.Superseded = []Superseded{{ID: "old", Provenance: v1beta1.Created, RemoveAfter: noon.Add(time.Hour)}}
 			},
-			want: want{"deleteSuperseded", actRetire, v1alpha1.ReasonVerified, "old", 0},
+			want: want{"deleteSuperseded", actRetire, v1beta1.ReasonVerified, "old", 0},
 		},
 
 		// Paused.
 		"paused": {
 			reason: "nothing happens to a paused object, not even repair",
 			given:  func(f *Facts) { f.Paused, f.External.Drift = true, differing() },
-			want:   want{"paused", actReport, v1alpha1.ReasonPaused, "", 0},
+			want:   want{"paused", actReport, v1beta1.ReasonPaused, "", 0},
 		},
 		"pausedDeletion": {
 			reason: "pausing holds a deletion too",
 			given:  func(f *Facts) { f.Paused, f.Deleting = true, true },
-			want:   want{"paused", actReport, v1alpha1.ReasonPaused, "", 0},
+			want:   want{"paused", actReport, v1beta1.ReasonPaused, "", 0},
 		},
 
 		// Problems and failures.
 		"unavailable": {
 			reason: "while the key server does not answer nothing is known",
 			given: func(f *Facts) {
-				f.Problem = connection.NewProblem(v1alpha1.ReasonKeyServerUnavailable, "down")
+				f.Problem = connection.NewProblem(v1beta1.ReasonKeyServerUnavailable, "down")
 				f.External = External{}
 			},
-			want: want{"obstacle", actReport, v1alpha1.ReasonKeyServerUnavailable, "", 10 * time.Minute},
+			want: want{"obstacle", actReport, v1beta1.ReasonKeyServerUnavailable, "", 10 * time.Minute},
 		},
 		"connecting": {
 			reason: "a moment's wait changes no status",
 			given: func(f *Facts) {
-				f.Problem = &connection.Problem{Reason: v1alpha1.ReasonProgressing, Transient: true}
+				f.Problem = &connection.Problem{Reason: v1beta1.ReasonProgressing, Transient: true}
 			},
-			want: want{"obstacle", actWait, v1alpha1.ReasonProgressing, "", 10 * time.Minute},
+			want: want{"obstacle", actWait, v1beta1.ReasonProgressing, "", 10 * time.Minute},
 		},
 		"backoff": {
 			reason: "however often it is woken, a failed write is not sent again before its time",
@@ -374,44 +374,44 @@ func TestDecide(t *testing.T) {
 				f.External = External{What: "thing"}
 				f.Failures, f.RetryAt = 3, noon
 			},
-			want: want{"create", actCreate, v1alpha1.ReasonProgressing, "", 0},
+			want: want{"create", actCreate, v1beta1.ReasonProgressing, "", 0},
 		},
 
 		// Conflicting claims.
 		"rival": {
 			reason: "of two claims the older wins; the other names it",
 			given:  func(f *Facts) { f.ConflictingOwner, f.Owned, f.Provenance = "Thing default/elder", "", "" },
-			want:   want{"rival", actReport, v1alpha1.ReasonConflict, "", 10 * time.Minute},
+			want:   want{"rival", actReport, v1beta1.ReasonConflict, "", 10 * time.Minute},
 			says:   "Thing default/elder",
 		},
 		"observersHaveNoRivals": {
 			reason: "who writes nothing is in nobody's way",
-			given:  func(f *Facts) { f.ConflictingOwner, f.Management = "Thing default/elder", v1alpha1.Observe },
-			want:   want{"observe", actReport, v1alpha1.ReasonVerified, "", 10 * time.Minute},
+			given:  func(f *Facts) { f.ConflictingOwner, f.Management = "Thing default/elder", v1beta1.Observe },
+			want:   want{"observe", actReport, v1beta1.ReasonVerified, "", 10 * time.Minute},
 		},
 		"readOnly": {
 			reason: "a built-in object cannot be managed, not even where it is identical",
-			given:  func(f *Facts) { f.Adoption = v1alpha1.AdoptAlways; hinder(f, BuiltIn("thing")) },
-			want:   want{"readOnly", actReport, v1alpha1.ReasonConflict, "", 10 * time.Minute},
+			given:  func(f *Facts) { f.Adoption = v1beta1.AdoptAlways; hinder(f, BuiltIn("thing")) },
+			want:   want{"readOnly", actReport, v1beta1.ReasonConflict, "", 10 * time.Minute},
 			says:   "Observe",
 		},
 
 		// Observe.
 		"observeIdentical": {
 			reason: "agreeing is verified, built in or not",
-			given:  func(f *Facts) { f.Management = v1alpha1.Observe; hinder(f, BuiltIn("thing")) },
-			want:   want{"observe", actReport, v1alpha1.ReasonVerified, "", 10 * time.Minute},
+			given:  func(f *Facts) { f.Management = v1beta1.Observe; hinder(f, BuiltIn("thing")) },
+			want:   want{"observe", actReport, v1beta1.ReasonVerified, "", 10 * time.Minute},
 		},
 		"observeDrift": {
 			reason: "Observe reports and writes nothing",
-			given:  func(f *Facts) { f.Management, f.External.Drift = v1alpha1.Observe, differing() },
-			want:   want{"observe", actReport, v1alpha1.ReasonDrifted, "", 10 * time.Minute},
+			given:  func(f *Facts) { f.Management, f.External.Drift = v1beta1.Observe, differing() },
+			want:   want{"observe", actReport, v1beta1.ReasonDrifted, "", 10 * time.Minute},
 			says:   "operations",
 		},
 		"observeAbsent": {
 			reason: "absence is a difference, too",
-			given:  func(f *Facts) { f.Management, f.External = v1alpha1.Observe, External{What: "thing"} },
-			want:   want{"observe", actReport, v1alpha1.ReasonDrifted, "", 10 * time.Minute},
+			given:  func(f *Facts) { f.Management, f.External = v1beta1.Observe, External{What: "thing"} },
+			want:   want{"observe", actReport, v1beta1.ReasonDrifted, "", 10 * time.Minute},
 			says:   "does not exist",
 		},
 
@@ -419,150 +419,150 @@ func TestDecide(t *testing.T) {
 		"create": {
 			reason: "what is missing is made",
 			given:  func(f *Facts) { f.Owned, f.Provenance, f.External = "", "", External{What: "thing"} },
-			want:   want{"create", actCreate, v1alpha1.ReasonProgressing, "", 0},
+			want:   want{"create", actCreate, v1beta1.ReasonProgressing, "", 0},
 		},
 		"recreate": {
 			reason: "what somebody took away is made again",
 			given:  func(f *Facts) { f.External = External{What: "thing"} },
-			want:   want{"create", actCreate, v1alpha1.ReasonProgressing, "", 0},
+			want:   want{"create", actCreate, v1beta1.ReasonProgressing, "", 0},
 		},
 		"uncreatable": {
 			reason: "an id cannot be made up",
 			given:  func(f *Facts) { f.External = External{Blockers: []Blocker{Uncreatable("no role has the id")}} },
-			want:   want{"uncreatable", actReport, v1alpha1.ReasonInvalidSpec, "", 10 * time.Minute},
+			want:   want{"uncreatable", actReport, v1beta1.ReasonInvalidSpec, "", 10 * time.Minute},
 		},
 		"adoptIdentical": {
 			reason: "IfIdentical takes over what needs no change",
 			given:  func(f *Facts) { f.Owned, f.Provenance = "", "" },
-			want:   want{"adoption", actAdopt, v1alpha1.ReasonVerified, "", 0},
+			want:   want{"adoption", actAdopt, v1beta1.ReasonVerified, "", 0},
 		},
 		"adoptIfIdenticalButDiffering": {
 			reason: "IfIdentical never overwrites",
 			given:  func(f *Facts) { f.Owned, f.Provenance, f.External.Drift = "", "", differing() },
-			want:   want{"adoption", actReport, v1alpha1.ReasonConflict, "", 10 * time.Minute},
+			want:   want{"adoption", actReport, v1beta1.ReasonConflict, "", 10 * time.Minute},
 			says:   "adoptionPolicy to Always",
 		},
 		"adoptAlways": {
 			reason: "Always takes over and corrects",
 			given: func(f *Facts) {
-				f.Owned, f.Provenance, f.External.Drift, f.Adoption = "", "", differing(), v1alpha1.AdoptAlways
+				f.Owned, f.Provenance, f.External.Drift, f.Adoption = "", "", differing(), v1beta1.AdoptAlways
 			},
-			want: want{"adoption", actUpdate, v1alpha1.ReasonProgressing, "", 0},
+			want: want{"adoption", actUpdate, v1beta1.ReasonProgressing, "", 0},
 		},
 		"adoptNever": {
 			reason: "Never leaves alone even what is identical",
-			given:  func(f *Facts) { f.Owned, f.Provenance, f.Adoption = "", "", v1alpha1.AdoptNever },
-			want:   want{"adoption", actReport, v1alpha1.ReasonConflict, "", 10 * time.Minute},
+			given:  func(f *Facts) { f.Owned, f.Provenance, f.Adoption = "", "", v1beta1.AdoptNever },
+			want:   want{"adoption", actReport, v1beta1.ReasonConflict, "", 10 * time.Minute},
 			says:   "Never",
 		},
 		"resume": {
 			reason: "a creation whose outcome was never recorded is the object's own, even under Never",
 			given: func(f *Facts) {
-				f.Owned, f.Provenance, f.Attempted, f.Adoption = "", "", true, v1alpha1.AdoptNever
+				f.Owned, f.Provenance, f.Attempted, f.Adoption = "", "", true, v1beta1.AdoptNever
 			},
-			want: want{"resume", actAdopt, v1alpha1.ReasonVerified, "", 0},
+			want: want{"resume", actAdopt, v1beta1.ReasonVerified, "", 0},
 		},
 		"rotateBack": {
 			reason: "returning to a certificate that is still in its overlap needs no adoption",
 			given: func(f *Facts) {
-				f.External.ID, f.Adoption = "old", v1alpha1.AdoptNever
-				f.Superseded = []Superseded{{ID: "old", Provenance: v1alpha1.Created, RemoveAfter: noon.Add(time.Hour)}}
+				f.External.ID, f.Adoption = "old", v1beta1.AdoptNever
+				f.Superseded = []Superseded{{ID: "old", Provenance: v1beta1.Created, RemoveAfter: noon.Add(time.Hour)}}
 			},
-			want: want{"resume", actAdopt, v1alpha1.ReasonVerified, "", 0},
+			want: want{"resume", actAdopt, v1beta1.ReasonVerified, "", 0},
 		},
 
 		// Owner marks.
 		"ownedByOther": {
 			reason: "what somebody else owns is not written, whatever the policy says",
 			given: func(f *Facts) {
-				f.Owned, f.Provenance, f.External.Drift, f.Adoption = "", "", differing(), v1alpha1.AdoptAlways
+				f.Owned, f.Provenance, f.External.Drift, f.Adoption = "", "", differing(), v1beta1.AdoptAlways
 				f.Ownership = held("other/ns/Thing/a")
 			},
-			want: want{"ownedByOther", actReport, v1alpha1.ReasonConflict, "", 10 * time.Minute},
+			want: want{"ownedByOther", actReport, v1beta1.ReasonConflict, "", 10 * time.Minute},
 			says: "owned by other/ns/Thing/a, but this object is here/ns/Thing/a",
 		},
 		"ownedByOtherSince": {
 			reason: "what came to belong to somebody else is not corrected",
 			given:  func(f *Facts) { f.External.Drift, f.Ownership = differing(), held("other/ns/Thing/a") },
-			want:   want{"ownedByOther", actReport, v1alpha1.ReasonConflict, "", 10 * time.Minute},
+			want:   want{"ownedByOther", actReport, v1beta1.ReasonConflict, "", 10 * time.Minute},
 		},
 		"passedOn": {
 			reason: "what came to belong to somebody else is not deleted",
 			given:  func(f *Facts) { f.Deleting, f.Ownership = true, held("other/ns/Thing/a") },
-			want:   want{"passedOn", ActRelease, v1alpha1.ReasonProgressing, "", 0},
+			want:   want{"passedOn", ActRelease, v1beta1.ReasonProgressing, "", 0},
 		},
 		"knownAgain": {
 			reason: "what the mark says this object has made needs no adoption, and is corrected",
 			given: func(f *Facts) {
-				f.Owned, f.Provenance, f.External.Drift, f.Adoption = "", "", differing(), v1alpha1.AdoptNever
+				f.Owned, f.Provenance, f.External.Drift, f.Adoption = "", "", differing(), v1beta1.AdoptNever
 				f.Ownership = held("here/ns/Thing/a")
 			},
-			want: want{"resume", actUpdate, v1alpha1.ReasonProgressing, "", 0},
+			want: want{"resume", actUpdate, v1beta1.ReasonProgressing, "", 0},
 		},
 		"knownAgainAdopted": {
 			reason: "what the mark says was adopted is taken over again",
 			given: func(f *Facts) {
-				f.Owned, f.Provenance, f.Adoption, f.Ownership = "", "", v1alpha1.AdoptNever, held("here/ns/Thing/a/Adopted")
+				f.Owned, f.Provenance, f.Adoption, f.Ownership = "", "", v1beta1.AdoptNever, held("here/ns/Thing/a/Adopted")
 			},
-			want: want{"resume", actAdopt, v1alpha1.ReasonVerified, "", 0},
+			want: want{"resume", actAdopt, v1beta1.ReasonVerified, "", 0},
 		},
 		"claim": {
 			reason: "what the object owned before there were marks is marked",
 			given:  func(f *Facts) { f.Ownership = held("") },
-			want:   want{"claim", actClaim, v1alpha1.ReasonVerified, "", 10 * time.Minute},
+			want:   want{"claim", actClaim, v1beta1.ReasonVerified, "", 10 * time.Minute},
 		},
 		"noMarks": {
 			reason: "a key server without owner marks is asked for none",
 			given:  func(f *Facts) { f.Ownership = Ownership{} },
-			want:   want{"verified", actReport, v1alpha1.ReasonVerified, "", 10 * time.Minute},
+			want:   want{"verified", actReport, v1beta1.ReasonVerified, "", 10 * time.Minute},
 		},
 		"observed": {
 			reason: "what somebody else owns may be observed",
-			given:  func(f *Facts) { f.Management, f.Ownership = v1alpha1.Observe, held("other/ns/Thing/a") },
-			want:   want{"observe", actReport, v1alpha1.ReasonVerified, "", 10 * time.Minute},
+			given:  func(f *Facts) { f.Management, f.Ownership = v1beta1.Observe, held("other/ns/Thing/a") },
+			want:   want{"observe", actReport, v1beta1.ReasonVerified, "", 10 * time.Minute},
 		},
 
 		// Drift and rotation.
 		"drift": {
 			reason: "an outside change is corrected",
 			given:  func(f *Facts) { f.External.Drift = differing() },
-			want:   want{"drift", actUpdate, v1alpha1.ReasonProgressing, "", 0},
+			want:   want{"drift", actUpdate, v1beta1.ReasonProgressing, "", 0},
 		},
 		"overlap": {
 			reason: "both stay until the overlap ends, and the object comes back for it",
 			given: func(f *Facts) {
-				f.Superseded = []Superseded{{ID: "old", Provenance: v1alpha1.Created, RemoveAfter: noon.Add(time.Minute)}}
+				f.Superseded = []Superseded{{ID: "old", Provenance: v1beta1.Created, RemoveAfter: noon.Add(time.Minute)}}
 			},
-			want: want{"verified", actReport, v1alpha1.ReasonVerified, "", time.Minute},
+			want: want{"verified", actReport, v1beta1.ReasonVerified, "", time.Minute},
 		},
 		"retire": {
 			reason: "the overlap is over",
 			given: func(f *Facts) {
-				f.Superseded = []Superseded{{ID: "old", Provenance: v1alpha1.Created, RemoveAfter: noon}}
+				f.Superseded = []Superseded{{ID: "old", Provenance: v1beta1.Created, RemoveAfter: noon}}
 			},
-			want: want{"retire", actRetire, v1alpha1.ReasonVerified, "old", 0},
+			want: want{"retire", actRetire, v1beta1.ReasonVerified, "old", 0},
 		},
 		"retireOnlyAfterTheNewOneHolds": {
 			reason: "while the new one is missing the old one stays, overdue or not",
 			given: func(f *Facts) {
 				f.External = External{What: "new thing"}
-				f.Superseded = []Superseded{{ID: "old", Provenance: v1alpha1.Created, RemoveAfter: noon.Add(-time.Hour)}}
+				f.Superseded = []Superseded{{ID: "old", Provenance: v1beta1.Created, RemoveAfter: noon.Add(-time.Hour)}}
 			},
-			want: want{"create", actCreate, v1alpha1.ReasonProgressing, "", 0},
+			want: want{"create", actCreate, v1beta1.ReasonProgressing, "", 0},
 		},
 		"retireClaimed": {
 			reason: "another object declares the old one: it stays",
 			given: func(f *Facts) {
-				f.Superseded = []Superseded{{ID: "old", Provenance: v1alpha1.Created, RemoveAfter: noon, ClaimedBy: "Thing default/other"}}
+				f.Superseded = []Superseded{{ID: "old", Provenance: v1beta1.Created, RemoveAfter: noon, ClaimedBy: "Thing default/other"}}
 			},
-			want: want{"retire", actForget, v1alpha1.ReasonVerified, "old", 0},
+			want: want{"retire", actForget, v1beta1.ReasonVerified, "old", 0},
 		},
 		"retireAdopted": {
 			reason: "what was adopted is not removed by a rotation either",
 			given: func(f *Facts) {
-				f.Superseded = []Superseded{{ID: "old", Provenance: v1alpha1.Adopted, RemoveAfter: noon}}
+				f.Superseded = []Superseded{{ID: "old", Provenance: v1beta1.Adopted, RemoveAfter: noon}}
 			},
-			want: want{"retire", actForget, v1alpha1.ReasonVerified, "old", 0},
+			want: want{"retire", actForget, v1beta1.ReasonVerified, "old", 0},
 		},
 	}
 	fired := map[string]bool{}
@@ -592,8 +592,8 @@ func TestDecide(t *testing.T) {
 
 // TestMarksTellHowSomethingCame checks that the mark gives the provenance if the status is lost.
 func TestMarksTellHowSomethingCame(t *testing.T) {
-	for owner, want := range map[string]v1alpha1.Provenance{
-		"here/ns/Thing/a": v1alpha1.Created, "here/ns/Thing/a/Adopted": v1alpha1.Adopted, "": v1alpha1.Adopted,
+	for owner, want := range map[string]v1beta1.Provenance{
+		"here/ns/Thing/a": v1beta1.Created, "here/ns/Thing/a/Adopted": v1beta1.Adopted, "": v1beta1.Adopted,
 	} {
 		f := settledFacts()
 		f.Owned, f.Provenance, f.Ownership = "", "", held(owner)
@@ -630,9 +630,9 @@ func TestNoWriteWithoutPermission(t *testing.T) {
 	for _, observe := range []bool{true, false} {
 		for bits := range 1 << 9 {
 			f := settledFacts()
-			f.Deletion, f.Adoption = v1alpha1.DeleteExternal, v1alpha1.AdoptAlways
+			f.Deletion, f.Adoption = v1beta1.DeleteExternal, v1beta1.AdoptAlways
 			if observe {
-				f.Management = v1alpha1.Observe
+				f.Management = v1beta1.Observe
 			} else {
 				f.Paused = true
 			}
@@ -643,7 +643,7 @@ func TestNoWriteWithoutPermission(t *testing.T) {
 				f.External.Drift = differing()
 			}
 			if bits&16 != 0 {
-				f.Superseded = []Superseded{{ID: "old", Provenance: v1alpha1.Created, RemoveAfter: noon}}
+				f.Superseded = []Superseded{{ID: "old", Provenance: v1beta1.Created, RemoveAfter: noon}}
 			}
 			if bits&32 != 0 {
 				f.Owned = ""

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/sources"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/status"
@@ -56,7 +56,7 @@ func (r *reconciler[T, D]) indexes() map[string]client.IndexerFunc {
 		}),
 		// An object that only observes has no claims.
 		claimIndex: indexed(func(obj T) []string {
-			if spec, _ := obj.Managed(); spec.ManagementPolicy == v1alpha1.Observe {
+			if spec, _ := obj.Managed(); spec.ManagementPolicy == v1beta1.Observe {
 				return nil
 			}
 			return indexKeys(obj, r.adapter.Claims(obj, nil))
@@ -202,7 +202,7 @@ func (r *reconciler[T, D]) handleNotice(ctx context.Context, n connection.Notice
 
 func unready[T Object](obj T) bool {
 	_, status := obj.Managed()
-	return !meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady)
+	return !meta.IsStatusConditionTrue(status.Conditions, v1beta1.ConditionReady)
 }
 
 // claimantsOf maps an object to the other objects with a common claim. When the object is deleted, one of them takes
@@ -246,12 +246,12 @@ func (r *reconciler[T, D]) readersOf(sourceKind string) handler.MapFunc {
 
 // residentsOf maps a namespace to its objects, if any KeyServer has a grant that selects namespaces by labels.
 func (r *reconciler[T, D]) residentsOf(ctx context.Context, namespace client.Object) []ctrl.Request {
-	all := &v1alpha1.KeyServerList{}
+	all := &v1beta1.KeyServerList{}
 	if err := r.Client.List(ctx, all, client.UnsafeDisableDeepCopy); err != nil {
 		return nil // the resync of the objects finds the change
 	}
-	if !slices.ContainsFunc(all.Items, func(ks v1alpha1.KeyServer) bool {
-		return slices.ContainsFunc(ks.Spec.Grants, func(g v1alpha1.Grant) bool { return g.Namespaces.Selector != nil })
+	if !slices.ContainsFunc(all.Items, func(ks v1beta1.KeyServer) bool {
+		return slices.ContainsFunc(ks.Spec.Grants, func(g v1beta1.Grant) bool { return g.Namespaces.Selector != nil })
 	}) {
 		return nil
 	}

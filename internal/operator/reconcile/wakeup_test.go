@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 )
 
@@ -60,11 +60,11 @@ func TestAResyncIsOfLowPriority(t *testing.T) {
 // cachedRoles is a cache that contains some roles, and returns all of them for each index.
 type cachedRoles struct {
 	client.Client
-	roles []v1alpha1.Role
+	roles []v1beta1.Role
 }
 
 func (c cachedRoles) List(_ context.Context, into client.ObjectList, _ ...client.ListOption) error {
-	list, ok := into.(*v1alpha1.RoleList)
+	list, ok := into.(*v1beta1.RoleList)
 	if !ok {
 		return fmt.Errorf("a list of %T", into)
 	}
@@ -75,12 +75,12 @@ func (c cachedRoles) List(_ context.Context, into client.ObjectList, _ ...client
 // TestAnAwaitedChangeConcernsOnlyUnreadyObjects checks that ready objects do not reconcile after a change that they do
 // not wait for.
 func TestAnAwaitedChangeConcernsOnlyUnreadyObjects(t *testing.T) {
-	r := &reconciler[*v1alpha1.Role, struct{}]{
-		Cluster: Cluster{Client: cachedRoles{roles: []v1alpha1.Role{*roleWith("resting", metav1.ConditionTrue), *roleWith("waiting", metav1.ConditionFalse)}}},
+	r := &reconciler[*v1beta1.Role, struct{}]{
+		Cluster: Cluster{Client: cachedRoles{roles: []v1beta1.Role{*roleWith("resting", metav1.ConditionTrue), *roleWith("waiting", metav1.ConditionFalse)}}},
 		kind:    Kind{Awaits: []string{"operations"}},
 		wake:    make(chan event.TypedGenericEvent[Wake], 2),
 	}
-	r.api.NewList = func() v1alpha1.List { return &v1alpha1.RoleList{} }
+	r.api.NewList = func() v1beta1.List { return &v1beta1.RoleList{} }
 	r.handleNotice(t.Context(), connection.Notice{KeyServer: "ks", Kind: "operations", IDs: map[string]bool{"1": true}})
 	close(r.wake)
 	var woken []string

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 )
 
@@ -28,7 +28,7 @@ const issuerPause = 30 * time.Second
 func (i *Issuer) URL(ctx context.Context) (string, error) {
 	const instead = "set spec.serviceAccount.issuer"
 	if i == nil {
-		return "", connection.NewProblem(v1alpha1.ReasonDependencyNotReady,
+		return "", connection.NewProblem(v1beta1.ReasonDependencyNotReady,
 			"the issuer of service account tokens is unknown, because there is no cluster; %s", instead)
 	}
 	i.mu.Lock()
@@ -41,7 +41,7 @@ func (i *Issuer) URL(ctx context.Context) (string, error) {
 	case ctx.Err() != nil:
 		return "", ctx.Err()
 	case err != nil:
-		return "", &connection.Problem{Reason: v1alpha1.ReasonDependencyNotReady, RequeueAfter: issuerPause,
+		return "", &connection.Problem{Reason: v1beta1.ReasonDependencyNotReady, RequeueAfter: issuerPause,
 			Message: "the issuer of service account tokens cannot be read from the API server; " + instead + ": " + err.Error()}
 	}
 	i.url = url

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 )
 
@@ -22,7 +22,7 @@ func TestIssuerThatDoesNotAnswer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, err := tc.issuer.URL(t.Context())
 			var p *connection.Problem
-			if !errors.As(err, &p) || p.Reason != v1alpha1.ReasonDependencyNotReady ||
+			if !errors.As(err, &p) || p.Reason != v1beta1.ReasonDependencyNotReady ||
 				!strings.Contains(p.Message, tc.says) || !strings.Contains(p.Message, "spec.serviceAccount.issuer") {
 				t.Errorf("answers %v", err)
 			}

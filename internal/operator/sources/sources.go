@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
 )
 
@@ -56,20 +56,20 @@ func (k *Key) Refs() []Ref {
 
 // In returns the Key for a reference to a Secret or a ConfigMap in the object's own namespace. It returns nil if both
 // references are nil.
-func In(namespace string, secret, configMap *v1alpha1.LocalKeyReference) *Key {
-	within := func(local *v1alpha1.LocalKeyReference) *v1alpha1.NamespacedKeyReference {
+func In(namespace string, secret, configMap *v1beta1.LocalKeyReference) *Key {
+	within := func(local *v1beta1.LocalKeyReference) *v1beta1.NamespacedKeyReference {
 		if local == nil {
 			return nil
 		}
-		return &v1alpha1.NamespacedKeyReference{Namespace: namespace, Name: local.Name, Key: local.Key}
+		return &v1beta1.NamespacedKeyReference{Namespace: namespace, Name: local.Name, Key: local.Key}
 	}
 	return At(within(secret), within(configMap))
 }
 
 // At returns the Key for a reference to a Secret or a ConfigMap in any namespace. It returns nil if both references are
 // nil.
-func At(secret, configMap *v1alpha1.NamespacedKeyReference) *Key {
-	of := func(kind string, at *v1alpha1.NamespacedKeyReference) *Key {
+func At(secret, configMap *v1beta1.NamespacedKeyReference) *Key {
+	of := func(kind string, at *v1beta1.NamespacedKeyReference) *Key {
 		return &Key{Ref{Kind: kind, Namespace: at.Namespace, Name: at.Name}, at.Key}
 	}
 	switch {
@@ -155,7 +155,7 @@ func (s *Reader) unread(src Ref, err error) error {
 		return fmt.Errorf("read %s: %w", src, err)
 	}
 	s.forget(src)
-	p := connection.NewProblem(v1alpha1.ReasonDependencyNotReady,
+	p := connection.NewProblem(v1beta1.ReasonDependencyNotReady,
 		"%s cannot be read: the manager has no permission to read Secrets in namespace %q; there, bind the ClusterRole keyserver-manager-secrets "+
 			"to the manager's service account with a RoleBinding (docs/install.md, \"Open a namespace to the manager\")", src, src.Namespace)
 	p.RequeueAfter = retryForbidden
@@ -224,7 +224,7 @@ func (s *Reader) read(ctx context.Context, src Ref, key string) (value []byte, v
 	case err != nil:
 		return nil, "", s.unread(src, err)
 	case !ok:
-		return nil, "", connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "%s has no key %q", src, key)
+		return nil, "", connection.NewProblem(v1beta1.ReasonDependencyNotReady, "%s has no key %q", src, key)
 	}
 	return value, version, nil
 }
@@ -236,5 +236,5 @@ func (s *Reader) forget(src Ref) {
 }
 
 func missing(src Ref) *connection.Problem {
-	return connection.NewProblem(v1alpha1.ReasonDependencyNotReady, "%s does not exist", src)
+	return connection.NewProblem(v1beta1.ReasonDependencyNotReady, "%s does not exist", src)
 }

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 )
 
 // Concerns selects the updates that require a reconciliation: changes by users, a removed finalizer, and a status that
@@ -21,7 +21,7 @@ func Concerns(p *Population) predicate.Predicate {
 		if finalizerRemoved(e.ObjectOld, e.ObjectNew) {
 			return true
 		}
-		ready := meta.FindStatusCondition(conditionsOf(e.ObjectNew), v1alpha1.ConditionReady)
+		ready := meta.FindStatusCondition(conditionsOf(e.ObjectNew), v1beta1.ConditionReady)
 		return ready != nil && p.Differs(client.ObjectKeyFromObject(e.ObjectNew), ready.Reason)
 	}})
 }
@@ -29,7 +29,7 @@ func Concerns(p *Population) predicate.Predicate {
 // finalizerRemoved reports whether a finalizer of the manager was removed from an object that is not being deleted. The manager
 // itself removes a finalizer only from an object that owns nothing.
 func finalizerRemoved(old, now client.Object) bool {
-	return now.GetDeletionTimestamp().IsZero() && slices.ContainsFunc([]string{v1alpha1.FinalizerExternal, v1alpha1.FinalizerInUse}, func(f string) bool {
+	return now.GetDeletionTimestamp().IsZero() && slices.ContainsFunc([]string{v1beta1.FinalizerExternal, v1beta1.FinalizerInUse}, func(f string) bool {
 		return controllerutil.ContainsFinalizer(old, f) && !controllerutil.ContainsFinalizer(now, f)
 	})
 }
@@ -37,11 +37,11 @@ func finalizerRemoved(old, now client.Object) bool {
 func conditionsOf(o client.Object) []metav1.Condition {
 	switch o := o.(type) {
 	case interface {
-		Managed() (*v1alpha1.ManagedSpec, *v1alpha1.ManagedStatus)
+		Managed() (*v1beta1.ManagedSpec, *v1beta1.ManagedStatus)
 	}:
 		_, is := o.Managed()
 		return is.Conditions
-	case *v1alpha1.KeyServer:
+	case *v1beta1.KeyServer:
 		return o.Status.Conditions
 	default:
 		return nil
@@ -55,7 +55,7 @@ func declarationChanged() predicate.Predicate {
 		predicate.NewPredicateFuncs(func(client.Object) bool { return false }),
 		predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 			for _, a := range []string{
-				v1alpha1.AnnotationPaused, v1alpha1.AnnotationAbandon, v1alpha1.AnnotationReconcileRequestedAt,
+				v1beta1.AnnotationPaused, v1beta1.AnnotationAbandon, v1beta1.AnnotationReconcileRequestedAt,
 			} {
 				was, had := e.ObjectOld.GetAnnotations()[a]
 				is, has := e.ObjectNew.GetAnnotations()[a]

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/brief"
 )
 
@@ -94,9 +94,9 @@ func LeftBehindEvent(message string) Event {
 }
 
 // ReasonEvent reports that an object has entered a state that may need action by a user.
-func ReasonEvent(reason v1alpha1.Reason, deleting bool, message string) Event {
+func ReasonEvent(reason v1beta1.Reason, deleting bool, message string) Event {
 	e := Event{
-		Warning: reason.Entry().Outlook != v1alpha1.Settled,
+		Warning: reason.Entry().Outlook != v1beta1.Settled,
 		Reason:  string(reason), Action: "Reconcile", Note: message,
 	}
 	if deleting {

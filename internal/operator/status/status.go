@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/brief"
 )
 
@@ -20,7 +20,7 @@ const MaxMessage = 4096
 
 // Conclusion is the input for the conditions of an object.
 type Conclusion struct {
-	Reason  v1alpha1.Reason
+	Reason  v1beta1.Reason
 	Message string
 	// Exhausted means that the object counts as stalled after many failed attempts. It is still retried.
 	Exhausted bool
@@ -31,17 +31,17 @@ type Conclusion struct {
 func Conclude(conditions *[]metav1.Condition, generation int64, now metav1.Time, c Conclusion) {
 	entry := c.Reason.Entry()
 	outlook := entry.Outlook
-	if c.Exhausted && outlook == v1alpha1.Retrying {
-		outlook = v1alpha1.NeedsHelp
+	if c.Exhausted && outlook == v1beta1.Retrying {
+		outlook = v1beta1.NeedsHelp
 	}
 	set := func(kind string, status metav1.ConditionStatus) {
 		SetCondition(conditions, kind, status, generation, now, c)
 	}
-	set(v1alpha1.ConditionReady, entry.Ready)
-	set(v1alpha1.ConditionVerified, entry.Verified)
-	for kind, when := range map[string]v1alpha1.Outlook{
-		v1alpha1.ConditionReconciling: v1alpha1.Retrying,
-		v1alpha1.ConditionStalled:     v1alpha1.NeedsHelp,
+	set(v1beta1.ConditionReady, entry.Ready)
+	set(v1beta1.ConditionVerified, entry.Verified)
+	for kind, when := range map[string]v1beta1.Outlook{
+		v1beta1.ConditionReconciling: v1beta1.Retrying,
+		v1beta1.ConditionStalled:     v1beta1.NeedsHelp,
 	} {
 		if outlook == when {
 			set(kind, metav1.ConditionTrue)
@@ -49,7 +49,7 @@ func Conclude(conditions *[]metav1.Condition, generation int64, now metav1.Time,
 			meta.RemoveStatusCondition(conditions, kind)
 		}
 	}
-	meta.RemoveStatusCondition(conditions, v1alpha1.ConditionPaused)
+	meta.RemoveStatusCondition(conditions, v1beta1.ConditionPaused)
 }
 
 // SetCondition writes one condition.
@@ -65,13 +65,13 @@ func Stamp(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Seco
 
 // Pause sets the conditions of a paused object. Ready and Verified become Unknown, because the object is not checked.
 func Pause(conditions *[]metav1.Condition, generation int64, now metav1.Time, message string) {
-	c := Conclusion{Reason: v1alpha1.ReasonPaused, Message: message}
-	for _, kind := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionVerified} {
-		if kind == v1alpha1.ConditionReady || meta.FindStatusCondition(*conditions, kind) != nil {
+	c := Conclusion{Reason: v1beta1.ReasonPaused, Message: message}
+	for _, kind := range []string{v1beta1.ConditionReady, v1beta1.ConditionVerified} {
+		if kind == v1beta1.ConditionReady || meta.FindStatusCondition(*conditions, kind) != nil {
 			SetCondition(conditions, kind, metav1.ConditionUnknown, generation, now, c)
 		}
 	}
-	SetCondition(conditions, v1alpha1.ConditionPaused, metav1.ConditionTrue, generation, now, c)
+	SetCondition(conditions, v1beta1.ConditionPaused, metav1.ConditionTrue, generation, now, c)
 }
 
 // Patch writes the status if now differs from read. If the object has changed since it was read, the write is rejected

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 )
 
 // cacheOf is a client whose cache has one version of each object, or none if version is empty.
@@ -28,7 +28,7 @@ func (c cacheOf) Get(_ context.Context, at client.ObjectKey, to client.Object, _
 // TestNothingToWriteIsSaidOfTheNewestVersion checks that another pass is required if the cache has a newer version,
 // because that version may cause no event.
 func TestNothingToWriteIsSaidOfTheNewestVersion(t *testing.T) {
-	read := &v1alpha1.Role{}
+	read := &v1beta1.Role{}
 	read.Name, read.ResourceVersion = "a", "99"
 	for version, want := range map[string]bool{
 		"100":              false,

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
@@ -151,9 +151,9 @@ func (w *world) measureNewcomer(b *testing.B, n int, resync time.Duration) {
 // wakeEverybody makes the manager read the key server again, and waits until the objects are queued.
 func (w *world) wakeEverybody(b *testing.B, n, i int) {
 	b.Helper()
-	ks := &v1alpha1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: keyServerName}}
+	ks := &v1beta1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: keyServerName}}
 	before := ks.DeepCopy()
-	ks.Annotations = map[string]string{v1alpha1.AnnotationReconcileRequestedAt: fmt.Sprint("probe ", i)}
+	ks.Annotations = map[string]string{v1beta1.AnnotationReconcileRequestedAt: fmt.Sprint("probe ", i)}
 	must(b, w.kube.Patch(b.Context(), ks, client.MergeFrom(before)), "request a reconcile")
 	began, rounds := time.Now(), passes(b)
 	rig.Within(b, patience, "the objects stand in line", func() bool {
@@ -161,9 +161,9 @@ func (w *world) wakeEverybody(b *testing.B, n, i int) {
 	})
 }
 
-func (w *world) watch(b *testing.B, role *v1alpha1.Role) (<-chan watch.Event, func()) {
+func (w *world) watch(b *testing.B, role *v1beta1.Role) (<-chan watch.Event, func()) {
 	b.Helper()
-	seen, err := w.kube.Watch(b.Context(), &v1alpha1.RoleList{}, client.InNamespace(role.Namespace), client.MatchingFields{"metadata.name": role.Name})
+	seen, err := w.kube.Watch(b.Context(), &v1beta1.RoleList{}, client.InNamespace(role.Namespace), client.MatchingFields{"metadata.name": role.Name})
 	must(b, err, "watch a role")
 	return seen.ResultChan(), seen.Stop
 }
@@ -171,7 +171,7 @@ func (w *world) watch(b *testing.B, role *v1alpha1.Role) (<-chan watch.Event, fu
 func awaitReady(b *testing.B, seen <-chan watch.Event) {
 	b.Helper()
 	for e := range seen {
-		if role, ok := e.Object.(*v1alpha1.Role); ok && meta.IsStatusConditionTrue(role.Status.Conditions, v1alpha1.ConditionReady) {
+		if role, ok := e.Object.(*v1beta1.Role); ok && meta.IsStatusConditionTrue(role.Status.Conditions, v1beta1.ConditionReady) {
 			return
 		}
 	}
@@ -288,60 +288,60 @@ func (w *world) declare(b *testing.B, n int, resync time.Duration) {
 
 func roleName(i int) string { return fmt.Sprintf("Role %05d", i) }
 
-func shared(resync time.Duration) v1alpha1.ManagedSpec {
-	return v1alpha1.ManagedSpec{ResyncInterval: &metav1.Duration{Duration: resync}}
+func shared(resync time.Duration) v1beta1.ManagedSpec {
+	return v1beta1.ManagedSpec{ResyncInterval: &metav1.Duration{Duration: resync}}
 }
 
-func newRole(i int, resync time.Duration) *v1alpha1.Role {
+func newRole(i int, resync time.Duration) *v1beta1.Role {
 	name := roleName(i)
-	return &v1alpha1.Role{
+	return &v1beta1.Role{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("role-%05d", i)},
-		Spec: v1alpha1.RoleSpec{
+		Spec: v1beta1.RoleSpec{
 			ManagedSpec: shared(resync), RoleName: &name,
 			Operations: []string{"Authorize Key", "HMAC Data", "List Operations", "Read Key Metadata"},
 		},
 	}
 }
 
-func newTemplate(i int, resync time.Duration) *v1alpha1.ACLTemplate {
-	return &v1alpha1.ACLTemplate{
+func newTemplate(i int, resync time.Duration) *v1beta1.ACLTemplate {
+	return &v1beta1.ACLTemplate{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("template-%05d", i)},
-		Spec: v1alpha1.ACLTemplateSpec{
+		Spec: v1beta1.ACLTemplateSpec{
 			ManagedSpec: shared(resync), TemplateName: fmt.Sprintf("Template %05d", i),
-			Members: []v1alpha1.ACLTemplateMember{{Principal: "password/admin", Rights: []v1alpha1.Right{"OWNER"}}},
+			Members: []v1beta1.ACLTemplateMember{{Principal: "password/admin", Rights: []v1beta1.Right{"OWNER"}}},
 		},
 	}
 }
 
 // newPrincipal returns a workload that holds a role.
-func newPrincipal(i int, resync time.Duration) *v1alpha1.Principal {
+func newPrincipal(i int, resync time.Duration) *v1beta1.Principal {
 	issuer, role := "https://issuer.example", "Encryptor"
-	return &v1alpha1.Principal{
+	return &v1beta1.Principal{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("workload-%05d", i)},
-		Spec: v1alpha1.PrincipalSpec{
+		Spec: v1beta1.PrincipalSpec{
 			ManagedSpec:    shared(resync),
-			ServiceAccount: &v1alpha1.PrincipalServiceAccount{Name: fmt.Sprintf("workload-%05d", i), Issuer: &issuer},
-			Roles:          []v1alpha1.PrincipalRole{{Name: &role}},
+			ServiceAccount: &v1beta1.PrincipalServiceAccount{Name: fmt.Sprintf("workload-%05d", i), Issuer: &issuer},
+			Roles:          []v1beta1.PrincipalRole{{Name: &role}},
 		},
 	}
 }
 
 // newKey returns a key of the workload with the same number, which may be created later.
-func newKey(i int, resync time.Duration) *v1alpha1.Key {
-	return &v1alpha1.Key{
+func newKey(i int, resync time.Duration) *v1beta1.Key {
+	return &v1beta1.Key{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("key-%05d", i)},
-		Spec: v1alpha1.KeySpec{
+		Spec: v1beta1.KeySpec{
 			ManagedSpec: shared(resync), Algorithm: "HMAC-SHA384", DestroyAfterDays: 30,
-			Members: []v1alpha1.ACLTemplateMember{{Principal: fmt.Sprintf("xauth/system:serviceaccount:default:workload-%05d", i), Rights: []v1alpha1.Right{"READ"}}},
+			Members: []v1beta1.ACLTemplateMember{{Principal: fmt.Sprintf("xauth/system:serviceaccount:default:workload-%05d", i), Rights: []v1beta1.Right{"READ"}}},
 		},
 	}
 }
 
-func newCA(b *testing.B, i int, resync time.Duration) *v1alpha1.TrustedCA {
+func newCA(b *testing.B, i int, resync time.Duration) *v1beta1.TrustedCA {
 	b.Helper()
 	text := rig.NewCA(b, fmt.Sprintf("CA %05d", i)).PEM
-	return &v1alpha1.TrustedCA{
+	return &v1beta1.TrustedCA{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("ca-%05d", i)},
-		Spec:       v1alpha1.TrustedCASpec{ManagedSpec: shared(resync), Certificate: v1alpha1.CertificateSource{Inline: &text}},
+		Spec:       v1beta1.TrustedCASpec{ManagedSpec: shared(resync), Certificate: v1beta1.CertificateSource{Inline: &text}},
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	apiclient "github.com/keyserver-operator/keyserver-operator/clients/go/client"
 	"github.com/keyserver-operator/keyserver-operator/controllers"
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/connection"
@@ -138,14 +138,14 @@ func (w *world) declareKeyServer(b *testing.B, password string) {
 			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "admin"},
 			StringData: map[string]string{"username": "admin", "password": password},
 		},
-		&v1alpha1.KeyServer{
+		&v1beta1.KeyServer{
 			ObjectMeta: metav1.ObjectMeta{Name: keyServerName},
-			Spec: v1alpha1.KeyServerSpec{
+			Spec: v1beta1.KeyServerSpec{
 				URL: program.BaseURL,
-				Credentials: v1alpha1.KeyServerCredentials{Administrator: v1alpha1.AdministratorCredential{
-					SecretRef: &v1alpha1.CredentialSecretReference{Namespace: "kube-system", Name: "admin"},
+				Credentials: v1beta1.KeyServerCredentials{Administrator: v1beta1.AdministratorCredential{
+					SecretRef: &v1beta1.CredentialSecretReference{Namespace: "kube-system", Name: "admin"},
 				}},
-				Grants: []v1alpha1.Grant{v1alpha1.GrantAll("default", v1alpha1.GrantedNamespaces{Names: []string{"default"}})},
+				Grants: []v1beta1.Grant{v1beta1.GrantAll("default", v1beta1.GrantedNamespaces{Names: []string{"default"}})},
 			},
 		},
 	} {

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 )
 
@@ -57,7 +57,7 @@ var quiet = sync.OnceFunc(func() { ctrl.SetLogger(logr.Discard()) })
 // Scheme returns a scheme with the kinds of Kubernetes and ours, and those that more adds.
 func Scheme(more ...func(*runtime.Scheme) error) *runtime.Scheme {
 	scheme := runtime.NewScheme()
-	for _, add := range append(more, clientgoscheme.AddToScheme, v1alpha1.AddToScheme) {
+	for _, add := range append(more, clientgoscheme.AddToScheme, v1beta1.AddToScheme) {
 		if err := add(scheme); err != nil {
 			panic(err)
 		}
@@ -88,7 +88,7 @@ func Ready(ctx context.Context, kube client.Client, obj client.Object) (metav1.C
 	if err := kube.Get(ctx, client.ObjectKeyFromObject(obj), obj); err != nil {
 		return metav1.Condition{}, err
 	}
-	if c := meta.FindStatusCondition(conditions(obj), v1alpha1.ConditionReady); c != nil {
+	if c := meta.FindStatusCondition(conditions(obj), v1beta1.ConditionReady); c != nil {
 		return *c, nil
 	}
 	return metav1.Condition{}, nil
@@ -96,10 +96,10 @@ func Ready(ctx context.Context, kube client.Client, obj client.Object) (metav1.C
 
 func conditions(obj client.Object) []metav1.Condition {
 	switch o := obj.(type) {
-	case *v1alpha1.KeyServer:
+	case *v1beta1.KeyServer:
 		return o.Status.Conditions
 	case interface {
-		Managed() (*v1alpha1.ManagedSpec, *v1alpha1.ManagedStatus)
+		Managed() (*v1beta1.ManagedSpec, *v1beta1.ManagedStatus)
 	}:
 		_, status := o.Managed()
 		return status.Conditions

@@ -15,7 +15,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/cluster"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
@@ -30,8 +30,8 @@ func liar(t *testing.T, other func(w http.ResponseWriter, r *http.Request) bool)
 		"/api/v1/namespaces/keyserver-system/pods":   `{"kind":"PodList","apiVersion":"v1","items":[]}`,
 		"/api/v1/namespaces/keyserver-system/events": `{"kind":"EventList","apiVersion":"v1","items":[]}`,
 	}
-	for _, kind := range v1alpha1.Kinds {
-		answers[cluster.PathOf(kind)] = listOf(kind, "", "")
+	for _, kind := range v1beta1.Kinds {
+		answers[cluster.PathIn(v1beta1.GroupVersion, kind)] = listOf(kind, "", "")
 	}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if other(w, r) {
@@ -52,8 +52,8 @@ func liar(t *testing.T, other func(w http.ResponseWriter, r *http.Request) bool)
 }
 
 // listOf returns a page of a list. next is the continue token.
-func listOf(kind v1alpha1.Kind, next, items string) string {
-	return fmt.Sprintf(`{"kind":"%sList","apiVersion":%q,"metadata":{"continue":%q},"items":[%s]}`, kind.Name, v1alpha1.GroupVersion.String(), next, items)
+func listOf(kind v1beta1.Kind, next, items string) string {
+	return fmt.Sprintf(`{"kind":"%sList","apiVersion":%q,"metadata":{"continue":%q},"items":[%s]}`, kind.Name, v1beta1.GroupVersion.String(), next, items)
 }
 
 // TestAnAnswerOfAClusterIsBounded checks that every response is limited in bytes, even if it is compressed.
@@ -135,7 +135,7 @@ func TestAnAnswerOfSmallValuesIsBounded(t *testing.T) {
 		"objects": {"application/json", listOf(role, "", strings.Repeat("{},", 600_000)+"{}"), "the response of the cluster has more than 500000 values"},
 		"nothing": {"application/json", listOf(role, "", strings.Repeat("null,", 600_000)+"null"), "the response of the cluster has more than 500000 values"},
 		"in one":  {"application/json", listOf(role, "", `{"status":{"conditions":[`+strings.Repeat("{},", 600_000)+"{}]}}"), "the response of the cluster has more than 500000 values"},
-		"of YAML": {"application/yaml", fmt.Sprintf("kind: RoleList\napiVersion: %s\nitems:\n%s", v1alpha1.GroupVersion, strings.Repeat("- {}\n", 10)), "roles: FAILED: "},
+		"of YAML": {"application/yaml", fmt.Sprintf("kind: RoleList\napiVersion: %s\nitems:\n%s", v1beta1.GroupVersion, strings.Repeat("- {}\n", 10)), "roles: FAILED: "},
 	} {
 		kubeconfig := liar(t, func(w http.ResponseWriter, r *http.Request) bool {
 			if !strings.HasSuffix(r.URL.Path, "/roles") {
@@ -152,8 +152,8 @@ func TestAnAnswerOfSmallValuesIsBounded(t *testing.T) {
 	}
 }
 
-func kindOf(resource string) v1alpha1.Kind {
-	return v1alpha1.Kinds[slices.IndexFunc(v1alpha1.Kinds, func(k v1alpha1.Kind) bool { return k.Resource == resource })]
+func kindOf(resource string) v1beta1.Kind {
+	return v1beta1.Kinds[slices.IndexFunc(v1beta1.Kinds, func(k v1beta1.Kind) bool { return k.Resource == resource })]
 }
 
 // TestDoctorEndsWhereAListDoesNot checks that doctor stops reading an endless list, and reports this.
@@ -193,6 +193,33 @@ func TestDoctorEndsWhereAListDoesNot(t *testing.T) {
 		}
 		if n := strings.Count(out.String(), "no condition Ready"); pages != tc.pages || n != tc.findings {
 			t.Errorf("%s: %d pages, %d findings", name, pages, n)
+		}
+	}
+}
+
+// TestDoctorReadsOlderDefinitions checks that doctor reads the objects of a cluster that serves only the deprecated
+// version, and reports the definitions.
+func TestDoctorReadsOlderDefinitions(t *testing.T) {
+	kubeconfig := liar(t, func(w http.ResponseWriter, r *http.Request) bool {
+		former := "/apis/" + v1beta1.Deprecated.String() + "/"
+		switch {
+		case strings.HasPrefix(r.URL.Path, "/apis/"+v1beta1.GroupVersion.String()+"/"):
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusNotFound)
+			_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`)
+		case strings.HasPrefix(r.URL.Path, former):
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, listOf(kindOf(strings.TrimPrefix(r.URL.Path, former)), "", `{"metadata":{"name":"a","namespace":"d"}}`))
+		default:
+			return false
+		}
+		return true
+	})
+	var out bytes.Buffer
+	run(t, []string{"doctor", "--cluster", "--kubeconfig", kubeconfig}, &out)
+	for _, says := range []string{"no condition Ready", "has no version v1beta1, which the manager of this release needs; apply config/crd"} {
+		if n := strings.Count(out.String(), says); n != len(v1beta1.Kinds) {
+			t.Errorf("%q for %d of %d kinds:\n%s", says, n, len(v1beta1.Kinds), out.String())
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package v1alpha1_test
+package v1beta1_test
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"github.com/keyserver-operator/keyserver-operator/api/v1alpha1"
+	"github.com/keyserver-operator/keyserver-operator/api/v1beta1"
 )
 
 const (
@@ -28,7 +28,7 @@ func object(kind, spec string) *unstructured.Unstructured {
 	GinkgoHelper()
 	serial++
 	u := &unstructured.Unstructured{Object: map[string]any{}}
-	u.SetAPIVersion(v1alpha1.GroupVersion.String())
+	u.SetAPIVersion(v1beta1.GroupVersion.String())
 	u.SetKind(kind)
 	u.SetName(fmt.Sprintf("case-%d", serial))
 	if kind != "KeyServer" {
@@ -345,12 +345,12 @@ var _ = Describe("defaults", func() {
 	It("are those that the reference documents", func(ctx context.Context) {
 		u := object("TrustedCA", inlineCA(onePEM))
 		Expect(cluster.Create(ctx, u)).To(Succeed())
-		ca := &v1alpha1.TrustedCA{}
+		ca := &v1beta1.TrustedCA{}
 		Expect(cluster.Get(ctx, client.ObjectKeyFromObject(u), ca)).To(Succeed())
 		Expect(ca.Spec.KeyServerRef.Name).To(Equal("default"))
-		Expect(ca.Spec.ManagementPolicy).To(Equal(v1alpha1.Manage))
-		Expect(ca.Spec.AdoptionPolicy).To(Equal(v1alpha1.AdoptIfIdentical))
-		Expect(ca.Spec.DeletionPolicy).To(Equal(v1alpha1.DeleteIfCreated))
+		Expect(ca.Spec.ManagementPolicy).To(Equal(v1beta1.Manage))
+		Expect(ca.Spec.AdoptionPolicy).To(Equal(v1beta1.AdoptIfIdentical))
+		Expect(ca.Spec.DeletionPolicy).To(Equal(v1beta1.DeleteIfCreated))
 		Expect(ca.Spec.ResyncInterval.Duration).To(Equal(10 * time.Minute))
 		Expect(ca.Spec.Rotation.Overlap.Duration).To(Equal(24 * time.Hour))
 	})
@@ -358,7 +358,7 @@ var _ = Describe("defaults", func() {
 	It("count a new object as not observed yet, so that it does not look ready", func(ctx context.Context) {
 		u := object("Role", "{roleName: a, operations: []}")
 		Expect(cluster.Create(ctx, u)).To(Succeed())
-		role := &v1alpha1.Role{}
+		role := &v1beta1.Role{}
 		Expect(cluster.Get(ctx, client.ObjectKeyFromObject(u), role)).To(Succeed())
 		Expect(role.Status.ObservedGeneration).To(BeEquivalentTo(-1))
 	})
@@ -366,7 +366,7 @@ var _ = Describe("defaults", func() {
 	It("grant nothing, not even to the namespace default", func(ctx context.Context) {
 		u := object("KeyServer", credentials+"url: https://a")
 		Expect(cluster.Create(ctx, u)).To(Succeed())
-		ks := &v1alpha1.KeyServer{}
+		ks := &v1beta1.KeyServer{}
 		Expect(cluster.Get(ctx, client.ObjectKeyFromObject(u), ks)).To(Succeed())
 		Expect(ks.Spec.Grants).To(BeEmpty())
 		Expect(ks.Spec.Credentials.Administrator.SecretRef.UsernameKey).To(Equal("username"))
@@ -383,7 +383,7 @@ var _ = Describe("server-side apply", func() {
 			Expect(cluster.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(owner))).To(Succeed())
 		}
 		operations := func() []string {
-			role := &v1alpha1.Role{}
+			role := &v1beta1.Role{}
 			Expect(cluster.Get(ctx, client.ObjectKey{Namespace: "default", Name: name}, role)).To(Succeed())
 			return role.Spec.Operations
 		}
@@ -401,12 +401,12 @@ var _ = Describe("server-side apply", func() {
 			u.SetName(name)
 			Expect(cluster.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(owner))).To(Succeed())
 		}
-		members := func() []v1alpha1.ACLTemplateMember {
-			t := &v1alpha1.ACLTemplate{}
+		members := func() []v1beta1.ACLTemplateMember {
+			t := &v1beta1.ACLTemplate{}
 			Expect(cluster.Get(ctx, client.ObjectKey{Namespace: "default", Name: name}, t)).To(Succeed())
 			return t.Spec.Members
 		}
-		named := func(principal string, rights ...v1alpha1.Right) any {
+		named := func(principal string, rights ...v1beta1.Right) any {
 			return And(HaveField("Principal", principal), HaveField("Rights", ConsistOf(rights)))
 		}
 		apply("one", "{templateName: shared, members: [{principal: group/a, rights: [READ]}, {principal: group/b, rights: [READ]}], directories: [/a]}")
@@ -424,9 +424,9 @@ var _ = Describe("server-side apply", func() {
 			Expect(cluster.Apply(ctx, client.ApplyConfigurationFromUnstructured(v), client.FieldOwner("one"))).To(Succeed())
 		}
 		r := object("Role", "{}")
-		role := &v1alpha1.Role{}
+		role := &v1beta1.Role{}
 		t := object("ACLTemplate", "{}")
-		template := &v1alpha1.ACLTemplate{}
+		template := &v1beta1.ACLTemplate{}
 		for _, emptied := range []string{"", ", %s: []"} {
 			apply(r, "{roleName: emptied, operations: [HMAC Data]}")
 			Expect(cluster.Get(ctx, client.ObjectKeyFromObject(r), role)).To(Succeed())
@@ -449,11 +449,11 @@ var _ = Describe("server-side apply", func() {
 	It("accepts a status whose required texts are empty", func(ctx context.Context) {
 		u := object("TrustedCA", inlineCA(onePEM))
 		Expect(cluster.Create(ctx, u)).To(Succeed())
-		ca := &v1alpha1.TrustedCA{}
+		ca := &v1beta1.TrustedCA{}
 		Expect(cluster.Get(ctx, client.ObjectKeyFromObject(u), ca)).To(Succeed())
-		ca.Status.Drift = []v1alpha1.FieldDrift{{}}
-		ca.Status.Published = []v1alpha1.PublishedReference{{}}
-		ca.Status.Superseded = []v1alpha1.SupersededCA{{RemoveAfter: ca.CreationTimestamp}}
+		ca.Status.Drift = []v1beta1.FieldDrift{{}}
+		ca.Status.Published = []v1beta1.PublishedReference{{}}
+		ca.Status.Superseded = []v1beta1.SupersededCA{{RemoveAfter: ca.CreationTimestamp}}
 		Expect(cluster.Status().Update(ctx, ca)).To(Succeed())
 		Expect(cluster.Get(ctx, client.ObjectKeyFromObject(u), ca)).To(Succeed())
 		Expect(ca.Status.Drift).To(HaveLen(1))

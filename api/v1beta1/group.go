@@ -1,4 +1,4 @@
-package v1alpha1
+package v1beta1
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -7,7 +7,10 @@ import (
 )
 
 // GroupVersion is the API group and version of all kinds in this package.
-var GroupVersion = schema.GroupVersion{Group: "trust.keyserver.dev", Version: "v1alpha1"}
+var GroupVersion = schema.GroupVersion{Group: "trust.keyserver.dev", Version: "v1beta1"}
+
+// Deprecated is the former version. The API server still serves it, with the same schemas, and warns its users.
+var Deprecated = schema.GroupVersion{Group: GroupVersion.Group, Version: "v1alpha1"}
 
 var schemeBuilder = runtime.NewSchemeBuilder(func(scheme *runtime.Scheme) error {
 	for _, k := range Kinds {
