@@ -45,6 +45,7 @@ type ACLTemplateMember struct {
 	// and its decimal id, such as "id/7/1234567890".
 	// +kubebuilder:validation:MaxLength=544
 	// +kubebuilder:validation:XValidation:rule="self.matches('^(password|certificate|ldap|xauth|group)/.+$') || self.matches('^id/(0|[1-9][0-9]{0,9})/[1-9][0-9]{0,19}$')",message="must be TYPE/NAME with a type of password, certificate, ldap, xauth or group, or id/SYSTEM/PRINCIPAL with both ids in decimal"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^id/[0-9]{1,10}/') || int(self.split('/')[1]) <= 4294967295",message="must have a system id of at most 4294967295"
 	// +required
 	Principal string `json:"principal"`
 

@@ -49,8 +49,9 @@ type Grant struct {
 	// +kubebuilder:validation:MaxItems=256
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=128
-	// +kubebuilder:validation:items:XValidation:rule="self != '*'",message="must be an operation or a duty; to grant all, list duty:administration, duty:trust, duty:key use and duty:audit"
-	// +kubebuilder:validation:items:XValidation:rule="!self.startsWith('duty:') || self in ['duty:administration', 'duty:trust', 'duty:key use', 'duty:audit']",message="must be duty:administration, duty:trust, duty:key use or duty:audit"
+	// +kubebuilder:validation:items:XValidation:rule="self.trim() == self",message="must not begin or end with a space"
+	// +kubebuilder:validation:items:XValidation:rule="!self.contains('*')",message="must be an operation or a duty, without '*'; to grant all, list duty:administration, duty:trust, duty:key use and duty:audit"
+	// +kubebuilder:validation:items:XValidation:rule="!self.lowerAscii().startsWith('duty:') || self in ['duty:administration', 'duty:trust', 'duty:key use', 'duty:audit']",message="must be duty:administration, duty:trust, duty:key use or duty:audit"
 	// +optional
 	Operations []string `json:"operations,omitempty"`
 

@@ -9,6 +9,7 @@ type KeyServerSpec struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=2048
 	// +kubebuilder:validation:XValidation:rule="isURL(self) && (url(self).getScheme() == 'https' || (url(self).getScheme() == 'http' && url(self).getHostname() in ['localhost', '127.0.0.1', '::1', '[::1]']))",message="must be an https URL such as https://keyserver.example:8443; plain http is accepted for loopback addresses only"
+	// +kubebuilder:validation:XValidation:rule="!isURL(self) || (url(self).getHostname() != '' && (url(self).getPort() == '' || (int(url(self).getPort()) > 0 && int(url(self).getPort()) < 65536)))",message="must have a host, and a port from 1 to 65535 if it has a port"
 	// +kubebuilder:validation:XValidation:rule="!self.contains('@') && !self.contains('?') && !self.contains('#')",message="must not hold a user, a query or a fragment"
 	// +kubebuilder:validation:XValidation:rule="!self.matches('/api/*$')",message="must not end in /api: give the URL without it"
 	// +required
@@ -19,6 +20,7 @@ type KeyServerSpec struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=2048
 	// +kubebuilder:validation:XValidation:rule="isURL(self) && url(self).getScheme() == 'https'",message="must be an https URL such as https://keyserver.example:8443"
+	// +kubebuilder:validation:XValidation:rule="!isURL(self) || (url(self).getHostname() != '' && (url(self).getPort() == '' || (int(url(self).getPort()) > 0 && int(url(self).getPort()) < 65536)))",message="must have a host, and a port from 1 to 65535 if it has a port"
 	// +kubebuilder:validation:XValidation:rule="!self.contains('@') && !self.contains('?') && !self.contains('#')",message="must not hold a user, a query or a fragment"
 	// +kubebuilder:validation:XValidation:rule="!self.matches('/api/*$')",message="must not end in /api: give the URL without it"
 	// +optional
@@ -107,21 +109,25 @@ type PasswordCredential struct {
 
 // CredentialSecretReference names a Secret and its keys. The defaults are the
 // keys of a Secret of type kubernetes.io/basic-auth.
+// +kubebuilder:validation:XValidation:rule="self.usernameKey != self.passwordKey",message="usernameKey and passwordKey must differ; give the key of the name and the key of the password"
 type CredentialSecretReference struct {
 	// namespace is the namespace of the Secret.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="!format.dns1123Label().validate(self).hasValue()",message="must be the name of a namespace: lower-case letters, digits and '-'"
 	// +required
 	Namespace string `json:"namespace,omitempty"`
 	// name is the name of the Secret.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="!format.dns1123Subdomain().validate(self).hasValue()",message="must be the name of a Secret: lower-case letters, digits, '-' and '.'"
 	// +required
 	Name string `json:"name,omitempty"`
 	// usernameKey is the key in the Secret whose value is the principal's name.
 	// +default="username"
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[-._a-zA-Z0-9]+$')",message="must be a key of a Secret: letters, digits, '-', '_' and '.'"
 	// +optional
 	UsernameKey string `json:"usernameKey,omitempty"`
 	// passwordKey is the key in the Secret whose value is the password. Line breaks at the end are not part of the
@@ -129,6 +135,7 @@ type CredentialSecretReference struct {
 	// +default="password"
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[-._a-zA-Z0-9]+$')",message="must be a key of a Secret: letters, digits, '-', '_' and '.'"
 	// +optional
 	PasswordKey string `json:"passwordKey,omitempty"`
 }
@@ -143,6 +150,7 @@ type Ownership struct {
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=64
+	// +kubebuilder:validation:items:XValidation:rule="!format.uuid().validate(self).hasValue()",message="must be the UID of the namespace kube-system of a cluster, not the name of the cluster"
 	// +listType=set
 	// +required
 	Succeeds []string `json:"succeeds"`

@@ -73,7 +73,7 @@ type PrincipalSpec struct {
 	// +default="720h"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,9}([.][0-9]{1,9})?(ms|s|m|h))+$') && duration(self) <= duration('8760h')",message="must be a duration from 0s to 8760h, such as 720h"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,5}([.][0-9]+)?h|[0-9]{1,7}([.][0-9]+)?m|[0-9]{1,9}([.][0-9]+)?m?s)+$') && duration(self) <= duration('8760h')",message="must be a duration from 0s to 8760h, such as 720h"
 	// +optional
 	WarnBefore *metav1.Duration `json:"warnBefore,omitempty"`
 }
@@ -182,6 +182,7 @@ type PrincipalRole struct {
 	// name is the name of a role on the key server, which may be a built-in role.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:XValidation:rule="self.trim() == self",message="must not begin or end with a space"
 	// +optional
 	Name *string `json:"name,omitempty"`
 	// roleRef names a Role of this namespace.

@@ -30,6 +30,7 @@ type RoleSpec struct {
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=128
 	// +kubebuilder:validation:items:XValidation:rule="self.trim() == self",message="must not begin or end with a space"
+	// +kubebuilder:validation:items:XValidation:rule="self != '*' && !self.startsWith('duty:')",message="must be the name or the id of one operation; only grants of a KeyServer can name a duty"
 	// +default=[]
 	// +optional
 	Operations []string `json:"operations"`

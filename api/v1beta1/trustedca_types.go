@@ -4,6 +4,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // TrustedCASpec declares that the key server trusts one CA certificate.
 // +kubebuilder:validation:XValidation:rule="!has(self.certificate.peerRef) || self.certificate.peerRef.name != self.keyServerRef.name",message="certificate.peerRef must not name the KeyServer of keyServerRef"
+// +kubebuilder:validation:XValidation:rule="!has(self.publish) || !has(self.publish.configMap) || has(self.publish.configMap.namespaces) || ((!has(self.certificate.configMapKeyRef) || self.certificate.configMapKeyRef.name != self.publish.configMap.name) && (!has(self.revocation) || !has(self.revocation.crl) || self.revocation.crl.configMapKeyRef.name != self.publish.configMap.name))",message="publish.configMap must not name the ConfigMap that certificate or revocation.crl is read from; give another name"
 type TrustedCASpec struct {
 	ManagedSpec `json:",inline"`
 
@@ -23,7 +24,7 @@ type TrustedCASpec struct {
 	// +default="720h"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,9}([.][0-9]{1,9})?(ms|s|m|h))+$') && duration(self) <= duration('8760h')",message="must be a duration from 0s to 8760h, such as 720h"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,5}([.][0-9]+)?h|[0-9]{1,7}([.][0-9]+)?m|[0-9]{1,9}([.][0-9]+)?m?s)+$') && duration(self) <= duration('8760h')",message="must be a duration from 0s to 8760h, such as 720h"
 	// +optional
 	WarnBefore *metav1.Duration `json:"warnBefore,omitempty"`
 
@@ -93,7 +94,7 @@ type Revocation struct {
 	// 8784h. A list is never current after its nextUpdate. If maxAge is 0s or omitted, only nextUpdate counts.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,9}(s|m|h))+$') && duration(self) <= duration('8784h')",message="must be a duration of whole seconds from 0s to 8784h, such as 24h"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,5}h|[0-9]{1,7}m|[0-9]{1,9}s)+$') && duration(self) <= duration('8784h')",message="must be a duration of whole seconds from 0s to 8784h, such as 24h"
 	// +optional
 	MaxAge *metav1.Duration `json:"maxAge,omitempty"`
 	// crl is the source of the CA's revocation list. The manager imports the list if it is newer than the list on the
@@ -152,7 +153,7 @@ type Rotation struct {
 	// +default="24h"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,9}([.][0-9]{1,9})?(ms|s|m|h))+$') && duration(self) <= duration('8760h')",message="must be a duration from 0s to 8760h, such as 0s, 30m or 24h"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,5}([.][0-9]+)?h|[0-9]{1,7}([.][0-9]+)?m|[0-9]{1,9}([.][0-9]+)?m?s)+$') && duration(self) <= duration('8760h')",message="must be a duration from 0s to 8760h, such as 0s, 30m or 24h"
 	// +optional
 	Overlap *metav1.Duration `json:"overlap,omitempty"`
 }

@@ -35,7 +35,7 @@ type TrustedServerSpec struct {
 	// +default="720h"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,9}([.][0-9]{1,9})?(ms|s|m|h))+$') && duration(self) <= duration('8760h')",message="must be a duration from 0s to 8760h, such as 720h"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,5}([.][0-9]+)?h|[0-9]{1,7}([.][0-9]+)?m|[0-9]{1,9}([.][0-9]+)?m?s)+$') && duration(self) <= duration('8760h')",message="must be a duration from 0s to 8760h, such as 720h"
 	// +optional
 	WarnBefore *metav1.Duration `json:"warnBefore,omitempty"`
 }
@@ -47,9 +47,9 @@ type TrustBlobSource struct {
 	// inline has the blob: system id, server name, external listener port and base64 PKCS#7 chain, separated by tabs.
 	// +kubebuilder:validation:MaxLength=65536
 	// +kubebuilder:validation:XValidation:rule="self.split('\\t').size() == 4",message="must have four fields separated by tabs: system id, server name, external listener port, base64 PKCS#7 chain"
-	// +kubebuilder:validation:XValidation:rule="self.matches('^(0|[1-9][0-9]{0,9})\\t')",message="must begin with the system id, a decimal number without leading zeros"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(0|[1-9][0-9]{0,9})\\t') && int(self.split('\\t')[0]) <= 4294967295",message="must begin with the system id, a decimal number from 0 to 4294967295 without leading zeros"
 	// +kubebuilder:validation:XValidation:rule="!self.matches('^[^\\t]*\\t[^\\t]*\\t') || self.matches('^[^\\t]*\\t[0-9A-Za-z._:-]{1,253}\\t')",message="must have a host name or an IP address as its second field"
-	// +kubebuilder:validation:XValidation:rule="!self.matches('^[^\\t]*\\t[^\\t]*\\t[^\\t]*\\t') || self.matches('^[^\\t]*\\t[^\\t]*\\t[1-9][0-9]{0,4}\\t')",message="must have a port as its third field"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^[^\\t]*\\t[^\\t]*\\t[^\\t]*\\t') || (self.matches('^[^\\t]*\\t[^\\t]*\\t[1-9][0-9]{0,4}\\t') && int(self.split('\\t')[2]) <= 65535)",message="must have a port from 1 to 65535 as its third field"
 	// +kubebuilder:validation:XValidation:rule="self.split('\\t').size() != 4 || self.matches('\\t[0-9A-Za-z+/]+={0,2}\\n?$')",message="must have base64 without line breaks as its fourth field"
 	// +optional
 	Inline *string `json:"inline,omitempty"`
