@@ -87,7 +87,7 @@ func declareMembers(ctx context.Context, in reconcile.Input, list []v1beta1.ACLT
 func resolveMember(ctx context.Context, in reconcile.Input, spelled string) (memberKey, error) {
 	kind, rest, _ := strings.Cut(spelled, "/")
 	if kind != "id" {
-		p, err := resolvePrincipal(ctx, in, kind, rest)
+		p, err := principalIn(ctx, in, "spec.members", kind, rest)
 		return memberKey{p.SystemID, p.PrincipalID}, err
 	}
 	system, principal, _ := strings.Cut(rest, "/")

@@ -30,11 +30,27 @@ func rolesDeclared(ctx context.Context, in reconcile.Input, obj *v1beta1.Princip
 			return nil, err
 		}
 		if !ok {
-			return nil, connection.NewProblem(v1beta1.ReasonDependencyNotReady, "spec.roles: KeyServer %q has no %s; create the role, or correct spec.roles", in.Conn.Name, what)
+			return nil, connection.NewProblem(v1beta1.ReasonDependencyNotReady, "spec.roles: KeyServer %q has no %s; %scorrect spec.roles, or create the role",
+				in.Conn.Name, what, builtInLike(in.Conn, deref(r.Name)))
 		}
 		ids = append(ids, role.ID)
 	}
 	return asSet(ids), nil
+}
+
+// builtInLike returns a question about the built-in role with a similar name, or "". It does not suggest other roles,
+// because the namespace may have no grant for them.
+func builtInLike(c *connection.Connection, name string) string {
+	var builtIn []string
+	roles.Of(c).Each(func(r schema.Role) {
+		if deref(r.BuiltIn) {
+			builtIn = append(builtIn, r.Name)
+		}
+	})
+	if near := nearest(name, builtIn); near != "" {
+		return fmt.Sprintf("did you mean %q? Otherwise ", near)
+	}
+	return ""
 }
 
 // roleNamed returns the key that finds a declared role in a Listing, and a description of the role for messages.

@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -96,13 +97,23 @@ func findPrincipal(ctx context.Context, c *connection.Connection, kind, name str
 			break
 		}
 	}
-	nobody := connection.NewProblem(v1beta1.ReasonDependencyNotReady, "KeyServer %q has no principal of type %s with the name %q", c.Name, kind, name)
-	nobody.Code = codeNoPrincipal
-	return schema.Principal{}, nobody
+	missing := connection.NewProblem(v1beta1.ReasonDependencyNotReady, "KeyServer %q has no principal of type %s with the name %q", c.Name, kind, name)
+	missing.Code = codeNoPrincipal
+	return schema.Principal{}, missing
 }
 
 // codeNoPrincipal is the code for a missing principal. No key server returns it.
 const codeNoPrincipal = "NO_PRINCIPAL"
+
+// principalIn resolves a principal that a field of the spec names. If the principal does not exist, the error names the field.
+func principalIn(ctx context.Context, in reconcile.Input, field, kind, name string) (schema.Principal, error) {
+	p, err := resolvePrincipal(ctx, in, kind, name)
+	var missing *connection.Problem
+	if errors.As(err, &missing) && missing.Code == codeNoPrincipal {
+		err = connection.NewProblem(missing.Reason, "%s: %s; create the principal, or correct the name", field, missing.Message)
+	}
+	return p, err
+}
 
 // resolvePrincipal returns the principal with this type and exact name.
 func resolvePrincipal(ctx context.Context, in reconcile.Input, kind, name string) (schema.Principal, error) {

@@ -388,7 +388,7 @@ var _ = Describe("Principal", func() {
 		obj := shown.principalOf(ofLDAP(fresh("ida")), withRole(role.Name), inGroup(group.Name), holding(outside))
 		apply(ctx, obj, beUnready(v1beta1.ReasonDependencyNotReady, "Role default/"+role.Name+" does not exist"))
 		apply(ctx, role, beReady("created"))
-		Eventually(readiness(ctx, obj)).Should(beUnready(v1beta1.ReasonDependencyNotReady, fmt.Sprintf("has no role %q; create the role", outside)))
+		Eventually(readiness(ctx, obj)).Should(beUnready(v1beta1.ReasonDependencyNotReady, fmt.Sprintf("has no role %q; correct spec.roles, or create the role", outside)))
 		_, err := shown.admin().CreateRole(ctx, schema.CreateRoleRequest{Name: outside, Operations: []schema.HexID{}})
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(readiness(ctx, obj)).Should(beUnready(v1beta1.ReasonDependencyNotReady, "Principal default/"+group.Name+" does not exist"))

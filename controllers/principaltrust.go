@@ -134,7 +134,7 @@ func (a principalTrustAdapter) Declared(ctx context.Context, in reconcile.Input,
 		}
 		return want, nil
 	}
-	found, err := resolvePrincipal(ctx, in, string(deref(ref.Type)), deref(ref.Name))
+	found, err := principalIn(ctx, in, "spec.principal", string(deref(ref.Type)), deref(ref.Name))
 	want.principal = found.ID
 	return want, err
 }
