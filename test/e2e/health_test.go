@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/argocd"
@@ -14,7 +15,11 @@ import (
 // judge returns the health of an object according to Flux. It fails the test if Argo CD disagrees.
 func (c *cluster) judge(t *testing.T, object string) status.Status {
 	t.Helper()
-	obj := c.get(t, object)
+	return judged(t, c.get(t, object))
+}
+
+func judged(t *testing.T, obj *unstructured.Unstructured) status.Status {
+	t.Helper()
 	result, err := status.Compute(obj)
 	if err != nil {
 		t.Fatal(err)
@@ -27,7 +32,7 @@ func (c *cluster) judge(t *testing.T, object string) status.Status {
 		status.InProgressStatus: {argocd.Progressing, argocd.Suspended},
 	}[result.Status]
 	if health := argocd.Judge(t, argocd.ConfigMap(t), obj); !slices.Contains(same, health.Status) {
-		t.Errorf("%s is %s to Flux and %s to Argo CD: %s", object, result.Status, health.Status, health.Message)
+		t.Errorf("%s %s is %s to Flux and %s to Argo CD: %s", obj.GetKind(), obj.GetName(), result.Status, health.Status, health.Message)
 	}
 	return result.Status
 }

@@ -17,6 +17,7 @@ func TestKubectl(t *testing.T) {
 	t.Run("server-side apply", w.serverSideApply)
 	t.Run("health", w.health)
 	t.Run("secrets", w.secrets)
+	t.Run("every kind under Git", w.everyKind)
 }
 
 func (w *world) refusals(t *testing.T) {

@@ -119,11 +119,16 @@ func newInstallation(t *testing.T, name string, retries int, args ...string) *in
 	return in
 }
 
-// declare applies the KeyServer and the Secret with its credentials.
 func (in *installation) declare(t *testing.T, c *cluster) {
 	t.Helper()
+	c.apply(t, in.declaration(t))
+}
+
+// declaration returns the manifests of the KeyServer and of the Secret with its credentials.
+func (in *installation) declaration(t *testing.T) string {
+	t.Helper()
 	url, bundle := in.reached(t)
-	c.apply(t, fmt.Sprintf(`
+	return fmt.Sprintf(`
 apiVersion: v1
 kind: Secret
 metadata: {name: %[1]s-admin, namespace: kube-system}
@@ -139,11 +144,11 @@ spec:
   grants:
     - name: all
       namespaces: {selector: {}}
-      kinds: [ACLTemplate, PrincipalTrust, Role, TrustedCA, TrustedServer]
+      kinds: [ACLTemplate, Key, Principal, PrincipalTrust, Role, TrustedCA, TrustedServer]
       names: ["*"]
       operations: ["duty:administration", "duty:trust", "duty:key use", "duty:audit"]
       adopt: true
-`, in.name, in.password, url, bundle))
+`, in.name, in.password, url, bundle)
 }
 
 // reached returns the URL that the manager uses, and the certificate to trust there.
