@@ -4,7 +4,6 @@ package cluster
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -26,6 +25,8 @@ const (
 	kmsPod       = "keyserver-kms-node"
 	kmsPrefix    = "k8s:enc:kms:v2:keyserver:"
 	planted      = "the password of somebody"
+
+	etcd = "http://127.0.0.1:2379" // of the node
 )
 
 // encryption runs the plugin as a static Pod of the node, for the node's own kube-apiserver. The key server is in the
@@ -137,28 +138,11 @@ func (e *encryption) pluginReady(t *testing.T) {
 	})
 }
 
-// values returns the values below a path in etcd, by key.
-func (e *encryption) values(t *testing.T, path string) map[string][]byte {
-	t.Helper()
-	question, err := json.Marshal(map[string][]byte{"key": []byte(path), "range_end": append([]byte(path), 0xff)})
-	rig.Must(t, err)
-	answer, err := http.Post("http://127.0.0.1:2379/v3/kv/range", "application/json", bytes.NewReader(question))
-	rig.Must(t, err)
-	defer answer.Body.Close()
-	var found struct{ KVs []struct{ Key, Value []byte } }
-	rig.Must(t, json.NewDecoder(answer.Body).Decode(&found))
-	all := map[string][]byte{}
-	for _, kv := range found.KVs {
-		all[string(kv.Key)] = kv.Value
-	}
-	return all
-}
-
 // stored returns a Secret as etcd stores it.
 func (e *encryption) stored(t *testing.T, name string) []byte {
 	t.Helper()
 	path := "/registry/secrets/default/" + name
-	value, found := e.values(t, path)[path]
+	value, found := rig.Stored(t, etcd, path)[path]
 	if !found {
 		t.Fatalf("etcd has no %s", path)
 	}
@@ -247,7 +231,7 @@ func (e *encryption) encrypts(t *testing.T) {
 	began := time.Now()
 	_, err := e.try("", "bash", "-euo", "pipefail", "-c", e.blockOf(t, "sh", "kubectl replace -f -"))
 	rig.Must(t, err)
-	all := e.values(t, "/registry/secrets/")
+	all := rig.Stored(t, etcd, "/registry/secrets/")
 	for path, value := range all {
 		if !bytes.HasPrefix(value, []byte(kmsPrefix)) || bytes.Contains(value, []byte(planted)) {
 			t.Errorf("etcd has %s as %.60q", path, value)
@@ -406,7 +390,7 @@ func (e *encryption) leave(t *testing.T) {
 	isReady(t, e.restartAPIServer(t, "TERM"))
 	_, err = e.try("", "bash", "-euo", "pipefail", "-c", e.blockOf(t, "sh", "kubectl replace -f -"))
 	rig.Must(t, err)
-	for path, value := range e.values(t, "/registry/secrets/") {
+	for path, value := range rig.Stored(t, etcd, "/registry/secrets/") {
 		if bytes.HasPrefix(value, []byte("k8s:enc:")) {
 			t.Errorf("%s is encrypted still", path)
 		}

@@ -2,10 +2,8 @@ package kms
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -105,17 +103,11 @@ func path(name string) string { return "/registry/secrets/default/" + name }
 // stored returns the value in etcd.
 func (c cluster) stored(t *testing.T, path string) []byte {
 	t.Helper()
-	question, err := json.Marshal(map[string][]byte{"key": []byte(path)})
-	rig.Must(t, err)
-	answer, err := http.Post(c.etcd+"/v3/kv/range", "application/json", bytes.NewReader(question))
-	rig.Must(t, err)
-	defer answer.Body.Close()
-	var found struct{ KVs []struct{ Value []byte } }
-	rig.Must(t, json.NewDecoder(answer.Body).Decode(&found))
-	if len(found.KVs) != 1 {
-		t.Fatalf("etcd has %d values of %s", len(found.KVs), path)
+	value, found := rig.Stored(t, c.etcd, path)[path]
+	if !found {
+		t.Fatalf("etcd has no %s", path)
 	}
-	return found.KVs[0].Value
+	return value
 }
 
 // object returns a Secret as it is stored. It checks that the stored bytes are encrypted.
