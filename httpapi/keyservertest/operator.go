@@ -5,6 +5,8 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,10 +16,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
@@ -30,12 +35,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
 )
 
-const (
-	// patience is how long StartOperator, CreateKeyServer and the end of the test wait. It is long enough for a busy
-	// machine.
-	patience     = time.Minute
-	pollInterval = 20 * time.Millisecond
-)
+const pollInterval = 20 * time.Millisecond
+
+// patience is the time limit of StartOperator, CreateKeyServer and the cleanup. Tests shorten it.
+var patience = time.Minute
 
 // CRDs returns the definitions of the custom resources, for the field CRDs of envtest.Environment. The caller may change
 // them.
@@ -47,24 +50,33 @@ func CRDs() []*apiextensionsv1.CustomResourceDefinition {
 	return crds
 }
 
-// StartOperator installs the definitions of the custom resources, and runs their manager until the test ends. It returns
-// when the manager reconciles. Several managers may run in one process, but only one for a control plane.
+// StartOperator installs the CRDs, and runs the manager until the test ends. It returns when the manager has read all
+// objects. The control plane must belong to the test: the manager works on all of its objects, and the CRDs remain. Only
+// one manager may run for each control plane. Parallel tests that share one must be subtests of the caller.
 //
-// The manager uses the credentials of cluster without the limits of its client. It logs to the logger of ctrl.SetLogger.
-// It has no leader election, and serves no metrics and probes.
+// The manager uses the credentials of cluster, without client-side rate limits. It logs to the logger of ctrl.SetLogger.
+// It has no leader election, and serves neither metrics nor probes.
 func StartOperator(t testing.TB, cluster *rest.Config) {
 	t.Helper()
+	if _, runs := managedHosts.LoadOrStore(cluster.Host, true); runs {
+		t.Fatalf("a manager already runs for the control plane %s; call StartOperator once, in the parent of the tests", cluster.Host)
+	}
+	t.Cleanup(func() { managedHosts.Delete(cluster.Host) })
 	if _, err := envtest.InstallCRDs(cluster, envtest.CRDInstallOptions{CRDs: CRDs(), MaxTime: patience}); err != nil {
 		t.Fatalf("install the custom resource definitions: %v", err)
 	}
 	unlimited := rest.CopyConfig(cluster)
 	unlimited.QPS = -1
-	unlimited.Wrap(func(next http.RoundTripper) http.RoundTripper { return quietEnd{next} })
-	manyInOneProcess := true
+	unlimited.Wrap(func(next http.RoundTripper) http.RoundTripper { return eofOnCancel{next} })
+	manyInOneProcess, watchErr := true, atomic.Pointer[error]{}
 	mgr, err := ctrl.NewManager(unlimited, ctrl.Options{
 		Scheme:     scheme(),
 		Metrics:    metricsserver.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: &manyInOneProcess},
+		Cache: cache.Options{DefaultWatchErrorHandler: func(ctx context.Context, r *toolscache.Reflector, err error) {
+			watchErr.Store(&err)
+			toolscache.DefaultWatchErrorHandler(ctx, r, err)
+		}},
 	})
 	if err != nil {
 		t.Fatalf("create the manager: %v", err)
@@ -81,9 +93,15 @@ func StartOperator(t testing.TB, cluster *rest.Config) {
 	go func() { ended <- mgr.Start(ctx) }()
 	t.Cleanup(func() {
 		stop()
-		if err := <-ended; err != nil {
-			t.Errorf("stop the manager: %v", err)
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Errorf("stop the manager: %v", err)
+			}
+		case <-time.After(patience): // the manager of controller-runtime does not stop before its caches are filled
+			t.Errorf("the manager did not stop within %s", patience)
 		}
+		utilnet.CloseIdleConnectionsFor(mgr.GetHTTPClient().Transport)
 	})
 	select {
 	case <-started:
@@ -91,18 +109,27 @@ func StartOperator(t testing.TB, cluster *rest.Config) {
 		ended <- nil
 		t.Fatalf("start the manager: %v", err)
 	case <-time.After(patience):
-		t.Fatalf("the manager did not start within %s", patience)
+		cause := "no watch has failed"
+		if last := watchErr.Load(); last != nil {
+			cause = (*last).Error()
+		}
+		t.Fatalf("the manager has not read all objects within %s: %s", patience, cause)
 	}
 }
+
+// managedHosts has the addresses of the control planes with a running manager.
+var managedHosts sync.Map
 
 // credentialsNamespace is a namespace that each control plane has.
 const credentialsNamespace = "kube-system"
 
 // CreateKeyServer creates a KeyServer object for the key server, and a Secret with the administrator's credentials in the
 // namespace kube-system, both of the given name. The grant of the KeyServer allows everything to objects in the given
-// namespaces, or in all namespaces if there is none. It returns when the KeyServer is Ready, so the manager must run.
+// namespaces, or in all namespaces if the caller names none. Call StartOperator first: CreateKeyServer waits until the
+// KeyServer is Ready.
 //
-// At the end of the test, both objects are deleted. Objects that refer to the KeyServer do not prevent this.
+// At the end of the test, both objects are deleted. The test must delete its other objects before that, because they need
+// the KeyServer. Cleanups that are registered after this call run first.
 func (s *Server) CreateKeyServer(t testing.TB, cluster *rest.Config, name string, namespaces ...string) *v1beta1.KeyServer {
 	t.Helper()
 	kube, err := client.New(cluster, client.Options{Scheme: scheme()})
@@ -138,7 +165,7 @@ func (s *Server) CreateKeyServer(t testing.TB, cluster *rest.Config, name string
 	return object
 }
 
-// deleteObject deletes an object, and waits until it is gone: after the manager's end, its finalizer would stay.
+// deleteObject deletes an object, and waits until it is deleted. Only a running manager removes its finalizer.
 func deleteObject(t testing.TB, kube client.Client, o client.Object) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
@@ -174,24 +201,27 @@ func waitReady(t testing.TB, kube client.Client, ks *v1beta1.KeyServer) {
 	}
 }
 
-// quietEnd ends the response of a canceled request with io.EOF. With another error, controller-runtime would leave a
-// goroutine of each watch of metadata, because that watch sends the error to a reader that has ended.
-type quietEnd struct{ http.RoundTripper }
+// eofOnCancel ends the response of a canceled request with io.EOF. With another error, controller-runtime would leak one
+// goroutine for each watch of metadata: the watch sends the error to a channel that is not read.
+type eofOnCancel struct{ http.RoundTripper }
 
-func (q quietEnd) RoundTrip(r *http.Request) (*http.Response, error) {
+// WrappedRoundTripper lets CloseIdleConnectionsFor find the transport.
+func (q eofOnCancel) WrappedRoundTripper() http.RoundTripper { return q.RoundTripper }
+
+func (q eofOnCancel) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := q.RoundTripper.RoundTrip(r)
 	if err == nil {
-		resp.Body = quietBody{resp.Body, r.Context()}
+		resp.Body = eofBody{resp.Body, r.Context()}
 	}
 	return resp, err
 }
 
-type quietBody struct {
+type eofBody struct {
 	io.ReadCloser
-	request context.Context //nolint:containedctx // the body has to know whether its request was canceled
+	request context.Context //nolint:containedctx // Read checks if the request was canceled
 }
 
-func (b quietBody) Read(p []byte) (int, error) {
+func (b eofBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err != nil && b.request.Err() != nil {
 		err = io.EOF

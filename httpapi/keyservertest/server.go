@@ -16,7 +16,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server/testserver"
 )
 
-// Server is a running key server. Concurrent tests may share it. A method that fails ends the test of its t.
+// Server is a running key server. Concurrent tests may share it. If a method fails, it ends the test with t.Fatal.
 type Server struct {
 	server *testserver.Server
 	admin  *client.Client
@@ -33,11 +33,11 @@ func Start(t testing.TB) *Server {
 // URL returns the address of the HTTP API without its path: "https://127.0.0.1:" and the port.
 func (s *Server) URL() string { return s.server.URL() }
 
-// CA returns the certificates that clients of the key server have to trust, as PEM.
+// CA returns the CA certificate that clients of the key server have to trust, as PEM.
 func (s *Server) CA() []byte { return slices.Clone(s.ca) }
 
-// Admin returns a client of the first administrator. It has the roles Administrator, which includes the operations of a
-// Security Officer here, and Encryptor.
+// Admin returns a client of the first administrator, with the roles Administrator and Encryptor. Here, Administrator
+// includes the operations of Security Officer.
 func (s *Server) Admin() *client.Client { return s.admin }
 
 // Principal is a principal that logs in with a password.
@@ -48,7 +48,7 @@ type Principal struct {
 }
 
 // CreatePrincipal creates a principal with a random password and with roles, such as "Encryptor", which may create and
-// use keys. It fails the test if the key server has no role of a name, or has a principal of the same name.
+// use keys. It fails the test if a role does not exist, or if the name is taken.
 func (s *Server) CreatePrincipal(t testing.TB, name string, roles ...string) *Principal {
 	t.Helper()
 	ids := s.roleIDs(t, roles)
@@ -102,7 +102,7 @@ func (p *Principal) CreateKey(t testing.TB, users ...*Principal) schema.KeyMetad
 	return key
 }
 
-// clientOf returns a client that ends its connections with the test.
+// clientOf returns a client that closes its connections at the end of the test.
 func clientOf(t testing.TB, s *testserver.Server, name, password string) *client.Client {
 	t.Helper()
 	c := s.Client(t, name, password)

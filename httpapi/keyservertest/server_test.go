@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,8 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 )
 
-// TestStart checks that several key servers run at the same time, that their principals can use only what the helpers
-// granted, and that nothing of them runs after the test.
+// TestStart runs several key servers at the same time. Only granted principals can use a key. Nothing runs after the test.
 func TestStart(t *testing.T) {
 	before := runtime.NumGoroutine()
 	urls := make(chan string, 3)
@@ -35,7 +35,7 @@ func TestStart(t *testing.T) {
 			t.Errorf("%s responds after the test", url)
 		}
 	}
-	noMore(t, before)
+	checkGoroutines(t, before)
 }
 
 // useKey computes a MAC as the owner of a key, verifies it as a user, and checks that a third principal is denied.
@@ -55,8 +55,8 @@ func useKey(t *testing.T, s *Server) {
 	}
 }
 
-// noMore fails the test if more than one goroutine runs in addition to the number before.
-func noMore(t *testing.T, before int) {
+// checkGoroutines fails the test if more than one goroutine runs in addition to the number before.
+func checkGoroutines(t *testing.T, before int) {
 	t.Helper()
 	for end := time.Now().Add(patience); runtime.NumGoroutine() > before+1; time.Sleep(pollInterval) {
 		if time.Now().After(end) {
@@ -66,7 +66,7 @@ func noMore(t *testing.T, before int) {
 	}
 }
 
-// TestHelpersFailTheTest checks that a wrong argument ends the test, with the remedy in its message.
+// TestHelpersFailTheTest checks that a wrong argument ends the test, with the cause in its message.
 func TestHelpersFailTheTest(t *testing.T) {
 	t.Parallel()
 	s := Start(t)
@@ -100,7 +100,7 @@ func TestHelpersFailTheTest(t *testing.T) {
 	}
 }
 
-// failure returns the message with which do ends its test.
+// failure runs do and its cleanups, and returns the message of Fatalf.
 func failure(t *testing.T, do func(testing.TB)) string {
 	t.Helper()
 	r := &recorder{TB: t}
@@ -110,17 +110,25 @@ func failure(t *testing.T, do func(testing.TB)) string {
 		do(r)
 	}()
 	<-done
-	return r.said
+	for _, clean := range slices.Backward(r.cleanups) {
+		clean()
+	}
+	return r.message
 }
 
 // recorder records the message of Fatalf.
 type recorder struct {
 	testing.TB
-	said string
+	message  string
+	cleanups []func()
 }
 
+func (r *recorder) Cleanup(clean func()) { r.cleanups = append(r.cleanups, clean) }
+
+func (r *recorder) Errorf(string, ...any) {}
+
 func (r *recorder) Fatalf(format string, args ...any) {
-	r.said = fmt.Sprintf(format, args...)
+	r.message = fmt.Sprintf(format, args...)
 	runtime.Goexit()
 }
 

@@ -20,7 +20,7 @@ const (
 	page = "docs/guides/test-with-a-key-server.md"
 )
 
-// sources has everything that the module compiles.
+// sources lists the sources of the module.
 var sources = []string{"go.mod", "api", "clients/go", "config", "controllers", "httpapi", "internal"}
 
 func TestOwnTests(t *testing.T) {
