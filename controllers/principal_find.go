@@ -105,7 +105,8 @@ func findPrincipal(ctx context.Context, c *connection.Connection, kind, name str
 // codeNoPrincipal is the code for a missing principal. No key server returns it.
 const codeNoPrincipal = "NO_PRINCIPAL"
 
-// principalIn resolves a principal that a field of the spec names. If the principal does not exist, the error names the field.
+// principalIn resolves a principal that a field of the spec names. If the principal does not exist, the error names the
+// field.
 func principalIn(ctx context.Context, in reconcile.Input, field, kind, name string) (schema.Principal, error) {
 	p, err := resolvePrincipal(ctx, in, kind, name)
 	var missing *connection.Problem

@@ -40,8 +40,8 @@ const pollInterval = 20 * time.Millisecond
 // patience is the time limit of StartOperator, CreateKeyServer and the cleanup. Tests shorten it.
 var patience = time.Minute
 
-// CRDs returns the definitions of the custom resources, for the field CRDs of envtest.Environment. The caller may change
-// them.
+// CRDs returns the definitions of the custom resources, for the field CRDs of envtest.Environment. The caller may
+// change them.
 func CRDs() []*apiextensionsv1.CustomResourceDefinition {
 	crds, err := manifests.CRDs()
 	if err != nil {
@@ -51,11 +51,11 @@ func CRDs() []*apiextensionsv1.CustomResourceDefinition {
 }
 
 // StartOperator installs the CRDs, and runs the manager until the test ends. It returns when the manager has read all
-// objects. The control plane must belong to the test: the manager works on all of its objects, and the CRDs remain. Only
-// one manager may run for each control plane. Parallel tests that share one must be subtests of the caller.
+// objects. The control plane must belong to the test: the manager works on all of its objects, and the CRDs remain.
+// Only one manager may run for each control plane. Parallel tests that share one must be subtests of the caller.
 //
-// The manager uses the credentials of cluster, without client-side rate limits. It logs to the logger of ctrl.SetLogger.
-// It has no leader election, and serves neither metrics nor probes.
+// The manager uses the credentials of cluster, without client-side rate limits. It logs to the logger of
+// ctrl.SetLogger. It has no leader election, and serves neither metrics nor probes.
 func StartOperator(t testing.TB, cluster *rest.Config) {
 	t.Helper()
 	if _, runs := managedHosts.LoadOrStore(cluster.Host, true); runs {
@@ -123,13 +123,13 @@ var managedHosts sync.Map
 // credentialsNamespace is a namespace that each control plane has.
 const credentialsNamespace = "kube-system"
 
-// CreateKeyServer creates a KeyServer object for the key server, and a Secret with the administrator's credentials in the
-// namespace kube-system, both of the given name. The grant of the KeyServer allows everything to objects in the given
-// namespaces, or in all namespaces if the caller names none. Call StartOperator first: CreateKeyServer waits until the
-// KeyServer is Ready.
+// CreateKeyServer creates a KeyServer object for the key server, and a Secret with the administrator's credentials in
+// the namespace kube-system, both of the given name. The grant of the KeyServer allows everything to objects in the
+// given namespaces, or in all namespaces if the caller names none. Call StartOperator first: CreateKeyServer waits
+// until the KeyServer is Ready.
 //
-// At the end of the test, both objects are deleted. The test must delete its other objects before that, because they need
-// the KeyServer. Cleanups that are registered after this call run first.
+// At the end of the test, both objects are deleted. The test must delete its other objects before that, because they
+// need the KeyServer. Cleanups that are registered after this call run first.
 func (s *Server) CreateKeyServer(t testing.TB, cluster *rest.Config, name string, namespaces ...string) *v1beta1.KeyServer {
 	t.Helper()
 	kube, err := client.New(cluster, client.Options{Scheme: scheme()})
@@ -201,8 +201,8 @@ func waitReady(t testing.TB, kube client.Client, ks *v1beta1.KeyServer) {
 	}
 }
 
-// eofOnCancel ends the response of a canceled request with io.EOF. With another error, controller-runtime would leak one
-// goroutine for each watch of metadata: the watch sends the error to a channel that is not read.
+// eofOnCancel ends the response of a canceled request with io.EOF. With another error, controller-runtime would leak
+// one goroutine for each watch of metadata: the watch sends the error to a channel that is not read.
 type eofOnCancel struct{ http.RoundTripper }
 
 // WrappedRoundTripper lets CloseIdleConnectionsFor find the transport.

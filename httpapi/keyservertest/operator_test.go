@@ -43,8 +43,8 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// TestStartOperator checks that the manager reconciles an object on the key server, ends with the test, and leaves neither
-// objects of the test nor goroutines. Each run uses the same control plane and the same names.
+// TestStartOperator checks that the manager reconciles an object on the key server, ends with the test, and leaves
+// neither objects of the test nor goroutines. Each run uses the same control plane and the same names.
 func TestStartOperator(t *testing.T) {
 	needsCluster(t)
 	before := runtime.NumGoroutine()

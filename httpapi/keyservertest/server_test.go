@@ -14,7 +14,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 )
 
-// TestStart runs several key servers at the same time. Only granted principals can use a key. Nothing runs after the test.
+// TestStart runs several key servers at the same time. Only granted principals can use a key. Nothing runs after the
+// test.
 func TestStart(t *testing.T) {
 	before := runtime.NumGoroutine()
 	urls := make(chan string, 3)

@@ -181,8 +181,8 @@ func (c *cluster) clientSideApply(t *testing.T, text string) {
 	}
 }
 
-// restore deletes the CRDs and all objects, and restores them as Velero does: without the status, in alphabetical order,
-// while the manager runs.
+// restore deletes the CRDs and all objects, and restores them as Velero does: without the status, in alphabetical
+// order, while the manager runs.
 func (w *world) restore(t *testing.T) {
 	t.Helper()
 	made := func() map[string][2]string {
@@ -226,8 +226,8 @@ func (w *world) restore(t *testing.T) {
 	}
 }
 
-// deleteNamespace deletes the namespace while the key server is unavailable. This cluster lacks the namespace controller,
-// so the test deletes the objects: first their sources, then each kind.
+// deleteNamespace deletes the namespace while the key server is unavailable. This cluster lacks the namespace
+// controller, so the test deletes the objects: first their sources, then each kind.
 func (w *world) deleteNamespace(t *testing.T) {
 	t.Helper()
 	w.unavailable()

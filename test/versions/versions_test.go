@@ -1,5 +1,5 @@
-// Package versions moves a cluster with 1,000 objects from v1alpha1 to v1beta1 with the commands of docs/upgrade.md, and
-// goes back to the former manager.
+// Package versions moves a cluster with 1,000 objects from v1alpha1 to v1beta1 with the commands of docs/upgrade.md,
+// and goes back to the former manager.
 package versions
 
 import (
@@ -60,8 +60,8 @@ func run(m *testing.M) int {
 	return program.Main(m, &built, false)
 }
 
-// changed returns the only file that differs in the former release: it sets the API version of all requests. The schemas
-// of both versions are the same.
+// changed returns the only file that differs in the former release: it sets the API version of all requests. The
+// schemas of both versions are the same.
 func changed() (map[string]string, error) {
 	const file = "api/v1beta1/group.go"
 	root, err := rig.Root()
@@ -424,8 +424,8 @@ const conflict = `kubectl() {
 }
 `
 
-// TestMove starts the former manager on the former and the new CRDs. Then it starts the new manager, migrates the objects,
-// and returns to the former manager.
+// TestMove starts the former manager on the former and the new CRDs. Then it starts the new manager, migrates the
+// objects, and returns to the former manager.
 func TestMove(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, declared(t)...)
