@@ -111,16 +111,6 @@ type Object struct {
 	} `json:"status"`
 }
 
-// PathOf returns the path of all objects of a kind. It sends a request to find the served version: the CRDs of an older
-// release have only the deprecated version.
-func (c *Client) PathOf(ctx context.Context, kind v1beta1.Kind) string {
-	path := PathIn(v1beta1.GroupVersion, kind)
-	if err := c.Get(ctx, path, url.Values{"limit": {"1"}}, &List[struct{}]{}); apierrors.IsNotFound(err) {
-		return PathIn(v1beta1.Deprecated, kind)
-	}
-	return path
-}
-
 // PathIn returns the path of all objects of a kind in a version.
 func PathIn(version schema.GroupVersion, kind v1beta1.Kind) string {
 	return "/apis/" + version.String() + "/" + kind.Resource
@@ -131,8 +121,8 @@ type Cut string
 
 func (c Cut) Error() string { return string(c) }
 
-// PageOfObjects is the number of objects of a page: a response with more may be too long.
-const PageOfObjects = 100
+// pageOfObjects is the number of objects of a page: a response with more may be too long.
+const pageOfObjects = 100
 
 // Each reads a list page by page and calls do for each item, until do returns an error. It returns a Cut if the list has
 // more pages than pages, or repeats a page.
@@ -162,4 +152,13 @@ func Each[T any](ctx context.Context, c *Client, path string, pages, perPage int
 		}
 	}
 	return Cut(fmt.Sprintf("there are more than %d pages", pages))
+}
+
+// EachObject is Each for the objects of a kind. The CRDs of an older release have only the deprecated version.
+func EachObject(ctx context.Context, c *Client, kind v1beta1.Kind, pages int, do func(*Object) error) error {
+	err := Each(ctx, c, PathIn(v1beta1.GroupVersion, kind), pages, pageOfObjects, do)
+	if apierrors.IsNotFound(err) {
+		err = Each(ctx, c, PathIn(v1beta1.Deprecated, kind), pages, pageOfObjects, do)
+	}
+	return err
 }

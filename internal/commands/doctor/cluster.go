@@ -91,7 +91,7 @@ const (
 
 func (c Cluster) objects(ctx context.Context, kind v1beta1.Kind, found func(string) error) (string, error) {
 	all, findings := 0, 0
-	err := cluster.Each(ctx, c.Client, c.PathOf(ctx, kind), maxPages, cluster.PageOfObjects, func(o *cluster.Object) error {
+	err := cluster.EachObject(ctx, c.Client, kind, maxPages, func(o *cluster.Object) error {
 		all++
 		return unready(o, func(line string) error {
 			if findings++; findings > maxFindings {

@@ -171,7 +171,7 @@ func (w *Writer) listed(name string, list any, why error) error {
 
 func (c Cluster) conditions(ctx context.Context, kind v1beta1.Kind) ([]object, error) {
 	found := []object{}
-	err := cluster.Each(ctx, c.Client, c.PathOf(ctx, kind), maxPages, cluster.PageOfObjects, func(o *cluster.Object) error {
+	err := cluster.EachObject(ctx, c.Client, kind, maxPages, func(o *cluster.Object) error {
 		if len(found) >= maxObjects {
 			return cluster.Cut(fmt.Sprintf("there are more than %d objects", maxObjects))
 		}
