@@ -121,11 +121,12 @@ func (w *world) listOf(ctx context.Context, kind v1beta1.Kind) (client.ObjectLis
 	}
 	deprecated := &unstructured.UnstructuredList{}
 	deprecated.SetGroupVersionKind(v1beta1.Deprecated.WithKind(kind.Name + "List"))
-	if err := w.options.Cluster.List(ctx, deprecated); err != nil {
-		if missing(err) {
-			err = nil
-		}
-		return list, err
+	err := w.options.Cluster.List(ctx, deprecated)
+	if missing(err) {
+		return list, nil
+	}
+	if err != nil {
+		return nil, err
 	}
 	return list, runtime.DefaultUnstructuredConverter.FromUnstructured(deprecated.UnstructuredContent(), list)
 }
