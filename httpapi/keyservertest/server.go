@@ -1,8 +1,8 @@
 // Package keyservertest runs a key server in a Go test, and the manager of its custom resources on the test's control
 // plane. Both run in the process of the test, and end with it. They need no container, and no fixed port.
 //
-// The key server is complete: HTTPS with a certificate of its own CA, the embedded database in a temporary directory,
-// and every route of the HTTP API. It hashes passwords at the lowest cost, so it is only for tests.
+// The key server is complete: HTTPS with a certificate of an internal CA, the embedded database in a temporary
+// directory, and every route of the HTTP API. It hashes passwords at the lowest cost, so it is only for tests.
 package keyservertest
 
 import (
