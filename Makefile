@@ -59,7 +59,7 @@ image-ko: .go ## Build the container images with ko as bin/image.tar and bin/ima
 	$(plain) go run -C hack/image . -out "$(CURDIR)/bin/image" -name '$(or $(IMAGE),$(manifests_image))' $(if $(SBOM),-sbom "$(abspath $(SBOM))") $(if $(PLATFORMS),-platform $(PLATFORMS))
 
 .PHONY: dist
-dist: .go ## Build the files of a release: binaries, SBOMs and checksums in bin/dist, the images of both platforms in bin/image and bin/image-agent
+dist: .go ## Build the files of a release: binaries, SBOMs, manifests, chart and checksums in bin/dist, the images of both platforms in bin/image and bin/image-agent
 	rm -rf bin/dist
 	mkdir -p bin/dist
 	hack/console.sh
@@ -73,7 +73,12 @@ dist: .go ## Build the files of a release: binaries, SBOMs and checksums in bin/
 		mv bin/dist/keyserverctl$$suffix "bin/dist/keyserverctl-$${platform/\//-}$$suffix"; \
 	done
 	$(MAKE) image-ko PLATFORMS=linux/amd64,linux/arm64 SBOM=bin/dist
-	cd bin/dist && sha256sum -- * > ../SHA256SUMS && mv ../SHA256SUMS .
+	$(MAKE) dist-install IMAGE='$(manifests_image)'
+
+.PHONY: dist-install
+dist-install: .go ## Write volume.yaml, install.yaml and the archive of the Helm chart for an image into bin/dist, and its checksums (IMAGE=name:tag@digest)
+	$(plain) go run ./hack/chart -image '$(or $(IMAGE),$(manifests_image))' -out bin/dist
+	cd bin/dist && rm -f SHA256SUMS && sha256sum -- * > ../SHA256SUMS && mv ../SHA256SUMS .
 
 .PHONY: console
 console: ## Build the web console into internal/server/console/dist, for "go build" to embed

@@ -155,7 +155,8 @@ func TestEveryKindHasItsRights(t *testing.T) {
 	}
 	change := []string{"create", "update", "patch", "delete", "deletecollection"}
 	for what, tc := range map[string]struct{ got, want []string }{
-		"the manager reads and marks objects": {grants(manager, group, "get", "list", "watch", "patch"), resources(every, "")},
+		"the manager reads and marks objects": {grants(manager, group, "get", "list", "watch", "patch"), resources(managedKind, "")},
+		"the manager creates a KeyServer":     {grants(manager, group, "get", "list", "watch", "patch", "create"), resources(keyServer, "")},
 		"the manager writes status":           {grants(manager, group, "patch"), resources(every, "/status")},
 		"the manager reads definitions": {
 			grants(manager, "apiextensions.k8s.io", "get"), append(resources(every, "."+group), "customresourcedefinitions"),

@@ -28,6 +28,7 @@ import (
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+// +kubebuilder:rbac:groups=trust.keyserver.dev,resources=keyservers,verbs=create
 
 // keyServerReconciler updates the connection of each KeyServer if its spec or Secrets change, and reports the state of
 // the connection.

@@ -1,10 +1,12 @@
 // Command chart generates parts of the Helm chart in config/chart: the manifests that its templates use, and the README
-// with the table of its values. The manifests are the output of kustomize for config.
+// with the table of its values. The manifests are the output of kustomize for config. With -image and -out, it instead
+// writes the files of a release that install this image.
 package main
 
 import (
 	"bytes"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,7 +15,16 @@ import (
 const chart = "config/chart"
 
 func main() {
-	if err := generate("."); err != nil {
+	image := flag.String("image", "", "image of the release, as NAME:TAG or NAME:TAG@sha256:DIGEST, with the version of the chart as tag")
+	out := flag.String("out", "", "directory for volume.yaml, install.yaml and the chart's archive")
+	flag.Parse()
+	var err error
+	if *out == "" {
+		err = generate(".")
+	} else {
+		err = release(".", *image, *out)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "chart:", err)
 		os.Exit(1)
 	}

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/kustomize/api/resource"
 	kustomize "sigs.k8s.io/kustomize/api/types"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
+	"sigs.k8s.io/yaml"
 )
 
 // source is a kustomization, and a filter that selects the objects for a file of the chart.
@@ -26,19 +27,11 @@ var forms = map[string]string{"embedded": "default", "postgres": "overlays/postg
 const monitored = "composed/monitored"
 
 func build(config string) (map[string][][]byte, error) {
-	copied, err := os.MkdirTemp("", "chart-")
+	copied, err := compose(config, monitored, kustomize.Kustomization{Resources: []string{"../../default"}, Components: []string{"../../prometheus"}})
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = os.RemoveAll(copied) }() // if it fails, only temporary files remain
-	// kustomize runs on a copy, because a kustomization can refer only to directories next to it.
-	if err := errors.Join(
-		os.CopyFS(copied, os.DirFS(config)),
-		os.MkdirAll(filepath.Join(copied, monitored), 0o700),
-		os.WriteFile(filepath.Join(copied, monitored, "kustomization.yaml"), []byte("resources: [../../default]\ncomponents: [../../prometheus]\n"), 0o600),
-	); err != nil {
-		return nil, err
-	}
 	plain, err := run(copied, "default")
 	if err != nil {
 		return nil, err
@@ -82,6 +75,25 @@ func build(config string) (map[string][][]byte, error) {
 		}
 	}
 	return manifests, nil
+}
+
+// compose returns a temporary copy of config with one more kustomization. The copy is necessary, because a kustomization
+// can refer only to directories next to it. The caller removes the copy.
+func compose(config, name string, added kustomize.Kustomization) (string, error) {
+	copied, err := os.MkdirTemp("", "chart-")
+	if err != nil {
+		return "", err
+	}
+	text, err := yaml.Marshal(added)
+	err = errors.Join(err,
+		os.CopyFS(copied, os.DirFS(config)),
+		os.MkdirAll(filepath.Join(copied, name), 0o700),
+		os.WriteFile(filepath.Join(copied, name, "kustomization.yaml"), text, 0o600),
+	)
+	if err != nil {
+		err = errors.Join(err, os.RemoveAll(copied))
+	}
+	return copied, err
 }
 
 func run(config, name string) ([]*resource.Resource, error) {

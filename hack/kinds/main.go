@@ -1,5 +1,6 @@
 // Command kinds writes the files that list the kinds of the custom resources. Each template in the directory files
-// becomes the file with the same path in the working directory. It also adds the deprecated version to the definitions.
+// becomes the file with the same path in the working directory, and those of alsoAt. It also adds the deprecated
+// version to the definitions.
 package main
 
 import (
@@ -35,6 +36,11 @@ func main() {
 	}
 }
 
+// alsoAt has further paths of a file, because a kustomization can read files only in its own directory.
+var alsoAt = map[string][]string{"config/keyserver/keyserver.yaml": {
+	"config/default/keyserver.yaml", "config/overlays/postgres/keyserver.yaml", "config/overlays/postgres/keyserver/keyserver.yaml",
+}}
+
 // render returns the text of each generated file by its path in the checkout.
 func render(checkout string) (map[string][]byte, error) {
 	references, err := referencesOf(v1beta1.Kinds)
@@ -51,6 +57,7 @@ func render(checkout string) (map[string][]byte, error) {
 		"group":      func() string { return v1beta1.GroupVersion.Group },
 		"references": func() []reference { return references },
 		"samples":    func() ([]string, error) { return samples(checkout) },
+		"replicas":   func(path string) bool { return strings.HasPrefix(path, "config/overlays/") },
 	}
 	files := map[string][]byte{}
 	err = fs.WalkDir(templates, "files", func(name string, entry fs.DirEntry, err error) error {
@@ -65,11 +72,14 @@ func render(checkout string) (map[string][]byte, error) {
 		if err != nil {
 			return err
 		}
-		var text bytes.Buffer
-		if err := t.Execute(&text, nil); err != nil {
-			return err
+		first := strings.TrimSuffix(strings.TrimPrefix(name, "files/"), ".tmpl")
+		for _, path := range append([]string{first}, alsoAt[first]...) {
+			var text bytes.Buffer
+			if err := t.Execute(&text, path); err != nil {
+				return err
+			}
+			files[path] = text.Bytes()
 		}
-		files[strings.TrimSuffix(strings.TrimPrefix(name, "files/"), ".tmpl")] = text.Bytes()
 		return nil
 	})
 	return files, err

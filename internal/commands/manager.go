@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/pflag"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -34,6 +35,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/controllers"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/cluster"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/firstkeyserver"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/tracing"
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/version"
 	"github.com/keyserver-operator/keyserver-operator/internal/server"
@@ -47,6 +49,8 @@ type managerOptions struct {
 	trustFiles    trustFileOptions
 	clusterName   string
 	tokenFiles    map[string]string
+	firstFlag     string
+	first         types.NamespacedName // the value of firstFlag
 	metricsListen string
 	healthListen  string
 	logLevel      string
@@ -70,6 +74,7 @@ func (o *managerOptions) bind(f *pflag.FlagSet) {
 	o.leader.bind(f)
 	o.trustFiles.bind(f)
 	f.StringToStringVar(&o.tokenFiles, "token-file", nil, "AUDIENCE=FILE of a projected token of the manager's service account, for KeyServers that name the audience; may be given several times, or with commas")
+	f.StringVar(&o.firstFlag, "first-keyserver-configmap", "", "NAMESPACE/NAME of a ConfigMap with the manifest of a KeyServer under the key "+firstkeyserver.ManifestKey+"; the manager creates it once, if the cluster has no KeyServer")
 	f.StringVar(&o.clusterName, "cluster-name", "kubernetes", "name of this cluster in the audit logs of key servers")
 	f.StringVar(&o.metricsListen, "metrics-listen", "", "address of /metrics over plain HTTP; default: off")
 	f.StringVar(&o.healthListen, "health-listen", "", "address of /healthz and /readyz over plain HTTP; default: off")
@@ -132,6 +137,9 @@ func (o *managerOptions) complete(errOut io.Writer) (err error) {
 			return program.Usagef("--token-file is %q; it must be AUDIENCE=FILE, with an absolute path", audience+"="+file)
 		}
 	}
+	if o.first, err = configMapOf("first-keyserver-configmap", o.firstFlag); err != nil {
+		return err
+	}
 	for _, validate := range []func() error{o.leader.validate, o.trustFiles.validate, func() error { return asUsage(o.tracing.Validate()) }} {
 		if err := validate(); err != nil {
 			return err
@@ -184,6 +192,11 @@ func (o *managerOptions) run(ctx context.Context) error {
 	}
 	if err := o.trustFiles.add(mgr, o.logger); err != nil {
 		return err
+	}
+	if o.first.Name != "" {
+		if err := mgr.Add(firstkeyserver.Creator{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), ConfigMap: o.first, Logger: o.logger}); err != nil {
+			return err
+		}
 	}
 	o.logger.InfoContext(ctx, "started", "version", version.String(), "cluster", o.clusterName)
 	err = mgr.Start(ctx)

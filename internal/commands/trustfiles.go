@@ -44,14 +44,21 @@ func (o *trustFileOptions) validate() error {
 		return program.Usagef("--oidc-jwks-interval is %s; it must be at least 1s", o.jwksInterval)
 	case (o.caFile == "") != (o.caConfigMap == ""):
 		return program.Usagef("--ca-file and --ca-configmap belong together; give both or neither")
-	case o.caConfigMap == "":
-		return nil
 	}
-	namespace, name, found := strings.Cut(o.caConfigMap, "/")
+	_, err := configMapOf("ca-configmap", o.caConfigMap)
+	return err
+}
+
+// configMapOf returns the ConfigMap that a flag names as NAMESPACE/NAME. An empty value names none.
+func configMapOf(flag, value string) (types.NamespacedName, error) {
+	if value == "" {
+		return types.NamespacedName{}, nil
+	}
+	namespace, name, found := strings.Cut(value, "/")
 	if !found || len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Subdomain(name)) > 0 {
-		return program.Usagef("--ca-configmap is %q; it must be NAMESPACE/NAME", o.caConfigMap)
+		return types.NamespacedName{}, program.Usagef("--%s is %q; it must be NAMESPACE/NAME", flag, value)
 	}
-	return nil
+	return types.NamespacedName{Namespace: namespace, Name: name}, nil
 }
 
 // add adds the tasks that the flags select to the manager.
@@ -75,9 +82,11 @@ func (o *trustFileOptions) add(mgr ctrl.Manager, logger *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	namespace, name, _ := strings.Cut(o.caConfigMap, "/")
+	into, err := configMapOf("ca-configmap", o.caConfigMap)
+	if err != nil {
+		return err
+	}
 	return mgr.Add(trustfiles.Authority{
-		ConfigMaps: client, ConfigMap: types.NamespacedName{Namespace: namespace, Name: name},
-		File: o.caFile, Interval: caInterval, Logger: logger,
+		ConfigMaps: client, ConfigMap: into, File: o.caFile, Interval: caInterval, Logger: logger,
 	})
 }

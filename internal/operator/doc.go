@@ -5,7 +5,7 @@
 //   - sources: values that objects refer to; status: conditions and events
 //   - connection: the connection to a key server, its listings and its change feed
 //   - export: makes manifests from a key server; manifest: reads and validates manifests
-//   - trustfiles: certificates and issuer keys that the manager shares with its key server
+//   - trustfiles: certificates and keys that it shares with its key server; firstkeyserver: creates a KeyServer
 //
 // The kinds are in controllers.
 // May import: api, clients/go, clients/go/shared, config, internal/platform

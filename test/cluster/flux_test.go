@@ -182,8 +182,8 @@ func (n *node) released(t *testing.T, commit string) {
 	})
 }
 
-// withKeyServer has the values that a separate commit adds.
-const withKeyServer = "keyServer:\n  create: true\n"
+// withKeyServer has the values that a separate commit adds. They change the KeyServer that the manager has created.
+const withKeyServer = "keyServer:\n  spec:\n    ownership: {succeeds: [earlier]}\n"
 
 // setValues writes the values of the release.
 func (n *node) setValues(t *testing.T, text string) {
@@ -205,13 +205,16 @@ func installHelmRelease(t *testing.T, n *node) {
 	logMeasurement(t, "Flux installs the chart, until its HelmRelease is Ready: %s", seconds(time.Since(begun)))
 }
 
-// upgradeHelmRelease creates the KeyServer, and then changes a setting.
+// upgradeHelmRelease changes the KeyServer, and then a setting.
 func upgradeHelmRelease(t *testing.T, n *node) {
 	n.setValues(t, n.values(t)+withKeyServer)
 	commit := onMain + n.commit(t, "Its KeyServer")
 	n.released(t, commit)
 	if is := n.field(t, "default", "keyserver/default", ready); is != "True" {
 		t.Errorf("Flux says Ready, and Ready of the KeyServer is %q", is)
+	}
+	if is := n.field(t, "default", "keyserver/default", "{.spec.ownership.succeeds[0]}"); is != "earlier" {
+		t.Errorf("the release does not change the KeyServer: %q", is)
 	}
 	n.setValues(t, strings.Replace(n.values(t), "KEYSERVER_LOG_LEVEL: debug", "KEYSERVER_LOG_LEVEL: warn", 1)+withKeyServer)
 	commit = onMain + n.commit(t, "Less to read")

@@ -70,10 +70,9 @@ func (n *node) runs(t *testing.T, version string) {
 
 func installRelease(t *testing.T, n *node) {
 	n.volumes(t, "helm-1")
-	archive := "keyserver-operator-" + earlier + ".tgz"
-	n.shell(t, n.blocks(t, "install.md", "Install with Helm", 1)[0],
-		"keyserver config/chart --namespace keyserver-system\n", "keyserver "+archive+" --namespace keyserver-system --values values.yaml\n",
-		"keyserver config/chart --namespace keyserver-system --reuse-values", "keyserver "+archive+" --namespace keyserver-system --reuse-values")
+	commands := n.blocks(t, "install.md", "Install with Helm", 2)
+	n.shell(t, commands[0], "keyserver config/chart ", "keyserver keyserver-operator-"+earlier+".tgz --values values.yaml ")
+	n.shell(t, commands[1])
 	n.runs(t, earlier)
 }
 

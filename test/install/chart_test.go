@@ -38,7 +38,7 @@ func values(t *testing.T, text string) string {
 	return file.Name()
 }
 
-// chart returns the objects that Helm renders, without the Pod of "helm test".
+// chart returns the objects that Helm renders for a cluster with the CRDs, without the Pod of "helm test".
 func chart(t *testing.T, text string) []*unstructured.Unstructured {
 	t.Helper()
 	return chartIn(t, namespace, text)
@@ -46,7 +46,7 @@ func chart(t *testing.T, text string) []*unstructured.Unstructured {
 
 func chartIn(t *testing.T, where, text string) []*unstructured.Unstructured {
 	t.Helper()
-	out, errOut, err := helm.Run(t, "template", "keyserver", chartDir, "--skip-tests", "--namespace", where, "--values", values(t, text))
+	out, errOut, err := helm.Run(t, "template", "keyserver", chartDir, "--skip-tests", "--api-versions", "trust.keyserver.dev/v1beta1/KeyServer", "--namespace", where, "--values", values(t, text))
 	if err != nil {
 		t.Fatalf("%v\n%s", err, errOut)
 	}
@@ -119,8 +119,6 @@ func TestChartRefuses(t *testing.T) {
 		"root":                       {"pod: {securityContext: {runAsUser: 0}}", "at '/pod/securityContext/runAsUser': minimum: got 0, want 1"},
 		"an argument of no flag":     {"api: {extraArgs: [debug]}", "at '/api/extraArgs/0': 'debug' does not match"},
 		"a budget of nothing":        {"disruptionBudget: {maxUnavailable: 0}", "at '/disruptionBudget/maxUnavailable': minimum: got 0, want 1"},
-		"a volume made and not":      {"volume: {create: true, ephemeral: true}", "volume.create: not allowed together with volume.ephemeral"},
-		"a volume, scaled out":       {"{form: postgres, volume: {create: true}}", "volume.create: only the form embedded has a volume"},
 		"no volume, scaled out":      {"{form: postgres, volume: {ephemeral: true}}", "volume.ephemeral: only the form embedded has a volume"},
 		"a replica, scaled out":      {"{form: postgres, replication: {to: /backup}}", "replication: requires the form embedded"},
 		"replicas of one Pod":        {"api: {replicas: 2}", "api.replicas: the form embedded has exactly one Pod"},
@@ -154,54 +152,126 @@ func TestChartRefuses(t *testing.T) {
 }
 
 // The chart renders the objects that kustomize builds from config. The only annotations of Helm are
-// those that keep it from deleting objects with keys or finalizers.
+// those that keep it from deleting objects with keys or finalizers, and those of the KeyServer.
 func TestChartIsTheManifests(t *testing.T) {
+	const alone = "{crds: {keep: false}, volume: {create: false}, keyServer: {create: false}"
 	for name, tc := range map[string]struct {
 		values         string
 		kustomizations []string
 		kept           []string // kinds with that annotation
 	}{
-		"default":                {"", []string{defaults}, []string{"CustomResourceDefinition"}},
-		"definitions to be lost": {"crds: {keep: false}", []string{defaults}, nil},
-		"with its volume":        {"{crds: {keep: false}, volume: {create: true}}", []string{defaults, volume}, []string{"PersistentVolumeClaim"}},
-		"with its KeyServer":     {"{crds: {keep: false}, keyServer: {create: true}}", []string{defaults, defaultsKeyServer}, []string{"KeyServer"}},
-		"with access":            {"{crds: {keep: false}, access: {secrets: [default], publish: [default]}}", []string{defaults, access}, nil},
-		"monitored":              {"{crds: {keep: false}, monitoring: {create: true}}", []string{monitored}, nil},
-		"postgres":               {"{crds: {keep: false}, form: postgres}", []string{postgres}, nil},
-		"postgres with KeyServer": {
-			"{crds: {keep: false}, form: postgres, keyServer: {create: true}}", []string{postgres, postgresKeyServer}, []string{"KeyServer"},
-		},
-		"postgres, monitored": {"{crds: {keep: false}, form: postgres, monitoring: {create: true}}", []string{postgresMonitored}, nil},
-		"postgres-ha":         {"{crds: {keep: false}, form: postgres-ha}", []string{postgresHA}, nil},
+		"default":                {"", []string{defaults, volume, defaultsKeyServer}, []string{"CustomResourceDefinition", "PersistentVolumeClaim", "KeyServer"}},
+		"definitions to be lost": {"crds: {keep: false}", []string{defaults, volume, defaultsKeyServer}, []string{"PersistentVolumeClaim", "KeyServer"}},
+		"alone":                  {alone + "}", []string{defaults}, nil},
+		"with access":            {alone + ", access: {secrets: [default], publish: [default]}}", []string{defaults, access}, nil},
+		"monitored":              {alone + ", monitoring: {create: true}}", []string{monitored}, nil},
+		"postgres":               {"{crds: {keep: false}, form: postgres}", []string{postgres, postgresKeyServer}, []string{"KeyServer"}},
+		"postgres, monitored":    {alone + ", form: postgres, monitoring: {create: true}}", []string{postgresMonitored}, nil},
+		"postgres-ha":            {alone + ", form: postgres-ha}", []string{postgresHA}, nil},
 		"the example of docs/install.md": {
-			"crds: {keep: false}\n" + underHelm(t, "yaml")[0], []string{documented}, nil,
+			"crds: {keep: false}\n" + underHelm(t, "yaml")[0], []string{documented, volume, defaultsKeyServer}, []string{"PersistentVolumeClaim", "KeyServer"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			got := chart(t, tc.values)
+			creates := slices.Contains(tc.kept, "KeyServer")
 			var want []*unstructured.Unstructured
 			for _, k := range tc.kustomizations {
 				for _, o := range build(t, k) {
-					if o.GetKind() != "Namespace" { // the namespace must exist already
+					if o.GetKind() != "Namespace" && (creates || !ofFirstKeyServer(o)) { // the namespace must exist already
 						want = append(want, o)
 					}
 				}
 			}
-			got := chart(t, tc.values)
 			for _, o := range got {
 				annotations := o.GetAnnotations()
 				policy, has := annotations[keepPolicy]
 				if keeps := slices.Contains(tc.kept, o.GetKind()); has != keeps || has && policy != "keep" {
 					t.Errorf("%s has %s: %q", describe(o), keepPolicy, policy)
 				}
-				if delete(annotations, keepPolicy); len(annotations) == 0 {
+				if delete(annotations, keepPolicy); o.GetKind() == "KeyServer" {
+					taken(t, o, annotations)
+					annotations = nil
+				}
+				if len(annotations) == 0 {
 					annotations = nil
 				}
 				o.SetAnnotations(annotations)
+			}
+			for _, o := range slices.Concat(want, got) {
+				withoutCreation(t, o, creates)
 			}
 			if diff := cmp.Diff(byName(t, want), byName(t, got)); diff != "" {
 				t.Errorf("(-kustomize +chart):\n%s", diff)
 			}
 		})
+	}
+}
+
+// ofFirstKeyServer returns whether the object serves only the creation of the KeyServer by the manager.
+func ofFirstKeyServer(o *unstructured.Unstructured) bool {
+	return o.GetName() == "keyserver-first" || o.GetName() == "keyserver-manager-first-keyserver"
+}
+
+// taken fails the test unless Helm takes the KeyServer into the release, and removes the marks for that.
+func taken(t *testing.T, o *unstructured.Unstructured, annotations map[string]string) {
+	t.Helper()
+	marks := map[string]string{"meta.helm.sh/release-name": "keyserver", "meta.helm.sh/release-namespace": namespace}
+	if diff := cmp.Diff(marks, annotations); diff != "" || o.GetLabels()["app.kubernetes.io/managed-by"] != "Helm" {
+		t.Errorf("%s: %v (-want +got):\n%s", describe(o), o.GetLabels(), diff)
+	}
+	o.SetLabels(nil)
+}
+
+// withoutCreation removes the manifest of the first KeyServer, which TestChartCreatesTheKeyServer compares, and if the
+// chart does not create it, the setting for it. The name of the settings contains a hash of their content.
+func withoutCreation(t *testing.T, o *unstructured.Unstructured, creates bool) {
+	t.Helper()
+	if o.GetName() == "keyserver-first" {
+		unstructured.RemoveNestedField(o.Object, "data")
+	}
+	if creates {
+		return
+	}
+	if o.GetKind() == "ConfigMap" && strings.HasPrefix(o.GetName(), "keyserver-settings-") {
+		unstructured.RemoveNestedField(o.Object, "data", "KEYSERVER_FIRST_KEYSERVER_CONFIGMAP")
+		o.SetName("keyserver-settings-")
+	}
+	containers, _ := member(member(member(member(o.Object, "spec"), "template"), "spec"), "containers").([]any)
+	for _, c := range containers {
+		if from, is := member(member(member(c, "envFrom"), "0"), "configMapRef").(map[string]any); is {
+			from["name"] = "keyserver-settings-"
+		}
+	}
+}
+
+// At the first installation, the manager creates the KeyServer that the chart would render, as the field manager of
+// Helm. Without keyServer.create, no container has the setting for it.
+func TestChartCreatesTheKeyServer(t *testing.T) {
+	for name, text := range map[string]string{
+		"embedded": "settings: {KEYSERVER_OIDC_AUDIENCE: a}",
+		"postgres": "{form: postgres, secrets: {tls: {name: ours}}, keyServer: {spec: {grants: []}}}",
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := chart(t, text)
+			source := pick(t, objects, "ConfigMap", "keyserver-first")
+			manifest, _, _ := unstructured.NestedString(source.Object, "data", "keyserver.yaml")
+			var first map[string]any
+			rig.Must(t, yaml.Unmarshal([]byte(manifest), &first))
+			if diff := cmp.Diff(pick(t, objects, "KeyServer", "default").Object, first); diff != "" {
+				t.Errorf("(-rendered +created):\n%s", diff)
+			}
+			if as, _, _ := unstructured.NestedString(source.Object, "data", "fieldManager"); as != "helm" {
+				t.Errorf("the field manager is %q", as)
+			}
+		})
+	}
+	without := chart(t, "keyServer: {create: false}")
+	for container, c := range containers(t, without) {
+		settings := pick(t, without, "ConfigMap", c.EnvFrom[0].ConfigMapRef.Name)
+		if from, _, _ := unstructured.NestedString(settings.Object, "data", "KEYSERVER_FIRST_KEYSERVER_CONFIGMAP"); from != "" {
+			t.Errorf("%s has the setting %q", container, from)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package install
 
 import (
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,8 +12,10 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/operator/firstkeyserver"
 	"github.com/keyserver-operator/keyserver-operator/test/rig"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/controlplane"
 	"github.com/keyserver-operator/keyserver-operator/test/rig/helm"
@@ -57,10 +60,17 @@ func (r *refusal) Error() string { return r.text }
 
 func (r *release) kubectl(arguments ...string) {
 	r.t.Helper()
-	cmd := exec.Command(controlplane.Kubectl(r.t), append([]string{"--kubeconfig", r.kubeconfig}, arguments...)...)
-	if out, err := cmd.CombinedOutput(); err != nil {
+	if out, err := r.tryKubectl(arguments...); err != nil {
 		r.t.Fatalf("kubectl %s: %v\n%s", strings.Join(arguments, " "), err, out)
 	}
+}
+
+// tryKubectl runs kubectl and returns its output.
+func (r *release) tryKubectl(arguments ...string) (string, error) {
+	r.t.Helper()
+	cmd := exec.CommandContext(r.t.Context(), controlplane.Kubectl(r.t), append([]string{"--kubeconfig", r.kubeconfig}, arguments...)...)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
 }
 
 // has fails the test unless all objects are in the cluster (want is true) or none is.
@@ -102,26 +112,27 @@ func ofKind(objects []*unstructured.Unstructured, kind string) []*unstructured.U
 	return found
 }
 
-// A release is installed, gets its KeyServer, is upgraded with its CRDs, switches to the other form and back, and is
-// uninstalled. Objects with keys remain.
+// A release is installed, takes the KeyServer that the manager has created, is upgraded with its CRDs, switches to the
+// other form and back, and is uninstalled. Objects with keys remain.
 func TestChartIsReleased(t *testing.T) {
 	r := newRelease(t)
-	r.kubectl("apply", "-k", filepath.Join(configDir, volume))
 	embedded, scaledOut, keyServer := build(t, defaults), build(t, postgres), build(t, defaultsKeyServer)
 	definitions := ofKind(embedded, "CustomResourceDefinition")
 
-	if err := r.helm("install", "keyserver", chartDir, "--set", "keyServer.create=true"); err == nil || !strings.Contains(err.Error(), `no matches for kind "KeyServer"`) {
-		t.Fatalf("a KeyServer before its kind: %v", err)
-	}
-	r.has(false, embedded)
-
-	rig.Must(t, r.helm("upgrade", "--install", "keyserver", earlierChart(t)))
+	rig.Must(t, r.helm("install", "keyserver", earlierChart(t), "--create-namespace"))
 	r.has(true, embedded)
+	r.has(true, build(t, volume))
 	r.has(false, keyServer)
-	rig.Succeeds(t, func() error { // a new kind is available after a moment
-		return r.helm("upgrade", "keyserver", earlierChart(t), "--reuse-values", "--set", "keyServer.create=true")
-	})
-	r.has(true, keyServer)
+	manager := firstkeyserver.Creator{
+		Client: r.kube, Reader: r.kube, Logger: slog.New(slog.DiscardHandler), ConfigMap: types.NamespacedName{Namespace: namespace, Name: "keyserver-first"},
+	}
+	rig.Succeeds(t, func() error { return manager.Create(t.Context()) }) // a new kind is available after a moment
+	rig.Must(t, r.helm("upgrade", "keyserver", earlierChart(t), "--reuse-values", "--set", "keyServer.spec.externalURL=https://other.example"))
+	ks := keyServer[0].DeepCopy()
+	rig.Must(t, r.kube.Get(t.Context(), client.ObjectKeyFromObject(ks), ks))
+	if got, _, _ := unstructured.NestedString(ks.Object, "spec", "externalURL"); got != "https://other.example" {
+		t.Errorf("the release does not change the KeyServer: %s", got)
+	}
 
 	// The ConfigMap that the manager has published stays, and the CRDs are those of the new release.
 	published := &corev1.ConfigMap{}
@@ -173,14 +184,14 @@ func TestOneReleaseInACluster(t *testing.T) {
 // The commands of docs/install.md work unchanged, for a new installation and to take over an installation by kubectl.
 func TestChartAsDocumented(t *testing.T) {
 	blocks := underHelm(t, "sh")
-	if len(blocks) != 3 || !strings.Contains(blocks[1], "--take-ownership") || !strings.HasPrefix(blocks[2], "helm test ") {
-		t.Fatalf("docs/install.md has %d blocks of commands under Helm, and two are run here; \"helm test\" runs a Pod (test/cluster)", len(blocks))
+	if len(blocks) != 4 || !strings.HasPrefix(blocks[1], "kubectl wait ") || !strings.Contains(blocks[2], "--take-ownership") || !strings.HasPrefix(blocks[3], "helm test ") {
+		t.Fatalf("docs/install.md has %d blocks of commands under Helm, and two are run here; the others need Pods (test/cluster)", len(blocks))
 	}
 	t.Run("installed", func(t *testing.T) {
 		r := newRelease(t)
 		r.shell(blocks[0])
 		r.has(true, build(t, defaults))
-		r.has(true, build(t, defaultsKeyServer))
+		r.has(true, build(t, volume))
 	})
 	t.Run("taken over", func(t *testing.T) {
 		r := newRelease(t)
@@ -189,8 +200,24 @@ func TestChartAsDocumented(t *testing.T) {
 		if err := r.helm("install", "keyserver", chartDir); err == nil || !strings.Contains(err.Error(), "invalid ownership metadata") {
 			t.Errorf("without being told: %v", err)
 		}
-		r.shell(blocks[1])
+		// Objects with keys stay outside the release, and keep their values.
+		r.kubectl("apply", "--server-side", "-k", filepath.Join(configDir, defaultsKeyServer))
+		r.shell(strings.TrimSpace(blocks[2]) + " --set keyServer.spec.externalURL=https://other.example")
 		r.has(true, build(t, defaults))
+		for _, o := range append(ofKind(build(t, volume), "PersistentVolumeClaim"), build(t, defaultsKeyServer)...) {
+			rig.Must(t, r.kube.Get(t.Context(), client.ObjectKeyFromObject(o), o))
+			url, _, _ := unstructured.NestedString(o.Object, "spec", "externalURL")
+			if o.GetAnnotations()["meta.helm.sh/release-name"] != "" || url == "https://other.example" {
+				t.Errorf("%s is changed: %v %s", describe(o), o.GetAnnotations(), url)
+			}
+		}
+
+		theirs := build(t, defaultsKeyServer)[0]
+		rig.Must(t, r.kube.Delete(t.Context(), theirs.DeepCopy()))
+		theirs.SetName("theirs")
+		rig.Must(t, r.kube.Create(t.Context(), theirs))
+		rig.Must(t, r.helm("upgrade", "keyserver", chartDir, "--reuse-values"))
+		r.has(false, build(t, defaultsKeyServer))
 	})
 }
 

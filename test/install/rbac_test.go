@@ -78,6 +78,8 @@ func TestManagerRights(t *testing.T) {
 		{verb: "create", resource: "events", namespace: namespace},
 		{verb: "get", resource: "configmaps", namespace: namespace, name: "keyserver-ca"},
 		{verb: "patch", resource: "configmaps", namespace: namespace, name: "keyserver-ca"},
+		{verb: "patch", resource: "configmaps", namespace: namespace, name: "keyserver-first"},
+		{verb: "create", group: ourGroup, resource: "keyservers"},
 		{verb: "get", path: "/openid/v1/jwks"},
 		{verb: "get", path: "/.well-known/openid-configuration"},
 		{verb: "get", group: "apiextensions.k8s.io", resource: "customresourcedefinitions", name: "roles.trust.keyserver.dev"},
@@ -104,7 +106,9 @@ func TestManagerRights(t *testing.T) {
 		}
 		allowed = append(allowed, ask{verb: "patch", group: ourGroup, resource: kind + "/status", namespace: "any"})
 		for _, verb := range []string{"create", "update", "delete", "deletecollection"} {
-			refused = append(refused, ask{verb: verb, group: ourGroup, resource: kind, namespace: "any"})
+			if verb != "create" || kind != "keyservers" {
+				refused = append(refused, ask{verb: verb, group: ourGroup, resource: kind, namespace: "any"})
+			}
 		}
 		refused = append(refused, ask{verb: "update", group: ourGroup, resource: kind + "/status", namespace: "any"})
 	}

@@ -17,6 +17,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/discovery"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -50,6 +51,11 @@ func install(t *testing.T) *installation {
 	i.settings["KEYSERVER_OIDC_ISSUER"] = issuer(t)
 	i.api = i.start("api")
 	i.api.awaitReady(t)
+	first := pick(t, objects, "ConfigMap", "keyserver-first")
+	manifest, _, _ := unstructured.NestedString(first.Object, "data", "keyserver.yaml")
+	manifest = strings.Replace(manifest, "https://localhost:8443", "https://"+i.api.ports["api"], 1)
+	rig.Must(t, unstructured.SetNestedField(first.Object, manifest, "data", "keyserver.yaml"))
+	apply(t, []*unstructured.Unstructured{first})
 	return i
 }
 
@@ -79,17 +85,18 @@ func issuer(t *testing.T) string {
 	return about.Issuer
 }
 
-// connect applies config/keyserver, waits until it is Ready and logs in like a workload, with the CA
+// connect waits until the KeyServer that the manager has created is Ready. Then it logs in like a workload, with the CA
 // certificate from the ConfigMap.
 func (i *installation) connect() {
 	i.t.Helper()
 	t, ctx := i.t, i.t.Context()
-	ks := typed[v1beta1.KeyServer](t, build(t, defaultsKeyServer), "KeyServer")[0]
-	ks.Spec.URL = "https://" + i.api.ports["api"]
-	if err := kube.Create(ctx, &ks); err != nil {
-		t.Fatal(err)
-	}
-	rig.Succeeds(t, func() error { return ready(ctx, &ks) })
+	ks := v1beta1.KeyServer{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+	rig.Succeeds(t, func() error {
+		if err := kube.Get(ctx, client.ObjectKeyFromObject(&ks), &ks); err != nil {
+			return err
+		}
+		return ready(ctx, &ks)
+	})
 	ca := &corev1.ConfigMap{}
 	if err := kube.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "keyserver-ca"}, ca); err != nil {
 		t.Fatal(err)

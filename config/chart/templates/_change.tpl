@@ -19,6 +19,7 @@ place, and prints nothing unless its comment says so.
 {{- $settings = $object.data -}}
 {{- end -}}
 {{- end -}}
+{{- if not .Values.keyServer.create -}}{{- $_ := unset $settings "KEYSERVER_FIRST_KEYSERVER_CONFIGMAP" -}}{{- end -}}
 {{- mergeOverwrite $settings .Values.settings | toYaml -}}
 {{- end -}}
 
@@ -200,6 +201,8 @@ default applies. */}}
 {{- else if and (eq $kind "ConfigMap") (hasPrefix "keyserver-settings-" $name) -}}
 {{- $_ := set $object "data" (include "keyserver.settings" $root | fromYaml) -}}
 {{- $_ := set $object.metadata "name" (include "keyserver.settingsName" $root) -}}
+{{- else if and (eq $kind "ConfigMap") (eq $name "keyserver-first") -}}
+{{- $_ := set $object "data" (dict "keyserver.yaml" (include "keyserver.keyServer" $root) "fieldManager" "helm") -}}
 {{- else if eq $kind "ServiceAccount" -}}
 {{- with get (ternary $values.api $values.manager (eq $name "keyserver-api")) "serviceAccountAnnotations" -}}
 {{- $_ := set $object.metadata "annotations" . -}}
@@ -221,13 +224,59 @@ default applies. */}}
 {{- end -}}
 {{- end -}}
 
-{{/* list ROOT KIND: prints "left out" if the values exclude objects of the kind. */}}
+{{/* list ROOT OBJECT: prints "left out" if the values exclude the object. */}}
 {{- define "keyserver.leftOut" -}}
-{{- $values := (index . 0).Values -}}
+{{- $values := (index . 0).Values -}}{{- $object := index . 1 -}}
 {{- $made := dict
     "NetworkPolicy" $values.networkPolicies.create
     "PodDisruptionBudget" $values.disruptionBudget.create
     "HorizontalPodAutoscaler" $values.autoscaling.create
-    "PrometheusRule" $values.monitoring.alerts -}}
-{{- if not (dig (index . 1) true $made) -}}left out{{- end -}}
+    "PrometheusRule" $values.monitoring.alerts
+    "keyserver-first" $values.keyServer.create
+    "keyserver-manager-first-keyserver" $values.keyServer.create -}}
+{{- if not (and (dig $object.kind true $made) (dig $object.metadata.name true $made)) -}}left out{{- end -}}
+{{- end -}}
+
+{{/* Prints the KeyServer, with the marks by which Helm takes it into the release. */}}
+{{- define "keyserver.keyServer" -}}
+{{- $file := ternary "keyserver-embedded" "keyserver-postgres" (eq .Values.form "embedded") -}}
+{{- $object := include "keyserver.manifests" (list . $file) | fromYaml -}}
+{{- $settings := include "keyserver.settings" . | fromYaml -}}
+{{- $_ := set $object.spec "externalURL" $settings.KEYSERVER_EXTERNAL_URL -}}
+{{- $_ := set $object.spec.credentials.administrator.serviceAccount "audience" $settings.KEYSERVER_OIDC_AUDIENCE -}}
+{{- with $object.spec.caBundle.secretKeyRef }}{{ $_ := set . "name" $.Values.secrets.tls.name }}{{ end -}}
+{{- $_ := set $object "spec" (mergeOverwrite $object.spec .Values.keyServer.spec) -}}
+{{- $_ := set $object.metadata "labels" (dict "app.kubernetes.io/managed-by" "Helm") -}}
+{{- $_ := set $object.metadata "annotations" (dict
+    "meta.helm.sh/release-name" .Release.Name "meta.helm.sh/release-namespace" .Release.Namespace) -}}
+{{- /* The manager sets a finalizer on the object, and may be deleted before the object. */ -}}
+{{- include "keyserver.keep" (list $object) -}}
+{{- toYaml $object -}}
+{{- end -}}
+
+{{/* list ROOT OBJECT: prints "outside" if an object of the cluster is not in the release. Helm cannot change such an
+object. */}}
+{{- define "keyserver.outside" -}}
+{{- $release := (index . 0).Release -}}{{- $object := index . 1 -}}
+{{- $of := dig "metadata" "annotations" "meta.helm.sh/release-name" "" $object -}}
+{{- $in := dig "metadata" "annotations" "meta.helm.sh/release-namespace" "" $object -}}
+{{- if or (ne $of $release.Name) (ne $in $release.Namespace) -}}outside{{- end -}}
+{{- end -}}
+
+{{/* Prints "exists" if the cluster has the kind KeyServer. */}}
+{{- define "keyserver.kindExists" -}}
+{{- if .Capabilities.APIVersions.Has "trust.keyserver.dev/v1beta1/KeyServer" -}}exists{{- end -}}
+{{- end -}}
+
+{{/* Prints the names of the KeyServers that are not in the release, unless "default" is in it. Then the release gets no
+KeyServer. Without a cluster, "lookup" finds nothing. */}}
+{{- define "keyserver.otherKeyServers" -}}
+{{- $others := list -}}{{- $ours := false -}}
+{{- if include "keyserver.kindExists" . -}}
+{{- range dig "items" list (lookup "trust.keyserver.dev/v1beta1" "KeyServer" "" "") -}}
+{{- if include "keyserver.outside" (list $ .) -}}{{- $others = append $others .metadata.name -}}
+{{- else if eq .metadata.name "default" -}}{{- $ours = true -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if not $ours -}}{{- join ", " $others -}}{{- end -}}
 {{- end -}}

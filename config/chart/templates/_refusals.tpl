@@ -26,13 +26,8 @@ error of Helm itself would only name a ClusterRole that cannot be imported. With
 {{- if and .Values.networkPolicies.create (has .Release.Namespace (list "default" "kube-system")) -}}
 {{- fail (printf "namespace: the network policies would block all traffic in %s; set --namespace to a separate namespace, for example keyserver-system" .Release.Namespace) -}}
 {{- end -}}
-{{- with .Values.volume -}}
-{{- if and .create .ephemeral -}}{{- fail "volume.create: not allowed together with volume.ephemeral; omit one of them" -}}{{- end -}}
-{{- end -}}
 {{- if not $embedded -}}
-{{- range $name := list "create" "ephemeral" -}}
-{{- if get $.Values.volume $name -}}{{- fail (printf "volume.%s: only the form embedded has a volume, but form is %s; omit it" $name $.Values.form) -}}{{- end -}}
-{{- end -}}
+{{- if .Values.volume.ephemeral -}}{{- fail (printf "volume.ephemeral: only the form embedded has a volume, but form is %s; omit it" .Values.form) -}}{{- end -}}
 {{- if or .Values.replication.to .Values.replication.keep .Values.replication.recipient -}}
 {{- fail (printf "replication: requires the form embedded, but form is %s; omit it" .Values.form) -}}
 {{- end -}}
