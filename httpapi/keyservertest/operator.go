@@ -156,7 +156,9 @@ func (s *Server) CreateKeyServer(t testing.TB, cluster *rest.Config, name string
 		StringData: map[string]string{corev1.BasicAuthUsernameKey: testserver.AdminName, corev1.BasicAuthPasswordKey: testserver.AdminPassword},
 	}
 	for _, o := range []client.Object{secret, object} {
-		if err := kube.Create(t.Context(), o); err != nil {
+		if err := kube.Create(t.Context(), o); meta.IsNoMatchError(err) {
+			t.Fatalf("create the %T %q: %v; call StartOperator first, which installs the CRDs", o, name, err)
+		} else if err != nil {
 			t.Fatalf("create the %T %q: %v", o, name, err)
 		}
 		t.Cleanup(func() { deleteObject(t, kube, o) })
