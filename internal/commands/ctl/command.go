@@ -5,6 +5,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -13,6 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/cmdline"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/diagnose"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/login"
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 )
 
 // options has the flags of all verbs.
@@ -53,6 +55,13 @@ func Command(use string) (*cobra.Command, error) {
 		"Environment variables can set --server, --context, --ca-file, --external-url and\n" +
 		"--output, and the flags of login, doctor, support-bundle and audit verify. For example,\n" +
 		"KEYSERVER_CA_FILE sets --ca-file."
+	help := root.RunE
+	root.RunE = func(cmd *cobra.Command, args []string) error {
+		if !program.IsTerminal(cmd.OutOrStdout()) {
+			return help(cmd, args)
+		}
+		return o.status(cmd)
+	}
 	o.bind(root)
 	root.AddCommand(login.Commands(&o.Flags, o.complete)...)
 	root.AddCommand(newCompletion(root))
@@ -80,6 +89,19 @@ func Command(use string) (*cobra.Command, error) {
 	}
 	uniqueSummaries(root)
 	return root, nil
+}
+
+// status prints whether the user is logged in and where, and how to find the commands.
+func (o *options) status(cmd *cobra.Command) error {
+	if err := o.complete(cmd); err != nil {
+		return err
+	}
+	is, err := o.Status(cmd.CommandPath(), time.Now())
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\nall commands: %s --help\n", is, cmd.CommandPath())
+	return err
 }
 
 // uniqueSummaries makes the summaries of groups unique. If several groups have the same summary, only the group with the most verbs

@@ -14,6 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 	"golang.org/x/term"
 
+	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
@@ -38,8 +39,7 @@ func width(out io.Writer) int {
 
 // colored reports whether to use colours: out is a terminal with colours, and NO_COLOR is not set.
 func colored(out io.Writer) bool {
-	f, ok := out.(*os.File)
-	return ok && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
+	return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && program.IsTerminal(out)
 }
 
 // printer prints responses.

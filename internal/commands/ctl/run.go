@@ -18,7 +18,6 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/keyserver-operator/keyserver-operator/clients/go/client"
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/cmdline"
@@ -190,7 +189,7 @@ func (v *verb) believe(r *request, answer jsontext.Value, resp *http.Response) e
 // download copies a response that is not JSON to standard output or to the file of --to.
 func (o *options) download(cmd *cobra.Command, c *caller, v *verb, r *request) error {
 	to := cmd.OutOrStdout()
-	if f, ok := to.(*os.File); ok && o.to == "" && term.IsTerminal(int(f.Fd())) {
+	if o.to == "" && program.IsTerminal(to) {
 		if !strings.HasPrefix(v.route.MediaType(), "text/") {
 			return cmdline.Usagef("the response is not text; give --to FILE, or redirect standard output to a file")
 		}

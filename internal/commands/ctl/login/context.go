@@ -58,6 +58,18 @@ type Context struct {
 
 // Find returns the context that the flags name, or the current one. Flags override its settings.
 func (f *Flags) Find() (*Context, error) {
+	h, err := f.find()
+	if err == nil && h.place.Server == "" {
+		err = cmdline.Usagef("--server is missing, and the context %q has none; log in first: keyserverctl login --server URL", h.name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+// find is Find, but also returns a context without a key server.
+func (f *Flags) find() (*Context, error) {
 	s, err := newStore(os.Getenv)
 	if err != nil {
 		return nil, err
@@ -88,9 +100,6 @@ func (f *Flags) Find() (*Context, error) {
 	}
 	if f.ExternalURL != "" {
 		h.place.ExternalURL = f.ExternalURL
-	}
-	if h.place.Server == "" {
-		return nil, cmdline.Usagef("--server is missing, and the context %q has none; log in first: keyserverctl login --server URL", h.name)
 	}
 	return h, checkServer(h.place)
 }

@@ -12,6 +12,27 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
+// Status says whether a session is stored for the chosen context, for which principal and key server, and what to do
+// next. It reads only local files, so it returns at once and cannot know whether the key server has ended the session.
+// program is the name with which the user starts the program.
+func (f *Flags) Status(program string, now time.Time) (string, error) {
+	h, err := f.find()
+	if err != nil {
+		return "", err
+	}
+	if h.place.Server == "" {
+		return fmt.Sprintf("not logged in (context %s); log in: %s login --server URL", h.name, program), nil
+	}
+	if !h.LoggedIn() {
+		return fmt.Sprintf("not logged in to %s (context %s); log in: %s login", h.place.Server, h.name, program), nil
+	}
+	who, until := keyserver.Sanitize(h.session.Principal), h.session.ExpiresAt.UTC().Format(time.RFC3339)
+	if !now.Before(h.session.ExpiresAt) {
+		return fmt.Sprintf("the session of %s at %s ended at %s (context %s); log in again: %s login", who, h.place.Server, until, h.name, program), nil
+	}
+	return fmt.Sprintf("logged in to %s as %s until %s (context %s), unless the key server ended the session; ask it: %s whoami", h.place.Server, who, until, h.name, program), nil
+}
+
 func newContexts() *cobra.Command {
 	group := cmdline.Group("contexts", "Manage the stored key servers and their sessions")
 	list := &cobra.Command{
