@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
@@ -16,6 +17,7 @@ type column struct {
 	is     value
 	header string
 	width  int
+	now    time.Time // if set, the column shows times as ages
 }
 
 const (
@@ -47,8 +49,7 @@ func (p *printer) columnsOf(of *value, rows []jsontext.Value) error {
 	for _, o := range objects {
 		cells := make([]string, len(p.chosen))
 		for i, c := range p.chosen {
-			text, _ := o.get(c.name)
-			cells[i] = cell(&c.is, text)
+			cells[i] = c.text(o)
 		}
 		if err := p.row(cells, false); err != nil {
 			return err
@@ -83,6 +84,9 @@ func (p *printer) choose(of *value, rows []members[jsontext.Value]) []column {
 	var chosen []column
 	left := p.width
 	for _, c := range candidatesFor(of) {
+		if c.is.kind == instant && !slices.Contains(exact, of.name) {
+			c.now, c.header = p.now, strings.TrimSuffix(c.header, " AT")
+		}
 		c.measure(rows, p.rows)
 		if c.width == 0 { // no row has a value
 			continue
@@ -134,6 +138,33 @@ func newColumn(f property) column {
 	return column{name: f.name, is: f.value, header: strings.Join(words, " ")}
 }
 
+// text returns the cell of a row.
+func (c *column) text(row members[jsontext.Value]) string {
+	v, _ := row.get(c.name)
+	if at, err := time.Parse(time.RFC3339, plain(v)); err == nil && !c.now.IsZero() {
+		return age(at.Sub(c.now))
+	}
+	return cell(&c.is, v)
+}
+
+// age returns the time until a point in time in the largest unit of which it has two or more: "in 5m", or "5m" if the
+// point is in the past.
+func age(until time.Duration) string {
+	if until > 0 {
+		return "in " + age(-until)
+	}
+	switch d := until.Abs(); {
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%dm", d/time.Minute)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", d/time.Hour)
+	default:
+		return fmt.Sprintf("%dd", d/(24*time.Hour))
+	}
+}
+
 // roomy is the minimum width of a column of text if more rows follow later.
 const roomy = 20
 
@@ -141,8 +172,7 @@ const roomy = 20
 func (c *column) measure(rows []members[jsontext.Value], more bool) {
 	most := 0
 	for _, row := range rows {
-		text, _ := row.get(c.name)
-		most = max(most, utf8.RuneCountInString(cell(&c.is, text)))
+		most = max(most, utf8.RuneCountInString(c.text(row)))
 	}
 	if more && c.shortens() { // more rows follow
 		most = max(most, roomy)

@@ -52,6 +52,9 @@ var columns = map[string][]string{
 	"TemplateMember":  {"principalId", "systemId", "rightNames", "maxUsage", "startTime", "endTime"},
 }
 
+// exact lists the schemas of rows whose times are shown exactly in tables. In other lists, times are ages.
+var exact = []string{"AuditEntry"}
+
 // principals are the members and parameters that are principal ids in hexadecimal digits, like {id} in principalPath.
 var principals = []string{"principalId", "groupId", "heir", "asker", "pid", "gid"}
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -49,14 +50,15 @@ type printer struct {
 	notes  io.Writer // text that is not part of the response
 	width  int
 	color  bool
-	behind bool // a page was printed already
-	rows   bool // for rows of a follower instead of responses
+	behind bool      // a page was printed already
+	rows   bool      // for rows of a follower instead of responses
+	now    time.Time // lists show ages at this time; if zero, exact times
 	chosen []column
 }
 
 func (o *options) printer(cmd *cobra.Command) *printer {
 	out := cmd.OutOrStdout()
-	return &printer{options: o, out: out, notes: cmd.ErrOrStderr(), width: width(out), color: colored(out)}
+	return &printer{options: o, out: out, notes: cmd.ErrOrStderr(), width: width(out), color: colored(out), now: time.Now()}
 }
 
 // print prints a response.

@@ -94,7 +94,7 @@ func (p *printer) below(title string, of *value, rows []jsontext.Value) error {
 	}
 	under := *p
 	under.options = &options{output: asTable}
-	under.behind, under.chosen = false, nil
+	under.behind, under.chosen, under.now = false, nil, time.Time{}
 	return under.columnsOf(of, rows)
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
@@ -321,5 +322,36 @@ func TestColors(t *testing.T) {
 	}
 	if want := "\x1b[1mID                NAME  BUILT IN\x1b[0m\n0000000000000001  r     true\n"; out.String() != want {
 		t.Errorf("%q\nwant %q", out.String(), want)
+	}
+}
+
+// TestAges checks that lists show times as ages. The audit log and --columns show the exact time.
+func TestAges(t *testing.T) {
+	now := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	all := theTable(t)
+	keys := func(created, used string) string {
+		return `{"count":1,"keys":[{"ttag":"AAAA","createdAt":"` + created + `","lastUsedAt":` + used + `}],"next":null}`
+	}
+	for _, c := range []struct {
+		verb, answer string
+		columns      []string
+		want         string
+	}{
+		{"keys list", keys("2026-01-31T12:00:00Z", "null"), nil, "KEY   CREATED\nAAAA  0s\n"},
+		{"keys list", keys("2026-01-31T11:58:01Z", `"2026-01-31T11:58:00Z"`), nil, "KEY   CREATED  LAST USED\nAAAA  119s     2m\n"},
+		{"keys list", keys("2026-01-29T12:00:01Z", `"2026-01-31T10:00:00+00:00"`), nil, "KEY   CREATED  LAST USED\nAAAA  47h      2h\n"},
+		{"keys list", keys("0001-01-01T00:00:00Z", `"2026-01-29T12:00:00Z"`), nil, "KEY   CREATED  LAST USED\nAAAA  106751d  2d\n"},
+		{"keys list", keys("2026-01-29T12:00:00Z", "null"), []string{"createdAt"}, "CREATED AT\n2026-01-29T12:00:00Z\n"},
+		{"sessions list", `{"count":1,"sessions":[{"id":"00000000000000aa","expiresAt":"2026-01-31T20:00:00Z"}],"next":null}`, nil, "ID                EXPIRES\n00000000000000aa  in 8h\n"},
+		{"audit list", `{"entries":[{"seq":1,"time":"2026-01-29T12:00:00Z"}],"next":null}`, nil, "SEQ  TIME\n1    2026-01-29T12:00:00Z\n"},
+	} {
+		var out bytes.Buffer
+		p := &printer{options: &options{output: asTable, columns: c.columns}, out: &out, notes: &out, width: 100, now: now}
+		if err := p.print(all.find(c.verb), jsontext.Value(c.answer)); err != nil {
+			t.Fatal(err)
+		}
+		if out.String() != c.want {
+			t.Errorf("%s %v: %q, want %q", c.verb, c.columns, out.String(), c.want)
+		}
 	}
 }
