@@ -21,8 +21,8 @@ func (o *options) askOthers(cmd *cobra.Command, ask, v *verb, in *input, args []
 	if err := o.showable(&ask.answer, nil); err != nil {
 		return err
 	}
-	if o.owner != "" || o.to != "" || o.all {
-		return cmdline.Usagef("--ask: cannot be combined with --owned-by, --to or --all, because an approval is for one request; leave them out")
+	if o.owner != "" || o.to != "" || o.all || o.watches {
+		return cmdline.Usagef("--ask: cannot be combined with --owned-by, --to, --all or --watch, because an approval is for one request; leave them out")
 	}
 	for _, f := range v.body { // checked first, so that no password is asked for
 		if f.secret && (f.required || in.files[f.name].said != nil) {

@@ -49,6 +49,9 @@ func (p *printer) columnsOf(of *value, rows []jsontext.Value) error {
 	for _, o := range objects {
 		cells := make([]string, len(p.chosen))
 		for i, c := range p.chosen {
+			if !c.now.IsZero() {
+				c.now = p.now // a watched list prints rows later
+			}
 			cells[i] = c.text(o)
 		}
 		if err := p.row(cells, false); err != nil {
@@ -61,7 +64,10 @@ func (p *printer) columnsOf(of *value, rows []jsontext.Value) error {
 func (p *printer) row(cells []string, header bool) error {
 	var b strings.Builder
 	for i, c := range cells {
-		text := cut(c, p.chosen[i].width)
+		text := c
+		if !p.rows || p.chosen[i].shortens() { // a later row can have a longer state, number or age
+			text = cut(c, p.chosen[i].width)
+		}
 		if i < len(cells)-1 {
 			text = pad(text, p.chosen[i].width) + strings.Repeat(" ", gap)
 		}

@@ -26,6 +26,7 @@ type options struct {
 	purpose string
 	to      string
 	all     bool
+	watches bool
 	owner   string
 	reason  string
 	routes  *table // finds the route of a request that is shown to an approver
@@ -247,6 +248,9 @@ func (o *options) become(t *table, v *verb, cmd *cobra.Command) {
 	if pages(v) != nil {
 		f.BoolVar(&o.all, "all", false, "request all pages, not only the first")
 	}
+	if v.watchable() {
+		f.BoolVar(&o.watches, "watch", false, "after all rows, print each new or changed row until Ctrl-C; -o json then prints one line per row")
+	}
 	if v.route.Makes != "" {
 		f.StringVar(&o.owner, "owned-by", "", "owner mark of created objects; other owners then cannot manage them")
 	}
@@ -262,6 +266,9 @@ func (o *options) become(t *table, v *verb, cmd *cobra.Command) {
 		}
 		if cmd.Flags().Changed("ask") {
 			return o.askOthers(cmd, t.find(approvalVerb), v, in, args)
+		}
+		if o.watches {
+			return o.watch(cmd, v, in, args)
 		}
 		return o.run(cmd, v, in, args)
 	}

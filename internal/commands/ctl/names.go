@@ -55,6 +55,9 @@ var columns = map[string][]string{
 // exact lists the schemas of rows whose times are shown exactly in tables. In other lists, times are ages.
 var exact = []string{"AuditEntry"}
 
+// activity lists the members that each use of an object changes. --watch does not print a row only because of them.
+var activity = []string{"lastUsedAt", "idleExpiresAt", "uses"}
+
 // principals are the members and parameters that are principal ids in hexadecimal digits, like {id} in principalPath.
 var principals = []string{"principalId", "groupId", "heir", "asker", "pid", "gid"}
 

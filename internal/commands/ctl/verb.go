@@ -139,6 +139,7 @@ func name(path, operation string) []string {
 var own = map[string]bool{
 	"server": true, "context": true, "ca-file": true, "external-url": true, "output": true, "columns": true, "field": true, "for": true,
 	"file": true, "help": true, "all": true, "ask": true, "to": true, "owned-by": true,
+	"watch": true,
 }
 
 // flagName returns the flag of a field: principalId becomes --principal-id.
