@@ -237,6 +237,7 @@ func (o *options) become(t *table, v *verb, cmd *cobra.Command) {
 	cmd.Short, cmd.Long = v.route.Summary, v.describe()
 	cmd.Args = v.arguments
 	cmd.ValidArgsFunction = o.ids(t, v)
+	o.completeFlags(cmd, t, v)
 	f := cmd.Flags()
 	if v.json {
 		f.StringSliceVar(&o.columns, "columns", nil, "comma-separated members to show as columns, in full width")
