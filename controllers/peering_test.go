@@ -222,7 +222,7 @@ var _ = Describe("a followed peer", func() {
 		By("a name that does not resolve")
 		b.server.Stop(GinkgoTB())
 		b.server.Restart(GinkgoTB(), func(c *server.Config) { c.ServerName = "nowhere.invalid" })
-		Eventually(readiness(ctx, peer)).Should(beUnready(v1beta1.ReasonDependencyNotReady, "cannot be resolved; until then the registration of the peer stays unchanged"))
+		Eventually(readiness(ctx, peer)).Should(beUnready(v1beta1.ReasonDependencyNotReady, "cannot be resolved; check the name and the name servers; until then the registration of the peer stays unchanged"))
 		Expect(readiness(ctx, peer)().Message).To(ContainSubstring(`the key server rejects the trust blob of KeyServer "` + b.name + `"`))
 		Expect(a.peers(ctx)[system]).To(Equal(was))
 		b.server.Stop(GinkgoTB())

@@ -81,7 +81,7 @@ func groupsDeclared(ctx context.Context, in reconcile.Input, obj *v1beta1.Princi
 			return nil, err
 		}
 		if other.Spec.Group == nil {
-			return nil, connection.NewProblem(v1beta1.ReasonInvalidSpec, "spec.groups: Principal %s/%s is not a group", obj.Namespace, other.Name)
+			return nil, connection.NewProblem(v1beta1.ReasonInvalidSpec, "spec.groups: Principal %s/%s is not a group; name a Principal with spec.group", obj.Namespace, other.Name)
 		}
 		if other.Status.Provenance == "" { // an object that only observes a group must not add members to it
 			return nil, connection.NewProblem(v1beta1.ReasonDependencyNotReady,

@@ -361,7 +361,7 @@ func (trustedServerAdapter) replace(ctx context.Context, c *connection.Connectio
 func (trustedServerAdapter) Delete(ctx context.Context, c *connection.Connection, _ *v1beta1.TrustedServer, id string) (reconcile.Outcome, error) {
 	system, err := strconv.ParseUint(id, 10, 32)
 	if err != nil {
-		return reconcile.Outcome{}, connection.NewProblem(v1beta1.ReasonConflict, "status.systemId: %s is not a system id", id)
+		return reconcile.Outcome{}, connection.NewProblem(v1beta1.ReasonConflict, "status.systemId: %q must be a decimal number of at most 32 bits", id)
 	}
 	gone, err := c.Officer.RemoveTrustedServer(ctx, schema.BySystemID{SystemID: schema.SystemID(system)})
 	if err != nil {

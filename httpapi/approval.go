@@ -92,7 +92,7 @@ func askApproval(x *exchange) (any, error) {
 		return nil, err
 	}
 	if len(in.Body) > approval.MaxBody {
-		return nil, fault.Field("body", "has more than 64 KiB in the form of RFC 8785")
+		return nil, fault.Field("body", "must have at most 64 KiB in the form of RFC 8785")
 	}
 	inner, err := x.inner(in.Method, string(in.Path), in.Body)
 	if err != nil {
@@ -138,7 +138,7 @@ func executeApproval(x *exchange) (any, error) {
 	}
 	inner, err := x.inner(view.Method, view.Path, view.Body)
 	if err != nil {
-		return nil, fault.New(fault.ApprovalState, "this release no longer has the route %s %s of the approval", view.Method, view.Path)
+		return nil, fault.New(fault.ApprovalState, "this release no longer has the route %s %s of the approval; request another approval", view.Method, view.Path)
 	}
 	inner.stored.read = func(any) error {
 		claimed, err := x.api.Approvals.Claim(x.ctx, x.call.by, view.Approval)

@@ -351,12 +351,12 @@ func bodyFault(err error) error {
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
-		return fault.New(fault.PayloadTooLarge, "body: is longer than %d bytes, the limit of this route", large.Limit).
+		return fault.New(fault.PayloadTooLarge, "body: must have at most %d bytes, the limit of this route", large.Limit).
 			Audited(fault.ReasonBadMessage)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return fault.New(fault.RequestTimeout, "body: did not arrive within the time limit of this route").Because(err)
 	default: // the connection broke or the framing is wrong; few clients read this
-		return fault.New(fault.BadRequest, "body: could not be read completely").Because(err).Audited(fault.ReasonBadMessage)
+		return fault.New(fault.BadRequest, "body: could not be read completely; send it again").Because(err).Audited(fault.ReasonBadMessage)
 	}
 }
 

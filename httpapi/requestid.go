@@ -35,7 +35,7 @@ func purpose(sent []string) (string, error) {
 	}
 	s := sent[0]
 	if len(sent) > 1 || utf8.RuneCountInString(s) > maxPurpose || !keyserver.Printable(s) {
-		return "", fault.New(fault.BadRequest, "the header X-Keyserver-For must be one line of at most %d printable characters", maxPurpose)
+		return "", fault.New(fault.BadRequest, "X-Keyserver-For: must be one line of at most %d printable characters", maxPurpose)
 	}
 	return s, nil
 }
@@ -48,9 +48,9 @@ func (x *exchange) owned(ctx context.Context) (context.Context, error) {
 	case len(sent) == 0:
 		return ctx, nil
 	case x.route.Makes == "":
-		return ctx, fault.New(fault.BadRequest, "the header X-Keyserver-Owner is only for calls that create objects with owner marks, and %s creates none; leave it out", x.route.Name)
+		return ctx, fault.New(fault.BadRequest, "X-Keyserver-Owner: is only for calls that create objects with owner marks, and %s creates none; leave it out", x.route.Name)
 	case len(sent) > 1 || !keyserver.ValidOwner(sent[0]):
-		return ctx, fault.New(fault.BadRequest, "the header X-Keyserver-Owner must be one line of at most %d printable characters", keyserver.MaxOwner)
+		return ctx, fault.New(fault.BadRequest, "X-Keyserver-Owner: must be one line of at most %d printable characters", keyserver.MaxOwner)
 	}
 	return keyserver.WithOwnerMark(ctx, keyserver.OwnerMark{
 		Object: keyserver.Object{Kind: x.route.Makes}, Owner: sent[0], Since: x.start.UTC().Truncate(time.Microsecond),

@@ -88,7 +88,7 @@ func checkLogin(in schema.LoginRequest) error {
 	} {
 		switch {
 		case !field.set && slices.Contains(method.needs, field.name):
-			return fault.Field(field.name, "is missing; the method "+in.Method+" needs it")
+			return fault.Field(field.name, "is missing; send it with the method "+in.Method)
 		case field.set && !slices.Contains(method.needs, field.name) && !slices.Contains(method.takes, field.name):
 			return fault.Field(field.name, "does not belong to the method "+in.Method+"; leave it out")
 		}

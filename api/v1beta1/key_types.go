@@ -81,7 +81,7 @@ const (
 
 // KeyRotation says when the lineage is rotated, and what happens to its older keys.
 // +kubebuilder:validation:XValidation:rule="(has(self.everyDays) && self.everyDays > 0) || (has(self.verifyOnlyDays) && self.verifyOnlyDays > 0)",message="give everyDays, verifyOnlyDays, or both; to have no rotation, leave rotation out"
-// +kubebuilder:validation:XValidation:rule="!has(self.destroyAfterDays) || self.destroyAfterDays == 0 || (has(self.verifyOnlyDays) && self.verifyOnlyDays > 0)",message="destroyAfterDays needs verifyOnlyDays: it begins when a key stops verifying"
+// +kubebuilder:validation:XValidation:rule="!has(self.destroyAfterDays) || self.destroyAfterDays == 0 || (has(self.verifyOnlyDays) && self.verifyOnlyDays > 0)",message="destroyAfterDays needs verifyOnlyDays, because it begins when a key stops verifying; give both"
 type KeyRotation struct {
 	// everyDays is the age in days at which the newest key is rotated. If it is 0, only POST /api/keys/rotate rotates
 	// the key.

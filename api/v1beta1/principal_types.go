@@ -125,7 +125,7 @@ type PrincipalGroup struct{}
 // PrincipalCertificate is the source of a client certificate.
 // +kubebuilder:validation:XValidation:rule="has(self.request) != has(self.certificate)",message="give exactly one of request and certificate; from request the key server issues a certificate"
 // +kubebuilder:validation:XValidation:rule="has(self.request) == has(oldSelf.request)",message="request and certificate cannot replace each other; delete this object and create it again"
-// +kubebuilder:validation:XValidation:rule="has(self.request) || !has(self.validityDays)",message="validityDays needs request; an existing certificate has a fixed end"
+// +kubebuilder:validation:XValidation:rule="has(self.request) || !has(self.validityDays)",message="validityDays needs request, because an existing certificate has a fixed end; leave validityDays out"
 type PrincipalCertificate struct {
 	// request is a PKCS#10 certificate request as PEM. The key server issues a certificate for the subject and the key
 	// of the request. The certificate appears in status.certificate. A new one is issued when two thirds of the

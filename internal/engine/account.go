@@ -143,7 +143,7 @@ func (e *Engine) deletePrincipal(ctx context.Context, tx *sqlstore.Tx, by keyser
 func resolveNewOwner(ctx context.Context, tx *sqlstore.Tx, caller keyserver.Principal, from grantor, d keyserver.PrincipalDeletion) (none keyserver.PrincipalRef, err error) {
 	heir, err := tx.Principal(ctx, d.NewOwner)
 	if err != nil {
-		return none, gate.NotFound(err, fault.InvalidArgument, "heir: %s is not a principal of this key server", d.NewOwner)
+		return none, gate.NotFound(err, fault.InvalidArgument, "heir: %s is not a principal of this key server; list them with GET /api/principals", d.NewOwner)
 	}
 	if err := deletion.RefuseNewOwner(caller, heir, d.ID); err != nil {
 		return none, err

@@ -156,7 +156,7 @@ func (e *Engine) writesTemplate(id keyserver.ID) gate.Check {
 			return noTemplate(err, id)
 		}
 		if !e.mayWrite(who, t) {
-			return fault.New(fault.NotWritable, "only a member that holds WRITE may change the ACL template").Audited(fault.ReasonACLDenied)
+			return fault.New(fault.NotWritable, "only a member that holds WRITE may change the ACL template; ask one of them").Audited(fault.ReasonACLDenied)
 		}
 		return nil
 	}

@@ -64,7 +64,7 @@ func (e *Engine) changeDelegate(ctx context.Context, by keyserver.Caller, d keys
 		case p.Flags.SystemDefined():
 			return nil
 		case !p.Type.CarriesFlags():
-			return gate.Invalid("a %s principal has no flag word, so it cannot have delegates", p.Type)
+			return gate.Invalid("a %s principal has no flag word, so it cannot have delegates; name a principal of another type", p.Type)
 		}
 		return change(tx, p)
 	})

@@ -39,7 +39,7 @@ func (d *dutyReader) after(read func() (sqlstore.Holdings, error)) error {
 	}
 	for holder, operations := range held {
 		if c, conflict := keyserver.ConflictOf(d.held[holder], operations); conflict {
-			return fault.New(fault.DutiesConflict, "principal %s would hold %s (%s) and %s (%s), but this deployment separates these duties",
+			return fault.New(fault.DutiesConflict, "principal %s would hold %s (%s) and %s (%s), but this deployment separates these duties; give one of them to another principal",
 				holder, c.One.Name, c.One.Duty, c.Other.Name, c.Other.Duty).Audited(fault.ReasonDutiesConflict)
 		}
 	}

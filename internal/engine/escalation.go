@@ -228,7 +228,7 @@ func subjectIn(ctx context.Context, tx *sqlstore.Tx, ref keyserver.PrincipalRef)
 	who := access.Subject{Principal: ref}
 	p, err := tx.Principal(ctx, ref.ID)
 	if err != nil {
-		return who, gate.NotFound(err, fault.SessionNotFound, "the session's principal no longer exists")
+		return who, gate.NotFound(err, fault.SessionNotFound, "the session's principal no longer exists; log in as another one")
 	}
 	for _, id := range p.Groups {
 		g, err := tx.Principal(ctx, id)
@@ -252,7 +252,7 @@ func (e *Engine) grantor(ctx context.Context, tx *sqlstore.Tx, by keyserver.Call
 	}
 	p, err := tx.Principal(ctx, by.Principal.ID)
 	if err != nil {
-		return g, gate.NotFound(err, fault.SessionNotFound, "the session's principal no longer exists")
+		return g, gate.NotFound(err, fault.SessionNotFound, "the session's principal no longer exists; log in as another one")
 	}
 	if g.roles, err = tx.RolesInForce(ctx, p); err != nil {
 		return g, err

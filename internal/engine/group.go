@@ -43,7 +43,7 @@ func (e *Engine) AddGroupMember(ctx context.Context, by keyserver.Caller, m keys
 		case slices.Contains(p.Groups, m.Group):
 			return nil
 		case p.Type == keyserver.GroupPrincipal:
-			return fault.New(fault.InvalidArgument, "a group cannot be a member of a group").Audited(fault.ReasonInvalidArgument)
+			return fault.New(fault.InvalidArgument, "a group cannot be a member of a group; name a principal of another type").Audited(fault.ReasonInvalidArgument)
 		case len(p.Groups) >= keyserver.MaxGroups:
 			return fault.New(fault.InvalidArgument, "principal %q is in %d groups, the limit; remove it from one first", p.Name, len(p.Groups)).
 				Audited(fault.ReasonInvalidArgument)

@@ -67,7 +67,7 @@ func (e *Engine) changeOwner(ctx context.Context, by keyserver.Caller, o keyserv
 ) (mark keyserver.OwnerMark, err error) {
 	err = e.Perform(ctx, gate.Request{By: by, Op: keyserver.OpSetOwner, Object: o.String()}, func() error {
 		if !o.Owned() {
-			return fault.New(fault.InvalidArgument, "kind: objects of the kind %q have no owner marks", o.Kind).Audited(fault.ReasonInvalidArgument)
+			return fault.New(fault.InvalidArgument, "kind: must be a kind with owner marks, not %q", o.Kind).Audited(fault.ReasonInvalidArgument)
 		}
 		return e.Store.Update(ctx, func(tx *sqlstore.Tx) error {
 			held, err := tx.Owner(ctx, o)
@@ -90,7 +90,7 @@ func ownedBy(held keyserver.OwnerMark, expected string) error {
 	case held.Owner == "":
 		f = fault.New(fault.Owned, "%s has no owner mark, but expect is %q; omit expect to set a mark", held.Object, expected)
 	case expected != "":
-		f = fault.New(fault.Owned, "%s has the owner mark of %q, but expect is %q", held.Object, held.Owner, expected)
+		f = fault.New(fault.Owned, "%s has the owner mark of %q, but expect is %q; read the mark before you try again", held.Object, held.Owner, expected)
 	}
 	return f.Audited(fault.ReasonOwned)
 }

@@ -85,7 +85,7 @@ func refuseType(n keyserver.NewPrincipal) error {
 		}
 	default:
 	}
-	return fault.New(fault.InvalidArgument, "type: a %q principal cannot be created with this request", n.Type).Audited(fault.ReasonInvalidArgument)
+	return fault.New(fault.InvalidArgument, "type: a %q principal cannot be created with this request; use the route for its type", n.Type).Audited(fault.ReasonInvalidArgument)
 }
 
 // insertPrincipal writes a principal. It returns an error if the caller may not give the principal's roles.
@@ -102,7 +102,7 @@ func insertPrincipal(ctx context.Context, tx *sqlstore.Tx, p keyserver.Principal
 	if p.Identity != nil {
 		_, err := tx.PrincipalByIdentity(ctx, p.Identity.Issuer, p.Identity.Subject)
 		if err == nil {
-			return fault.New(fault.AlreadyExists, "an xauth principal with this issuer and subject already exists").Audited(fault.ReasonInvalidArgument)
+			return fault.New(fault.AlreadyExists, "an xauth principal with this issuer and subject already exists; use it, or send another subject").Audited(fault.ReasonInvalidArgument)
 		}
 		if !errors.Is(err, sqlstore.ErrNotFound) {
 			return err
@@ -129,7 +129,7 @@ func rolesExist(ctx context.Context, tx *sqlstore.Tx, roles []keyserver.ID) erro
 func (e *Engine) UpdatePrincipalFlags(ctx context.Context, by keyserver.Caller, change keyserver.FlagChange) error {
 	return e.updatePrincipal(ctx, by, keyserver.OpUpdatePrincipalFlags, change.ID, func(tx *sqlstore.Tx, p keyserver.Principal) error {
 		if !p.Type.CarriesFlags() {
-			return fault.New(fault.InvalidArgument, "a %s principal has no flag word", p.Type).Audited(fault.ReasonInvalidArgument)
+			return fault.New(fault.InvalidArgument, "a %s principal has no flag word; remove its roles or its members instead", p.Type).Audited(fault.ReasonInvalidArgument)
 		}
 		if word := change.Apply(p.Flags); word.Delegation() && !p.Flags.Delegation() {
 			if err := e.checkDelegationEscalation(ctx, tx, by, change.ID); err != nil {

@@ -31,7 +31,7 @@ func (e *Engine) ListPrincipals(ctx context.Context, by keyserver.Caller, f keys
 // (contract 9.3). windowed reads one object more to detect a longer list.
 func windowed[T any](limit, offset int, read func(limit, offset int) ([]T, error)) ([]T, error) {
 	if limit < 0 || limit > keyserver.MaxUnwindowed || offset < 0 {
-		return nil, fault.New(fault.InvalidArgument, "limit or offset is out of range").Audited(fault.ReasonInvalidArgument)
+		return nil, fault.New(fault.InvalidArgument, "limit: must be from 0 to %d, and offset must not be negative", keyserver.MaxUnwindowed).Audited(fault.ReasonInvalidArgument)
 	}
 	if limit > 0 {
 		return read(limit, offset)
@@ -51,7 +51,7 @@ func (e *Engine) LookupPrincipals(ctx context.Context, by keyserver.Caller, pair
 	r := gate.Request{By: by, Op: keyserver.OpLookupPrincipals, Object: pairsObject(pairs)}
 	err := e.Perform(ctx, r, func() error {
 		if len(pairs) > keyserver.MaxLookup {
-			return fault.New(fault.InvalidArgument, "principals must have at most %d elements", keyserver.MaxLookup).Audited(fault.ReasonInvalidArgument)
+			return fault.New(fault.InvalidArgument, "principals: must have at most %d elements", keyserver.MaxLookup).Audited(fault.ReasonInvalidArgument)
 		}
 		local, err := e.localPrincipals(ctx, pairs)
 		if err == nil && by.Peer != nil {

@@ -58,7 +58,7 @@ func (e *Engine) CreateTemplatedDirectory(ctx context.Context, by keyserver.Call
 func insertDirectory(ctx context.Context, tx *sqlstore.Tx, d keyserver.TemplatedDirectory) error {
 	err := tx.InsertTemplatedDirectory(ctx, d)
 	if errors.Is(err, sqlstore.ErrDuplicate) {
-		return fault.New(fault.AlreadyExists, "path: already has a templated directory").Audited(fault.ReasonInvalidArgument)
+		return fault.New(fault.AlreadyExists, "path: already has a templated directory; remove it first").Audited(fault.ReasonInvalidArgument)
 	}
 	return gate.NotFound(err, fault.InvalidArgument, "aclTemplateId: %s is not an ACL template; list them with GET /api/acl-templates", d.Template)
 }

@@ -82,7 +82,7 @@ func (p Principal) RefuseChange() error {
 	if !p.Flags.SystemDefined() {
 		return nil
 	}
-	return fault.New(fault.BuiltInPrincipal, "principal %q is system-defined and read-only", p.Name).Audited(fault.ReasonBuiltIn)
+	return fault.New(fault.BuiltInPrincipal, "principal %q is system-defined and read-only; create a new principal instead", p.Name).Audited(fault.ReasonBuiltIn)
 }
 
 // MaxDelegates limits the delegates of a principal.
@@ -134,7 +134,7 @@ const (
 // password.
 func RefusePassword(password string) error {
 	if n := len(password); n < MinPassword || n > MaxPassword || !utf8.ValidString(password) {
-		return fault.New(fault.BadRequest, "password must be %d to %d bytes of valid UTF-8", MinPassword, MaxPassword)
+		return fault.New(fault.BadRequest, "password: must be %d to %d bytes of valid UTF-8", MinPassword, MaxPassword)
 	}
 	return nil
 }

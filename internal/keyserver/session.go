@@ -39,6 +39,6 @@ func (c PasswordChange) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, c
 // NoPassword returns the error for a password change of a principal that has no password
 // on this key server.
 func NoPassword(t PrincipalType) error {
-	return fault.New(fault.NoPassword, "a %s principal has no password on this key server", t).
+	return fault.New(fault.NoPassword, "a %s principal has no password on this key server; name a principal of another type", t).
 		Audited(fault.ReasonInvalidArgument)
 }

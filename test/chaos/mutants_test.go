@@ -251,10 +251,10 @@ var mutants = []mutant{
 			{`	if err != nil || granted {
 		return err
 	}
-	return fault.New(fault.AccessDenied, "no role of %s grants %s", r.By.Name`, `	if err != nil || granted || mistaken {
+	return fault.New(fault.AccessDenied, "no role of %s grants %s; ask an administrator to grant it", r.By.Name`, `	if err != nil || granted || mistaken {
 		return err
 	}
-	return fault.New(fault.AccessDenied, "no role of %s grants %s", r.By.Name`},
+	return fault.New(fault.AccessDenied, "no role of %s grants %s; ask an administrator to grant it", r.By.Name`},
 		}, "somebody without a role was let|without the right",
 	},
 	{

@@ -127,11 +127,11 @@ func TestChartRefuses(t *testing.T) {
 		"more at least than at most": {"{form: postgres, autoscaling: {minReplicas: 11}}", "autoscaling.minReplicas: 11 exceeds autoscaling.maxReplicas"},
 		"an account that is not":     {"api: {serviceAccountAnnotations: {a: b}}", "set manager.serviceAccountAnnotations"},
 		"a CA of no database":        {"secrets: {databaseCA: {name: ca}}", "secrets.databaseCA.name: only the form postgres"},
-		"backups to nowhere":         {"backups: {every: 24h, recipient: age1x}", "backups.to is missing"},
-		"backups for nobody":         {"backups: {every: 24h, to: /backup}", "backups.recipient is missing"},
-		"backups never":              {"backups: {keep: 0}", "backups.every is missing"},
-		"a replica for nobody":       {"replication: {to: /backup}", "replication.recipient is missing"},
-		"retention without archive":  {"archive: {retention: 720h}", "archive.url is missing"},
+		"backups to nowhere":         {"backups: {every: 24h, recipient: age1x}", "backups.to: is missing"},
+		"backups for nobody":         {"backups: {every: 24h, to: /backup}", "backups.recipient: is missing"},
+		"backups never":              {"backups: {keep: 0}", "backups.every: is missing"},
+		"a replica for nobody":       {"replication: {to: /backup}", "replication.recipient: is missing"},
+		"retention without archive":  {"archive: {retention: 720h}", "archive.url: is missing"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out, errOut, err := helm.Run(t, "template", "keyserver", chartDir, "--namespace", namespace, "--values", values(t, tc.values))

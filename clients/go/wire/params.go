@@ -78,7 +78,7 @@ func (t *Table) query(name, value string, seen *uint64, out reflect.Value) *refu
 		}
 		return nil
 	}
-	return &refusal{Quote(name), "is not a query parameter of this route" + t.parameters()}
+	return &refusal{Quote(name), "is not a query parameter of this route; " + t.parameters()}
 }
 
 // cursor is the name of the query parameter with the id after which a page begins. The value zero is before all ids.
@@ -116,13 +116,13 @@ func (v *Value) setOrAppend(out reflect.Value, text string) *refusal {
 
 func (t *Table) parameters() string {
 	if len(t.Query) == 0 {
-		return "; it has no parameters"
+		return "it has no parameters"
 	}
 	names := make([]string, len(t.Query))
 	for i, f := range t.Query {
 		names[i] = f.Name
 	}
-	return "; the parameters are " + strings.Join(names, ", ")
+	return "the parameters are " + strings.Join(names, ", ")
 }
 
 // EncodeQuery encodes the fields of in, a value of the table's type, as DecodeQuery reads

@@ -20,7 +20,7 @@ error of Helm itself would only name a ClusterRole that cannot be imported. With
 {{- $name := dig "metadata" "annotations" "meta.helm.sh/release-name" "" . -}}
 {{- $namespace := dig "metadata" "annotations" "meta.helm.sh/release-namespace" "" . -}}
 {{- if and $name (or (ne $name $.Release.Name) (ne $namespace $.Release.Namespace)) -}}
-{{- fail (printf "the cluster already has the release %s in the namespace %s, and a cluster can have only one; upgrade that release, or uninstall it first" $name $namespace) -}}
+{{- fail (printf "release: the cluster already has the release %s in the namespace %s, and a cluster can have only one; upgrade that release, or uninstall it first" $name $namespace) -}}
 {{- end -}}
 {{- end -}}
 {{- if and .Values.networkPolicies.create (has .Release.Namespace (list "default" "kube-system")) -}}
@@ -51,16 +51,16 @@ error of Helm itself would only name a ClusterRole that cannot be imported. With
 {{- with .Values.backups -}}
 {{- $any := or .every .to .recipient (not (kindIs "string" .keep)) -}}
 {{- range $name := list "every" "to" "recipient" -}}
-{{- if and $any (not (get $.Values.backups $name)) -}}{{- fail (printf "backups.%s is missing: backups need every, to and recipient" $name) -}}{{- end -}}
+{{- if and $any (not (get $.Values.backups $name)) -}}{{- fail (printf "backups.%s: is missing; set every, to and recipient, or omit all of them" $name) -}}{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- with .Values.replication -}}
 {{- $any := or .to .recipient .keep -}}
 {{- range $name := list "to" "recipient" -}}
-{{- if and $any (not (get $.Values.replication $name)) -}}{{- fail (printf "replication.%s is missing: replication needs to and recipient" $name) -}}{{- end -}}
+{{- if and $any (not (get $.Values.replication $name)) -}}{{- fail (printf "replication.%s: is missing; set to and recipient, or omit both" $name) -}}{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- if and .Values.archive.retention (not .Values.archive.url) -}}
-{{- fail "archive.url is missing: archive.retention deletes only archived rows; set archive.url, or omit archive.retention" -}}
+{{- fail "archive.url: is missing, but archive.retention deletes only archived rows; set archive.url, or omit archive.retention" -}}
 {{- end -}}
 {{- end -}}

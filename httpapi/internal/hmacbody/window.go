@@ -59,7 +59,7 @@ func (b *Body) text() ([]byte, error) {
 			}
 		}
 		if at > maxString {
-			return nil, bad("body", "has a name or hidden link that is too long")
+			return nil, bad("body", "must have shorter names and a shorter hidden link")
 		}
 		switch b.window[b.r+at] {
 		case '\\':

@@ -41,7 +41,7 @@ func (r Request) Marshal() []byte {
 
 // ParseRequest decodes the output of Marshal. It fails with BAD_REQUEST.
 func ParseRequest(body []byte) (r Request, err error) {
-	bad := fault.New(fault.BadRequest, `the body must be "old", a space and a size, up to %d lines of a consistency proof, an empty line and a checkpoint, as C2SP tlog-witness has it`, MaxProof)
+	bad := fault.New(fault.BadRequest, `body: must be "old", a space and a size, up to %d lines of a consistency proof, an empty line and a checkpoint, as C2SP tlog-witness has it`, MaxProof)
 	first, rest, found := bytes.Cut(body, []byte("\n\n"))
 	lines := strings.Split(string(first), "\n")
 	size, ok := strings.CutPrefix(lines[0], "old ")

@@ -193,7 +193,7 @@ func judge(l keyserver.WitnessedLog, r Request, size int64, root tlog.Hash, from
 	case size == l.Size && root != tlog.Hash(l.Root) && l.Size > 0:
 		return keyserver.LogForked, inconsistent
 	case r.Old > size:
-		refusal := fault.New(fault.BadRequest, "the old size %d exceeds the size of the checkpoint, %d", r.Old, size)
+		refusal := fault.New(fault.BadRequest, "old: %d must not exceed the size of the checkpoint, %d", r.Old, size)
 		if from != Anonymous && r.Old == l.Size {
 			return keyserver.LogRolledBack, refusal
 		}

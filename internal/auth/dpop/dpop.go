@@ -69,17 +69,17 @@ func (p *parsed) fits(r Request) error {
 	away := r.Now.Sub(p.issuedAt)
 	switch {
 	case r.Key != "" && p.thumbprint != r.Key:
-		return fault.New(fault.ProofKeyMismatch, "the DPoP proof is signed with another key than the key of the session").
+		return fault.New(fault.ProofKeyMismatch, "the DPoP proof must be signed with the key of the session").
 			Audited(fault.ReasonProofKey)
 	case p.method != r.Method:
-		return fault.New(fault.ProofMethodMismatch, "htm of the DPoP proof is not the method of the request").
+		return fault.New(fault.ProofMethodMismatch, "htm of the DPoP proof must be the method of the request").
 			Audited(fault.ReasonProofMethod)
 	case !reached(p.uri, r.Site, r.Path):
 		return fault.New(fault.ProofURIMismatch, "htu of the DPoP proof is not the URL of the request; it must have the scheme, host and port of --external-url "+
 			"(default: a name in the server certificate and the port of --listen), and the path of the request").
 			Audited(fault.ReasonProofURI)
 	case r.Token != "" && p.tokenHash != tokenHash(r.Token):
-		return fault.New(fault.ProofTokenMismatch, "ath of the DPoP proof is not the SHA-256 of the session id in base64url").
+		return fault.New(fault.ProofTokenMismatch, "ath of the DPoP proof must be the SHA-256 of the session id in base64url").
 			Audited(fault.ReasonProofToken)
 	case away > Window, away < -Window:
 		return fault.New(fault.ProofStale, "iat of the DPoP proof differs from the server time by more than %d seconds; check the clock of the client", int(Window.Seconds())).

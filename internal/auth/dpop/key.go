@@ -124,7 +124,7 @@ func thumbprint(canonical string) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-var errSignature = fault.New(fault.ProofInvalidSignature, "the signature of the DPoP proof does not verify with the key in its header").
+var errSignature = fault.New(fault.ProofInvalidSignature, "the DPoP proof must be signed with the key in its header").
 	Audited(fault.ReasonProofSignature)
 
 // verify verifies the signature with the library. The library parses the key and rejects points that are not on the

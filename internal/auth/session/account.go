@@ -114,7 +114,7 @@ func (m *Manager) checkCurrent(ctx context.Context, by keyserver.Caller, l Login
 		return err
 	})
 	if err == nil && !ok {
-		err = fault.New(fault.InvalidCredentials, "current: is not the present password of your account").Audited(fault.ReasonBadCredentials)
+		err = fault.New(fault.InvalidCredentials, "current: must be the present password of your account").Audited(fault.ReasonBadCredentials)
 	}
 	return hash, err
 }

@@ -35,7 +35,7 @@ type Directory interface {
 const providerRetry = 5 * time.Second
 
 func notConfigured(method keyserver.SessionKind) error {
-	return fault.New(fault.BadRequest, "method: %s is not configured on this key server", method)
+	return fault.New(fault.BadRequest, "method: %s is not configured on this key server; use another method", method)
 }
 
 // unrecognised converts the error of a provider to the error of the login. It logs the cause, because administrators

@@ -300,12 +300,12 @@ func (i *incoming) Read(p []byte) (int, error) {
 		return n, err
 	}
 	var large *http.MaxBytesError
-	f := fault.New(fault.BadRequest, "body: could not be read to its end")
+	f := fault.New(fault.BadRequest, "body: could not be read completely; send it again")
 	switch {
 	case errors.As(err, &large):
-		f = fault.New(fault.PayloadTooLarge, "body: is longer than the %d bytes that this route takes", i.limit)
+		f = fault.New(fault.PayloadTooLarge, "body: must have at most %d bytes, the limit of this route", i.limit)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		f = fault.New(fault.RequestTimeout, "body: did not arrive in the time that this route allows")
+		f = fault.New(fault.RequestTimeout, "body: did not arrive within the time limit of this route")
 	}
 	i.failed.Store(f)
 	return n, f

@@ -33,7 +33,7 @@ func (a *Agent) health(w http.ResponseWriter, r *http.Request) {
 	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
-		refusalOf(fault.New(fault.MethodNotAllowed, "the path does not take this method; it takes GET, HEAD")).write(w)
+		refusalOf(fault.New(fault.MethodNotAllowed, "the path does not allow this method; use GET or HEAD")).write(w)
 		return
 	}
 	if r.URL.Path == readyPath {

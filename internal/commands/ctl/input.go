@@ -258,7 +258,7 @@ func (in *input) fill(cmd *cobra.Command, r *request) error {
 			return fmt.Errorf("--file: %w", err)
 		}
 		if err := json.Unmarshal(text, &body); err != nil || body == nil {
-			return cmdline.Usagef("--file: %s is not a JSON object", file)
+			return cmdline.Usagef("--file: %s must be a JSON object", file)
 		}
 		for _, f := range in.verb.body {
 			one, there := body.get(f.name)
@@ -293,7 +293,7 @@ func (in *input) fill(cmd *cobra.Command, r *request) error {
 	}
 	text, err := json.Marshal(body)
 	if err != nil {
-		return cmdline.Usagef("the request cannot be encoded as JSON; its text must be valid UTF-8")
+		return cmdline.Usagef("request: cannot be encoded as JSON; its text must be valid UTF-8")
 	}
 	r.body = text
 	if in.verb.stream == "" {
@@ -308,7 +308,7 @@ func (in *input) stream(cmd *cobra.Command, r *request) error {
 	var from io.Reader
 	switch file, said := in.files[name].String(), in.texts[name].said; {
 	case said != nil && file != "":
-		return cmdline.Usagef("give --%s or --%s-file, not both", flagName(name), flagName(name))
+		return cmdline.Usagef("--%s and --%s-file cannot be combined; give one of them", flagName(name), flagName(name))
 	case said != nil:
 		from = base64.NewDecoder(base64.StdEncoding.Strict(), strings.NewReader(said[0]))
 	case file != "" && file != "-":
@@ -369,7 +369,7 @@ func (in *input) spell(cmd *cobra.Command, f *field) (jsontext.Value, error) {
 	given := in.texts[f.name] != nil && in.texts[f.name].said != nil
 	switch {
 	case file != nil && file.said != nil && given:
-		return nil, cmdline.Usagef("give --%s or --%s-file, not both", f.flag, f.flag)
+		return nil, cmdline.Usagef("--%s and --%s-file cannot be combined; give one of them", f.flag, f.flag)
 	case file != nil && file.said != nil && !f.secret || f.secret && f.bytes() && file.said != nil:
 		return in.ofFiles(cmd, f, file.said)
 	case f.secret && (file.said != nil || f.required && in.whole.said == nil):
@@ -466,7 +466,7 @@ func quote(s string) (jsontext.Value, error) { return marshal(s) }
 func marshal(what any) (jsontext.Value, error) {
 	text, err := json.Marshal(what)
 	if err != nil { // the decoder's error may quote a secret
-		return nil, cmdline.Usagef("text must be valid UTF-8")
+		return nil, cmdline.Usagef("text: must be valid UTF-8")
 	}
 	return text, nil
 }

@@ -191,7 +191,7 @@ func (o *options) download(cmd *cobra.Command, c *caller, v *verb, r *request) e
 	to := cmd.OutOrStdout()
 	if o.to == "" && program.IsTerminal(to) {
 		if !strings.HasPrefix(v.route.MediaType(), "text/") {
-			return cmdline.Usagef("the response is not text; give --to FILE, or redirect standard output to a file")
+			return cmdline.Usagef("--to is missing, but the response is not text; name a file, or redirect standard output to one")
 		}
 		text := readable(to)
 		defer func() { _ = text.Close() }() // an error only means that the last character is incomplete

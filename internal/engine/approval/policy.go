@@ -97,9 +97,9 @@ func (p Policy) Validate(askable func(operation string) bool) error {
 		case !slices.Contains(RuleNames(), r.Operation):
 			return refusedRule(i, "operation: %q is not an operation; use one of GET /api/operations, %s or %s", r.Operation, GiveDuties, DestroyKey)
 		case slices.ContainsFunc(p[:i], func(o Rule) bool { return o.Operation == r.Operation }):
-			return refusedRule(i, "operation: another rule already guards %s; an operation can have only one rule", r.Operation)
+			return refusedRule(i, "operation: another rule already guards %s; an operation must have only one rule", r.Operation)
 		case r.Operation != GiveDuties && !askable(r.Operation):
-			return refusedRule(i, "operation: no request for %s can be approved, because it streams, waits, always contains a secret, or runs without a request", r.Operation)
+			return refusedRule(i, "operation: no request for %s can be approved, because it streams, waits, always contains a secret, or runs without a request; omit the rule", r.Operation)
 		case r.Approvers < 1 || r.Approvers > MaxApprovers:
 			return refusedRule(i, "approvers is %d; it must be 1 to %d", r.Approvers, MaxApprovers)
 		case !slices.Contains(keyserver.ApprovingDuties, r.Duty):

@@ -86,9 +86,9 @@ func own(by keyserver.Caller, key, name string, id keyserver.ID) (keyserver.Call
 func (o *Service) Ask(ctx context.Context, by keyserver.Caller, r Request) (view View, err error) {
 	switch {
 	case !keyserver.Printable(r.Reason), strings.TrimSpace(r.Reason) == "":
-		return View{}, fault.New(fault.BadRequest, "reason must be one line of printable text, because the approvers read it")
+		return View{}, fault.New(fault.BadRequest, "reason: must be one line of printable text, because the approvers read it")
 	case !keyserver.Readable(string(r.Body)):
-		return View{}, fault.New(fault.BadRequest, "body contains a character that approvers cannot see (a hidden, blank or text-direction character); remove it")
+		return View{}, fault.New(fault.BadRequest, "body: contains a character that approvers cannot see (a hidden, blank or text-direction character); remove it")
 	}
 	a := keyserver.Approval{
 		Asker: by.Principal, AskerName: by.Name, Method: r.Method, Path: r.Path, Body: r.Body, Reason: r.Reason,

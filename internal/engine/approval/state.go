@@ -122,7 +122,7 @@ func mayWithdraw(a keyserver.Approval, by keyserver.Caller, now time.Time) error
 	switch {
 	case by.Principal == a.Asker:
 	case !approved(a, by):
-		return fault.New(fault.AccessDenied, "the caller is neither asker nor approver of the request, so it cannot withdraw anything; it may reject the request").
+		return fault.New(fault.AccessDenied, "the caller is neither asker nor approver of the request, so it cannot withdraw anything; reject the request instead").
 			Audited(fault.ReasonNotApprovable)
 	case !by.Bound:
 		return fault.New(fault.SessionNotBound, "withdrawing an approval requires a bound session; log in with a DPoP proof or a client certificate").
@@ -148,7 +148,7 @@ func duties(rules []Rule) string {
 // caller sends.
 func mayExecute(a keyserver.Approval, tallies []Tally, by keyserver.Caller, runs [32]byte, now time.Time) error {
 	if by.Principal != a.Asker {
-		return fault.New(fault.AccessDenied, "only the asker can execute the request").Audited(fault.ReasonNotApprovable)
+		return fault.New(fault.AccessDenied, "only the asker can execute the request; ask that principal").Audited(fault.ReasonNotApprovable)
 	}
 	if state := State(a, tallies, now); state == keyserver.ApprovalPending {
 		i := slices.IndexFunc(tallies, func(t Tally) bool { return t.Approved < t.Approvers })

@@ -92,7 +92,7 @@ func insertPrincipalTrust(ctx context.Context, tx *sqlstore.Tx, t keyserver.Prin
 	}
 	err = tx.InsertPrincipalTrust(ctx, t)
 	if errors.Is(err, sqlstore.ErrDuplicate) {
-		return fault.New(fault.AlreadyExists, "principal %s already has a principal trust for the peer %d", t.Principal, t.Server).
+		return fault.New(fault.AlreadyExists, "principal %s already has a principal trust for the peer %d; change its flag instead", t.Principal, t.Server).
 			Audited(fault.ReasonInvalidArgument)
 	}
 	return err

@@ -133,7 +133,7 @@ func signersOf(ctx context.Context, tx *sqlstore.Tx, crl pki.CRL) ([]string, err
 		}
 	}
 	if len(digests) == 0 {
-		return nil, gate.Invalid("the CRL of %s is not signed by a trusted CA", crl.Issuer())
+		return nil, gate.Invalid("the CRL of %s must be signed by a trusted CA", crl.Issuer())
 	}
 	return digests, nil
 }
@@ -149,7 +149,7 @@ func replaceCRL(ctx context.Context, tx *sqlstore.Tx, issuer string, crl pki.CRL
 			return nil
 		}
 		if crl.OlderThan(held.Number, held.ThisUpdate) {
-			return gate.Invalid("the CRL is older than the stored one, which is of %s", held.ThisUpdate.UTC().Format(time.RFC3339))
+			return gate.Invalid("the CRL must not be older than the stored one, which is of %s", held.ThisUpdate.UTC().Format(time.RFC3339))
 		}
 	}
 	return tx.PutRevocationList(ctx, issuer, facts, serials)

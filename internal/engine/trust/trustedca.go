@@ -67,7 +67,7 @@ func (tr *Trust) RemoveTrustedCA(ctx context.Context, by keyserver.Caller, id ke
 func describeCA(id keyserver.ID, der []byte) (keyserver.Certificate, error) {
 	cert, err := certtext.Certificate(der)
 	if err != nil {
-		return keyserver.Certificate{}, gate.Invalid("the certificate %s", err)
+		return keyserver.Certificate{}, gate.Invalid("certificate: %s", err)
 	}
 	if err := pki.CheckCA(cert); err != nil {
 		return keyserver.Certificate{}, gate.Invalid("%s cannot be trusted: %s", pki.SlashName(cert.Subject), err)

@@ -132,7 +132,7 @@ func invalidPeer(format string, args ...any) error {
 // describePeer returns the record of a new peer, with new ids.
 func (tr *Trust) describePeer(n keyserver.NewTrustedServer) (peer keyserver.TrustedServer, chain pki.Chain, err error) {
 	if n.Blob.System == tr.System {
-		return peer, chain, invalidPeer("the system id %d is this key server's own; a key server cannot be its own peer", tr.System)
+		return peer, chain, invalidPeer("the system id %d is this key server's own; send the trust blob of another key server", tr.System)
 	}
 	if chain, err = pki.ParseChain(n.Blob.Chain); err != nil {
 		return peer, chain, invalidPeer("the trust blob is refused: %s", err)
@@ -165,7 +165,7 @@ func (tr *Trust) refuseOwnAddress(ctx context.Context, name string, port uint16)
 		return ctx.Err()
 	}
 	if err != nil || len(found) == 0 {
-		return fault.New(fault.InvalidArgument, "the peer's server name cannot be resolved").
+		return fault.New(fault.InvalidArgument, "the peer's server name cannot be resolved; check the name and the name servers").
 			Audited(fault.ReasonInvalidArgument).Because(err)
 	}
 	own, err := tr.Self.Addresses()
@@ -173,7 +173,7 @@ func (tr *Trust) refuseOwnAddress(ctx context.Context, name string, port uint16)
 		return err
 	}
 	if leadsTo(found, own) || tr.Self.Everywhere && port == tr.Self.Port && slices.ContainsFunc(found, netip.Addr.IsLoopback) {
-		return invalidPeer("the peer's server name resolves to an address of this key server")
+		return invalidPeer("the peer's server name resolves to an address of this key server; send the trust blob of another key server")
 	}
 	return nil
 }
@@ -197,7 +197,7 @@ func (tr *Trust) register(ctx context.Context, tx *sqlstore.Tx, peer keyserver.T
 	at := slices.IndexFunc(peers, func(p keyserver.TrustedServer) bool { return p.System == peer.System })
 	registered := at >= 0
 	if registered && !replace {
-		return none, fault.New(fault.AlreadyExists, "a peer with the system id %d is already registered", peer.System).Audited(fault.ReasonInvalidArgument)
+		return none, fault.New(fault.AlreadyExists, "a peer with the system id %d is already registered; remove it first, or send replace", peer.System).Audited(fault.ReasonInvalidArgument)
 	}
 	if err := refuseKeyOfAnother(peers, peer.System, chain.Leaf); err != nil {
 		return none, err
@@ -240,7 +240,7 @@ func refuseKeyOfAnother(peers []keyserver.TrustedServer, system keyserver.System
 		}
 		recorded, err := x509.ParseCertificate(p.Certificate.DER)
 		if err == nil && bytes.Equal(recorded.RawSubjectPublicKeyInfo, leaf.RawSubjectPublicKeyInfo) {
-			return fault.New(fault.AlreadyExists, "the peer %d already has the key of this certificate; each peer requires its own key", p.System).
+			return fault.New(fault.AlreadyExists, "the peer %d already has the key of this certificate; each peer must have its own key", p.System).
 				Audited(fault.ReasonInvalidArgument)
 		}
 	}
@@ -279,7 +279,7 @@ func replacePeer(ctx context.Context, tx *sqlstore.Tx, old, peer keyserver.Trust
 
 func nameTaken(err error, name string) error {
 	if errors.Is(err, sqlstore.ErrDuplicate) {
-		return fault.New(fault.AlreadyExists, "the name %s of the peer's transport principal already belongs to another certificate principal", name).
+		return fault.New(fault.AlreadyExists, "the name %s of the peer's transport principal already belongs to another certificate principal; delete that principal first", name).
 			Audited(fault.ReasonInvalidArgument)
 	}
 	return err

@@ -156,7 +156,7 @@ func refuseACLChange(change keyserver.ACLChange) error {
 		return err
 	}
 	if change.Rights == 0 {
-		return fault.New(fault.BadRequest, "rights must name at least one right; revoke the entry to remove them all")
+		return fault.New(fault.BadRequest, "rights: must name at least one right; revoke the entry to remove them all")
 	}
 	return refuseEntryTerms(change.Rights, change.MaxUsage, change.Start, change.End)
 }
@@ -165,11 +165,11 @@ func refuseACLChange(change keyserver.ACLChange) error {
 func refuseEntryTerms(rights keyserver.Rights, maxUsage int64, start, end keyserver.Stamp) error {
 	switch {
 	case rights&^keyserver.AllRights != 0:
-		return fault.New(fault.BadRequest, "rights has unknown bits; the highest valid bit is 16 (HOST_MATRIX)")
+		return fault.New(fault.BadRequest, "rights: must not have a bit above 16 (HOST_MATRIX)")
 	case maxUsage < keyserver.NoUsageLimit:
-		return fault.New(fault.BadRequest, "maxUsage must be -1 (no limit), 0 or more; omit it for no limit")
+		return fault.New(fault.BadRequest, "maxUsage: must be -1 (no limit), 0 or more; omit it for no limit")
 	case !start.IsUnset() && !end.IsUnset() && start.Millis() >= end.Millis():
-		return fault.New(fault.BadRequest, "endTime must be later than startTime")
+		return fault.New(fault.BadRequest, "endTime: must be later than startTime")
 	}
 	return nil
 }

@@ -253,7 +253,7 @@ func refuseMember(m keyserver.TemplateMember) error {
 		return err
 	}
 	if m.Rights == 0 {
-		return fault.New(fault.BadRequest, "rights must name at least one right; to remove all rights, remove the member")
+		return fault.New(fault.BadRequest, "rights: must name at least one right; to remove all rights, remove the member")
 	}
 	return refuseEntryTerms(m.Rights, m.MaxUsage, m.Start, m.End)
 }

@@ -105,9 +105,9 @@ func (s *Service) CertificatesByTransportPrincipal(ctx context.Context, by keyse
 func refuseSubject(subject string) error {
 	switch {
 	case subject == "":
-		return fault.New(fault.BadRequest, "subject must not be empty; send it in slash form, for instance /CN=agent")
+		return fault.New(fault.BadRequest, "subject: must not be empty; send it in slash form, for instance /CN=agent")
 	case len(subject) > maxSubject, !utf8.ValidString(subject):
-		return fault.New(fault.BadRequest, "subject must be valid UTF-8 of at most %d bytes", maxSubject)
+		return fault.New(fault.BadRequest, "subject: must be valid UTF-8 of at most %d bytes", maxSubject)
 	}
 	return nil
 }
@@ -120,7 +120,7 @@ func (s *Service) IssueCertificate(ctx context.Context, by keyserver.Caller, n k
 	case err != nil:
 		return CertificateIssued{}, fault.New(fault.BadRequest, "request: %s", err)
 	case n.ValidityDays < 0 || n.ValidityDays > maxValidityDays:
-		return CertificateIssued{}, fault.New(fault.BadRequest, "validityDays must be 1 to %d; leave it out for the key server's own choice", maxValidityDays)
+		return CertificateIssued{}, fault.New(fault.BadRequest, "validityDays: must be 1 to %d; leave it out for the key server's own choice", maxValidityDays)
 	}
 	return s.issue(ctx, by, req, nil, func(ctx context.Context) (keyserver.Issued, error) {
 		return s.ks.IssueCertificate(ctx, by, n)
@@ -131,7 +131,7 @@ func (s *Service) IssueCertificate(ctx context.Context, by keyserver.Caller, n k
 // and that the old certificate is expired.
 func (s *Service) RenewCertificate(ctx context.Context, by keyserver.Caller, der []byte) (CertificateIssued, error) {
 	if _, err := certtext.Certificate(der); err != nil {
-		return CertificateIssued{}, fault.New(fault.BadRequest, "certificate %s", err)
+		return CertificateIssued{}, fault.New(fault.BadRequest, "certificate: %s", err)
 	}
 	digest := keyserver.DigestOf(der)
 	old, err := s.certificate(ctx, by, digest)
@@ -315,16 +315,16 @@ func holdsCertificate(list []EnrolledPrincipal, id keyserver.ID, der []byte) boo
 // server decides which certificates it accepts.
 func refuseEnrolment(ders [][]byte) error {
 	if len(ders) == 0 || len(ders) > maxEnrolment {
-		return fault.New(fault.BadRequest, "certificates must have 1 to %d elements", maxEnrolment)
+		return fault.New(fault.BadRequest, "certificates: must have 1 to %d elements", maxEnrolment)
 	}
 	seen := map[keyserver.Digest]bool{}
 	for i, der := range ders {
 		if _, err := certtext.Certificate(der); err != nil {
-			return fault.New(fault.BadRequest, "certificates[%d] %s", i, err)
+			return fault.New(fault.BadRequest, "certificates[%d]: %s", i, err)
 		}
 		digest := keyserver.DigestOf(der)
 		if seen[digest] {
-			return fault.New(fault.BadRequest, "certificates[%d] is a duplicate; send each certificate once", i)
+			return fault.New(fault.BadRequest, "certificates[%d]: is a duplicate; send each certificate once", i)
 		}
 		seen[digest] = true
 	}

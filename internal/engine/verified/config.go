@@ -21,7 +21,7 @@ func (s *Service) Configuration(ctx context.Context, by keyserver.Caller, xpath 
 	path, ok := keyserver.ParseConfigPath(xpath)
 	if !ok {
 		return ConfigResult{}, fault.New(fault.BadRequest,
-			"xpath must be %s, or tags separated by dots, each Tag or Tag[@attr=value]; no leading slash, no wildcards", keyserver.ConfigRoot)
+			"xpath: must be %s, or tags separated by dots, each Tag or Tag[@attr=value]; no leading slash, no wildcards", keyserver.ConfigRoot)
 	}
 	root, err := s.ks.Configuration(ctx, by, xpath)
 	if err != nil {

@@ -71,7 +71,7 @@ func (s *Service) changeDelegate(ctx context.Context, by keyserver.Caller, d key
 				return err
 			}
 			if !before.Type.CarriesFlags() {
-				return fault.New(fault.NoFlagWord, "a %s principal has no flag word, so it cannot have delegates", before.Type)
+				return fault.New(fault.NoFlagWord, "a %s principal has no flag word, so it cannot have delegates; name a principal of another type", before.Type)
 			}
 			return nil
 		},

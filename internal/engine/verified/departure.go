@@ -22,7 +22,7 @@ func (s *Service) DeletePrincipal(ctx context.Context, by keyserver.Caller, d ke
 		return PrincipalGone{}, err
 	}
 	if d.NewOwner == d.ID {
-		return PrincipalGone{}, fault.New(fault.BadRequest, "heir is the principal to delete; name another")
+		return PrincipalGone{}, fault.New(fault.BadRequest, "heir: is the principal to delete; name another")
 	}
 	var done keyserver.PrincipalDeletionResult
 	return verifiedWrite[*keyserver.Principal, PrincipalGone]{

@@ -34,7 +34,7 @@ func (s *Service) AddGroupMember(ctx context.Context, by keyserver.Caller, m key
 		in: true, write: s.ks.AddGroupMember, bad: fault.NotSaved,
 		refuse: func(p keyserver.Principal) error {
 			if p.Type == keyserver.GroupPrincipal {
-				return fault.New(fault.BadRequest, "pid is a group; a group cannot be a member of a group")
+				return fault.New(fault.BadRequest, "pid: is a group, which cannot be a member of a group; name a principal of another type")
 			}
 			return nil
 		},

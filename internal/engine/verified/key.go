@@ -16,13 +16,13 @@ const maxFilename = 1024
 func (s *Service) MintKey(ctx context.Context, by keyserver.Caller, key keyserver.NewKey) (keyserver.KeyMetadata, error) {
 	info, ok := keyserver.Algorithms[key.Algorithm]
 	if !ok {
-		return keyserver.KeyMetadata{}, fault.New(fault.BadRequest, "algorithm must be %s or %s", keyserver.HMACSHA384, keyserver.AES256)
+		return keyserver.KeyMetadata{}, fault.New(fault.BadRequest, "algorithm: must be %s or %s", keyserver.HMACSHA384, keyserver.AES256)
 	}
 	if n := len(key.Material); key.Material != nil && (n < info.MinLen || n > info.MaxLen) {
 		if info.MinLen == info.MaxLen {
-			return keyserver.KeyMetadata{}, fault.New(fault.BadRequest, "material must be %d bytes for %s", info.MinLen, key.Algorithm)
+			return keyserver.KeyMetadata{}, fault.New(fault.BadRequest, "material: must be %d bytes for %s", info.MinLen, key.Algorithm)
 		}
-		return keyserver.KeyMetadata{}, fault.New(fault.BadRequest, "material must be %d to %d bytes for %s", info.MinLen, info.MaxLen, key.Algorithm)
+		return keyserver.KeyMetadata{}, fault.New(fault.BadRequest, "material: must be %d to %d bytes for %s", info.MinLen, info.MaxLen, key.Algorithm)
 	}
 	if key.Path != "" {
 		if err := refusePath(key.Path); err != nil {
@@ -46,7 +46,7 @@ func (s *Service) AuthorizeKey(ctx context.Context, by keyserver.Caller, use key
 		return keyserver.Grant{}, err
 	}
 	if len(use.Filename) > maxFilename || !utf8.ValidString(use.Filename) {
-		return keyserver.Grant{}, fault.New(fault.BadRequest, "filename must be valid UTF-8 of at most %d bytes", maxFilename)
+		return keyserver.Grant{}, fault.New(fault.BadRequest, "filename: must be valid UTF-8 of at most %d bytes", maxFilename)
 	}
 	return s.ks.AuthorizeKey(ctx, by, use)
 }

@@ -22,7 +22,7 @@ func (s *Service) ChangeKeyState(ctx context.Context, by keyserver.Caller, chang
 		return KeyStateResult{}, err
 	}
 	if change.Action == keyserver.DestroyKey && (change.Days < 1 || change.Days > lifecycle.MaxDestroyDays) {
-		return KeyStateResult{}, fault.New(fault.BadRequest, "afterDays must be from 1 to %d; the default is %d", lifecycle.MaxDestroyDays, keyserver.DefaultDestroyDays)
+		return KeyStateResult{}, fault.New(fault.BadRequest, "afterDays: must be from 1 to %d; the default is %d", lifecycle.MaxDestroyDays, keyserver.DefaultDestroyDays)
 	}
 	var target keyserver.KeyState
 	return verifiedWrite[keyserver.KeyMetadata, KeyStateResult]{
@@ -122,13 +122,13 @@ func refuseRotation(r keyserver.KeyRotation) error {
 	const most = lifecycle.MaxRotationDays
 	switch {
 	case r.Every < 0 || r.Every > most:
-		return fault.New(fault.BadRequest, "everyDays must be from 1 to %d, or 0 for never", most)
+		return fault.New(fault.BadRequest, "everyDays: must be from 1 to %d, or 0 for never", most)
 	case r.VerifyOnly < 0 || r.VerifyOnly > most:
-		return fault.New(fault.BadRequest, "verifyOnlyDays must be from 1 to %d, or 0 for ever", most)
+		return fault.New(fault.BadRequest, "verifyOnlyDays: must be from 1 to %d, or 0 for ever", most)
 	case r.DestroyAfter < 0 || r.DestroyAfter > lifecycle.MaxDestroyDays:
-		return fault.New(fault.BadRequest, "destroyAfterDays must be from 1 to %d, or 0 for never", lifecycle.MaxDestroyDays)
+		return fault.New(fault.BadRequest, "destroyAfterDays: must be from 1 to %d, or 0 for never", lifecycle.MaxDestroyDays)
 	case r.DestroyAfter > 0 && r.VerifyOnly == 0:
-		return fault.New(fault.BadRequest, "destroyAfterDays requires verifyOnlyDays: a former key that verifies for ever is never destroyed")
+		return fault.New(fault.BadRequest, "destroyAfterDays: requires verifyOnlyDays, because a former key that verifies for ever is never destroyed; send both")
 	}
 	return nil
 }
@@ -136,7 +136,7 @@ func refuseRotation(r keyserver.KeyRotation) error {
 // ListKeys reads a page of the keys that the caller may read.
 func (s *Service) ListKeys(ctx context.Context, by keyserver.Caller, f keyserver.KeyFilter) (keyserver.KeyPage, error) {
 	if f.Limit < 1 || f.Limit > maxPage {
-		return keyserver.KeyPage{}, fault.New(fault.BadRequest, "limit must be from 1 to %d", maxPage)
+		return keyserver.KeyPage{}, fault.New(fault.BadRequest, "limit: must be from 1 to %d", maxPage)
 	}
 	return s.ks.ListKeys(ctx, by, f)
 }

@@ -36,7 +36,7 @@ type OwnerPage struct {
 // Owners reads a page of owner marks of one kind of object, ordered by object id.
 func (s *Service) Owners(ctx context.Context, by keyserver.Caller, f keyserver.OwnerFilter) (OwnerPage, error) {
 	if f.Limit < 1 || f.Limit > MaxOwnerPage {
-		return OwnerPage{}, fault.New(fault.BadRequest, "limit must be from 1 to %d", MaxOwnerPage)
+		return OwnerPage{}, fault.New(fault.BadRequest, "limit: must be from 1 to %d", MaxOwnerPage)
 	}
 	limit := f.Limit
 	f.Limit++ // one more, to see whether there is another page
@@ -143,7 +143,7 @@ func (s *Service) ReleaseOwner(ctx context.Context, by keyserver.Caller, release
 // because owners are compared byte by byte.
 func requireOwner(field, name string) error {
 	if !keyserver.ValidOwner(name) {
-		return fault.New(fault.BadRequest, "%s must have from 1 to %d printable characters", field, keyserver.MaxOwner)
+		return fault.New(fault.BadRequest, "%s: must have from 1 to %d printable characters", field, keyserver.MaxOwner)
 	}
 	return nil
 }

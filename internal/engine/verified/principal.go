@@ -86,14 +86,14 @@ func cleanIdentity(p keyserver.NewPrincipal) (*keyserver.Identity, error) {
 	}
 	identity := *p.Identity
 	if len(identity.Audiences) > maxAudiences {
-		return nil, fault.New(fault.BadRequest, "audiences must have at most %d elements", maxAudiences)
+		return nil, fault.New(fault.BadRequest, "audiences: must have at most %d elements", maxAudiences)
 	}
 	identity.Audiences = slices.Compact(slices.Sorted(slices.Values(identity.Audiences)))
 	for field, values := range map[string][]string{
 		"issuer": {identity.Issuer}, "subject": {identity.Subject}, "audiences": identity.Audiences,
 	} {
 		if slices.ContainsFunc(values, notInToken) {
-			return nil, fault.New(fault.BadRequest, "%s must be 1 to %d printable ASCII characters with no space at either end: it is compared byte by byte with the token",
+			return nil, fault.New(fault.BadRequest, "%s: must be 1 to %d printable ASCII characters with no space at either end: it is compared byte by byte with the token",
 				field, maxIdentity)
 		}
 	}

@@ -34,7 +34,7 @@ func (s *Service) UpdatePrincipalFlags(ctx context.Context, by keyserver.Caller,
 		return FlagsResult{}, err
 	}
 	if change.Mask == 0 || change.Mask&^settableFlags != 0 {
-		return FlagsResult{}, fault.New(fault.BadRequest, "name delegation, disabled or both; no other flag can be set")
+		return FlagsResult{}, fault.New(fault.BadRequest, "delegation: is missing, and so is disabled; send at least one of them")
 	}
 	return verifiedWrite[keyserver.Principal, FlagsResult]{
 		read: func(ctx context.Context) (keyserver.Principal, error) { return s.ks.Principal(ctx, by, change.ID) },

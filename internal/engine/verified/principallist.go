@@ -15,7 +15,7 @@ const maxPage = 500
 // reduce the limit, because the caller would take the short page for the last page.
 func (s *Service) ListPrincipals(ctx context.Context, by keyserver.Caller, f keyserver.PrincipalFilter) (keyserver.PrincipalPage, error) {
 	if !slices.Contains(keyserver.PrincipalTypes, f.Type) {
-		return keyserver.PrincipalPage{}, fault.New(fault.BadRequest, "type must be one of %v", keyserver.PrincipalTypes)
+		return keyserver.PrincipalPage{}, fault.New(fault.BadRequest, "type: must be one of %v", keyserver.PrincipalTypes)
 	}
 	if err := requireWindow(f.Limit, f.Offset); err != nil {
 		return keyserver.PrincipalPage{}, err
@@ -28,11 +28,11 @@ func (s *Service) ListPrincipals(ctx context.Context, by keyserver.Caller, f key
 func requireWindow(limit, offset int) error {
 	switch {
 	case limit < 0 || limit > maxPage:
-		return fault.New(fault.BadRequest, "limit must be from 1 to %d", maxPage)
+		return fault.New(fault.BadRequest, "limit: must be from 1 to %d", maxPage)
 	case offset < 0:
-		return fault.New(fault.BadRequest, "offset must not be negative")
+		return fault.New(fault.BadRequest, "offset: must not be negative")
 	case offset > 0 && limit == 0:
-		return fault.New(fault.BadRequest, "offset requires limit; send both")
+		return fault.New(fault.BadRequest, "offset: requires limit; send both")
 	default:
 		return nil
 	}
@@ -41,7 +41,7 @@ func requireWindow(limit, offset int) error {
 // LookupPrincipals reads the principals of the pairs. It omits pairs that cannot be resolved.
 func (s *Service) LookupPrincipals(ctx context.Context, by keyserver.Caller, pairs []keyserver.PrincipalRef) ([]keyserver.Principal, error) {
 	if len(pairs) == 0 || len(pairs) > keyserver.MaxLookup {
-		return nil, fault.New(fault.BadRequest, "principals must have 1 to %d elements", keyserver.MaxLookup)
+		return nil, fault.New(fault.BadRequest, "principals: must have 1 to %d elements", keyserver.MaxLookup)
 	}
 	for _, pair := range pairs {
 		if err := requireID("principalId", pair.ID); err != nil {

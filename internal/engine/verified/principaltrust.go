@@ -30,11 +30,11 @@ type PrincipalTrustGone struct {
 func (s *Service) PrincipalTrusts(ctx context.Context, by keyserver.Caller, f keyserver.PrincipalTrustFilter) ([]keyserver.PrincipalTrust, error) {
 	switch {
 	case f.Limit < 0 || f.Limit > MaxTrustPage:
-		return nil, fault.New(fault.BadRequest, "limit must be from 1 to %d", MaxTrustPage)
+		return nil, fault.New(fault.BadRequest, "limit: must be from 1 to %d", MaxTrustPage)
 	case f.Offset < 0:
-		return nil, fault.New(fault.BadRequest, "offset must not be negative")
+		return nil, fault.New(fault.BadRequest, "offset: must not be negative")
 	case f.Offset > 0 && f.Limit == 0:
-		return nil, fault.New(fault.BadRequest, "offset requires limit; send both")
+		return nil, fault.New(fault.BadRequest, "offset: requires limit; send both")
 	}
 	return s.ks.PrincipalTrusts(ctx, by, f)
 }
@@ -132,7 +132,7 @@ func judgeTrust(want keyserver.PrincipalTrust, after []keyserver.PrincipalTrust)
 // effect.
 func refuseFlag(flag keyserver.TrustFlag) error {
 	if flag.Label() == "" {
-		return fault.New(fault.BadRequest, "flag must be restrict or expose")
+		return fault.New(fault.BadRequest, "flag: must be restrict or expose")
 	}
 	return nil
 }

@@ -43,9 +43,9 @@ func (s *Service) RevocationPolicy(ctx context.Context, by keyserver.Caller, dig
 func (s *Service) SetRevocationPolicy(ctx context.Context, by keyserver.Caller, change keyserver.RevocationPolicyChange) (PolicySaved, error) {
 	switch policy := change.Policy; {
 	case !slices.Contains(keyserver.RevocationModes, policy.Mode):
-		return PolicySaved{}, fault.New(fault.BadRequest, "mode must be one of off, when-available, required")
+		return PolicySaved{}, fault.New(fault.BadRequest, "mode: must be one of off, when-available, required")
 	case policy.MaxAge < 0 || policy.MaxAge > maxCRLAge || policy.MaxAge%time.Second != 0:
-		return PolicySaved{}, fault.New(fault.BadRequest, "maxAgeSeconds must be from 0 to %d; with 0, only nextUpdate of the CRL limits its age", maxCRLAge/time.Second)
+		return PolicySaved{}, fault.New(fault.BadRequest, "maxAgeSeconds: must be from 0 to %d; with 0, only nextUpdate of the CRL limits its age", maxCRLAge/time.Second)
 	}
 	return verifiedWrite[keyserver.RevocationPolicy, PolicySaved]{
 		read: func(ctx context.Context) (keyserver.RevocationPolicy, error) {
@@ -69,7 +69,7 @@ func (s *Service) SetRevocationPolicy(ctx context.Context, by keyserver.Caller, 
 // ImportCRL imports a revocation list. It verifies that all CAs that signed the list now use it.
 func (s *Service) ImportCRL(ctx context.Context, by keyserver.Caller, der []byte) (CRLImported, error) {
 	if len(der) == 0 {
-		return CRLImported{}, fault.New(fault.BadRequest, "crl must not be empty; send one certificate revocation list")
+		return CRLImported{}, fault.New(fault.BadRequest, "crl: must not be empty; send one certificate revocation list")
 	}
 	var digests []string
 	return verifiedWrite[[]keyserver.RevocationIssuer, CRLImported]{

@@ -60,7 +60,7 @@ func (s *Service) CreateRole(ctx context.Context, by keyserver.Caller, n keyserv
 // UpdateRole changes the name of a role, its operations, or both.
 func (s *Service) UpdateRole(ctx context.Context, by keyserver.Caller, change keyserver.RoleChange) (RoleResult, error) {
 	if change.Name == nil && change.Operations == nil {
-		return RoleResult{}, fault.New(fault.BadRequest, "send name, operations or both; there is nothing to change")
+		return RoleResult{}, fault.New(fault.BadRequest, "name: is missing, and so is operations; send at least one of them")
 	}
 	if change.Name != nil {
 		name, err := cleanName("name", *change.Name)

@@ -40,7 +40,7 @@ type DirectoryGone struct {
 func (s *Service) TemplatedDirectories(ctx context.Context, by keyserver.Caller, f keyserver.TemplatedDirectoryFilter) (DirectoryList, error) {
 	paths := slices.DeleteFunc(slices.Clone(f.Paths), func(p string) bool { return p == "" })
 	if len(paths) > 0 && len(f.Templates) > 0 {
-		return DirectoryList{}, fault.New(fault.BadRequest, "path and aclTemplateId cannot be combined; send one of them")
+		return DirectoryList{}, fault.New(fault.BadRequest, "path: cannot be combined with aclTemplateId; send one of them")
 	}
 	if len(paths) > 0 {
 		return s.directoriesAt(ctx, by, paths)
@@ -81,7 +81,7 @@ func (s *Service) CreateTemplatedDirectory(ctx context.Context, by keyserver.Cal
 		},
 		refuse: func(before []keyserver.TemplatedDirectory) error {
 			if len(before) > 0 {
-				return fault.New(fault.AlreadyExists, "path: %q already has the templated directory %s", n.Path, before[0].ID)
+				return fault.New(fault.AlreadyExists, "path: %q already has the templated directory %s; remove it first", n.Path, before[0].ID)
 			}
 			return nil
 		},
@@ -150,11 +150,11 @@ func refuseDirectory(n keyserver.NewTemplatedDirectory) error {
 	}
 	for field, text := range map[string]string{"alias": n.Alias, "hostId": n.HostID} {
 		if utf8.RuneCountInString(text) > maxName || !utf8.ValidString(text) {
-			return fault.New(fault.BadRequest, "%s must be valid UTF-8 of at most %d characters", field, maxName)
+			return fault.New(fault.BadRequest, "%s: must be valid UTF-8 of at most %d characters", field, maxName)
 		}
 	}
 	if n.Flag < 0 {
-		return fault.New(fault.BadRequest, "flag must not be negative")
+		return fault.New(fault.BadRequest, "flag: must not be negative")
 	}
 	return nil
 }
@@ -162,7 +162,7 @@ func refuseDirectory(n keyserver.NewTemplatedDirectory) error {
 // refusePath returns an error for a path that is not in canonical form. The key server compares paths as text.
 func refusePath(path string) error {
 	if path == "" || !utf8.ValidString(path) || !keyserver.PlainPath(path) {
-		return fault.New(fault.BadRequest, `path must have 1 to %d segments, none of them empty, "." or "..", in at most %d bytes`,
+		return fault.New(fault.BadRequest, `path: must have 1 to %d segments, none of them empty, "." or "..", in at most %d bytes`,
 			keyserver.MaxDirectoryDepth, keyserver.MaxDirectoryPath)
 	}
 	return nil

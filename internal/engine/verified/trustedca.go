@@ -136,17 +136,17 @@ func judgeAddedCA(der []byte, echoed []keyserver.ID, before, after []keyserver.C
 // certificate, or only the first one of a bundle, and trust no further CA.
 func refuseNoCA(der []byte) error {
 	if len(der) == 0 {
-		return fault.New(fault.BadRequest, "certificate must not be empty; send one DER certificate as base64")
+		return fault.New(fault.BadRequest, "certificate: must not be empty; send one DER certificate as base64")
 	}
 	cert, err := certtext.Certificate(der)
 	if err != nil {
-		return fault.New(fault.BadRequest, "certificate %s; send one certificate in DER, not PEM and not a bundle", err).Because(err)
+		return fault.New(fault.BadRequest, "certificate: %s; send one certificate in DER, not PEM and not a bundle", err).Because(err)
 	}
 	if !cert.BasicConstraintsValid || !cert.IsCA {
-		return fault.New(fault.BadRequest, "certificate is not a CA certificate: its basic constraints do not say CA")
+		return fault.New(fault.BadRequest, "certificate: must be a CA certificate, but its basic constraints do not say CA")
 	}
 	if cert.KeyUsage != 0 && cert.KeyUsage&x509.KeyUsageCertSign == 0 {
-		return fault.New(fault.BadRequest, "certificate is not a CA certificate: its key usage does not allow signing certificates")
+		return fault.New(fault.BadRequest, "certificate: must be a CA certificate, but its key usage does not allow signing certificates")
 	}
 	return nil
 }

@@ -53,7 +53,7 @@ func (s *Service) TrustedServers(ctx context.Context, by keyserver.Caller) ([]ke
 // TrustedServersNamed returns the peers that are registered with a server name. It returns NOT_FOUND if there are none.
 func (s *Service) TrustedServersNamed(ctx context.Context, by keyserver.Caller, name string) ([]keyserver.TrustedServer, error) {
 	if name == "" {
-		return nil, fault.New(fault.BadRequest, "name must not be empty; leave it out to list every peer")
+		return nil, fault.New(fault.BadRequest, "name: must not be empty; leave it out to list every peer")
 	}
 	all, err := s.ks.TrustedServers(ctx, by)
 	if err != nil {
@@ -225,7 +225,7 @@ func refuseNewPeer(n *keyserver.NewTrustedServer) (leaf []byte, err error) {
 		return nil, fault.New(fault.BadRequest, "trustBlob: %s", err)
 	}
 	if _, err := values.ParseTrustBlob(n.Blob.String()); err != nil {
-		return nil, fault.New(fault.BadRequest, "trustBlob %s", err)
+		return nil, fault.New(fault.BadRequest, "trustBlob: %s", err)
 	}
 	if n.FriendlyName, err = cleanName("friendlyName", n.FriendlyName); err != nil {
 		return nil, err
@@ -235,7 +235,7 @@ func refuseNewPeer(n *keyserver.NewTrustedServer) (leaf []byte, err error) {
 
 func refusePeerChange(change *keyserver.TrustedServerChange) error {
 	if change.FriendlyName == nil && change.Description == nil && change.Witness == nil {
-		return fault.New(fault.BadRequest, "send friendlyName, description or witness; there is nothing to change")
+		return fault.New(fault.BadRequest, "friendlyName: is missing, and so are description and witness; send at least one of them")
 	}
 	if change.FriendlyName != nil {
 		name, err := cleanName("friendlyName", *change.FriendlyName)
@@ -253,9 +253,9 @@ func refusePeerChange(change *keyserver.TrustedServerChange) error {
 func refuseDescription(text string) error {
 	switch {
 	case utf8.RuneCountInString(text) > maxDescription:
-		return fault.New(fault.BadRequest, "description must be at most %d characters", maxDescription)
+		return fault.New(fault.BadRequest, "description: must be at most %d characters", maxDescription)
 	case !keyserver.Printable(text):
-		return fault.New(fault.BadRequest, "description contains an unprintable character; remove it")
+		return fault.New(fault.BadRequest, "description: contains an unprintable character; remove it")
 	}
 	return nil
 }

@@ -45,9 +45,9 @@ func Target(change keyserver.KeyStateChange, life keyserver.KeyLife) (keyserver.
 	}
 	switch {
 	case from == keyserver.KeyDestroyed:
-		return "", misfit("the key is destroyed; its bytes are deleted and cannot be restored")
+		return "", misfit("the key is destroyed, and its bytes cannot be restored; mint another one")
 	case act == keyserver.RestoreKey:
-		return "", misfit("the key is %s; only a key that is being destroyed can be restored", from)
+		return "", misfit("the key is %s, but must be waiting for its destruction to be restored", from)
 	case act == keyserver.DestroyKey:
 		return "", misfit("the key is already being destroyed, after a different number of days; restore it first to change the number")
 	default:
@@ -66,7 +66,7 @@ func Change(life keyserver.KeyLife, change keyserver.KeyStateChange, now time.Ti
 	case err != nil, to == life.State:
 		return life, err
 	case change.Action == keyserver.RestoreKey && !now.Before(life.DestroyAt):
-		return life, misfit("the destruction time of the key has passed, so it cannot be restored")
+		return life, misfit("the destruction time of the key has passed, so it cannot be restored; mint another one")
 	}
 	life.State, life.StateAt, life.DestroyAt = to, now, time.Time{}
 	if to == keyserver.KeyDestroying {

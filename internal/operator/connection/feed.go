@@ -39,10 +39,10 @@ func noFeed(err error) (FeedState, bool) {
 		return FeedState{}, false
 	case client.IsUnsupported(err):
 		return FeedState{Reason: v1beta1.ReasonUnsupported,
-			Message: "the key server has no change feed; outside changes are found at each object's resyncInterval"}, true
+			Message: "the key server has no change feed, so outside changes are found only at each object's resyncInterval; upgrade it to find them immediately"}, true
 	case client.CodeOf(err) == "ACCESS_DENIED":
 		return FeedState{Reason: v1beta1.ReasonAccessDenied,
-			Message: "no role of the administrator grants reading the change feed; outside changes are found at each object's resyncInterval"}, true
+			Message: "no role of the administrator grants reading the change feed, so outside changes are found only at each object's resyncInterval; grant it to find them immediately"}, true
 	default:
 		return FeedState{}, false
 	}

@@ -154,7 +154,7 @@ func (r *reconciler[T, D]) served(w Publication) (schema.GroupVersionKind, error
 	}
 	mapping, err := r.Client.RESTMapper().RESTMapping(w.Kind.GroupKind())
 	if meta.IsNoMatchError(err) {
-		return w.Kind, connection.NewProblem(v1beta1.ReasonUnsupported, "%s is not published: this API server does not serve %s", w.ref(), w.Kind.GroupKind())
+		return w.Kind, connection.NewProblem(v1beta1.ReasonUnsupported, "%s is not published: this API server does not serve %s; enable that API, or declare another publication", w.ref(), w.Kind.GroupKind())
 	}
 	if err != nil {
 		return w.Kind, fmt.Errorf("find out how %s is served: %w", w.Kind.GroupKind(), err)
@@ -297,7 +297,7 @@ func unpublished(ref v1beta1.PublishedReference, err error) error {
 	case err == nil:
 		return nil
 	case meta.IsNoMatchError(err):
-		return connection.NewProblem(v1beta1.ReasonUnsupported, "%s is not published: this API server does not serve %s %s", ref, ref.APIVersion, ref.Kind)
+		return connection.NewProblem(v1beta1.ReasonUnsupported, "%s is not published: this API server does not serve %s %s; enable that API, or declare another publication", ref, ref.APIVersion, ref.Kind)
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return connection.NewProblem(v1beta1.ReasonDependencyNotReady, "%s is not published: its namespace is being deleted", ref)
 	case apierrors.IsForbidden(err):

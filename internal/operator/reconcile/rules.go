@@ -112,7 +112,7 @@ func paused(f Facts) (Decision, bool) {
 	if !f.Paused {
 		return Decision{}, false
 	}
-	return report(v1beta1.ReasonPaused, "paused by the annotation %s; nothing is read or written", v1beta1.AnnotationPaused), true
+	return report(v1beta1.ReasonPaused, "paused by the annotation %s, so nothing is read or written; remove it to continue", v1beta1.AnnotationPaused), true
 }
 
 func inUse(f Facts) (Decision, bool) {
@@ -253,9 +253,9 @@ func observe(f Facts) (Decision, bool) {
 	}
 	switch {
 	case !f.External.Exists:
-		return f.settle(report(v1beta1.ReasonDrifted, "%s does not exist on the key server; managementPolicy Observe writes nothing", f.External.What)), true
+		return f.settle(report(v1beta1.ReasonDrifted, "%s does not exist on the key server, and managementPolicy Observe writes nothing; create it there, or set managementPolicy to Manage", f.External.What)), true
 	case len(f.External.Drift) > 0:
-		return f.settle(report(v1beta1.ReasonDrifted, "%s differs in %s; managementPolicy Observe writes nothing", f.External.What, f.fields())), true
+		return f.settle(report(v1beta1.ReasonDrifted, "%s differs in %s, and managementPolicy Observe writes nothing; correct one side, or set managementPolicy to Manage", f.External.What, f.fields())), true
 	default:
 		return f.settle(report(v1beta1.ReasonVerified, "re-read: %s", f.External.Evidence)), true
 	}

@@ -78,7 +78,7 @@ func newSupportBundle(flags *login.Flags) *cobra.Command {
 func (o *supportBundleOptions) check() error {
 	switch {
 	case len(o.metrics) > maxSources || len(o.logs) > maxSources:
-		return program.Usagef("--metrics-url and --log: each may be given at most %d times", maxSources)
+		return program.Usagef("--metrics-url and --log: each must be given at most %d times", maxSources)
 	case o.lines < 1 || o.lines > 100_000:
 		return program.Usagef("--log-lines is %d; it must be from 1 to 100000", o.lines)
 	}

@@ -98,7 +98,7 @@ func (l *loginOptions) check() error {
 		case one.value != "" && !one.belongs:
 			return cmdline.Usagef("%s: the method %s does not use it; leave one of them out", one.flag, l.method)
 		case one.value == "" && one.belongs && one.needed:
-			return cmdline.Usagef("%s is missing; the method %s requires it", one.flag, l.method)
+			return cmdline.Usagef("%s is missing; give it with the method %s", one.flag, l.method)
 		}
 	}
 	return nil

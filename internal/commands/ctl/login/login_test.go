@@ -122,7 +122,7 @@ func TestLoginByPassword(t *testing.T) {
 		{"", "--password-file: is empty", 2, append(at, "--password-file", "-")},
 		{"wrong", "INVALID_CREDENTIALS", 3, append(at, "--password-file", "-")},
 		{"", "--token-file: the method ldap does not use it", 2, append(at, "--method", "ldap", "--token-file", "x")},
-		{"", "--key is missing; the method certificate requires it", 2, append(at, "--certificate", "x")},
+		{"", "--key is missing; give it with the method certificate", 2, append(at, "--certificate", "x")},
 		{"", `--method is "saml"`, 2, append(at, "--method", "saml")},
 		{"", "--server is missing", 2, []string{"login", "--password-file", "-"}},
 		{"", "--server ends in /api", 2, []string{"login", "--server", s.URL() + "/api"}},

@@ -84,7 +84,7 @@ func newStore(getenv func(string) string) (*store, error) {
 	}
 	s := &store{config: at("XDG_CONFIG_HOME", ".config"), state: at("XDG_STATE_HOME", ".local", "state"), runtime: at("XDG_RUNTIME_DIR")}
 	if s.config == "" || s.state == "" {
-		return nil, cmdline.Usagef("there is no directory for a session; set %s, or both XDG_CONFIG_HOME and XDG_STATE_HOME", homeVariable)
+		return nil, cmdline.Usagef("%s is not set, so there is no directory for a session; set it, or both XDG_CONFIG_HOME and XDG_STATE_HOME", homeVariable)
 	}
 	if s.runtime == "" {
 		s.runtime = s.state

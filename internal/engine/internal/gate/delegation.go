@@ -43,11 +43,11 @@ func (g *Gate) delegationInForce(ctx context.Context, by keyserver.Caller) error
 	actor, err := g.CachedPrincipal(ctx, by.Actor.ID)
 	switch {
 	case errors.Is(err, sqlstore.ErrNotFound):
-		return fault.New(fault.SessionNotFound, "the delegate of the session no longer exists").Audited(fault.ReasonPrincipalDisabled)
+		return fault.New(fault.SessionNotFound, "the delegate of the session no longer exists; log in as another principal").Audited(fault.ReasonPrincipalDisabled)
 	case err != nil:
 		return err
 	case actor.Flags.Disabled():
-		return fault.New(fault.PrincipalOff, "the delegate %s of the session is disabled", actor.Name).Audited(fault.ReasonPrincipalDisabled)
+		return fault.New(fault.PrincipalOff, "the delegate %s of the session is disabled; ask an administrator to enable it", actor.Name).Audited(fault.ReasonPrincipalDisabled)
 	}
 	why, err := g.DelegationProblem(ctx, by.Principal.ID, by.Actor.ID)
 	if err != nil || why == "" {

@@ -78,7 +78,7 @@ func withheld(lost error) error {
 func (g *Gate) exposureCheck(by keyserver.Caller, to keyserver.SystemID, absent fault.Code, peer *keyserver.TrustedServer, as *keyserver.Caller) Check {
 	return func(ctx context.Context, who access.Subject) (err error) {
 		if by.Peer != nil {
-			return fault.New(fault.InvalidArgument, "the object belongs to the system id %d; a request of a peer is not forwarded again", to).
+			return fault.New(fault.InvalidArgument, "the object belongs to the system id %d, and a request of a peer is not forwarded again; send it to that key server", to).
 				Audited(fault.ReasonNotForwarded)
 		}
 		*peer, err = g.CachedPeer(ctx, to)
@@ -117,7 +117,7 @@ func (g *Gate) checkExposed(ctx context.Context, who access.Subject, peer keyser
 		return err
 	}
 	if verdict := access.Exposed(rows, who, peer); !verdict.Allowed {
-		return fault.New(fault.AccessDenied, "the object belongs to the peer %d, and %s %s; a Security Officer can expose it with POST /api/principal-trusts", peer, role, verdict.Why).
+		return fault.New(fault.AccessDenied, "the object belongs to the peer %d, and %s %s; ask a Security Officer to expose it with POST /api/principal-trusts", peer, role, verdict.Why).
 			Audited(fault.ReasonNotExposed)
 	}
 	return nil

@@ -289,7 +289,7 @@ func (g *Gate) granted(ctx context.Context, r Request, roles []keyserver.ID) err
 	if err != nil || granted {
 		return err
 	}
-	return fault.New(fault.AccessDenied, "no role of %s grants %s", r.By.Name, r.Op.Name).Audited(fault.ReasonRoleDenied)
+	return fault.New(fault.AccessDenied, "no role of %s grants %s; ask an administrator to grant it", r.By.Name, r.Op.Name).Audited(fault.ReasonRoleDenied)
 }
 
 // coversOperation refuses an operation that the scoped credential of the caller does not name. admit calls it before it
@@ -305,7 +305,7 @@ func coversOperation(r Request) error {
 // coversKey refuses a key that the scoped credential of the caller does not name.
 func coversKey(r Request) error {
 	if r.By.Scope != nil && !slices.Contains(r.By.Scope, r.Link) {
-		return fault.New(fault.NotInScope, "the scoped credential does not cover this object; it covers only the keys that it names").
+		return fault.New(fault.NotInScope, "the scoped credential does not cover this object, but only the keys that it names; use a session").
 			Audited(fault.ReasonNotInScope)
 	}
 	return nil
@@ -322,7 +322,7 @@ func (g *Gate) AlsoGranted(by keyserver.Caller, op keyserver.Operation) Check {
 		if err != nil || granted {
 			return err
 		}
-		return fault.New(fault.AccessDenied, "no role of %s grants %s, which this request also needs", by.Name, op.Name).Audited(fault.ReasonRoleDenied)
+		return fault.New(fault.AccessDenied, "no role of %s grants %s, which this request also needs; ask an administrator to grant it", by.Name, op.Name).Audited(fault.ReasonRoleDenied)
 	}
 }
 
@@ -330,13 +330,13 @@ func (g *Gate) AlsoGranted(by keyserver.Caller, op keyserver.Operation) Check {
 func (g *Gate) subject(ctx context.Context, by keyserver.Caller) (access.Subject, []keyserver.ID, error) {
 	p, err := g.CachedPrincipal(ctx, by.Principal.ID)
 	if errors.Is(err, sqlstore.ErrNotFound) {
-		return access.Subject{}, nil, fault.New(fault.SessionNotFound, "the session's principal no longer exists").Audited(fault.ReasonPrincipalDisabled)
+		return access.Subject{}, nil, fault.New(fault.SessionNotFound, "the session's principal no longer exists; log in as another one").Audited(fault.ReasonPrincipalDisabled)
 	}
 	if err != nil {
 		return access.Subject{}, nil, err
 	}
 	if p.Flags.Disabled() {
-		return access.Subject{}, nil, fault.New(fault.PrincipalOff, "principal %s is disabled", p.Name).Audited(fault.ReasonPrincipalDisabled)
+		return access.Subject{}, nil, fault.New(fault.PrincipalOff, "principal %s is disabled; ask an administrator to enable it", p.Name).Audited(fault.ReasonPrincipalDisabled)
 	}
 	who, roles := access.Subject{Principal: p.Ref()}, p.Roles
 	for _, id := range p.Groups {

@@ -27,7 +27,7 @@ func (g *Gate) admitPeer(ctx context.Context, r Request) (access.Subject, error)
 	}
 	err = g.guarded(ctx, r)
 	if fault.CodeOf(err) == fault.ApprovalRequired { // an approval cannot cover a request of a peer
-		err = fault.New(fault.AccessDenied, "operation %q needs an approval, so peers cannot request it", r.Op.Name).Audited(fault.ReasonApprovalRequired)
+		err = fault.New(fault.AccessDenied, "operation %q needs an approval, so peers cannot request it; request it from the key server that owns the object", r.Op.Name).Audited(fault.ReasonApprovalRequired)
 	}
 	return who, err
 }
@@ -37,7 +37,7 @@ func (g *Gate) admitPeer(ctx context.Context, r Request) (access.Subject, error)
 func (g *Gate) peerSubject(ctx context.Context, r Request) (access.Subject, error) {
 	from := r.By.Peer.System
 	if !r.Op.Forwarded() {
-		return access.Subject{}, fault.New(fault.AccessDenied, "operation %q is not available to peers", r.Op.Name).Audited(fault.ReasonNotForwarded)
+		return access.Subject{}, fault.New(fault.AccessDenied, "operation %q is not available to peers; request it from the key server that performs it", r.Op.Name).Audited(fault.ReasonNotForwarded)
 	}
 	peer, err := g.peerInForce(ctx, from)
 	if err != nil {
@@ -46,7 +46,7 @@ func (g *Gate) peerSubject(ctx context.Context, r Request) (access.Subject, erro
 	who := access.Subject{Principal: r.By.Principal, Groups: r.By.Peer.Groups}
 	if who.Principal == (keyserver.PrincipalRef{System: g.System, ID: peer.Transport}) { // a request of the peer itself
 		if r.Op.ID != keyserver.OpLookupPrincipals.ID || len(who.Groups) > 0 {
-			return access.Subject{}, fault.New(fault.AccessDenied, "operation %q is available to a principal of the peer, not to the peer itself", r.Op.Name).
+			return access.Subject{}, fault.New(fault.AccessDenied, "operation %q is available to a principal of the peer, not to the peer itself; send it for a principal", r.Op.Name).
 				Audited(fault.ReasonNotForwarded)
 		}
 		return who, nil
@@ -56,7 +56,7 @@ func (g *Gate) peerSubject(ctx context.Context, r Request) (access.Subject, erro
 		named = append(named, r.By.Actor)
 	}
 	if slices.ContainsFunc(slices.Concat(named, who.Groups), func(p keyserver.PrincipalRef) bool { return p.System != from }) {
-		return access.Subject{}, fault.New(fault.AccessDenied, "the peer %d sent a request for a principal of another key server; it may only send requests for its own", from).
+		return access.Subject{}, fault.New(fault.AccessDenied, "the peer %d sent a request for a principal of another key server; it must only send requests for its own", from).
 			Audited(fault.ReasonNotForwarded)
 	}
 	// A restriction of a group also restricts its members. Only the peer knows the groups of a principal.
@@ -79,12 +79,12 @@ func (g *Gate) peerInForce(ctx context.Context, system keyserver.SystemID) (keys
 	if err == nil {
 		var transport keyserver.Principal
 		if transport, err = g.CachedPrincipal(ctx, peer.Transport); err == nil && transport.Flags.Disabled() {
-			return peer, fault.New(fault.PrincipalOff, "the transport principal of the peer %d is disabled", system).
+			return peer, fault.New(fault.PrincipalOff, "the transport principal of the peer %d is disabled; ask an administrator to enable it", system).
 				Audited(fault.ReasonPrincipalDisabled)
 		}
 	}
 	if errors.Is(err, sqlstore.ErrNotFound) {
-		return peer, fault.New(fault.AccessDenied, "the key server %d is not a registered peer", system).Audited(fault.ReasonNotForwarded)
+		return peer, fault.New(fault.AccessDenied, "the key server %d is not a registered peer; ask a Security Officer to register it", system).Audited(fault.ReasonNotForwarded)
 	}
 	return peer, err
 }

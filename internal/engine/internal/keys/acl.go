@@ -41,7 +41,7 @@ func (ks *Keys) OwnACL(ctx context.Context, by keyserver.Caller, link keyserver.
 		return gate.NotFound(err, fault.ACLNotFound, "the key has no ACL")
 	}, func(ctx context.Context, who access.Subject) error {
 		if _, foreign := ks.Foreign(link); foreign || !who.Is(own) {
-			return fault.New(fault.ACLDenied, "ACL entry of %s: only that principal may read it without READ on the key", own).Audited(fault.ReasonACLDenied)
+			return fault.New(fault.ACLDenied, "ACL entry of %s: only that principal may read it without READ on the key; ask a key owner", own).Audited(fault.ReasonACLDenied)
 		}
 		_, err := ks.find(ctx, link, fault.ACLNotFound)
 		return err
@@ -112,7 +112,7 @@ func coversGrant(by keyserver.Caller, from, to keyserver.Rights) error {
 }
 
 func beyondCredential(by keyserver.Caller) error {
-	return fault.New(fault.NotInScope, "the scoped credential may grant and revoke only %v, and only on keys of this key server", by.MayGrant.Names()).
+	return fault.New(fault.NotInScope, "the scoped credential may grant and revoke only %v, and only on keys of this key server; use a session", by.MayGrant.Names()).
 		Audited(fault.ReasonNotInScope)
 }
 

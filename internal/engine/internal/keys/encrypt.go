@@ -129,7 +129,7 @@ func (ks *Keys) Decrypt(ctx context.Context, by keyserver.Caller, in keyserver.D
 	err = gate.PerformOn(ctx, ks.Gate, r, ks.resolveDecryption(by, in), func(key target) (err error) {
 		plain.UsedKey = key.used()
 		if plain.Plain, err = key.aead.Open(in.Sealed, in.Associated); err != nil {
-			return gate.Invalid("ciphertext: cannot be decrypted; it was changed, or was encrypted with other associatedData")
+			return gate.Invalid("ciphertext: cannot be decrypted; send it unchanged, with the associatedData of its encryption")
 		}
 		return nil
 	})

@@ -57,9 +57,9 @@ func (ks *Keys) recipientCheck(to keyserver.PrincipalRef, out *keyserver.Exporte
 		case err != nil:
 			return err
 		case p.Type != keyserver.CertificatePrincipal:
-			return gate.Invalid("principal %s cannot receive a key: a principal of type %s has no certificate", to, p.Type)
+			return gate.Invalid("principal %s cannot receive a key: a principal of type %s has no certificate; name a transport principal", to, p.Type)
 		case p.Flags.Disabled():
-			return gate.Invalid("principal %s cannot receive a key: it is disabled", to)
+			return gate.Invalid("principal %s cannot receive a key: it is disabled; ask an administrator to enable it", to)
 		}
 		out.Recipient = p
 		out.Certificate, err = ks.certificateInForceOf(ctx, p)
@@ -75,7 +75,7 @@ func (ks *Keys) certificateInForceOf(ctx context.Context, p keyserver.Principal)
 	}
 	best, good, err := ks.BestOf(ctx, list)
 	if err == nil && !good {
-		return best, gate.Invalid("principal %s cannot receive a key: none of its enrolled certificates is current, within its dates, of a trusted CA, and accepted by the revocation policy of the CA", p.Ref())
+		return best, gate.Invalid("principal %s cannot receive a key: none of its enrolled certificates is current, within its dates, of a trusted CA, and accepted by the revocation policy of the CA; enrol another one", p.Ref())
 	}
 	return best, err
 }

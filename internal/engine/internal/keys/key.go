@@ -65,7 +65,7 @@ func (k *cachedKey) used() keyserver.UsedKey {
 func (ks *Keys) MintKey(ctx context.Context, by keyserver.Caller, key keyserver.NewKey) (keyserver.KeyMetadata, error) {
 	info, ok := keyserver.Algorithms[key.Algorithm]
 	if !ok {
-		return keyserver.KeyMetadata{}, fault.New(fault.InvalidArgument, "unknown algorithm")
+		return keyserver.KeyMetadata{}, fault.New(fault.InvalidArgument, "algorithm: must be %s or %s", keyserver.HMACSHA384, keyserver.AES256)
 	}
 	id, err := values.NewID(ks.Random)
 	if err != nil {
@@ -84,7 +84,7 @@ func (ks *Keys) MintKey(ctx context.Context, by keyserver.Caller, key keyserver.
 			}
 		}
 		if len(material) < info.MinLen || len(material) > info.MaxLen {
-			return fault.New(fault.InvalidArgument, "material: %d bytes is not a valid length for a %s key", len(material), key.Algorithm).Audited(fault.ReasonInvalidArgument)
+			return fault.New(fault.InvalidArgument, "material: must have %d to %d bytes for %s, not %d", info.MinLen, info.MaxLen, key.Algorithm, len(material)).Audited(fault.ReasonInvalidArgument)
 		}
 		meta, err = ks.storeKey(ctx, by, id, key, material)
 		return err

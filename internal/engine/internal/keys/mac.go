@@ -140,10 +140,10 @@ func (p purpose) unfit(key *cachedKey, choice keyserver.KeyChoice) error {
 	case p.allows(key.life.State):
 		return nil
 	case choice.Lineage != "":
-		return fault.New(fault.KeyDisabled, "no key of the lineage %s: the newest key, generation %d, is %s", p.does, key.life.Generation, key.life.State).
+		return fault.New(fault.KeyDisabled, "no key of the lineage %s: the newest key, generation %d, is %s; ask a key owner", p.does, key.life.Generation, key.life.State).
 			Audited(fault.ReasonKeyDisabled)
 	default:
-		return fault.New(fault.KeyDisabled, "the key is %s, so it no longer %s", key.life.State, p.does).Audited(fault.ReasonKeyDisabled)
+		return fault.New(fault.KeyDisabled, "the key is %s, so it no longer %s; ask a key owner", key.life.State, p.does).Audited(fault.ReasonKeyDisabled)
 	}
 }
 

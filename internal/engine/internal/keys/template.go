@@ -36,7 +36,7 @@ func (ks *Keys) firstEntries(ctx context.Context, tx *sqlstore.Tx, creator keyse
 // above the path. Otherwise a key for sharing would be private.
 func templateFor(ctx context.Context, tx *sqlstore.Tx, path string) (keyserver.ACLTemplate, string, error) {
 	if !keyserver.PlainPath(path) {
-		return keyserver.ACLTemplate{}, "", fault.New(fault.InvalidArgument, "path: has an empty, . or .. segment, or too many segments or bytes").Audited(fault.ReasonInvalidArgument)
+		return keyserver.ACLTemplate{}, "", fault.New(fault.InvalidArgument, "path: must not have an empty, . or .. segment, or too many segments or bytes").Audited(fault.ReasonInvalidArgument)
 	}
 	d, err := tx.FirstTemplatedDirectory(ctx, keyserver.Ancestors(path))
 	if err != nil {
