@@ -18,6 +18,7 @@ import (
 // the first failure ends the test.
 func TestAnInstallation(t *testing.T) {
 	n := newNode(t)
+	n.deleteLeftNamespaces(t, "payments", namespace)
 	n.showWhenFailed(t)
 	n.inOrder(t, []stage{
 		{"the image has its name on the node", imageIsNamed},
@@ -30,6 +31,8 @@ func TestAnInstallation(t *testing.T) {
 		{"kubelet is restarted", restartKubelet},
 		{"the manager in back-off", managerInBackOff},
 		{"another image", anotherImage},
+		{"a namespace is deleted", deleteNamespace},
+		{"a namespace is deleted after its grant", deleteNamespaceWithoutGrant},
 		{"uninstall", uninstall},
 	})
 }
@@ -37,6 +40,7 @@ func TestAnInstallation(t *testing.T) {
 // TestSmoke has the stages that run for each change.
 func TestSmoke(t *testing.T) {
 	n := newNode(t)
+	n.deleteLeftNamespaces(t, "payments", namespace)
 	n.showWhenFailed(t)
 	n.inOrder(t, []stage{
 		{"the image has its name on the node", imageIsNamed},

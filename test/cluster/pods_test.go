@@ -136,7 +136,7 @@ spec:
   grants:
     - name: %[1]s
       namespaces: {names: [%[1]s]}
-      kinds: [Role, Principal, Key, TrustedCA]
+      kinds: [ACLTemplate, Key, Principal, PrincipalTrust, Role, TrustedCA, TrustedServer]
       names: [%[3]s]
       operations: [%[2]s]
 `, to, operations, names), "--field-manager", "grant-"+to)
