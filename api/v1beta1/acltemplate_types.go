@@ -38,7 +38,7 @@ type ACLTemplateSpec struct {
 }
 
 // ACLTemplateMember is one principal with its rights.
-// +kubebuilder:validation:XValidation:rule="!has(self.startTime) || !has(self.endTime) || self.startTime < self.endTime",message="endTime must be after startTime"
+// +kubebuilder:validation:XValidation:fieldPath=".endTime",rule="!has(self.startTime) || !has(self.endTime) || self.startTime < self.endTime",message="endTime must be after startTime"
 type ACLTemplateMember struct {
 	// principal is a principal of the key server by type and name, such as "password/admin" or "group/Signers". The
 	// types are password, certificate, ldap, xauth and group. Or it is a principal of any key server by its system id
@@ -96,6 +96,7 @@ type ACLTemplateStatus struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Namespaced,path=acltemplates,shortName=aclt,categories=trust
+// +kubebuilder:selectablefield:JSONPath=`.spec.keyServerRef.name`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Verified",type=string,JSONPath=`.status.conditions[?(@.type=="Verified")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`

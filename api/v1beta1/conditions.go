@@ -63,7 +63,7 @@ const (
 	Settled Outlook = "Settled"
 	// Retrying: the manager continues by itself; the object is Reconciling.
 	Retrying Outlook = "Retrying"
-	// NeedsHelp: a user has to change something; the object is Stalled.
+	// NeedsHelp: a user has to change something; the object is Stalled, except if it is Paused.
 	NeedsHelp Outlook = "NeedsHelp"
 )
 
@@ -94,7 +94,7 @@ var Reasons = []ReasonEntry{
 	{ReasonDependencyNotReady, metav1.ConditionFalse, metav1.ConditionUnknown, Retrying,
 		"Create or repair the object that the message names."},
 	{ReasonConflict, metav1.ConditionFalse, metav1.ConditionFalse, NeedsHelp,
-		"Decide which object owns the external object: change the adoption policy, or remove one of the claims."},
+		"Decide which object owns the external object: change the adoption policy, or remove one of the claims. On TrailConsistent: find out why the audit log that the message names was changed or truncated. On LeftBehind: delete the objects on the key server, or create the resources again."},
 	{ReasonUnsupported, metav1.ConditionFalse, metav1.ConditionUnknown, NeedsHelp,
 		"The key server does not support a required call; for a ClusterTrustBundle, the API server does not."},
 	{ReasonDrifted, metav1.ConditionFalse, metav1.ConditionFalse, NeedsHelp,
@@ -110,7 +110,7 @@ var Reasons = []ReasonEntry{
 	{ReasonExpiring, metav1.ConditionTrue, metav1.ConditionTrue, Settled,
 		"Declare the next certificate or revocation list before the time in the message. Only the condition Expiring has this reason."},
 	{ReasonFollowing, metav1.ConditionTrue, metav1.ConditionTrue, Settled,
-		"Nothing to do: the manager sees outside changes immediately."},
+		"Nothing to do: the manager sees outside changes immediately. Only the condition ChangeFeed has this reason."},
 }
 
 // Entry returns the row of the reason in the catalogue. An unknown reason counts as Progressing, so that a misspelt

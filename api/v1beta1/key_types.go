@@ -3,10 +3,10 @@ package v1beta1
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // KeySpec declares one key lineage: a key and its successors.
-// +kubebuilder:validation:XValidation:rule="self.algorithm == oldSelf.algorithm",message="algorithm cannot be changed; delete this object and create it again, or declare another key"
-// +kubebuilder:validation:XValidation:rule="(has(self.exportable) && self.exportable) == (has(oldSelf.exportable) && oldSelf.exportable)",message="exportable cannot be changed: it is set when a key is created; delete this object and create it again, or declare another key"
-// +kubebuilder:validation:XValidation:rule="has(self.path) == has(oldSelf.path) && (!has(self.path) || self.path == oldSelf.path)",message="path cannot be changed, added or removed: it is set when a key is created; delete this object and create it again"
-// +kubebuilder:validation:XValidation:rule="has(self.lineage) == has(oldSelf.lineage) && (!has(self.lineage) || self.lineage == oldSelf.lineage)",message="lineage cannot be changed, added or removed; delete this object and create it again"
+// +kubebuilder:validation:XValidation:fieldPath=".algorithm",rule="self.algorithm == oldSelf.algorithm",message="algorithm cannot be changed; delete this object and create it again, or declare another key"
+// +kubebuilder:validation:XValidation:fieldPath=".exportable",rule="(has(self.exportable) && self.exportable) == (has(oldSelf.exportable) && oldSelf.exportable)",message="exportable cannot be changed: it is set when a key is created; delete this object and create it again, or declare another key"
+// +kubebuilder:validation:XValidation:fieldPath=".path",rule="has(self.path) == has(oldSelf.path) && (!has(self.path) || self.path == oldSelf.path)",message="path cannot be changed, added or removed: it is set when a key is created; delete this object and create it again"
+// +kubebuilder:validation:XValidation:fieldPath=".lineage",rule="has(self.lineage) == has(oldSelf.lineage) && (!has(self.lineage) || self.lineage == oldSelf.lineage)",message="lineage cannot be changed, added or removed; delete this object and create it again"
 // +kubebuilder:validation:XValidation:rule="!has(self.path) || !has(self.lineage)",message="give path or lineage, not both: path creates a new key, and lineage takes over an existing one"
 type KeySpec struct {
 	ManagedSpec `json:",inline"`
@@ -79,9 +79,10 @@ const (
 	AES256     KeyAlgorithm = "AES-256"
 )
 
-// KeyRotation says when the lineage is rotated, and what happens to its older keys.
+// KeyRotation says when the lineage is rotated, and what happens to its older keys. Zeros have the same meaning as in
+// PUT /api/keys/rotation (contract 7.17).
 // +kubebuilder:validation:XValidation:rule="(has(self.everyDays) && self.everyDays > 0) || (has(self.verifyOnlyDays) && self.verifyOnlyDays > 0)",message="give everyDays, verifyOnlyDays, or both; to have no rotation, leave rotation out"
-// +kubebuilder:validation:XValidation:rule="!has(self.destroyAfterDays) || self.destroyAfterDays == 0 || (has(self.verifyOnlyDays) && self.verifyOnlyDays > 0)",message="destroyAfterDays needs verifyOnlyDays, because it begins when a key stops verifying; give both"
+// +kubebuilder:validation:XValidation:fieldPath=".destroyAfterDays",rule="!has(self.destroyAfterDays) || self.destroyAfterDays == 0 || (has(self.verifyOnlyDays) && self.verifyOnlyDays > 0)",message="destroyAfterDays needs verifyOnlyDays, because it begins when a key stops verifying; give both"
 type KeyRotation struct {
 	// everyDays is the age in days at which the newest key is rotated. If it is 0, only POST /api/keys/rotate rotates
 	// the key.
@@ -90,13 +91,13 @@ type KeyRotation struct {
 	// +optional
 	EveryDays int32 `json:"everyDays,omitempty"`
 	// verifyOnlyDays is the number of days in which an older key still verifies MACs and decrypts. It creates no MACs
-	// and encrypts nothing. 0 means forever.
+	// and encrypts nothing. If verifyOnlyDays or destroyAfterDays is 0, this time does not end.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=3650
 	// +optional
 	VerifyOnlyDays int32 `json:"verifyOnlyDays,omitempty"`
 	// destroyAfterDays is the number of days from the end of verifyOnlyDays until the bytes of the older key are
-	// destroyed. Until then the key can be restored. 0 means never: the key then continues to verify and decrypt.
+	// destroyed. Until then the key can be restored. 0 means never: the key then verifies and decrypts without an end.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=365
 	// +optional
@@ -137,7 +138,8 @@ type KeyStatus struct {
 	// generation is the generation of the newest key in the lineage, beginning with 1.
 	// +optional
 	Generation *int32 `json:"generation,omitempty"`
-	// state is the state of the newest key: enabled, verifyOnly, disabled, destroying or destroyed.
+	// state is the state of the newest key: enabled, verifyOnly, disabled, destroying or destroyed. A newer key server
+	// may have other states.
 	// +optional
 	State string `json:"state,omitempty"`
 	// memberCount is the number of principals with rights on each key, including the manager's principal. It is empty
@@ -159,6 +161,7 @@ type KeyStatus struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Namespaced,shortName=kskey,categories=trust
+// +kubebuilder:selectablefield:JSONPath=`.spec.keyServerRef.name`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Verified",type=string,JSONPath=`.status.conditions[?(@.type=="Verified")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`

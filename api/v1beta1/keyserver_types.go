@@ -50,6 +50,7 @@ type KeyServerSpec struct {
 }
 
 // CABundle is the source of the key server's CA certificates.
+// +structType=atomic
 // +kubebuilder:validation:XValidation:rule="[has(self.inline), has(self.secretKeyRef), has(self.configMapKeyRef)].filter(x, x).size() == 1",message="give exactly one of inline, secretKeyRef and configMapKeyRef"
 type CABundle struct {
 	// inline has one or more PEM certificates.
@@ -78,6 +79,7 @@ type KeyServerCredentials struct {
 
 // AdministratorCredential is a password principal, or the service account of the manager,
 // which needs no password.
+// +structType=atomic
 // +kubebuilder:validation:XValidation:rule="has(self.secretRef) != has(self.serviceAccount)",message="give exactly one of secretRef and serviceAccount"
 type AdministratorCredential struct {
 	// secretRef names the Secret with the name and the password. A change of the Secret takes effect immediately.
@@ -109,6 +111,7 @@ type PasswordCredential struct {
 
 // CredentialSecretReference names a Secret and its keys. The defaults are the
 // keys of a Secret of type kubernetes.io/basic-auth.
+// +structType=atomic
 // +kubebuilder:validation:XValidation:rule="self.usernameKey != self.passwordKey",message="usernameKey and passwordKey must differ; give the key of the name and the key of the password"
 type CredentialSecretReference struct {
 	// namespace is the namespace of the Secret.
@@ -158,13 +161,16 @@ type Ownership struct {
 
 // KeyServerStatus is the last known state of the key server.
 type KeyServerStatus struct {
-	// conditions are Ready, ChangeFeed, TrailConsistent and, while they are true, Reconciling, Stalled and LeftBehind.
+	// conditions are Ready, ChangeFeed, TrailConsistent and, while they are true, Reconciling, Stalled, Paused and
+	// LeftBehind. Later releases may add types and reasons: ignore an unknown type, and judge an unknown reason by the
+	// status of its condition.
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=16
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// observedGeneration is the generation of the spec that the conditions describe.
+	// observedGeneration is the generation of the spec that the manager last processed. It does not change while the
+	// object is paused.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// version is the version text that the key server reports.

@@ -53,6 +53,7 @@ const (
 )
 
 // KeyServerReference names a KeyServer. KeyServers are cluster-scoped.
+// +structType=atomic
 type KeyServerReference struct {
 	// name is the name of the KeyServer.
 	// +default="default"
@@ -104,14 +105,16 @@ type ManagedSpec struct {
 
 // ManagedStatus is the part of the status that all kinds but KeyServer share.
 type ManagedStatus struct {
-	// conditions are Ready, Verified and, while they are true, Reconciling, Stalled, Paused and Expiring.
+	// conditions are Ready, Verified and, while they are true, Reconciling, Stalled, Paused and Expiring. Later releases
+	// may add types and reasons: ignore an unknown type, and judge an unknown reason by the status of its condition.
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=16
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// observedGeneration is the generation of the spec that the conditions describe.
+	// observedGeneration is the generation of the spec that the manager last processed. It does not change while the
+	// object is paused.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
@@ -177,6 +180,7 @@ func (r PublishedReference) String() string {
 }
 
 // NamespacedKeyReference names one key of a Secret or ConfigMap in any namespace.
+// +structType=atomic
 type NamespacedKeyReference struct {
 	// namespace is the namespace of the Secret or ConfigMap.
 	// +kubebuilder:validation:MinLength=1
@@ -200,6 +204,7 @@ type NamespacedKeyReference struct {
 
 // PeerReference names a KeyServer that is the peer of another one. The manager queries the peer with the credentials of
 // the named KeyServer, which must have a grant for the namespace of the object; any grant is enough.
+// +structType=atomic
 type PeerReference struct {
 	// name is the name of the KeyServer.
 	// +kubebuilder:validation:MinLength=1
@@ -211,6 +216,7 @@ type PeerReference struct {
 
 // LocalKeyReference names one key of a Secret or ConfigMap in the namespace of
 // the object that refers to it.
+// +structType=atomic
 type LocalKeyReference struct {
 	// name is the name of the Secret or ConfigMap.
 	// +kubebuilder:validation:MinLength=1

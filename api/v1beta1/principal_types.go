@@ -6,14 +6,14 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // may act for it.
 // +kubebuilder:validation:XValidation:rule="[has(self.serviceAccount), has(self.ldap), has(self.group), has(self.certificate)].filter(x, x).size() == 1",message="give exactly one of serviceAccount, ldap, group and certificate"
 // +kubebuilder:validation:XValidation:rule="has(self.serviceAccount) == has(oldSelf.serviceAccount) && has(self.ldap) == has(oldSelf.ldap) && has(self.group) == has(oldSelf.group) && has(self.certificate) == has(oldSelf.certificate)",message="the type of a principal cannot be changed; delete this object and create it again"
-// +kubebuilder:validation:XValidation:rule="has(self.principalName) == has(oldSelf.principalName) && (!has(self.principalName) || self.principalName == oldSelf.principalName)",message="principalName cannot be changed, added or removed; delete this object and create it again"
-// +kubebuilder:validation:XValidation:rule="!has(self.group) || has(self.principalName)",message="give principalName, the name of the group on the key server"
-// +kubebuilder:validation:XValidation:rule="!has(self.ldap) || !has(self.principalName)",message="leave principalName out: the name comes from ldap.name"
-// +kubebuilder:validation:XValidation:rule="!has(self.certificate) || !has(self.principalName)",message="leave principalName out: the name is the subject of the certificate"
-// +kubebuilder:validation:XValidation:rule="!has(self.serviceAccount) || has(self.principalName) || !has(self.serviceAccount.__namespace__) || size(self.serviceAccount.__namespace__) + size(self.serviceAccount.name) <= 105",message="give principalName: the default system:serviceaccount:NAMESPACE:NAME is longer than 128 characters, the limit for the name of a principal"
-// +kubebuilder:validation:XValidation:rule="!has(self.group) || !has(self.groups) || self.groups.size() == 0",message="leave groups out: a group cannot be a member of a group"
-// +kubebuilder:validation:XValidation:rule="!has(self.group) || !has(self.disabled) || !self.disabled",message="a group cannot be disabled; remove its roles or its members instead"
-// +kubebuilder:validation:XValidation:rule="!has(self.group) || !has(self.delegation)",message="leave delegation out: no principal can act for a group"
+// +kubebuilder:validation:XValidation:fieldPath=".principalName",rule="has(self.principalName) == has(oldSelf.principalName) && (!has(self.principalName) || self.principalName == oldSelf.principalName)",message="principalName cannot be changed, added or removed; delete this object and create it again"
+// +kubebuilder:validation:XValidation:fieldPath=".principalName",rule="!has(self.group) || has(self.principalName)",message="give principalName, the name of the group on the key server"
+// +kubebuilder:validation:XValidation:fieldPath=".principalName",rule="!has(self.ldap) || !has(self.principalName)",message="leave principalName out: the name comes from ldap.name"
+// +kubebuilder:validation:XValidation:fieldPath=".principalName",rule="!has(self.certificate) || !has(self.principalName)",message="leave principalName out: the name is the subject of the certificate"
+// +kubebuilder:validation:XValidation:fieldPath=".principalName",rule="!has(self.serviceAccount) || has(self.principalName) || !has(self.serviceAccount.__namespace__) || size(self.serviceAccount.__namespace__) + size(self.serviceAccount.name) <= 105",message="give principalName: the default system:serviceaccount:NAMESPACE:NAME is longer than 128 characters, the limit for the name of a principal"
+// +kubebuilder:validation:XValidation:fieldPath=".groups",rule="!has(self.group) || !has(self.groups) || self.groups.size() == 0",message="leave groups out: a group cannot be a member of a group"
+// +kubebuilder:validation:XValidation:fieldPath=".disabled",rule="!has(self.group) || !has(self.disabled) || !self.disabled",message="a group cannot be disabled; remove its roles or its members instead"
+// +kubebuilder:validation:XValidation:fieldPath=".delegation",rule="!has(self.group) || !has(self.delegation)",message="leave delegation out: no principal can act for a group"
 type PrincipalSpec struct {
 	ManagedSpec `json:",inline"`
 
@@ -48,14 +48,16 @@ type PrincipalSpec struct {
 	PrincipalName *string `json:"principalName,omitempty"`
 
 	// roles is the complete set of roles that the principal has directly, not by a group. If it is omitted, the
-	// principal has none. The manager removes roles that other clients add.
+	// principal has none. The manager removes roles that other clients add. Under server-side apply, one field manager
+	// owns the complete list.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +optional
 	Roles []PrincipalRole `json:"roles,omitempty"`
 
 	// groups is the complete set of groups of the principal. If it is omitted, the principal is in no group. The
-	// manager removes memberships that other clients add.
+	// manager removes memberships that other clients add. Under server-side apply, one field manager owns the complete
+	// list.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +optional
@@ -79,6 +81,7 @@ type PrincipalSpec struct {
 }
 
 // PrincipalServiceAccount is a service account of a Kubernetes cluster.
+// +structType=atomic
 type PrincipalServiceAccount struct {
 	// namespace is the namespace of the service account. The default is the namespace of this object.
 	// +kubebuilder:validation:MinLength=1
@@ -125,7 +128,7 @@ type PrincipalGroup struct{}
 // PrincipalCertificate is the source of a client certificate.
 // +kubebuilder:validation:XValidation:rule="has(self.request) != has(self.certificate)",message="give exactly one of request and certificate; from request the key server issues a certificate"
 // +kubebuilder:validation:XValidation:rule="has(self.request) == has(oldSelf.request)",message="request and certificate cannot replace each other; delete this object and create it again"
-// +kubebuilder:validation:XValidation:rule="has(self.request) || !has(self.validityDays)",message="validityDays needs request, because an existing certificate has a fixed end; leave validityDays out"
+// +kubebuilder:validation:XValidation:fieldPath=".validityDays",rule="has(self.request) || !has(self.validityDays)",message="validityDays needs request, because an existing certificate has a fixed end; leave validityDays out"
 type PrincipalCertificate struct {
 	// request is a PKCS#10 certificate request as PEM. The key server issues a certificate for the subject and the key
 	// of the request. The certificate appears in status.certificate. A new one is issued when two thirds of the
@@ -145,6 +148,7 @@ type PrincipalCertificate struct {
 }
 
 // CertificateRequestSource is the source of a certificate request.
+// +structType=atomic
 // +kubebuilder:validation:XValidation:rule="has(self.inline) != has(self.configMapKeyRef)",message="give exactly one of inline and configMapKeyRef"
 type CertificateRequestSource struct {
 	// inline has the request as PEM.
@@ -159,6 +163,7 @@ type CertificateRequestSource struct {
 }
 
 // ClientCertificateSource is the source of a client certificate.
+// +structType=atomic
 // +kubebuilder:validation:XValidation:rule="[has(self.inline), has(self.secretKeyRef), has(self.configMapKeyRef)].filter(x, x).size() == 1",message="give exactly one of inline, secretKeyRef and configMapKeyRef"
 type ClientCertificateSource struct {
 	// inline has the certificate as PEM.
@@ -191,6 +196,7 @@ type PrincipalRole struct {
 }
 
 // RoleReference names a Role of the same namespace.
+// +structType=atomic
 type RoleReference struct {
 	// name is the name of the Role.
 	// +kubebuilder:validation:MinLength=1
@@ -213,7 +219,8 @@ type PrincipalDelegation struct {
 	// anybody allows every principal that may act for other principals to act for this principal.
 	// +optional
 	Anybody bool `json:"anybody,omitempty"`
-	// delegates is the complete set of principals that may act for this principal. No other principal may.
+	// delegates is the complete set of principals that may act for this principal. No other principal may. Under
+	// server-side apply, one field manager owns the complete list.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +optional
@@ -228,6 +235,7 @@ type PrincipalDelegate struct {
 }
 
 // PrincipalObjectReference names a Principal of the same namespace.
+// +structType=atomic
 type PrincipalObjectReference struct {
 	// name is the name of the Principal.
 	// +kubebuilder:validation:MinLength=1
@@ -277,6 +285,7 @@ type PrincipalStatus struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Namespaced,path=principals,shortName=ksp,categories=trust
+// +kubebuilder:selectablefield:JSONPath=`.spec.keyServerRef.name`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Verified",type=string,JSONPath=`.status.conditions[?(@.type=="Verified")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`

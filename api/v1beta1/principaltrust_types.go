@@ -47,6 +47,7 @@ type PrincipalTrustSpec struct {
 
 // PrincipalReference names a principal of the key server by its id, or by its type and
 // name as in GET /api/principals.
+// +structType=atomic
 // +kubebuilder:validation:XValidation:rule="has(self.type) == has(self.name)",message="type and name belong together; give both or neither"
 // +kubebuilder:validation:XValidation:rule="has(self.id) != has(self.name)",message="give exactly one of id, and type with name"
 type PrincipalReference struct {
@@ -70,6 +71,7 @@ type PrincipalReference struct {
 type PrincipalType string
 
 // TrustedServerReference names a TrustedServer of the same namespace.
+// +structType=atomic
 type TrustedServerReference struct {
 	// name is the name of the TrustedServer.
 	// +kubebuilder:validation:MinLength=1
@@ -99,6 +101,7 @@ type PrincipalTrustStatus struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Namespaced,path=principaltrusts,shortName=ptrust,categories=trust
+// +kubebuilder:selectablefield:JSONPath=`.spec.keyServerRef.name`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Verified",type=string,JSONPath=`.status.conditions[?(@.type=="Verified")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`

@@ -4,7 +4,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // RoleSpec declares one role and the complete set of its operations.
 // +kubebuilder:validation:XValidation:rule="has(self.roleName) || has(self.roleId)",message="give roleName, or roleId to take over an existing role, or both"
-// +kubebuilder:validation:XValidation:rule="has(self.roleId) == has(oldSelf.roleId) && (!has(self.roleId) || self.roleId == oldSelf.roleId)",message="roleId cannot be changed, added or removed; delete this object and create it again"
+// +kubebuilder:validation:XValidation:fieldPath=".roleId",rule="has(self.roleId) == has(oldSelf.roleId) && (!has(self.roleId) || self.roleId == oldSelf.roleId)",message="roleId cannot be changed, added or removed; delete this object and create it again"
 type RoleSpec struct {
 	ManagedSpec `json:",inline"`
 
@@ -54,6 +54,7 @@ type RoleStatus struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Namespaced,shortName=ksrole,categories=trust
+// +kubebuilder:selectablefield:JSONPath=`.spec.keyServerRef.name`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Verified",type=string,JSONPath=`.status.conditions[?(@.type=="Verified")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`

@@ -118,7 +118,7 @@ var _ = DescribeTable("rejects at admission", func(ctx context.Context, kind, sp
 
 	// TrustedCA.
 	Entry("no certificate", "TrustedCA", "managementPolicy: Manage", "spec.certificate"),
-	Entry("the issuer of the same KeyServer as certificate", "TrustedCA", "{keyServerRef: {name: b}, certificate: {peerRef: {name: b}}}", "certificate.peerRef must not name the KeyServer of keyServerRef"),
+	Entry("the issuer of the same KeyServer as certificate", "TrustedCA", "{keyServerRef: {name: b}, certificate: {peerRef: {name: b}}}", "spec.certificate.peerRef: Invalid value: certificate.peerRef must not name the KeyServer of keyServerRef"),
 	Entry("a certificate of a KeyServer without a name", "TrustedCA", "{certificate: {peerRef: {}}}", "spec.certificate.peerRef.name"),
 	Entry("a certificate without a source", "TrustedCA", "certificate: {}", "give exactly one of inline, secretKeyRef, configMapKeyRef and peerRef"),
 	Entry("a certificate with two sources", "TrustedCA", "certificate: {secretKeyRef: {name: a, key: b}, configMapKeyRef: {name: a, key: b}}",
@@ -160,7 +160,7 @@ var _ = DescribeTable("rejects at admission", func(ctx context.Context, kind, sp
 
 	// TrustedServer.
 	Entry("no trust blob", "TrustedServer", "friendlyName: a", "spec.trustBlob"),
-	Entry("a trust blob of the same KeyServer", "TrustedServer", "{friendlyName: a, trustBlob: {peerRef: {name: default}}}", "trustBlob.peerRef must not name the KeyServer of keyServerRef"),
+	Entry("a trust blob of the same KeyServer", "TrustedServer", "{friendlyName: a, trustBlob: {peerRef: {name: default}}}", "spec.trustBlob.peerRef: Invalid value: trustBlob.peerRef must not name the KeyServer of keyServerRef"),
 	Entry("a trust blob of a KeyServer with a bad name", "TrustedServer", "{friendlyName: a, trustBlob: {peerRef: {name: A/b}}}", "must be the name of a KeyServer"),
 	Entry("a trust blob of a KeyServer and inline", "TrustedServer", `{friendlyName: a, trustBlob: {inline: "7\tpeer\t9443\tAAAA", peerRef: {name: b}}}`, "give exactly one of inline, secretKeyRef, configMapKeyRef and peerRef"),
 	Entry("a trust blob without a source", "TrustedServer", "{friendlyName: a, trustBlob: {}}", "give exactly one of inline, secretKeyRef, configMapKeyRef and peerRef"),
@@ -282,27 +282,27 @@ var _ = DescribeTable("rejects changes of the external object's identity", func(
 	Expect(cluster.Update(ctx, was)).To(MatchError(ContainSubstring(says)))
 },
 	Entry("another KeyServer", "Role", "{roleName: a, operations: []}", "{roleName: a, operations: [], keyServerRef: {name: other}}", "delete this object and create it again"),
-	Entry("another role id", "Role", `{roleId: "0000000000000101", operations: []}`, `{roleId: "0000000000000102", operations: []}`, "roleId cannot be changed, added or removed"),
-	Entry("an added role id", "Role", "{roleName: a, operations: []}", `{roleName: a, roleId: "0000000000000101", operations: []}`, "roleId cannot be changed, added or removed"),
-	Entry("another algorithm", "Key", "algorithm: AES-256", "algorithm: HMAC-SHA384", "algorithm cannot be changed"),
-	Entry("a key that becomes exportable", "Key", "algorithm: AES-256", "{algorithm: AES-256, exportable: true}", "exportable cannot be changed"),
-	Entry("another path", "Key", "{algorithm: AES-256, path: /a}", "{algorithm: AES-256, path: /b}", "path cannot be changed"),
-	Entry("a removed path", "Key", "{algorithm: AES-256, path: /a}", "algorithm: AES-256", "path cannot be changed"),
-	Entry("an added lineage", "Key", "algorithm: AES-256", "{algorithm: AES-256, lineage: AAAAAQAAAAAAAAEB}", "lineage cannot be changed"),
-	Entry("another system id", "TrustedServer", blob("7"), blob("8"), "the system id cannot be changed"),
+	Entry("another role id", "Role", `{roleId: "0000000000000101", operations: []}`, `{roleId: "0000000000000102", operations: []}`, "spec.roleId: Invalid value: roleId cannot be changed, added or removed"),
+	Entry("an added role id", "Role", "{roleName: a, operations: []}", `{roleName: a, roleId: "0000000000000101", operations: []}`, "spec.roleId: Invalid value: roleId cannot be changed, added or removed"),
+	Entry("another algorithm", "Key", "algorithm: AES-256", "algorithm: HMAC-SHA384", "spec.algorithm: Invalid value: algorithm cannot be changed"),
+	Entry("a key that becomes exportable", "Key", "algorithm: AES-256", "{algorithm: AES-256, exportable: true}", "spec.exportable: Invalid value: exportable cannot be changed"),
+	Entry("another path", "Key", "{algorithm: AES-256, path: /a}", "{algorithm: AES-256, path: /b}", "spec.path: Invalid value: path cannot be changed"),
+	Entry("a removed path", "Key", "{algorithm: AES-256, path: /a}", "algorithm: AES-256", "spec.path: Invalid value: path cannot be changed"),
+	Entry("an added lineage", "Key", "algorithm: AES-256", "{algorithm: AES-256, lineage: AAAAAQAAAAAAAAEB}", "spec.lineage: Invalid value: lineage cannot be changed"),
+	Entry("another system id", "TrustedServer", blob("7"), blob("8"), "spec.trustBlob.inline: Invalid value: the system id cannot be changed"),
 	Entry("another principal", "PrincipalTrust", "{flag: expose, principal: {type: group, name: a}, systemId: 7}", "{flag: expose, principal: {type: group, name: b}, systemId: 7}", "delete this object and create it again"),
 	Entry("another peer", "PrincipalTrust", "{flag: expose, principal: {type: group, name: a}, systemId: 7}", "{flag: expose, principal: {type: group, name: a}, systemId: 8}", "delete this object and create it again"),
 	Entry("another TrustedServer", "PrincipalTrust", "{flag: expose, principal: {type: group, name: a}, trustedServerRef: {name: a}}", "{flag: expose, principal: {type: group, name: a}, trustedServerRef: {name: b}}", "delete this object and create it again"),
 	Entry("another kind of reference to the peer", "PrincipalTrust", "{flag: expose, principal: {type: group, name: a}, systemId: 7}", "{flag: expose, principal: {type: group, name: a}, trustedServerRef: {name: b}}", "the peer cannot be changed"),
 	Entry("another type of principal", "Principal", "ldap: {name: a}", "{group: {}, principalName: a}", "the type of a principal cannot be changed"),
-	Entry("another principal name", "Principal", "{group: {}, principalName: a}", "{group: {}, principalName: b}", "principalName cannot be changed"),
-	Entry("an added principal name", "Principal", "serviceAccount: {name: a}", "{serviceAccount: {name: a}, principalName: b}", "principalName cannot be changed, added or removed"),
+	Entry("another principal name", "Principal", "{group: {}, principalName: a}", "{group: {}, principalName: b}", "spec.principalName: Invalid value: principalName cannot be changed"),
+	Entry("an added principal name", "Principal", "serviceAccount: {name: a}", "{serviceAccount: {name: a}, principalName: b}", "spec.principalName: Invalid value: principalName cannot be changed, added or removed"),
 	Entry("another user of the directory", "Principal", "ldap: {name: a}", "ldap: {name: b}", "cannot be changed; delete this object"),
 	Entry("another service account", "Principal", "serviceAccount: {name: a}", "serviceAccount: {name: b}", "cannot be changed, and neither can audiences"),
 	Entry("another issuer", "Principal", "serviceAccount: {name: a}", "serviceAccount: {name: a, issuer: https://b}", "cannot be changed, and neither can audiences"),
 	Entry("another audience", "Principal", "serviceAccount: {name: a, audiences: [b]}", "serviceAccount: {name: a, audiences: [b, c]}", "because the key server has no way to change them"),
 	Entry("a certificate for a request", "Principal", "certificate: {request: {configMapKeyRef: {name: a, key: b}}}", "certificate: {certificate: {configMapKeyRef: {name: a, key: b}}}", "cannot replace each other"),
-	Entry("a removed role id", "Role", `{roleName: a, roleId: "0000000000000101", operations: []}`, "{roleName: a, operations: []}", "roleId cannot be changed, added or removed"),
+	Entry("a removed role id", "Role", `{roleName: a, roleId: "0000000000000101", operations: []}`, "{roleName: a, operations: []}", "spec.roleId: Invalid value: roleId cannot be changed, added or removed"),
 )
 
 var _ = DescribeTable("accepts", func(ctx context.Context, kind, spec string) {
@@ -377,6 +377,23 @@ var _ = Describe("defaults", func() {
 	})
 })
 
+var _ = Describe("field selectors", func() {
+	It("find the objects of a KeyServer", func(ctx context.Context) {
+		u := object("Role", "{roleName: a, keyServerRef: {name: selected}}")
+		Expect(cluster.Create(ctx, u)).To(Succeed())
+		for _, kind := range v1beta1.Kinds {
+			if !kind.Managed() {
+				continue
+			}
+			found := kind.NewList()
+			Expect(cluster.List(ctx, found, client.MatchingFields{"spec.keyServerRef.name": "selected"})).To(Succeed(), kind.Name)
+			if roles, is := found.(*v1beta1.RoleList); is {
+				Expect(roles.Items).To(ConsistOf(HaveField("Name", u.GetName())))
+			}
+		}
+	})
+})
+
 var _ = Describe("server-side apply", func() {
 	It("lets two managers own different operations of one role", func(ctx context.Context) {
 		name := object("Role", "{}").GetName()
@@ -419,6 +436,21 @@ var _ = Describe("server-side apply", func() {
 		Expect(members()).To(ConsistOf(named("group/b", "OWNER"), named("group/c", "WRITE")))
 	})
 
+	It("gives a reference or a source of a field to one manager as a whole", func(ctx context.Context) {
+		name := object("KeyServer", "{}").GetName()
+		apply := func(owner, spec string, options ...client.ApplyOption) error {
+			u := object("KeyServer", spec)
+			u.SetName(name)
+			return cluster.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), append(options, client.FieldOwner(owner))...)
+		}
+		Expect(apply("one", credentials+"url: https://a\ncaBundle: {configMapKeyRef: {namespace: a, name: b, key: c}}")).To(Succeed())
+		Expect(apply("two", "credentials: {administrator: {secretRef: {usernameKey: login}}}")).To(MatchError(ContainSubstring(`conflict with "one"`)))
+		Expect(apply("two", "caBundle: {secretKeyRef: {namespace: d, name: e, key: f}}", client.ForceOwnership)).To(Succeed())
+		ks := &v1beta1.KeyServer{}
+		Expect(cluster.Get(ctx, client.ObjectKey{Name: name}, ks)).To(Succeed())
+		Expect(ks.Spec.CABundle).To(Equal(&v1beta1.CABundle{SecretKeyRef: &v1beta1.NamespacedKeyReference{Namespace: "d", Name: "e", Key: "f"}}))
+	})
+
 	It("accepts an emptied list", func(ctx context.Context) {
 		apply := func(u *unstructured.Unstructured, spec string) {
 			GinkgoHelper()
@@ -457,9 +489,19 @@ var _ = Describe("server-side apply", func() {
 		ca.Status.Drift = []v1beta1.FieldDrift{{}}
 		ca.Status.Published = []v1beta1.PublishedReference{{}}
 		ca.Status.Superseded = []v1beta1.SupersededCA{{RemoveAfter: ca.CreationTimestamp}}
+		ca.Status.Revocation = &v1beta1.RevocationStatus{Evidence: v1beta1.NoEvidence}
 		Expect(cluster.Status().Update(ctx, ca)).To(Succeed())
 		Expect(cluster.Get(ctx, client.ObjectKeyFromObject(u), ca)).To(Succeed())
 		Expect(ca.Status.Drift).To(HaveLen(1))
+	})
+
+	It("accepts the status of a newer key server", func(ctx context.Context) {
+		u := object("TrustedCA", inlineCA(onePEM))
+		Expect(cluster.Create(ctx, u)).To(Succeed())
+		ca := &v1beta1.TrustedCA{}
+		Expect(cluster.Get(ctx, client.ObjectKeyFromObject(u), ca)).To(Succeed())
+		ca.Status.Revocation = &v1beta1.RevocationStatus{Issuer: "a", Mode: "unknown-mode", Evidence: v1beta1.NoEvidence}
+		Expect(cluster.Status().Update(ctx, ca)).To(Succeed())
 	})
 
 	It("reports a conflict on a field that another manager owns", func(ctx context.Context) {

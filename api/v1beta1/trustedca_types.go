@@ -3,8 +3,8 @@ package v1beta1
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // TrustedCASpec declares that the key server trusts one CA certificate.
-// +kubebuilder:validation:XValidation:rule="!has(self.certificate.peerRef) || self.certificate.peerRef.name != self.keyServerRef.name",message="certificate.peerRef must not name the KeyServer of keyServerRef"
-// +kubebuilder:validation:XValidation:rule="!has(self.publish) || !has(self.publish.configMap) || has(self.publish.configMap.namespaces) || ((!has(self.certificate.configMapKeyRef) || self.certificate.configMapKeyRef.name != self.publish.configMap.name) && (!has(self.revocation) || !has(self.revocation.crl) || self.revocation.crl.configMapKeyRef.name != self.publish.configMap.name))",message="publish.configMap must not name the ConfigMap that certificate or revocation.crl is read from; give another name"
+// +kubebuilder:validation:XValidation:fieldPath=".certificate.peerRef",rule="!has(self.certificate.peerRef) || self.certificate.peerRef.name != self.keyServerRef.name",message="certificate.peerRef must not name the KeyServer of keyServerRef"
+// +kubebuilder:validation:XValidation:fieldPath=".publish.configMap.name",rule="!has(self.publish) || !has(self.publish.configMap) || has(self.publish.configMap.namespaces) || ((!has(self.certificate.configMapKeyRef) || self.certificate.configMapKeyRef.name != self.publish.configMap.name) && (!has(self.revocation) || !has(self.revocation.crl) || self.revocation.crl.configMapKeyRef.name != self.publish.configMap.name))",message="publish.configMap must not name the ConfigMap that certificate or revocation.crl is read from; give another name"
 type TrustedCASpec struct {
 	ManagedSpec `json:",inline"`
 
@@ -88,6 +88,7 @@ type Revocation struct {
 	// mode is "off" to ignore revocation lists, when-available to reject the certificates that the list names, or
 	// required to also reject all certificates if there is no current list. Quote "off", because YAML reads an unquoted
 	// off as false.
+	// +kubebuilder:validation:Enum="off";when-available;required
 	// +required
 	Mode RevocationMode `json:"mode,omitempty"`
 	// maxAge is the time after its thisUpdate in which a revocation list is current, in whole seconds, from 0s to
@@ -106,7 +107,6 @@ type Revocation struct {
 // RevocationMode says how revocation lists are used. Its values are those of the key
 // server, like the values of TrustFlag. Values that only the manager defines are in
 // CamelCase.
-// +kubebuilder:validation:Enum="off";when-available;required
 type RevocationMode string
 
 // The modes.
@@ -124,6 +124,7 @@ type CRLSource struct {
 }
 
 // CertificateSource is the source of a certificate.
+// +structType=atomic
 // +kubebuilder:validation:XValidation:rule="[has(self.inline), has(self.secretKeyRef), has(self.configMapKeyRef), has(self.peerRef)].filter(x, x).size() == 1",message="give exactly one of inline, secretKeyRef, configMapKeyRef and peerRef"
 type CertificateSource struct {
 	// inline has the certificate as PEM.
@@ -212,9 +213,9 @@ type RevocationStatus struct {
 	// issuer identifies the CA in the change feed of the key server: 16 hexadecimal digits.
 	// +required
 	Issuer string `json:"issuer"`
-	// mode is the mode of the policy.
+	// mode is the mode of the policy. A newer key server may have other modes than spec.revocation.mode.
 	// +required
-	Mode RevocationMode `json:"mode,omitempty"`
+	Mode RevocationMode `json:"mode"`
 	// evidence is none if there is no list; otherwise current or stale. A list is stale if it is past its nextUpdate or
 	// older than maxAge.
 	// +required
@@ -262,6 +263,7 @@ type SupersededCA struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Namespaced,path=trustedcas,shortName=tca,categories=trust
+// +kubebuilder:selectablefield:JSONPath=`.spec.keyServerRef.name`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Verified",type=string,JSONPath=`.status.conditions[?(@.type=="Verified")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`

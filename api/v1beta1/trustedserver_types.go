@@ -3,7 +3,7 @@ package v1beta1
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // TrustedServerSpec declares that another key server is registered as a peer.
-// +kubebuilder:validation:XValidation:rule="!has(self.trustBlob.peerRef) || self.trustBlob.peerRef.name != self.keyServerRef.name",message="trustBlob.peerRef must not name the KeyServer of keyServerRef; a key server is not its own peer"
+// +kubebuilder:validation:XValidation:fieldPath=".trustBlob.peerRef",rule="!has(self.trustBlob.peerRef) || self.trustBlob.peerRef.name != self.keyServerRef.name",message="trustBlob.peerRef must not name the KeyServer of keyServerRef; a key server is not its own peer"
 type TrustedServerSpec struct {
 	ManagedSpec `json:",inline"`
 
@@ -41,8 +41,9 @@ type TrustedServerSpec struct {
 }
 
 // TrustBlobSource is the source of a trust blob. A line end after the blob is ignored.
+// +structType=atomic
 // +kubebuilder:validation:XValidation:rule="[has(self.inline), has(self.secretKeyRef), has(self.configMapKeyRef), has(self.peerRef)].filter(x, x).size() == 1",message="give exactly one of inline, secretKeyRef, configMapKeyRef and peerRef"
-// +kubebuilder:validation:XValidation:rule="!has(self.inline) || !has(oldSelf.inline) || self.inline.split('\\t')[0] == oldSelf.inline.split('\\t')[0]",message="the system id cannot be changed; delete this object and create it again for the other key server"
+// +kubebuilder:validation:XValidation:fieldPath=".inline",rule="!has(self.inline) || !has(oldSelf.inline) || self.inline.split('\\t')[0] == oldSelf.inline.split('\\t')[0]",message="the system id cannot be changed; delete this object and create it again for the other key server"
 type TrustBlobSource struct {
 	// inline has the blob: system id, server name, external listener port and base64 PKCS#7 chain, separated by tabs.
 	// +kubebuilder:validation:MaxLength=65536
@@ -117,6 +118,7 @@ type PeerRemoval struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Namespaced,path=trustedservers,shortName=tserver,categories=trust
+// +kubebuilder:selectablefield:JSONPath=`.spec.keyServerRef.name`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Verified",type=string,JSONPath=`.status.conditions[?(@.type=="Verified")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`

@@ -273,7 +273,7 @@ func ruleTable(at string, object schema, skip properties) string {
 	var out strings.Builder
 	row := func(path string, rules apiextensionsv1.ValidationRules) {
 		for _, r := range rules {
-			fmt.Fprintf(&out, "| `%s` | %s | `%s` |\n", path, cell(r.Message), inCode(r.Rule))
+			fmt.Fprintf(&out, "| `%s` | %s | `%s` |\n", path+r.FieldPath, cell(r.Message), inCode(r.Rule))
 		}
 	}
 	row(at, object.XValidations)

@@ -64,6 +64,7 @@ func SetCondition(conditions *[]metav1.Condition, kind string, status metav1.Con
 func Stamp(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }
 
 // Pause sets the conditions of a paused object. Ready and Verified become Unknown, because the object is not checked.
+// Reconciling and Stalled stay: they describe the spec that the manager last processed.
 func Pause(conditions *[]metav1.Condition, generation int64, now metav1.Time, message string) {
 	c := Conclusion{Reason: v1beta1.ReasonPaused, Message: message}
 	for _, kind := range []string{v1beta1.ConditionReady, v1beta1.ConditionVerified} {
