@@ -33,6 +33,7 @@ program_into "$work/workload" bash curl jq base64 cat sed sleep tr
 ln -s bash "$work/workload/usr/bin/sh"
 (cd "$root" && CGO_ENABLED=0 go build -trimpath -buildvcs=false -o "$work/workload/usr/bin/asks" ./test/cluster/asks)
 "$here/image.sh" registry.example/workload:1 "$work/workload" '{"Cmd":["sleep","infinity"],"Env":["PATH=/usr/bin"],"User":"65532:65532"}'
+"$state/ctr" -n k8s.io images tag --force registry.example/workload:1 docker.io/curlimages/curl:8.17.0 # the Pod of config/samples/workload
 
 if [[ -z ${SMOKE:-} ]]; then # the smoke test does not need these
 	"$here/postgres.sh"
