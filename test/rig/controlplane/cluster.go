@@ -41,7 +41,7 @@ func Start(t testing.TB, change ...func(*envtest.Environment)) *envtest.Environm
 
 // Begin runs a kube-apiserver without our custom resources, for use in TestMain. The caller must stop it.
 func Begin(change ...func(*envtest.Environment)) (*envtest.Environment, error) {
-	quiet()
+	Quiet()
 	environment := &envtest.Environment{ControlPlaneStartTimeout: rig.Patience, ControlPlaneStopTimeout: rig.Patience}
 	for _, c := range change {
 		c(environment)
@@ -50,9 +50,9 @@ func Begin(change ...func(*envtest.Environment)) (*envtest.Environment, error) {
 	return environment, err
 }
 
-// quiet silences envtest and managers, which warn if no logger is set. It runs once, because two concurrent
+// Quiet silences envtest and managers, which warn if no logger is set. It runs once, because two concurrent
 // tests must not both set the logger.
-var quiet = sync.OnceFunc(func() { ctrl.SetLogger(logr.Discard()) })
+var Quiet = sync.OnceFunc(func() { ctrl.SetLogger(logr.Discard()) })
 
 // Scheme returns a scheme with the kinds of Kubernetes and ours, and those that more adds.
 func Scheme(more ...func(*runtime.Scheme) error) *runtime.Scheme {
