@@ -38,7 +38,7 @@ var run = []commands{
 	{"docs/guides/test-with-a-key-server.md", "", "", "test/keyservertest TestExamples"},
 	{"docs/guides/use-an-hsm.md", "", "", "test/operations TestOperationsByTheirCommands"},
 	{"docs/guides/verify-the-audit-log.md", "", "", "test/operations TestOperationsByTheirCommands"},
-	{"docs/install.md", "Install a release", "", "test/install TestInstallFiles"},
+	{"docs/install.md", "Install a release", "", "test/cluster TestInstallFiles"},
 	{"docs/install.md", "Install in one Pod", "", "test/cluster TestAnInstallation"},
 	{"docs/install.md", "Install replicas on PostgreSQL", "", "test/cluster TestScaledOut"},
 	{"docs/install.md", "Move from one Pod to many", "", "test/cluster TestFormsAreSwitched"},
