@@ -22,7 +22,8 @@ for archive in image image-agent; do
 done
 
 # Provides curl and jq for the workload, Helm, and the other programs that the tests need.
-environment=$(GOFLAGS="$(go env GOFLAGS) -tags=cluster" "$root/hack/provide.sh" ./test/cluster)
+tags=cluster${SMOKE:+,smoke} # without the tests that need the built program
+environment=$(GOFLAGS="$(go env GOFLAGS) -tags=$tags" "$root/hack/provide.sh" ./test/cluster)
 eval "$environment"
 
 # The image of the workload contains this machine's shell and curl with their libraries, and a program that sends
@@ -49,5 +50,5 @@ fi
 
 # The tests run in the network namespace of the node, where Services are reachable.
 cd "$root"
-RIG_CLUSTER=$state RIG_FLUX=$root/bin/test/flux RIG_ARGOCD=$root/bin/test/argocd go test -tags cluster -count=1 -v -timeout 60m \
+RIG_CLUSTER=$state RIG_FLUX=$root/bin/test/flux RIG_ARGOCD=$root/bin/test/argocd go test -tags "$tags" -count=1 -v -timeout 60m \
 	-exec "nsenter --target $(<"$state/init.pid") --net --" "$@" ./test/cluster
