@@ -18,7 +18,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Malformed describes the invalid part of an object, without its content.
+// Malformed is an error that names the invalid part of a JOSE object. It does not contain the object's content.
 type Malformed string
 
 func (m Malformed) Error() string { return string(m) }
@@ -26,7 +26,7 @@ func (m Malformed) Error() string { return string(m) }
 // Parts contains the decoded parts of the compact serialization.
 type Parts struct{ Header, Payload, Signature []byte }
 
-// Split parses the compact serialization (RFC 7515 section 7.1). It rejects a text that is longer than most bytes.
+// Split parses the compact serialization (RFC 7515 section 7.1). It rejects a text with more bytes than most.
 func Split(text string, most int) (Parts, error) {
 	if len(text) > most {
 		return Parts{}, Malformed("longer than " + strconv.Itoa(most) + " bytes")
@@ -59,8 +59,8 @@ func Decode(part string) ([]byte, bool) {
 type Members map[string]jsontext.Value
 
 // Object parses a JSON object without duplicate names at any depth. It rejects a known name in another case, because
-// other parsers would accept it. It ignores unknown names, as the RFCs require. Errors call the object by
-// the text of the parameter what.
+// other parsers would accept it. It ignores unknown names, as the RFCs require. Errors use what as the name of the
+// object.
 func Object(text []byte, what string, known ...string) (Members, error) {
 	d := jsontext.NewDecoder(bytes.NewReader(text))
 	bad := Malformed(what + " must be one JSON object without duplicate names")
@@ -84,7 +84,7 @@ func Object(text []byte, what string, known ...string) (Members, error) {
 			return nil, Malformed(what + " has a name that differs from a known name only in upper and lower case")
 		}
 	}
-	if _, err := d.ReadToken(); err != nil { // the closing brace, or the error if it is missing
+	if _, err := d.ReadToken(); err != nil { // reads the closing brace, or returns an error if it is missing
 		return nil, bad
 	}
 	if _, err := d.ReadToken(); !errors.Is(err, io.EOF) {

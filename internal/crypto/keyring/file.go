@@ -17,16 +17,16 @@ import (
 const (
 	KeyFile      = "kek" // the key-encryption key
 	databaseFile = "keyserver.db"
-	// restoringPrefix is the prefix of the files that remain if a restore was killed.
+	// restoringPrefix is the name prefix of the files that a restore leaves if it is killed.
 	restoringPrefix = databaseFile + ".restoring"
 )
 
-// maxKEKFile is the maximum number of bytes that are read of a key file. A valid file has 44 characters.
+// maxKEKFile is the maximum number of bytes that are read from a key file. A valid file has 44 characters.
 const maxKEKFile = 1024
 
 // EnsureFileKey returns the URL of the key-encryption key in the data directory. At the first start it creates the key
 // and the directory. It never replaces a key. If there is a database but no key, it fails, because a new key could not
-// open the data keys. So call it before the database is created.
+// open the data keys. Call EnsureFileKey before the database is created.
 func EnsureFileKey(dir string) (string, error) {
 	url, err := readFileKey(dir)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -72,7 +72,7 @@ func makeDirectory(dir string) error {
 	if errors.Is(err, fs.ErrExist) {
 		return nil
 	}
-	return err // the umask can only remove permissions
+	return err // the umask can only remove permissions, not add any
 }
 
 func readFileKey(dir string) (string, error) {
@@ -94,8 +94,8 @@ func readFileKey(dir string) (string, error) {
 	return localsecrets.Scheme + "://" + key, nil
 }
 
-// makeFileKey writes the complete key to a temporary file and then creates a hard link with its name. A hard link never
-// replaces an existing file.
+// makeFileKey writes the complete key to a temporary file and then creates a hard link with the final name. A hard link
+// never replaces an existing file.
 func makeFileKey(dir string) (err error) {
 	f, err := os.CreateTemp(dir, KeyFile+".*") // mode 0600, and a unique name
 	if err != nil {

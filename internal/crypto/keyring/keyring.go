@@ -21,8 +21,8 @@ import (
 const dataKeySetting = rowmac.DataKeySetting
 
 // A wrapped key consists of a version byte, the id of its data key, a nonce, and the ciphertext with its tag. Version 1
-// has no id. Databases of older releases use version 1 for their only data key; its id counts as zero. Wrapping under
-// that data key uses version 1 until it is retired, because older replicas know no other version.
+// has no id. Databases of older releases have only one data key and use version 1; the id of that data key counts as
+// zero. Keys are wrapped under it in version 1 until it is retired, because older replicas know no other version.
 const (
 	wrapVersionAlone = 1
 	wrapVersion      = 2
@@ -31,25 +31,27 @@ const (
 	idLen            = 8
 )
 
-// ErrWrongKey is wrapped if the key-encryption key does not open a data key of the database.
+// ErrWrongKey means that the key-encryption key does not open a data key of the database.
 var ErrWrongKey = errors.New("the key-encryption key does not open this database's data key; check --kek; " +
 	"if it replaces another key, give that key as --kek-previous; a KMS plugin may have been restarted with another key")
 
-// ErrWrongKeys is wrapped if neither the current nor the previous key-encryption key opens a data key.
+// ErrWrongKeys means that neither the current nor the previous key-encryption key opens a data key.
 var ErrWrongKeys = errors.New("neither --kek nor --kek-previous opens this database's data key; nothing was changed")
 
-// ErrDamaged is wrapped if a wrapped key cannot be decrypted with its data key: its bytes were changed, or it is stored
+// ErrDamaged means that a wrapped key cannot be decrypted with its data key: its bytes were changed, or it is stored
 // under the id of another key.
 var ErrDamaged = errors.New("the stored key is damaged")
 
-// ErrRewrapping is returned by Rotate if stored keys are still wrapped under the previous data key.
+// ErrRewrapping means that stored keys are still wrapped under the previous data key.
 var ErrRewrapping = errors.New("keys are still being rewrapped")
 
 // Settings stores the wrapped data keys.
 type Settings interface {
-	// EnsureSetting returns a setting. If there is none, it stores the result of make. Only one replica stores it.
+	// EnsureSetting returns a setting. If there is none, it stores the result of make. Of several replicas, only one
+	// stores its result, and all get that result.
 	EnsureSetting(ctx context.Context, name string, make func(ctx context.Context) ([]byte, error)) ([]byte, error)
-	// ReplaceSetting stores value if the setting is still equal to was, and reports whether it did.
+	// ReplaceSetting stores value if the stored value of the setting is equal to was. It reports whether it stored
+	// value.
 	ReplaceSetting(ctx context.Context, name string, was, value []byte) (bool, error)
 	Setting(ctx context.Context, name string) ([]byte, error)
 }
@@ -57,7 +59,7 @@ type Settings interface {
 // Keyring wraps and unwraps stored keys. It is safe for concurrent use.
 type Keyring struct {
 	providers providers
-	settings  Settings // nil if the database is only read
+	settings  Settings // nil if this process only reads the database
 	setting   func(ctx context.Context, name string) ([]byte, error)
 	clock     func() time.Time
 	rows      *rowmac.Key
@@ -82,7 +84,7 @@ func New(ctx context.Context, provider *Provider, settings Settings) (*Keyring, 
 }
 
 // Start is New with options. If the previous key-encryption key opens a data key, Start wraps all data keys with the
-// current key-encryption key. This is one change for all replicas.
+// current key-encryption key. Only one replica makes this change.
 func Start(ctx context.Context, provider *Provider, settings Settings, o Options) (*Keyring, error) {
 	if o.Clock == nil {
 		o.Clock = time.Now
@@ -140,7 +142,7 @@ func (c *Keyring) begin(r *ring) {
 }
 
 // wrapAnew wraps every data key of the ring with the current key-encryption key and stores the ring. It returns nil if
-// the stored ring has changed since r was read.
+// another process has changed the stored ring since r was read.
 func (c *Keyring) wrapAnew(ctx context.Context, r *ring) (*ring, error) {
 	n, err := c.wrapped(ctx, r)
 	if err != nil {
@@ -181,12 +183,12 @@ func (c *Keyring) wrapped(ctx context.Context, r *ring) (*ring, error) {
 // RowKey returns the key for the MACs of database rows. It changes when the data keys change.
 func (c *Keyring) RowKey() *rowmac.Key { return c.rows }
 
-// RowsSealed reports whether every row has its MAC. It is false for a database of a release without row MACs, until
-// SealRows.
+// RowsSealed reports whether every row has its MAC. In a database of a release without row MACs, it is false until
+// SealRows has run and Reload has read the data keys again.
 func (c *Keyring) RowsSealed() bool { return c.ring.Load().sealed }
 
-// SealRows stores with the data keys that every row has its MAC. get and put must belong to the transaction that
-// computes the MACs. It returns false if another process has already done this.
+// SealRows stores, together with the data keys, that every row has its MAC. get and put must belong to the transaction
+// that computes the MACs. SealRows returns false if another process has already done this.
 func (c *Keyring) SealRows(ctx context.Context, get func(ctx context.Context, name string) ([]byte, error),
 	put func(ctx context.Context, name string, value []byte) error,
 ) (bool, error) {
@@ -250,7 +252,8 @@ func (c *Keyring) Rotate(ctx context.Context) (keyserver.DataKey, error) {
 		n := r.next()
 		k, err := c.providers.newDataKey(ctx, n.label, c.clock())
 		if err == nil {
-			// This check is last, so that the key-encryption key that has just wrapped also opens all other data keys.
+			// This check is last. It proves that the key-encryption key that wrapped the new data key also opens all
+			// other data keys.
 			_, err = c.providers.alone().all(ctx, r)
 		}
 		if err != nil {
@@ -282,9 +285,10 @@ func refused(err error) error {
 	return fault.Temporary(fault.NotReady, fault.ScopeProcess, time.Minute, "%s", detail).Because(err)
 }
 
-// RewrapFromPrevious wraps all data keys with the current key-encryption key if it opens only some of them. A replica
-// of an earlier version that has only the previous one may have created the others. If the current one opens none,
-// another replica has intentionally wrapped all with the previous one; then nothing changes.
+// RewrapFromPrevious wraps all data keys with the current key-encryption key if this key opens only some of them. A
+// replica of an earlier version that has only the previous key may have created the data keys that the current key does
+// not open. If the current key opens none, another replica has intentionally wrapped all with the previous key; then
+// nothing changes.
 func (c *Keyring) RewrapFromPrevious(ctx context.Context) error {
 	r := c.ring.Load()
 	if !r.openedByPrevious {
@@ -311,7 +315,7 @@ func (c *Keyring) RewrapFromPrevious(ctx context.Context) error {
 	return err
 }
 
-// mixed reports whether the current key-encryption key opens at least one data key of the ring.
+// mixed reports whether the current key-encryption key opens at least one of the data keys.
 func (c *Keyring) mixed(ctx context.Context, r *ring) (bool, error) {
 	for _, k := range r.keys {
 		if k.state == keyserver.DataKeyRetired {
@@ -351,7 +355,7 @@ func (c *Keyring) Retire(ctx context.Context, id keyserver.ID, get func(ctx cont
 	return put(ctx, dataKeySetting, n.stored)
 }
 
-// Retiring returns the id of the data key whose keys must be rewrapped, if there is one.
+// Retiring returns the id of the data key that a rotation has replaced, if keys under it must still be rewrapped.
 func (c *Keyring) Retiring() (keyserver.ID, bool) {
 	if k := c.ring.Load().retiring(); k != nil {
 		return k.id, true
@@ -378,8 +382,8 @@ func (c *Keyring) String() string { return "keyring" }
 // GoString returns a text without the data keys for %#v.
 func (c *Keyring) GoString() string { return c.String() }
 
-// boundTo returns the associated data: version and data key, so that they cannot be exchanged, and the ids of the
-// system and the wrapped key.
+// boundTo returns the associated data of a wrapped key, so that no part can be exchanged: version, id of the data key,
+// system id and id of the wrapped key.
 func boundTo(prefix []byte, key keyserver.ID, system keyserver.SystemID) []byte {
 	b := append(make([]byte, 0, 1+idLen+4+8), prefix...)
 	b = binary.BigEndian.AppendUint32(b, uint32(system))
@@ -396,7 +400,7 @@ func isRemote(err error) bool {
 	return errors.As(err, &said) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// ErrUnavailable is wrapped if a KMS provider is unavailable.
+// ErrUnavailable means that a KMS provider is unavailable.
 var ErrUnavailable = errors.New("the key management service is not available")
 
 // remote returns an error with the code of a provider's error. It does not contain the text of that error, which may

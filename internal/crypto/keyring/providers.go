@@ -12,7 +12,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// providers contains the current key-encryption key and, if it replaces another one, the previous one.
+// providers contains the current key-encryption key, and the previous key-encryption key while the current one replaces
+// it.
 type providers struct{ current, previous *Provider }
 
 func (k providers) wrap(ctx context.Context, plain []byte) ([]byte, error) {
@@ -45,8 +46,8 @@ func (k providers) unwrap(ctx context.Context, wrapped []byte) (plain []byte, pr
 	return nil, false, ErrWrongKeys
 }
 
-// key returns the bytes of a data key. If the data key is not in a ring, wrapped is nil and alone is the wrapped data
-// key. The caller clears the bytes.
+// key returns the bytes of a data key. For the only data key of a database without a ring (openAlone), wrapped is nil
+// and alone is the wrapped data key. The caller clears the bytes.
 func (k providers) key(ctx context.Context, wrapped, alone []byte) ([]byte, error) {
 	if wrapped == nil {
 		wrapped = alone
@@ -76,7 +77,7 @@ func (k providers) open(ctx context.Context, r *ring, d *dataKey) (previous bool
 	return previous, err
 }
 
-// all calls open for each data key of a ring, except for retired data keys.
+// all calls open for each data key, except for retired data keys.
 func (k providers) all(ctx context.Context, r *ring) (previous bool, err error) {
 	for _, d := range r.keys {
 		if d.state == keyserver.DataKeyRetired {
@@ -106,7 +107,8 @@ func (c *Keyring) NewestKeyError() error {
 func (c *Keyring) Doubted() bool { return c.kekFailed.Swap(false) }
 
 // Ping checks the connection to the KMS provider without using the key. It returns nil if the provider has no such
-// check. The previous key is not checked, because it is only needed at a start.
+// check. The previous key is not checked, because after the start, only data keys that another replica wrapped with the
+// previous key need it.
 func (c *Keyring) Ping(ctx context.Context) error {
 	if c.providers.current.alive == nil {
 		return nil

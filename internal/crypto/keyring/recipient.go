@@ -12,7 +12,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// ErrNoEncryption is wrapped if the key of a certificate can be used for signatures, but not for encryption.
+// ErrNoEncryption means that the key of a certificate can be used for signatures, but not for encryption.
 var ErrNoEncryption = errors.New("the key of the certificate cannot be used for encryption; use RSA, or EC on P-256, P-384 or P-521")
 
 // x5tS256 is the header that names the recipient's certificate (RFC 7516, section 4.1.8).

@@ -24,7 +24,7 @@ const (
 // recovery is the plaintext of a recovery file: the data keys of a database.
 type recovery struct {
 	Version int               `json:"version"`
-	Keys    map[string][]byte `json:"keys"` // by id
+	Keys    map[string][]byte `json:"keys"` // the data keys by id
 	Label   []byte            `json:"label"`
 }
 

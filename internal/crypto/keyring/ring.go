@@ -21,11 +21,11 @@ import (
 )
 
 const (
-	// rowsSealed is the first byte of the plaintext of a wrapped data key that is not in a ring, if each row of the
-	// database has a MAC. If rows have no MAC, the plaintext is only the data key.
+	// rowsSealed is the first byte of the plaintext of a wrapped data key that is not in a ring (storedRing). It means
+	// that each row of the database has a MAC. If rows have no MAC, the plaintext is only the data key.
 	rowsSealed = 1
-	// ringSealed is the first byte of the plaintext of a wrapped data key in a ring. It means that each row has a MAC. It
-	// is encrypted, so that an attacker without the key-encryption key cannot remove it.
+	// ringSealed is the first byte of the plaintext of a wrapped data key in a ring (storedRing). It means that each
+	// row has a MAC. The byte is encrypted, so that an attacker without the key-encryption key cannot remove it.
 	ringSealed = 2
 
 	dataKeyLen = 32
@@ -36,7 +36,7 @@ const (
 	// keptRetired is the maximum number of retired data keys whose id and times are kept.
 	keptRetired = 32
 
-	// ringInfo is the HKDF info for the key of the ring's MAC. It differs from the info for any other derived key.
+	// ringInfo is the HKDF info for the key of the MAC in storedRing. No other derived key has this info.
 	ringInfo = "keyserver-operator data key ring v1"
 )
 
@@ -62,14 +62,14 @@ type ring struct {
 	stored           []byte // the value of the setting
 	generation       uint64
 	sealed           bool           // every row has its MAC
-	label            [labelLen]byte // the key of the MACs in KEK fingerprints
+	label            [labelLen]byte // key of the MACs from which KEK fingerprints are made
 	keys             []*dataKey     // oldest first
 	active           *dataKey
 	openedByPrevious bool // the previous key-encryption key has opened a data key
 	own              bool // the current key-encryption key has opened each stored data key
 }
 
-// dataKey is a data key of a ring. A retired data key has only its id, times and state.
+// dataKey is one of the data keys of a database. A retired data key has only its id, times and state.
 type dataKey struct {
 	id                   keyserver.ID
 	createdAt, retiredAt time.Time
@@ -169,7 +169,7 @@ func (s storedRing) sum(seal []byte) ([]byte, error) {
 	return h.Sum(nil), nil
 }
 
-// next returns a copy with the next generation. The caller may change the copy.
+// next returns a copy of the ring with the next generation number. The caller may change the copy.
 func (r *ring) next() *ring {
 	n := *r
 	n.generation++
@@ -201,13 +201,14 @@ func (r *ring) forget() {
 	})
 }
 
-// isRing reports whether the setting contains a ring. Older databases have a single wrapped data key there.
+// isRing reports whether the setting contains a storedRing. In older databases, the setting is a single wrapped data
+// key.
 func isRing(stored []byte) bool { return bytes.HasPrefix(stored, []byte(`{"version":`)) }
 
-// errNotOurs is wrapped if the stored ring was not written by a key server with these data keys.
+// errNotOurs means that the stored ring was not written by a key server with these data keys.
 var errNotOurs = errors.New("the data keys in the database were not written by this key server; restore the setting dataKey from a backup")
 
-// openRing opens the stored data keys. It does not unwrap data keys again that are in known.
+// openRing opens the stored data keys. It does not unwrap data keys that known already contains.
 func openRing(ctx context.Context, from providers, stored []byte, known *ring) (*ring, error) {
 	if !isRing(stored) {
 		return openAlone(ctx, from, stored)
@@ -278,8 +279,8 @@ func (r *ring) openKey(ctx context.Context, from providers, entry storedKey, kno
 	return k, k.prepare(plain[17+labelLen:])
 }
 
-// openAlone opens the only data key of a database without a ring. Its id is zero, and keys that it wraps do not contain
-// the id.
+// openAlone opens the only data key of a database without a ring. The id of this data key is zero, and keys that are
+// wrapped under it do not contain the id.
 func openAlone(ctx context.Context, from providers, stored []byte) (*ring, error) {
 	plain, foreign, err := from.unwrap(ctx, stored)
 	defer clear(plain)

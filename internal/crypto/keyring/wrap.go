@@ -10,7 +10,8 @@ import (
 )
 
 // Wrap encrypts the bytes of a key under the active data key. The result can be decrypted only for the same key id and
-// system id. Call Wrap in the transaction that stores the result. Otherwise the data key could be retired before that.
+// system id. Call Wrap in the transaction that stores the result. Otherwise the data key could be retired before the
+// result is stored.
 func (c *Keyring) Wrap(key keyserver.ID, system keyserver.SystemID, plain []byte) ([]byte, error) {
 	return c.ring.Load().active.seals(key, system, plain), nil
 }
@@ -21,7 +22,7 @@ func (k *dataKey) seals(key keyserver.ID, system keyserver.SystemID, plain []byt
 	return k.aead.Seal(wrapped, nil, plain, bound) //nolint:gosec // the AEAD draws the nonce itself and takes none
 }
 
-// Prefix returns the bytes with which every key that is wrapped under a data key begins.
+// Prefix returns the first bytes of every key that is wrapped under the given data key.
 func Prefix(dataKey keyserver.ID) []byte {
 	if dataKey.IsZero() {
 		return []byte{wrapVersionAlone}
@@ -43,7 +44,7 @@ func split(wrapped []byte) (id keyserver.ID, prefix int, ok bool) {
 
 // Unwrap decrypts a stored key. The caller clears the result. It returns ErrDamaged if the bytes are not the result of
 // Wrap for this key. If the data key is unknown, Unwrap reads the data keys again, because another process may have
-// created it.
+// created this data key.
 func (c *Keyring) Unwrap(key keyserver.ID, system keyserver.SystemID, wrapped []byte) ([]byte, error) {
 	id, prefix, ok := split(wrapped)
 	if !ok {
@@ -70,7 +71,8 @@ func (c *Keyring) Unwrap(key keyserver.ID, system keyserver.SystemID, wrapped []
 // reloadTimeout is the time limit for reading the data keys again if a key is under an unknown data key.
 const reloadTimeout = 5 * time.Second
 
-// Rewrap encrypts a wrapped key under the active data key. It returns false if the key is already wrapped under it.
+// Rewrap encrypts a wrapped key under the active data key. It returns false if the key is already wrapped under this
+// data key.
 func (c *Keyring) Rewrap(key keyserver.ID, system keyserver.SystemID, wrapped []byte) ([]byte, bool, error) {
 	if bytes.HasPrefix(wrapped, Prefix(c.ring.Load().active.id)) || len(wrapped) == 0 {
 		return wrapped, false, nil

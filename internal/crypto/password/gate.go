@@ -10,17 +10,17 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/quota"
 )
 
-// DefaultPlaces returns half of the cores, at least one. The other half is for requests in sessions and for the
-// network.
+// DefaultPlaces returns the default number of concurrent hashes: half of the cores, at least one. The other half is for
+// requests in sessions and for the network.
 func DefaultPlaces() int { return max(1, runtime.GOMAXPROCS(0)/2) }
 
-// mostInRow is how many hashes for known callers may begin one after another while a stranger waits.
+// mostInRow is the maximum number of hashes for known callers that begin one after another while a stranger waits.
 const mostInRow = 3
 
-// Gate limits the concurrent hashes of a process. A stranger here is a caller that has not shown that it knows any
-// password. Known callers are served before strangers, but at most mostInRow of them in a row. If sessions have
-// requests during the hash of a stranger, an equally long pause of its permit follows. So strangers use at most half of
-// the time of the places. A nil Gate has no limit.
+// Gate limits the concurrent hashes of a process. A stranger is a caller that has not shown that it knows any password;
+// all other callers are known. Known callers are served before strangers, but at most mostInRow of them in a row. If
+// requests in sessions arrive during the hash of a stranger, the permit of that stranger becomes free only after a
+// pause that is as long as its hash. So strangers use at most half of the time of the places. A nil Gate has no limit.
 type Gate struct {
 	worked atomic.Uint64 // number of requests in sessions
 
@@ -28,7 +28,7 @@ type Gate struct {
 
 	mu      sync.Mutex
 	free    int // free places
-	permits int // for strangers; a stranger needs a permit and a place
+	permits int // free permits; a stranger needs a permit and a place
 	inRow   int // hashes of known callers that began while a stranger waited
 
 	others, strangers quota.FairQueue[string]

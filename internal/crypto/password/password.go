@@ -75,7 +75,7 @@ func (c Cost) hash(ctx context.Context, password string, salt []byte) (string, e
 }
 
 // Check reports whether password matches the encoded hash, with the cost of that hash. An empty hash means "no such
-// name": Check does the work of c and returns false.
+// name": Check then computes a hash with cost c and returns false.
 func (c Cost) Check(ctx context.Context, password, encoded string) (bool, error) {
 	known := encoded != ""
 	h := stored{c.orDefault(), make([]byte, saltLen), make([]byte, hashLen)}
@@ -97,8 +97,8 @@ func (c Cost) Outdated(encoded string) bool {
 	return err == nil && h.cost != c.orDefault()
 }
 
-// Same reports whether two hashes are equal or Rehash created one from the other. If a user sets the same password
-// again, the new hash has a new salt, so Same returns false.
+// Same reports whether two hashes are equal or Rehash created one hash from the other hash. If a user sets the same
+// password again, the new hash has a new salt, so Same returns false.
 func Same(a, b string) bool {
 	if a == b {
 		return true

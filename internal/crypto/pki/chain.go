@@ -17,7 +17,7 @@ const maxChain = 16
 // Chain is a server certificate with the intermediate certificates up to a CA.
 type Chain struct {
 	Leaf          *x509.Certificate
-	Intermediates []*x509.Certificate // CA certificates in the order of the message
+	Intermediates []*x509.Certificate // CA certificates, in the order of the PKCS#7 structure
 }
 
 // EncodeChain encodes certificates as PKCS#7 without content and signatures.

@@ -23,7 +23,7 @@ const clientLifetime = 365 * 24 * time.Hour
 const (
 	minRSABits = 2048
 	maxRSABits = 8192                       // verification with a larger key would take seconds
-	maxSubject = keyserver.MaxPrincipalName // of the subject in slash form, which is the name of the principal
+	maxSubject = keyserver.MaxPrincipalName // bytes of the subject in slash form, which is the principal's name
 )
 
 // ParseRequest parses a PKCS#10 request and checks its signature, its key and its
@@ -46,7 +46,7 @@ func ParseRequest(der []byte) (*x509.CertificateRequest, error) {
 }
 
 // RequestSubject returns the subject of a request in slash form. It returns "" if the subject cannot be displayed. It
-// checks nothing else.
+// makes no other checks.
 func RequestSubject(der []byte) string {
 	req, err := x509.ParseCertificateRequest(der)
 	if err != nil {
@@ -86,8 +86,8 @@ func (ca Identity) IssueClient(req *x509.CertificateRequest, validity time.Durat
 	return sign(template, ca.Certificate, req.PublicKey, ca.Key, random)
 }
 
-// RenewClient signs a request again. The new certificate is valid for as long as the old one, whose validity is
-// notBefore to notAfter, or until the CA expires if that is earlier.
+// RenewClient signs a request again. notBefore and notAfter limit the validity of the old certificate. The new
+// certificate is valid for the same length of time, or until the CA expires if that is earlier.
 func (ca Identity) RenewClient(req *x509.CertificateRequest, notBefore, notAfter, now time.Time, random io.Reader) (*x509.Certificate, error) {
 	until := earlier(now.Add(notAfter.Sub(notBefore)-backdate), ca.Certificate.NotAfter)
 	if !until.After(now) {

@@ -25,7 +25,8 @@ import (
 const (
 	caLifetime     = 10 * 365 * 24 * time.Hour
 	serverLifetime = 397 * 24 * time.Hour
-	// backdate is how long before its issue a certificate is valid, for clients with a slow clock.
+	// backdate is the time between the start of a certificate's validity and its issue. It helps clients with a slow
+	// clock.
 	backdate = 5 * time.Minute
 )
 
@@ -64,7 +65,7 @@ func NewCA(commonName string, now time.Time, random io.Reader) (Identity, error)
 	return Identity{Certificate: cert, Key: key}, err
 }
 
-// Link returns a certificate for the name and key of the CA to, signed by this CA. Clients that trust this CA can use
+// Link returns a certificate, signed by this CA, for the name and key of another CA. Clients that trust this CA can use
 // it to verify certificates of the other CA. It is valid until one of the two CAs expires.
 func (id Identity) Link(to *x509.Certificate, now time.Time, random io.Reader) (*x509.Certificate, error) {
 	if !now.Before(id.Certificate.NotAfter) {
@@ -118,9 +119,9 @@ func (id Identity) IssueServer(commonName string, hosts []string, key *ecdsa.Pri
 	return Identity{Certificate: cert, Key: key}, err
 }
 
-// Renewal reports whether issuer should issue a new server certificate at now. It should if another CA issued cert, if
-// cert lacks a host, or if two thirds of its validity are over and a new one would expire later. For an expired issuer
-// it returns false.
+// Renewal reports whether issuer should issue a new server certificate at now. It returns true if another CA issued
+// cert, if cert lacks a host, or if two thirds of its validity are over and a new certificate would expire later. For
+// an expired issuer it returns false.
 func Renewal(cert *x509.Certificate, hosts []string, issuer *x509.Certificate, now time.Time) bool {
 	switch {
 	case !now.Before(issuer.NotAfter):

@@ -32,7 +32,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// info is the HKDF info of the row key. No other key that is derived from the data key has it.
+// info is the HKDF info of the row key. No other key that is derived from the data key has this info.
 const info = "keyserver-operator row mac v1"
 
 // Key computes and checks MACs with HMAC-SHA-256. It is safe for concurrent use.
@@ -45,12 +45,12 @@ type Key struct {
 type Ring interface {
 	// Stored returns the value of DataKeySetting from which the current data keys were read.
 	Stored() []byte
-	// Reload reads the setting again and calls Key.Use if it has changed. It reports whether it has changed.
+	// Reload reads the setting again. If the setting has changed, Reload calls Key.Use and returns true.
 	Reload(ctx context.Context) (changed bool, err error)
 }
 
-// Derive derives a Key from data keys by HKDF-SHA-256. Sum uses the first data key. MACs of the other data keys are
-// accepted until they are replaced.
+// Derive derives a Key from data keys by HKDF-SHA-256. Sum uses the first data key. Check also accepts MACs of the
+// other data keys, because a row may not have a new MAC yet.
 func Derive(dataKeys ...[]byte) (*Key, error) {
 	secrets := make([][]byte, 0, len(dataKeys))
 	for _, dataKey := range dataKeys {
@@ -65,8 +65,8 @@ func Derive(dataKeys ...[]byte) (*Key, error) {
 	return k, nil
 }
 
-// Of returns a Key whose Sum uses the first of the keys, and whose Check accepts MACs of all of them. It follows
-// changes of the ring.
+// Of returns a Key whose Sum uses the first of the keys, and whose Check accepts MACs of all of them. When the data
+// keys of the ring change, Reload of the ring replaces the keys (Use). Check calls Reload if no key matches.
 func Of(ring Ring, keys ...*Key) *Key {
 	k := &Key{ring: ring}
 	k.Use(keys...)
@@ -98,8 +98,8 @@ const reloadTimeout = 5 * time.Second
 var ErrMismatch = errors.New("the row does not agree with its MAC")
 
 // Check compares a row with its MAC, in constant time for each data key. If no data key matches, it reads the data keys
-// again, because another process may just have created one. Any error except ErrMismatch means that they could not be
-// read.
+// again, because another process may just have created one. Any error except ErrMismatch means that the data keys could
+// not be read.
 func (k *Key) Check(r *Row, mac []byte) error {
 	switch {
 	case k.accepts(r, mac):
@@ -170,7 +170,7 @@ func (k *Key) GoString() string { return k.String() }
 // Row is the encoding of a database row, with its table and id.
 type Row struct {
 	Table string
-	ID    string // for messages
+	ID    string // names the row in messages
 
 	key     []any // values of the columns Tables[Table].Key
 	encoded []byte

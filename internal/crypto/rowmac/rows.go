@@ -31,7 +31,7 @@ func principal(p keyserver.Principal, passwordHash string) *Row {
 	} else {
 		r.List(1).Text(p.Identity.Issuer).Text(p.Identity.Subject).texts(p.Identity.Audiences)
 	}
-	if len(p.Delegates) > 0 { // without delegates, the encoding is the same as before there were delegates
+	if len(p.Delegates) > 0 { // otherwise, the encoding is the same as in versions without delegates
 		r.set(p.Delegates)
 	}
 	return r
@@ -67,7 +67,7 @@ func StoredKey(k KeyRow) *Row {
 	r := NewRow("stored_keys", k.ID.Hex(), k.ID[:]).Key(k.ID).Text(string(k.Algorithm)).Int(int64(k.KeyBytes)).Bytes(k.Wrapped).
 		Key(k.ACL).Time(k.CreatedAt)
 	r.entries(k.Entries).entries(k.Purged)
-	if k.Life != keyserver.FirstLife(k.ID) { // otherwise, the encoding is the same as before keys had a life cycle
+	if k.Life != keyserver.FirstLife(k.ID) { // otherwise, the encoding is the same as in versions without life cycles
 		r.Text(string(k.Life.State)).Key(k.Life.Lineage).Int(int64(k.Life.Generation)).Int(number(k.Life.Exportable)).
 			Time(k.Life.StateAt).Time(k.Life.DestroyAt)
 	}
@@ -113,7 +113,7 @@ func TrustedCA(c keyserver.Certificate) *Row {
 	return NewRow("trusted_cas", c.ID.Hex(), c.ID[:]).certificate(c)
 }
 
-// Certificate encodes a certificate with its principal and the two columns by which it is found.
+// Certificate encodes a certificate with its principal and the two columns by which queries find the certificate.
 func Certificate(c keyserver.Certificate, fingerprint, subjectKey []byte) *Row {
 	r := NewRow("certificates", c.ID.Hex(), c.ID[:]).certificate(c).OptionalKey(c.Principal).Text(c.IssuerDigest).
 		Bytes(present(fingerprint)).Bytes(present(subjectKey))
@@ -127,7 +127,7 @@ func Certificate(c keyserver.Certificate, fingerprint, subjectKey []byte) *Row {
 func TrustedServer(s keyserver.TrustedServer) *Row {
 	r := NewRow("trusted_servers", SystemName(s.System), int64(s.System)).Int(int64(s.System)).Text(s.Name).Int(int64(s.Port)).Text(s.FriendlyName).
 		Text(s.Description).Key(s.Transport).Bytes(present(s.Chain)).certificate(s.Certificate)
-	if s.Witness { // otherwise, the encoding is the same as before there were witnesses
+	if s.Witness { // otherwise, the encoding is the same as in versions without witnesses
 		r.Int(1)
 	}
 	return r
@@ -173,7 +173,7 @@ func TemplateMember(template keyserver.ID, m keyserver.TemplateMember) *Row {
 		Key(m.Principal.ID).Int(int64(m.Rights)).Int(m.MaxUsage).Bytes(m.Start[:]).Bytes(m.End[:])
 }
 
-// TemplateMembers encodes all members of a template. This is not a database row.
+// TemplateMembers encodes all members of a template. The result is not the encoding of a database row.
 func TemplateMembers(template keyserver.ID, members []*Row) *Row {
 	all := Digest(members)
 	return NewRow("members of an acl template", template.Hex()).Key(template).Bytes(all[:])
@@ -189,7 +189,7 @@ func RevocationPolicy(issuer string, p keyserver.RevocationPolicy) *Row {
 	return NewRow("revocation_policies", issuer, issuer).Text(issuer).Text(string(p.Mode)).Int(int64(p.MaxAge / time.Second))
 }
 
-// RevocationList encodes a CRL. It includes the digest of the serial numbers, because there may be many of them.
+// RevocationList encodes a CRL. It contains only a digest of the serial numbers, because a CRL may have many of them.
 func RevocationList(issuer string, c keyserver.CRLFacts, serials keyserver.SerialSet) *Row {
 	sum := sha256.Sum256(serials)
 	return NewRow("revocation_lists", issuer, issuer).Text(issuer).Bytes(c.Digest[:]).Bytes(present(c.Number)).Time(c.ThisUpdate).
@@ -218,7 +218,7 @@ func Approval(a keyserver.Approval) *Row {
 	for _, v := range votes {
 		r.Int(int64(v.Principal.System)).Key(v.Principal.ID).Text(v.Name).Time(v.At)
 	}
-	if len(a.Subjects) > 0 { // otherwise, the encoding is the same as before there were subjects
+	if len(a.Subjects) > 0 { // otherwise, the encoding is the same as in versions without subjects
 		r.Text("subjects").List(len(a.Subjects))
 		for _, s := range a.Subjects {
 			r.Text(string(s.Kind)).Text(s.Key).Bytes(s.Digest[:])
@@ -227,7 +227,7 @@ func Approval(a keyserver.Approval) *Row {
 	return r
 }
 
-// Credentials encodes the data that a principal uses to authenticate. This is not a database row.
+// Credentials encodes the data that a principal uses to authenticate. The result is not the encoding of a database row.
 func Credentials(p keyserver.Principal, passwordHash string) *Row {
 	r := NewRow("credentials", p.ID.Hex(), p.ID[:]).Key(p.ID).Text(string(p.Type)).Text(p.Name).Text(password.Lasting(passwordHash))
 	if p.Identity != nil {

@@ -4,7 +4,7 @@ package rowmac
 type Table struct {
 	// Key contains the columns that select a row, if the rows of this table have a MAC.
 	Key []string
-	// In is the name of the table whose MACs cover this table, if this table has none.
+	// In is the name of the table whose MACs cover this table, if the rows of this table have no MACs of their own.
 	In string
 	// Uncovered contains the columns that no MAC covers, each with the reason.
 	Uncovered map[string]string

@@ -71,8 +71,8 @@ func (r Reads) auditEntries(ctx context.Context, text string, args ...any) ([]ke
 	return entries, err
 }
 
-// maxChains is the maximum number of chains in a snapshot. Each concurrent writer has a
-// chain; the chains of former writers are used again.
+// maxChains is the maximum number of chains in a snapshot. Each concurrent writer has a chain. A new writer uses the
+// chain of a writer that has ended.
 const maxChains = 4096
 
 // AuditSnapshot implements audit.Reader. It uses one statement, so that the snapshot is

@@ -43,8 +43,8 @@ func (t *AuditLog) PruneAudit(ctx context.Context, last int64, heads []audit.Hea
 	})
 }
 
-// SweepAudit deletes some of the rows that PruneAudit has excluded, and reports whether
-// there are more. On PostgreSQL it also creates partitions in advance.
+// SweepAudit deletes some of the rows before the first row that PruneAudit recorded, and reports whether there are
+// more. On PostgreSQL it also creates partitions in advance.
 func (t *AuditLog) SweepAudit(ctx context.Context) (more bool, err error) {
 	extent, err := t.reads.AuditExtent(ctx)
 	if err != nil {

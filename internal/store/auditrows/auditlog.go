@@ -86,7 +86,7 @@ func (t *AuditLog) AuditEnd(ctx context.Context) (int64, error) {
 	return end, err
 }
 
-// Limits of the retries of unfilled. It reads the tables and the journal, which another process may change meanwhile.
+// Limits of the retries of unfilled. Another process may change the tables and the journal while unfilled reads them.
 const (
 	unfilledTries = 50
 	unfilledPause = 10 * time.Millisecond
@@ -124,8 +124,8 @@ func (e embedded) unfilledNow(ctx context.Context) (audit.Snapshot, []keyserver.
 // read-only.
 const copyRemedy = "; serve refuses it, too. A copy of an embedded database needs keyserver.db, and also keyserver.db-wal and audit.journal if they exist"
 
-// unfilledRows returns the rows that are only in the journal, and the end of the audit log
-// after these rows. It rejects the same journals as replay.
+// unfilledRows returns the rows that are only in the journal, and the position after these rows. It rejects the same
+// journals as replay.
 func (e embedded) unfilledRows(ctx context.Context) ([]keyserver.AuditEntry, logPosition, error) {
 	open, id, end, err := journalOf(ctx, e.db.Statements)
 	if errors.Is(err, sqldb.ErrNotFound) {

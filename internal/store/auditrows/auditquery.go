@@ -15,9 +15,9 @@ import (
 const (
 	defaultAuditPage = 100
 	maxAuditPage     = 1000
-	// auditWindow is the number of rows that one statement may read if no block covers
-	// them. auditBudget is the number of rows that one call may read. In addition, each
-	// statement counts as statementBudget rows, and each block as blockBudget rows.
+	// auditWindow is the number of rows that one statement may read if no block (see auditBlock) covers these rows.
+	// auditBudget is the number of rows that one call may read. In addition, each statement counts as statementBudget
+	// rows, and each block as blockBudget rows.
 	auditWindow     = 50_000
 	auditBudget     = 1_000_000
 	statementBudget = 500
@@ -43,8 +43,8 @@ func (s auditSpan) rows() int64 { return s.last - s.after }
 // auditQuery is a filter with the arguments of its statements.
 type auditQuery struct {
 	newest bool
-	times  [2]any // since and until
-	args   []any  // of auditConditions
+	times  [2]any // the times since and until of the filter
+	args   []any  // arguments of auditConditions
 	keys   []keyInBlock
 	all    bool // the filter has no condition
 }
@@ -138,7 +138,7 @@ func (r Reads) auditRows(ctx context.Context, filter keyserver.AuditFilter, budg
 	return page, nil
 }
 
-// rest returns the rows of a span that are still to be read after part.
+// rest returns the rows of a span that remain after part was read.
 func (s auditSpan) rest(part auditSpan, newest bool) auditSpan {
 	if newest {
 		return auditSpan{s.after, min(s.last, part.after)}
@@ -185,16 +185,16 @@ func (r Reads) auditSpan(ctx context.Context, f keyserver.AuditFilter) (span, bl
 	return span, blocks, first, nil
 }
 
-// auditWindows searches the beginning of a span. It returns the ranges that may have rows of
-// a filter, in the order of the query. Each range is small enough for one statement. passed
-// is the part of the span that was searched.
+// auditWindows searches the beginning of a span. It returns the ranges that may have rows that the filter selects, in
+// the order of the query. Each range is small enough for one statement. passed is the part of the span that was
+// searched.
 func (r Reads) auditWindows(ctx context.Context, q auditQuery, left, blocks auditSpan) (windows []auditSpan, passed auditSpan, err error) {
 	known := auditSpan{max(left.after, blocks.after), min(left.last, blocks.last)}
 	if known.rows() > 0 && (q.newest && known.last == left.last || !q.newest && known.after == left.after) {
 		return r.searchBlocks(ctx, q, known)
 	}
 	part := left.first(auditWindow, q.newest)
-	switch { // stop at the blocks
+	switch { // part must not overlap the rows that blocks cover
 	case known.rows() <= 0:
 	case q.newest:
 		part.after = max(part.after, known.last)
@@ -231,7 +231,7 @@ func (r Reads) searchBlocks(ctx context.Context, q auditQuery, left auditSpan) (
 		}
 		before := numbers[0] * auditBlock
 		found++
-		if found == blockPage { // there may be more
+		if found == blockPage { // there may be more blocks
 			passed = auditSpan{max(passed.after, before), passed.last}
 			if !q.newest {
 				passed = auditSpan{left.after, min(left.last, before+auditBlock)}

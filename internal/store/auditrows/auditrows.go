@@ -36,8 +36,8 @@ type AuditLog struct {
 	insertRows, insertBlockKeys, insertUses sqldb.Insert
 
 	claimed atomic.Bool                            // SQLite: the only chain has a writer
-	journal atomic.Pointer[journaled]              // SQLite: the file of the rows of that chain
-	tail    atomic.Pointer[[]keyserver.AuditEntry] // read-only: rows that were only in a journal
+	journal atomic.Pointer[journaled]              // SQLite: the journal of that chain
+	tail    atomic.Pointer[[]keyserver.AuditEntry] // read-only: rows only in a journal at the last AuditSnapshot
 }
 
 // Options are the settings of the audit log of an embedded database.
@@ -46,7 +46,8 @@ type Options struct {
 	// Discard is called when a rejected journal is discarded. If Discard is nil, the database cannot be opened with a
 	// rejected journal.
 	Discard func()
-	// Copied is set if this database is a copy of another database. It has the rows in the journal of the original.
+	// Copied is set if this database is a copy of another database. Copied contains the rows in the journal of the
+	// original.
 	Copied *[]keyserver.AuditEntry
 }
 
@@ -56,8 +57,8 @@ type kind interface {
 	claimChain(ctx context.Context) (audit.Chain, error)
 	// recoverRows writes to the tables the rows that an earlier process left in its journal.
 	recoverRows(ctx context.Context) error
-	// unfilled returns the state of the audit log with the rows that another process has
-	// written only to its journal, and these rows.
+	// unfilled returns the rows that another process has written only to its journal, and the state of the audit log
+	// with these rows.
 	unfilled(ctx context.Context) (audit.Snapshot, []keyserver.AuditEntry, error)
 	// sweep deletes some of the rows before the row first, and reports whether there are more. On PostgreSQL, it also
 	// creates partitions in advance.
@@ -102,7 +103,7 @@ func New(db *sqldb.DB, o Options) *AuditLog {
 // that process was not stopped properly.
 func (t *AuditLog) Recover(ctx context.Context) error { return t.kind.recoverRows(ctx) }
 
-// trouble returns why the tables could not be filled at the last attempt.
+// trouble returns the error of the last attempt to fill the tables, or nil.
 func (t *AuditLog) trouble() error {
 	if j := t.journal.Load(); j != nil {
 		return j.trouble()

@@ -29,7 +29,7 @@ func (t *AuditLog) ClaimAuditSink(ctx context.Context, name string, holder []byt
 	}
 	err = t.db.Row(ctx, `SELECT sent FROM audit_sinks WHERE name = $1 AND holder = $2`, []any{name, holder}, &sent)
 	if errors.Is(err, sqldb.ErrNotFound) {
-		return 0, false, nil // another holder has claimed the sink meanwhile
+		return 0, false, nil // another holder claimed the sink during the call
 	}
 	return sent, err == nil, err
 }

@@ -13,8 +13,8 @@ import (
 // newestTree is the name of the row with the current size and root of the audit tree.
 const newestTree = "newest"
 
-// AuditTree returns the current head of the audit tree: its size, root hash and checkpoint.
-// The head is zero if there is no tree yet.
+// AuditTree returns the current tree head of the audit tree: its size, root hash and checkpoint. The result is zero if
+// there is no tree yet.
 func (r Reads) AuditTree(ctx context.Context) (audit.TreeHead, error) {
 	return r.treeHead(ctx, newestTree)
 }
@@ -48,9 +48,9 @@ func (r Reads) AuditEnd(ctx context.Context) (int64, error) {
 	return end, err
 }
 
-// GrowAuditTree stores tiles and a new head if the tree still has the given size and the function still, which may be
-// nil, returns true. It reports whether it stored them. It calls still in the transaction. If the database was replaced
-// by another one, the hooks of OnChange have run before that.
+// GrowAuditTree stores tiles and a new tree head, and reports whether it did. It stores them only if the tree has the
+// given size and the function still, which may be nil, returns true. It calls this function in the transaction. If the
+// database was replaced by another one, the hooks of OnChange run before this call.
 func (t *AuditLog) GrowAuditTree(ctx context.Context, size int64, tiles []audit.Tile, head audit.TreeHead, still func() bool) (done bool, err error) {
 	err = t.db.Transact(ctx, func(in sqldb.Statements) ([]keyserver.Change, error) {
 		now, err := NewReads(in).AuditTree(ctx)
@@ -69,7 +69,7 @@ func (t *AuditLog) GrowAuditTree(ctx context.Context, size int64, tiles []audit.
 	return done && err == nil, err
 }
 
-// BeginAuditTree stores the head of a tree that has no rows yet.
+// BeginAuditTree stores the tree head of a tree that has no rows yet.
 func (w Writes) BeginAuditTree(ctx context.Context, head audit.TreeHead) error {
 	return w.putTreeHead(ctx, newestTree, head)
 }
@@ -81,17 +81,17 @@ func (w Writes) putTreeHead(ctx context.Context, name string, head audit.TreeHea
 	return err
 }
 
-// cosignedTree is the name of the row with the newest head that has a quorum of cosignatures.
+// cosignedTree is the name of the row with the newest tree head that has a quorum of cosignatures.
 const cosignedTree = "cosigned"
 
-// CosignedAuditTree returns the newest head of the tree that a quorum has cosigned, or a
-// zero head if there is none yet.
+// CosignedAuditTree returns the newest tree head that a quorum has cosigned, or zero if there is none yet.
 func (r Reads) CosignedAuditTree(ctx context.Context) (audit.TreeHead, error) {
 	return r.treeHead(ctx, cosignedTree)
 }
 
-// CosignAuditTree adds cosignatures to a head. The function add gets the stored checkpoint of the same head, or
-// head.Checkpoint if none is stored. add returns the checkpoint with more cosignatures, and whether these are a quorum.
+// CosignAuditTree adds cosignatures to a tree head. The function add gets the stored checkpoint of the same tree head,
+// or head.Checkpoint if none is stored. add returns the checkpoint with more cosignatures, and whether these are a
+// quorum.
 func (t *AuditLog) CosignAuditTree(ctx context.Context, head audit.TreeHead, add func(stored []byte) (checkpoint []byte, quorum bool, err error)) error {
 	return t.db.Transact(ctx, func(in sqldb.Statements) ([]keyserver.Change, error) {
 		var quorum bool

@@ -25,15 +25,15 @@ type filler struct {
 	trail *AuditLog
 	dir   string
 	id    journal.ID
-	args  []any                  // reused
-	uses  map[keyserver.ID]int64 // reused
+	args  []any                  // memory that commit uses again
+	uses  map[keyserver.ID]int64 // memory that commit uses again
 }
 
 func newFiller(t *AuditLog, dir string, id journal.ID) filler {
 	return filler{trail: t, dir: dir, id: id, uses: map[keyserver.ID]int64{}}
 }
 
-// begin records the journal in the database, and returns the end of the audit log.
+// begin records the journal in the database, and returns the position after the last audit row.
 func (f *filler) begin(ctx context.Context) (logPosition, error) {
 	var end logPosition
 	err := f.trail.db.WriteAlone(ctx, func(in sqldb.Statements) error {
@@ -97,8 +97,8 @@ func (f *filler) end(ctx context.Context, at logPosition) error {
 	return journal.Remove(f.dir)
 }
 
-// journalOf returns the end of the tables of the audit log, the id of their journal, and
-// whether the journal is in use.
+// journalOf returns the position after the last row in the tables of the audit log, the id of the journal, and whether
+// the journal is in use.
 func journalOf(ctx context.Context, in sqldb.Statements) (open bool, id journal.ID, end logPosition, err error) {
 	var head []byte
 	var opened int64
@@ -110,8 +110,8 @@ func journalOf(ctx context.Context, in sqldb.Statements) (open bool, id journal.
 	return opened != 0, id, end, err
 }
 
-// parseGroups reads groups of a journal and appends their rows to rows. It returns the end after
-// these rows, or an error if a row does not follow the row before it.
+// parseGroups reads groups of a journal and appends their rows to rows. It returns the position after these rows, or an
+// error if a row does not follow the row before it.
 func parseGroups(rows []keyserver.AuditEntry, end logPosition, groups []journal.Group) ([]keyserver.AuditEntry, logPosition, error) {
 	var err error
 	for _, g := range groups {
@@ -175,7 +175,7 @@ func (e embedded) replay(ctx context.Context) error {
 	}
 	f := newFiller(e.AuditLog, e.d.Dir, id)
 	all := 0
-	var rows []keyserver.AuditEntry // reused
+	var rows []keyserver.AuditEntry // memory that each commit uses again
 	for len(groups) > 0 {
 		n := min(len(groups), fillRows)
 		var to logPosition
@@ -194,9 +194,9 @@ func (e embedded) replay(ctx context.Context) error {
 	return f.end(ctx, end)
 }
 
-// removeStaleJournal deletes a journal that the database does not need. Such a journal remains if a process
-// ended before its first row, or after all its rows were in the tables. unneeded fails if the
-// journal has rows that are in no table.
+// removeStaleJournal deletes a journal that the database does not need. Such a journal remains if a process ended
+// before its first row, or after all its rows were in the tables. removeStaleJournal fails if the journal has rows that
+// are in no table.
 func (e embedded) removeStaleJournal(id journal.ID, there *journal.Content, end logPosition) error {
 	if err := e.checkStaleJournal(id, there, end); err != nil {
 		return sqldb.Refuse(sqldb.ErrUnusable, "%s%s", err, journalRemedy)

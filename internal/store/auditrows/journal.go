@@ -20,26 +20,26 @@ import (
 
 // Limits of the delay until rows of the journal are in the tables.
 const (
-	fillRows  = 1024 // rows of one transaction; so many pending rows start it before fillEvery ends
+	fillRows  = 1024 // rows of one transaction, which begins before fillEvery ends if so many rows are pending
 	fillEvery = time.Second
 )
 
 // journaled is the only chain of an embedded database. A row is durable when it is in the journal. A goroutine writes
-// the rows of the journal to the tables. Readers of the audit log wait for it.
+// the rows of the journal to the tables. Readers of the audit log wait for this goroutine.
 type journaled struct {
 	trail  *AuditLog
 	log    *journal.Journal
-	closed func() // removes the file of the journal from Database.Place
+	closed func() // removes the journal from the open files in Database.Place
 	fill   filler // used by the goroutine, except in appendAtOnce
 
 	mu        sync.Mutex
-	end       logPosition // after the appended rows
-	filled    logPosition // after the rows in the tables
+	end       logPosition // position after the appended rows
+	filled    logPosition // position after the rows in the tables
 	pending   []keyserver.AuditEntry
-	groups    []group       // the groups of pending
-	wanted    int64         // the goroutine fills at least up to this row
+	groups    []group       // describe the rows in pending
+	wanted    int64         // the goroutine writes at least the rows up to this number
 	moved     chan struct{} // closed and replaced after each attempt to fill
-	failing   error         // error of the last attempt
+	failing   error         // error of the last attempt to fill
 	commitErr error         // error of a direct commit, whose rows may or may not be in the tables
 
 	wake    chan struct{}
@@ -136,8 +136,8 @@ func (j *journaled) Append(ctx context.Context, after audit.Head, rows []keyserv
 	return nil
 }
 
-// append makes the record durable in the journal. If the journal is full, append waits until its rows are in the
-// tables. It fails if they cannot be written to the tables.
+// append makes the record durable in the journal. If the journal is full, append waits until the rows of the journal
+// are in the tables. It fails if these rows cannot be written to the tables.
 func (j *journaled) append(ctx context.Context) (journal.Position, error) {
 	for {
 		j.mu.Lock()
@@ -265,7 +265,7 @@ func (j *journaled) fillSome() (more bool) {
 	return err == nil && j.filled.seq < min(j.wanted, j.end.seq)
 }
 
-// trouble returns why the tables could not be filled at the last attempt.
+// trouble returns the error of the last attempt to fill the tables, or nil.
 func (j *journaled) trouble() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -280,8 +280,8 @@ func (j *journaled) report(err error) {
 	j.trail.db.Options().Logger.Info("audit rows are copied from the journal into the database again")
 }
 
-// Release implements audit.Chain. It writes the remaining rows to the tables and deletes the
-// journal. If it cannot write the rows, the next start does. Closing the store also calls Release.
+// Release implements audit.Chain. It writes the remaining rows to the tables and deletes the journal. If it cannot
+// write the rows, the next start writes them. Closing the store also calls Release.
 func (j *journaled) Release() error {
 	j.releasing.Do(func() { j.released = j.release() })
 	return j.released

@@ -10,7 +10,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// KeyUse has the number of uses of a key, and the time of the last one.
+// KeyUse has the number of uses of a key, and the time of the last use.
 type KeyUse struct {
 	Uses   int64
 	LastAt time.Time

@@ -16,21 +16,22 @@ import (
 )
 
 // sharedChain is the chain of this replica in a PostgreSQL database. Other replicas write other chains. One sequence
-// numbers the rows of all chains. Its row is locked from the assignment of a number to the commit. To keep this time
-// short, Append needs at most one round trip to the database in between, and none if it guesses the number correctly.
+// numbers the rows of all chains. The row of the sequence is locked from the assignment of a number to the commit. To
+// keep this time short, Append makes at most one round trip to the database between the two, and none if it guesses the
+// number correctly.
 type sharedChain struct {
 	chain   int64
 	trail   *AuditLog
 	dialect *postgres.Database
 	claim   *postgres.Claim
-	session *sqldb.Session // the session of claim, but another one behind a pooler
+	session *sqldb.Session // the session of claim; behind a pooler, a separate session
 
-	// next is the next sequence number if no other replica has written; 0 if unknown. appendsWithoutGuess is the number
-	// of further appends without a guess, because the last guess was wrong.
+	// next is the guessed next sequence number. The guess is right if no other replica has written. 0 means unknown.
+	// appendsWithoutGuess is the number of further appends without a guess, because the last guess was wrong.
 	next                int64
 	appendsWithoutGuess int
 
-	uses map[keyserver.ID]int64 // reused
+	uses map[keyserver.ID]int64 // memory that Append uses again
 }
 
 // guessAgain is the number of appends without a guess after a wrong guess. While other
@@ -41,10 +42,10 @@ const guessAgain = 64
 // that a database can serve.
 const maxLiveChains = 1024
 
-// claimChain implements kind. It claims a chain by a lock that lasts until its connection ends, and writes the chain
-// only on that connection. So a replica that has lost the lock cannot write. Behind a pooler, the chain is written on
-// another connection than the lock. So a replica may write after it has lost the lock. In both cases, Append fails if
-// another replica has appended a row to the chain.
+// claimChain implements kind. It claims a chain by a lock that lasts until its connection ends. It writes the chain
+// only on that connection, so a replica that has lost the lock cannot write. Behind a pooler, it writes the chain on
+// another connection, so a replica may write after it has lost the lock. In both cases, Append fails if another replica
+// has appended a row to the chain.
 func (p shared) claimChain(ctx context.Context) (audit.Chain, error) {
 	for chain := int64(1); chain <= maxLiveChains; chain++ {
 		held, err := p.d.Claim(ctx, p.db.Pools().Write, chain, false)

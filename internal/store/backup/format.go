@@ -43,7 +43,7 @@ const (
 	maxJournal = 64 << 20
 )
 
-// ErrDamaged is wrapped by errors about a backup whose bytes differ from the written ones.
+// ErrDamaged means that the bytes of a backup differ from the bytes that were written.
 var ErrDamaged = errors.New("the backup is damaged")
 
 func damaged(format string, args ...any) error {
@@ -93,8 +93,8 @@ func (t Tree) Origin() string {
 	return name
 }
 
-// Signer returns the key that the checkpoint names for the log (NAME+HASH), or "" if it
-// names no such key. It does not verify the signature.
+// Signer returns the key that the checkpoint names for the log (NAME+HASH), or "" if there is none. It does not verify
+// the signature.
 func (t Tree) Signer() string {
 	_, signers, err := tree.Parse([]byte(t.Checkpoint))
 	if err != nil {

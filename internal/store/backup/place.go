@@ -106,11 +106,11 @@ func (p Place) List(ctx context.Context, system keyserver.SystemID) ([]Entry, er
 // OwnerName returns the name of the object that identifies the key server to which a destination belongs.
 func OwnerName(system keyserver.SystemID) string { return fmt.Sprintf("keyserver-%d.vkey", system) }
 
-// maxOwner is the maximum size of that object in bytes.
+// maxOwner is the maximum size in bytes of the object that OwnerName names.
 const maxOwner = 4096
 
 // Claim reserves this destination for a key server with a system id. key verifies the checkpoints of the key server.
-// Claim fails if a key server with another key has claimed the destination for this system id. It prevents mistakes,
+// Claim fails if a key server with another key has claimed the destination for this system id. Claim prevents mistakes,
 // not attacks: any process with write access can replace the object OwnerName.
 func (p Place) Claim(ctx context.Context, system keyserver.SystemID, key string) error {
 	name := OwnerName(system)
@@ -230,9 +230,8 @@ func NewerThan(ctx context.Context, from string, at time.Time) (newer bool, err 
 // later time comes from a wrong clock or from another program.
 const clockAhead = 5 * time.Minute
 
-// candidates returns the backups from which newest chooses, and the names of empty backups. It omits
-// backups with a time in the future, but keeps at least one backup. With --backup, a user can
-// still choose an omitted one.
+// candidates returns the backups from which newest chooses, and the names of empty backups. It omits backups with a
+// time in the future, but keeps at least one backup. With --backup, a user can still choose an omitted backup.
 func (p Place) candidates(ctx context.Context) (all []Entry, passed []string, err error) {
 	all, err = p.List(ctx, 0)
 	all = slices.DeleteFunc(all, func(k Entry) bool {

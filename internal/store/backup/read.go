@@ -31,8 +31,7 @@ type Reader struct {
 	digest hash.Hash // over the descriptions
 }
 
-// Open opens a backup and reads its head. identity has the content of a file with
-// age identities.
+// Open opens a backup and reads its description (Head). identity has the content of a file with age identities.
 func Open(from, identity io.Reader) (_ *Reader, err error) {
 	identities, err := parseIdentities(identity)
 	if err != nil {
@@ -116,7 +115,7 @@ func (r *Reader) journal() (rows []keyserver.AuditEntry, err error) {
 func parseIdentities(from io.Reader) ([]age.Identity, error) {
 	identities, err := age.ParseIdentities(io.LimitReader(from, maxIdentity))
 	if err != nil {
-		return nil, errors.New("--identity: the file has no age identity; it must have a line that begins with AGE-SECRET-KEY-") // err may repeat it
+		return nil, errors.New("--identity: the file has no age identity; it must have a line that begins with AGE-SECRET-KEY-") // err may contain the identity
 	}
 	return identities, nil
 }

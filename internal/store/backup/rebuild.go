@@ -25,7 +25,7 @@ const ahead = 16
 
 // RestorePoint is a restore point of a replica. The replica is in a directory or bucket.
 type RestorePoint struct {
-	Name  string // of the last segment
+	Name  string // name of the last segment
 	Until time.Time
 	// Skipped are empty objects with the name of a segment.
 	Skipped []string
@@ -106,7 +106,7 @@ const untilFlag = "2006-01-02T15:04:05.000Z07:00"
 
 // lastBefore returns the last segment with a restore point that is not after at, or nil if there is none.
 func (m *RestorePoint) lastBefore(ctx context.Context, name string, at time.Time) (*keptSegment, error) {
-	var last, bare *keptSegment // the last segment of generations without a base
+	var last, bare *keptSegment // bare: the last segment of the generations without a base
 	var oldest time.Time
 	systems, bases := map[keyserver.SystemID]string{}, map[string]bool{}
 	// The names are sorted, so a base comes before its segments.
@@ -192,14 +192,14 @@ func (m *RestorePoint) Restore(ctx context.Context, identity string, o Options) 
 	if err != nil {
 		return done, err
 	}
-	// The copy is removed before the restored database has its name.
+	// The copy is removed before the restored database gets its final name.
 	remove := func() error { return errors.Join(store.Close(), scratch.Close()) }
 	defer func() { err = errors.Join(err, remove()) }()
 	return m.reload(ctx, store, head, o, remove)
 }
 
-// reload makes a backup of the rebuilt database in store and restores the backup. It calls read when it no longer needs
-// store.
+// reload makes a backup of the rebuilt database in store and restores the backup. It calls read when store is no longer
+// needed.
 func (m *RestorePoint) reload(ctx context.Context, store *sqlstore.Store, head segment, o Options, read func() error) (done Restored, err error) {
 	between, err := age.GenerateX25519Identity()
 	if err != nil {
@@ -286,7 +286,7 @@ type openedSegment struct {
 	err  error
 }
 
-// open opens the segments in order, and in advance of the caller.
+// open opens the segments in order, before the caller needs them.
 func (m *RestorePoint) open(ctx context.Context) <-chan chan openedSegment {
 	all := make(chan chan openedSegment, ahead)
 	go func() {
@@ -315,7 +315,7 @@ type rebuilding struct {
 	database   *os.File
 	identities []age.Identity
 
-	head segment // of the last segment
+	head segment // description of the last segment
 	said []byte
 	rows []keyserver.AuditEntry
 }

@@ -32,8 +32,9 @@ const (
 	// maxLogBytes is the maximum size of the write-ahead log. A larger log is copied into the database file before the
 	// object store has all of it. A new base is then needed.
 	maxLogBytes = 512 << 20
-	// A new base is made if the current base is older than maxGeneration, or if its segments have more than
-	// maxBehindBase bytes and more than maxBehindTimes the size of the base. A restore reads the base and its segments.
+	// A new base is made if the current base is older than maxGeneration. It is also made if the segments of the
+	// current base have more than maxBehindBase bytes and are more than maxBehindTimes times as large as the base. A
+	// restore reads the base and its segments.
 	maxGeneration  = 24 * time.Hour
 	maxBehindBase  = 1 << 30
 	maxBehindTimes = 2
@@ -61,16 +62,16 @@ type Replicator struct {
 	MaxLogBytes int64
 
 	log     *sqlite.Log
-	place   Place // without a Store until it was opened
+	place   Place // its Store is nil until it was opened
 	current *generation
 	making  *making
 	pending *sqlite.Committed // commits of current that are not written yet
 	tried   time.Time         // when a base was last begun
-	discard int64             // the log is discarded when it has more bytes than this
-	foldAt  int64             // pages
+	discard int64             // without a base, the log is discarded when it has more bytes than this
+	foldAt  int64             // number of pages in the log at which it is copied into the file
 	folds   int64
 	ended   sync.WaitGroup
-	waits   time.Duration // after a failure
+	waits   time.Duration // pause after a failure
 	failing error
 	begun   time.Time
 	pruned  time.Time
@@ -79,7 +80,7 @@ type Replicator struct {
 
 	failures, bases, shipped atomic.Int64
 	until                    atomic.Int64 // Unix time in microseconds of the last restore point; 0: none
-	size                     atomic.Int64 // of the log
+	size                     atomic.Int64 // size of the log in bytes
 	late                     atomic.Pointer[string]
 }
 
@@ -87,12 +88,12 @@ type Replicator struct {
 type generation struct {
 	name   string
 	begun  time.Time
-	base   int64 // bytes
-	number int64 // of the last segment
+	base   int64 // size of the base in bytes
+	number int64 // number of the last segment
 	said   []byte
 	at     wal.Position
-	rows   int64 // the last audit row in its segments
-	behind int64 // bytes of log in its segments
+	rows   int64 // number of the last audit row in the segments
+	behind int64 // bytes of log in the segments
 	until  time.Time
 }
 
@@ -250,7 +251,7 @@ func (r *Replicator) follow(ctx context.Context) error {
 		err = r.fold(ctx)
 	}
 	if errors.Is(err, sqlite.ErrLogMoved) {
-		// For example, Erase has copied the log into the database file.
+		// This happens, for example, after Erase has copied the log into the database file.
 		r.Logger.Info("the write-ahead log was checkpointed before it was replicated; a new base is needed", "generation", r.current.name)
 		r.forget()
 		return nil

@@ -22,7 +22,7 @@ import (
 
 // Options are the settings of a restore.
 type Options struct {
-	Target sqlstore.Config // an empty directory or database
+	Target sqlstore.Config // where to restore: an empty directory or database
 	// Name is the name of the backup in messages and in the audit row.
 	Name string
 	// Checkpoints are checkpoints that were saved outside of the backup. The newest one shows how many audit rows the key
@@ -43,7 +43,7 @@ type Options struct {
 // Restored is the result of a restore.
 type Restored struct {
 	Head   Head
-	Rows   int64 // of all tables
+	Rows   int64 // number of rows of all tables
 	Tables int
 	Lost   Range
 }
@@ -58,10 +58,10 @@ func (r Range) String() string {
 	return fmt.Sprintf("rows %d to %d", r.First, r.Last)
 }
 
-// ErrLoss is wrapped if a backup lacks audit rows that a saved checkpoint has.
+// ErrLoss means that a backup lacks audit rows that a saved checkpoint has.
 var ErrLoss = errors.New("the backup is too old")
 
-// ErrOtherServer is wrapped if a backup is from another key server than expected.
+// ErrOtherServer means that a backup is from another key server than expected.
 var ErrOtherServer = errors.New("the backup was not made by the expected key server")
 
 // Restore creates a database from a backup. It fails and removes the database if the backup was changed,

@@ -41,11 +41,11 @@ type Schedule struct {
 	// Record writes the audit row for a backup.
 	Record func(ctx context.Context, outcome keyserver.Outcome, name string) error
 
-	place   Place // without a Store until it was opened
+	place   Place // its Store is nil until it was opened
 	begun   time.Time
-	waits   time.Duration // after a failure
+	waits   time.Duration // pause after a failure
 	failing error
-	strange string // the name of the object that kept ignored last
+	strange string // name of the object that the last call of kept ignored
 
 	failures   atomic.Int64
 	last, size atomic.Int64  // Unix time and size of the newest backup, from any replica
@@ -53,8 +53,8 @@ type Schedule struct {
 	late       atomic.Pointer[string]
 }
 
-// Run calls Pass repeatedly until ctx ends. On PostgreSQL, each replica calls Run. One replica
-// makes a backup; the others then find that none is due.
+// Run calls Pass repeatedly until ctx ends. On PostgreSQL, each replica calls Run. One replica makes a backup; the
+// other replicas then find that none is due.
 func (s *Schedule) Run(ctx context.Context) {
 	s.begun = s.Clock()
 	timer := time.NewTimer(0)

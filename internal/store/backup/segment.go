@@ -41,8 +41,8 @@ type segment struct {
 	// Until is the restore point of a segment: all commits that were acknowledged before this time are in this segment,
 	// an earlier segment, or the base.
 	Until time.Time `json:"until,omitzero"`
-	// Header, From and To identify the frames of the write-ahead log in a segment. A base
-	// has only To: its first segment begins there.
+	// Header, From and To identify the frames of the write-ahead log in a segment. A base has only To, where its first
+	// segment begins.
 	Header []byte       `json:"header,omitempty"`
 	From   wal.Position `json:"from"`
 	To     wal.Position `json:"to"`
@@ -72,7 +72,7 @@ type keptSegment struct {
 	object     string
 	generation string
 	system     keyserver.SystemID
-	begun      time.Time // of the generation
+	begun      time.Time // when the generation was begun
 	number     int64
 	until      time.Time
 	size       int64

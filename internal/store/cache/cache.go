@@ -12,7 +12,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Set has all caches of one owner, for example of the gate. A new cache adds itself, so that every cache gets the
+// Set has all caches of one owner, for example of the authorizer. A new cache adds itself, so that every cache gets the
 // announcements of the store.
 type Set []interface {
 	changed(c keyserver.Change)
@@ -36,8 +36,8 @@ func (all Set) Changed(changes []keyserver.Change) {
 // entry share one read.
 //
 // A read that began before the announcement of a change may return the old state. Therefore Get counts announcements.
-// It does not store a value if a change was announced during the read. It does not share a read that began before the
-// last announcement.
+// It does not store a value if a change was announced during the read. Callers do not share a read that began before
+// the last announcement.
 type Cache[K comparable, V any] struct {
 	max   int
 	kinds []keyserver.ChangeKind // changes of these kinds make all entries stale
@@ -109,7 +109,8 @@ func (c *Cache[K, V]) Get(ctx context.Context, k K, read func() (V, error)) (V, 
 	})
 }
 
-// Fill reads the missing entries of keys with one call of read. If the cache is full, they replace arbitrary entries.
+// Fill reads the missing entries of keys with one call of read. If the cache is full, each new entry replaces an
+// arbitrary entry.
 func (c *Cache[K, V]) Fill(keys []K, read func(missing []K) (map[K]V, error)) error {
 	var missing []K
 	for _, k := range keys {

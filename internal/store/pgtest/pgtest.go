@@ -36,7 +36,7 @@ import (
 // startTimeout is the time limit for a server to start or stop.
 const startTimeout = time.Minute
 
-// superuser owns every test's databases.
+// superuser is the database user that owns the databases of all tests.
 const superuser = "keyserver"
 
 // Settings of servers with and without durability. Most tests do not need fsync: if only a process is killed, the
@@ -48,18 +48,18 @@ var (
 
 // Cluster is a PostgreSQL server that a test may kill.
 type Cluster struct {
-	dir      string // of the socket, the data and the log
+	dir      string // directory of the socket, the data and the log
 	settings []string
 	bin      string
-	as       *syscall.Credential // nil for the user of the test
+	as       *syscall.Credential // user of the server; nil: the user of the test
 	janitor  io.Closer
 
-	postmaster *exec.Cmd     // nil while it does not run
-	exited     chan struct{} // closed when it has ended
-	foreign    bool          // another process started it
+	postmaster *exec.Cmd     // nil while the server is stopped
+	exited     chan struct{} // closed when the postmaster has ended
+	foreign    bool          // another process started the server
 
-	db       *sql.DB // to a shared server, in no database of a test
-	strategy string  // of CREATE DATABASE
+	db       *sql.DB // connections to a shared server, outside of the databases of tests
+	strategy string  // clause STRATEGY of CREATE DATABASE, or empty
 
 	mu        sync.Mutex
 	templates map[string]bool // names of the templates that are known to exist
@@ -130,8 +130,7 @@ func prepare(settings []string, owner int) (*Cluster, error) {
 	return c, c.employJanitor(owner)
 }
 
-// Database creates an empty database and returns its URL. It is dropped when the test
-// ends.
+// Database creates an empty database and returns its URL. The database is dropped when the test ends.
 func (c *Cluster) Database(t testing.TB) string {
 	t.Helper()
 	return c.create(t, "template1")
@@ -160,7 +159,7 @@ func (c *Cluster) Kill(t testing.TB) {
 	if c.postmaster == nil {
 		t.Fatal("pgtest: the server does not run")
 	}
-	// Kill each backend, too: it would run until it notices the end of the server.
+	// Kill each backend, too: a backend runs until it notices the end of the server.
 	postmaster := c.postmaster.Process.Pid
 	victims := append([]int{postmaster}, children(postmaster)...)
 	for _, pid := range victims {
@@ -183,7 +182,7 @@ func (c *Cluster) Processes() []int {
 	places, _ := filepath.Glob("/proc/[0-9]*/cwd") // only a malformed pattern fails
 	for _, place := range places {
 		if dir, err := os.Readlink(place); err != nil || dir != c.data() {
-			continue // gone, or another program
+			continue // the process has ended, or is another program
 		}
 		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(place))); err == nil {
 			pids = append(pids, pid)
@@ -199,7 +198,7 @@ func children(parent int) []int {
 	for _, path := range stats {
 		text, err := os.ReadFile(path)
 		if err != nil {
-			continue // gone
+			continue // the process has ended
 		}
 		// "pid (name) state ppid ..."; the name may contain any character.
 		_, rest, _ := strings.Cut(string(text[bytes.LastIndexByte(text, ')')+1:]), " ")
@@ -233,7 +232,7 @@ func (c *Cluster) url(database string) string {
 	return fmt.Sprintf("postgres://%s@/%s?host=%s", superuser, database, c.dir)
 }
 
-// databaseOf returns the name of the database of a URL of a Cluster.
+// databaseOf returns the name of the database in a URL of a Cluster.
 func databaseOf(url string) string {
 	_, rest, _ := strings.Cut(url, "@/")
 	name, _, _ := strings.Cut(rest, "?")
@@ -274,7 +273,7 @@ func (c *Cluster) run() error {
 	exited := make(chan struct{})
 	c.exited = exited
 	go func() {
-		_ = cmd.Wait() // how it ended is in its log
+		_ = cmd.Wait() // the log of the server says how it ended
 		close(exited)
 	}()
 	c.postmaster = cmd
@@ -304,9 +303,9 @@ func (c *Cluster) close() {
 	}
 }
 
-// employJanitor starts a shell, the janitor. It waits for Close or the end of the process
-// with the id owner, and then stops the server and removes the directory. If owner is 0, it
-// waits for the end of this process, which closes the input of the shell.
+// employJanitor starts a shell, the janitor. The janitor waits for Close or the end of the process with the id owner,
+// and then stops the server and removes the directory. If owner is 0, the janitor waits for the end of this process,
+// which closes the input of the shell.
 func (c *Cluster) employJanitor(owner int) error {
 	// A zombie process counts as ended.
 	const script = `
@@ -328,7 +327,7 @@ else
 fi
 clean "$1"`
 	cmd := exec.Command("/bin/sh", "-c", script, "pgtest-janitor", c.dir, strconv.Itoa(owner))
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt at the terminal must not reach it
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt at the terminal must not reach the shell
 	if owner != 0 {
 		if err := cmd.Start(); err != nil {
 			return fmt.Errorf("pgtest: %w", err)

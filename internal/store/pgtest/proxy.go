@@ -115,7 +115,7 @@ func (l *Proxy) carry(to, from net.Conn, way int) {
 				err = writeErr
 			}
 		}
-		if err != nil { // also io.EOF
+		if err != nil { // err may be io.EOF
 			_ = to.Close()
 			_ = from.Close()
 			return

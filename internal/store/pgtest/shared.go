@@ -17,7 +17,7 @@ import (
 // entire run. hack/provide.sh sets it.
 const hostVariable = "RIG_PG_HOST"
 
-// shared is a server for several tests. The first of these tests starts it, or connects to it.
+// shared is a server for several tests. The first of these tests starts the server, or connects to a running server.
 type shared struct {
 	sync.Once
 	cluster *Cluster
@@ -129,8 +129,8 @@ func Provide(owner int) (host string, err error) {
 	return c.dir, nil
 }
 
-// template creates a template unless it exists. Only one of several processes creates it. The
-// others wait. The database is marked as a template when it is complete.
+// template creates a template unless it exists. If several processes call it, one creates the template and the other
+// processes wait. The database is marked as a template when it is complete.
 func (c *Cluster) template(name string, fill func(ctx context.Context, url string) error) (err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

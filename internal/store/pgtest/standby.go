@@ -65,7 +65,7 @@ func (c *Cluster) SQL(t testing.TB, statement string) {
 	}
 }
 
-// On returns a URL with the hosts of several servers. Clients use the first one that accepts writes.
+// On returns a URL with the hosts of several servers. Clients use the first host that accepts writes.
 func On(url string, servers ...*Cluster) string {
 	base, _, _ := strings.Cut(url, "?")
 	dirs := make([]string, len(servers))

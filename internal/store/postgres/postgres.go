@@ -17,21 +17,22 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/stmtcache"
 )
 
-// Connections of one process. Three are for writes: Transact, the audit chain, and a migration or
-// the rewrapping of keys. One checks whether this process is current. One waits for notifications
-// or, behind a pooler, holds the claim of the audit chain. The others are for reads.
+// Connections of one process. Three are for writes: Transact, the audit chain, and a migration or the rewrapping of
+// keys. One is for reads that must not wait for other reads (DB.FreshReads): they check whether this process is
+// current. One waits for notifications or, behind a pooler, holds the claim of the audit chain. All other connections
+// are for reads.
 const (
 	postgresWriters = 3
 	postgresWaiters = 1
 	postgresLookers = 1
-	// MinConnections is the least number of connections that a process can work with.
+	// MinConnections is the minimum of Database.Connections. A process cannot work with fewer connections.
 	MinConnections = postgresWriters + postgresWaiters + postgresLookers + 2
 	// DefaultConnections is the default number of connections of a process.
 	DefaultConnections = 20
 )
 
-// Keys of the advisory locks. All have the two-number form. The first number distinguishes them
-// from the locks of other programs in the same database.
+// Keys of the advisory locks. Each key has two numbers. The first number distinguishes it from the locks of other
+// programs in the same database.
 const (
 	LockClass     = 1263751760 // "KSOP"
 	lockMigration = -1
@@ -46,12 +47,12 @@ const changeChannel = "keyserver_changes"
 // Database keeps the state in a PostgreSQL database that replicas may share.
 type Database struct {
 	URL         string
-	Connections int // of one process, at most
+	Connections int // maximum number of connections of one process
 	Log         *slog.Logger
 
-	// Set by reach.
+	// Set by probe.
 	Pooled      bool   // there is a pooler: each transaction may use another session
-	incarnation string // the SQL expression for the incarnation (incarnations)
+	incarnation string // SQL expression for the incarnation of the database (see incarnations)
 
 	hosts    hosts
 	conns    connTracker
@@ -74,8 +75,8 @@ func (d *Database) Migrations() (goose.Dialect, fs.FS) {
 	return goose.DialectPostgres, sqldb.MigrationDir("postgres")
 }
 
-// LockMigrations implements sqldb.Dialect. If replicas start at the same time, one migrates. The
-// others wait here and then have nothing to migrate.
+// LockMigrations implements sqldb.Dialect. If replicas start at the same time, one replica migrates. The other replicas
+// wait here and then have nothing to migrate.
 func (d *Database) LockMigrations(ctx context.Context, db sqldb.Pool) (func() error, error) {
 	c, err := d.Claim(ctx, db, lockMigration, true)
 	if err != nil {
@@ -140,8 +141,8 @@ func (d *Database) Beginning() []string {
 	return []string{"BEGIN"}
 }
 
-// Serialise waits at most LockPatience, so that its caller can then evict an idle process that holds the
-// lock. PostgreSQL evaluates the columns in their order.
+// Serialise waits at most LockPatience, so that its caller can then evict an idle process that holds the lock.
+// PostgreSQL evaluates columns in order, so it reads the incarnation in the second column after it has the lock.
 func (d *Database) Serialise(ctx context.Context, in sqldb.Statements) (incarnation string, err error) {
 	var set string
 	rows, err := in.Run.QueryContext(ctx, `SELECT set_config('lock_timeout', $1, true) || pg_advisory_xact_lock($2, $3)::text || set_config('lock_timeout', '0', true), `+d.incarnation,
@@ -172,7 +173,7 @@ func (d *Database) Announce(ctx context.Context, in sqldb.Statements) error {
 	return err
 }
 
-// StatementContext returns ctx with its cancellation, because a server may not respond.
+// StatementContext returns ctx with its cancellation, because a server may not respond to a statement.
 func (d *Database) StatementContext(ctx context.Context) context.Context { return ctx }
 
 // SetKeyMACs writes all MACs in one round trip to the server.

@@ -60,7 +60,7 @@ func (c *Claim) Release() {
 		return
 	}
 	if c.Session.Rollback(context.Background()); !c.Session.Lost {
-		_ = c.Session.Close() // it returns to its pool
+		_ = c.Session.Close() // the connection returns to its pool
 	}
 }
 

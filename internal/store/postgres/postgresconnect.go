@@ -73,7 +73,7 @@ func (d *Database) Open(ctx context.Context) (sqldb.Pools, error) {
 		return sqldb.Pools{}, err
 	}
 	if cfg.ValidateConnect == nil {
-		// This is needed even for one host: after a failover it may be a standby.
+		// This check is needed even for one host: after a failover, this host may be a standby.
 		cfg.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsPrimary
 	}
 	if err := d.probe(ctx, cfg); err != nil {
@@ -103,7 +103,7 @@ func (d *Database) OpenReadOnly(ctx context.Context) (sqldb.Pools, error) {
 	if d.Pooled {
 		setting = "" // the pooler would keep the setting for transactions of other clients
 	}
-	return sqldb.Pools{Read: d.Pool(cfg, 2, setting)}, nil // the second one reads data keys while a query is open
+	return sqldb.Pools{Read: d.Pool(cfg, 2, setting)}, nil // the second connection reads data keys during a query
 }
 
 func (d *Database) readers() int {
@@ -124,7 +124,7 @@ func (d *Database) Pool(cfg *pgx.ConnConfig, size int, setting string) sqldb.Poo
 		return err
 	}), stdlib.OptionResetSession(func(_ context.Context, conn *pgx.Conn) error {
 		if d.conns.outdated(conn.PgConn().Conn()) {
-			return driver.ErrBadConn // the pool opens another one
+			return driver.ErrBadConn // the pool opens another connection
 		}
 		return nil
 	})))
@@ -194,7 +194,8 @@ func (d *Database) probe(ctx context.Context, cfg *pgx.ConnConfig) error {
 
 // incarnations are SQL expressions for the incarnation of the database: the system identifier of the cluster, the
 // timeline, which changes at each promotion, and the start time. The second expression lacks the system identifier. It
-// is used if the role may not use the first one. It is enough, because no two servers start in the same microsecond.
+// is used if the role may not read the system identifier. It is sufficient, because no two servers start in the same
+// microsecond.
 var incarnations = []string{
 	`(SELECT system_identifier::text FROM pg_control_system()) || ' ' || ` + startedOn,
 	startedOn,

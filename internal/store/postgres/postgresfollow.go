@@ -76,9 +76,8 @@ func (d *Database) Follow(ctx context.Context, db *sqldb.DB) (*replication.Follo
 	return replication.Start(ctx, source)
 }
 
-// recordQuery records a timeout of a query of the follower. The query began at the tick moment
-// (connTracker). The driver closes the connection of such a query, so that the next query uses
-// another connection.
+// recordQuery records a timeout of a query of the follower. moment is the tick (connTracker) at which the query began.
+// The driver closes the connection of such a query, so that the next query uses another connection.
 func (d *Database) recordQuery(ctx context.Context, err error, moment int64, quiet *silence) {
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		quiet.extend(moment, d.conns.next())
@@ -99,7 +98,7 @@ func (d *Database) closeSilentConns(db *sqldb.DB, quiet *silence) {
 // connTracker.
 type silence struct {
 	mu           sync.Mutex
-	since, until int64     // begin of the first query that timed out, end of the last one; 0: none
+	since, until int64     // begin of the first query that timed out, end of the last such query; 0: none
 	answered     time.Time // time of the first response after the silence
 }
 
@@ -115,9 +114,9 @@ func (q *silence) extend(since, until int64) {
 }
 
 // cutoff records that a query got a response. It returns a tick: connections that have received no data since that tick
-// must be closed. 0 means none. The first response returns the begin of the silence. A connection that received data
-// during the silence gets MaxStaleness more, because a running statement may take a while. After that time, over
-// returns the end of the silence.
+// must be closed. 0 means none. The first response returns the begin of the silence. Connections that received data
+// during the silence may stay open for MaxStaleness, because a running statement may take a while. After that time,
+// cutoff returns the end of the silence.
 func (q *silence) cutoff(now time.Time) (since int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -15,12 +15,13 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// hosts connects to the one of several hosts that accepts writes. It tries the hosts at the
-// same time, except for the head start of the favourite. The driver would try one host after
-// another. A host that no longer responds would then delay each connection, and the promotion
-// of a standby would go unnoticed.
+// hosts connects to one of several hosts: the host that accepts writes. It first tries only the favourite, the host
+// that last accepted a connection, and then all hosts at the same time. The driver would try one host after another. A
+// host that no longer responds would then delay each connection, and the promotion of a standby would go unnoticed.
 type hosts struct {
-	favourite atomic.Int32 // number, from 1, of the host that last accepted a connection; 0: none, or it may be gone
+	// favourite is the number, from 1, of the host that last accepted a connection. It is 0 if there is none, or if
+	// that host accepted no connection within favouriteTimeout.
+	favourite atomic.Int32
 }
 
 const (
@@ -30,8 +31,8 @@ const (
 	askAgain = 100 * time.Millisecond
 )
 
-// EachHost splits a configuration into one for each host. The attempts with and without
-// TLS for the same host stay in one configuration.
+// EachHost splits a configuration into one configuration for each host. The attempts with and without TLS for the same
+// host stay in one configuration.
 func EachHost(cfg *pgx.ConnConfig) []*pgx.ConnConfig {
 	var all []*pgx.ConnConfig
 	for _, f := range append([]*pgconn.FallbackConfig{{Host: cfg.Host, Port: cfg.Port, TLSConfig: cfg.TLSConfig}}, cfg.Fallbacks...) {
@@ -161,8 +162,8 @@ func retryHost[T any](ctx context.Context, host int, connect func(context.Contex
 	}
 }
 
-// connTracker tracks the network connections to the database. It can close a connection that receives
-// no more data, even if a statement waits for it.
+// connTracker tracks the network connections to the database. It can close a connection that receives no more data,
+// even if a statement waits for a response on it.
 type connTracker struct {
 	tick  atomic.Int64 // counts queries and events of the follower
 	epoch atomic.Int64 // counts how often all connections became outdated (sessionSettings)
@@ -174,14 +175,14 @@ type connTracker struct {
 type trackedConn struct {
 	net.Conn
 	of       *connTracker
-	epoch    int64        // when it was opened
+	epoch    int64        // epoch in which the connection was opened
 	lastRead atomic.Int64 // the tick at which data last arrived
 }
 
 // through wraps a dial function, so that the connections that it opens are tracked.
 func (l *connTracker) through(dial pgconn.DialFunc) pgconn.DialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		era := l.epoch.Load() // read before the session gets its settings: it may be outdated, but never too new
+		era := l.epoch.Load() // read before the session gets its settings, so era is never newer than these settings
 		conn, err := dial(ctx, network, address)
 		if err != nil {
 			return nil, err
@@ -217,7 +218,7 @@ func (c *trackedConn) Close() error {
 
 // outdated reports whether a connection was opened in an earlier epoch.
 func (l *connTracker) outdated(conn net.Conn) bool {
-	if secured, ok := conn.(interface{ NetConn() net.Conn }); ok { // TLS
+	if secured, ok := conn.(interface{ NetConn() net.Conn }); ok { // conn uses TLS
 		conn = secured.NetConn()
 	}
 	c, ok := conn.(*trackedConn)
@@ -239,7 +240,7 @@ func (l *connTracker) closeSilent(moment int64) int {
 	}
 	l.mu.Unlock()
 	for _, c := range silent {
-		_ = c.Close() // a goroutine that reads from it gets an error
+		_ = c.Close() // a goroutine that reads from the connection gets an error
 	}
 	return len(silent)
 }

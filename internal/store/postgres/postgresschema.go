@@ -6,9 +6,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
 )
 
-// postgresSchema lists the schema objects of the tables $1, or of all tables if $1 is NULL. Of the partitions of the
-// audit log, it lists only triggers, rules, policies and names that hide them, because the key server creates and drops
-// partitions. It omits functions and operators of extensions.
+// postgresSchema lists the schema objects of the tables $1, or of all tables if $1 is NULL. The key server creates and
+// drops the partitions of the audit log. So for a partition, it lists only triggers, rules, policies, child tables, and
+// whether another object hides the partition in the search path. It omits functions and operators of extensions.
 const postgresSchema = `WITH place AS (SELECT oid FROM pg_namespace WHERE nspname = current_schema()),
 	parts AS (SELECT c.oid, c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid JOIN pg_class p ON p.oid = i.inhparent
 		WHERE p.relname = 'audit' AND p.relnamespace = (SELECT oid FROM place) AND c.relispartition AND c.relnamespace = p.relnamespace

@@ -16,8 +16,7 @@ const sessionSettings = `(SELECT coalesce(string_agg(concat_ws(' ', setdatabase,
 	FROM pg_db_role_setting WHERE setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))
 	AND setrole IN (0, (SELECT oid FROM pg_roles WHERE rolname = session_user)))`
 
-// refusesWrites is an SQL expression. It is true if the session refuses writes although the server
-// is no standby.
+// refusesWrites is an SQL expression. It is true if the session refuses writes although the server is not a standby.
 const refusesWrites = `NOT pg_is_in_recovery() AND current_setting('transaction_read_only')::boolean`
 
 // refusals are the codes of errors that the settings of a session may cause: it is read-only, its statements have a

@@ -22,14 +22,13 @@ type SessionRecord struct {
 	CreatedAt  time.Time // all times have microsecond precision
 	ExpiresAt  time.Time
 	LastUsedAt time.Time
-	// Certificate is the client certificate of the login from which this session was made,
-	// or zero if the login was without one.
+	// Certificate is the client certificate of the login from which this session was made, or zero if the login was
+	// without a certificate.
 	Certificate keyserver.ID
 	Actor       keyserver.PrincipalRef // the delegate of a delegated session, otherwise zero
-	Scope       []keyserver.HiddenLink // of a scoped session, otherwise nil
-	// ScopeOperations are the operations of a scoped session. They are nil in other
-	// sessions, and in sessions that are older than this column. MayGrant are the rights
-	// that a scoped session may give.
+	Scope       []keyserver.HiddenLink // hidden links of the keys of a scoped session, otherwise nil
+	// ScopeOperations are the operations of a scoped session. They are nil in other sessions, and in sessions from the
+	// time before this column existed. MayGrant are the rights that a scoped session may give.
 	ScopeOperations []keyserver.ID
 	MayGrant        keyserver.Rights
 	BoundKey        string // RFC 7638 thumbprint, or "" if the session is bound to no key
@@ -251,8 +250,8 @@ func (tx Writes) TouchSessions(ctx context.Context, used map[keyserver.ID]time.T
 }
 
 // DeleteExpiredSessions deletes up to limit sessions that are expired or idle at now, and returns how many. It records
-// no change, because every process knows when they end. It keeps a session while sessions that were made from it exist,
-// so that these still end together with it.
+// no change, because every process knows when sessions end. It keeps a session while sessions that were made from it
+// exist, so that ending this session still ends them.
 func (tx Writes) DeleteExpiredSessions(ctx context.Context, now time.Time, idle time.Duration, limit int) (int, error) {
 	n, err := tx.sql.Exec(ctx, `DELETE FROM sessions WHERE id IN (
 		SELECT id FROM sessions WHERE (expires_at <= $1 OR last_used_at <= $2 AND scope IS NULL OR `+idleAbove+`)

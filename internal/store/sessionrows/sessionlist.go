@@ -13,13 +13,13 @@ import (
 
 // SessionFilter selects sessions.
 type SessionFilter struct {
-	// Principal selects sessions with the rights of this principal, and sessions in which it
-	// acts; zero selects all.
+	// Principal selects sessions with the rights of this principal, and sessions in which this principal acts; zero
+	// selects all.
 	Principal keyserver.ID
 	After     keyserver.ID // sessions after this id
 	Limit     int
-	Now       time.Time     // sessions that have expired at this time are omitted
-	Idle      time.Duration // sessions that were not used for this time are omitted
+	Now       time.Time     // omit sessions that have expired at this time
+	Idle      time.Duration // omit sessions that were not used for this duration
 }
 
 // Sessions reads the sessions that f selects, in the order of ids, without their hashes.
@@ -120,8 +120,8 @@ func (tx Writes) DeleteSession(ctx context.Context, id keyserver.ID) (int, error
 	return gone, err
 }
 
-// DeleteSessionsOf ends every session of a principal, its sessions as a delegate, and all
-// sessions that were made from these. It returns how many.
+// DeleteSessionsOf ends every session of a principal, its sessions as a delegate, and all sessions that were made from
+// these sessions. It returns how many sessions it ended.
 func (tx Writes) DeleteSessionsOf(ctx context.Context, principal keyserver.PrincipalRef) (int, error) {
 	return tx.end(ctx, deleteSessionsOf, principal.ID[:], int64(principal.System))
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqldb"
 )
 
-// A bucket gets one token each interval, up to burst tokens. It is stored as the
-// time at which it will be full again (the generic cell rate algorithm of ITU-T
-// I.371). So taking a token is one statement, and a full bucket needs no row.
+// A bucket gets one token each interval, up to burst tokens. The bucket is stored as the time at which it will be full
+// again (the generic cell rate algorithm of ITU-T I.371). So taking a token is one statement, and a full bucket needs
+// no row.
 
 // Throttle stores token buckets, which limit logins, in a database.
 type Throttle struct{ db *sqldb.DB }
@@ -33,7 +33,7 @@ func (t Throttle) TakeToken(ctx context.Context, bucket [32]byte, now time.Time,
 	}
 	var full time.Time
 	err = t.db.Row(ctx, `SELECT full_at FROM login_buckets WHERE key = $1`, []any{bucket[:]}, sqldb.IntoTime(&full))
-	if errors.Is(err, sqldb.ErrNotFound) { // deleted meanwhile
+	if errors.Is(err, sqldb.ErrNotFound) { // the bucket was deleted during the call
 		return interval, nil
 	}
 	return max(full.Add(interval).Sub(now)-time.Duration(burst)*interval, time.Millisecond), err

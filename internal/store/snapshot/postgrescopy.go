@@ -132,7 +132,7 @@ func (t postgresTables) ready(ctx context.Context, in sqldb.Statements, last int
 		}
 		return nil
 	})
-	if err != nil || end == 0 { // a version without partitions
+	if err != nil || end == 0 { // the schema is from a version without partitions
 		return err
 	}
 	for ; end < last; end += auditrows.PartitionRows {

@@ -16,7 +16,7 @@ import (
 )
 
 // changeSeqGap is the gap in the numbers of changes after a restore. A client may have read changes that were not
-// restored. Its last number is then within the gap, so it reads all objects again.
+// restored. The number of its last change is then within the gap, so it reads all objects again.
 const changeSeqGap = 1 << 32
 
 // Restoring is a database that is being created from a Snapshot. It gets its final name in Finish.
@@ -25,7 +25,7 @@ type Restoring struct {
 	trail  *auditrows.AuditLog
 	target target
 	tables tables
-	conn   *sql.Conn // for Load, in one transaction
+	conn   *sql.Conn // connection of Load, which has an open transaction
 	ended  bool
 }
 
@@ -99,7 +99,7 @@ func (r *Restoring) loading() sqldb.Statements {
 	return sqldb.Statements{Run: r.conn, Dialect: r.target}
 }
 
-// Load reads the rows of a table. They replace the rows that migrations created. It returns the number of rows. The
+// Load reads the rows of a table and returns their number. These rows replace the rows that migrations created. The
 // parameter last is the last row of the audit log.
 func (r *Restoring) Load(ctx context.Context, t Table, from io.Reader, last int64) (int64, error) {
 	in := r.loading()
@@ -142,7 +142,7 @@ func (r *Restoring) CommitLoad(ctx context.Context, tail []keyserver.AuditEntry)
 }
 
 // Finish deletes sessions and changes, ends leases, appends a row to the audit log, and gives the database its final
-// name. It keeps used proofs.
+// name. It keeps the used DPoP proofs.
 func (r *Restoring) Finish(ctx context.Context, row keyserver.AuditEntry) error {
 	if err := r.db.WriteAlone(ctx, func(in sqldb.Statements) error {
 		for _, text := range []string{`DELETE FROM sessions`, `DELETE FROM changes`} {
@@ -160,8 +160,8 @@ func (r *Restoring) Finish(ctx context.Context, row keyserver.AuditEntry) error 
 	return r.end(ctx, row, func() error { return nil })
 }
 
-// FinishMove is Finish for a move: sessions stay open, and the change feed continues. It calls moved before the
-// database gets its final name. After that call, the source must not change.
+// FinishMove is Finish for a move to another database: sessions stay open, and the change feed continues. It calls
+// moved before the database gets its final name. After that call, the source must not change.
 func (r *Restoring) FinishMove(ctx context.Context, row keyserver.AuditEntry, moved func() error) error {
 	if err := r.db.WriteAlone(ctx, func(in sqldb.Statements) error { return releaseLeases(ctx, in) }); err != nil {
 		return err

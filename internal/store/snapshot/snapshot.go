@@ -59,8 +59,8 @@ type Snapshot struct {
 	Tables []Table // each one after the tables to which it refers
 	Tree   audit.TreeHead
 	Extent audit.Extent
-	// Last is the last row of the audit log. Tail are its last rows, which are durable in the
-	// journal of an embedded database, but in no table yet.
+	// Last is the last row of the audit log. Tail contains the rows at the end that are durable in the journal of an
+	// embedded database, but in no table yet.
 	Last int64
 	Tail []keyserver.AuditEntry
 
@@ -97,7 +97,7 @@ func (r *viewTx) tables(ctx context.Context) ([]Table, error) {
 // copyPause is the time after which a caller may retry.
 const copyPause = 10 * time.Second
 
-// errCopying returns the error of a second copy at the same time. Only one is allowed, because the database cannot
+// errCopying returns the error of a second copy at the same time. Only one copy is allowed, because the database cannot
 // delete old row versions during a copy.
 func errCopying() error {
 	return fault.Temporary(fault.Overloaded, fault.ScopeProcess, copyPause, "another backup of this database is being made; try again when it is done")
@@ -138,14 +138,14 @@ func tablesOf(d sqldb.Dialect) tables {
 	panic(fmt.Sprintf("the tables of %T cannot be copied", d))
 }
 
-// snapshotTries is the maximum number of attempts. After errFilled, another one begins.
+// snapshotTries is the maximum number of attempts. After errFilled, another attempt begins.
 const snapshotTries = 50
 
-// Snapshot begins a copy of the database. Only one copy exists at a time, on all replicas; a
-// second call returns OVERLOADED. The caller has to close the Snapshot.
+// Snapshot begins a copy of the database. Only one copy exists at a time, on all replicas; a second call returns
+// OVERLOADED. The caller has to close the Snapshot.
 //
-// The copy has all writes that were acknowledged before the call. It has the audit row of each of its writes, because
-// the row is durable before the write.
+// The copy contains all writes that were acknowledged before the call. It also contains the audit row of each write in
+// the copy, because the row is durable before the write.
 func (s *Source) Snapshot(ctx context.Context) (*Snapshot, error) {
 	for range snapshotTries {
 		snapshot, err := s.snapshot(ctx)
@@ -225,8 +225,8 @@ func (c *Snapshot) Close() error { return c.view.close() }
 
 // catalogue has the queries that list the tables of a database.
 type catalogue struct {
-	columns string // table, column and declared type, in the order of the columns
-	refers  string // table, and a table to which it refers
+	columns string // query of table, column and declared type, in the order of the columns
+	refers  string // query of each table with a table to which it refers
 	types   map[string]pgcopy.Type
 }
 

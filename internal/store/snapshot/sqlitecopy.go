@@ -55,7 +55,7 @@ func (t sqliteTables) columns(ctx context.Context, in sqldb.Statements) ([]Table
 // bytewise implements view. The default collation of SQLite is BINARY.
 func (v *sqliteView) bytewise(c Column) string { return c.Name }
 
-// copy implements view. It calls the driver directly, because database/sql is slower than SQLite for each field.
+// copy implements view. It calls the driver directly, because database/sql needs more time for each field than SQLite.
 func (v *sqliteView) copy(ctx context.Context, t Table, order string, to io.Writer) (n int64, err error) {
 	text := `SELECT ` + t.columns() + ` FROM ` + t.Name
 	if order != "" {

@@ -33,8 +33,8 @@ func (r *Recorder) Record(kind keyserver.ChangeKind, id keyserver.ID, action key
 // Changes returns the recorded changes in order.
 func (r *Recorder) Changes() []keyserver.Change { return r.changes }
 
-// storeChanges numbers the changes of a transaction and stores them. Their row in the table sequences stays locked
-// until the commit. So the numbers follow the order of the commits and have no gaps.
+// storeChanges numbers the changes of a transaction and stores them. The sequence of these numbers stays locked until
+// the commit. So the numbers follow the order of the commits and have no gaps.
 func (db *DB) storeChanges(ctx context.Context, in Statements, changes []keyserver.Change) ([]keyserver.Change, error) {
 	if len(changes) == 0 {
 		return nil, nil
@@ -61,7 +61,7 @@ func (db *DB) storeChanges(ctx context.Context, in Statements, changes []keyserv
 	return changes, db.Dialect().Announce(ctx, in)
 }
 
-// nextInSequence reserves the next n numbers of a sequence and returns the last one.
+// nextInSequence reserves the next n numbers of a sequence and returns the last of these numbers.
 func nextInSequence(ctx context.Context, in Statements, name string, n int64) (int64, error) {
 	var last int64
 	err := in.Row(ctx, `UPDATE sequences SET value = value + $1 WHERE name = $2 RETURNING value`, []any{n, name}, &last)

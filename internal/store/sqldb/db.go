@@ -104,8 +104,8 @@ func (db *DB) Pools() Pools { return db.pools }
 // Options returns the options with which the database was opened.
 func (db *DB) Options() Options { return db.opts }
 
-// FreshReads returns statements that run on Pools.Look, so they do not wait for other reads. Without Look, they run on
-// Pools.Read.
+// FreshReads returns statements that run on Pools.Look, so they do not wait for other reads. If Look is nil, they run
+// on Pools.Read.
 func (db *DB) FreshReads() Statements { return db.looking }
 
 // Backlog returns the backlog that Attach has set.

@@ -54,9 +54,9 @@ type Dialect interface {
 	// InPlace returns an error if the database files were removed or replaced, so that a commit
 	// would be lost.
 	InPlace() error
-	// Serialise waits until no other process has a write transaction, and excludes others until
-	// the end of this one. It returns the incarnation of the database (replication.State), or
-	// "" for SQLite. After a bounded wait it returns ErrLockHeld; the caller then calls Evict.
+	// Serialise waits until no other process has a write transaction, and then prevents such transactions until the
+	// current transaction ends. It returns the incarnation of the database (replication.State), or "" for SQLite. After
+	// a bounded wait it returns ErrLockHeld; the caller then calls Evict.
 	Serialise(ctx context.Context, in Statements) (incarnation string, err error)
 	// Evict ends transactions that are idle and hold a lock for which other processes wait.
 	Evict(ctx context.Context, db *DB)
@@ -80,7 +80,7 @@ type Dialect interface {
 	Classify(err error) ErrorClass
 	// Full reports whether the error means that the volume of the database is full.
 	Full(err error) bool
-	// LostToAnother reports whether the database aborted a transaction in favor of another
-	// one, so that it may succeed if it runs again.
+	// LostToAnother reports whether the database aborted a transaction in favor of another one. The aborted transaction
+	// may succeed if it runs again.
 	LostToAnother(err error) bool
 }

@@ -46,8 +46,8 @@ const (
 // RetryUnavailable is the time after which a caller may retry if the database did not respond.
 const RetryUnavailable = time.Second
 
-// Translate converts an error of database/sql or a driver into one of this
-// package. The result keeps the text of a driver's error, but not its type.
+// Translate converts an error of database/sql or a driver into an error of this package. The result keeps the text of a
+// driver's error, but not its type.
 func Translate(d Dialect, err error) error {
 	switch {
 	case err == nil:
@@ -89,5 +89,5 @@ func DriverText(err error) string {
 	return strings.Join(strings.Fields(strings.ToValidUTF8(err.Error(), "?")), " ")
 }
 
-// ErrLockHeld means that another process held the lock for writes of replicas for too long.
+// ErrLockHeld means that this process waited too long for a lock of the database that another process holds.
 var ErrLockHeld = errors.New("another process holds the lock of the database")

@@ -24,7 +24,7 @@ const floorSince = 34
 
 // VersionInfo is what a database records about its version.
 type VersionInfo struct {
-	Version int64  // of its schema; 0 if there is none yet
+	Version int64  // version of the schema; 0 if there is none yet
 	newest  string // the newest release that opened the database; empty if unknown
 	// floor is the lowest version of the schema that a program has to know to work with
 	// the database, or 0 if unknown. oldest is the first release that knows that version.
@@ -45,7 +45,7 @@ func ReadVersionInfo(ctx context.Context, d Dialect, db Pool) (VersionInfo, erro
 	if err != nil {
 		return is, fmt.Errorf("read the schema floor of the database: %w", Translate(d, err))
 	}
-	if signed < is.Version { // the process that migrated the database ended before it called sign
+	if signed < is.Version { // the process that migrated the database ended before it called recordRelease
 		is.newest, is.oldest = "", ""
 	}
 	return is, nil
@@ -87,8 +87,7 @@ func (s VersionInfo) recordRelease(ctx context.Context, d Dialect, db Pool, targ
 	return Translate(d, err)
 }
 
-// firstWith returns the first release that knows a version of the schema, or this
-// release if no published one does.
+// firstWith returns the first release that knows a version of the schema, or this release if no published release does.
 func firstWith(schema int64) string {
 	for _, r := range Releases {
 		if r.Schema >= schema {

@@ -40,7 +40,7 @@ type Handle struct {
 	macs         *macs
 	writer       *writer // nil if the database is read-only
 	follower     *replication.Follower
-	inserts      Insert                 // of changes
+	inserts      Insert                 // INSERT of changes
 	target       int64                  // the version of the schema of this program
 	newerWarning atomic.Pointer[string] // result of NewerWarning
 	lost         atomic.Int64           // how often changes were found to be missing
@@ -49,7 +49,7 @@ type Handle struct {
 	closing      sync.Once
 	closed       error
 
-	measure atomic.Pointer[func(took time.Duration, err error)] // of write transactions
+	measure atomic.Pointer[func(took time.Duration, err error)] // gets the duration and error of each write transaction
 
 	hookMu sync.Mutex
 	hooks  []func([]keyserver.Change)
@@ -73,8 +73,8 @@ func (h *Handle) close() error {
 	return errors.Join(err, h.pools.Close())
 }
 
-// Ping reports whether the database responds. Its callers may be unauthenticated. So on a shared
-// database, it sends a query only if the follower is not current.
+// Ping reports whether the database responds. Unauthenticated clients may cause calls of Ping. So on a shared database,
+// it sends a query only if the follower is not current.
 func (h *Handle) Ping(ctx context.Context) error {
 	if h.follower != nil {
 		if err := h.follower.Current(ctx); err != nil {
@@ -154,8 +154,8 @@ func (h *Handle) OnTransaction(measure func(took time.Duration, err error)) {
 	h.measure.Store(&measure)
 }
 
-// Lost returns how often this process has found that changes or audit rows that it had read
-// before were missing in the database.
+// Lost returns how often this process found that the database lacked changes or audit rows that this process had read
+// before.
 func (h *Handle) Lost() int64 { return h.lost.Load() }
 
 // Replaced returns when this process last found that the database was restarted or replaced. Failures before that time

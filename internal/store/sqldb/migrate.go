@@ -13,12 +13,12 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/migrations"
 )
 
-// VersionTable is where goose records the applied migrations. The name differs from goose's default, because another
-// program in the same database may also use goose.
+// VersionTable is the table in which goose records the applied migrations. The name differs from goose's default,
+// because another program in the same database may also use goose.
 const VersionTable = "keyserver_schema"
 
 // RestoringSuffix ends the name of a database that is not complete yet: the file of an embedded database, or the
-// version table of PostgreSQL. With this suffix, no program accepts it as a database of a key server.
+// version table of PostgreSQL. No program accepts a database with this suffix as a database of a key server.
 const RestoringSuffix = "restoring"
 
 // RestoringTable is the name of VersionTable in a database that is not complete yet.
@@ -28,14 +28,15 @@ const RestoringTable = VersionTable + "_" + RestoringSuffix
 func MigrationDir(name string) fs.FS {
 	dir, err := fs.Sub(migrations.Files, name)
 	if err != nil {
-		panic(err) // only for an invalid path
+		panic(err) // name is not a valid path
 	}
 	return dir
 }
 
 // Migrate updates the schema of the database to the version of this program. It does not change a newer database that
-// this program can work with. It rejects a database of another program, or one that is too new, before it changes
-// anything. It returns the version information of the database after the migration, and the version of this program.
+// this program can work with. It rejects a database of another program, and a database that is too new, before it
+// changes anything. It returns the version information of the database after the migration, and the version of this
+// program.
 func Migrate(ctx context.Context, d Dialect, db Pool, log *slog.Logger) (is VersionInfo, target int64, err error) {
 	unlock, err := d.LockMigrations(ctx, db)
 	if err != nil {

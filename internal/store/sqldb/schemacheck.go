@@ -11,14 +11,14 @@ import (
 // schemaKind is a kind of object in a schema.
 type schemaKind string
 
-// The kinds of schema objects. Tables, indexes, triggers and foreign keys are listed for both databases, the other
+// The kinds of schema objects. Tables, indexes, triggers and foreign keys are listed for both databases, all other
 // kinds only for PostgreSQL.
 const (
 	kindTable      schemaKind = "table"
 	kindColumn     schemaKind = "column"
 	kindConstraint schemaKind = "constraint"
 	kindIndex      schemaKind = "index"
-	KindReference  schemaKind = "foreign key" // from or to one of our tables
+	KindReference  schemaKind = "foreign key" // foreign key from or to a table of this program
 	kindTrigger    schemaKind = "trigger"
 	kindRule       schemaKind = "rule"
 	kindPolicy     schemaKind = "row security policy"
@@ -38,7 +38,7 @@ var intrusive = map[schemaKind]bool{
 // index, can only make statements slower, or make the database accept or reject other writes.
 var reliedKinds = map[schemaKind]bool{kindTable: true, kindColumn: true, KindReference: true}
 
-// SchemaObject is one object in a schema that concerns our tables.
+// SchemaObject is one object in a schema that concerns the tables of this program.
 type SchemaObject struct {
 	Kind        schemaKind
 	Table, Name string // name is empty for a table
@@ -69,7 +69,7 @@ func (o SchemaObject) String() string {
 // SchemaFinding is a difference between the schema of a database and the schema that the
 // migrations create.
 type SchemaFinding struct {
-	Text string // for messages
+	Text string // text for messages
 	// Severe means that the difference can hide or change the data that the key server reads and writes. So no key
 	// server opens the database.
 	Severe bool
@@ -95,8 +95,8 @@ func schemaList(name string) (list []SchemaObject, tables []string, err error) {
 	return list, tables, nil
 }
 
-// compareSchemas returns how the schema is differs from the schema want of the migrations. newer
-// means that a newer release may have changed the schema. Only intrusive objects are findings then.
+// compareSchemas returns the differences between the schema of a database (is) and the schema of the migrations (want).
+// newer means that a newer release may have changed the schema. Only intrusive objects are findings then.
 func compareSchemas(want, is []SchemaObject, newer bool) (all []SchemaFinding) {
 	wanted := map[SchemaObject]string{}
 	for _, o := range want {
@@ -162,7 +162,7 @@ func Severe(findings []SchemaFinding) string {
 	}
 }
 
-// refuseSchema returns an error if the schema has severe differences. It logs the others.
+// refuseSchema returns an error if the schema has severe differences. It logs all other differences.
 func (h *Handle) refuseSchema(ctx context.Context) error {
 	findings, err := h.CheckSchema(ctx)
 	if err != nil {
@@ -183,7 +183,7 @@ func ScanSchema(ctx context.Context, in Statements, text string, args ...any) (l
 		var o SchemaObject
 		err := row.Scan(&o.Kind, &o.Table, &o.Name, &o.definition)
 		o.definition = strings.Join(strings.Fields(o.definition), " ")
-		if o.Table == VersionTable { // a restored database still has names from the time before the restore was complete
+		if o.Table == VersionTable { // after a restore, objects of the version table keep this suffix in their names
 			o.Name = strings.ReplaceAll(o.Name, "_"+RestoringSuffix, "")
 			o.definition = strings.ReplaceAll(o.definition, "_"+RestoringSuffix, "")
 		}

@@ -10,8 +10,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Runner runs one statement. It is a pool, a connection, or one of these with a statement
-// cache.
+// Runner runs one statement. It is a pool or a connection, with or without a statement cache.
 type Runner interface {
 	QueryContext(ctx context.Context, text string, args ...any) (*sql.Rows, error)
 	ExecContext(ctx context.Context, text string, args ...any) (sql.Result, error)
@@ -25,8 +24,7 @@ type Statements struct {
 	// transaction. PostgreSQL aborts a transaction at its first error. So that both databases
 	// behave alike, Transact never commits after an error.
 	Failed *error
-	// macs checks the rows that are read. If visit is set, it gets the rows instead
-	// (Visiting).
+	// macs checks the rows that are read. If visit is set, visit gets the rows instead (Visiting).
 	macs  *macs
 	visit func(row *rowmac.Row, mac []byte) error
 }

@@ -33,7 +33,7 @@ var errBusy = errors.New("audit rows are being written")
 type Log struct {
 	on      *sqldb.DB
 	dialect *Database
-	db      sqldb.Pool // for fold
+	db      sqldb.Pool // connection of fold
 	durable func() ([]keyserver.AuditEntry, bool)
 	// folded is the position after the last complete copy: the database file has all commits before that position. nil: it
 	// is unknown which part of the log is in the file.
@@ -52,7 +52,7 @@ type Base struct {
 // Committed has the commits after a position in the log.
 type Committed struct {
 	Header   wal.Header
-	From, To wal.Position // positions in the log; of Header, if there is a log
+	From, To wal.Position // positions in the log to which Header belongs, if there is a log
 	Frames   io.ReadSeeker
 	// Rows are the audit rows that are durable in the journal and may be in no table yet.
 	Rows []keyserver.AuditEntry
@@ -101,7 +101,7 @@ func (l *Log) open() (*os.File, wal.Header, error) {
 }
 
 // Base returns a base for the caller to read. The caller must not call Fold or Discard before it has read the base.
-// After that, it has to check Intact.
+// After the read, the caller has to check Intact.
 func (l *Log) Base(ctx context.Context) (b Base, err error) {
 	if err := l.on.Lock(ctx); err != nil {
 		return b, err

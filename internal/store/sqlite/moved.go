@@ -45,7 +45,7 @@ func Moved(dir string) (where string, err error) {
 func MarkMoved(dir, where string) error {
 	path := filepath.Join(dir, MovedFile)
 	whole := path + ".new"
-	if err := remove(whole); err != nil { // left by a killed process
+	if err := remove(whole); err != nil { // a killed process may have left the file
 		return sqldb.Refuse(sqldb.ErrUnusable, "%s cannot be written: %s", dir, datadir.ReasonOf(err))
 	}
 	f, err := os.OpenFile(whole, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)

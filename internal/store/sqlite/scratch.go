@@ -24,7 +24,7 @@ const (
 // Scratch is a temporary directory in which a replica is rebuilt before it is restored. No other
 // user can read it. Its lock shows whether the process that created it still runs.
 type Scratch struct {
-	Dir string // for the database, which has its own lock
+	Dir string // directory of the database, which has its own lock
 
 	parent string
 	lock   *os.File
@@ -60,7 +60,7 @@ func NewScratch(d *Database) (_ *Scratch, err error) {
 }
 
 func makeScratch(in, name string) (_ *Scratch, err error) {
-	parent, err := os.MkdirTemp(in, name) // 0700
+	parent, err := os.MkdirTemp(in, name) // creates it with mode 0700
 	if err != nil {
 		return nil, sqldb.Refuse(sqldb.ErrUnusable, "%s cannot be written: %s", in, datadir.ReasonOf(err))
 	}
@@ -70,7 +70,7 @@ func makeScratch(in, name string) (_ *Scratch, err error) {
 	switch {
 	case err != nil:
 	case !free:
-		return nil, sqldb.Refuse(sqldb.ErrInUse, "another process uses %s", parent) // and will remove it
+		return nil, sqldb.Refuse(sqldb.ErrInUse, "another process uses %s", parent) // that process will remove parent
 	default:
 		err = os.Mkdir(s.Dir, 0o700)
 	}
@@ -96,8 +96,8 @@ func lockScratch(dir string) (*os.File, bool, error) {
 	return f, true, nil
 }
 
-// sweepScratch removes the scratch directories of killed processes of this user. It reports whether
-// a running process uses one.
+// sweepScratch removes the scratch directories of killed processes of this user. It reports whether a running process
+// uses a scratch directory.
 func sweepScratch(parent, name string) (busy bool, err error) {
 	entries, err := os.ReadDir(parent)
 	if err != nil {

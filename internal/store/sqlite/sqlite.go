@@ -40,7 +40,7 @@ type Database struct {
 	Dir string
 	Log *slog.Logger
 
-	Place        datadir.Place // the open files
+	Place        datadir.Place // records the open files
 	filesMissing atomic.Bool   // the last check found that the files were removed or replaced
 	// Restoring means that a restore is not complete yet, so the file has another name (RestoringFile).
 	Restoring  bool
@@ -96,7 +96,7 @@ func (d *Database) OpenReadOnly(context.Context) (sqldb.Pools, error) {
 	if _, err := os.Stat(d.Path() + "-wal"); errors.Is(err, fs.ErrNotExist) {
 		// Without a log, no process has the database open. In mode "ro", SQLite would still create a log,
 		// which fails if this user may only read.
-		return sqldb.Pools{Read: d.Pool(immutable, 2)}, nil // the second one reads data keys while a query is open
+		return sqldb.Pools{Read: d.Pool(immutable, 2)}, nil // the second connection reads data keys during a query
 	}
 	return sqldb.Pools{Read: d.Pool("ro", 2)}, nil
 }
@@ -189,9 +189,9 @@ func (d *Database) Pool(mode string, size int) sqldb.Pool {
 // openSQLite opens a database file. SQLite copies the log into the file when it has foldAt pages; 0: never.
 func openSQLite(path, mode string, size, foldAt int) sqldb.Pool {
 	settings := url.Values{
-		"mode": {mode}, // never creates
-		// Every commit reaches the disk before it returns. With WAL and NORMAL
-		// a commit may be lost when the machine stops.
+		"mode": {mode}, // no mode creates a database
+		// Every commit reaches the disk before it returns. With WAL and synchronous=NORMAL, a commit may be lost when
+		// the machine stops.
 		"_synchronous":  {"FULL"},
 		"_foreign_keys": {"1"},
 		// Only a checkpoint during `audit verify` can cause a wait.
@@ -339,7 +339,7 @@ func (d *Database) SetKeyWraps(ctx context.Context, in sqldb.Statements, ids, wr
 func (d *Database) ClaimRewrap(context.Context, *sqldb.DB) (func(), error) { return func() {}, nil }
 
 // vacuumedSize is the maximum size in bytes of a database that Erase rewrites with VACUUM. At this size, VACUUM takes
-// about a second and needs memory for a copy. It blocks all writes.
+// about a second and needs memory for a copy. VACUUM blocks all writes.
 const vacuumedSize = 64 << 20
 
 // Erase rewrites a database of up to vacuumedSize and empties the log. The setting secure_delete

@@ -28,8 +28,8 @@ func (r reads) HasACLEntries(ctx context.Context, p keyserver.PrincipalRef) (boo
 	return r.sql.Found(ctx, `SELECT 1 FROM acl_entries WHERE system_id = $1 AND principal_id = $2 LIMIT 1`, int64(p.System), p.ID[:])
 }
 
-// CloseACLEntries sets the end of the entries of a principal to at, except of
-// entries that end earlier. It returns how many entries it changed.
+// CloseACLEntries sets the end of the entries of a principal to at, but keeps earlier ends. It returns the number of
+// changed entries.
 func (tx *Tx) CloseACLEntries(ctx context.Context, p keyserver.PrincipalRef, at keyserver.Stamp) (int, error) {
 	args := []any{int64(p.System), p.ID[:], at[:], make([]byte, len(at))}
 	err := tx.changeKeys(ctx, func(k *storedKey) {
@@ -48,8 +48,8 @@ func (tx *Tx) CloseACLEntries(ctx context.Context, p keyserver.PrincipalRef, at 
 
 const aclEntryColumns = `id, acl_id, system_id, principal_id, rights, max_usage, used, user_right, start_stamp, end_stamp`
 
-// PurgeACLEntries moves all ACL entries for principals of a peer to the purged
-// entries. It returns how many it moved.
+// PurgeACLEntries moves all ACL entries for principals of a peer to the purged entries (table purged_acl_entries). It
+// returns the number of moved entries.
 func (tx *Tx) PurgeACLEntries(ctx context.Context, system keyserver.SystemID) (int, error) {
 	return tx.moveACLEntries(ctx, "acl_entries", "purged_acl_entries", system, func(k *storedKey) { k.purged, k.entries = moved(k.purged, k.entries, system) })
 }
@@ -60,8 +60,8 @@ func (tx *Tx) RestoreACLEntries(ctx context.Context, system keyserver.SystemID) 
 	return tx.moveACLEntries(ctx, "purged_acl_entries", "acl_entries", system, func(k *storedKey) { k.entries, k.purged = moved(k.entries, k.purged, system) })
 }
 
-// moved moves the entries of a peer between two lists. It drops an entry if its
-// principal has an entry in the list into already.
+// moved moves the entries of a peer from one list to another. It drops an entry if the list into already has an entry
+// of the same principal.
 func moved(into, from []keyserver.ACLEntry, system keyserver.SystemID) (added, left []keyserver.ACLEntry) {
 	for _, e := range from {
 		switch {

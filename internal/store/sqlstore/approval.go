@@ -94,9 +94,8 @@ func (r reads) approvals(ctx context.Context, where string, args ...any) ([]keys
 	return list, nil
 }
 
-// PendingApprovals counts the approvals that are neither decided nor expired, and those
-// of them that asker requested. It ignores approvals whose asker is deleted or disabled,
-// because they cannot be executed.
+// PendingApprovals counts the approvals that are neither decided nor expired: all of them, and those that asker
+// requested. It ignores approvals whose asker is deleted or disabled, because they cannot be executed.
 func (r reads) PendingApprovals(ctx context.Context, asker keyserver.ID, now time.Time) (all, of int, err error) {
 	err = r.sql.Row(ctx, `SELECT count(*), COALESCE(sum(CASE WHEN a.asker_id = $1 THEN 1 ELSE 0 END), 0) FROM approvals a
 		WHERE a.decision = '' AND a.expires_at > $2 AND EXISTS (SELECT 1 FROM principals p WHERE p.id = a.asker_id AND p.flags & 1 = 1)`,
@@ -202,7 +201,8 @@ func (tx *Tx) DeleteApprovals(ctx context.Context, before time.Time, limit int) 
 	return tx.deleteApprovals(ctx, gone, err)
 }
 
-// DeleteWithdrawnApprovals deletes the approvals that asker withdrew. It keeps the newest ones, whose number is newest.
+// DeleteWithdrawnApprovals deletes the approvals that asker withdrew, except the newest ones. newest is how many it
+// keeps.
 func (tx *Tx) DeleteWithdrawnApprovals(ctx context.Context, asker keyserver.ID, newest int) error {
 	gone, err := tx.sql.IDs(ctx, `SELECT id FROM approvals WHERE asker_id = $1 AND decision = $2 ORDER BY decided_at DESC, id LIMIT 1000 OFFSET $3`,
 		asker[:], string(keyserver.ApprovalWithdrawn), newest)

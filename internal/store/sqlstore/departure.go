@@ -9,8 +9,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// KeysOwnedAlone returns up to limit keys that a principal owns at a time, and
-// that have no other owner whose ACL entry has no end.
+// KeysOwnedAlone returns up to limit keys that a principal owns at the time at, and that have no other owner whose ACL
+// entry has no end.
 func (r reads) KeysOwnedAlone(ctx context.Context, p keyserver.PrincipalRef, at keyserver.Stamp, limit int) ([]keyserver.ID, error) {
 	return r.sql.IDs(ctx, `SELECT k.id FROM stored_keys k WHERE k.acl_id IN (SELECT e.acl_id`+openEntries+` AND (e.rights & $5) <> 0)
 			AND NOT EXISTS (SELECT 1 FROM acl_entries o WHERE o.acl_id = k.acl_id AND (o.rights & $5) <> 0 AND o.end_stamp = $4

@@ -18,8 +18,8 @@ func (r reads) HoldingsOf(ctx context.Context, id keyserver.ID) (Holdings, error
 	return r.holdings(ctx, `SELECT id FROM principals WHERE id = $1`, id[:])
 }
 
-// HoldingsOfMembers reads the holdings of a principal. If the principal is a group, it also
-// reads those of the members.
+// HoldingsOfMembers reads the holdings of a principal. If the principal is a group, it also reads the holdings of the
+// members.
 func (r reads) HoldingsOfMembers(ctx context.Context, id keyserver.ID) (Holdings, error) {
 	return r.holdings(ctx, `SELECT id FROM principals WHERE id = $1 UNION SELECT member_id FROM group_members WHERE group_id = $1`, id[:])
 }

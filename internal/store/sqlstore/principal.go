@@ -60,7 +60,7 @@ func (r reads) principal(ctx context.Context, query string, args ...any) (keyser
 
 type storedPrincipal struct {
 	keyserver.Principal
-	hash string // of the password, "" if there is none
+	hash string // hash of the password, "" if there is none
 	mac  []byte
 }
 

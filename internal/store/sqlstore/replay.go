@@ -11,13 +11,12 @@ import (
 
 // UsedProof is the use of a DPoP proof.
 type UsedProof struct {
-	Digest [32]byte  // of the proof's key and jti
-	Until  time.Time // until when the use must be stored, with microsecond precision
+	Digest [32]byte  // digest of the proof's key and jti
+	Until  time.Time // the use must be stored until this time, which has microsecond precision
 }
 
-// proofsOpen is the name of a setting. It is "open" while a process has uses of proofs in
-// memory only. ConcludeProofs deletes it, or sets it to a time before which unknown proofs
-// may have been used.
+// proofsOpen is the name of a setting. The setting is "open" while a process has uses of proofs in memory only.
+// ConcludeProofs deletes the setting, or sets it to a time before which unknown proofs may have been used.
 const proofsOpen = "proofMemory"
 
 // UseProof durably records the use of a proof. It returns false if a process has recorded a

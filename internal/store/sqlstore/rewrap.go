@@ -40,8 +40,8 @@ func after(prefix []byte) []byte {
 	return end
 }
 
-// Refused has rows that were tampered with or cannot be rewrapped. Its keys are table and row id. These rows are not
-// changed, and not tried again.
+// Refused has rows that were tampered with or cannot be rewrapped. The keys of the map are table and row id. These rows
+// are not changed, and not tried again.
 type Refused map[string]bool
 
 // RewrapKeys rewraps up to limit keys whose wrapped bytes begin with a prefix, and
@@ -193,7 +193,7 @@ func (t coveredTable) readPage(ctx context.Context, r reads, keys []any, refused
 	for _, key := range keys {
 		err := t.read(ctx, r, key)
 		switch {
-		case err == nil, errors.Is(err, sqldb.ErrNotFound): // it may have been removed just now
+		case err == nil, errors.Is(err, sqldb.ErrNotFound): // the row may have been removed just now
 		case ctx.Err() != nil, fault.CodeOf(err) == fault.StoreUnavailable, r.sql.Failed != nil:
 			return err
 		default:

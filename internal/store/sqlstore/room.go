@@ -7,8 +7,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/datadir"
 )
 
-// startRoom is the free space in bytes that a start and a stop need at most: they write rows
-// from the journal to the tables, and SQLite also keeps these rows in its log.
+// startRoom is the maximum free space in bytes that a start or a stop needs: both write rows from the journal to the
+// tables, and SQLite also keeps these rows in its log.
 const startRoom = 32 << 20
 
 // Explain adds a remedy to an error of an embedded database if the volume of the database is nearly full.

@@ -41,7 +41,7 @@ type coveredTable struct {
 	name  string
 	from  string // the FROM clause for the keys; default: the table
 	key   string
-	first any // a value before every key
+	first any // a value that sorts before every key
 	read  func(ctx context.Context, r reads, key any) error
 }
 
@@ -115,8 +115,8 @@ func readKeys(ctx context.Context, r reads, keys []any) error {
 // rowPage is the number of keys that are read at a time.
 const rowPage = 512
 
-// visitRows calls visit for every row that has a MAC, and done after the rows of each key of a
-// coveredTable. It calls unread instead of done for a key whose rows cannot be read.
+// visitRows calls visit for every row that has a MAC. It calls done after the rows of each key of a coveredTable. If
+// the rows of a key cannot be read, it calls unread instead of done.
 func (r reads) visitRows(ctx context.Context, visit func(*rowmac.Row, []byte) error, done func() error, unread func(rowmac.Finding, error) error) error {
 	r = r.visiting(visit)
 	for _, t := range coveredTables {
@@ -128,7 +128,7 @@ func (r reads) visitRows(ctx context.Context, visit func(*rowmac.Row, []byte) er
 			for _, key := range keys {
 				after = key
 				err := t.read(ctx, r, key)
-				if err != nil && !errors.Is(err, sqldb.ErrNotFound) { // it may have been removed just now
+				if err != nil && !errors.Is(err, sqldb.ErrNotFound) { // the row may have been removed just now
 					err = unread(rowmac.Finding{Table: t.name, ID: nameOf(key), Problem: "it cannot be read"}, err)
 				} else {
 					err = done()
@@ -190,9 +190,9 @@ func (s *Store) CheckRows(ctx context.Context, found func(rowmac.Finding) error)
 	return rows, err
 }
 
-// SealRows makes the MAC of every row. It runs once, on a database of a version without MACs, and trusts the content of
-// that database. In the same transaction it calls mark, which records that SealRows has run, or returns false if it has
-// run before.
+// SealRows computes the MAC of every row. It runs once, on a database of a version without MACs, and trusts the content
+// of that database. In the same transaction it calls mark. mark records that SealRows has run, or returns false if
+// SealRows has run before.
 func (s *Store) SealRows(ctx context.Context, key *rowmac.Key, mark func(tx *Tx) (bool, error)) (rows int, err error) {
 	err = s.Update(ctx, func(tx *Tx) error {
 		first, err := mark(tx)

@@ -87,7 +87,7 @@ func (s *Store) ReplaceSetting(ctx context.Context, name string, was, value []by
 }
 
 // refuseNewKey returns an error if name is the setting of the data keys and the database has principals. Such a
-// database had a data key. A new data key would hide that the old one is missing.
+// database had a data key. A new data key would hide that the old data key is missing.
 func (tx *Tx) refuseNewKey(ctx context.Context, name string) error {
 	if name != rowmac.DataKeySetting {
 		return nil

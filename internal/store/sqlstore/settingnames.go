@@ -23,7 +23,7 @@ const (
 var RequiredSettings = []string{SettingSystem, SettingDeployment, SettingServerCertificate, SettingServerKey, SettingAuditKey}
 
 // WrappedSettings has the settings that contain a private key, each with the id under which the key is wrapped. No
-// other key has one of these ids, because ids of keys are random. The id 1 wrapped the only CA of older versions.
+// other key has one of these ids, because ids of keys are random. Older versions wrapped their only CA under the id 1.
 var WrappedSettings = map[string]keyserver.ID{
 	SettingServerKey:  values.IDFromUint64(2),
 	SettingAuditKey:   values.IDFromUint64(3),

@@ -29,11 +29,11 @@ import (
 
 // Config selects the database. Exactly one of Dir and URL is set.
 type Config struct {
-	Dir string // SQLite: the database is Dir/keyserver.db
-	URL string // PostgreSQL
+	Dir string // SQLite: directory of the database keyserver.db
+	URL string // PostgreSQL: URL of the database
 
 	Clock       func() time.Time // default: time.Now
-	Logger      *slog.Logger     // default: discards
+	Logger      *slog.Logger     // default: logs nothing
 	KeptChanges int64            // default: 100,000
 
 	// MaxConnections is the maximum number of connections to PostgreSQL; default: postgres.DefaultConnections.
@@ -43,8 +43,8 @@ type Config struct {
 	// the database file. The caller then has to use a Log.
 	Shipped bool
 
-	// CallerFile is the name of a file that the caller of an SQLite Restore creates in Dir before Finish.
-	// A killed restore may have left that file.
+	// Beside is the name of a file that the caller of an SQLite Restore creates in Dir before Finish. A killed restore
+	// may have left that file.
 	Beside string
 
 	journal journal.Options         // SQLite: only tests change the defaults

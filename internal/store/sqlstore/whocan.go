@@ -6,14 +6,13 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// MembersAfter returns the sorted ids of up to limit members of a group that are greater
-// than the id after.
+// MembersAfter returns up to limit ids of members of a group. The ids are sorted, and greater than the id after.
 func (r reads) MembersAfter(ctx context.Context, group, after keyserver.ID, limit int) ([]keyserver.ID, error) {
 	return r.sql.IDs(ctx, `SELECT member_id FROM group_members WHERE group_id = $1 AND member_id > $2 ORDER BY member_id LIMIT $3`, group[:], after[:], limit)
 }
 
-// HoldersAfter returns the sorted ids of up to limit principals and groups that have a
-// role directly and are greater than the id after.
+// HoldersAfter returns up to limit ids of principals and groups that have a role directly. The ids are sorted, and
+// greater than the id after.
 func (r reads) HoldersAfter(ctx context.Context, role, after keyserver.ID, limit int) ([]keyserver.ID, error) {
 	return r.sql.IDs(ctx, `SELECT principal_id FROM principal_roles WHERE role_id = $1 AND principal_id > $2 ORDER BY principal_id LIMIT $3`, role[:], after[:], limit)
 }

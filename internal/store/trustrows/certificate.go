@@ -105,8 +105,8 @@ func (r Reads) CertificatesInForce(ctx context.Context, issuerDigest string, at 
 
 var certificatesOfThese = certificateQuery + ` WHERE principal_id IN (` + sqldb.Numbered() + `) ORDER BY id LIMIT 1025`
 
-// CertificatesOfThese reads the certificates of principals, 64 principals at a time. It
-// omits the certificates of 64 principals that have more than 1024 together.
+// CertificatesOfThese reads the certificates of principals, 64 principals at a time. If 64 principals together have
+// more than 1024 certificates, it omits the certificates of these principals.
 func (r Reads) CertificatesOfThese(ctx context.Context, ids []keyserver.ID) (list []keyserver.Certificate, err error) {
 	for ids := keyserver.NormalizeIDs(ids); len(ids) > 0; ids = ids[min(sqldb.LookupSize, len(ids)):] {
 		found, err := r.certificates(ctx, certificatesOfThese, sqldb.Lookup(ids)...)

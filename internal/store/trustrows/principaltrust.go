@@ -45,7 +45,7 @@ func (r Reads) PrincipalTrustCount(ctx context.Context, f keyserver.PrincipalTru
 }
 
 // principalTrustWhere returns the WHERE clause of a filter, and its arguments. The clause has only the conditions that
-// are set, so that the database can use an index for each set.
+// are set, so that the database can use an index for each set of conditions.
 func principalTrustWhere(f keyserver.PrincipalTrustFilter) (string, []any) {
 	var conditions []string
 	var args []any

@@ -135,7 +135,7 @@ func (k *Client) decrypt(ctx context.Context, w wrapped) ([]byte, error) {
 	case unavailableCodes[status.Code(err)]:
 		return nil, k.failed("unwrapping", err)
 	}
-	// The plugin refuses. The refusal is final only if the plugin is healthy.
+	// The plugin refuses to unwrap the data key. The refusal is final only if the plugin is healthy.
 	if err := k.Healthy(ctx); err != nil {
 		return nil, err
 	}

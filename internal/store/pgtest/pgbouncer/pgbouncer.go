@@ -27,13 +27,13 @@ const (
 	Statement   = "statement"
 )
 
-// Start starts a pooler until the test ends. It opens up to most connections to the
-// server. It returns the URL of the database through the pooler.
+// Start starts a pooler until the test ends. most is the maximum number of its connections to the server. Start returns
+// the URL of the database through the pooler.
 func Start(t testing.TB, database, mode string, most int) string {
 	t.Helper()
 	program := os.Getenv(variable)
 	if program == "" {
-		program = "/usr/sbin/pgbouncer" // Debian's
+		program = "/usr/sbin/pgbouncer" // path in the Debian package
 	}
 	if _, err := os.Stat(program); err != nil {
 		need.Missing(t, "PgBouncer", "make test, which installs it, or set "+variable)

@@ -44,9 +44,8 @@ func Refuse(kind error, format string, args ...any) error {
 func (r *refusal) Error() string { return r.sentence }
 func (r *refusal) Unwrap() error { return r.kind }
 
-// Lock creates the directory if there is none, and locks it for this process. The lock is on
-// the directory itself: it leaves no file behind, and the kernel releases it when the
-// process ends.
+// Lock creates the directory if there is none, and locks it for this process. The directory itself is locked: there is
+// no lock file, and the kernel releases the lock when the process ends.
 func Lock(dir string, log *slog.Logger) (*os.File, error) {
 	if err := makeDirectory(dir); err != nil {
 		return nil, Refuse(ErrUnusable, "the data directory %s cannot be created: %s", dir, ReasonOf(err))
@@ -167,7 +166,7 @@ const (
 	headerLen        = 100
 	userVersionAt    = 60
 	applicationIDAt  = 68
-	ourApplicationID = 1263751760 // as in the first migration
+	ourApplicationID = 1263751760 // the first migration sets the same value
 )
 
 // UserVersion returns the version in the header of a database of this program, and rejects

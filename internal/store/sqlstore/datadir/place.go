@@ -13,7 +13,7 @@ import (
 // then lost when they are closed. Place is safe for concurrent use.
 type Place struct {
 	mu    sync.RWMutex
-	files map[string]file // by path
+	files map[string]file // the open files by path
 }
 
 // file identifies a file by device and inode. No other file has the same value while the
@@ -33,8 +33,8 @@ func (p *Place) Opened(path string) error {
 	return nil
 }
 
-// Needed records a path at which a file must exist, but may be replaced by another one. SQLite
-// creates a new log after the last connection was closed.
+// Needed records a path at which a file must exist. Another file may replace this file: SQLite creates a new log after
+// the last connection was closed.
 func (p *Place) Needed(path string) { p.record(path, file{}) }
 
 func (p *Place) record(path string, f file) {

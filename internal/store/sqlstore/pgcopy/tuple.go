@@ -27,13 +27,13 @@ const (
 // MaxField is the maximum size of a field in bytes.
 const MaxField = 1 << 28
 
-// header is the signature, no flags, and no extension.
+// header is the file header: the signature, no flags, and no extension.
 var header = []byte("PGCOPY\n\xff\r\n\x00\x00\x00\x00\x00\x00\x00\x00\x00")
 
 // trailer follows the last row, in place of the number of fields of a row.
 const trailer = -1
 
-// ErrDamaged is wrapped by errors about input that is not in this format, or has other types.
+// ErrDamaged means that the input is not in this format, or has other types.
 var ErrDamaged = errors.New("damaged")
 
 // Writer writes rows.
@@ -58,7 +58,7 @@ func (w *Writer) Row(types []Type, values []any) error {
 		var fits bool
 		switch v := value.(type) {
 		case nil:
-			binary.BigEndian.PutUint32(w.row[at:], math.MaxUint32) // -1
+			binary.BigEndian.PutUint32(w.row[at:], math.MaxUint32) // length -1 means NULL
 			continue
 		case int64:
 			w.row, fits = binary.BigEndian.AppendUint64(w.row, uint64(v)), types[i] == Int //nolint:gosec // the same bits

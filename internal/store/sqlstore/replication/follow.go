@@ -39,13 +39,13 @@ type State struct {
 	// standby is promoted.
 	Incarnation string
 	Changes     int64 // number of the last committed change
-	Audit       int64 // number of the last audit row
+	Audit       int64 // number of the last audit row in the database
 }
 
-// isBehind reports whether s lacks changes or audit rows of the earlier state was.
+// isBehind reports whether s lacks changes or audit rows that the earlier state (was) had.
 func (s State) isBehind(was State) bool { return s.Changes < was.Changes || s.Audit < was.Audit }
 
-// Source is the followed database, and the functions that get its changes.
+// Source is the database that a Follower follows, with the functions that read and deliver its changes.
 type Source struct {
 	// State reads the state of the database in one statement.
 	State func(ctx context.Context) (State, error)
@@ -69,7 +69,7 @@ type Listener interface {
 	Close()
 }
 
-// Follower follows a Source until it is stopped.
+// Follower reads and delivers the changes of a Source until Stop.
 type Follower struct {
 	source Source
 	cancel context.CancelFunc

@@ -69,7 +69,7 @@ func (p *Statements) stmt(ctx context.Context, text string) (*sql.Stmt, error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if first := p.stmts[text]; first != nil { // another goroutine was faster
+	if first := p.stmts[text]; first != nil { // another goroutine has stored the statement
 		return first, stmt.Close()
 	}
 	if p.stmts == nil {

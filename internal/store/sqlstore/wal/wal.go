@@ -1,11 +1,10 @@
 // Package wal reads the write-ahead log of a SQLite database
-// (https://www.sqlite.org/fileformat2.html#the_write_ahead_log), either while SQLite
-// writes the log, or from a copy. It writes the pages of a log into a copy of the database.
+// (https://www.sqlite.org/fileformat2.html#the_write_ahead_log), either while SQLite writes the log, or from a copy. It
+// writes the pages of a log into a copy of the database.
 //
-// A log is a header and frames. A frame has the new content of a page. The last frame of a
-// transaction also has the size of the database. Each frame has the salts of the log and a
-// checksum over all previous frames. They show whether a frame is valid, or is part of an
-// older log or of an incomplete write.
+// A log is a header and frames. A frame has the new content of a page. The last frame of a transaction also has the
+// size of the database. Each frame has the salts of the log and a checksum over all previous frames. Salts and checksum
+// show whether a frame is valid, or is part of an older log or of an incomplete write.
 package wal
 
 import (
@@ -45,7 +44,7 @@ type Position struct {
 // Header is the header of a log.
 type Header struct {
 	Raw   []byte
-	Page  int64 // size of a page
+	Page  int64 // size of a page in bytes
 	Start Position
 
 	order binary.ByteOrder
@@ -101,8 +100,8 @@ func (h Header) FrameSize() int64 { return frameHeaderSize + h.Page }
 func (h Header) offset(frame int64) int64 { return HeaderSize + frame*h.FrameSize() }
 
 type frame struct {
-	number uint32 // of the page, from 1 on
-	pages  uint32 // of the database, if the frame ends a transaction; otherwise 0
+	number uint32 // number of the page, from 1 on
+	pages  uint32 // if the frame ends a transaction, the size of the database in pages; otherwise 0
 	page   []byte
 	sum    Sum
 }
