@@ -7,8 +7,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// admit rejects the request if this build is not admitted. It runs before all other checks, so that the response does
-// not depend on the session (401) or on a limit.
+// admit rejects the request if this build is not admitted (--admission). It runs before all other checks, so that the
+// response does not depend on the session (401) or on a limit.
 func (x *exchange) admit() error {
 	if x.api.Admission == nil || x.route.Unconditional {
 		return nil

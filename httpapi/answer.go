@@ -18,14 +18,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/quota"
 )
 
-// raw is a response body that is already JSON and ends with a newline. Requests share it, so it
-// is written to the connection unchanged.
+// raw is a response body that is already JSON and ends with a newline. Several requests share the bytes, so they are
+// sent unchanged.
 type raw []byte
 
 // succeed responds with 200.
 func (x *exchange) succeed(out any) { x.write(http.StatusOK, out) }
 
-// fail responds with a fault. out is the response of a verified write that was not confirmed, and nil otherwise.
+// fail responds with a fault. out is the response of a verified write that the second read did not confirm, and nil
+// otherwise.
 func (x *exchange) fail(out any, err error) {
 	x.shortenReadDeadline()
 	f := x.faultOf(err)
@@ -39,27 +40,27 @@ func (x *exchange) fail(out any, err error) {
 	x.write(e.Status, out)
 }
 
-// refusedTime is how long the rest of a body may take to arrive after the request was refused.
+// refusedTime is how long the remaining body of a request may take to arrive after the request was refused.
 const refusedTime = time.Second
 
-// shortenReadDeadline shortens the read deadline of HTTP/1. Before net/http sends a refusal, it reads the rest of the body to
-// reuse the connection. Without a shorter deadline, the caller would get the refusal only after the timeout of the
-// route. HTTP/2 does not wait.
+// shortenReadDeadline shortens the read deadline of HTTP/1. Before net/http sends a refusal, it reads the remaining
+// body to reuse the connection. Without a shorter deadline, the caller would get the refusal only after the timeout of
+// the route. HTTP/2 does not wait for the body.
 func (x *exchange) shortenReadDeadline() {
 	if x.r.ProtoMajor == 1 && x.r.Body != http.NoBody {
 		_ = http.NewResponseController(x.w).SetReadDeadline(in(refusedTime))
 	}
 }
 
-// faultOf turns any error into a fault. An error that is not a fault contains no text for
-// callers, so only the log has its details.
+// faultOf turns any error into a fault. The text of an error that is not a fault is only logged and not sent to the
+// caller.
 func (x *exchange) faultOf(err error) *fault.Error {
 	if f := fault.As(err); f != nil && routes.Status(f.Code) != 0 {
 		return f
 	}
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		// Cancelled means that the client has gone, so it does not read the response.
+		// A cancelled context means that the client has disconnected, so it does not read the response.
 		return fault.New(fault.RequestTimeout, "the request timed out; a write may have taken effect, so read the object before you try again").Because(err)
 	default:
 		return fault.New(fault.OpFailed, "the operation failed; see the log of the service for request id %s", x.call.RequestID).Because(err)
@@ -144,27 +145,27 @@ func (x *exchange) write(status int, out any) {
 func (x *exchange) send(status int, body []byte) {
 	x.answered = true
 	if x.api.draining.Err() != nil {
-		// Shutdown may miss a connection that was opened when Shutdown began. Ask the client to send no other request
-		// over this one (HTTP/2: GOAWAY).
+		// Shutdown may miss a connection that was opened when Shutdown began. The header asks the client to send no
+		// other request over this connection (HTTP/2: GOAWAY).
 		x.w.Header()["Connection"] = []string{"close"}
 	}
 	x.leavePlace()
 	x.holdUnread(int64(len(body)))
 	x.w.Header()["Content-Length"] = []string{strconv.Itoa(len(body))}
 	x.w.WriteHeader(status)
-	_, _ = x.w.Write(body) // the client may be gone
+	_, _ = x.w.Write(body) // the client may have disconnected
 	if x.member != nil || x.refused {
-		// HTTP/2 sends the rest of a response after the handler returns. The place of a request
-		// without a session would then be free while the response is still in memory.
+		// HTTP/2 sends the end of a response after the handler returns. Without Flush, the place of a request without a
+		// session would be free while the response is still in memory.
 		_ = http.NewResponseController(x.w).Flush()
 	}
 }
 
-// answerOverhead approximates the memory of a request without its response, in bytes.
+// answerOverhead is the approximate memory of a request in bytes, in addition to its response.
 const answerOverhead = 16 << 10
 
-// holdUnread counts a response for the principal until the response is written. It closes the connection if the unread
-// responses of the principal exceed its share of bytes.
+// holdUnread counts the bytes of a response for the principal until the response is written. It closes the connection
+// if the responses that clients have not read exceed the principal's share of bytes.
 func (x *exchange) holdUnread(n int64) {
 	if x.member != nil || x.refused {
 		return
@@ -186,7 +187,7 @@ func (x *exchange) writeEncodingError(buf *bytes.Buffer, err error) int {
 	x.code = f.Code
 	x.report(f, e, err)
 	if err := json.MarshalWrite(buf, errorBody(x, f, e)); err != nil {
-		buf.WriteString(`{"code":"OP_FAILED","detail":""}`) // only text that is not UTF-8 leads here
+		buf.WriteString(`{"code":"OP_FAILED","detail":""}`) // encoding fails only if the text is not UTF-8
 	}
 	return e.Status
 }
@@ -206,7 +207,7 @@ func (x *exchange) logAttrs() []slog.Attr {
 }
 
 // report logs each failure once, with its cause, which no response contains. Refusals concern only the caller, so most
-// are logged at debug level; the metrics count them.
+// refusals are logged at debug level; the metrics count them.
 func (x *exchange) report(f *fault.Error, e routes.FaultResponse, err error) {
 	cause := errors.Unwrap(f)
 	level := slog.LevelDebug
@@ -226,7 +227,7 @@ func (x *exchange) report(f *fault.Error, e routes.FaultResponse, err error) {
 			slog.String("code", string(f.Code)), slog.String("detail", f.Detail), slog.Any("cause", cause))...)
 }
 
-// finish ends the request. It runs last in every case, also after a panic.
+// finish ends the request. It runs last in every case, even after a panic.
 func (x *exchange) finish() {
 	defer x.leave()
 	if p := recover(); p != nil {
@@ -242,8 +243,8 @@ func (x *exchange) finish() {
 	}
 }
 
-// panicked responds with 500 and logs the stack. The value of a panic may quote data of the
-// request, so only its type is logged.
+// panicked responds with 500 and logs the stack. The value of a panic may contain data of the request, so only its type
+// is logged.
 func (x *exchange) panicked(p any) {
 	if p == http.ErrAbortHandler { //nolint:errorlint // a sentinel that net/http compares like this
 		x.route.measured.observe(method(x.r.Method), x.code, x.api.Clock().Sub(x.start))
@@ -255,7 +256,7 @@ func (x *exchange) panicked(p any) {
 	if ok {
 		var re interface{ RuntimeError() }
 		if kind = "an error"; errors.As(err, &re) {
-			kind = err.Error() // the text of the runtime: an index, a nil pointer
+			kind = err.Error() // the text of a runtime error, such as an index out of range
 		}
 	}
 	x.api.Logger.LogAttrs(x.r.Context(), slog.LevelError, "panic",

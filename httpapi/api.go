@@ -31,7 +31,7 @@ type Config struct {
 	Witness Witness
 	// Pages are served below /console/. It is optional.
 	Pages Pages
-	// Site has the addresses under which clients reach the key server. Proofs are compared with them.
+	// Site contains the URLs under which clients reach the key server. The URL in a DPoP proof is compared with them.
 	Site session.Site
 	// Clock is time.Now if nil.
 	Clock func() time.Time
@@ -41,16 +41,16 @@ type Config struct {
 	// the reason and the time of the next check. Every request calls it, so it must not block. If it
 	// is nil, every build is admitted.
 	Admission func() error
-	// Parts returns more parts of GET /api/ready. It is optional.
+	// Parts returns additional parts for the response of GET /api/ready. It is optional.
 	Parts func() []keyserver.Readiness
-	// Warnings returns the warnings of GET /api/ready. It is optional.
+	// Warnings returns the warnings in the response of GET /api/ready. It is optional.
 	Warnings func() []string
-	// Tracer makes spans of requests. It is optional.
+	// Tracer starts the spans of requests. It is optional.
 	Tracer *tracing.Tracer
-	// Random is the source of request ids. The default is that of the system.
+	// Random is the source of request ids. The default is the random source of the system.
 	Random io.Reader
-	// SpoolDir is the directory for messages that a request sends before it names the key. The default is the directory of
-	// the system for temporary files.
+	// SpoolDir is the directory for messages whose request names the key after the message. The default is the system's
+	// directory for temporary files.
 	SpoolDir string
 
 	// Proxies are the proxies whose X-Forwarded-For header is trusted.
@@ -60,23 +60,22 @@ type Config struct {
 	MaxWaiting  int // open long polls; default 1024
 	MaxStreams  int // messages that are processed while they are read; default 1024
 
-	// Restrain returns OVERLOADED if the principal of a caller was refused too many operations.
-	// It is optional.
+	// Restrain returns OVERLOADED if too many operations of the caller's principal were refused. It is optional.
 	Restrain func(by keyserver.Caller) error
 
-	MaxConnections int // one principal may use a quarter of them; default 4096
+	MaxConnections int // a principal may use a quarter of them; default 4096
 	// Protect prevents the eviction of the connection of a request until release is called. ctx is the context of the
 	// request. It is optional.
 	Protect func(ctx context.Context) (release func())
 	// Delay delays the next read from the connection of a request. ctx is the context of the request. It is optional.
 	Delay func(ctx context.Context, d time.Duration)
 
-	// Limits of concurrent requests that have no session, or whose session is not known yet: 1024 by default, and 128
-	// from one address.
+	// Limits of concurrent requests that have no session, or whose session id is not checked yet: 1024 by default, and
+	// 128 from one address.
 	MaxStrangers           int
 	MaxStrangersPerAddress int
 
-	// Limits of stored bytes of messages that precede the name of their key: 1 GiB by default, and 64 MiB in one
+	// Limits of stored bytes of messages that arrive before the name of their key: 1 GiB by default, and 64 MiB in one
 	// session.
 	MaxSpoolBytes           int64
 	MaxSpoolBytesPerSession int64
@@ -102,7 +101,7 @@ type bound struct {
 	routes.Route
 	api      *API
 	run      func(*exchange) (any, error)
-	allow    string // the Allow header if the path does not have the method; otherwise empty
+	allow    string // the Allow header if the path exists but does not have the method; otherwise empty
 	span     string // the name of its spans
 	measured *measured
 	long     bool // Route.Long
@@ -156,8 +155,8 @@ func New(c Config) (*API, error) {
 	return a, nil
 }
 
-// Drain ends all waiting: long polls respond at once, and readiness fails so that the server gets no
-// new work. It does not wait for requests in progress; http.Server.Shutdown does.
+// Drain prepares a shutdown: long polls respond immediately, and readiness fails so that the server gets no new
+// requests. Drain does not wait for requests in progress; http.Server.Shutdown does.
 func (a *API) Drain() {
 	a.drain()
 	a.places.pace.Lift()
@@ -178,7 +177,7 @@ func (a *API) bind(r routes.Route, allow string) http.Handler {
 	return b
 }
 
-// unlisted has the handlers of routes that are not in the table.
+// unlisted contains the handlers of routes that are not in the table of routes.
 var unlisted = map[string]func(*exchange) (any, error){
 	routes.AddCheckpoint.Name: addCheckpoint, pageRoute.Name: page, reportRoute.Name: report,
 }
@@ -186,8 +185,7 @@ var unlisted = map[string]func(*exchange) (any, error){
 // ServeHTTP implements http.Handler.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.mux.ServeHTTP(w, r) }
 
-// ServeHTTP serves a request of the route. If w is a storedRequest, ServeHTTP only stores the route and the request
-// there.
+// ServeHTTP serves a request of the route. If w is a storedRequest, ServeHTTP only stores the route and the request.
 func (b *bound) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if asked, ok := w.(*storedRequest); ok {
 		asked.route, asked.request = b, r

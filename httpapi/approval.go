@@ -29,30 +29,30 @@ type Approvals interface {
 	Approve(ctx context.Context, by keyserver.Caller, id keyserver.ID, digest [32]byte) (approval.View, error)
 	Reject(ctx context.Context, by keyserver.Caller, id keyserver.ID, digest [32]byte) (approval.View, error)
 	Withdraw(ctx context.Context, by keyserver.Caller, id keyserver.ID) (approval.View, error)
-	// Claim marks an approved request as executed. It succeeds once; the caller then executes the request.
+	// Claim marks an approved request as executed, before the caller executes it. It succeeds only once.
 	Claim(ctx context.Context, by keyserver.Caller, read keyserver.Approval) (approval.Execution, error)
 }
 
-// storedRequest is a request that is stored in an approval. It has the route, and the function to call after decoding.
+// storedRequest is a request that is stored in an approval: its route, and the function to call after decoding.
 type storedRequest struct {
 	route   *bound
 	request *http.Request
 	read    func(in any) error
 }
 
-// Header, Write and WriteHeader implement http.ResponseWriter, so that the table of routes finds the route.
-// Nothing is ever written.
+// Header, Write and WriteHeader implement http.ResponseWriter, so that the mux can find the route of the stored
+// request. They write nothing.
 func (*storedRequest) Header() http.Header         { return http.Header{} }
 func (*storedRequest) Write(b []byte) (int, error) { return len(b), nil }
 func (*storedRequest) WriteHeader(int)             {}
 
-// needlessEscape finds escapes of characters that RFC 3986 (6.2.2.2) writes without one: letters, digits,
+// needlessEscape finds percent-encoded characters that need no encoding (RFC 3986, 6.2.2.2): letters, digits,
 // and - . _ ~.
 var needlessEscape = regexp.MustCompile(`(?i)%(2[de]|3[0-9]|4[1-9a-f]|5[0-9af]|6[1-9a-f]|7[0-9ae])`)
 
 var errPath = fault.Field("path", "must be the path (with the query, if any) of a route that needs an operation of a role, and neither streams nor waits; see GET /api/openapi.json")
 
-// inner returns an exchange of the same caller for a request that is stored in an approval. It sends no
+// inner returns an exchange for a request that is stored in an approval. Its caller is the caller of x. It sends no
 // response.
 func (x *exchange) inner(method, path string, body []byte) (*exchange, error) {
 	u, err := url.ParseRequestURI(path)
@@ -82,7 +82,8 @@ func (nopCloser) Close() error { return nil }
 // errDecodedOnly ends a stored request that is only decoded, not executed.
 var errDecodedOnly = errors.New("read, and not carried out")
 
-// askApproval stores a request for approval, after checking that it could be executed unchanged.
+// askApproval stores a request for which approval is requested. It first checks that the request is valid and contains
+// no secret.
 func askApproval(x *exchange) (any, error) {
 	var in schema.ApprovalRequest
 	if err := x.decode(wire.Of(reflect.TypeFor[schema.ApprovalRequest]()), &in); err != nil {
@@ -122,8 +123,8 @@ func askApproval(x *exchange) (any, error) {
 	return approvalOf(view), nil
 }
 
-// executeApproval executes an approved request in the session and with the current rights of its caller. It
-// claims the approval after the request was decoded and before it has any effect.
+// executeApproval executes an approved request in the session and with the current rights of its caller. It claims the
+// approval after it has decoded the request and before the request has any effect.
 func executeApproval(x *exchange) (any, error) {
 	var in schema.ByID
 	if err := x.decode(wire.Of(reflect.TypeFor[schema.ByID]()), &in); err != nil {
@@ -169,7 +170,7 @@ func setApprovalPolicy(a *API, ctx context.Context, c call, in schema.ApprovalPo
 }
 
 // canRequestApproval reports whether an approval can be requested for any route that needs the operation or has the
-// effect. Routes whose request always contains a secret do not count.
+// effect. It ignores routes whose request always contains a secret.
 func (a *API) canRequestApproval(operation string) bool {
 	return slices.ContainsFunc(a.routes, func(r routes.Route) bool {
 		needs := slices.ContainsFunc(r.Operations, func(op keyserver.Operation) bool { return op.Key == operation })

@@ -47,7 +47,7 @@ func readAudit(a *API, ctx context.Context, c call, in schema.AuditQuery) (schem
 	return out, nil
 }
 
-// AuditEntryOf returns a row as in the response of GET /api/audit.
+// AuditEntryOf converts an audit row to the format of the response of GET /api/audit.
 func AuditEntryOf(e keyserver.AuditEntry) schema.AuditEntry {
 	out := schema.AuditEntry{
 		Seq: e.Seq, Time: e.Time.UTC(), Operation: e.Operation, Outcome: string(e.Outcome), Reason: e.Reason,

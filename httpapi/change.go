@@ -11,7 +11,7 @@ import (
 )
 
 // readChanges waits until there is a change, the request ends or the server drains. A draining server returns an empty
-// page. The client then sends another request, which reaches another server.
+// page, so that the client sends its next request to another server.
 func readChanges(a *API, ctx context.Context, c call, in schema.ChangesQuery) (schema.ChangePage, error) {
 	waiting, stop := context.WithCancel(ctx)
 	defer stop()

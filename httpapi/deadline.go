@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// lazyDeadline is a context that ends like one of context.WithDeadline, but starts its timer at the first call of Done.
-// Most requests never call Done, and context.WithDeadline allocates seven objects for each request. A lazyDeadline is
-// safe for concurrent use.
+// lazyDeadline is a context with a deadline that starts its timer only at the first call of Done. Most requests never
+// call Done, and context.WithDeadline allocates seven objects for each request. A lazyDeadline is safe for concurrent
+// use.
 type lazyDeadline struct {
 	parent context.Context //nolint:containedctx // this is a context
 	at     time.Time       // not after the deadline of parent
@@ -33,8 +33,8 @@ func (l *lazyDeadline) Err() error {
 	return l.start().Err() // the error stays the same even if parent ends later
 }
 
-// Value implements context.Context. Package context also uses it to find the timed context, to which it attaches
-// children.
+// Value implements context.Context. Package context also calls it to find the context timed, to which it attaches child
+// contexts.
 func (l *lazyDeadline) Value(key any) any {
 	l.mu.Lock()
 	timed := l.timed

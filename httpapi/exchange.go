@@ -33,20 +33,20 @@ type exchange struct {
 	route  *bound
 	call   call
 	start  time.Time
-	random [12]byte // source of the request id; a variable would escape
+	random [12]byte // source of the request id; a local variable would be allocated on the heap
 
-	stored *storedRequest // the approval that this request is stored in; otherwise nil
+	stored *storedRequest // set if this request is stored in an approval; otherwise nil
 
-	from     netip.Addr // of the client
-	release  func()     // of the session
+	from     netip.Addr // address of the client
+	release  func()     // releases the session
 	place    *quota.Quota[keyserver.PrincipalRef]
 	member   *quota.Member[netip.Prefix] // the place of a request without a session
-	refused  bool                        // the request got no place of a stranger; it holds one of places.refused
+	refused  bool                        // the request was refused a place; it uses one of places.refused
 	answered bool
-	counted  bool   // it holds a place in places.underWay
-	expose   func() // ends the protection of its connection, if not nil
-	endTurn  func() // ends its turn, if not nil
-	// The bytes that it holds of places.bodies and places.unread.
+	counted  bool   // it has a place in places.underWay
+	expose   func() // ends the protection of its connection from eviction; may be nil
+	endTurn  func() // ends its turn; may be nil
+	// The bytes of this request that places.bodies and places.unread count.
 	bodyBytes, unreadBytes int64
 	bodySeen               int64     // bytes of the body that have arrived
 	limited                io.Reader // the body within the limit of the route, for bodyReader
@@ -85,10 +85,10 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, route *bound) {
 	x.succeed(out)
 }
 
-// trace begins the span of the request. Its name is the route and not the path, which contains ids.
+// trace starts the span of the request. Its name is the route and not the path, because the path contains ids.
 func (x *exchange) trace(ctx context.Context) context.Context {
 	var from tracing.Carrier = propagation.MapCarrier(nil)
-	if len(x.r.Header["Traceparent"]) > 0 { // a lookup by any spelling allocates memory
+	if len(x.r.Header["Traceparent"]) > 0 { // the lookup of "traceparent" by Header.Get would allocate memory
 		from = propagation.HeaderCarrier(x.r.Header)
 	}
 	ctx, x.span = x.api.Tracer.StartServerSpan(ctx, x.route.span, from)
@@ -100,10 +100,10 @@ func (x *exchange) trace(ctx context.Context) context.Context {
 	return ctx
 }
 
-// handle checks admission and headers, and authenticates the request before it runs the handler. A request in a session
-// takes a place of that session. Requests without a session only take places from each other. A request with an unknown
-// session id counts as one of them while the session is read from the database. A build that is not admitted gives the
-// same response to both kinds of requests.
+// handle checks the admission of the build and the headers, and authenticates the request before it runs the handler. A
+// request in a session takes a place of that session. A request without a session takes a place for such requests, and
+// so does a request whose session id must be looked up in the database. If the build is not admitted, requests with and
+// without a session get the same response.
 func (x *exchange) handle() (any, error) {
 	refused := x.admit()
 	if refused == nil {
@@ -147,7 +147,7 @@ func (x *exchange) setHeaders() {
 	h["Content-Type"] = headerJSON
 }
 
-// All responses share these values, so that a header costs no allocation.
+// All responses share these header values, so that a header needs no allocation.
 var (
 	headerNoStore = []string{"no-store"}
 	headerNoSniff = []string{"nosniff"}
@@ -155,15 +155,15 @@ var (
 )
 
 const (
-	// answerTime is the time limit for writing a response, in addition to that of the route.
+	// answerTime is the time limit for writing a response, in addition to the timeout of the route.
 	answerTime = 15 * time.Second
 	// bodyTime is the time limit for receiving a small body.
 	bodyTime = 5 * time.Second
 )
 
-// setDeadlines sets the read and write deadlines of the connection. The context alone does not end a read from a client
-// that sends one byte a minute, and net/http continues to read after a refusal. If the writer supports no deadlines, as
-// in tests, setDeadlines does nothing.
+// setDeadlines sets the read and write deadlines of the connection. The end of the context does not end a read from a
+// client that sends one byte a minute, and net/http continues to read after a refusal. If the writer supports no
+// deadlines, as in tests, setDeadlines does nothing.
 func (x *exchange) setDeadlines() {
 	reading := x.route.Timeout
 	if x.awaitsSmallBody() {
@@ -174,7 +174,8 @@ func (x *exchange) setDeadlines() {
 	_ = rc.SetWriteDeadline(in(x.route.Timeout + answerTime))
 }
 
-// in returns a deadline of a request or its connection. The machine enforces the deadline by its own clock.
+// in returns the time that is d from now. It is a deadline for a request or its connection, in the time of the
+// machine's clock.
 func in(d time.Duration) time.Time {
 	return time.Now().Add(d) //nolint:forbidigo // no decision depends on it but when to hang up
 }
@@ -183,19 +184,19 @@ func (x *exchange) awaitsSmallBody() bool {
 	return x.route.BodyLimit <= routes.SmallBody && x.r.Body != http.NoBody
 }
 
-// bodyArrived extends the read deadline to the timeout of the route. With HTTP/1, a read deadline that passes ends the
-// request, even if no read is in progress.
+// bodyArrived extends the read deadline to the timeout of the route. In HTTP/1, the request ends when the read deadline
+// passes, even if no read is in progress.
 func (x *exchange) bodyArrived() {
 	if x.awaitsSmallBody() {
 		_ = http.NewResponseController(x.w).SetReadDeadline(in(x.route.Timeout - x.api.Clock().Sub(x.start)))
 	}
 }
 
-// maxToken is the length of the longest session id that is looked up, in bytes.
+// maxToken is the maximum length in bytes of a session id that is looked up.
 const maxToken = 512
 
-// authenticate finds the session. It releases the place of a request without a session, which the
-// request takes if its session has to be read from the database.
+// authenticate finds the session of the request. A request whose session must be read from the database has taken a
+// place for requests without a session; authenticate releases this place after a success.
 func (x *exchange) authenticate() (err error) {
 	x.call.by, x.release, err = x.api.caller(x.ctx, &x.call)
 	if err == nil && x.member != nil {
@@ -205,8 +206,8 @@ func (x *exchange) authenticate() (err error) {
 	return err
 }
 
-// caller returns the caller by the session id and the proof of the request, and a function that
-// releases the session.
+// caller finds the caller by the session id and the proof of the request. It also returns a function that releases the
+// session.
 func (a *API) caller(ctx context.Context, c *call) (keyserver.Caller, func(), error) {
 	token, bound, err := credential(c.authorization)
 	if err != nil {
@@ -221,8 +222,8 @@ var (
 	errTokens  = fault.New(fault.SessionNotFound, "the Authorization header must be sent once, as Bearer or DPoP and one session id")
 )
 
-// credential returns the session id, and whether the client uses the scheme of a session that is bound
-// to a key.
+// credential returns the session id. bound reports whether the client uses the authentication scheme of a bound
+// session.
 func credential(values []string) (token string, bound bool, err error) {
 	if len(values) == 0 {
 		return "", false, errNoToken
@@ -255,7 +256,7 @@ func (x *exchange) decode(table *wire.Table, in any) error {
 		return err
 	}
 	x.bodyArrived()
-	if err := x.takeTurn(); err != nil { // parsing a long body as JSON is long work, too
+	if err := x.takeTurn(); err != nil { // parsing a long body as JSON counts as long work, too
 		return err
 	}
 	return routes.Refused(table.DecodeBody(buf.Bytes(), in))
@@ -292,8 +293,8 @@ type refusedBody struct{ error }
 // Read implements io.Reader.
 func (r refusedBody) Read([]byte) (int, error) { return 0, r.error }
 
-// paidReader counts the bytes beyond a small body for the principal. It refuses a long body if the
-// principal has its share of bytes, or if no role grants the operations of the route.
+// paidReader counts the bytes of a body beyond routes.SmallBody for the principal. It rejects a long body if the
+// principal has used its share of bytes, or if no role grants the operations of the route.
 type paidReader struct {
 	x *exchange
 	io.Reader
@@ -317,7 +318,7 @@ func (p paidReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// entitled fails with ACCESS_DENIED if no role grants the operations of the route.
+// entitled fails with ACCESS_DENIED if no role of the caller grants the operations of the route.
 func (x *exchange) entitled() error {
 	for _, op := range x.route.Operations {
 		if err := x.api.Operations.Entitled(x.ctx, x.call.by, op); err != nil {
@@ -328,7 +329,7 @@ func (x *exchange) entitled() error {
 }
 
 // bodyReader counts the bytes of a body and returns errors as faults. It reads a long body more slowly if the principal
-// has sent more than its share.
+// has sent more bytes of long bodies than its share.
 type bodyReader struct{ x *exchange }
 
 func (b bodyReader) Read(p []byte) (int, error) {
@@ -355,7 +356,7 @@ func bodyFault(err error) error {
 			Audited(fault.ReasonBadMessage)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return fault.New(fault.RequestTimeout, "body: did not arrive within the time limit of this route").Because(err)
-	default: // the connection broke or the framing is wrong; few clients read this
+	default: // the connection broke or the body has wrong framing; the client rarely reads this error
 		return fault.New(fault.BadRequest, "body: could not be read completely; send it again").Because(err).Audited(fault.ReasonBadMessage)
 	}
 }

@@ -18,7 +18,7 @@ import (
 // nothing is the request of a route without parameters.
 type nothing = routes.Nothing
 
-// handler executes the requests of a route. Its types are those of the route.
+// handler executes the requests of a route. It has the request and response types of the route.
 type handler struct {
 	request, response reflect.Type
 	run               func(*exchange) (any, error)
@@ -30,13 +30,13 @@ type call struct {
 	by keyserver.Caller
 	session.From
 	proof session.Proof
-	// authorization has the values of the header Authorization. Only a login that is made from a session uses them;
+	// authorization contains the values of the header Authorization. Only a login from an existing session uses them;
 	// every other handler uses by.
 	authorization []string
-	certificates  []*x509.Certificate // of the TLS connection; the first is that of the client
+	certificates  []*x509.Certificate // of the TLS connection; the first is the client's certificate
 }
 
-// handle returns a handler whose work needs the API, or more of the request than its caller.
+// handle returns a handler for a function that needs the API, or more of the request than its caller.
 func handle[In, Out any](work func(*API, context.Context, call, In) (Out, error)) handler {
 	return decoded(reflect.TypeFor[In](), reflect.TypeFor[Out](), func(x *exchange, in any) (any, error) {
 		request := in.(*In) //nolint:errcheck // decoded creates this type
@@ -52,8 +52,8 @@ func operate(o operations.Handler) handler {
 	})
 }
 
-// decoded returns a handler that decodes a request, takes a place for it and calls work, which always returns a
-// pointer to the response. API.serve encodes it.
+// decoded returns a handler that decodes a request, takes a place for it and calls work. work always returns a pointer
+// to the response. API.serve encodes the response.
 func decoded(request, response reflect.Type, work func(x *exchange, in any) (any, error)) handler {
 	table := wire.Of(request)
 	return handler{request, response, func(x *exchange) (any, error) {
@@ -68,8 +68,8 @@ func decoded(request, response reflect.Type, work func(x *exchange, in any) (any
 	}}
 }
 
-// stream returns a handler whose work reads the body itself. The type In only documents the body; query parameters are
-// refused.
+// stream returns a handler whose function work reads the body itself. The type In only documents the body; query
+// parameters are refused.
 func stream[In, Out any](work func(*exchange) (Out, error)) handler {
 	h := handler{request: reflect.TypeFor[In](), response: reflect.TypeFor[Out]()}
 	h.run = func(x *exchange) (any, error) {
@@ -88,8 +88,8 @@ func stream[In, Out any](work func(*exchange) (Out, error)) handler {
 	return h
 }
 
-// begin runs between decoding a request and executing it. A request that is stored in an approval takes no place: the
-// outer request, which requests, approves or executes, already has one.
+// begin runs after a request was decoded and before it is executed. A request that is stored in an approval takes no
+// place, because the outer request, which requests or executes the approval, already has one.
 func (x *exchange) begin(in any) error {
 	if x.stored != nil {
 		return x.stored.read(in)
@@ -97,8 +97,8 @@ func (x *exchange) begin(in any) error {
 	return x.enter()
 }
 
-// judge returns the response with the error if the fault is a verdict on the response (Route.VerdictCodes), and otherwise
-// only the error.
+// judge returns the response together with the error if the route reports this fault in its response
+// (Route.VerdictCodes). Otherwise it returns only the error.
 func (x *exchange) judge(out any, err error) (any, error) {
 	if err == nil {
 		return out, nil

@@ -9,7 +9,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/httpapi/routes"
 )
 
-// handlers has the handler of each route in the table of package routes, by the name of the route.
+// handlers maps the name of each route in the table of package routes to its handler.
 var handlers = withOperations(map[string]handler{
 	"getOpenApiDocument": {reflect.TypeFor[nothing](), nil, openAPI},
 	"askApproval":        {reflect.TypeFor[schema.ApprovalRequest](), reflect.TypeFor[schema.Approval](), askApproval},
@@ -46,7 +46,7 @@ func withOperations(all map[string]handler) map[string]handler {
 	return all
 }
 
-// checkHandlers fails if a route and its handler differ in types, or if one of them is missing.
+// checkHandlers fails if a route has no handler, if a handler has no route, or if their types differ.
 func checkHandlers(all []routes.Route) error {
 	for _, r := range all {
 		h, found := handlers[r.Name]

@@ -23,7 +23,7 @@ func hmac(x *exchange) (schema.HMACResponse, error) {
 	return schema.HMACResponse{Algorithm: string(keyserver.HMACSHA384), MAC: mac[:], MACBytes: len(mac)}, nil
 }
 
-// spool returns storage for a message that precedes the name of its key.
+// spool returns storage for a message that arrives before the name of its key.
 func (x *exchange) spool() hmacbody.Spool {
 	return hmacbody.Spool{Dir: x.api.SpoolDir, Account: spoolAccount{x}}
 }
@@ -51,7 +51,7 @@ func (s spoolAccount) Take(n int64) error {
 		"the stored message bytes of the principal are at the limit (a quarter of --max-spool-bytes); send the name of the key before data, so that nothing is stored")
 }
 
-// Begin implements hmacbody.Account. It fails if no role grants the operation of the route.
+// Begin implements hmacbody.Account. It fails if no role of the caller grants the operation of the route.
 func (s spoolAccount) Begin() error { return s.x.entitled() }
 
 // Return implements hmacbody.Account.

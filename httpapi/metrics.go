@@ -11,8 +11,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// metrics are labelled by routes, codes and methods of fixed tables, never by a value
-// that a client chooses.
+// metrics contains the metrics of the API. Label values come from fixed tables of routes, codes and methods, never from
+// a client.
 type metrics struct {
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
@@ -41,7 +41,7 @@ func newMetrics(into prometheus.Registerer, held *places) (*metrics, error) {
 	return m, nil
 }
 
-// measured has the metrics of one route. It caches the series of success, because looking up a series by its labels
+// measured contains the metrics of one route. It keeps the metrics of successful requests, because a lookup by labels
 // costs more than counting.
 type measured struct {
 	all     *metrics

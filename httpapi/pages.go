@@ -10,14 +10,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Pages are files for people, which are served below /console/. A request for a page counts as a request without a
-// session.
+// Pages contains files for browsers, which are served below /console/. A request for a page counts as a request without
+// a session.
 type Pages interface {
-	// Page returns the file with the name; "" is the first page. All callers share it.
+	// Page returns the file with the name; "" is the first page. All callers share the result.
 	Page(name string) (Page, bool)
 }
 
-// Page is a file with its response header.
+// Page is a file and the response header to send with it.
 type Page struct {
 	Header http.Header
 	Body   []byte

@@ -30,62 +30,63 @@ const (
 	DefaultMaxSpoolBytes           = 1 << 30
 	DefaultMaxSpoolBytesPerSession = 64 << 20
 
-	// maxBodyBytes bounds the request bodies in memory, without the first routes.SmallBody bytes of each.
-	// maxUnreadBytes bounds the responses that clients have not read yet.
+	// maxBodyBytes limits the request bodies in memory. The first routes.SmallBody bytes of each body do not count.
+	// maxUnreadBytes limits the responses that clients have not read yet.
 	maxBodyBytes   = 256 << 20
 	maxUnreadBytes = 256 << 20
 
 	// readPerCore is how many bytes of long bodies a principal may send per second and core while other principals are
-	// active. Reading and parsing them takes about a quarter of the cores.
+	// active. Reading and parsing these bytes takes about a quarter of the cores.
 	readPerCore = 16 << 20
-	// readAtATime is how many bytes of a long body are read at once while other principals are active. All waiting
+	// readAtATime is how many bytes of a long body are read in one step while other principals are active. All waiting
 	// requests of a principal continue at the same time. Together they may then read the bytes of a quarter of a
 	// second.
 	readAtATime = 16 << 10
 
-	// leastPerCore is the lowest limit of requests of a principal per second and core, if the cores are busy.
+	// leastPerCore is the lowest limit of requests of a principal per second and core while the cores are busy.
 	leastPerCore = 600
-	// strangerWeight divides leastPerCore for networks without a session.
+	// strangerWeight divides leastPerCore for requests without a session, whose limit is per network.
 	strangerWeight = 8
 
-	// reserveShares is the number of principals that together fill the administrators' reserve.
-	// An administrator needs few places, and any principal can use it to list its own sessions.
+	// reserveShares is the number of principals that together fill the administrators' reserve. An administrator needs
+	// few places. Any principal can use the reserve, for example to list its own sessions.
 	reserveShares = 64
 )
 
-// places are slots that requests hold while they are in progress. A request with a session holds a place of that
-// session (--max-requests-per-session). Before it starts its work, it also takes a place of the process, and returns
-// that place before its response is written. While its body arrives, it holds no place of the process. Every other
-// request holds a place for requests without a session, which the code calls strangers.
+// places contains the limits of requests in progress; each request takes a place of a limit. A request with a session
+// takes a place of that session (--max-requests-per-session). Before it starts its work, it also takes a place of the
+// process, and returns that place before its response is written. While its body arrives, it has no place of the
+// process. Every other request takes a place for requests without a session, which the code calls strangers.
 //
-// A principal may hold a quarter of each limit, so it cannot keep the others out. Requests in sessions that it has
-// created for others count for it, too.
+// A principal may use a quarter of each limit, so that it cannot exclude other principals. Requests in sessions that it
+// has created for other principals count for it, too.
 type places struct {
 	inFlight, waiting, streams *quota.Quota[keyserver.PrincipalRef]
-	// administration is for requests that end sessions or change principals, if inFlight is full.
+	// administration limits administrative requests that get no place of inFlight (see administers).
 	administration *quota.Quota[keyserver.PrincipalRef]
 	// underWay counts all requests in sessions until their responses are written.
 	underWay       *quota.Quota[keyserver.PrincipalRef]
 	bodies, unread *quota.Quota[keyserver.PrincipalRef] // bytes
 
-	// strangers are requests without a session, or with one that this process does not know. Such a request holds
-	// a place until its response is read, or until its session has been read from the database. If all places are
-	// taken, a new request evicts the oldest one of the network with most places.
+	// strangers limits requests without a session, or with a session that this process does not know. Such a request
+	// has a place until its response is read, or until its session has been read from the database. If all places are
+	// taken, a new request evicts the oldest request of the network with most places.
 	strangers *quota.Crowd[netip.Prefix]
-	// uncounted are requests for routes that must always respond, such as health. They evict each
-	// other like strangers do, but strangers never evict them.
+	// uncounted limits requests for routes that must always respond, such as health checks. These requests evict each
+	// other in the same way as strangers, but strangers never evict them.
 	uncounted *quota.Crowd[netip.Prefix]
-	// refused are refusals of requests without a session, because there are too many of them. They have as many places
-	// as strangers. Further requests are dropped without a response.
+	// refused limits the refusals of requests that got no place of strangers or uncounted. It has as many places as
+	// strangers. Further requests are dropped without a response.
 	refused *quota.Quota[netip.Prefix]
-	dropped *rate.Limiter // the rate of dropped requests from which on their clients are slowed
+	dropped *rate.Limiter // above this rate of dropped requests, the reads of their clients are delayed
 
-	spool      *quota.Quota[keyserver.ID]           // bytes, by session
+	spool      *quota.Quota[keyserver.ID]           // stored bytes of messages, by session
 	spoolShare *quota.Quota[keyserver.PrincipalRef] // the same bytes, by principal
 
 	restrained quota.Tally // requests rejected by restrain
 
-	// turns lets requests that use a core for long run alternately, and await is the queue for them.
+	// turns makes requests of different principals alternate if they use a core for a long time. await limits the
+	// requests that wait for a turn.
 	turns *quota.Turns[keyserver.PrincipalRef]
 	await *quota.Crowd[keyserver.PrincipalRef]
 	// While the cores are busy, pace limits how fast requests in sessions begin, and floods limits how fast other
@@ -120,7 +121,7 @@ func newPlaces(c Config) *places {
 	}
 }
 
-// gauges returns the metrics of how much of the limits is in use.
+// gauges returns metrics that show which part of each limit is in use.
 func (p *places) gauges() []prometheus.Collector {
 	gauge := func(name, help string, value func() int64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(value()) })
@@ -151,7 +152,8 @@ func (p *places) gauges() []prometheus.Collector {
 	)
 }
 
-// mostUnderWay returns the limit of requests in progress in sessions. It leaves a share of the connections to new ones.
+// mostUnderWay returns the limit of requests in progress in sessions. It leaves a share of the connections for new
+// connections.
 func mostUnderWay(c Config) int { return max(1, c.MaxConnections-quota.Share(c.MaxConnections)) }
 
 // count counts a request in a session until its response is written. Until then, new connections do not evict its
@@ -170,12 +172,12 @@ func (x *exchange) count() error {
 	return noRoom(verdict, from, quota.Share(x.api.MaxConnections), mostUnderWay(x.api.Config), "open requests")
 }
 
-// restraint is the longest time for which restrain delays a request. It is shorter than bodyTime.
+// restraint is the maximum time for which restrain delays a request. It is shorter than bodyTime.
 const restraint = 2 * time.Second
 
-// restrain delays a request if its principal was refused too many operations, and rejects it if the principal is still
-// over the limit afterwards. While it waits, the request holds no place of the process, and none of its body is read,
-// so a client that retries at once gains nothing.
+// restrain delays a request if too many operations of its principal were refused. It rejects the request if the
+// principal is still over the limit after the delay. While the request waits, it has no place of the process, and its
+// body is not read. So a client that retries immediately has no advantage.
 func (x *exchange) restrain() error {
 	if x.api.Restrain == nil {
 		return nil
@@ -197,8 +199,8 @@ func (x *exchange) restrain() error {
 	return err
 }
 
-// yield delays a request in a session if its principal has reached the limit of requests per second. The limit
-// applies while the cores are busy. A request that waits holds no place of work, and none of its body is read.
+// yield delays a request in a session if its principal has reached the limit of requests per second. The limit applies
+// only while the cores are busy. A request that waits has no place of the process, and its body is not read.
 func (x *exchange) yield() error {
 	x.api.places.floods.Crowd()
 	waited, err := x.api.places.pace.Wait(x.ctx, x.payer())
@@ -208,8 +210,8 @@ func (x *exchange) yield() error {
 	return err
 }
 
-// takeTurn waits for the turn of a long request, unless the request already has a turn. A request that waits holds no
-// place of work.
+// takeTurn waits for the turn of a long request, unless the request already has a turn. A request that waits has no
+// place of the process.
 func (x *exchange) takeTurn() error {
 	if x.endTurn != nil || x.stored != nil || x.isStranger() {
 		return nil
@@ -227,8 +229,9 @@ func (x *exchange) takeTurn() error {
 	})
 }
 
-// paceBody delays reading a long body if the principal has sent more long bodies than its share. A turn is not used for
-// this, because a slow client would block the turns of others. paceBody reports whether other principals are active.
+// paceBody delays reading a long body if the principal has sent more bytes of long bodies than its share. It does not
+// use a turn, because a slow client would block the turns of others. paceBody reports whether other principals are
+// active.
 func (x *exchange) paceBody() bool {
 	p := x.api.places
 	if p.turns.Worked(x.payer()); !p.turns.Crowded() {
@@ -240,12 +243,12 @@ func (x *exchange) paceBody() bool {
 	return true
 }
 
-// isStranger reports whether the request only holds a place for requests without a session.
+// isStranger reports whether the request has only a place for requests without a session.
 func (x *exchange) isStranger() bool {
 	return x.route.Uncounted || x.member != nil && !x.route.Session
 }
 
-// enter takes a place among the requests at work. A request that holds a stranger's place, such as a login, keeps
+// enter takes a place of the process. A request with a place for requests without a session, such as a login, keeps
 // that place until it ends.
 func (x *exchange) enter() error {
 	if x.isStranger() {
@@ -284,8 +287,8 @@ func (x *exchange) take(from *quota.Quota[keyserver.PrincipalRef], most int, wha
 	return noRoom(verdict, from, quota.Share(most), most, what)
 }
 
-// noRoom returns OVERLOADED. The scope is session if the principal has used its share, so that others could still get a
-// place.
+// noRoom returns OVERLOADED. The scope is session if the principal has used its share and other principals could still
+// get a place.
 func noRoom(verdict quota.Verdict, from *quota.Quota[keyserver.PrincipalRef], share, most int, what string) error {
 	if verdict == quota.FullEach && from.Held() < int64(most) {
 		return fault.Temporary(fault.Overloaded, fault.ScopeSession, time.Second,
@@ -295,21 +298,21 @@ func noRoom(verdict quota.Verdict, from *quota.Quota[keyserver.PrincipalRef], sh
 		"the service has %d %s, the limit; try again", most, what)
 }
 
-// payer is the principal that places and bytes count for.
+// payer returns the principal for which places and bytes of the request count.
 func (x *exchange) payer() keyserver.PrincipalRef { return x.call.by.Acting() }
 
 const (
-	// refusalPause is the delay of a stranger's refusal, so that a client that retries immediately gains nothing.
-	// It is as long as the Retry-After of the refusal.
+	// refusalPause is the delay before a request without a session is refused, so that a client that retries
+	// immediately has no advantage. It is as long as the Retry-After of the refusal.
 	refusalPause = time.Second
-	// dropsPerSecond is the rate of dropped requests beyond which the clients that send them are slowed.
+	// dropsPerSecond is the rate of dropped requests above which reads from their clients are delayed.
 	dropsPerSecond = 1000
 )
 
-// TakePlace takes a place among the requests without a session, unless the request has one or was refused one. If the
-// network has no place left, the request is refused after a pause. A refusal takes memory until it is read, so there
-// are only as many places for refusals as for such requests. If these are taken as well, TakePlace drops the request.
-// It implements session.Stranger.
+// TakePlace takes a place for requests without a session, unless the request already has a place or was refused. If
+// there is no place, it waits for a pause and refuses the request. A refusal takes memory until the client reads it, so
+// the number of such refusals is limited, too. If that limit is also reached, TakePlace drops the request. It
+// implements session.Stranger.
 func (x *exchange) TakePlace() error {
 	if x.member != nil || x.refused {
 		return nil
@@ -337,8 +340,9 @@ func (x *exchange) TakePlace() error {
 // longestDelay is the longest delay of a read after a request without a session.
 const longestDelay = time.Second
 
-// delayNext delays the next read from the client after a request without a session, if its network has reached the
-// limit of requests per second. The request itself does not wait, because it would hold a place.
+// delayNext delays the next read from a client that has sent a request without a session, if the client's network has
+// reached the limit of requests per second. The request itself does not wait, because it would keep its place
+// meanwhile.
 func (x *exchange) delayNext() {
 	if x.api.Delay == nil || x.overProxy() {
 		return
@@ -348,18 +352,18 @@ func (x *exchange) delayNext() {
 	}
 }
 
-// overProxy reports whether the connection comes from a proxy, so that it also carries requests of other clients.
+// overProxy reports whether the connection comes from a proxy. Such a connection may carry requests of several clients.
 func (x *exchange) overProxy() bool {
 	return x.api.Proxies.Trusts(clientaddr.OfRequest(x.r.RemoteAddr))
 }
 
-// slow delays the next read from the client after a request that is dropped.
+// slow delays the next read from a client whose request is dropped.
 func (x *exchange) slow() {
 	if x.overProxy() {
 		return
 	}
 	if x.r.ProtoMajor == 1 {
-		x.pause(refusalPause) // as the connection is closed
+		x.pause(refusalPause) // HTTP/1 closes the connection
 		return
 	}
 	if x.api.Delay != nil && !x.api.places.dropped.AllowN(x.api.Clock(), 1) {
@@ -380,7 +384,7 @@ func (x *exchange) pause(d time.Duration) bool {
 	return false
 }
 
-// hangUp ends reading and writing for a request that was evicted from its place.
+// hangUp ends reading and writing for a request that a new request has evicted.
 func (x *exchange) hangUp() {
 	rc := http.NewResponseController(x.w)
 	_ = rc.SetReadDeadline(longAgo)
@@ -389,8 +393,8 @@ func (x *exchange) hangUp() {
 
 var longAgo = time.Unix(1, 0)
 
-// leavePlace ends the turn of the request, and returns its place among the requests at work. The request holds its other
-// places until the response is written.
+// leavePlace ends the turn of the request, and returns its place of the process. The request keeps its other places
+// until the response is written.
 func (x *exchange) leavePlace() {
 	if x.endTurn != nil {
 		x.endTurn()
@@ -402,7 +406,7 @@ func (x *exchange) leavePlace() {
 	}
 }
 
-// leave returns everything that the request holds.
+// leave returns all places and bytes of the request.
 func (x *exchange) leave() {
 	x.leavePlace()
 	if x.member != nil {

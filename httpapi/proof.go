@@ -7,10 +7,10 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// proofScheme is the challenge if a proof of a key is required.
+// proofScheme is the WWW-Authenticate challenge if a DPoP proof is required.
 const proofScheme = `DPoP realm="keyserver", algs="` + session.ProofAlgorithms + `"`
 
-// proofErrors has the error of RFC 9449 section 7.1 for each refusal of a proof.
+// proofErrors maps each code for a refused proof to its error in RFC 9449 section 7.1.
 var proofErrors = map[fault.Code]string{
 	fault.ProofRequired:         "invalid_dpop_proof",
 	fault.ProofInvalidSignature: "invalid_dpop_proof",
@@ -22,14 +22,14 @@ var proofErrors = map[fault.Code]string{
 	fault.ProofReplayed:         "invalid_dpop_proof",
 }
 
-// proof returns the proof of the request, the values that it must match, and the
-// certificate of the connection.
+// proof returns the DPoP proof of the request, the values that the proof must match, and the client certificate of the
+// connection.
 func (a *API) proof(r *http.Request) session.Proof {
 	var certificate []byte
 	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 		certificate = r.TLS.PeerCertificates[0].Raw
 	}
-	sent := r.Header["Dpop"] // the spelling of net/http
+	sent := r.Header["Dpop"] // net/http converts header names to this form
 	if len(sent) == 0 {
 		return session.Proof{Certificate: certificate}
 	}

@@ -22,8 +22,8 @@ func (a *API) Readiness(ctx context.Context) []keyserver.Readiness {
 	return parts
 }
 
-// ready returns the readiness of each part. A draining service is not ready even if all its parts are ready, so that it
-// gets no new work.
+// ready returns the readiness of each part. A draining server is not ready even if all its parts are ready, so that it
+// gets no new requests.
 func ready(a *API, ctx context.Context, _ call, _ nothing) (schema.Ready, error) {
 	out := schema.Ready{Ready: true, Parts: []schema.Part{}, Warnings: []string{}, Detail: "every part is ready"}
 	if a.Warnings != nil {

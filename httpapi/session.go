@@ -17,8 +17,7 @@ import (
 // Sessions opens sessions and finds the caller of a request.
 type Sessions interface {
 	Login(ctx context.Context, login session.Login) (session.Opened, error)
-	// Authenticate returns the caller of a session id, and a function to call when the
-	// request is over.
+	// Authenticate returns the caller of a session id, and a function to call at the end of the request.
 	Authenticate(ctx context.Context, token string, proof session.Proof, from session.From) (keyserver.Caller, func(), error)
 	Current(ctx context.Context, by keyserver.Caller) (session.Info, error)
 	End(ctx context.Context, by keyserver.Caller) error
@@ -29,16 +28,16 @@ type Sessions interface {
 	SetPassword(ctx context.Context, by keyserver.Caller, n session.NewPassword) (session.PasswordSaved, error)
 }
 
-// loginFields has the fields that each method needs and accepts.
+// loginFields maps each login method to the fields that it needs and accepts.
 var loginFields = map[string]struct {
 	needs, takes []string
-	// fromSession: the login is made from an existing session.
+	// fromSession: the login requires an existing session.
 	fromSession bool
 }{
 	schema.MethodPassword: {needs: []string{"name", "password"}},
 
 	schema.MethodKubernetes: {needs: []string{"token"}},
-	schema.MethodLDAP:       {needs: []string{"name", "password"}}, // checked by the directory
+	schema.MethodLDAP:       {needs: []string{"name", "password"}}, // the directory verifies the password
 
 	schema.MethodCertificate: {},
 
@@ -73,8 +72,8 @@ func login(a *API, ctx context.Context, c call, in schema.LoginRequest) (schema.
 	return schema.LoginResponse{SessionID: schema.Secret(opened.Token), Session: sessionOf(opened.Info)}, nil
 }
 
-// checkLogin refuses a field that the method does not use, and a request without a field that the method needs.
-// Otherwise, the caller would not notice that a field has no effect.
+// checkLogin rejects a field that the method does not use, and a request that lacks a field that the method needs.
+// Without this check, the caller would not notice that a field has no effect.
 func checkLogin(in schema.LoginRequest) error {
 	method := loginFields[in.Method]
 	for _, field := range []struct {
@@ -96,7 +95,7 @@ func checkLogin(in schema.LoginRequest) error {
 	return nil
 }
 
-// scopeOf copies the scope of a delegated or scoped login into l.
+// scopeOf copies the scope of a delegated session or scoped credential from the request into l.
 func scopeOf(in schema.LoginRequest, l *session.Login) error {
 	if in.PrincipalID != nil {
 		l.Delegator = keyserver.ID(*in.PrincipalID)
@@ -176,7 +175,7 @@ func sessionPrincipalOf(p keyserver.Principal) schema.SessionPrincipal {
 	}
 }
 
-// sessionActorOf returns nil if no principal acts with the rights of another one.
+// sessionActorOf converts the principal that acts with the rights of another one. It returns nil if there is none.
 func sessionActorOf(actor keyserver.PrincipalRef) *schema.SessionActor {
 	if actor.ID.IsZero() {
 		return nil

@@ -203,8 +203,8 @@ func waitReady(t testing.TB, kube client.Client, ks *v1beta1.KeyServer) {
 	}
 }
 
-// eofOnCancel ends the response of a canceled request with io.EOF. With another error, controller-runtime would leak
-// one goroutine for each watch of metadata: the watch sends the error to a channel that is not read.
+// eofOnCancel ends the response body of a canceled request with io.EOF. With another error, controller-runtime would
+// leak one goroutine for each watch of metadata: the watch would send the error to a channel that no goroutine reads.
 type eofOnCancel struct{ http.RoundTripper }
 
 // WrappedRoundTripper lets CloseIdleConnectionsFor find the transport.
@@ -236,7 +236,7 @@ func scheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1beta1.AddToScheme} {
 		if err := add(s); err != nil {
-			panic(err) // two types of the same name are a mistake in this package
+			panic(err) // two types of the same name are a bug of this package
 		}
 	}
 	return s

@@ -62,7 +62,6 @@ func (s *Server) CreatePrincipal(t testing.TB, name string, roles ...string) *Pr
 	return &Principal{Principal: *saved.Principal, Password: password, Client: clientOf(t, s.server, name, password)}
 }
 
-// roleIDs returns the ids of the named roles.
 func (s *Server) roleIDs(t testing.TB, names []string) []schema.HexID {
 	t.Helper()
 	list, err := s.admin.ListRoles(t.Context())

@@ -114,7 +114,7 @@ func writeRoutes(b *strings.Builder) {
 	b.WriteByte('\n')
 }
 
-// holders names the built-in roles that have every operation of a route.
+// holders returns the names of the built-in roles that have every operation of a route.
 func holders(r routes.Route) string {
 	switch {
 	case !r.Session:
@@ -198,7 +198,7 @@ func (b types) asked(where string, fields []wire.Field) {
 	}
 }
 
-// describe describes the types of the fields that are not yet described.
+// describe describes the types of the fields that have no description yet.
 func (b types) describe(fields []wire.Field) {
 	var objects []reflect.Type
 	listed := false
@@ -246,7 +246,7 @@ func (b types) object(t reflect.Type) {
 	b.describe(fields)
 }
 
-// specific returns the meaning of a field, unless it is in the table of the common rules.
+// specific returns the meaning of a field. It returns "" if the table of common rules already explains the field.
 func specific(f wire.Field) string {
 	if f.Name == "code" && f.Doc == codeMeaning || f.Name == "detail" && (f.Doc == detailMeaning || f.Doc == evidenceMeaning) {
 		return ""
@@ -312,7 +312,6 @@ func writeRoles(b *strings.Builder) {
 	b.WriteByte('\n')
 }
 
-// builtIn returns the built-in role with this id.
 func builtIn(d keyserver.Deployment, id keyserver.ID) keyserver.BuiltInRole {
 	roles := keyserver.BuiltInRoles(d)
 	return roles[slices.IndexFunc(roles, func(role keyserver.BuiltInRole) bool { return role.ID == id })]

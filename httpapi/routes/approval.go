@@ -9,24 +9,24 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Approvable reports whether an approval can be requested for the route. Streamed or waiting
-// requests cannot be stored, and no rule applies to a route without operations.
+// Approvable reports whether an approval can be requested for the route. A request that is streamed or that waits
+// cannot be stored, and no approval rule applies to a route without operations.
 func (r Route) Approvable() bool {
 	return r.Session && len(r.Operations) > 0 && !r.Streams && !r.Waits && !r.Uncounted
 }
 
-// Unnamed marks an id that can never name another object later: the ids of sessions and
-// approvals are not reused.
+// Unnamed marks an id that can never name another object later, because such ids are not reused: the ids of sessions
+// and approvals.
 const Unnamed = wire.Unnamed
 
-// naming lists the types of values that name objects.
+// naming contains the types of values that name objects.
 var naming = []reflect.Type{
 	reflect.TypeFor[schema.HexID](), reflect.TypeFor[schema.DecimalID](), reflect.TypeFor[schema.Base64ID](), reflect.TypeFor[schema.HiddenLink](), reflect.TypeFor[schema.SystemID](),
 	reflect.TypeFor[schema.IssuerDigest](), reflect.TypeFor[schema.TrustBlob](), reflect.TypeFor[schema.DER](),
 }
 
-// fieldsWithoutKind returns the fields that name objects but have no kind, if an approval can be
-// requested for the route.
+// fieldsWithoutKind returns the fields that name objects without a kind of object. It returns none if no approval can
+// be requested for the route.
 func (r Route) fieldsWithoutKind() []string {
 	if !r.Approvable() {
 		return nil

@@ -94,7 +94,7 @@ func identity(p *openapi.Parameter) string {
 	return string(text)
 }
 
-// failure has the codes of a route that have the same status.
+// failure contains the codes of a route that have the same status.
 type failure struct {
 	status int
 	codes  []fault.Code
@@ -160,7 +160,8 @@ func admit(s *wire.Schema, codes []fault.Code) {
 
 const codeMember = "code"
 
-// errorOf describes the body of a failure with one of the codes. The enumeration of several codes begins with the name.
+// errorOf describes the body of a failure with one of the codes. If there are several codes, the name of their
+// enumeration begins with name.
 func (d *documenter) errorOf(name string, codes []fault.Code) *wire.Schema {
 	code := &wire.Schema{Type: "string"}
 	admit(code, codes)
@@ -180,8 +181,8 @@ func (d *documenter) namedCodes(name string, code *wire.Schema) *wire.Schema {
 	return ref
 }
 
-// nameVerdictCodes makes a component of the codes of each response type that has several. The codes are complete only
-// after all routes.
+// nameVerdictCodes creates a component for the codes of each response type that has several. It runs after all routes,
+// because only then the codes are complete.
 func (d *documenter) nameVerdictCodes() {
 	for name, s := range maps.Clone(d.schemas.Named) {
 		for i, member := range s.Properties {
@@ -192,7 +193,7 @@ func (d *documenter) nameVerdictCodes() {
 	}
 }
 
-// judges reports whether the route returns the code in its response type, not in an error body.
+// judges reports whether the route returns the code in its response type and not in an error body.
 func (r Route) judges(c fault.Code) bool {
 	if r.Response == nil || !slices.Contains(r.VerdictCodes, c) {
 		return false
@@ -201,8 +202,9 @@ func (r Route) judges(c fault.Code) bool {
 	return ok
 }
 
-// name depends only on the codes, so that a new route does not rename other responses. It is the code itself, or a word
-// for the codes that every route with an operation has, followed by the additional or missing codes.
+// name returns a name that depends only on the codes, so that a new route does not rename other responses. The name is
+// the code itself, or a word for the codes that every route with an operation has, followed by the additional or
+// missing codes.
 func (f failure) name() string {
 	usual := usualCodes[f.status]
 	if len(f.codes) == 1 {
@@ -224,14 +226,13 @@ func (f failure) name() string {
 	return name
 }
 
-// statusWords names the statuses that every route with an operation returns
-// for several reasons.
+// statusWords names the statuses for which every route with an operation has several codes.
 var statusWords = map[int]string{
 	http.StatusBadRequest: "InvalidRequest", http.StatusUnauthorized: "Unauthenticated",
 	http.StatusForbidden: "Forbidden", http.StatusServiceUnavailable: "Unavailable",
 }
 
-// usualCodes has the error codes, by status, of every route that needs a session and an operation.
+// usualCodes contains, by status, the error codes of every route that needs a session and an operation.
 var usualCodes = func() map[int][]fault.Code {
 	usual := map[int][]fault.Code{}
 	for _, f := range (Route{Session: true, Operations: grants(keyserver.OpListRoles)}).failures() {

@@ -14,8 +14,8 @@ const (
 	// batchBodyLimit is the maximum size of all messages of a batch together, which are
 	// in memory at the same time.
 	batchBodyLimit = 1 << 20
-	// textBodyLimit has room for the longest text and associated data even if each
-	// character of their base64 is an escape.
+	// textBodyLimit is enough for the longest text and associated data, even if each character of their base64 is
+	// written as an escape.
 	textBodyLimit = (keyserver.MaxPlain+keyserver.MaxAssociated+64)/3*4*6 + SmallBody
 )
 

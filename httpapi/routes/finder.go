@@ -96,8 +96,8 @@ func namesKeys(t *wire.Table) bool {
 	})
 }
 
-// Keys returns the keys, and the first keys of key lineages, that the request names. It decodes the request and refuses
-// it as the key server would.
+// Keys returns the keys, and the first keys of key lineages, that the request names. It decodes the request, and
+// rejects an invalid request as the key server would.
 func (f *Found) Keys(body []byte) ([]schema.HiddenLink, error) {
 	in, err := f.decode(f.request.PathValue, f.request.URL.RawQuery, body)
 	if err != nil {
@@ -121,9 +121,8 @@ var (
 	errKeyFar    = fault.New(fault.BadRequest, "body: the name of the key must be within the first %d bytes", maxKeyHead)
 )
 
-// StreamedKey reads a streamed body until it finds the name of its key. It also returns the bytes that it has read.
-// StreamedKey does not look further. If the body names a second key later, the key server refuses the request, not
-// StreamedKey.
+// StreamedKey reads a streamed body until it finds the name of the key. It also returns the bytes that it has read. If
+// the body names a second key later, StreamedKey does not notice; the key server refuses such a request.
 func (f *Found) StreamedKey(body io.Reader) (key schema.HiddenLink, head []byte, err error) {
 	read := &bounded{}
 	b, err := hmacbody.Read(f.Form, io.TeeReader(body, read), hmacbody.Spool{Account: noAccount{}})
@@ -146,14 +145,14 @@ func (f *Found) WholeKey(body []byte) (schema.HiddenLink, error) {
 	return schema.HiddenLink(b.Link()), err
 }
 
-// noAccount refuses messages before the name of their key.
+// noAccount refuses messages that arrive before the name of their key.
 type noAccount struct{}
 
 func (noAccount) Take(int64) error { return errKeyBehind }
 func (noAccount) Begin() error     { return nil }
 func (noAccount) Return(int64)     {}
 
-// bounded stores what is written to it, up to maxKeyHead bytes.
+// bounded stores the written bytes, up to maxKeyHead.
 type bounded struct{ bytes.Buffer }
 
 func (b *bounded) Write(p []byte) (int, error) {

@@ -13,10 +13,10 @@ import (
 // NoRoute is the path of the route for unknown paths, in metrics and logs.
 const NoRoute = "none"
 
-// ErrNoRoute refuses an unknown path.
+// ErrNoRoute is the fault for an unknown path.
 var ErrNoRoute = fault.New(fault.NotFound, "there is no such path; GET /api/openapi.json lists all")
 
-// ErrMethod refuses a method that the path does not have. allow lists the methods of the path.
+// ErrMethod returns the fault for a method that the path does not have. allow lists the methods of the path.
 func ErrMethod(allow string) error {
 	return fault.New(fault.MethodNotAllowed, "the path does not allow this method; it allows %s", allow)
 }
@@ -24,7 +24,7 @@ func ErrMethod(allow string) error {
 // Mux passes each request to the handler of its route.
 type Mux struct {
 	mux     *http.ServeMux
-	none    http.Handler // of unknown paths
+	none    http.Handler // handler of unknown paths
 	handler func(r Route, allow string) http.Handler
 }
 
@@ -90,8 +90,8 @@ func allowed(methods []Route) string {
 	return strings.Join(allow, ", ")
 }
 
-// literals has a word of each path that http.ServeMux rejects as ambiguous. ServeMux gets a wildcard instead of the
-// word, and resource rejects any other word.
+// literals maps the paths that http.ServeMux rejects as ambiguous to one of their words. ServeMux gets a wildcard
+// instead of this word, and resource rejects all other values of the wildcard.
 var literals = map[string]string{"/api/principals/{id}/delegates/{pid}": "delegates", "/api/audit/{seq}/receipt": "receipt"}
 
 // ServeHTTP implements http.Handler. A path that ServeMux would redirect to its clean form is an unknown path: a
@@ -105,12 +105,12 @@ func (m *Mux) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	m.mux.ServeHTTP(w, r)
 }
 
-// resource has the handlers of one path.
+// resource contains the handlers of one path.
 type resource struct {
 	methods map[string]http.Handler
 	other   http.Handler
 	none    http.Handler
-	word    string // a wildcard of the path and its only valid value; empty if there is none
+	word    string // name of a wildcard in the path, and the only valid value of this wildcard; empty if there is none
 }
 
 func (s *resource) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -22,7 +22,7 @@ const documentVersion = "0.1.0"
 // OpenAPI returns the OpenAPI 3.1 document of the key server. Callers share the bytes and must not change them.
 func OpenAPI() ([]byte, error) { return theDocument() }
 
-// theDocument is created once: the table of routes does not change.
+// theDocument creates the document once, because the table of routes does not change.
 var theDocument = sync.OnceValues(func() ([]byte, error) { return document(All()) })
 
 func document(all []Route) ([]byte, error) {
@@ -60,7 +60,7 @@ func document(all []Route) ([]byte, error) {
 	return doc.Text()
 }
 
-// documenter creates the operations, and collects the components that they share.
+// documenter creates the operations, and collects the components that several operations share.
 type documenter struct {
 	schemas    wire.Schemas
 	components openapi.Components
@@ -74,7 +74,7 @@ func (d *documenter) operation(r Route) *openapi.Operation {
 	}
 	if r.takesProof() {
 		if !r.Session {
-			o.Security = append(o.Security, map[string][]string{}) // none is needed
+			o.Security = append(o.Security, map[string][]string{}) // a session is optional
 		}
 		for _, scheme := range []string{schemeSession, schemeProof} {
 			o.Security = append(o.Security, map[string][]string{scheme: {}})
@@ -158,7 +158,7 @@ func content(s *wire.Schema) openapi.Content { return openapi.Content{MediaJSON:
 // MediaJSON is the media type of most responses.
 const MediaJSON = "application/json"
 
-// takesProof reports whether the route uses a session, and therefore a proof.
+// takesProof reports whether the route uses a session, and therefore accepts a DPoP proof.
 func (r Route) takesProof() bool { return r.Session || slices.Contains(r.Faults, ProofFaults[0]) }
 
 // Bounds describes the size limit and the time limit of a request of the route.

@@ -9,7 +9,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Refused returns the fault of a refused field. It does not change other errors.
+// Refused returns the fault for a refused field. It returns other errors unchanged.
 func Refused(err error) error {
 	if err == nil {
 		return nil // without an allocation for f
@@ -21,9 +21,9 @@ func Refused(err error) error {
 	return err
 }
 
-// Decode decodes a request of the route, and refuses it as the key server would. It is for callers that make requests
-// from text: segment returns the value of a name in the path, and query is the text after the question mark. Decode
-// ignores the body of a streamed route. target is the encoded path and query.
+// Decode decodes a request of the route, and rejects an invalid request as the key server would. It is for callers that
+// create requests from text. segment returns the value of a name in the path, and query is the text after the question
+// mark. Decode ignores the body of a streamed route. target is the encoded path and query.
 func (r Route) Decode(segment func(name string) string, query string, body []byte) (target string, in any, err error) {
 	if in, err = r.decode(segment, query, body); err != nil {
 		return "", nil, err

@@ -14,7 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Route describes one route of /api. Contract 1.2 defines extensions.
+// Route describes one route of /api.
 type Route struct {
 	// Name is the operationId: a verb and a noun. Generated clients derive names of functions from it.
 	Name string
@@ -23,10 +23,10 @@ type Route struct {
 	Method    string
 	Path      string
 	Summary   string
-	Extension bool // not in the contract, or the contract only names it
-	// Session says that a valid session is required. Otherwise any client may send the request.
+	Extension bool // the API contract does not contain the route, or only names it (contract 1.2)
+	// Session: the request needs a valid session. Otherwise any client may send the request.
 	Session bool
-	// Operations of the key server that the route needs; a role must grant each.
+	// Operations of the key server that the route needs. A role of the caller must grant each operation.
 	Operations []keyserver.Operation
 	// Names is the kind of object that the id in the path of a schema.ByID names, for approvals. It is
 	// Unnamed if that id can never name another object.
@@ -40,9 +40,9 @@ type Route struct {
 	Timeout time.Duration
 	// Faults are the codes that are specific to the route.
 	Faults []fault.Code
-	// Waits says that the route may hold a connection open without working.
+	// Waits: a request of the route may keep its connection open without working.
 	Waits bool
-	// Counts says that the route may count a use of a key, so that a repeated request may count two uses.
+	// Counts: a request of the route may count a use of a key, so a repeated request may count two uses.
 	Counts bool
 	// Many marks a route with many objects in one request, if Long cannot tell this from the name and the body of the
 	// route.
@@ -57,11 +57,12 @@ type Route struct {
 
 	// Effect is the key of an effect (keyserver.Effects), whose approval rule also applies to the route; optional.
 	Effect string
-	// Executes says that the route returns the response of another route.
+	// Executes: the route executes a stored request and returns the response of that request's route.
 	Executes bool
-	// Streams says that the body is read, or the response sent, during the work.
+	// Streams: the body is read, or the response sent, while the operation runs.
 	Streams bool
-	// Form is the form of a body that is read during the work. It is nil if the body is decoded before the work.
+	// Form is the form of a body that is read while the operation runs. It is nil if the body is decoded before the
+	// operation.
 	Form *hmacbody.Form
 	// VerdictCodes are the codes that the route returns in its response type, not in an error body.
 	VerdictCodes []fault.Code
@@ -72,7 +73,7 @@ const (
 	SmallBody = 64 << 10
 	// ShortTimeout is the usual timeout.
 	ShortTimeout = 15 * time.Second
-	// HMACBodyLimit fits the longest message if each character of its base64 is written as an escape of six
+	// HMACBodyLimit is enough for the longest message if each character of its base64 is written as an escape of six
 	// characters. A message that is too long is refused when it is decoded, with a better error.
 	HMACBodyLimit = (keyserver.MaxMessage+2)/3*4*6 + SmallBody
 )
@@ -87,14 +88,14 @@ func endpoint[In, Out any](r Route) Route {
 	return r.withDefaults()
 }
 
-// streamed completes a route that reads its body, in its own format, while it processes the request. In describes the
-// body.
+// streamed completes a route that reads its body, in its own format, while it processes the request. The type In
+// describes the body.
 func streamed[In, Out any](r Route) Route {
 	r.Request, r.Response, r.Streams = reflect.TypeFor[In](), reflect.TypeFor[Out](), true
 	return r.withDefaults()
 }
 
-// download completes a route that sends its response while it produces it.
+// download completes a route that sends its response while it creates the response.
 func download[In any](r Route) Route {
 	r.Request, r.Response, r.Streams = reflect.TypeFor[In](), reflect.TypeFor[schema.Octets](), true
 	return r.withDefaults()
@@ -124,7 +125,7 @@ func (r Route) Long() bool {
 	})
 }
 
-// Named reports whether a request names an object that may be missing. For any other route, 404 means that the key
+// Named reports whether a request names an object that may not exist. For any other route, 404 means that the key
 // server does not have the route.
 func (r Route) Named() bool {
 	return slices.ContainsFunc(r.Faults, func(c fault.Code) bool { return faultResponses[c].Status == http.StatusNotFound })

@@ -9,13 +9,13 @@ import (
 // FaultResponse is the HTTP response to a fault.
 type FaultResponse struct {
 	Status int
-	Reauth bool // a new login helps
+	Reauth bool // a new login may solve the problem
 }
 
-// faultResponses is the only place that maps codes to statuses. A test compares it with the catalogue of codes.
+// faultResponses maps all codes to statuses. No other code does this. A test compares it with the catalogue of codes.
 //
-// REQUEST_TIMEOUT is a 504, because a write that ran out of time may have taken effect. A 503 would promise that
-// nothing happened and that a retry may help. After a 408, clients may repeat the request by themselves.
+// REQUEST_TIMEOUT is a 504, because a write that reached its time limit may have taken effect. A 503 would promise that
+// the write had no effect and that a retry may help. After a 408, clients may repeat the request automatically.
 var faultResponses = map[fault.Code]FaultResponse{
 	fault.BadRequest:          {Status: http.StatusBadRequest},
 	fault.InvalidArgument:     {Status: http.StatusBadRequest},
@@ -25,7 +25,7 @@ var faultResponses = map[fault.Code]FaultResponse{
 	fault.CertificateMismatch: {Status: http.StatusUnauthorized, Reauth: true},
 	fault.CertificateRevoked:  {Status: http.StatusUnauthorized},
 	fault.ProofMalformed:      {Status: http.StatusBadRequest},
-	// A new proof helps against these, not a new login.
+	// These codes require a new proof, not a new login.
 	fault.ProofRequired:          {Status: http.StatusUnauthorized},
 	fault.ProofInvalidSignature:  {Status: http.StatusUnauthorized},
 	fault.ProofKeyMismatch:       {Status: http.StatusUnauthorized},
@@ -110,14 +110,14 @@ func ResponseTo(c fault.Code) FaultResponse { return faultResponses[c] }
 // Status returns the HTTP status of a code, 0 if it is unknown.
 func Status(c fault.Code) int { return faultResponses[c].Status }
 
-// ProofFaults are the codes of every route that accepts a proof. A login needs no proof. A proof for a login is not
-// bound to a session id or a known key.
+// ProofFaults are the codes that every route that accepts a proof can return. A login needs no proof. The proof of a
+// login is not bound to a session id or a known key.
 var ProofFaults = []fault.Code{
 	fault.ProofMalformed, fault.ProofInvalidSignature, fault.ProofMethodMismatch,
 	fault.ProofURIMismatch, fault.ProofStale, fault.ProofReplayed, fault.ProofCacheFull,
 }
 
-// fromSessionFaults are the additional codes of a login that is made from a session.
+// fromSessionFaults are the additional codes of a login from an existing session.
 var fromSessionFaults = []fault.Code{
 	fault.SessionNotFound, fault.SessionExpired, fault.ScopedExpired, fault.RequestLimit,
 	fault.ProofRequired, fault.ProofKeyMismatch, fault.ProofTokenMismatch,

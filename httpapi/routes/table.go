@@ -24,7 +24,7 @@ func All() []Route {
 	return all
 }
 
-// Noun is the subject of a group of routes.
+// Noun is a group of routes with the same subject.
 type Noun struct {
 	Tag    string
 	About  string
@@ -348,7 +348,7 @@ func codes(c ...fault.Code) []fault.Code { return c }
 
 func grants(ops ...keyserver.Operation) []keyserver.Operation { return ops }
 
-// backupTime is the longest time of one backup. The database keeps all old row versions until the backup ends.
+// backupTime is the time limit of one backup. The database keeps all old row versions until the backup ends.
 const backupTime = 6 * time.Hour
 
 // accessRoutes returns the routes of the OpenID AuthZEN Authorization API 1.0, which ask the authorizer for decisions.
@@ -393,7 +393,7 @@ func backupRoutes() []Route {
 	}
 }
 
-// maxWait is the longest wait of a read of the change feed. The limit of its query parameter is the same.
+// maxWait is the maximum time that a read of the change feed waits. The limit of its query parameter is the same.
 const maxWait = 60 * time.Second
 
 // AddCheckpoint is not in the table, because its request and response have the text format of C2SP tlog-witness. Only

@@ -284,5 +284,5 @@ func revocationRoutes() []Route {
 // BySubjectPath is the path of the route that accepts a wildcard in the subject.
 const BySubjectPath = "/api/certificates/by-subject"
 
-// crlBodyLimit fits the longest revocation list in base64 or PEM.
+// crlBodyLimit is enough for the longest revocation list in base64 or PEM.
 const crlBodyLimit = 6 << 20

@@ -12,7 +12,7 @@ import (
 
 var errEncoding = errors.New("the bytes are not an encoded audit row")
 
-// Decode decodes a row that AppendEncoding encoded, and fails for all other bytes. It sets the hash of the row to the
+// Decode decodes bytes that AppendEncoding created, and fails for all other bytes. It sets the hash of the row to the
 // hash of the bytes.
 func Decode(encoded []byte) (keyserver.AuditEntry, error) {
 	var e keyserver.AuditEntry

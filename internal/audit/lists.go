@@ -10,24 +10,27 @@ import (
 )
 
 const (
-	// othersRecent is the time after a row of another process during which lists leave time to other processes.
+	// othersRecent is how long another process counts as active after it has written a row. Lists leave time for the
+	// commits of active processes.
 	othersRecent = time.Second
-	// mostHeld limits a rest to a multiple of the time in which no other process could commit, and maxRest in total.
+	// mostHeld and maxRest limit a rest: to mostHeld times the time in which no other process could commit, and to
+	// maxRest.
 	mostHeld = 5
 	maxRest  = time.Second
 )
 
-// lists are the waiters with several rows. Their principals alternate. Only one process at a time can commit to a
-// shared database. So while other processes write, no list is committed during a rest after each commit with a list.
+// lists contains the waiters with several rows. The waiters of different principals are served alternately. Only one
+// process at a time can commit to a shared database. So while other processes write, each commit with a list is
+// followed by a rest, during which this process commits no list.
 type lists struct {
 	mu      sync.Mutex
 	waiting quota.FairQueue[keyserver.PrincipalRef]
 	waiters map[*quota.Waiter[keyserver.PrincipalRef]]*waiter // nil before the first
 	rest    chan struct{}                                     // closed at the end of the rest; nil if there is none
-	ended   bool                                              // no more rests
+	ended   bool                                              // end was called: no more rests
 }
 
-// join adds a waiter, unless most of them wait.
+// join adds a waiter. It returns false if the number of waiters has already reached most.
 func (l *lists) join(wait *waiter, most int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -60,7 +63,6 @@ func (l *lists) len() int {
 	return l.waiting.Len()
 }
 
-// begin begins a rest.
 func (l *lists) begin(length time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -91,20 +93,22 @@ func (l *lists) end() {
 	l.ended, l.rest = true, nil
 }
 
-// others notices rows of other processes, because their numbers are missing in the commits of this one.
+// others detects rows of other processes: the numbers of these rows are missing in the commits of this process.
 type others struct {
 	next     int64     // number of the next row, if no other process writes; 0 if unknown
 	first    int64     // number of the first row of the current commit
-	numbered time.Time // time of first; from then on, other processes cannot commit
+	numbered time.Time // time at which first was assigned; from then on, other processes cannot commit
 	rows     int64     // of other processes since the last commit with a list
 	at       time.Time // when rows was last increased
 }
 
-// number records that the current commit got its numbers. If the commit gets other numbers, it is called again.
+// number records the number of the first row of the current commit. If the commit gets other numbers later, number is
+// called again.
 func (o *others) number(first int64, now time.Time) { o.first, o.numbered = first, now }
 
-// end ends a commit of rows and returns the rest after it. There is a rest if the commit had a list, and another process
-// has written recently. Processes whose lists are equally long together use half of the time, if they are at most three.
+// end records the end of a commit of rows and returns the length of the rest after it. There is a rest only if the
+// commit had a list and another process has written recently. Up to three processes whose lists are equally long use,
+// all together, half of the time.
 func (o *others) end(rows int, list bool, clock func() time.Time, err error) time.Duration {
 	if err != nil {
 		o.next = 0

@@ -81,7 +81,7 @@ func readEncoding(b []byte) (keyserver.AuditEntry, error) {
 // record decodes fields from the beginning of rest.
 type record struct {
 	rest  []byte
-	short bool // rest ended too early; all later values are zero
+	short bool // rest ended too early; all values that are read later are zero
 }
 
 func (r *record) bytes(n int) []byte {

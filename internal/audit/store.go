@@ -6,8 +6,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Head is the end of a chain: the position and hash of its last row. A chain without rows
-// has position 0 and a hash of zeros.
+// Head is the end of a chain: the position and hash of the last row of the chain. A chain without rows has position 0
+// and a hash of zeros.
 type Head struct {
 	Chain    int64
 	Position int64
@@ -24,9 +24,9 @@ type Store interface {
 type Chain interface {
 	// Head reads the end of the chain. It fails if the claim is lost.
 	Head(ctx context.Context) (Head, error)
-	// Append commits rows after the head "after", all or none, and returns when they are durable. It calls the function
-	// seal with the sequence number of the first row. seal numbers and chains the rows, and returns the new head.
-	// Append fails if the chain does not end at "after". If it returns an error, the rows may still have been
+	// Append commits all rows or none after the chain head "after", and returns when the rows are durable. It calls the
+	// function seal with the sequence number of the first row. seal numbers and chains the rows, and returns the new
+	// head. Append fails if the chain does not end at "after". If it returns an error, the rows may still have been
 	// committed.
 	Append(ctx context.Context, after Head, rows []keyserver.AuditEntry, seal func(first int64) Head) error
 	// Release ends the claim.

@@ -15,8 +15,8 @@ func Leaf(scratch []byte, e *keyserver.AuditEntry) (tlog.Hash, []byte) {
 	return tlog.RecordHash(scratch), scratch
 }
 
-// TreeHead is the state of the audit tree: its size, its root, and the signed checkpoint with this size and root. Only
-// the head of an empty tree can have no checkpoint.
+// TreeHead is the state of the audit tree: its size, its root, and the signed checkpoint with this size and root. The
+// checkpoint may be missing only if the tree is empty.
 type TreeHead struct {
 	Size       int64
 	Root       tlog.Hash

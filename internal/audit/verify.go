@@ -14,7 +14,8 @@ const (
 	verifyPage  = 1000
 )
 
-// Finding is one difference between the stored and the written audit log. Fields that do not apply are zero.
+// Finding is one difference between the stored rows and the rows that were originally written. Fields that do not apply
+// are zero.
 type Finding struct {
 	Chain    int64
 	Position int64
@@ -35,12 +36,12 @@ type Report struct {
 // Intact reports whether there are no findings.
 func (r Report) Intact() bool { return r.Total == 0 }
 
-// Verify reads the entire audit log, as it is at the start, and finds rows that were changed, removed or inserted. A
+// Verify reads the audit log, up to its last row at the start, and finds rows that were changed, removed or inserted. A
 // key server may write rows at the same time.
 //
 // A chain only proves that its last hash, the head, follows from the rows. With write access to the entire database, an
-// attacker can change a row and recompute all later hashes. Only a head that was stored elsewhere detects this: the log
-// must contain each expected head.
+// attacker can change a row and recompute all later hashes. Verify detects this only with a chain head that was stored
+// outside the database: the log must contain each head in expected.
 func Verify(ctx context.Context, trail Reader, expected ...Head) (Report, error) {
 	snapshot, err := trail.AuditSnapshot(ctx)
 	if err != nil {

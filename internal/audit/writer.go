@@ -24,8 +24,8 @@ const (
 	queueWait = 100 * time.Millisecond
 	// commitTimeout is the time limit of a batch. If the database hangs, operations fail instead of waiting forever.
 	commitTimeout = 10 * time.Second
-	// maxUncheckedAge is the time after the last successful commit during which the writer uses its chain without a check.
-	// After that time, the connection of the chain may have ended, for example in a failover. Without a check, the next
+	// maxUncheckedAge is the time after the last successful commit during which the writer uses its chain without a
+	// check. Later, the connection of the chain may have ended, for example in a failover. Without a check, the next
 	// operation would then fail.
 	maxUncheckedAge = time.Second
 	retryAfter      = time.Second
@@ -36,7 +36,7 @@ const (
 
 // Options are the limits of a Writer. Zero fields have defaults.
 type Options struct {
-	Queue  int // operations that wait for a commit, and as many calls of WriteAll; default 4096
+	Queue  int // operations that wait for a commit; a separate limit of the same size applies to calls of WriteAll; default 4096
 	Batch  int // rows in one commit; default 512
 	Clock  func() time.Time
 	Logger *slog.Logger
@@ -67,7 +67,7 @@ func (o Options) complete() Options {
 }
 
 // Writer appends rows to one chain. It is safe for concurrent use; concurrent calls share one commit. It has no
-// goroutine: one of the waiting callers, the leader, commits the rows of all.
+// goroutine: one of the waiting callers, the leader, commits the rows of all callers.
 type Writer struct {
 	store   Store
 	options Options
@@ -84,7 +84,7 @@ type Writer struct {
 	failed  atomic.Int64 // time of the last failed commit, in Unix nanoseconds
 
 	// Only the leader uses the following fields.
-	chain   Chain // nil while none is claimed
+	chain   Chain // nil if no chain is claimed
 	head    Head
 	known   bool      // head is equal to the end of the chain in the database
 	heard   time.Time // start of the last successful commit
@@ -104,7 +104,8 @@ type waiter struct {
 	done  chan error
 }
 
-// The states of a waiter. The leader or the waiting caller changes queued; the first change is final.
+// The states of a waiter. The leader or the waiting caller changes the state from queued to another state, which is
+// final.
 const (
 	queued    int32 = iota
 	taken           // the row is in a batch
@@ -141,7 +142,8 @@ func (w *Writer) Write(ctx context.Context, entry keyserver.AuditEntry) error {
 }
 
 // WriteAll is Write for several rows: it commits all of them or none. It ignores the end of ctx. While other processes
-// write to the database, it waits longer than Write, up to a second after each commit (lists).
+// write to the database, it waits longer than Write: after each commit with rows of WriteAll, the next such commit of
+// this process waits up to a second (see lists).
 func (w *Writer) WriteAll(ctx context.Context, entries []keyserver.AuditEntry) error {
 	if len(entries) == 0 {
 		return nil
@@ -191,7 +193,7 @@ func (w *Writer) durable(ctx context.Context, wait *waiter) error {
 		leading, rest := w.leading, (<-chan struct{})(nil)
 		if len(wait.more) > 0 {
 			if rest = w.lists.resting(); rest != nil {
-				leading = nil // a leader could not commit the list
+				leading = nil // a leader could not commit the list during the rest
 			}
 		}
 		select {
@@ -279,8 +281,8 @@ func (w *Writer) Close() (err error) {
 // errLeft is the error for the callers whose rows are in the batch if the commit panics.
 var errLeft = unavailable(errors.New("the commit was abandoned"))
 
-// lead commits a batch of queued rows. The caller has put a value into leading. lead removes it at the end, so that
-// another caller can lead.
+// lead commits a batch of queued rows. Before the call, the caller has put a value into leading. lead removes this
+// value at the end, so that another caller can lead.
 func (w *Writer) lead() {
 	err := errLeft
 	defer func() {
@@ -288,7 +290,8 @@ func (w *Writer) lead() {
 		<-w.leading
 	}()
 	if w.shared {
-		// Callers that the last commit woke up have not returned yet. If they run now, their next rows can be in this batch.
+		// The last commit woke up callers that have not returned yet. Gosched lets them run now, so that their next
+		// rows can be in this batch.
 		runtime.Gosched()
 	}
 	w.gather()
@@ -298,7 +301,8 @@ func (w *Writer) lead() {
 	}
 }
 
-// gather takes a list, then single rows, then more lists, so that neither kind waits for all of the other.
+// gather adds a list, then single rows, then more lists to the batch, so that neither lists nor single rows wait too
+// long.
 func (w *Writer) gather() {
 	w.takeList()
 	for rows := 0; rows < w.options.Batch && len(w.queue) > 0; rows++ {
@@ -308,7 +312,7 @@ func (w *Writer) gather() {
 	}
 }
 
-// takeList reports whether it took a list.
+// takeList adds one list to the batch, and reports whether there was one.
 func (w *Writer) takeList() bool {
 	wait := w.lists.next()
 	if wait != nil {
@@ -347,7 +351,7 @@ func (w *Writer) commit() (err error) {
 		w.known = false
 	}
 	if chain, may := w.chain.(interface{ Outdated() bool }); may && chain.Outdated() {
-		w.known = false // ready claims a chain again on a new connection
+		w.known = false // ready then claims a chain on a new connection
 	}
 	err = w.ready(ctx)
 	if err == nil {

@@ -36,9 +36,10 @@ func (c *Config) validateAdmission() error {
 	return nil
 }
 
-// admission starts the watch of the release manifest, which runs until Shutdown. It returns the check that the API runs
-// for every request, or nil if --admission is off. A rejected manifest does not stop the start, because it may be
-// replaced later. An unreadable release key stops the start, because the key is read only at the start.
+// admission starts the watch of the release manifest, which runs until Shutdown. It returns the check that the API
+// calls for every request, or nil if --admission is off. A rejected manifest does not stop the start, because an
+// administrator may replace the manifest later. An unreadable release key stops the start, because the key is read only
+// at the start.
 func (s *Server) admission() (func() error, error) {
 	if s.cfg.Admission == AdmissionOff {
 		return nil, nil

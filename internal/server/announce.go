@@ -14,8 +14,8 @@ import (
 
 // Messages in the log, the metrics and the audit log about the start and stop of the process.
 
-// warn logs settings that an administrator has to correct. It ignores the error of tampered rows: every read of such a
-// row already fails, and the process must be able to start.
+// warn logs settings that an administrator has to correct. It ignores errors about tampered rows: every read of such a
+// row fails anyway, and the process must be able to start.
 func (s *Server) warn(ctx context.Context, deployment keyserver.Deployment) error {
 	unlessTampered := func(err error) error {
 		if fault.CodeOf(err) == fault.StoreTampered {
@@ -41,8 +41,8 @@ func (s *Server) warnOfBreakGlass(ctx context.Context) {
 	}
 }
 
-// recordStart writes the audit row of the start. At the first start, it also writes an audit row about the creation of
-// the key server before that. If a row cannot be written, the process does not start.
+// recordStart writes the audit row of the start. At the first start, it first writes an audit row about the creation of
+// the key server. If a row cannot be written, the process does not start.
 func (s *Server) recordStart(ctx context.Context, prepared bootstrap.Prepared) error {
 	if prepared.First {
 		if err := s.record(ctx, keyserver.AuditMade); err != nil {

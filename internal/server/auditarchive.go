@@ -14,7 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// minRetention is the minimum of --audit-retention. In less time, an administrator could not investigate an incident.
+// minRetention is the minimum of --audit-retention. A shorter time is not enough to investigate an incident.
 const minRetention = time.Hour
 
 func (c *Config) validateArchive() error {
@@ -50,8 +50,9 @@ func (s *Server) archiveAudit() {
 	s.background(a.Run)
 }
 
-// mayPrune reports whether a quorum of witnesses has cosigned the rows up to last, and all sinks of this process have
-// received them. Rows for which it returns false stay in the database at any age.
+// mayPrune reports whether the rows up to last may be removed from the database: a quorum of witnesses must have
+// cosigned them, and all sinks of this process must have received them. Until then, the rows stay in the database at
+// any age.
 func (s *Server) mayPrune(ctx context.Context, store *sqlstore.Store, feed *witness.Feed, last int64) (bool, error) {
 	cosigned, err := feed.Cosigned(ctx)
 	if err != nil || cosigned < last {

@@ -6,14 +6,15 @@ import (
 )
 
 const (
-	// blockPasses is how often the process checks whether a block of audit rows is full and can be indexed.
+	// blockPasses is how often the process checks whether a block of audit rows is full. A block is a range of
+	// consecutive rows that is indexed as a unit.
 	blockPasses = 2 * time.Second
-	// blockPause is the pause between two full blocks, so that other transactions can write.
+	// blockPause is the pause after a full block was indexed, so that other transactions can write.
 	blockPause = 100 * time.Millisecond
 )
 
-// noteBlocks returns a loop that indexes full blocks of audit rows with the function fill. Every replica runs the loop,
-// but each block is indexed only once.
+// noteBlocks returns a loop that indexes full blocks of audit rows with the function fill. Every replica runs this
+// loop, but each block is indexed only once.
 func (s *Server) noteBlocks(fill func(context.Context) (more bool, err error)) func(context.Context) {
 	return func(ctx context.Context) {
 		said := ""

@@ -13,8 +13,8 @@ func (s *Server) auditSinks() {
 	if len(s.cfg.sinks) == 0 {
 		return
 	}
-	// Only one process at a time uses an embedded database. All such processes use the zero holder, so that this process
-	// can continue the claim of an earlier process.
+	// Only one process at a time uses an embedded database. All such processes use the zero holder id, so that this
+	// process can continue the claim of an earlier process.
 	holder := make([]byte, 16)
 	if s.cfg.DatabaseURL != "" {
 		_, _ = rand.Read(holder) // rand.Read never returns an error

@@ -19,7 +19,7 @@ const (
 	stepTimeout = time.Minute
 )
 
-// authorities prepares, activates and retires the key server's CAs without an administrator.
+// authorities prepares, activates and retires the key server's CAs automatically.
 type authorities struct {
 	manager *ca.Manager
 	rows    *audit.Writer
@@ -32,7 +32,7 @@ func (a authorities) run(ctx context.Context) {
 	each(ctx, stepEvery, func() { a.look(ctx) })
 }
 
-// look takes one step if one is due. It writes a durable audit row before the step.
+// look performs one step if a step is due. It writes a durable audit row before the step.
 func (a authorities) look(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
@@ -63,7 +63,7 @@ func (a authorities) execute(ctx context.Context, step ca.Step) error {
 	}
 	row.Outcome, row.Reason = keyserver.Failed, string(fault.ReasonOf(err))
 	if f := fault.As(err); f != nil && f.Code == fault.AuthorityState {
-		return a.rows.Write(ctx, row) // another replica has already taken the step
+		return a.rows.Write(ctx, row) // another replica has already performed the step
 	}
 	return errors.Join(err, a.rows.Write(ctx, row))
 }

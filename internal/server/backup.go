@@ -16,8 +16,8 @@ import (
 // leastBackupEvery is the minimum of --backup-every. Each backup reads the entire database.
 const leastBackupEvery = time.Minute
 
-// backupRest is the ratio of pauses to work in a backup, so that a backup uses a tenth of one core. Even on two fully
-// used cores, requests must keep nine tenths of their rate during a backup.
+// backupRest is the ratio of pauses to work in a backup, so that a backup uses a tenth of one core. Even if two cores
+// are fully used, the rate of requests must fall by at most a tenth during a backup.
 const backupRest = 9
 
 // DefaultBackupKeep is enough for daily backups of one week.
@@ -80,8 +80,8 @@ func (s *Server) newBackupMaker() *backup.Maker {
 	}
 }
 
-// scheduleBackups starts periodic backups. It returns a function that returns a warning about the backups, or "" if
-// there is none.
+// scheduleBackups starts periodic backups. It returns a function that returns the current warning about the backups, or
+// "" if there is none.
 func (s *Server) scheduleBackups() func() string {
 	if s.cfg.BackupEvery == 0 {
 		return func() string { return "" }
@@ -98,7 +98,7 @@ func (s *Server) scheduleBackups() func() string {
 	return schedule.Late
 }
 
-// copied returns the audit row for a copy of all data, encrypted for recipient.
+// copied returns the audit row for a copy of all data that is encrypted for recipient.
 func (s *Server) copied(outcome keyserver.Outcome, recipient, name string) keyserver.AuditEntry {
 	return keyserver.AuditEntry{
 		Operation: keyserver.OpMakeBackup.Key, Outcome: outcome, Kind: keyserver.InternalSession,

@@ -16,8 +16,8 @@ import (
 // maxUnreported is the maximum number of clock steps that wait for their audit rows.
 const maxUnreported = 100
 
-// clockWatch reports steps of the machine's clock, that is, times at which it was set. The clock of the process does
-// not follow these steps.
+// clockWatch reports steps of the machine's clock, that is, changes larger than monotonic.Tolerance. The clock of the
+// process does not follow a step, except a step ahead to the time of the PostgreSQL server.
 type clockWatch struct {
 	clock      *monotonic.Clock
 	store      *sqlstore.Store
@@ -25,12 +25,13 @@ type clockWatch struct {
 	rows       *audit.Writer
 	logger     *slog.Logger
 	steps      prometheus.Counter
-	unreported []string // the field Object of the audit rows that are not written yet
+	unreported []string // values of the field Object for the audit rows that are not written yet
 }
 
 // watchClock sets the clock of the process from the database. It returns nil if the process uses no monotonic clock.
 // With PostgreSQL, the process uses the time of the database server. With an embedded database, the time is not earlier
-// than its newest row; otherwise expired sessions would be valid again.
+// than the newest row of the database; otherwise expired sessions would be valid again. A row that is more than
+// monotonic.MostAhead later than the machine's clock is ignored.
 func (s *Server) watchClock(ctx context.Context) (*clockWatch, error) {
 	if s.cfg.Steady == nil {
 		return nil, nil
@@ -105,7 +106,7 @@ func (w *clockWatch) note(step monotonic.Step) {
 	if step.By > 0 {
 		object = "+" + object
 	}
-	if len(w.unreported) < maxUnreported { // further steps are only logged and counted
+	if len(w.unreported) < maxUnreported { // when the list is full, further steps are only logged and counted
 		w.unreported = append(w.unreported, object)
 	}
 }

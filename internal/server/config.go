@@ -22,7 +22,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/postgres"
 )
 
-// Config contains the flags of serve (ADR 24). Errors contain the name of the flag, because users set flags.
+// Config contains the flags of serve (ADR 24). Its errors contain the names of flags, because users set flags.
 type Config struct {
 	Listen         string
 	ExternalListen string // listener for peers; empty: none
@@ -61,10 +61,10 @@ type Config struct {
 	// BootstrapServiceAccount, NAMESPACE:NAME, is the first administrator. It needs no password. If it is set, the
 	// principal admin is created only if there is a bootstrap password file.
 	BootstrapServiceAccount string
-	// BootstrapOfficerPasswordFile contains the password of the officer in a split deployment.
+	// BootstrapOfficerPasswordFile contains the password of the officer if duties are split.
 	BootstrapOfficerPasswordFile string
 
-	// BreakGlass: operations need no approvals.
+	// BreakGlass: operations require no approvals.
 	BreakGlass bool
 
 	Admission       string // AdmissionOff or AdmissionRequired
@@ -76,7 +76,7 @@ type Config struct {
 
 	SessionIdle     time.Duration
 	SessionLifetime time.Duration
-	ScopedLifetime  time.Duration // lifetime of a scoped credential if its request has none
+	ScopedLifetime  time.Duration // lifetime of a scoped credential if the request does not state one
 	RequireProof    string        // a session.Demand; empty: none
 	Limits
 
@@ -100,8 +100,8 @@ type Config struct {
 // maxDataDirWait is the maximum of --data-dir-wait. It is longer than any orderly shutdown of another process.
 const maxDataDirWait = 5 * time.Minute
 
-// Validate returns an error if the process cannot start with the configuration. It sets only the fields proxies and
-// sinks.
+// Validate returns an error if the process cannot start with the configuration. The only fields that it changes are
+// proxies and sinks.
 func (c *Config) Validate() error {
 	for _, validate := range []func() error{
 		c.validateListen, c.validateInstance, c.validateAddresses, c.validateTLS, c.parseLists, c.Tracing.Validate,
@@ -251,13 +251,13 @@ func (c *Config) hosts() []string {
 }
 
 // validHost reports whether a certificate can contain name as a DNS name or an address. A server name may also be a
-// text that no certificate can contain.
+// text that is invalid in a certificate.
 func validHost(name string) bool {
 	return name != "" && !strings.ContainsAny(name, " /:_\\") || net.ParseIP(name) != nil
 }
 
-// String returns a text without the URLs, because these contain secrets.
+// String returns a text without the configured URLs, because URLs may contain secrets.
 func (c Config) String() string { return "configuration of serve on " + c.Listen }
 
-// GoString returns a text without the URLs for %#v.
+// GoString returns the same text for %#v.
 func (c Config) GoString() string { return c.String() }

@@ -20,22 +20,22 @@ import (
 const (
 	closedAll     = "all"     // the process has reached --max-connections
 	closedAddress = "address" // an address has reached --max-connections-per-address
-	closedIdle    = "idle"    // a new connection replaced one without a request in a session
-	closedResets  = "resets"  // its client made the server reset too many streams
+	closedIdle    = "idle"    // a new connection replaced a connection that had no request in a session
+	closedResets  = "resets"  // the client made the server reset too many streams
 )
 
-// ownFiles is the number of files that a process needs in addition to API connections: for its database, its
-// listeners and its own connections, without those to PostgreSQL.
+// ownFiles is the number of files that a process needs in addition to the API connections: for its database, its
+// listeners and its own connections. Connections to PostgreSQL are not included.
 const ownFiles = 96
 
-// fitFiles lowers the limits of connections to the files that the process may open.
+// fitFiles lowers the limits of connections, so that all connections fit into the limit of open files.
 func (c *Config) fitFiles() {
 	others := ownFiles
 	if c.DatabaseURL != "" {
 		others += c.DatabaseMaxConnections
 	}
 	wanted := c.MaxConnections
-	if c.ExternalListen != "" { // it may have as many connections as the API
+	if c.ExternalListen != "" { // this listener may have as many connections as the API
 		wanted *= 2
 	}
 	fits := listener.Fit(c.Logger, "--max-connections", wanted, others)
@@ -52,9 +52,10 @@ func (c *Config) fitStrangers() {
 	c.MaxStrangersPerAddress = min(c.MaxStrangersPerAddress, c.MaxStrangers)
 }
 
-// boundedListener bounds the connections of the API: in total and per address. At the limit, a new connection replaces
-// a connection without a request in a session: the oldest such connection of the address that has the most. If there is
-// none, the listener closes the new connection immediately.
+// boundedListener limits the connections of the API: in total and per address. At the limit in total, a new connection
+// replaces a connection without a request in a session: the oldest such connection of the address with the most
+// connections (see quota.Crowd). If there is none, or at the limit of an address, the listener closes the new
+// connection immediately.
 type boundedListener struct {
 	net.Listener
 	held       *quota.Crowd[holder]
@@ -105,8 +106,8 @@ func (b *boundedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// holder identifies the client that a connection counts for: its network. For a trusted proxy it also has the
-// port, because all clients of the proxy share its address.
+// holder is the network that a connection counts for. For a trusted proxy, it also contains the port, because all
+// clients of the proxy share the proxy's address.
 type holder struct {
 	network netip.Prefix
 	port    uint16
@@ -130,7 +131,7 @@ func (h holder) site() holder {
 	return h
 }
 
-// heldConn releases its place when it is closed.
+// heldConn is a connection that uses a place until it is closed.
 type heldConn struct {
 	net.Conn
 	from       holder
@@ -166,7 +167,7 @@ func (c *heldConn) Close() error {
 
 type heldKey struct{}
 
-// withHeld adds the connection to the context of its requests (http.Server.ConnContext).
+// withHeld adds the connection to the context of its requests. It is used as http.Server.ConnContext.
 func withHeld(ctx context.Context, conn net.Conn) context.Context {
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()
@@ -174,8 +175,8 @@ func withHeld(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, heldKey{}, conn)
 }
 
-// protect implements httpapi.Config.Protect. Without a session, a client can keep a request open
-// for as long as it likes, so requests without a session do not protect their connection.
+// protect implements httpapi.Config.Protect. A request without a session does not protect its connection, because a
+// client can keep such a request open without a time limit.
 func protect(ctx context.Context) (release func()) {
 	c, ok := ctx.Value(heldKey{}).(*heldConn)
 	if !ok {

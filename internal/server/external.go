@@ -25,8 +25,8 @@ func (c *Config) validatePeers() error {
 	return nil
 }
 
-// openPeerClient returns the client for calls to peers. The client must be opened before the engine, which uses it. So
-// Shutdown closes it after the last request.
+// openPeerClient returns the client for calls to peers. It must be called before the engine is opened, because the
+// engine uses the client. So Shutdown closes the client after the last request.
 func (s *Server) openPeerClient() *peer.Client {
 	client := peer.NewClient(peer.ClientConfig{
 		Registry: s.peerRegistry, Certificate: s.leaf.issued.ForPeers, Timeout: s.cfg.PeerTimeout, Clock: s.cfg.Clock, Logger: s.cfg.Logger, Observer: s.observer,

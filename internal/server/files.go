@@ -30,7 +30,7 @@ type firstPassword struct {
 	dir       string
 	file      string // name of the file for a generated password
 	random    io.Reader
-	generated string // path of the generated password file; read sets it
+	generated string // path of the generated password file, set by read
 }
 
 func (c *Config) firstPasswords() (admin, officer firstPassword) {
@@ -38,8 +38,8 @@ func (c *Config) firstPasswords() (admin, officer firstPassword) {
 		firstPassword{flag: "--bootstrap-officer-password-file", given: c.BootstrapOfficerPasswordFile, dir: c.DataDir, file: officerPasswordFile, random: rand.Reader}
 }
 
-// read returns the password from the file of the flag. Without the flag, it generates a password. It makes the
-// generated file durable before it returns. If the start is interrupted, the next start uses the same file.
+// read returns the password from the file of the flag. Without the flag, it generates a password and a file for it. The
+// file is durable when read returns. If the start is interrupted, the next start uses the same file.
 func (f *firstPassword) read() (string, error) {
 	if f.given != "" {
 		return readPassword(f.flag, f.given)

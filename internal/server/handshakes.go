@@ -11,21 +11,22 @@ import (
 )
 
 const (
-	// handshakesPerCore is the lowest limit of TLS handshakes of one site (an IPv4 address or an IPv6 network of 48 bits)
-	// per second and core, from two cores on. A handshake without a client certificate uses as much of a core as about 24
-	// requests.
+	// handshakesPerCore is the lowest limit of TLS handshakes of one site (an IPv4 address or an IPv6 network of 48
+	// bits) per second and core. It applies to machines with two or more cores. A handshake without a client
+	// certificate uses as much of a core as about 24 requests.
 	handshakesPerCore = 25
-	// longestHandshakeDelay is shorter than the timeout of a kubelet's probe, which may come from the same address.
+	// longestHandshakeDelay is shorter than the timeout of a kubelet's probe, because the probe may come from the same
+	// address.
 	longestHandshakeDelay = 3 * time.Second
-	// established is the age at which a connection with requests in a session becomes protected from handshakes of
-	// others. So a client that opens a new connection for each request, and has no other connection, does not delay its
+	// established is the age from which a connection with requests in a session counts as established. Handshakes are
+	// delayed only to protect established connections. So a client that uses only new connections does not delay its
 	// own handshakes.
 	established = time.Second
 )
 
-// handshakes delays TLS handshakes of a site (an IPv4 address or an IPv6 network of 48 bits) that begins many of them
-// while the cores are busy and requests in sessions arrive on established connections. After the delay, the handshake
-// continues.
+// handshakes delays TLS handshakes of a site (an IPv4 address or an IPv6 network of 48 bits). It does so if the site
+// begins many handshakes while the cores are busy and requests in sessions arrive on established connections. After the
+// delay, the handshake continues.
 type handshakes struct {
 	clock   func() time.Time
 	pace    *quota.Pace[holder]
@@ -45,16 +46,17 @@ func newHandshakes(clock func() time.Time, lag func() time.Duration, registry pr
 	return h
 }
 
-// protect delays handshakes of others for a short time, because a request in a session has arrived.
+// protect makes the limit of handshakes hold for a short time, because a request in a session has arrived. It does
+// nothing if the connection is new.
 func (h *handshakes) protect(c *heldConn) {
 	if h.clock().Sub(c.accepted) > established {
 		h.pace.Crowd()
 	}
 }
 
-// await returns when a handshake may continue. It fails if the server closes the connection first. At this point the
-// server has read the ClientHello and has computed nothing yet, so a silent connection does not count. await implements
-// tls.Config.GetConfigForClient.
+// await returns when a handshake may continue. It fails if the server closes the connection first. await implements
+// tls.Config.GetConfigForClient: the server has read the ClientHello and has computed nothing yet. So a connection that
+// sends no ClientHello does not count.
 func (h *handshakes) await(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 	c, ok := hello.Conn.(*heldConn)
 	if !ok {

@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// lookEvery is the interval of the checks. GET /api/ready returns the last result, so that it is cheap: clients
-	// without a session can send this request.
+	// lookEvery is the interval of the checks. GET /api/ready returns the result of the last check and does no work
+	// itself, because clients without a session can send this request.
 	lookEvery   = time.Second
 	lookTimeout = 5 * time.Second
 	// lookSoon is the interval while writes to PostgreSQL fail, so that the process is ready soon after they succeed
@@ -27,7 +27,8 @@ const (
 	lookSoon = 150 * time.Millisecond
 	// schemaEvery is the interval in which the schema of the database is compared with the schema of the migrations.
 	schemaEvery = 30 * time.Second
-	// failureTTL is how long the key server is not ready after a failed commit if no other commit follows.
+	// failureTTL is how long the key server is not ready after a failed commit of audit rows, if there is no later
+	// commit.
 	failureTTL = 4 * time.Second
 )
 
@@ -37,7 +38,7 @@ type health struct {
 	store *sqlstore.Store
 	rows  *audit.Writer
 	key   *keyWatch
-	own   func() error // returns the error of the process's own certificate or its CA
+	own   func() error // returns an error if the process's own certificate or its CA is invalid
 	// backups returns the problem of the backups; empty if there is none.
 	backups func() string
 	// replica returns the problem of the replication; empty if there is none.
@@ -47,7 +48,7 @@ type health struct {
 	differs  atomic.Pointer[[]sqldb.SchemaFinding]
 
 	seen    atomic.Pointer[[]keyserver.Readiness]
-	failing map[string]bool // by part: the last check failed
+	failing map[string]bool // by part: whether the last check failed
 	free    atomic.Uint64
 	size    atomic.Uint64
 }
@@ -120,8 +121,9 @@ func (h *health) report(name string, err error) {
 	h.failing[name] = err != nil
 }
 
-// audit returns an error if the last commit of audit rows failed. The error ends after doubt, because without requests
-// there are no commits. It also ends if the database was restarted or replaced after the failure.
+// audit returns an error if the last commit of audit rows failed. It returns the error for failureTTL only, because
+// without requests there is no new commit. It returns no error if the database was restarted or replaced after the
+// failure.
 func (h *health) audit() error {
 	if at, failing := h.rows.Failing(); failing && h.cfg.Clock().Sub(at) < failureTTL && !h.store.Replaced().After(at) {
 		return fault.New(fault.NotReady, "the last audit rows could not be written, so operations are refused; see the log of the service")
@@ -129,8 +131,8 @@ func (h *health) audit() error {
 	return nil
 }
 
-// schema returns the error of the last comparison of the schema. If the database does not respond, the part "writes"
-// reports this.
+// schema returns the error of the last comparison of the schema. It ignores a database that does not respond, because
+// the part "writes" reports that failure.
 func (h *health) schema(ctx context.Context) error {
 	if now := h.cfg.Clock(); !h.failing[writesPart] && now.Sub(h.compared).Abs() >= schemaEvery {
 		if findings, err := h.store.CheckSchema(ctx); err == nil {

@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// inventoryEvery is the minimum pause between two counts. A pause is also at least inventoryShare times as long as the
-	// previous count, so that a large database is counted less often.
+	// inventoryEvery is the minimum pause between two counts. A pause is also at least inventoryShare times as long as
+	// the last count, so that a large database is counted less often.
 	inventoryEvery = 15 * time.Second
 	inventoryShare = 500
 	// inventoryTimeout is the time limit of one count.
 	inventoryTimeout = time.Minute
 )
 
-// expiries contains the label values for certificates, by the time until they expire.
+// expiries contains label values for certificates and the time until expiry that each value stands for.
 var expiries = []struct {
 	within string
 	time.Duration
@@ -31,8 +31,8 @@ var expiries = []struct {
 // laterThan is the label value for certificates that expire after the last of expiries.
 const laterThan = "later"
 
-// inventory is the collector of metrics with the numbers of objects in the key server. A scrape returns the last count,
-// because a count reads entire tables.
+// inventory is the collector of metrics with the numbers of objects in the key server. A scrape returns the result of
+// the last count, because a count reads entire tables.
 type inventory struct {
 	store   *sqlstore.Store
 	wrapped *rewrap.Worker

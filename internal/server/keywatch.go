@@ -16,8 +16,8 @@ const (
 	aliveTimeout = 2 * time.Second
 )
 
-// keyWatch checks the key-encryption key. It runs separately from the other checks, so that a KMS provider that hangs
-// does not delay their results.
+// keyWatch checks the key-encryption key. It runs separately from the checks of health, so that a KMS provider that
+// hangs does not delay the results of these checks.
 type keyWatch struct {
 	ring *keyring.Keyring
 	cfg  Config
@@ -32,7 +32,7 @@ type keySeen struct {
 	err     error
 }
 
-// watchKey returns a keyWatch. The key must have opened the data keys just before.
+// watchKey returns a keyWatch. Call it just after the key-encryption key has opened the data keys.
 func watchKey(ring *keyring.Keyring, cfg Config) *keyWatch {
 	k := &keyWatch{ring: ring, cfg: cfg, used: cfg.Clock(), changed: make(chan struct{}, 1)}
 	k.seen.Store(&keySeen{})
@@ -52,8 +52,8 @@ func (k *keyWatch) run(ctx context.Context) {
 	}
 }
 
-// look checks whether the KMS provider responds, if this check is free of charge. It also uses the key after each
-// keyEvery, and after a failure until the key works again.
+// look checks whether the KMS provider responds, if this check is free of charge. Every keyEvery, it also uses the key.
+// After a failure, it uses the key at each call until the key works again.
 func (k *keyWatch) look(ctx context.Context) {
 	was, doubted := k.seen.Load(), k.ring.Doubted()
 	is := keySeen{warning: was.warning}
@@ -69,7 +69,7 @@ func (k *keyWatch) look(ctx context.Context) {
 	if (was.err == nil) != (is.err == nil) {
 		select {
 		case k.changed <- struct{}{}:
-		default: // health has not received the last value yet
+		default: // the previous value was not received yet
 		}
 	}
 	if was.warning == "" && is.warning != "" {

@@ -18,8 +18,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server/tlscert"
 )
 
-// filesEvery is how often the files of --tls-cert and --tls-key are read. Notifications of changes are not used,
-// because reading works on every file system and for every way to replace a file.
+// filesEvery is how often the files of --tls-cert and --tls-key are read. Periodic reads work on every file system and
+// for every way to replace a file; file system notifications do not.
 const filesEvery = 5 * time.Second
 
 // certificateFunc returns the certificate for a TLS handshake (tls.Config.GetCertificate).
@@ -72,7 +72,7 @@ func (s *Server) publishAuthorities(trusted []*x509.Certificate) error {
 	if s.cfg.CAFile == "" {
 		return nil
 	}
-	// This copy is for other users, so every user may read it.
+	// Other users read this copy, so every user of the machine may read it.
 	if err := writeBundle(s.cfg.CAFile, bundle, publicFile); err != nil {
 		return fmt.Errorf("--ca-file cannot be written: %w", err)
 	}

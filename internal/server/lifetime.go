@@ -67,7 +67,7 @@ func each(ctx context.Context, period time.Duration, work func()) {
 
 func (s *Server) serve(l net.Listener, srv *http.Server) {
 	srv.ReadHeaderTimeout, srv.IdleTimeout, srv.MaxHeaderBytes = headerTimeout, idleTimeout, maxHeaderBytes
-	srv.DisableGeneralOptionsHandler = true // the handler gets OPTIONS * like any other unknown path
+	srv.DisableGeneralOptionsHandler = true // the handler rejects OPTIONS * like any other unknown path
 	srv.ErrorLog = log.New(logWriter{s.cfg.Logger}, "", 0)
 	done := make(chan struct{})
 	go func() {

@@ -16,7 +16,7 @@ import (
 )
 
 // Limits contains the limits of one process. A request beyond a limit gets the status 503, with the scope of the limit
-// and the retry time.
+// and the time after which to retry.
 type Limits struct {
 	session.Limits
 	MaxRequests int // requests in progress in the process
@@ -26,10 +26,10 @@ type Limits struct {
 	MaxConnections           int // to the API
 	MaxConnectionsPerAddress int
 	DatabaseMaxConnections   int // to PostgreSQL
-	// Requests that have no session, or whose session is not checked yet.
+	// Requests without a session, or whose session id is not checked yet.
 	MaxStrangers           int
 	MaxStrangersPerAddress int
-	// Bytes of messages that arrive before the name of their key.
+	// Stored bytes of messages that arrive before the name of their key.
 	MaxSpoolBytes           int64
 	MaxSpoolBytesPerSession int64
 }

@@ -29,9 +29,9 @@ func listensAt(l net.Listener) netip.AddrPort {
 	return at
 }
 
-// ownAddresses returns the addresses of all network interfaces and of the listener for peers. It does not include other
-// addresses of their networks, not even in 127.0.0.0/8. So two key servers on one machine can distinguish their
-// addresses.
+// ownAddresses returns the addresses of all network interfaces and of the listener for peers. It does not include the
+// other addresses of their networks, not even those of 127.0.0.0/8. So two key servers on one machine can be
+// distinguished by their addresses.
 func ownAddresses(listener netip.Addr) ([]netip.Addr, error) {
 	networks, err := net.InterfaceAddrs()
 	if err != nil {

@@ -80,8 +80,8 @@ func (p Providers) discovery() oidc.Discovery {
 	return oidc.Discovery{Issuer: p.OIDCIssuer, CAFile: p.OIDCCAFile}
 }
 
-// providers creates the configured identity providers. It does not connect to them, because an unavailable provider
-// must not prevent the start.
+// providers creates the configured identity providers. It does not connect to them, because the process must also start
+// if a provider is unavailable.
 func (s *Server) providers() (session.Providers, error) {
 	p, clock := s.cfg.Providers, s.cfg.Clock
 	rules := oidc.Rules{Issuer: p.OIDCIssuer, Audiences: p.OIDCAudiences}

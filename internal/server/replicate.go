@@ -13,7 +13,7 @@ import (
 // DefaultReplicateKeep is the default of --replicate-keep.
 const DefaultReplicateKeep = 24 * time.Hour
 
-// leastReplicateKeep is the minimum of --replicate-keep: each base is a copy of the entire database.
+// leastReplicateKeep is the minimum of --replicate-keep, because each base is a copy of the entire database.
 const leastReplicateKeep = time.Hour
 
 // Replication configures the replication of the embedded database.
@@ -51,8 +51,8 @@ func (c *Config) validateReplication() error {
 	return nil
 }
 
-// replicating runs the replication. Shutdown stops it after all writers and before the database is closed, so that the
-// last writes are replicated.
+// replicating runs the replication. Shutdown stops the replication after all writers and before it closes the database,
+// so that the last writes are replicated.
 type replicating struct {
 	server *Server
 	cancel context.CancelFunc
@@ -71,8 +71,8 @@ func (s *Server) openReplication() *replicating {
 	return r
 }
 
-// start starts the replication. It returns a function that returns a warning about the replication, or "" if there is
-// none.
+// start starts the replication. It returns a function that returns the current warning about the replication, or "" if
+// there is none.
 func (r *replicating) start() func() string {
 	s := r.server
 	if s.cfg.ReplicateTo == "" {

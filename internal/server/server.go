@@ -33,7 +33,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// Limits of the HTTP servers. Package httpapi has the limits and deadlines of request bodies, by route.
+// Limits of the HTTP servers. The limits and deadlines of request bodies are in package httpapi, by route.
 const (
 	headerTimeout  = 10 * time.Second
 	idleTimeout    = 2 * time.Minute
@@ -49,13 +49,13 @@ type Server struct {
 	database string
 	started  bool
 	password string // path of the password file that this start generated; empty: none
-	// officerPassword is the same path for the officer.
+	// officerPassword is the path of the officer's generated password file; empty: none.
 	officerPassword string
 
 	auditKey   keyserver.AuditKey
 	witnessKey string
 
-	// The parts that more than one function of Start uses, in the order in which they are opened.
+	// The following parts are used by more than one function of Start. They are in the order in which they are opened.
 	registry     *prometheus.Registry
 	listeners    listeners
 	store        *sqlstore.Store
@@ -132,8 +132,8 @@ func (s *Server) listen(flag, address string) (net.Listener, error) {
 // givenFiles reads the files of flags before the start creates any file, so that a wrong path changes nothing on disk.
 // It returns the certificate of --tls-cert, or nil if the flag is not set.
 func (s *Server) givenFiles() (*tlscert.Files, error) {
-	// Only the first start needs the password files; later they may have been deleted. For PostgreSQL, it is not known yet
-	// whether this is the first start.
+	// Only the first start needs the password files, and an administrator may delete them later. For PostgreSQL, it is
+	// not known yet whether this is the first start.
 	admin, officer := s.cfg.firstPasswords()
 	if s.cfg.Deployment != string(keyserver.Split) {
 		officer.given = ""
@@ -178,7 +178,7 @@ func (s *Server) openStore(ctx context.Context) (*sqlstore.Store, error) {
 	return store, nil
 }
 
-// makeDataDir creates the directory so that only this user has access. It does not change the mode of an existing
+// makeDataDir creates the directory with access for this user only. It does not change the mode of an existing
 // directory.
 func makeDataDir(dir string) error {
 	info, err := os.Stat(dir)
@@ -201,7 +201,7 @@ func (s *Server) prepare(ctx context.Context) (bootstrap.Prepared, error) {
 	state := s.bootstrap()
 	state.AdminPassword, state.OfficerPassword, state.ServiceAccount = admin.read, officer.read, s.cfg.serviceAccount()
 	if state.ServiceAccount != nil && s.cfg.BootstrapPasswordFile == "" {
-		state.AdminPassword = nil // no user needs this password, but an attacker could use it
+		state.AdminPassword = nil // no user needs this password, and an attacker could use it
 	}
 	prepared, err := bootstrap.Run(ctx, state)
 	if err != nil {

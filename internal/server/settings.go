@@ -12,11 +12,11 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/urltext"
 )
 
-// listeners contains the listeners of this process. A listener is nil if it is off.
+// listeners contains the listeners of this process. A listener that is switched off is nil.
 type listeners struct{ api, external, metrics net.Listener }
 
-// settings returns the configuration for POST /api/config/get, including secret settings. A setting leaves the process
-// only if it is on keyserver.ConfigAllowList.
+// settings returns the configuration for POST /api/config/get, including secret settings. The response contains only
+// settings on keyserver.ConfigAllowList.
 func settings(c Config, system keyserver.SystemID, on listeners) keyserver.ConfigNode {
 	return keyserver.ConfigNode{Tag: keyserver.ConfigRoot, Children: []keyserver.ConfigNode{
 		node("KeyServer", "systemId", strconv.FormatUint(uint64(system), 10), "serverName", c.ServerName, "deployment", c.Deployment, "breakGlass", either(c.BreakGlass, "on", "off"),
@@ -75,7 +75,7 @@ func node(tag string, attrs ...string) keyserver.ConfigNode {
 	return n
 }
 
-// scheme returns the kind of the key-encryption key. The rest of the URL may be secret.
+// scheme returns the scheme of the URL of the key-encryption key. The other parts of the URL may be secret.
 func scheme(kek string) string {
 	kind, _, found := strings.Cut(kek, "://")
 	if !found {

@@ -34,7 +34,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore/datadir"
 )
 
-// keyPasses is how often the process checks whether keys must be rotated or destroyed. Both are scheduled days before.
+// keyPasses is how often the process checks whether keys must be rotated or destroyed. Rotation and destruction are
+// scheduled days in advance.
 const keyPasses = time.Second
 
 // Start opens all parts and returns when the API serves requests. It opens the listeners first, so that nothing on disk
@@ -100,7 +101,7 @@ func (s *Server) openListeners() (err error) {
 	return err
 }
 
-// inputs contains the files and services that flags name. They are read before the disk is changed.
+// inputs contains the files and services that flags name. They are read before the process changes any file.
 type inputs struct {
 	pages       httpapi.Pages  // of the web console; nil if it is off
 	certificate *tlscert.Files // of --tls-cert; nil without the flag
@@ -108,8 +109,8 @@ type inputs struct {
 	providers   session.Providers
 }
 
-// readInputs waits for the data directory and reads the inputs, so that a wrong path changes nothing on disk. It needs
-// the open listeners: connections wait there until the API serves them. Shutdown stops the watch of the release
+// readInputs waits for the data directory and reads the inputs, so that a wrong path changes nothing on disk. The
+// listeners must be open: connections wait there until the API serves them. Shutdown stops the watch of the release
 // manifest.
 func (s *Server) readInputs(ctx context.Context) (in inputs, err error) {
 	if s.cfg.DataDirWait > 0 && s.cfg.DatabaseURL == "" {
@@ -173,7 +174,7 @@ func (s *Server) openCertificates(ctx context.Context, files *tlscert.Files) (er
 
 // openAudit starts the tree of the audit log and its writer. Then it starts the alarms and the witness, which write
 // audit rows. It needs the database, the data keys and the system id. Shutdown stops the alarms, writes the audit row
-// of the stop and closes the writer. Last, it stops the tree, which signs the last rows.
+// of the shutdown and closes the writer. Last, it stops the tree, which then signs the last rows.
 func (s *Server) openAudit(ctx context.Context) error {
 	recent, err := s.openTree(ctx)
 	if err != nil {
@@ -214,7 +215,7 @@ func (s *Server) watchHealth(ctx context.Context) {
 }
 
 // openTelemetry registers the metrics of the process and starts tracing. It needs only the configuration. Shutdown
-// sends the remaining spans.
+// sends the spans that are still queued.
 func (s *Server) openTelemetry() error {
 	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), BuildInfo())
 	s.cfg.observe(s.registry)
@@ -306,8 +307,8 @@ func (s *Server) newHandler(in inputs) (*httpapi.API, error) {
 }
 
 // serveAll serves metrics and peers, then writes the audit row of the start, and then serves the API. It needs the
-// handler and all other parts. Shutdown drains the handler, stops the API, stops the work on data keys, and stops the
-// listeners for peers and metrics.
+// handler and all other parts. Shutdown drains the handler, stops the API, stops background work on data keys, and
+// stops the listeners for peers and metrics.
 func (s *Server) serveAll(ctx context.Context, handler *httpapi.API, prepared bootstrap.Prepared) error {
 	accepts := listener.NewAccepts("keyserver_accept_failures_total", s.cfg.Logger)
 	s.registry.MustRegister(accepts)

@@ -17,12 +17,12 @@ import (
 const (
 	// alarmEvery is the minimum time between two alarms for the same row.
 	alarmEvery = time.Minute
-	// maxAlarms is the maximum number of rows that are remembered, and of alarms that wait for their audit row. Further
-	// rows are only counted.
+	// maxAlarms is the maximum number of rows whose last alarm is remembered. It is also the maximum number of alarms
+	// that wait for their audit row. Further rejected rows are only counted.
 	maxAlarms = 256
 )
 
-// Table names in alarms about objects that have no row MAC.
+// Table names in alarms about objects without a row MAC.
 const (
 	tableAuditTree    = "audit_tree"
 	tableAuditArchive = "audit_archive"
@@ -52,7 +52,7 @@ func newTamperAlarm(cfg Config) *tamperAlarm {
 	a.refused.WithLabelValues(tableAuditArchive)
 	for name, table := range rowmac.Tables {
 		if table.In == "" {
-			a.refused.WithLabelValues(name) // so that the series exists before the first alarm
+			a.refused.WithLabelValues(name) // creates the series before the first alarm
 		}
 	}
 	return a
@@ -85,7 +85,7 @@ func newReportLimiter(every time.Duration) *reportLimiter {
 	return &reportLimiter{every: every, reportedAt: map[string]time.Time{}}
 }
 
-// due reports whether the event what must be reported now. If so, it stores the time.
+// due reports whether the event with the name what must be reported now. If so, it stores the time.
 func (q *reportLimiter) due(what string, now time.Time) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

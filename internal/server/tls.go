@@ -49,8 +49,8 @@ func (s *Server) apiTLS(gate *tlscert.ClientGate, delayed *handshakes) *tls.Conf
 		VerifyConnection:   gate.VerifyConnection,
 		NextProtos:         []string{"h2", "http/1.1"},
 		Time:               s.cfg.Clock,
-		// With a session ticket, a client could resume an authenticated session without a new proof that it has the private
-		// key.
+		// With a session ticket, a client could resume an authenticated TLS session without a new proof that it has the
+		// private key.
 		SessionTicketsDisabled: true,
 	}
 }

@@ -22,8 +22,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// Witnessing configures the witnesses of this key server's log, and the other logs for which this key server is a
-// witness.
+// Witnessing configures the witnesses of this key server's log. It also configures the logs for which this key server
+// is a witness.
 type Witnessing struct {
 	Witnesses      []string // URL=VKEY
 	WitnessQuorum  int
@@ -125,8 +125,8 @@ func (i *peerKeyFetcher) run(ctx context.Context) {
 	}
 }
 
-// ask requests the keys of all witnesses concurrently, because an unreachable witness causes a long wait. known
-// contains the peers whose keys are stored. After a peer was registered again, it is not in known.
+// ask requests the keys of all witnesses concurrently, because a request to an unreachable witness takes long. known
+// contains the peers whose keys are stored. A peer that was registered again is not in known.
 func (i *peerKeyFetcher) ask(ctx context.Context, list []keyserver.TrustedServer, known map[keyserver.SystemID]bool) {
 	var all errgroup.Group
 	all.SetLimit(witness.MaxWitnesses)
@@ -177,7 +177,7 @@ func newConflictAlarm(cfg Config, rows *audit.Writer, every time.Duration) *conf
 		}, []string{"conflict"}),
 	}
 	for _, c := range keyserver.LogConflicts {
-		a.found.WithLabelValues(string(c)) // so that the series exists before the first conflict
+		a.found.WithLabelValues(string(c)) // creates the series before the first conflict
 	}
 	return a
 }

@@ -48,14 +48,14 @@ type Body struct {
 	where Spool
 
 	window [windowSize]byte
-	r, w   int // the unread part of the window
-	high   int // the largest used part of the window
+	r, w   int // the part of the window that is not processed yet
+	high   int // maximum used length of the window
 	ended  bool
 
 	chunk  [chunkSize + slack]byte
 	n      int   // decoded bytes that are not written yet
 	total  int64 // all decoded bytes
-	padded bool  // there was padding, so no data may follow
+	padded bool  // the base64 text had padding, so no data may follow
 	data   dataState
 
 	form    *Form
@@ -64,14 +64,14 @@ type Body struct {
 	hasMAC  bool
 	mac     [keyserver.MACSize]byte
 	spool   *os.File
-	spooled int64 // bytes that Spool.Take was called for
+	spooled int64 // bytes that were passed to Spool.Take
 	spent   bool
 }
 
-// Form describes the members that a body has in addition to data.
+// Form describes the members that a body may have in addition to data.
 type Form struct {
 	all   string   // all members, for errors
-	names []string // exactly one of them is sent; it names the key
+	names []string // members that name the key; exactly one of them is sent
 	key   string   // describes the name of the key, for errors
 	mac   bool
 }
@@ -91,10 +91,10 @@ type Spool struct {
 
 // Account limits the bytes of stored messages.
 type Account interface {
-	// Take is called before n bytes are stored. Its error refuses the message.
+	// Take is called before n bytes are stored. If it returns an error, the message is refused with this error.
 	Take(n int64) error
-	// Begin is called before the first byte is stored, after Take. Its error refuses the
-	// message.
+	// Begin is called before the first byte is stored, after Take. If it returns an error, the message is refused with
+	// this error.
 	Begin() error
 	// Return releases all bytes of a message.
 	Return(n int64)
@@ -162,9 +162,8 @@ func (b *Body) Close() {
 
 var errSpent = errors.New("the message of an HMAC can be written only once")
 
-// WriteTo writes the message. It implements keyserver.Message. A fault means that the
-// rest of the body is malformed; the caller must then discard everything that it computed
-// from the message.
+// WriteTo writes the message. It implements keyserver.Message. If it returns a fault, the end of the body is malformed.
+// Then the caller must discard everything that it computed from the message.
 func (b *Body) WriteTo(w io.Writer) (int64, error) {
 	if b.spent {
 		return 0, errSpent
@@ -192,7 +191,7 @@ func (b *Body) WriteTo(w io.Writer) (int64, error) {
 	}
 }
 
-// flow decodes one more chunk, or reads the rest of the object after the message.
+// flow decodes one more chunk of the message, or reads the members after the message.
 func (b *Body) flow() error {
 	if b.data == dataOpen {
 		return b.step()
@@ -344,8 +343,8 @@ func (b *Body) readMAC() error {
 	return nil
 }
 
-// readData decodes the message until the buffer is full. WriteTo then reads the rest of the message. If the key is not
-// known yet, readData stores the rest instead.
+// readData decodes the message until the buffer is full. WriteTo later decodes the remaining message. If the key is not
+// known yet, readData stores the remaining message instead.
 func (b *Body) readData() error {
 	b.data = dataOpen
 	for b.data == dataOpen {
@@ -367,7 +366,7 @@ func (b *Body) readData() error {
 	return b.spill()
 }
 
-// end fails if anything but space follows the object, or if a member is missing.
+// end fails if a member is missing, or if anything except white space follows the object.
 func (b *Body) end() error {
 	switch _, err := b.token(); {
 	case err == nil:
@@ -385,8 +384,7 @@ func (b *Body) end() error {
 	return nil
 }
 
-// bad returns the refusal of a message. The audit log records its reason if the operation
-// was already allowed.
+// bad returns the fault for a malformed message. The audit log records its reason if the operation was already allowed.
 func bad(field, problem string) error {
 	return fault.New(fault.BadRequest, "%s: %s", field, problem).Audited(fault.ReasonBadMessage)
 }
@@ -396,7 +394,7 @@ var (
 	errSyntax = errors.New("not JSON")
 )
 
-// explain turns an error of the scanner into a refusal that names the field.
+// explain turns an error of the scanner into a fault that names the field.
 func explain(field string, err error) error {
 	switch {
 	case errors.Is(err, errEnd):

@@ -35,7 +35,7 @@ func (b *Body) step() error {
 		b.r++
 		b.data = dataClosed
 		return nil
-	case left >= 4: // no room: the chunk must be written first
+	case left >= 4: // the chunk is full and must be written first
 		return nil
 	case t.closed: // the last group is incomplete
 		return errNotBase64
@@ -100,6 +100,6 @@ func (b *Body) unspool(w io.Writer) (int64, error) {
 	if _, err := b.spool.Seek(0, io.SeekStart); err != nil {
 		return 0, fmt.Errorf("read a spooled message: %w", err)
 	}
-	// The WriteTo of the file would allocate another buffer.
+	// WriteTo of os.File would allocate another buffer.
 	return io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{b.spool}, b.chunk[:])
 }

@@ -6,8 +6,7 @@ import (
 	"io"
 )
 
-// fill reads more of the body after the unread part. It returns errEnd at
-// the end of the body.
+// fill reads more of the body into the window. It returns errEnd at the end of the body.
 func (b *Body) fill() error {
 	if b.r > 0 {
 		b.w = copy(b.window[:], b.window[b.r:b.w])
@@ -30,7 +29,7 @@ func (b *Body) fill() error {
 	return io.ErrNoProgress
 }
 
-// token returns the next byte that is not space, and moves past it.
+// token returns the next byte that is not white space, and advances past it.
 func (b *Body) token() (byte, error) {
 	for {
 		for b.r < b.w {
@@ -119,7 +118,7 @@ func (b *Body) unescape(at int) (run, error) {
 			if c, size, err = escape(b.window[at:b.w]); err != nil {
 				return run{}, err
 			}
-			if size == 0 { // the end of the window cuts the escape
+			if size == 0 { // the window ends within the escape
 				return run{text: b.window[b.r:to], next: at}, nil
 			}
 		}
@@ -152,8 +151,8 @@ func escape(text []byte) (c byte, size int, err error) {
 		n = n<<4 | h
 	}
 	if !base64Char(n) {
-		// Refuse the escape here. If the window ends within the text, the text is scanned again, and a backslash in it
-		// would then begin another escape.
+		// Reject the escape now. If the window ends within the text, the text is scanned again, and an unescaped
+		// backslash would then begin another escape.
 		return 0, 0, errNotBase64
 	}
 	return byte(n), unicode, nil

@@ -1,5 +1,5 @@
-// Package openapi has the objects of OpenAPI 3.1, and lays out a document so that people can read it. Package routes
-// makes the document from the table of routes.
+// Package openapi contains the objects of OpenAPI 3.1, and formats a document so that people can read it. Package
+// routes creates the document from the table of routes.
 package openapi
 
 import (

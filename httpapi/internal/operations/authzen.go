@@ -48,7 +48,7 @@ func getDecisions(ctx context.Context, ops *verified.Service, by keyserver.Calle
 	return out, nil
 }
 
-// ofTheQuestion reports whether the fault concerns only this question, so that the other questions of the request can
+// ofTheQuestion reports whether the fault concerns only one question of the request. Then the other questions can still
 // be answered.
 func ofTheQuestion(f *fault.Error) bool {
 	return f.Code == fault.BadRequest || f.Code == fault.InvalidArgument || f.Code == fault.AccessDenied

@@ -94,7 +94,7 @@ func renewedOf(r verified.CertificateIssued) schema.CertificateRenewed {
 	}
 }
 
-// certificateWithBody also returns the DER and the stored request, if there are any.
+// certificateWithBody converts a certificate with its DER encoding and its stored request, if there are any.
 func certificateWithBody(c keyserver.Certificate) schema.Certificate {
 	out := certificateOf(c)
 	if len(c.DER) > 0 {
@@ -108,8 +108,7 @@ func certificateWithBody(c keyserver.Certificate) schema.Certificate {
 	return out
 }
 
-// certificateOf returns a certificate without its body. Values that the key server does
-// not know are null.
+// certificateOf converts a certificate without its DER encoding. Values that the key server does not know become null.
 func certificateOf(c keyserver.Certificate) schema.Certificate {
 	id, class, status := schema.Base64ID(c.ID), certificateClass, int(c.Status)
 	out := schema.Certificate{

@@ -98,8 +98,8 @@ func capableOf(c keyserver.Capable) schema.Capable {
 	return schema.Capable{PrincipalID: schema.HexID(c.Principal.ID), SystemID: schema.SystemID(c.Principal.System), Name: c.Name, By: Convert(c.By, gateByOf)}
 }
 
-// suppositionOf decodes a supposition. It must have the fields of its
-// change and no others.
+// suppositionOf decodes a supposition, a change whose effect on a decision is asked. It must have exactly the fields of
+// its change.
 func suppositionOf(in schema.Supposition) (keyserver.Supposition, error) {
 	out := keyserver.Supposition{Kind: keyserver.SuppositionKind(in.Change), MaxUsage: keyserver.NoUsageLimit}
 	fields := out.Kind.Fields()

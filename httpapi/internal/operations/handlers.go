@@ -8,15 +8,15 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Handler executes the requests of a route. Its types are those of the route.
+// Handler executes the requests of a route. It has the request and response types of the route.
 type Handler struct {
 	Request, Response reflect.Type
-	// Run calls the operation with the request that in points to. It always returns a pointer to the response: a failed
-	// write describes its verdict there.
+	// Run calls the operation with the request that in points to. It always returns a pointer to the response, because
+	// the response of a failed write describes the failure.
 	Run func(ctx context.Context, ops *verified.Service, by keyserver.Caller, in any) (any, error)
 }
 
-// Handlers has the handlers by the names of their routes.
+// Handlers maps the names of routes to their handlers.
 var Handlers = map[string]Handler{
 	"getDecision":                          handler(getDecision),
 	"getDecisions":                         handler(getDecisions),

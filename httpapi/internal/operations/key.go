@@ -18,7 +18,7 @@ func mintKey(ctx context.Context, ops *verified.Service, by keyserver.Caller, in
 	}
 	key.Sealed = in.Exportable != nil && !*in.Exportable
 	m, err := ops.MintKey(ctx, by, key)
-	clear(key.Material) // the key server has its own copy, wrapped
+	clear(key.Material) // the key server has its own encrypted copy
 	if err != nil {
 		return schema.KeyMetadata{}, err
 	}
@@ -45,7 +45,7 @@ func keyMetadataOf(m keyserver.KeyMetadata) schema.KeyMetadata {
 	return schema.KeyMetadata{KeyFacts: keyFactsOf(m), Detail: mintedUnder(m.Directory)}
 }
 
-// mintedUnder returns the detail of a key that got ACL entries from a template.
+// mintedUnder returns the detail for a key whose ACL entries, except the creator's, come from an ACL template.
 func mintedUnder(directory string) string {
 	if directory == "" {
 		return ""

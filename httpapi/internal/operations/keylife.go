@@ -101,7 +101,7 @@ func keyFactsOf(m keyserver.KeyMetadata) schema.KeyFacts {
 	return out
 }
 
-// endOf returns the time at which the bytes of a key are or were destroyed.
+// endOf returns the time at which the bytes of a key will be or were destroyed.
 func endOf(life keyserver.KeyLife) *time.Time {
 	if life.State == keyserver.KeyDestroyed {
 		return instant(life.StateAt)

@@ -8,7 +8,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// ownerPage is the number of marks of a page if the request has no limit.
+// ownerPage is the number of owner marks in a page if the request has no limit.
 const ownerPage = 100
 
 func listOwners(ctx context.Context, ops *verified.Service, by keyserver.Caller, in schema.OwnerQuery) (schema.OwnerList, error) {

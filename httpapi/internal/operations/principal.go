@@ -53,7 +53,7 @@ func updatePrincipalFlags(ctx context.Context, ops *verified.Service, by keyserv
 	}, err
 }
 
-// flagChangeOf turns names of flags into bits; the flag disabled is the inverse of its bit.
+// flagChangeOf converts names of flags to bits. The flag disabled is stored as the inverse of its bit.
 func flagChangeOf(in schema.UpdatePrincipalFlagsRequest) (change keyserver.FlagChange, asked []string) {
 	name := func(name string, bit keyserver.Flags, set bool) {
 		asked = append(asked, name)

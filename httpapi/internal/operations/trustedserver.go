@@ -76,7 +76,7 @@ func localTrustInfo(ctx context.Context, ops *verified.Service, by keyserver.Cal
 	return out, nil
 }
 
-// trustedServerWithBlob also returns the blob that registers the peer elsewhere. It
+// trustedServerWithBlob converts a peer with its trust blob, which registers it at another key server. The blob
 // contains no secret: the peer sends it to any client.
 func trustedServerWithBlob(p keyserver.TrustedServer) schema.TrustedServer {
 	out := trustedServerOf(p)

@@ -21,8 +21,8 @@ const (
 	maxBackoff = 5 * time.Minute
 	// lookEvery is the interval in which the archiver checks that the last archived segment still exists.
 	lookEvery = time.Hour
-	// segmentTime is the time limit for one segment. While a replica runs a pass, other replicas run none, but at most
-	// for leaseTime. If two replicas still work on the same segment, no harm is done.
+	// segmentTime is the time limit for one segment. The lease of a replica excludes other replicas only for leaseTime.
+	// If two replicas then work on the same segment, this does no harm.
 	segmentTime = 10 * time.Minute
 	leaseTime   = 2 * time.Minute
 	// readPage is the number of rows in one read.
@@ -40,11 +40,11 @@ type Store interface {
 	AuditExtent(ctx context.Context) (audit.Extent, error)
 	// Archived records that the archive has the rows up to last.
 	Archived(ctx context.Context, last int64) error
-	// PruneAudit stores that the rows up to last are removed, and the chain heads at that row. SweepAudit deletes the
+	// PruneAudit marks the rows up to last as removed, and stores the chain heads at that row. SweepAudit deletes the
 	// rows.
 	PruneAudit(ctx context.Context, last int64, heads []audit.Head) error
-	// SweepAudit deletes some of the removed rows in a short transaction, and reports whether there are more. If needed,
-	// it also prepares storage for new rows.
+	// SweepAudit deletes some of the rows that are marked as removed in a short transaction, and reports whether there
+	// are more. If needed, it also prepares storage for new rows.
 	SweepAudit(ctx context.Context) (more bool, err error)
 	// Shared reports whether other replicas use the same database.
 	Shared() bool
@@ -127,7 +127,8 @@ func (a *Archiver) pause(ctx context.Context, more bool, err error) time.Duratio
 	return max(a.waits, Every)
 }
 
-// pass processes one segment, unless another replica has the lease. It reports whether there may be more segments.
+// pass archives at most one segment and marks at most one as removed, unless another replica has the lease. It reports
+// whether there may be more segments.
 func (a *Archiver) pass(ctx context.Context) (more bool, err error) {
 	if err := a.measure(ctx); err != nil {
 		return false, err
@@ -162,8 +163,8 @@ func (a *Archiver) pass(ctx context.Context) (more bool, err error) {
 	return more, errors.Join(err, a.measure(ctx))
 }
 
-// look checks that the archive has the last archived segment, at the start and then every lookEvery. An attacker may
-// have emptied the archive or changed the table audit_extent.
+// look checks that the archive has the last archived segment: at the start, and then every lookEvery. An attacker may
+// have deleted the objects of the archive or changed the table audit_extent.
 func (a *Archiver) look(ctx context.Context) error {
 	now := a.Clock()
 	if !a.looked.IsZero() && now.Sub(a.looked) < lookEvery {
@@ -179,7 +180,7 @@ func (a *Archiver) look(ctx context.Context) error {
 	return err
 }
 
-// has fails if the archive has no segment that ends with the row last. 0 means that no row was archived.
+// has fails if the archive has no segment that ends with the row last. If last is 0, no row was archived.
 func (a *Archiver) has(ctx context.Context, last int64) error {
 	if last == 0 {
 		return nil
@@ -219,7 +220,8 @@ func (a *Archiver) seal(ctx context.Context) (more bool, err error) {
 	if err != nil || head.Size < first+Rows-1 {
 		return false, err
 	}
-	// If the URL was changed to another archive, the missing segment makes this fail. So no archive gets a gap.
+	// If the URL was changed to another archive, the function has fails, because that archive lacks the last segment.
+	// So no archive gets a gap.
 	if err := a.has(ctx, extent.Archived); err != nil {
 		return false, err
 	}

@@ -33,8 +33,8 @@ func (a *Archive) Seal(ctx context.Context, store tree.Store, key note.Verifier,
 	return err
 }
 
-// write writes the objects of a segment; the manifest is the last. If the process stops before that, objects without a
-// manifest remain. The next attempt uses them if they contain the same rows.
+// write writes the objects of a segment; the manifest is the last. If the process stops before it writes the manifest,
+// the other objects remain. The next attempt uses these objects if they contain the same rows.
 func (a *Archive) write(ctx context.Context, store tree.Store, key note.Verifier, first int64) error {
 	m := &Manifest{Origin: key.Name(), First: first, Last: first + Rows - 1, Object: audit.Segment(first) + rowsSuffix, Checkpoint: audit.Segment(first) + checkpointSuffix}
 	head, err := store.AuditTree(ctx)
@@ -122,7 +122,8 @@ func (a *Archive) writeRows(ctx context.Context, store tree.Store, m *Manifest, 
 	return a.adopt(ctx, m)
 }
 
-// adopt uses an existing object that has no manifest. Check verifies its rows later.
+// adopt uses an existing object, for example of an attempt that stopped before it wrote the manifest. Check verifies
+// the rows of the object later.
 func (a *Archive) adopt(ctx context.Context, m *Manifest) error {
 	r, _, err := a.object(ctx, m.Object)
 	if err == nil && r == nil {

@@ -30,7 +30,7 @@ func damaged(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrDamaged, fmt.Sprintf(format, args...))
 }
 
-// Manifest describes a segment. It is written after all other objects; a segment without a manifest does not count.
+// Manifest describes a segment. It is written after all other objects, so a segment without a manifest is incomplete.
 type Manifest struct {
 	Origin string `json:"origin"`
 	First  int64  `json:"first"`
@@ -66,7 +66,7 @@ func firstOf(object string) int64 {
 	return first
 }
 
-// manifest reads a manifest without verifying it, or returns nil if there is none.
+// manifest reads the manifest of a segment without verifying it. It returns nil if there is no manifest.
 func (a *Archive) manifest(ctx context.Context, first int64) (*Manifest, error) {
 	name := audit.Segment(first)
 	content, err := a.get(ctx, name+manifestSuffix)
@@ -83,8 +83,7 @@ func (a *Archive) manifest(ctx context.Context, first int64) (*Manifest, error) 
 	return &m, nil
 }
 
-// checkpoint reads and verifies a checkpoint that covers a segment, or returns
-// nil if there is none.
+// checkpoint reads and verifies the checkpoint that covers a segment. It returns nil if there is no checkpoint.
 func (a *Archive) checkpoint(ctx context.Context, first int64, key note.Verifier) (*audit.TreeHead, error) {
 	name := audit.Segment(first) + checkpointSuffix
 	content, err := a.get(ctx, name)

@@ -21,9 +21,9 @@ type Verified struct {
 	Newest   audit.TreeHead // of the checkpoint of the last segment
 }
 
-// Verify reads every segment and verifies three things. The log that signs with key contains exactly these rows. The
-// segments are complete from the first row on. The rows match each saved checkpoint that they cover. The error names
-// the first wrong segment and, if known, the row.
+// Verify reads every segment and verifies three facts. The log that signs with key contains exactly these rows. No row
+// is missing from the first row on. The rows match each checkpoint in noted that they cover. The error names the first
+// wrong segment and, if known, the row.
 func Verify(ctx context.Context, a *Archive, key note.Verifier, noted ...tree.Noted) (Verified, error) {
 	v := verifier{archive: a, key: key, noted: noted, chains: map[int64]audit.Head{}}
 	next := int64(1)
@@ -94,8 +94,8 @@ func (v *verifier) segment(ctx context.Context, first int64) error {
 	return nil
 }
 
-// follows verifies that a checkpoint's tree begins with all rows up to this segment, so that no two segments belong to
-// different histories.
+// follows verifies that the tree of a checkpoint begins with all rows up to this segment. So all segments belong to the
+// same history of the log.
 func (v *verifier) follows(m *Manifest, head *audit.TreeHead) error {
 	root, err := tlog.TreeHash(v.segments.size, &v.segments)
 	if err != nil {
@@ -107,7 +107,7 @@ func (v *verifier) follows(m *Manifest, head *audit.TreeHead) error {
 	return nil
 }
 
-// compareNoted compares the rows with the saved checkpoints whose size is from..to.
+// compareNoted compares the rows with the saved checkpoints whose tree size is between from and to.
 func (v *verifier) compareNoted(from, to int64, rows tlog.HashReader) error {
 	for _, n := range v.noted {
 		if n.Head.Size < from || n.Head.Size > to {
@@ -124,7 +124,7 @@ func (v *verifier) compareNoted(from, to int64, rows tlog.HashReader) error {
 	return nil
 }
 
-// row checks the hash chains. The tree proves more than the chains, but only a chain can identify the wrong row.
+// row checks the hash chains. The tree proves that the rows are correct, but only a chain can identify the wrong row.
 func (v *verifier) row(e *keyserver.AuditEntry) error {
 	last, known := v.chains[e.Chain]
 	if !known && len(v.chains) >= maxChains {

@@ -27,7 +27,7 @@ func writeDurably(f *os.File, b []byte, at int64) error {
 	return nil
 }
 
-// reserve allocates the blocks of a file, if the file system supports it.
+// reserve allocates the disk blocks of a file, if the file system supports it.
 func reserve(f *os.File, size int64) error {
 	if err := unix.Fallocate(int(f.Fd()), 0, 0, size); err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
 		return err

@@ -13,5 +13,5 @@ func writeDurably(f *os.File, b []byte, at int64) error {
 	return f.Sync()
 }
 
-// reserve does nothing: Create writes each byte of the file, which allocates the blocks.
+// reserve does nothing: Create writes each byte of the file, which allocates the disk blocks.
 func reserve(*os.File, int64) error { return nil }

@@ -1,11 +1,11 @@
 // Package journal makes groups of bytes durable with one synchronous write each. The file has a fixed size, and its
-// space is reused. The package knows neither rows nor SQL. The caller reports by Filled which groups are stored
-// elsewhere. After a crash, it reads all other groups from the journal.
+// space is reused. The package does not interpret the bytes and uses no SQL. The caller calls Filled for groups that
+// are stored elsewhere, which releases their space. After a crash, the caller reads all other groups from the journal.
 //
 // The file is a header and two segments. Each segment is filled from its beginning to its end. One filling of a segment
 // is called a life. Life 1 is in the first segment, life 2 in the second, and life 3 overwrites life 1 in the first
 // segment. The file consists of blocks of 512 bytes, which a disk writes completely or not at all. Each block contains
-// its number, its life, its group, its part of the group, and a CRC that begins with the id of the file. Unused blocks
+// its number, its life, its group, its part of the group, and a CRC that also covers the id of the file. Unused blocks
 // have this header, too. After a crash, each block is either as before the last write or as after it. Any other block
 // was damaged.
 package journal
@@ -26,14 +26,14 @@ import (
 const File = "audit.journal"
 
 const (
-	// segmentSize is the size of a segment in bytes. It limits how many rows are in the journal, but not in the tables
-	// yet.
+	// segmentSize is the size of a segment in bytes. It limits how many rows can be in the journal before they are in
+	// the tables.
 	segmentSize = 4 << 20
 	segments    = 2
 	fileMode    = 0o600
 )
 
-// ID distinguishes a journal from all others.
+// ID distinguishes a journal from all other journals.
 type ID [16]byte
 
 // Position is the end of a group: a life, and the number of blocks in its segment up to that end.
@@ -138,8 +138,8 @@ func (j *Journal) fill(id ID) error {
 	return j.file.Sync()
 }
 
-// Append makes a group durable and returns its end. After an error, the group may or may not be present after a crash.
-// The next group overwrites the same blocks.
+// Append makes a group durable and returns its end. If Append returns an error, the group may or may not exist after a
+// crash. The next group overwrites the blocks of the failed group.
 func (j *Journal) Append(group []byte) (Position, error) {
 	parts := partsOf(len(group))
 	if parts > min(j.layout.blocks, maxParts) {
@@ -164,7 +164,7 @@ func (j *Journal) Append(group []byte) (Position, error) {
 	return j.end, nil
 }
 
-// Filled reports that all groups up to a position, and the position itself, are durable in the database.
+// Filled tells the journal that all groups up to a position, and the position itself, are durable in the database.
 func (j *Journal) Filled(to Position) { j.filled = to }
 
 // End returns the end of the last group.

@@ -22,7 +22,8 @@ var (
 	ErrDamaged = errors.New("damaged journal")
 )
 
-// refusal is an error of a kind. Its text is only the sentence, without the text of the kind.
+// refusal is an error that wraps one of the errors above. Its text is only the sentence, without the text of that
+// error.
 type refusal struct {
 	sentence string
 	kind     error
@@ -153,19 +154,19 @@ func (c *Content) groups(from Position) ([]Group, error) {
 	}
 }
 
-// cursor is the state of reading groups: the position and number of the last group, and the number of the group before
-// it.
+// cursor is the state of reading groups: the position and number of the last group that was read, and the number of the
+// group before it.
 type cursor struct {
 	begin, end    Position
 	group         uint32
 	previousGroup uint32
 }
 
-// before returns the cursor without its last group.
+// before returns the cursor without the last group.
 func (c cursor) before() cursor { return cursor{begin: c.begin, end: c.begin, group: c.previousGroup} }
 
-// groupAt returns the number of the group that ends at a position. It fails if no group ended there, or if that group
-// was overwritten.
+// groupAt returns the number of the group that ends at a position. It fails if no group ended at this position, or if
+// that group was overwritten.
 func (c *Content) groupAt(from Position) (uint32, error) {
 	if from.Life < 1 || from.Block < 0 || from.Block > c.layout.blocks || from.Block == 0 && from != Start {
 		return 0, c.refuse(ErrOther, "does not match the database: the database names a position that no journal has")
@@ -182,8 +183,8 @@ func (c *Content) groupAt(from Position) (uint32, error) {
 	return k.group, nil
 }
 
-// group reads the group at a position. behind is the last group of the same life, or zero. whole is false if the group
-// is incomplete.
+// group reads the group at a position. behind is the last group of the same life, or zero. The result whole is false if
+// the group is incomplete.
 func (c *Content) group(behind cursor, at Position) (group []byte, next cursor, before link, whole bool) {
 	if at.Block >= c.layout.blocks {
 		return nil, cursor{}, link{}, false
@@ -211,8 +212,8 @@ func (c *Content) group(behind cursor, at Position) (group []byte, next cursor, 
 	return raw[groupHeader:][:length], next, before, true
 }
 
-// checkTail checks the blocks after the last complete group. They may come from an earlier life, or from one group
-// whose write did not finish. Any other block means that a complete group was lost.
+// checkTail checks the blocks after the last complete group. These blocks may come from an earlier life, or from one
+// group whose write did not finish. Any other block means that a complete group was lost.
 func (c *Content) checkTail(at cursor) error {
 	end := at.end
 	for number := range segments * c.layout.blocks {
@@ -223,7 +224,8 @@ func (c *Content) checkTail(at cursor) error {
 		case k.life == end.Life && k.group < at.group:
 			// A part of a group whose write failed. A later group overwrote its other parts.
 		case k.life == end.Life && k.group > at.group && (place.Block == end.Block+k.part || place.Block == at.begin.Block+k.part):
-			// The write of the last group may have failed, too. Then blocks of the next attempt may begin at the same position.
+			// Append may have failed for the last group, too, although its blocks are complete. Then the blocks of the
+			// next attempt begin at the same position.
 		case k.life == end.Life+1 && place.Block == k.part:
 		default:
 			return c.damaged(c.layout.first(end.Life)+end.Block, "the group of rows that was written there is missing, but later groups are present")

@@ -11,9 +11,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// A batch has at most maxRows rows. Their encodings have at most maxBytes bytes,
-// unless a single row has more. As JSON, with the encoding in base64, a batch is
-// about six times larger.
+// A batch has at most maxRows rows. The encodings of its rows have at most maxBytes bytes in total, unless one row
+// alone is larger. As JSON, with the encodings in base64, a batch is about six times larger.
 const (
 	maxRows  = 1000
 	maxBytes = 256 << 10
@@ -60,8 +59,8 @@ func (r *Runner) collect(ctx context.Context, head audit.TreeHead) (*batch, erro
 	return b, b.VerifyLeaves(leaves, r.Key)
 }
 
-// begin returns the number of the row before the next batch. Rows that are only in the archive are skipped, and the row
-// numbers of the batch show the gap. Rows that are missing for any other reason are not skipped.
+// begin returns the number of the row before the next batch. It skips rows that are only in the archive; the row
+// numbers of the batch show the gap. It does not skip rows that are missing for any other reason.
 func (r *Runner) begin(ctx context.Context) (int64, error) {
 	extent, err := r.Store.AuditExtent(ctx)
 	if err != nil || extent.First <= r.sent+1 {

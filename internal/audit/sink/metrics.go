@@ -61,7 +61,7 @@ func (p *position) moved(sent int64, held bool) {
 	p.held.Store(held)
 }
 
-// waits stores the time of the first unacknowledged row.
+// waits stores the time of the oldest unacknowledged row.
 func (p *position) waits(since time.Time) { p.oldest.Store(since.UnixMicro()) }
 
 func (p *position) rows() int64 {

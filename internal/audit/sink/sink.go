@@ -43,8 +43,9 @@ type Store interface {
 	tree.Store
 	// AuditExtent returns which rows are in the database and in the archive.
 	AuditExtent(ctx context.Context) (audit.Extent, error)
-	// ClaimAuditSink makes a holder the only process that delivers to a sink, and returns the number of the last delivered
-	// row. held is false if another holder has the sink. A new sink begins with the row first.
+	// ClaimAuditSink makes a holder the only process that delivers to a sink, for the duration lasts. It returns the
+	// number of the last delivered row. held is false if another process has the sink. A new sink begins with the row
+	// first.
 	ClaimAuditSink(ctx context.Context, name string, holder []byte, first int64, now time.Time, lasts time.Duration) (sent int64, held bool, err error)
 	MoveAuditSink(ctx context.Context, name string, holder []byte, from, to int64) (bool, error)
 	ReleaseAuditSink(ctx context.Context, name string, holder []byte) error
@@ -64,7 +65,7 @@ type Config struct {
 	Key   note.Verifier // of the audit tree
 	// Size returns the number of rows in the tree, as far as this process knows.
 	Size func() int64
-	// Holder distinguishes this process from other processes on the same database.
+	// Holder distinguishes this process from processes that use the same database at the same time.
 	Holder  []byte
 	Source  Source
 	Out     *Stdout
@@ -130,7 +131,8 @@ func (r *Runner) end(ctx context.Context) {
 	}
 }
 
-// pass delivers one batch if there are rows and this process has the sink. It reports whether there are more rows.
+// pass delivers one batch if there are rows and this process has claimed the sink. It reports whether there are more
+// rows.
 func (r *Runner) pass(ctx context.Context) (more bool, err error) {
 	r.tried = 0
 	now := r.Clock()
@@ -176,7 +178,7 @@ func (r *Runner) next(ctx context.Context) (*batch, int64, error) {
 	return b, head.Size, nil
 }
 
-// move stores the number of the last acknowledged row, even if ctx is cancelled.
+// move stores the number of the last acknowledged row. It does so even if ctx is cancelled.
 func (r *Runner) move(ctx context.Context, to int64) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTime)
 	defer cancel()
@@ -259,7 +261,8 @@ func (r *Runner) shrink(err error) {
 	r.batchLimit = max(min(r.batchLimit, r.tried)/2, 1)
 }
 
-// grow doubles the size of the next batch, up to the ceiling. After probeEvery it tries more than the ceiling.
+// grow doubles the size of the next batch, up to the ceiling. After the time r.probe, it allows a batch above the
+// ceiling.
 func (r *Runner) grow(took int) {
 	r.ceiling = max(r.ceiling, took)
 	most := r.ceiling

@@ -16,8 +16,8 @@ type Stdout struct {
 // NewStdout returns a Stdout that writes to out. Writes to out may block.
 func NewStdout(out io.Writer) *Stdout { return &Stdout{out: out} }
 
-// send returns when ctx ends, even if a full pipe blocks the write. Such a write cannot be cancelled, so the next send
-// waits until it ends.
+// send returns when ctx ends, even if a full pipe blocks the write. Such a write cannot be cancelled, so the next call
+// of send waits until the write ends.
 func (s *Stdout) send(ctx context.Context, b *batch) error {
 	if err := s.settle(ctx); err != nil {
 		return err

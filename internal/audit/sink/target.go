@@ -19,8 +19,8 @@ type Target struct {
 	// Name is the URL without its query. It identifies the sink in the database. The path
 	// may be secret, so Name is not shown anywhere else.
 	Name string
-	// Label is the scheme and the host of the URL, for metrics, logs and errors. The second target of a host has the
-	// suffix " (2)", the third " (3)".
+	// Label is the scheme and the host of the URL, for metrics, logs and errors. If several targets have the same host,
+	// the second label has the suffix " (2)", the third " (3)".
 	Label string
 
 	place   string // Name with a lower-case host

@@ -9,7 +9,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 )
 
-// RootOf computes the root that the tree of head has after it has grown to size, from its hashes and the rows after it.
+// RootOf computes the root that the tree of head has after it has grown to size. It uses the hashes of that tree and
+// the new rows.
 func RootOf(ctx context.Context, source Reader, head audit.TreeHead, size int64) (tlog.Hash, error) {
 	reader := hashes(ctx, source, nil)
 	if size <= head.Size {

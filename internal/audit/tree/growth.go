@@ -10,14 +10,14 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/audit"
 )
 
-// A full tile has 256 hashes. Each is a leaf, or the root of a tile of the level below.
+// A full tile has 256 hashes. Each hash is a leaf (level 0), or the root of a tile of the level below.
 const (
 	height    = 8
 	tileWidth = 1 << height
 	tileSize  = tileWidth * tlog.HashSize
 )
 
-// growth adds leaves to a tree. It keeps only tiles that are not full, and the tiles that became full.
+// growth adds leaves to a tree. It keeps in memory the tiles that are not full, and the tiles that have become full.
 type growth struct {
 	open []audit.Tile // the last tile of each level, by level
 	full []audit.Tile // tiles that became full
@@ -79,7 +79,7 @@ func tileRoot(t audit.Tile) (tlog.Hash, error) {
 	return tlog.NodeHash(halves[0], halves[1]), nil
 }
 
-// tiles returns the tiles to store: those that became full, and those that are not full.
+// tiles returns the tiles to store: those that have become full, and those that are not full.
 func (g *growth) tiles() []audit.Tile {
 	all := g.full
 	for _, t := range g.open {

@@ -26,7 +26,7 @@ func (t *Tree) Checkpoint(ctx context.Context) ([]byte, error) {
 	return head.Checkpoint, err
 }
 
-// Prove proves that the tree of the given size continues an earlier tree, which must not be empty.
+// Prove proves that the tree of the given size continues the earlier tree of the size old, which must not be 0.
 func (t *Tree) Prove(ctx context.Context, size, old int64) (tlog.TreeProof, error) {
 	return tlog.ProveTree(size, old, hashes(ctx, t.Store, nil))
 }
@@ -64,7 +64,7 @@ func (t *Tree) Receipt(ctx context.Context, seq int64) ([]byte, error) {
 	return receipt.Marshal(), nil
 }
 
-// cosigned returns the newest cosigned tree head if it covers the row, and the argument head otherwise.
+// cosigned returns the newest cosigned tree head if that head covers the row. Otherwise it returns the argument head.
 func (t *Tree) cosigned(ctx context.Context, head audit.TreeHead, seq int64) (audit.TreeHead, error) {
 	other, err := t.Store.CosignedAuditTree(ctx)
 	if err == nil && other.Size >= seq {
@@ -102,7 +102,7 @@ func (t *Tree) cover(ctx context.Context, seq int64) (audit.TreeHead, error) {
 }
 
 // Tile returns the first hashes of a tile; width is their number, at most 256. It fails with NOT_FOUND if the tile has
-// fewer hashes.
+// fewer hashes than width.
 func (t *Tree) Tile(ctx context.Context, level int, index int64, width int) ([]byte, error) {
 	head, err := t.Store.AuditTree(ctx)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 // maxRecent is the maximum number of kept leaves. Leaves beyond it are computed from the database.
 const maxRecent = 1 << 17
 
-// Recent keeps the leaves of rows that this process wrote, until the tree contains them. So the tree contains the
-// written rows, even if they were changed in the database after the write.
+// Recent keeps the leaves of rows that this process wrote, until the tree contains them. So the leaves in the tree
+// match the written rows, even if the rows were changed in the database after the write.
 type Recent struct {
 	mu         sync.Mutex
 	leaves     map[int64]tlog.Hash

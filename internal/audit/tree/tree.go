@@ -44,9 +44,9 @@ type Store interface {
 	CosignedAuditTree(ctx context.Context) (audit.TreeHead, error)
 	// AuditEnd returns the greatest sequence number of the rows.
 	AuditEnd(ctx context.Context) (int64, error)
-	// GrowAuditTree stores tiles and a tree head if the tree still has the given size and the optional function still
-	// returns true. It reports whether it stored them. It calls still after it has excluded other writers and after a
-	// replaced database was reported.
+	// GrowAuditTree stores tiles and a tree head if the stored tree still has the given size and the optional function
+	// still returns true. It reports whether it stored them. It calls still after it has locked out other writers, and
+	// after a replaced database was reported.
 	GrowAuditTree(ctx context.Context, size int64, tiles []audit.Tile, head audit.TreeHead, still func() bool) (bool, error)
 }
 
@@ -220,14 +220,14 @@ func (t *Tree) grow(ctx context.Context) (more bool, err error) {
 	}
 	done, err := t.Store.GrowAuditTree(ctx, head.Size, g.tiles(), next, func() bool { return t.Recent.resetsSoFar() == lost })
 	if err != nil || !done {
-		return true, err // another replica stored its rows first, or the database was reset
+		return true, err // another replica stored the rows of this step first, or the database was reset
 	}
 	t.setLast(next)
 	return last < end, nil
 }
 
-// logUnsignedRows logs how many rows the first step of a process reads from the database. After an orderly shutdown there are
-// none.
+// logUnsignedRows logs how many rows the first step of a process reads from the database. After an orderly shutdown,
+// there are no such rows.
 func (t *Tree) logUnsignedRows(size, stored int64) {
 	t.mu.Lock()
 	first := t.last.Size == 0

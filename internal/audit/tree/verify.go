@@ -188,15 +188,15 @@ func (v *Verifier) Rows(ctx context.Context, rows []keyserver.AuditEntry) error 
 	return nil
 }
 
-// prunes reports whether a row records that the rows before First were removed. Such a row names the last removed
-// segment.
+// prunes reports whether a row records that the rows before First were removed. Such a row names the last segment that
+// was removed.
 func (v *Verifier) prunes(row *keyserver.AuditEntry) bool {
 	last := v.o.First - 1
 	return row.Operation == keyserver.AuditPruned && row.Outcome == keyserver.Allowed && row.Kind == keyserver.InternalSession &&
 		last > 0 && row.Object == audit.SegmentText(last)
 }
 
-// missing handles the rows up to last as missing rows.
+// missing records that the rows up to last are missing.
 func (v *Verifier) missing(ctx context.Context, last int64) error {
 	from := max(v.rows.size+1, v.o.First)
 	for v.rows.size < last && !v.ended {
@@ -249,7 +249,7 @@ func (v *Verifier) leaf(ctx context.Context, row *tlog.Hash) error {
 	return v.noted()
 }
 
-// read reads a tile of level 0. Missing hashes become zero, so that they differ from each row.
+// read reads a tile of level 0. It sets missing hashes to zero, so that they differ from the hash of each row.
 func (v *Verifier) read(ctx context.Context, index int64) error {
 	data, err := v.source.AuditTile(ctx, 0, index)
 	if err != nil {

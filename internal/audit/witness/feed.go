@@ -115,8 +115,8 @@ func (f *Feed) Run(ctx context.Context) {
 	}
 }
 
-// noteEvery is the interval in which the newest checkpoint is written to the process log. An attacker may not be able
-// to change the place where that log is stored.
+// noteEvery is the interval in which the newest checkpoint is written to the process log. An attacker who can change
+// the database may not be able to change that log.
 const noteEvery = time.Hour
 
 func (f *Feed) note(ctx context.Context) {
@@ -197,7 +197,7 @@ func (f *Feed) sendNewest(ctx context.Context, to Remote, known int64) (int64, e
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	if !signedBy(head.Checkpoint, f.Key) { // package tree raises the alarm on this side, and the witness raises its own alarm
+	if !signedBy(head.Checkpoint, f.Key) { // package tree and the witness raise an alarm in this case
 		to.ReportConflict(ctx, Request{Old: known, Checkpoint: head.Checkpoint})
 		return known, errors.New("the newest checkpoint in the database was not signed by this key server")
 	}
@@ -232,7 +232,7 @@ func (f *Feed) sendNewest(ctx context.Context, to Remote, known int64) (int64, e
 	return known, err
 }
 
-// behind handles a witness that has cosigned more rows than the tree has.
+// behind handles a witness that has cosigned more rows than the tree in the database has.
 func (f *Feed) behind(ctx context.Context, to Remote, known int64) error {
 	head, err := f.Store.AuditTree(ctx)
 	if err != nil || head.Size >= known { // another replica has added rows to the tree

@@ -40,8 +40,8 @@ func cosignatureOf(checkpoint, lines []byte, by note.Verifier) ([]byte, error) {
 	return fmt.Appendf(nil, "— %s %s\n", n.Sigs[0].Name, n.Sigs[0].Base64), nil
 }
 
-// keyPart is the number of characters of a signature that identify its key. The key id
-// has four bytes; base64 needs five characters for them plus a part of the next one.
+// keyPart is the number of characters of a signature that identify its key. The key id has four bytes. In base64, they
+// need five characters and a part of the sixth.
 const keyPart = 5
 
 // merge adds signature lines to a note, except lines of keys that have already signed the note.

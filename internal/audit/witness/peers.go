@@ -12,8 +12,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/fault"
 )
 
-// Learn stores the keys that a peer sends first. If the peer sends different keys later, Learn refuses and reports
-// them: the first keys are valid until the peer is registered again.
+// Learn stores the first keys that a peer sends. If the peer sends different keys later, Learn rejects and reports
+// them. The first keys stay valid until the peer is registered again.
 func (w *Witness) Learn(ctx context.Context, peer keyserver.SystemID, keys keyserver.AuditKeys) error {
 	if err := plausible(peer, keys); err != nil {
 		return err
@@ -74,7 +74,7 @@ type PeerLink interface {
 	AddCheckpoint(ctx context.Context, peer keyserver.TrustedServer, r Request) ([]byte, error)
 }
 
-// Peers returns the peers that are witnesses: their record marks them as a witness, and their keys are known.
+// Peers returns the peers that are witnesses: their database record marks them as a witness, and their keys are known.
 func (w *Witness) Peers(ctx context.Context, link PeerLink) ([]Remote, error) {
 	logs, err := w.Store.WitnessedLogs(ctx)
 	if err != nil {

@@ -40,7 +40,7 @@ const (
 	MaxWitnesses = 32
 )
 
-// httpWitness is a witness that is used by its HTTP API.
+// httpWitness is a witness with an HTTP API.
 type httpWitness struct {
 	url      string
 	verifier note.Verifier

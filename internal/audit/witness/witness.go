@@ -95,7 +95,7 @@ func (w *Witness) AddCheckpoint(ctx context.Context, from keyserver.SystemID, r 
 	var refusal error
 	var after keyserver.WitnessedLog
 	err = w.Store.UpdateWitnessedLog(ctx, origin, func(l *keyserver.WitnessedLog) error {
-		if l.Key != log.Key { // the log has a new key, for example in --witness-client
+		if l.Key != log.Key { // the log has got a new key, for example in --witness-client
 			*l = log
 		}
 		var found keyserver.LogConflict
@@ -215,7 +215,7 @@ func judge(l keyserver.WitnessedLog, r Request, size int64, root tlog.Hash, from
 
 var emptyRoot, _ = tlog.TreeHash(0, nil)
 
-// conflict stores a conflict of a peer's log and raises the alarm. It does nothing for Anonymous.
+// conflict stores a conflict of a peer's log and raises the alarm. If from is Anonymous, it does nothing.
 func (w *Witness) conflict(ctx context.Context, log keyserver.WitnessedLog, from keyserver.SystemID, found keyserver.LogConflict) error {
 	if from == Anonymous {
 		return nil

@@ -124,8 +124,8 @@ func (s *Store) Put(ctx context.Context, name string, fill func(io.Writer) error
 	return err == nil, err
 }
 
-// putFile implements Put for a directory. It does not use fileblob, which does not sync, and with which a concurrent
-// write could replace an object.
+// putFile implements Put for a directory. It does not use fileblob: fileblob does not sync, and with fileblob a
+// concurrent write could replace an object.
 func (s *Store) putFile(name string, fill func(io.Writer) error) (done bool, err error) {
 	f, err := os.CreateTemp(s.dir, name+".*"+unfinished) // mode 0600
 	if err != nil {
@@ -164,8 +164,8 @@ func (s *Store) putFile(name string, fill func(io.Writer) error) (done bool, err
 
 const unfinished = ".new"
 
-// forget removes the temporary files of an object that has been written. They belong to killed processes, or to
-// processes that write the same object now.
+// forget removes the temporary files of an object after the object was written. These files belong to killed processes,
+// or to processes that are writing the same object now.
 func (s *Store) forget(name string) error {
 	left, err := filepath.Glob(filepath.Join(s.dir, name+".*"+unfinished))
 	for _, path := range left {
@@ -196,8 +196,8 @@ func (s *Store) Get(ctx context.Context, name string) (io.ReadCloser, int64, err
 	return r, r.Size(), nil
 }
 
-// file implements Get for a directory. It rejects pipes, which would block. It rejects links, because other users of
-// the directory may have created them.
+// file implements Get for a directory. It rejects pipes, because opening a pipe would block. It rejects links, because
+// other users of the directory may have created them.
 func (s *Store) file(name string) (io.ReadCloser, int64, error) {
 	f, err := os.OpenFile(filepath.Join(s.dir, name), os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, os.ErrNotExist) {

@@ -14,7 +14,7 @@ import (
 // so connections are counted for the network.
 const ipv6Bits = 64
 
-// Network returns the network of an address, for which connections are counted.
+// Network returns the network of an address. Limits of connections count the connections of a network together.
 func Network(a netip.Addr) netip.Prefix {
 	a = a.Unmap().WithZone("")
 	bits := ipv6Bits
@@ -25,8 +25,8 @@ func Network(a netip.Addr) netip.Prefix {
 	return p
 }
 
-// siteBits is the length of the IPv6 prefix that a site usually gets (RFC 6177). Such a prefix contains 65,536 networks
-// of 64 bits.
+// siteBits is the length of the IPv6 prefix that a site, such as a company, usually gets (RFC 6177). Such a prefix
+// contains 65,536 networks of 64 bits.
 const siteBits = 48
 
 // Site returns the site prefix of an IPv6 network. It returns an IPv4 network unchanged.
@@ -89,9 +89,9 @@ func (p Proxies) Trusts(a netip.Addr) bool {
 const maxHops = 16
 
 // Client returns the client address of a request. It is the remote address of the connection or, if that is a proxy,
-// the address in X-Forwarded-For. Client reads the header from its end, which the nearest proxy has written, and skips
-// the entries of other proxies. Earlier entries are not trusted. If an entry is not an address, it returns the proxy
-// that has written this entry.
+// the address in X-Forwarded-For. The nearest proxy writes the end of this header, so Client reads the entries from the
+// end. It skips the addresses of trusted proxies and returns the first other address. Earlier entries are not trusted.
+// If an entry is not an address, Client returns the proxy that has written this entry.
 func (p Proxies) Client(remote netip.Addr, forwardedFor []string) netip.Addr {
 	at := remote.Unmap()
 	hops := 0

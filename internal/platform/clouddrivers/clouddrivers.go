@@ -3,7 +3,7 @@
 // as keyring and blobstore, import gocloud.dev without these drivers. A program or test that does not import this
 // package can open only local keys, KMS plugins and directories.
 //
-// Each driver finds its credentials in the same way as the tools of its service.
+// Each driver finds its credentials in the same way as the official tools of its cloud service.
 package clouddrivers
 
 import (

@@ -6,21 +6,21 @@ type Code string
 // Entry is one row of the catalogue of codes.
 type Entry struct {
 	Code      Code
-	Extension bool   // not part of the core (contract 1.2)
+	Extension bool   // not one of the core codes of the API contract (contract 1.2)
 	Meaning   string // one sentence for the generated reference
 }
 
-// Catalogue contains every code that this service returns, in the order below. Package httpapi maps each code to a
-// status, and a test checks that mapping.
+// Catalogue contains every code that this service returns, in the order of the declarations below. Package httpapi maps
+// each code to an HTTP status, and a test checks that mapping.
 var Catalogue []Entry
 
-// code adds a code of the core (contract 22.2) to the catalogue.
+// code adds a code of the API contract (contract 22.2) to the catalogue.
 func code(c Code, meaning string) Code {
 	Catalogue = append(Catalogue, Entry{c, false, meaning})
 	return c
 }
 
-// extension adds a code to the catalogue for a case that the core does not define. docs/api.md marks these codes.
+// extension adds a code to the catalogue for a case that the contract does not define. docs/api.md marks these codes.
 func extension(c Code, meaning string) Code {
 	Catalogue = append(Catalogue, Entry{c, true, meaning})
 	return c

@@ -1,5 +1,5 @@
-// Package fault defines the only error type that crosses layers. Other packages return faults with a code and never an
-// HTTP status. Only package httpapi maps codes to statuses. It handles any other error as a generic failure.
+// Package fault defines the only error type that crosses layers. A fault has a code and never an HTTP status. Only
+// package httpapi maps codes to statuses. For an error that is not a fault, httpapi returns a generic failure.
 package fault
 
 import (
@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Scope tells which limit a temporary refusal is about.
+// Scope tells whether a session or the process reached its limit.
 type Scope string
 
 // The scopes of a temporary refusal (status 503).
@@ -42,21 +42,21 @@ func New(code Code, format string, args ...any) *Error {
 // "must not be empty".
 func Field(name, problem string) *Error { return New(BadRequest, "%s: %s", name, problem) }
 
-// Because returns a copy with a cause. The cause is only logged and never sent to a caller.
+// Because returns a copy of the fault with a cause. The cause is only logged and never sent to a caller.
 func (e *Error) Because(cause error) *Error {
 	c := *e
 	c.cause = cause
 	return &c
 }
 
-// Audited returns a copy with the audit reason.
+// Audited returns a copy of the fault with the audit reason.
 func (e *Error) Audited(reason Reason) *Error {
 	c := *e
 	c.Reason = reason
 	return &c
 }
 
-// Temporary returns a refusal that the caller may retry after the given time.
+// Temporary returns a fault that tells the caller to retry after the given time.
 func Temporary(code Code, scope Scope, retryAfter time.Duration, format string, args ...any) *Error {
 	e := New(code, format, args...)
 	e.Scope, e.Retryable, e.RetryAfter = scope, true, retryAfter
@@ -68,7 +68,7 @@ func (e *Error) Error() string { return string(e.Code) + ": " + e.Detail }
 
 func (e *Error) Unwrap() error { return e.cause }
 
-// Is compares faults by code. So errors.Is(err, fault.New(code, "")) works, and no code needs a sentinel error.
+// Is compares faults by code. So errors.Is(err, fault.New(code, "")) works, and packages need no sentinel errors.
 func (e *Error) Is(target error) bool {
 	var t *Error
 	return errors.As(target, &t) && t.Code == e.Code

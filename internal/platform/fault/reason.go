@@ -9,7 +9,7 @@ type ReasonEntry struct {
 	Meaning string // one sentence for readers of the audit log
 }
 
-// Reasons contains every reason in the audit log, in the order below.
+// Reasons contains every reason in the audit log, in the order of the declarations below.
 var Reasons []ReasonEntry
 
 func reason(r Reason, meaning string) Reason {

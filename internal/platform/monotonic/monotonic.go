@@ -11,17 +11,17 @@ import (
 )
 
 const (
-	// Tolerance is how far the machine's clock may be set within budgetTime so that this clock still follows it, as time
-	// servers correct small errors. If the machine's clock is set back, Now repeats its time until that clock has caught
-	// up.
+	// Tolerance is the maximum total change of the machine's clock within budgetTime that this clock follows. Time
+	// servers make such small corrections. If the machine's clock is set back by such a correction, Now returns the
+	// same time until the machine's clock has reached that time again.
 	Tolerance  = 5 * time.Second
 	budgetTime = time.Hour
 	// Every is the interval in which Look must be called.
 	Every = time.Second
 	// asleep is the minimum sleep of the machine that is added to the clock. Smaller values are measurement noise.
 	asleep = 100 * time.Millisecond
-	// MostAhead is how far ahead of the machine's clock a process may begin. If stored data has a later time, the cause is
-	// not a slightly wrong clock.
+	// MostAhead is how far a process may begin ahead of the machine's clock. If stored data has a later time than that,
+	// the reason is not a slightly wrong clock.
 	MostAhead = 24 * time.Hour
 )
 
@@ -35,16 +35,16 @@ type Machine struct {
 // Clock is the clock of a process. It is safe for concurrent use.
 type Clock struct {
 	machine Machine
-	origin  time.Time    // the time at uptime 0 if shift is 0
-	shift   atomic.Int64 // in nanoseconds
+	origin  time.Time    // the time of this clock at uptime 0 if shift is 0
+	shift   atomic.Int64 // added to origin and uptime, in nanoseconds
 	last    atomic.Int64 // the last result of Now, in nanoseconds since origin
 
 	mu          sync.Mutex
 	held        time.Duration // how far the machine's clock is ahead of this one
 	reportedGap time.Duration // the value of held at the last report
-	used        time.Duration // used part of Tolerance since the uptime from
+	used        time.Duration // part of Tolerance that was used since the uptime from
 	from        time.Duration
-	aged        time.Duration // sleep of the machine that shift includes
+	aged        time.Duration // total sleep of the machine that shift includes
 }
 
 // New returns a Clock that starts with the time of the machine's clock.
@@ -107,7 +107,7 @@ func (c *Clock) gap() time.Duration {
 	return c.machine.Wall().Sub(c.origin.Add(c.machine.Uptime() + time.Duration(c.shift.Load())))
 }
 
-// Follow sets this clock to the machine's clock if the machine's clock is ahead.
+// Follow sets this clock to the machine's clock if the machine's clock is ahead of this clock.
 func (c *Clock) Follow() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,9 +117,9 @@ func (c *Clock) Follow() {
 	}
 }
 
-// Begin sets the clock to at if the difference is more than Tolerance. If least is true, at must also be later than the
-// clock, by at most MostAhead. It returns how far the machine's clock is ahead of the new time. Call Begin before the
-// clock is used.
+// Begin sets the clock to the time at if the difference is more than Tolerance. If least is true, it sets the clock
+// only if at is later than the clock, by at most MostAhead. It returns how far the machine's clock is ahead of the new
+// time. Call Begin before the clock is used.
 func (c *Clock) Begin(at time.Time, least bool) (s Step, moved bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -134,7 +134,7 @@ func (c *Clock) Begin(at time.Time, least bool) (s Step, moved bool) {
 	return Step{c.held, c.held}, true
 }
 
-// Away returns how far the machine's clock was ahead of this clock at the last Look.
+// Away returns how far the machine's clock was ahead of this clock at the last call of Look.
 func (c *Clock) Away() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -6,9 +6,9 @@ import (
 	"sync"
 )
 
-// Crowd limits the members of all holders together and of each holder. If all places are taken, a new member evicts
-// another: the oldest member of the largest holder of the largest group. So no holder and no group can exclude the
-// others. It is safe for concurrent use.
+// Crowd limits the number of members, such as connections, in total and per holder. If all places are taken, a new
+// member evicts another: the oldest member of the largest holder of the largest group. So no holder and no group can
+// exclude the others. It is safe for concurrent use.
 type Crowd[K comparable] struct {
 	all, each int
 	groupOf   func(holder K) K
@@ -25,7 +25,7 @@ type Crowd[K comparable] struct {
 type crowdHolder[K comparable] struct {
 	key, groupKey K
 	held          int
-	group         *int      // number of members of its group
+	group         *int      // number of members of the holder's group
 	exposed       list.List // of *Member[K] that may be evicted; the oldest is the first
 }
 
@@ -34,14 +34,14 @@ type Member[K comparable] struct {
 	crowd  *Crowd[K]
 	holder *crowdHolder[K]
 	evict  func()
-	in     *list.Element // in holder.exposed; nil if it must not be evicted
+	in     *list.Element // position in holder.exposed; nil if the member must not be evicted
 	since  uint64
-	kept   int // number of calls of Keep without a call of Expose
+	kept   int // calls of Keep minus calls of Expose
 	gone   bool
 }
 
-// NewCrowd returns a crowd with at most all members, and at most each members of one holder. groupOf returns the group
-// of a holder. If groupOf is nil, each holder is its own group.
+// NewCrowd returns a crowd with at most all members in total, and at most each members per holder. groupOf returns the
+// group of a holder. If groupOf is nil, each holder is its own group.
 func NewCrowd[K comparable](all, each int, groupOf func(holder K) K) *Crowd[K] {
 	if groupOf == nil {
 		groupOf = func(holder K) K { return holder }
@@ -49,9 +49,9 @@ func NewCrowd[K comparable](all, each int, groupOf func(holder K) K) *Crowd[K] {
 	return &Crowd[K]{all: all, each: each, groupOf: groupOf, holders: map[K]*crowdHolder[K]{}, groups: map[K]*int{}}
 }
 
-// Join adds a member. If a new member needs the place, evict is called once, before Leave returns. evict must not block
-// and must not call the crowd. Join fails with FullEach if the holder has each members, and with FullAll if no member
-// can be evicted.
+// Join adds a member. If a new member needs the place of this member, evict is called once, before Leave returns. evict
+// must not block and must not call the crowd. Join fails with FullEach if the holder already has the maximum number of
+// members. It fails with FullAll if the crowd is full and no member can be evicted.
 func (c *Crowd[K]) Join(holder K, evict func()) (*Member[K], Verdict) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -115,7 +115,7 @@ func (m *Member[K]) before(other *Member[K]) bool {
 	return m.since < other.since
 }
 
-// Keep protects the member from eviction until Expose has been called as often as Keep.
+// Keep protects the member from eviction. The protection ends when Expose has been called as often as Keep.
 func (m *Member[K]) Keep() {
 	m.crowd.mu.Lock()
 	defer m.crowd.mu.Unlock()
@@ -123,8 +123,8 @@ func (m *Member[K]) Keep() {
 	m.protect()
 }
 
-// Expose ends the protection of one call of Keep. After the last such call, the member may be evicted again, and it
-// counts as the youngest.
+// Expose cancels one call of Keep. When all calls of Keep are cancelled, the member may be evicted again, and it counts
+// as the youngest member.
 func (m *Member[K]) Expose() {
 	m.crowd.mu.Lock()
 	defer m.crowd.mu.Unlock()
@@ -133,7 +133,7 @@ func (m *Member[K]) Expose() {
 	}
 }
 
-// Leave releases the place. It does nothing if the member was evicted or has already left.
+// Leave releases the place of the member. It does nothing if the member was evicted or has already left.
 func (m *Member[K]) Leave() {
 	m.crowd.mu.Lock()
 	defer m.crowd.mu.Unlock()
@@ -177,8 +177,8 @@ func (m *Member[K]) protect() {
 	}
 }
 
-// Wait joins the crowd while the function wait runs. It fails with full if there is no place or if a new member evicts
-// this one. In case of an eviction, full is also the cause of the context of wait.
+// Wait joins the crowd while the function wait runs. It fails with the error full if there is no place or if a new
+// member evicts this one. After an eviction, full is also the cause of the context of wait.
 func (c *Crowd[K]) Wait(ctx context.Context, holder K, full error, wait func(context.Context) error) error {
 	ctx, evict := context.WithCancelCause(ctx)
 	defer evict(nil)

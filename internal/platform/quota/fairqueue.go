@@ -7,7 +7,7 @@ import (
 )
 
 // FairQueue is a queue in which holders are served alternately. Members of one holder are served in the order in which
-// they joined. The zero value is ready for use. A lock of the owner must protect it.
+// they joined. The zero value is ready for use. The caller must protect the queue with a lock.
 type FairQueue[K comparable] struct {
 	holders map[K]*queueHolder[K]
 	next    list.List // of *queueHolder[K] that wait
@@ -47,14 +47,14 @@ func (l *FairQueue[K]) Join(holder K) *Waiter[K] {
 	return w
 }
 
-// Wait waits until w is served. If ctx ends first, Wait locks owner and fails. If w was served at the same time, it
-// calls giveBack.
+// Wait waits until Serve returns w. If ctx ends first, Wait locks owner and fails. If Serve has returned w at the same
+// time, Wait also calls giveBack.
 func (l *FairQueue[K]) Wait(ctx context.Context, w *Waiter[K], owner sync.Locker, giveBack func()) error {
 	return await(ctx, w.turn, owner, giveBack, func() { l.leave(w) })
 }
 
-// await waits until turn is closed. If ctx ends first, it fails. Before that, it locks owner and calls giveBack if turn
-// is closed now, and leave otherwise.
+// await waits until turn is closed. If ctx ends first, await locks owner, calls giveBack if turn is closed by then and
+// leave otherwise, and fails.
 func await(ctx context.Context, turn <-chan struct{}, owner sync.Locker, giveBack, leave func()) error {
 	select {
 	case <-turn:
@@ -81,7 +81,7 @@ func (l *FairQueue[K]) leave(w *Waiter[K]) {
 	}
 }
 
-// Serve serves the next waiting member and returns it. The queue must not be empty.
+// Serve removes the next waiting member from the queue and returns it. The queue must not be empty.
 func (l *FairQueue[K]) Serve() *Waiter[K] {
 	h := l.next.Front().Value.(*queueHolder[K]) //nolint:errcheck // the list holds nothing else
 	w := h.waiting.Front().Value.(*Waiter[K])   //nolint:errcheck // the list holds nothing else

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Meter limits the rate of events of each holder, for events that can only be counted after they have happened. A
+// Meter limits the rate of events of each holder. It is for events that can only be counted after they have happened. A
 // holder that exceeds the limit gets a debt of at most two bursts, which decreases with time. A Meter is safe for
 // concurrent use and forgets holders without recent events. A nil Meter has no limit.
 type Meter[K comparable] struct {
@@ -17,10 +17,10 @@ type Meter[K comparable] struct {
 
 	mu      sync.Mutex
 	holders map[K]*rate.Limiter
-	sweepAt int // number of holders from which a sweep is done
+	sweepAt int // with fewer holders, sweep does nothing
 }
 
-// fewHolders is the number of holders below which no sweep is done.
+// fewHolders is the minimum of Meter.sweepAt.
 const fewHolders = 1024
 
 // NewMeter returns a Meter that allows each holder a burst of atOnce events, and then perSecond events per second.

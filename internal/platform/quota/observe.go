@@ -9,7 +9,7 @@ import (
 // Tally counts refusals by the limit that was reached. The zero value is ready for use. It is safe for concurrent use.
 type Tally struct{ each, all atomic.Uint64 }
 
-// Count counts a verdict and returns it.
+// Count counts a refusal by its verdict and returns the verdict.
 func (t *Tally) Count(v Verdict) Verdict {
 	switch v {
 	case Taken:

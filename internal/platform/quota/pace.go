@@ -8,63 +8,65 @@ import (
 	"time"
 )
 
-// Pace limits how many requests of one holder begin per second while the cores are busy and a holder with few
-// requests is at work. The Go scheduler gives all connections the same part of the cores, so without a limit a holder
-// with many connections leaves little to one with few. All holders have the same limit. It falls while goroutines wait
-// too long for a core, and rises again afterwards. Pace is safe for concurrent use.
+// Pace limits how many requests of one holder begin per second. The limit holds while the cores are busy and a holder
+// with few requests is active. The Go scheduler gives all connections the same part of the cores. Without a limit, a
+// holder with many connections would leave little to a holder with few connections. All holders have the same limit. It
+// falls while goroutines wait too long for a core, and rises when they wait less. Pace is safe for concurrent use.
 type Pace[K comparable] struct {
 	clock func() time.Time
 	lag   func() time.Duration
-	least float64 // the lowest limit, which holders without few requests share
+	least float64 // the lowest limit, divided among the holders with many requests
 
 	mu      sync.Mutex
 	holders map[K]*paced
 	waiting map[*paced]bool // holders with requests that wait
-	fastest int             // the largest last of a holder
+	fastest int             // the maximum of paced.last of all holders
 	limit   float64         // requests per second of one holder; 0 if there is no limit
-	lifted  bool            // there will not be a limit again
+	lifted  bool            // the limit has ended permanently
 
-	crowd   time.Time     // when a holder with few requests came
-	crowded time.Duration // the time after crowd for which the limit holds
+	crowd   time.Time     // time of the last request of a holder with few requests
+	crowded time.Duration // how long after crowd the limit holds
 
 	adjusted time.Time
-	served   time.Time // the last call of serve, if watched
-	watched  bool      // serve will be called
+	served   time.Time // when serve was last scheduled; used if watched is true
+	watched  bool      // a call of serve is scheduled
 }
 
 // paced is a holder with requests that wait, or with requests in the last second.
 type paced struct {
 	begun int       // requests since the last adjustment
-	last  int       // requests in the time before, and those that waited at its end
-	next  time.Time // when the next one may begin
+	last  int       // requests between the last two adjustments, and those that waited at the last one
+	next  time.Time // when the next request may begin
 	line  list.List // of chan struct{}, closed when a request may begin
 }
 
 const (
 	// adjustment is the time between two adjustments of the limit.
 	adjustment = 50 * time.Millisecond
-	// mostLag is the mean wait for a core above which the limit falls. A request waits for a core several
-	// times: after it was read, and after each response of the database and of the audit log.
+	// mostLag is the mean wait for a core above which the limit falls. A request waits for a core several times: after
+	// the server has read it, and after each response of the database and of the audit log.
 	mostLag = 100 * time.Microsecond
 	// An adjustment multiplies the limit by slower or faster.
 	slower, faster = 0.8, 1.25
-	// few divides the number of requests of the fastest holder. A holder with fewer requests has few.
+	// few is the divisor that defines few requests: a holder has few if it has less than 1/few of the requests of the
+	// fastest holder.
 	few = 2
-	// leastEach is the lowest limit in requests per second, if many holders share the lowest limit.
+	// leastEach is the lowest limit of one holder in requests per second. It applies if many holders divide Pace.least.
 	leastEach = 50
-	// turn is the time after which serve is called again. A holder may begin the requests of two turns at once.
+	// turn is the time between two calls of serve. A holder may begin the requests of two turns at once.
 	turn = 2 * time.Millisecond
-	// latestNext is longer than any delay. A next request that is later shows that the clock was set back.
+	// latestNext is longer than any delay. If the next request of a holder is later than that, the clock was set back.
 	latestNext = 10 * time.Second
 
-	// The limit holds for briefly plus crowdedLags times the lag after a holder with few requests came. So a client
-	// with two requests a second reduces the rate of others only briefly. A client that sends the next request after
-	// each response waits for a core before the pace knows of the request. The limit must still hold then.
+	// After a request of a holder with few requests, the limit holds for briefly plus crowdedLags times the lag, at
+	// most longestCrowded. So a client with two requests a second reduces the rate of others only briefly. A client
+	// that sends the next request after each response first waits for a core. The limit must still hold when this
+	// request arrives.
 	briefly, crowdedLags, longestCrowded = 10 * time.Millisecond, 20, 500 * time.Millisecond
 )
 
-// NewPace returns a pace without a limit. lag returns how long goroutines waited for a core, on average since its
-// last call (see Lag). leastPerCore is the lowest limit in requests per second and core.
+// NewPace returns a pace without a limit. lag returns the mean time that goroutines waited for a core since the last
+// call of lag (see Lag). leastPerCore is the lowest limit in requests per second and core.
 func NewPace[K comparable](clock func() time.Time, lag func() time.Duration, leastPerCore float64) *Pace[K] {
 	return &Pace[K]{
 		clock: clock, lag: lag, least: leastPerCore * float64(runtime.GOMAXPROCS(0)),
@@ -89,12 +91,12 @@ func (p *Pace[K]) Wait(ctx context.Context, holder K) (waited bool, err error) {
 	p.waiting[h] = true
 	p.watch(now)
 	p.mu.Unlock()
-	// A request that may begin and whose ctx ends at the same time has used its part of the limit.
+	// If ctx ends when the request may already begin, the request still counts for the limit.
 	return true, await(ctx, begin, &p.mu, func() {}, func() { p.left(h, at) })
 }
 
-// Delay counts a request of a holder that begins in any case. It returns how much later the holder may begin
-// its next request, at most longest.
+// Delay counts a request of a holder that begins immediately. It returns the time until the holder may begin its next
+// request, at most longest.
 func (p *Pace[K]) Delay(holder K, longest time.Duration) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -110,14 +112,14 @@ func (p *Pace[K]) Delay(holder K, longest time.Duration) time.Duration {
 	return max(0, h.next.Sub(now))
 }
 
-// Crowd makes the limit hold for a short time, as if a holder with few requests had come.
+// Crowd makes the limit hold for a short time, as if a holder with few requests had sent a request.
 func (p *Pace[K]) Crowd() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.crowd = p.clock()
 }
 
-// Lift ends the limit permanently. Waiting requests begin.
+// Lift ends the limit permanently. Waiting requests begin immediately.
 func (p *Pace[K]) Lift() {
 	p.mu.Lock()
 	p.lifted = true
@@ -155,14 +157,14 @@ func (p *Pace[K]) begins(h *paced, now time.Time) bool {
 	return true
 }
 
-// book moves the time of the next request of a holder. The caller holds mu.
+// book sets the time at which the next request of a holder may begin. The caller holds mu.
 func (p *Pace[K]) book(h *paced, now time.Time) {
 	each := p.each()
 	if h.next.Sub(now) > latestNext { // the clock was set back
 		h.next = now
 	}
 	credit := 2 * turn
-	if p.watched { // serve is late if the cores are busy
+	if p.watched { // if the cores are busy, serve runs late
 		credit = max(credit, min(now.Sub(p.served), adjustment))
 	}
 	if earliest := now.Add(-credit - each); h.next.Before(earliest) {
@@ -171,13 +173,13 @@ func (p *Pace[K]) book(h *paced, now time.Time) {
 	h.next = h.next.Add(each)
 }
 
-// each is the time from one request of a holder to its next one. The caller holds mu, and there is a limit.
+// each is the minimum time between two requests of a holder. The caller holds mu, and there is a limit.
 func (p *Pace[K]) each() time.Duration { return time.Duration(float64(time.Second) / p.limit) }
 
-// limited reports whether there is a limit that holds. The caller holds mu.
+// limited reports whether there is a limit and it holds now. The caller holds mu.
 func (p *Pace[K]) limited(now time.Time) bool { return p.limit > 0 && !p.lifted && p.isCrowded(now) }
 
-// isCrowded reports whether a holder with few requests is at work. The caller holds mu.
+// isCrowded reports whether a holder with few requests was active recently. The caller holds mu.
 func (p *Pace[K]) isCrowded(now time.Time) bool {
 	since := now.Sub(p.crowd)
 	return since >= 0 && since <= p.crowded
@@ -211,14 +213,14 @@ func (p *Pace[K]) serve() {
 	}
 }
 
-// left removes a request that no longer waits. The caller holds mu.
+// left removes a request that no longer waits, because it begins or its context has ended. The caller holds mu.
 func (p *Pace[K]) left(h *paced, at *list.Element) {
 	if h.line.Remove(at); h.line.Len() == 0 {
 		delete(p.waiting, h)
 	}
 }
 
-// measure measures how busy the cores are, if it is time, and adjusts the limit. The caller holds mu.
+// measure adjusts the limit to the measured lag if the last adjustment is old enough. The caller holds mu.
 func (p *Pace[K]) measure(now time.Time) {
 	took := now.Sub(p.adjusted)
 	if 0 <= took && took < adjustment {
@@ -241,12 +243,12 @@ func (p *Pace[K]) measure(now time.Time) {
 			busy++
 		}
 	}
-	if 0 <= took && took <= 4*adjustment && p.isCrowded(now) { // otherwise the lag is of another time
+	if 0 <= took && took <= 4*adjustment && p.isCrowded(now) { // otherwise the lag was measured over another period
 		p.adjust(lag, float64(most)/took.Seconds(), busy)
 	}
 }
 
-// adjust sets the limit after the given lag. fastest is the rate of the fastest holder. busy is the number of holders
+// adjust sets the limit for the measured lag. fastest is the rate of the fastest holder. busy is the number of holders
 // with many requests. The caller holds mu.
 func (p *Pace[K]) adjust(lag time.Duration, fastest float64, busy int) {
 	least := max(leastEach, p.least/float64(max(1, busy)))
@@ -255,7 +257,7 @@ func (p *Pace[K]) adjust(lag time.Duration, fastest float64, busy int) {
 		p.limit = max(least, fastest)
 	case lag > mostLag:
 		p.limit = max(least, p.limit*slower)
-	case p.limit*faster > 2*fastest: // it limits no holder
+	case p.limit*faster > 2*fastest: // the limit affects no holder
 		p.limit = 0
 	default:
 		p.limit *= faster

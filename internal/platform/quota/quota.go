@@ -15,7 +15,7 @@ type Quota[K comparable] struct {
 	tally Tally
 }
 
-// Shares is the number of equal shares of a limit. A holder that could exclude others may use one share.
+// Shares is the number of equal shares of a limit. A holder may use one share, so that it cannot exclude the others.
 const Shares = 4
 
 // Share returns one share of a limit, but at least 1.
@@ -36,7 +36,7 @@ const (
 	FullEach         // the limit for this holder is reached
 )
 
-// Take grants the entire amount n to a holder, or nothing. Use Return to release it.
+// Take grants the entire amount n to a holder, or nothing. Return releases the amount.
 func (q *Quota[K]) Take(holder K, n int64) Verdict {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -9,37 +9,38 @@ import (
 	"time"
 )
 
-// Turns shares the cores of a machine among holders of long work. If only one holder works, its work does not wait.
+// Turns shares the cores of a machine among holders of long work. If only one holder is active, its work does not wait.
 // Otherwise all long work together gets half of the cores, at least one, and each holder at most a quarter. Holders get
-// turns alternately. If a quarter is less than one core, a holder rests after its work. Turns is safe for concurrent
-// use.
+// turns alternately. If a quarter is less than one core, a holder must pause after each turn. Turns is safe for
+// concurrent use.
 type Turns[K comparable] struct {
 	clock func() time.Time
 	each  int     // maximum number of concurrent turns of one holder
-	rest  float64 // rest time of a holder, as a multiple of its work time
+	rest  float64 // pause of a holder after a turn, as a multiple of the length of the turn
 
 	last  atomic.Pointer[K]         // the holder that worked last
 	mixed atomic.Pointer[time.Time] // time of the last change of last to another holder
 
 	mu      sync.Mutex
-	free    int // free places; negative if a single holder uses more places
+	free    int // free places; negative if a single holder uses more places than there are
 	holders map[K]*turnHolder[K]
-	ready   list.List // of *turnHolder[K] that wait and may begin
+	ready   list.List // of *turnHolder[K] that have waiting work and may begin it
 }
 
-// turnHolder is a holder with long work that runs or waits, or that rests after work.
+// turnHolder is a holder whose long work runs, waits, or pauses after a turn.
 type turnHolder[K comparable] struct {
 	key     K
-	taken   int           // places of running work and of rests
+	taken   int           // places of running work and of pauses
 	waiting list.List     // of chan struct{}; closed when the turn begins
-	in      *list.Element // in ready; nil if it is not there
+	in      *list.Element // position in ready; nil if the holder is not in ready
 }
 
 const (
-	// together is how long work of two holders counts as concurrent. After that time, a single holder counts as alone.
+	// together is the period in which work of two holders counts as concurrent. If only one holder has worked for this
+	// long, it counts as alone.
 	together = time.Second
-	// longest is the maximum length of a turn. Longer work probably waits for a peer or the database, not for a core. It
-	// continues without a turn.
+	// longest is the maximum length of a turn. Work that takes longer probably waits for a peer or the database, not
+	// for a core. It continues without a turn.
 	longest = time.Second
 )
 
@@ -52,7 +53,7 @@ func NewTurns[K comparable](cores int, clock func() time.Time) *Turns[K] {
 	}
 }
 
-// Worked records that a holder has worked. Short work counts, too.
+// Worked records that a holder has worked. Call it for short work, too.
 func (t *Turns[K]) Worked(holder K) {
 	if last := t.last.Load(); last == nil || *last != holder {
 		now := holder // only this copy is allocated on the heap
@@ -69,8 +70,8 @@ func (t *Turns[K]) Crowded() bool {
 	return mixed != nil && t.clock().Sub(*mixed) <= together
 }
 
-// alone reports whether no holder except the calling one has worked recently, or has long work that waits, runs or
-// rests. The caller holds mu.
+// alone reports whether only one holder is active: no other holder has worked recently, and at most one holder has long
+// work that waits, runs or pauses. The caller holds mu.
 func (t *Turns[K]) alone() bool {
 	return len(t.holders) == 1 && !t.Crowded()
 }
@@ -135,15 +136,15 @@ func (t *Turns[K]) end(h *turnHolder[K], begun time.Time) {
 	})
 }
 
-// giveBack ends a turn of a holder. The caller holds mu.
+// giveBack releases the place of a turn or a pause. The caller holds mu.
 func (t *Turns[K]) giveBack(h *turnHolder[K]) {
 	h.taken--
 	t.settle(h)
 	t.admit()
 }
 
-// settle adds the holder to ready if it may begin a turn, and removes it from ready otherwise. It deletes a holder
-// without work. The caller holds mu.
+// settle adds the holder to ready if the holder may begin a turn, and removes it from ready otherwise. It deletes a
+// holder without work. The caller holds mu.
 func (t *Turns[K]) settle(h *turnHolder[K]) {
 	switch may := h.waiting.Len() > 0 && h.taken < t.each; {
 	case may && h.in == nil:

@@ -36,7 +36,7 @@ const (
 // Options configures the export of spans. Errors of Validate contain the names of the flags.
 type Options struct {
 	Endpoint string  // https://HOST:PORT or http://HOST:PORT; empty: no export
-	Share    float64 // of the traces that begin in this process, from 0 to 1
+	Share    float64 // recorded part of the traces that begin in this process, from 0 to 1
 }
 
 // DefaultShare is the default of Options.Share.

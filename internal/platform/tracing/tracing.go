@@ -15,14 +15,14 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// format is the propagation format of spans: W3C Trace Context. Baggage is not forwarded, because it may contain
-// anything.
+// format is the propagation format of spans: W3C Trace Context. Baggage is not forwarded, because clients can write any
+// text into it.
 var format = propagation.TraceContext{}
 
 // Tracer starts spans.
 type Tracer struct {
 	tracer trace.Tracer
-	share  float64 // of the traces that begin in this process
+	share  float64 // recorded part of the traces that begin in this process
 }
 
 // Span is a part of a trace. The zero Span records nothing.
@@ -67,8 +67,8 @@ func (t *Tracer) Traced(ctx context.Context) bool {
 	return t != nil && trace.SpanContextFromContext(ctx).IsValid()
 }
 
-// begin starts a span if its trace is recorded. For other traces it starts none, because the library would create
-// random ids, which is the most expensive part.
+// begin starts a span if its trace is recorded. For other traces it starts no span, because the library would create
+// random ids, which is the most expensive part of a span.
 func (t *Tracer) begin(ctx context.Context, name string, kind trace.SpanKind) (context.Context, Span) {
 	switch in := trace.SpanContextFromContext(ctx); {
 	case in.IsValid() && !in.IsSampled():

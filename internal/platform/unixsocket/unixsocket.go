@@ -1,5 +1,5 @@
-// Package unixsocket listens on Unix sockets. It replaces the socket of a process that has ended, but not the socket of
-// a running process. A socket never exists with another mode than the requested mode.
+// Package unixsocket listens on Unix sockets. It replaces the socket file of a process that has ended, but not that of
+// a running process. The socket file has the requested mode from the start.
 package unixsocket
 
 import (
@@ -23,7 +23,7 @@ const (
 	// maxPath is the length of a socket path that every system allows, minus the length of the temporary suffix.
 	maxPath = 100
 	pending = ".new"
-	// askTime is the time limit of the test whether a process serves an existing socket.
+	// askTime is the time limit of the connection that tests whether a process serves an existing socket.
 	askTime = time.Second
 )
 
@@ -42,8 +42,8 @@ func Path(url string) (string, error) {
 	return name, nil
 }
 
-// Listen listens on a socket at the path place with the given mode. During this, it locks the directory, so that two
-// processes which start at the same time cannot replace each other's socket.
+// Listen listens on a socket at the path place with the given mode. It locks the directory while it replaces the
+// socket, so that two processes which start at the same time cannot replace each other's socket.
 func Listen(ctx context.Context, place string, mode fs.FileMode) (_ net.Listener, err error) {
 	unlock, err := lock(place)
 	if err != nil {
@@ -54,7 +54,7 @@ func Listen(ctx context.Context, place string, mode fs.FileMode) (_ net.Listener
 		return nil, err
 	}
 	made := place + pending
-	if err := os.Remove(made); err != nil && !errors.Is(err, fs.ErrNotExist) { // a killed process may have left it
+	if err := os.Remove(made); err != nil && !errors.Is(err, fs.ErrNotExist) { // from a killed process
 		return nil, err
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", made)
@@ -114,7 +114,8 @@ type socket struct {
 	place string
 }
 
-// Close implements net.Listener. It locks the directory, so that it does not remove the socket of another process.
+// Close implements net.Listener. It locks the directory, so that it does not remove a socket that another process has
+// just created.
 func (s *socket) Close() error {
 	unlock, err := lock(s.place)
 	if err != nil {

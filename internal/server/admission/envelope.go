@@ -17,8 +17,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/shared/canonical"
 )
 
-// PayloadType is the media type of the payload. The signature covers it, so that a document of another type that the
-// same key has signed is not accepted as a manifest.
+// PayloadType is the media type of the payload. The signature covers the media type. So a document of another type that
+// is signed with the same key is not accepted as a manifest.
 const PayloadType = "application/vnd.keyserver-operator.release+json"
 
 // Limits of an envelope.
@@ -115,8 +115,8 @@ func signed(key ed25519.PublicKey, e envelope, payload []byte) bool {
 	})
 }
 
-// strict decodes JSON. It rejects unknown and duplicate members, other letter case and trailing data, because two
-// decoders could interpret these differently.
+// strict decodes JSON. It rejects unknown and duplicate members, member names in other letter case, and trailing data,
+// because two decoders could interpret such JSON differently.
 func strict(text []byte, into any) error {
 	return json.Unmarshal(text, into, json.RejectUnknownMembers(true))
 }
@@ -135,8 +135,8 @@ func keyID(key ed25519.PublicKey) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// Read reads an envelope from a file. It fails if the file is longer than maxEnvelope, or not a regular file, because
-// opening a pipe would block forever. An error is a *Refusal.
+// Read reads an envelope from a file, but at most maxEnvelope+1 bytes; Verify rejects an envelope of that length. Read
+// fails if the file is not a regular file, because opening a pipe would block forever. An error is a *Refusal.
 func Read(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -68,8 +68,8 @@ func ReadPublicKey(path string) (ed25519.PublicKey, error) {
 	return nil, fmt.Errorf("%s must contain an Ed25519 public key in PKIX", path)
 }
 
-// readPEM returns the only block of a PEM file. It fails if there are several blocks: they could be the old and the new
-// key, and it is unknown which one to use.
+// readPEM returns the only PEM block of a file. It fails if there are several blocks: they could be the old and the new
+// key, and it is unknown which key to use.
 func readPEM(path, kind string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {

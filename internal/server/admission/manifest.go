@@ -40,8 +40,8 @@ func (m Manifest) Admits(digest string, now time.Time) error {
 	}
 }
 
-// changesIn returns how long the result of Admits stays the same: until the period of the manifest begins or ends. It
-// returns false for an expired manifest, because its result never changes.
+// changesIn returns the time until the result of Admits changes: until the period of the manifest begins or ends. It
+// returns false for an expired manifest, because the result then never changes.
 func (m Manifest) changesIn(now time.Time) (time.Duration, bool) {
 	switch {
 	case now.Before(m.NotBefore):

@@ -14,8 +14,8 @@ import (
 // DefaultRetry is the default interval in which a Watch reads the manifest.
 const DefaultRetry = 30 * time.Second
 
-// soonest is the minimum pause between two checks, so that the loop does not spin just before a manifest begins or
-// ends.
+// soonest is the minimum pause between two checks. It prevents a busy loop just before the period of a manifest begins
+// or ends.
 const soonest = 100 * time.Millisecond
 
 // WatchConfig configures a Watch.
@@ -38,7 +38,7 @@ type Watch struct {
 type verdict struct {
 	refusal *Refusal // nil: the build may serve
 	wait    time.Duration
-	next    time.Time // time of the next check, unless the clock is set
+	next    time.Time // time of the next check, if the clock is not set
 }
 
 // NewWatch returns a Watch and runs the first check. Run repeats the check.
@@ -48,7 +48,7 @@ func NewWatch(cfg WatchConfig) *Watch {
 	return w
 }
 
-// Run repeats the check until ctx ends: after each interval, and when the manifest begins or ends.
+// Run repeats the check until ctx ends: after each interval, and when the period of the manifest begins or ends.
 func (w *Watch) Run(ctx context.Context) {
 	for {
 		timer := time.NewTimer(w.verdict.Load().wait)
@@ -63,7 +63,7 @@ func (w *Watch) Run(ctx context.Context) {
 }
 
 // Refusal returns nil if the build may serve. Otherwise it returns a fault with the reason and the time until the next
-// check. It returns the stored result and does not read the manifest.
+// check. It uses the stored result and does not read the manifest.
 func (w *Watch) Refusal() error {
 	v := w.verdict.Load()
 	if v.refusal == nil {

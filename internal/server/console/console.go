@@ -20,7 +20,7 @@ import (
 //go:embed all:dist
 var dist embed.FS
 
-// ErrNotBuilt is the error of a binary that was built without the console. Its text says how to build with it.
+// ErrNotBuilt is the error if the binary was built without the console. Its text tells how to build with the console.
 var ErrNotBuilt = errors.New("--console: this binary was built without the console; build it with \"make build\" on a machine with Node.js 20.19 or newer, or omit the flag")
 
 // policy is the Content-Security-Policy of the pages. Pages may load files only from this server and connect only to
@@ -62,7 +62,7 @@ func open(built fs.FS) (*Site, error) {
 		return nil, ErrNotBuilt
 	}
 	s.pages[""] = index
-	delete(s.pages, "index.html") // so that each page has only one URL
+	delete(s.pages, "index.html") // so that the first page has only one URL
 	return s, nil
 }
 

@@ -16,7 +16,8 @@ import (
 )
 
 const (
-	// sayEvery is the minimum time between two logs of failed accepts or closed connections. All are counted.
+	// sayEvery is the minimum time between two log messages about failed accepts or closed connections. All of them are
+	// counted.
 	sayEvery = time.Minute
 	// mostProbes is the maximum number of connections of a listener for probes or metrics.
 	mostProbes = 64
@@ -34,8 +35,8 @@ func Files() int {
 	return int(limit.Cur)
 }
 
-// Fit returns how many connections the limit of open files allows, if the number others of files is needed for other
-// purposes. If that is less than wanted, it logs a warning. by is the name of the setting in the warning.
+// Fit returns how many connections the limit of open files allows; others is the number of files for other purposes. If
+// the result is less than wanted, Fit logs a warning. by is the name of the setting in the warning.
 func Fit(logger *slog.Logger, by string, wanted, others int) int {
 	files := Files()
 	return fit(logger, by, wanted, max(files-others, files/4, 1), files)

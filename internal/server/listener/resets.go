@@ -20,8 +20,8 @@ const (
 	// client violates the protocol. A correct client causes no such resets.
 	resetsPerSecond = 10
 	resetsAtOnce    = 100
-	// stallTime is how long a client may read nothing while the server has frames to send. After that, the server closes
-	// the connection. The deadline of a request ends only its stream.
+	// stallTime is how long a client may read nothing while the server has frames to send. After that time, the server
+	// closes the connection. The deadline of a request would end only the request's stream.
 	stallTime = 15 * time.Second
 	// farewellTime is the time limit for sending the GOAWAY frame before a connection is closed.
 	farewellTime = time.Second
@@ -57,7 +57,7 @@ func (g *ResetGuard) Configure(srv *http.Server, streams int, idle time.Duration
 		guarded := &guardedConn{Conn: conn, guard: g, allowed: rate.NewLimiter(g.perSecond, g.atOnce), recent: make([]uint32, streams)}
 		opts := &http2.ServeConnOpts{BaseConfig: srv, Handler: handler} //nolint:staticcheck // as above
 		if base, ok := handler.(interface{ BaseContext() context.Context }); ok {
-			opts.Context = base.BaseContext() // of net/http, with the values of ConnContext
+			opts.Context = base.BaseContext() // the base context of net/http, with the values of ConnContext
 		}
 		h2.ServeConn(guarded, opts) //nolint:staticcheck // as above
 	}
@@ -79,8 +79,8 @@ type guardedConn struct {
 	allowed *rate.Limiter
 	scan    resetScanner
 	// recent contains the streams that were reset last. A client may send DATA frames before it receives the reset, and
-	// the server resets the stream again for each such frame. The length is the number of streams that a client may have
-	// open, because the client may not yet know that a stream was reset.
+	// the server resets the stream again for each such frame. The length of recent is the number of streams that a
+	// client may have open, because the client may not know about the resets yet.
 	recent []uint32
 	next   int
 }
@@ -103,8 +103,7 @@ func (c *guardedConn) Write(p []byte) (int, error) {
 	return n, net.ErrClosed
 }
 
-// provoked reports whether a reset is the first reset of its stream, and the client caused it by a violation of the
-// protocol.
+// provoked reports whether a reset is the first reset of its stream, and a protocol violation of the client caused it.
 func (c *guardedConn) provoked(stream uint32, code http2.ErrCode) bool {
 	if slices.Contains(c.recent, stream) {
 		return false
@@ -113,7 +112,7 @@ func (c *guardedConn) provoked(stream uint32, code http2.ErrCode) bool {
 	c.next = (c.next + 1) % len(c.recent)
 	switch code {
 	case http2.ErrCodeNo, // the server responded before the body was complete
-		http2.ErrCodeInternal,      // the server failed
+		http2.ErrCodeInternal,      // an error of the server
 		http2.ErrCodeRefusedStream: // the client does not know the limit of concurrent streams yet
 		return false
 	default:

@@ -72,7 +72,7 @@ func (s *Server) Stop(t testing.TB) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	// After 29 of 30 seconds, the stacks of all goroutines show what still runs.
+	// After 29 of 30 seconds, collect the stacks of all goroutines to show which of them still run.
 	held := make(chan string, 1)
 	late := time.AfterFunc(29*time.Second, func() {
 		var stacks strings.Builder

@@ -35,9 +35,10 @@ const (
 	refusedUnavailable = "unavailable" // the trusted CAs could not be read
 )
 
-// ClientGate checks the client certificates of the API listener. A client needs no certificate. If there is one, its CA
-// must currently be trusted. If the certificate has a transport principal, that principal must be enabled. When a CA is
-// removed from the trusted CAs, the gate closes open connections with a certificate of this CA.
+// ClientGate checks the client certificates of the API listener. A client needs no certificate. If a client sends one,
+// the CA of the certificate must currently be trusted. If the certificate has a transport principal, that principal
+// must be enabled. When a CA is removed from the trusted CAs, the gate closes open connections with a certificate of
+// this CA.
 type ClientGate struct {
 	store   *sqlstore.Store
 	clock   func() time.Time
@@ -95,7 +96,7 @@ func (g *ClientGate) verdict(ctx context.Context, chain []*x509.Certificate) (re
 	stored, err := g.store.Certificate(ctx, keyserver.DigestOf(chain[0].Raw))
 	switch {
 	case errors.Is(err, sqlstore.ErrNotFound), err == nil && stored.Principal.IsZero():
-		return "", nil // without a principal, the certificate opens no session and does not affect other logins
+		return "", nil // a certificate without a principal opens no session and does not affect other logins
 	case err != nil:
 		return refusedUnavailable, err
 	}
@@ -127,8 +128,9 @@ func (g *ClientGate) trusted(roots *x509.CertPool, chain []*x509.Certificate) er
 	return err
 }
 
-// Track implements http.Server.ConnState. It remembers the open connections that have a client certificate. It does not
-// read the TLS state of a connection during the handshake, because that would wait for the client.
+// Track implements http.Server.ConnState. It stores the open connections, so that sweep can check their client
+// certificates. From the first request on, it stores only connections with a client certificate. It does not read the
+// TLS state of a connection during the handshake, because that would wait for the client.
 func (g *ClientGate) Track(conn net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
@@ -141,7 +143,7 @@ func (g *ClientGate) Track(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// arrived lets sweep check a connection from its first request on. If a change of the CAs was announced during the
+// arrived makes a connection visible to sweep at its first request. If a change of the CAs was announced during the
 // handshake, it requests another sweep. No change is missed: arrived sets the field active, then reads the counter
 // announced; changed increments announced, then sweep reads active.
 func (g *ClientGate) arrived(conn net.Conn) {

@@ -16,8 +16,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// Files is the certificate of --tls-cert with its key. Look loads it again when the files change. If they cannot be
-// used, the current certificate stays in use.
+// Files is the certificate of --tls-cert with its key. Look loads it again when the files change. If the new files
+// cannot be used, the current certificate stays in use.
 type Files struct {
 	// Failures counts the changes of the files that could not be used.
 	Failures prometheus.Counter
@@ -76,8 +76,8 @@ func (f *Files) Look() {
 	f.logger.Info("the certificate of the API was replaced", "subject", pki.SlashName(pair.Leaf.Subject), "notAfter", pair.Leaf.NotAfter)
 }
 
-// valid rejects a certificate that is expired or not yet valid. Look tries the files again at each call, so that a
-// certificate that becomes valid later is used then.
+// valid rejects a certificate that is expired or not yet valid. Each call of Look tries the files again, so a
+// certificate that becomes valid later is used from then on.
 func (f *Files) valid(pair *tls.Certificate) error {
 	if err := pki.CheckValidity(pair.Leaf, f.clock()); err != nil {
 		return fmt.Errorf("the certificate cannot be used: %w", err)
@@ -96,8 +96,8 @@ func (f *Files) refuse(err error) {
 		"error", why, "notAfter", f.current.Load().Leaf.NotAfter)
 }
 
-// read reads both files. If this fails, it reads both once more, because the two files may just be replaced one after
-// the other.
+// read reads both files. If this fails, it reads both files once more, because another process may be replacing them
+// one after the other.
 func (f *Files) read() (pair *tls.Certificate, digest [sha256.Size]byte, err error) {
 	for range 2 {
 		if pair, digest, err = f.readOnce(); err == nil {

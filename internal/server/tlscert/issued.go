@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// renewEvery is how often the issued certificate is checked. It is renewed when a third of its validity remains, which
-	// is months.
+	// renewEvery is how often the issued certificate is checked. It is renewed when a third of its validity remains,
+	// which is several months.
 	renewEvery = time.Hour
 	// renewTimeout is the time limit of one renewal.
 	renewTimeout = time.Minute
@@ -44,7 +44,7 @@ type Issued struct {
 
 // IssuedConfig contains the functions that Issued uses.
 type IssuedConfig struct {
-	// Ensure returns the certificate in the database and the CAs. It first issues a new certificate if that is due.
+	// Ensure returns the certificate in the database and the CAs. If a new certificate is due, Ensure first issues it.
 	Ensure func(context.Context) (pki.Identity, ca.Authorities, error)
 	// Publish makes the trusted CAs available to clients. It is called after each Ensure.
 	Publish func([]*x509.Certificate) error
@@ -120,9 +120,9 @@ func (o *Issued) changed(changes []keyserver.Change) {
 	}
 }
 
-// Present loads the certificate from the database, uses it from then on, and returns it. So all replicas report the
-// same certificate, even if the loop of one replica is late. If the database cannot be read, Present returns the
-// current certificate.
+// Present loads the certificate from the database, serves it from then on, and returns it. So all replicas report the
+// same certificate, even if the renewal loop of one replica is late. If the database cannot be read, Present returns
+// the current certificate.
 func (o *Issued) Present(ctx context.Context) *x509.Certificate {
 	if err := o.renew(ctx); err != nil {
 		o.complain(ctx, err)
