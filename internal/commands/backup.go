@@ -23,7 +23,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/store/sqlstore"
 )
 
-// backupOptions are the flags of backup.
 type backupOptions struct {
 	access.Options
 	databaseOptions
@@ -116,7 +115,7 @@ func (o *backupOptions) run(cmd *cobra.Command) (err error) {
 		return fmt.Errorf("--to: %w", err)
 	}
 	name := backup.Name(system, time.Now())
-	if kek != nil { // earlier than the backup, so that no backup is without its key
+	if kek != nil { // copy the key before the backup, so that no backup exists without its key
 		if _, err := place.Save(ctx, backup.KeyName(name), func(w io.Writer) error { return backup.Seal(w, recipient, kek) }); err != nil {
 			return fmt.Errorf("write the key-encryption key: %w", err)
 		}
@@ -134,8 +133,8 @@ func (o *backupOptions) run(cmd *cobra.Command) (err error) {
 	return err
 }
 
-// fileKEK returns the content of the file with the key-encryption key. It fails if the key server
-// uses another key.
+// fileKEK returns the content of the file with the key-encryption key. It fails if the key server uses another
+// key-encryption key.
 func (o *backupOptions) fileKEK(ctx context.Context, c *client.Client) (_ []byte, err error) {
 	cfg, err := o.config()
 	if err != nil {

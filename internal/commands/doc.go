@@ -5,6 +5,6 @@
 //   - ctl: the command-line client, for keyserverctl; agent, kmsplugin: for keyserver-agent
 //   - access, auditverify, cluster, doctor, supportbundle: parts of commands of several programs
 //
-// May import: api, clients/go, clients/go/shared, controllers, httpapi, internal/audit,
-// internal/auth, internal/crypto, internal/engine, internal/keyserver, internal/operator, internal/platform, internal/server, internal/store
+// May import: api, clients/go, clients/go/shared, controllers, httpapi, internal/audit, internal/auth, internal/crypto,
+// internal/engine, internal/keyserver, internal/operator, internal/platform, internal/server, internal/store
 package commands

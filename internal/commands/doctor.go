@@ -34,7 +34,6 @@ func (o *keyOptions) keyURL() (string, error) {
 	return keyring.FileKey(o.dataDir)
 }
 
-// doctorOptions are the flags of doctor.
 type doctorOptions struct {
 	keyOptions
 	forwarded

@@ -16,7 +16,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/export"
 )
 
-// exportOptions are the flags of export.
 type exportOptions struct {
 	access.Options
 	namespace string

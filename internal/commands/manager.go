@@ -42,7 +42,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server/listener"
 )
 
-// managerOptions are the flags of manager.
 type managerOptions struct {
 	kubeconfig    string
 	leader        leaderOptions
@@ -59,7 +58,7 @@ type managerOptions struct {
 	restConfig    *rest.Config
 }
 
-// leaderOptions are the flags of leader election, by which only one of several managers is active. The zero value
+// leaderOptions are the flags of leader election, which keeps only one of several managers active. The zero value
 // disables leader election.
 type leaderOptions struct {
 	elect     bool
@@ -204,7 +203,7 @@ func (o *managerOptions) run(ctx context.Context) error {
 	return err
 }
 
-// Bounds of the servers of metrics and probes.
+// Limits of the servers of metrics and probes.
 const (
 	probeHeaderTime = 10 * time.Second
 	probeIdleTime   = 2 * time.Minute

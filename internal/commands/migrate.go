@@ -25,7 +25,6 @@ const (
 	toPostgres = "postgres"
 )
 
-// migrateOptions are the flags of migrate.
 type migrateOptions struct {
 	keyOptions
 	from, to    string
@@ -114,7 +113,7 @@ func (o *migrateOptions) databases() (from, to sqlstore.Config, err error) {
 	return sqlstore.Config{Dir: o.dataDir}, to, err
 }
 
-// openProvider opens an existing key-encryption key. Errors name flag.
+// openProvider opens an existing key-encryption key. flag is the flag that errors name.
 func (o *migrateOptions) openProvider(ctx context.Context, flag, kek string) (*keyring.Provider, error) {
 	named := o.keyOptions
 	named.kek = kek

@@ -25,7 +25,6 @@ import (
 // command line. plan exits with 1 for it, so that scripts do not interpret it as changes.
 const exitChanges program.Exit = 2
 
-// planOptions are the flags of plan.
 type planOptions struct {
 	access.Options
 	files      []string

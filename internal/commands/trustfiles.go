@@ -26,8 +26,8 @@ type trustFileOptions struct {
 	caConfigMap  string
 }
 
-// caInterval is the interval of reads of --ca-file. The file changes when the
-// key server starts with another database, and rarely otherwise.
+// caInterval is the interval at which --ca-file is read. The file changes when the key server starts with another
+// database, and rarely at other times.
 const caInterval = 10 * time.Second
 
 func (o *trustFileOptions) bind(f *pflag.FlagSet) {

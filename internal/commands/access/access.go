@@ -112,8 +112,8 @@ func (o *Options) Read(cmd *cobra.Command) (Access, error) {
 	return a, err
 }
 
-// WithHint adds the flag that can prevent the error, if there is one. It compares texts, because a plan gets TLS errors
-// only as the text of a condition.
+// WithHint adds a flag to the error if the flag can prevent the error. It compares texts, because a plan gets TLS
+// errors only as the text of a condition.
 func (a Access) WithHint(err error) error {
 	switch {
 	case err == nil || a.URL == "":

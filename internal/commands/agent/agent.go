@@ -37,34 +37,34 @@ const (
 	DefaultMaxRequests = 64
 )
 
-// Bounds of the listeners, as in serve.
+// Limits of the listeners, the same as in serve.
 const (
 	headerTimeout  = 10 * time.Second
 	idleTimeout    = 2 * time.Minute
 	maxHeaderBytes = 16 << 10
-	// connectionsPerRequest allows idle connections in addition to active ones.
+	// connectionsPerRequest is the number of connections per request, so that there can be idle connections.
 	connectionsPerRequest = 4
 	// ownFiles is the number of files that an agent needs in addition to the connections of requests.
 	ownFiles = 48
 	// maxMaxRequests is far above the limit for one session (serve --max-requests-per-session).
 	maxMaxRequests = 4096
-	// logoutTime bounds the logout when the agent stops.
+	// logoutTime limits the logout when the agent stops.
 	logoutTime = 5 * time.Second
 )
 
 // Config has the values of the flags. Errors name the flag.
 type Config struct {
 	Server      string
-	ExternalURL string // URL that the key server has for itself; empty: Server
-	CAFile      string // PEM; empty: certificates of the system
+	ExternalURL string // the key server's own URL; empty means Server
+	CAFile      string // PEM; empty means the certificates of the system
 	TokenFile   string
 
 	Listen     string // unix:///PATH, or host:port with a loopback host
 	SocketMode string // in octal digits
 	Allow      []string
 
-	HealthListen  string // empty: no listener
-	MetricsListen string // empty: no listener
+	HealthListen  string // empty disables the listener
+	MetricsListen string // empty disables the listener
 	MaxRequests   int    // concurrent requests
 	Batch         string // BatchOn or BatchOff
 
@@ -154,7 +154,7 @@ type Agent struct {
 }
 
 // Start opens the listeners and returns when the agent accepts requests. Until the key server responds, requests get an
-// error. ctx bounds only the start.
+// error. ctx limits only the start.
 func Start(ctx context.Context, cfg Config) (*Agent, error) {
 	p, err := cfg.parts()
 	if err != nil {
@@ -165,7 +165,7 @@ func Start(ctx context.Context, cfg Config) (*Agent, error) {
 	if a.finder, err = routes.NewFinder(); err != nil {
 		return nil, err
 	}
-	// A missing token now is an error in the Pod, which would be hard to find later.
+	// Report a missing token now: it is a mistake in the Pod, which would be hard to find later.
 	if _, err := a.token.read(); err != nil {
 		return nil, fmt.Errorf("--token-file: %w", err)
 	}
@@ -236,8 +236,9 @@ func (a *Agent) listen(ctx context.Context, at address, registry *prometheus.Reg
 	return nil
 }
 
-// serve runs one HTTP server until Shutdown. If more than half of the places are taken, each response closes its
-// connection, so that idle connections do not block other clients. If places is 0, there is no limit.
+// serve runs one HTTP server until Shutdown. places is the maximum number of connections that l accepts. If more than
+// half of these places are taken, each response closes its connection, so that idle connections do not block other
+// clients. If places is 0, responses do not close connections.
 func (a *Agent) serve(l net.Listener, handler http.Handler, places int) {
 	var taken atomic.Int64
 	s := &http.Server{
@@ -323,7 +324,7 @@ func (a *Agent) Shutdown(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// maxFile bounds the size of a certificate file, in bytes.
+// maxFile limits the size of a certificate file, in bytes.
 const maxFile = 1 << 20
 
 func readFile(name string) ([]byte, error) {

@@ -27,8 +27,8 @@ const (
 )
 
 const (
-	// maxSingles is the number of requests that are sent alone at the same time. With fewer concurrent requests, a batch
-	// costs more time than it saves.
+	// maxSingles is the number of concurrent requests that are sent alone. With fewer concurrent requests, a batch costs
+	// more time than it saves.
 	maxSingles = 4
 	// batchWait is the longest time that a request waits before it is sent.
 	batchWait = 10 * time.Millisecond
@@ -41,7 +41,7 @@ const (
 	maxBatchBytes = routes.SmallBody - len(batchBegin+batchEnd)
 	// maxBatchResponse limits the length of the response to a batch, in bytes.
 	maxBatchResponse = 4 << 20
-	// batchPause is how long no batch is sent after the key server refused one.
+	// batchPause is the time for which no batch is sent after the key server refused a batch.
 	batchPause = time.Second
 )
 
@@ -51,8 +51,8 @@ const (
 	batchEnd   = `]}`
 )
 
-// singleRoutes maps a batch route to the route of its items. A request body of that route is one item of the batch. The
-// response of that route is the result of the item.
+// singleRoutes maps a batch route to the route of its items. A request body of the item route is one item of the batch,
+// and the result of the item is a response of the item route.
 var singleRoutes = map[string]string{"computeMacs": "computeMac", "verifyMacs": "verifyMac"}
 
 // batcher sends requests of one route as a batch if they arrive while a batch, or maxSingles single requests, are in
@@ -61,27 +61,27 @@ type batcher struct {
 	route   routes.Route // the batch route
 	forward forward
 	clock   func() time.Time
-	sizes   prometheus.Observer // of the batches
+	sizes   prometheus.Observer // number of items of each batch
 	ctx     context.Context     //nolint:containedctx // parent of the contexts of all batches
 	stop    context.CancelFunc  // cancels ctx
 	running sync.WaitGroup
 
 	mu       sync.Mutex
-	singles  int // requests in progress that were sent alone
-	batches  int // in progress
+	singles  int // number of running requests that were sent alone
+	batches  int // number of running batches
 	waiting  []*batchItem
-	bytes    int // of the waiting bodies
+	bytes    int // total length of the waiting bodies
 	overdue  *time.Timer
 	resumeAt time.Time // time from which batches are allowed again
 }
 
-// forward is the method Forward of the client.
+// forward has the type of the client's method Forward.
 type forward func(context.Context, client.Forwarded, func(*http.Response, *client.Error) error) error
 
 // batchItem is a request that waits for its result.
 type batchItem struct {
 	body      []byte
-	result    chan *batchResult // nil: the request must be sent alone
+	result    chan *batchResult // receives the result; nil: send the request alone
 	abandoned bool              // the workload no longer waits
 	batch     *batch            // nil before it is sent
 }
@@ -126,8 +126,8 @@ func (b *batcher) shutdown() {
 	b.running.Wait()
 }
 
-// do returns the response to an item in a batch. If the item is not sent in a batch, do calls sendAlone and returns its
-// error. The result is then nil.
+// do sends an item in a batch and returns its response. If the item is not sent in a batch, do calls sendAlone and
+// returns the error of sendAlone and a nil result.
 func (b *batcher) do(ctx context.Context, body []byte, sendAlone func() error) (*batchResult, error) {
 	if item := b.enter(body); item != nil {
 		select {
@@ -198,12 +198,13 @@ func (b *batcher) abandon(item *batchItem) {
 // paused reports whether batches are stopped, by shutdown or by pause. The caller must hold mu.
 func (b *batcher) paused() bool { return b.ctx.Err() != nil || b.clock().Before(b.resumeAt) }
 
-// flush sends the waiting items as a batch, or has them sent alone if batches are paused. The caller must hold mu.
+// flush sends the waiting items as a batch. If batches are paused, the waiting items are sent alone instead. The caller
+// must hold mu.
 func (b *batcher) flush() {
 	items := slices.DeleteFunc(b.waiting, func(i *batchItem) bool { return i.abandoned })
 	b.waiting, b.bytes = nil, 0
 	if b.overdue != nil {
-		b.overdue.Stop() // if it is too late, the next items are sent early
+		b.overdue.Stop() // if the timer has already fired, the next items are only sent early
 	}
 	switch {
 	case len(items) == 0:
@@ -258,7 +259,7 @@ func (b *batcher) send(ctx context.Context, items []*batchItem) []*batchResult {
 			return &sessionRefused{failure}
 		case err == nil && refusedAll(resp, failure):
 			b.pause()
-		case err == nil: // uses may be counted
+		case err == nil: // the key server may have counted the uses
 			forAll(batchResult{header: resp.Header, status: resp.StatusCode, code: failure.Code, body: body})
 		}
 		if err != nil {
@@ -291,7 +292,7 @@ func (b *batcher) pause() {
 }
 
 // split sets the results of the items from the response to a batch. A result stays nil if the code of its item has the
-// status 401, a status from 500, or no known status.
+// status 401, a status of 500 or higher, or no known status.
 func split(results []*batchResult, header http.Header, response []byte) error {
 	var list struct {
 		Items []jsontext.Value `json:"items"`

@@ -12,7 +12,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/program"
 )
 
-// flags are the flags of the command.
 type flags struct {
 	Config
 	check    bool

@@ -24,7 +24,7 @@ import (
 const (
 	// answerTime is the time for a response in addition to the timeout of its route.
 	answerTime = 15 * time.Second
-	// attemptsTime bounds all attempts of a request together, as a multiple of the time for one attempt.
+	// attemptsTime limits the time of all attempts of a request together. It is a multiple of the time for one attempt.
 	attemptsTime = 2
 	// patience is the longest Retry-After pause for which the agent waits. If the key server requests a longer pause, the
 	// workload gets the error.
@@ -62,8 +62,8 @@ func sessionFailed(e *client.Error) bool {
 
 // ServeHTTP implements http.Handler.
 func (a *Agent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	// The deadline of the previous request stays on a connection. Writers without deadlines, as in tests,
-	// return an error.
+	// A connection keeps the deadline of the previous request. Writers without deadlines, as in tests, return an error,
+	// which is ignored.
 	_ = http.NewResponseController(w).SetWriteDeadline(in(answerTime))
 	if r.URL.Path == livePath || r.URL.Path == readyPath {
 		a.health(w, r)
@@ -139,7 +139,8 @@ func (x *exchange) forward(ctx context.Context, found *routes.Found, f client.Fo
 }
 
 // fitsBatch reports whether the request may be an item of a batch. Its body is copied into the batch, so it must be
-// exactly one valid item. Items for keys of peers are not forwarded. A batch cannot carry the headers of a single request.
+// exactly one valid item. Items for keys of peers are not forwarded. Headers of a single request cannot be sent in a
+// batch.
 func (x *exchange) fitsBatch(found *routes.Found, f client.Forwarded) bool {
 	if f.Rest != nil || len(f.Body) > maxItemBytes || len(f.Header) > 0 || x.r.URL.RawQuery != "" {
 		return false
@@ -178,7 +179,7 @@ func (x *exchange) writeStatus(status int) {
 	x.w.WriteHeader(status)
 }
 
-// in returns a deadline d from now, by the system clock, which connections use.
+// in returns the deadline that is d from now. It uses the system clock, as connections do.
 func in(d time.Duration) time.Time {
 	return time.Now().Add(d)
 }
@@ -243,8 +244,8 @@ func (x *exchange) read(found *routes.Found, keys Keys) (client.Forwarded, error
 	return f, keys.check(found.Name, named...)
 }
 
-// readStream reads the first part of a body that may be long: up to the key, if the allowed keys are limited,
-// and up to streamHead bytes.
+// readStream reads the first part of a body that may be long: up to the key, if the allowed keys are limited, and then
+// up to streamHead bytes in total.
 func (x *exchange) readStream(f client.Forwarded, found *routes.Found, keys Keys) (client.Forwarded, error) {
 	var head []byte
 	if keys != nil {
@@ -314,8 +315,8 @@ func (i *incoming) Read(p []byte) (int, error) {
 // answered are the response headers that the workload gets.
 var answered = []string{"Content-Type", "Content-Length", "Cache-Control", "X-Content-Type-Options", "X-Request-Id", "Retry-After", "Allow"}
 
-// forwardResponse forwards the key server's response to the workload. It does not forward errors about the agent's session, but
-// returns them.
+// forwardResponse forwards the key server's response to the workload. It does not forward errors about the agent's
+// session, but returns them.
 func (x *exchange) forwardResponse(resp *http.Response, failure *client.Error) error {
 	if failure != nil {
 		if sessionFailed(failure) {
@@ -381,7 +382,7 @@ func (x *exchange) refuse(err error) {
 	own.write(x.w)
 }
 
-// hurryBody bounds how long net/http reads the body before it sends an error response.
+// hurryBody limits the time for which net/http reads the body before it sends an error response.
 func (x *exchange) hurryBody() {
 	if x.r.Body != http.NoBody {
 		_ = http.NewResponseController(x.w).SetReadDeadline(in(time.Second))

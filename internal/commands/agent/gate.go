@@ -133,8 +133,8 @@ const probeEvery = time.Second
 // systemTries limits how often the system id of the key server is requested.
 const systemTries = 10
 
-// watch sends a request at the start. It repeats the request while the key server does not respond or, up to systemTries
-// times, while its system id is unknown.
+// watch sends a request at the start. It repeats the request while the key server does not respond. While the system id
+// is unknown, it also repeats the request, up to systemTries times.
 func (a *Agent) watch(ctx context.Context) {
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()

@@ -18,14 +18,14 @@ import (
 const (
 	livePath  = "/livez"
 	readyPath = "/readyz"
-	// checkTime bounds a check.
+	// checkTime limits the time of a check.
 	checkTime = 2 * time.Second
-	// maxProbe bounds the size of a probe's response.
+	// maxProbe limits the size of a probe's response in bytes.
 	maxProbe = 64 << 10
 )
 
-// health serves the probes. /livez shows that the process runs, /readyz that the key server accepted the session at the
-// last request.
+// health serves the probes. /livez shows that the process runs. /readyz shows that the key server accepted the session
+// at the last request.
 func (a *Agent) health(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path != livePath && r.URL.Path != readyPath {
 		refusalOf(fault.New(fault.NotFound, "there is no such path; use %s or %s", livePath, readyPath)).write(w)

@@ -49,7 +49,7 @@ func newMetrics(into prometheus.Registerer, a *Agent) *metrics {
 	return m
 }
 
-// noRoute is the label for all unknown paths.
+// noRoute is the label value for all unknown paths.
 const noRoute = "none"
 
 func (m *metrics) observe(route, code string, took time.Duration) {

@@ -18,7 +18,7 @@ type Code struct {
 	Meaning string
 }
 
-// Codes are the codes that no key server returns, in the order of the documentation.
+// Codes are the error codes that only the agent returns, in the order of the documentation.
 var Codes []Code
 
 func code(name string, status int, meaning string) Code {

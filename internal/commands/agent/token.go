@@ -16,7 +16,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/clients/go/schema"
 )
 
-// maxToken bounds the size of a token file, in bytes.
+// maxToken limits the size of a token file, in bytes.
 const maxToken = 16 << 10
 
 // token is the projected token of the Pod. The file is read at each login, because the kubelet replaces it.

@@ -25,7 +25,7 @@ func (n *Noted) Bind(f *pflag.FlagSet) {
 	f.StringArrayVar(&n.Checkpoints, "checkpoint", nil, "file with a checkpoint that was saved earlier; may be given several times")
 }
 
-// BindKey adds the flag for the key of an audit log alone.
+// BindKey adds only the flag for the key of an audit log.
 func BindKey(f *pflag.FlagSet, key *string) {
 	f.StringVar(key, "key", "", "key that signs the checkpoints, as GET /api/audit/key returns it, or a file that contains it")
 }

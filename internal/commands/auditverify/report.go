@@ -16,12 +16,12 @@ func HeadText(h audit.Head) string { return fmt.Sprintf("%d:%d:%x", h.Chain, h.P
 
 // Report has the findings of one verification.
 type Report struct {
-	Expected bool // there are expected heads, as from --expect-head
-	Remote   bool // the log of a key server, which does not return chains
+	Expected bool // there are expected heads (last rows), for example from --expect-head
+	Remote   bool // the log was read from a key server, which does not return chains
 	Options  tree.Options
 	Chains   audit.Report
 	Tree     tree.Report
-	Filters  error // why filters may miss rows; nil if they do not
+	Filters  error // reason why filters may miss rows; nil if the filter index is correct
 }
 
 // Show prints the report. It returns an error if the audit log is not intact.

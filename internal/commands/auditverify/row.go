@@ -10,7 +10,7 @@ import (
 
 var (
 	errRow = errors.New("hash and previousHash must have 32 bytes each, and outcome be allowed, refused or failed")
-	// The hash does not include further digits, so a row with added digits would be verified.
+	// The hash does not cover further digits, so a row with more digits would be verified although it was changed.
 	errRowTime = errors.New("time must have at most six digits of a second")
 )
 

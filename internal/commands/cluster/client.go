@@ -25,8 +25,8 @@ import (
 // Client sends requests to the API of a cluster.
 type Client struct{ answers, streams *rest.RESTClient }
 
-// Connect returns a client of the cluster that the flags name. It fails if the cluster does not respond. Without
-// that, every later request would wait for the cluster.
+// Connect returns a client of the cluster that the flags name. It fails if the cluster does not respond, because
+// otherwise every later request would wait for the cluster.
 func (o *Options) Connect(ctx context.Context) (*Client, error) {
 	config, err := Config(o.kubeconfig)
 	if err != nil {
@@ -73,7 +73,7 @@ func to(c *rest.RESTClient, path string, query url.Values) *rest.Request {
 	return request
 }
 
-// Get sends a request and decodes the response into into. It uses one value of each query parameter.
+// Get sends a request and decodes the response into into. If a query parameter has several values, it uses the first.
 func (c *Client) Get(ctx context.Context, path string, query url.Values, into any) error {
 	result := to(c.answers, path, query).Do(ctx)
 	if err := result.Error(); err != nil { // unlike DoRaw, this error has the message of the API server
@@ -124,8 +124,8 @@ func (c Cut) Error() string { return string(c) }
 // pageOfObjects is the number of objects of a page: a response with more may be too long.
 const pageOfObjects = 100
 
-// Each reads a list page by page and calls do for each item, until do returns an error. It returns a Cut if the list has
-// more pages than pages, or repeats a page.
+// Each reads a list page by page and calls do for each item, until do returns an error. It returns a Cut if the list
+// has more than the given number of pages, or if a page is repeated.
 func Each[T any](ctx context.Context, c *Client, path string, pages, perPage int, do func(*T) error) error {
 	next := ""
 	for range pages {

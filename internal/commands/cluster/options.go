@@ -17,7 +17,7 @@ import (
 // ManagerLease is the name of the Lease for leader election. The released manifests grant access to this name.
 const ManagerLease = "manager.trust.keyserver.dev"
 
-// Options are the flags of commands that look at a cluster.
+// Options are the flags of commands that read from a cluster.
 type Options struct {
 	Cluster    bool
 	Namespace  string

@@ -153,7 +153,7 @@ func (c *column) text(row members[jsontext.Value]) string {
 	return cell(&c.is, v)
 }
 
-// age returns the time until a point in time in the largest unit of which it has two or more: "in 5m", or "5m" if the
+// age returns the time until a point in time in the largest unit of which it has at least two: "in 5m", or "5m" if the
 // point is in the past.
 func age(until time.Duration) string {
 	if until > 0 {
@@ -174,7 +174,7 @@ func age(until time.Duration) string {
 // roomy is the minimum width of a column of text if more rows follow later.
 const roomy = 20
 
-// measure sets the width of a column. If no row has a value, the width stays 0.
+// measure sets the width of a column. If no row has a value, the width stays 0. more means that rows are added later.
 func (c *column) measure(rows []members[jsontext.Value], more bool) {
 	most := 0
 	for _, row := range rows {

@@ -105,8 +105,8 @@ func (o *options) status(cmd *cobra.Command) error {
 	return err
 }
 
-// uniqueSummaries makes the summaries of groups unique. If several groups have the same summary, only the group with the most verbs
-// keeps it. The others get the summaries of their verbs.
+// uniqueSummaries makes the summaries of groups unique. If several groups have the same summary, only the group with
+// the most verbs keeps it. The other groups get the summaries of their verbs.
 func uniqueSummaries(root *cobra.Command) {
 	same := map[string][]*cobra.Command{}
 	var walk func(cmd *cobra.Command)
@@ -135,7 +135,7 @@ func uniqueSummaries(root *cobra.Command) {
 	}
 }
 
-// verbOfItsOwn marks a group that is also a verb.
+// verbOfItsOwn is the annotation of a group that is also a verb.
 const verbOfItsOwn = "verb"
 
 // leaves returns the commands below a group that are not groups.

@@ -149,8 +149,8 @@ func (o *options) rowsOf(listing *verb, f *field) cobra.CompletionFunc {
 	}
 }
 
-// queries returns the queries that read the first page of a listing. If it requires a type, such as the listing of
-// principals, there is one for each type, or only one if the command line has the type.
+// queries returns the queries that read the first page of a listing. If the listing requires a type, like the listing
+// of principals, there is one query for each type, or only one if the command line has the type.
 func queries(cmd *cobra.Command, listing *verb) []url.Values {
 	query := url.Values{}
 	var all []url.Values
@@ -177,9 +177,9 @@ func queries(cmd *cobra.Command, listing *verb) []url.Values {
 	return all
 }
 
-// candidates returns the values of a field in the rows of a response that begin with the typed text. A name, or the
-// algorithm and state of a key, is the description of an id. The value is in the member with the name of the field, or
-// else in the first one with its schema.
+// candidates returns the values of a field in the rows of a response that begin with the typed text. An id gets the
+// name in its row, or the algorithm and state of a key, as description. The value is the member with the name of the
+// field, or otherwise the first member with its schema.
 func candidates(v *verb, answer jsontext.Value, f *field, typed string) []string {
 	of, rows := listed(v, answer)
 	if of == nil {

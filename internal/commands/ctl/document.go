@@ -8,7 +8,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// document has the parts of the OpenAPI document that are used.
+// document has the parts of the OpenAPI document that ctl uses.
 type document struct {
 	Paths      map[string]map[string]*operation
 	Components struct {

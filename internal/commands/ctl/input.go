@@ -427,7 +427,7 @@ func (in *input) ofFiles(cmd *cobra.Command, f *field, files []string) (jsontext
 	return list[0], nil
 }
 
-// spell returns the JSON value for the text of one value.
+// spell converts one text to the JSON value of the schema.
 func (v *value) spell(flag, said string) (jsontext.Value, error) {
 	switch v.kind {
 	case integer:

@@ -10,9 +10,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/commands/ctl/cmdline"
 )
 
-// showable returns an error if --field or --columns does not match the schema of the response or of its rows. The
-// caller calls showable before it sends the request. Otherwise a command could create a key and then not print its
-// handle.
+// showable returns an error if --field or --columns does not match the schema of the response or of its rows. Call it
+// before the request is sent. Otherwise a command could create a key but not print its handle.
 func (o *options) showable(answer, of *value) error {
 	if o.field != "" && o.picks(answer, of) == nil {
 		return cmdline.Usagef("--field is %q; %s", o.field, fieldsNear(answer, of, o.field))
@@ -45,8 +44,8 @@ func (o *options) picks(answer, of *value) *value {
 	}
 }
 
-// at returns the schema at a path, or nil if there is none. In a list, a path continues in each element. A value
-// without a schema has any path.
+// at returns the schema at a path, or nil if there is none. In a list, the path continues in the elements. In a value
+// without a schema, every path exists.
 func (v *value) at(path []string) *value {
 	if len(path) == 0 {
 		return v
@@ -97,7 +96,7 @@ func orNone(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// fields returns the names that complete --field.
+// fields returns the possible values of --field, for completion.
 func (v *verb) fields() []string {
 	names := v.answer.names()
 	if of, _ := listed(v, nil); of != nil {
@@ -130,7 +129,7 @@ func (p *printer) one(from jsontext.Value) error {
 	return nil
 }
 
-// within returns the values at a path, in each element of a list.
+// within returns the values at a path. In a list, it continues in each element.
 func within(from jsontext.Value, path []string) []jsontext.Value {
 	if len(path) == 0 {
 		return []jsontext.Value{from}

@@ -36,7 +36,7 @@ var followers = []follower{
 	{name: "audit tail", verb: "audit list", cursor: "cursor", mark: "seq", order: "order", newest: "desc", limit: "limit", session: "session", operation: "operation"},
 }
 
-// approvalVerb is the verb that requests approval of a request.
+// approvalVerb is the verb that submits a request for approval.
 const approvalVerb = "approvals ask"
 
 // columns has the columns of a table by the schema of a row, if the general rule does not choose useful columns.
@@ -55,7 +55,8 @@ var columns = map[string][]string{
 // exact lists the schemas of rows whose times are shown exactly in tables. In other lists, times are ages.
 var exact = []string{"AuditEntry"}
 
-// activity lists the members that each use of an object changes. --watch does not print a row only because of them.
+// activity lists the members that change with each use of an object. --watch does not print a row again if only these
+// members have changed.
 var activity = []string{"lastUsedAt", "idleExpiresAt", "uses"}
 
 // principals are the members and parameters that are principal ids in hexadecimal digits, like {id} in principalPath.
@@ -63,7 +64,8 @@ var principals = []string{"principalId", "groupId", "heir", "asker", "pid", "gid
 
 const principalPath = "/principals/{id}"
 
-// verdict describes an error response that lists its reasons: the rows of list whose member good is false.
+// verdict describes an error response that lists its reasons: the rows of list whose member good is false. All fields
+// are names of members.
 type verdict struct{ list, name, good, why, again, also string }
 
 // verdicts has a verdict for each such response, by the name of its schema.

@@ -25,7 +25,7 @@ const (
 	asYAML  = "yaml"
 )
 
-// widest is the maximum width of a table, in columns.
+// widest is the maximum width of a table in characters.
 const widest = 100
 
 // width returns the width of the terminal, at most widest.
@@ -128,7 +128,7 @@ func (p *printer) printEntry(name, said string) error {
 	return err
 }
 
-// elements returns the elements of a list in a JSON object.
+// elements returns the elements of the list in a member of a JSON object.
 func elements(of jsontext.Value, member string) []jsontext.Value {
 	var all members[jsontext.Value]
 	var list []jsontext.Value
@@ -247,8 +247,8 @@ func escapeYAML(n *yaml.Node) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// node converts a JSON value to YAML. The encoder quotes strings that would be read as another
-// type, such as an id of digits. Strings with invisible characters are double-quoted.
+// node converts a JSON value to YAML. The encoder quotes strings that would otherwise be read as another type, such as
+// an id that has only digits. Strings with invisible characters are double-quoted.
 func node(v jsontext.Value) (*yaml.Node, error) {
 	n := &yaml.Node{Kind: yaml.ScalarNode, Value: plain(v)}
 	switch v.Kind() {

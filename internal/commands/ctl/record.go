@@ -13,7 +13,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// table prints a response for people.
+// table prints a response as a table.
 func (p *printer) table(v *verb, answer jsontext.Value) error {
 	of, rows := listed(v, answer)
 	if of != nil {
@@ -181,7 +181,7 @@ func called(is *value, v jsontext.Value) string {
 	return strings.Join(parts, " ")
 }
 
-// spoken returns a text in the format for people.
+// spoken returns a text in a format for users.
 func spoken(is *value, s string) string {
 	switch {
 	case is.kind == instant:

@@ -27,7 +27,7 @@ import (
 )
 
 const (
-	// maxAnswer bounds a response that is read into memory, in bytes.
+	// maxAnswer limits a response that is read into memory, in bytes.
 	maxAnswer = 32 << 20
 	// slack is the time for a call in addition to the timeout of its route.
 	slack = 15 * time.Second
@@ -226,16 +226,16 @@ func (o *options) download(cmd *cobra.Command, c *caller, v *verb, r *request) e
 	return c.Failed(err)
 }
 
-// pager describes how to request the next page of a listing: member is the member of the response with the next
-// position, field is the request field for it.
+// pager describes how to request the next page of a listing. member is the member of the response that has the next
+// position. field is the request field for this position.
 type pager struct {
 	member string
 	field  field
 	inBody bool
 }
 
-// pages returns the pager of a verb, or nil if there are no further pages. A paged response has the member "next". The
-// request has the field "after" or "cursor" for its value.
+// pages returns the pager of a verb, or nil if its responses have no pages. A response with pages has the member
+// "next". The request has the field "after" or "cursor" for its value.
 func pages(v *verb) *pager {
 	if !slices.ContainsFunc(v.answer.fields, func(p property) bool { return p.name == "next" }) {
 		return nil
@@ -265,7 +265,7 @@ func (p *pager) of(answer jsontext.Value) string {
 	return ""
 }
 
-// turn changes the request to request the next page.
+// turn changes the request so that it requests the page at where.
 func (p *pager) turn(r *request, in *input, where string) error {
 	if !p.inBody {
 		query, err := url.ParseQuery(r.query)
@@ -357,7 +357,7 @@ func (t *tailing) run(ctx context.Context, many int, every time.Duration) error 
 	if t.filter, err = url.ParseQuery(t.request.query); err != nil {
 		return err
 	}
-	// Read at least one row to get the present end of the log.
+	// Read at least one row, to find the current end of the log.
 	rows, _, err := t.look(ctx, map[string]string{t.order: t.newest, t.limit: strconv.Itoa(max(many, 1))})
 	if err != nil {
 		return err

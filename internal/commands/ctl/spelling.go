@@ -88,8 +88,8 @@ func isHexID(s string) bool {
 	return len(s) == 16 && strings.Trim(s, "0123456789abcdefABCDEF") == ""
 }
 
-// principalAs converts a principal id to HexID or DecimalID. 16 digits without a leading zero are ambiguous and stay
-// unchanged. The prefix 0x marks hexadecimal digits.
+// principalAs converts a principal id to the schema want: HexID or DecimalID. 16 digits without a leading zero are
+// ambiguous and stay unchanged. The prefix 0x marks hexadecimal digits.
 func principalAs(want, said string) string {
 	number, base := said, 10
 	if digits, ok := strings.CutPrefix(strings.ToLower(said), "0x"); ok {

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// watchLeast and watchMost bound the pause between two reads of a watched list.
+	// watchLeast and watchMost are the minimum and the maximum pause between two reads of a watched list.
 	watchLeast = 2 * time.Second
 	watchMost  = 30 * time.Second
 	// maxWatched is the maximum number of rows of a watched list.
@@ -38,7 +38,7 @@ type watching struct {
 	request *request
 	input   *input
 	show    *printer
-	seen    map[[sha256.Size]byte]bool // rows of the previous read
+	seen    map[[sha256.Size]byte]bool // digests of the rows of the previous read
 }
 
 // watch executes a listing until a signal or an error.
@@ -113,7 +113,8 @@ func (w *watching) read(ctx context.Context) ([]jsontext.Value, error) {
 	}
 }
 
-// fresh returns the rows that the previous read did not have in this form. Members that each use changes do not count.
+// fresh returns the rows that are new or different since the previous read. Changes of the members in activity are
+// ignored.
 func (w *watching) fresh(rows []jsontext.Value) ([]jsontext.Value, error) {
 	var fresh []jsontext.Value
 	now := make(map[[sha256.Size]byte]bool, len(rows))

@@ -11,8 +11,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// pagedDocument prints all pages of a listing as one document, with only one page in memory. It prints the elements of the list
-// page by page, and then the other members of the last page.
+// pagedDocument prints all pages of a listing as one document, with only one page in memory. It prints the elements of
+// the list page by page, and at the end the other members of the last page.
 type pagedDocument struct {
 	list  string // the name of the list that is split into pages
 	rows  int
@@ -29,8 +29,8 @@ func (v *verb) shared() string {
 	return ""
 }
 
-// page prints the next page. The document is only complete after the last page, so that an
-// interrupted output is not mistaken for a complete list.
+// page prints the next page. The document is complete only after the last page, so that an interrupted output cannot be
+// mistaken for a complete list.
 func (p *printer) page(v *verb, w *pagedDocument, answer jsontext.Value, last bool) error {
 	first := w.list == ""
 	w.list = v.shared()
@@ -57,8 +57,8 @@ func (p *printer) page(v *verb, w *pagedDocument, answer jsontext.Value, last bo
 	return p.jsonPage(w, rows, rest, first, before, last)
 }
 
-// rest returns the members without the list. The count is the sum of all pages. detail is removed, because it is about
-// one page.
+// rest returns the members except the list. The count is the sum of all pages. The member detail is removed, because it
+// describes only one page.
 func (w *pagedDocument) rest(all members[jsontext.Value]) members[jsontext.Value] {
 	rest := members[jsontext.Value]{}
 	for _, m := range all {

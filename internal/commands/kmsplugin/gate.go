@@ -17,16 +17,16 @@ import (
 )
 
 const (
-	// maxCall bounds calls whose deadline is longer or missing. The default deadline of kube-apiserver is 3 s.
+	// maxCall limits a call whose deadline is longer or missing. The default deadline of kube-apiserver is 3 s.
 	maxCall = 30 * time.Second
-	// maxUnderWay is the number of concurrent calls. Further calls wait. kube-apiserver makes few calls: one for each seed
-	// that it does not know yet.
+	// maxUnderWay is the maximum number of concurrent calls. Further calls wait. kube-apiserver makes only one call for
+	// each seed that it does not know yet.
 	maxUnderWay = 16
 	// maxUID limits the length of values of a caller in the log, in bytes.
 	maxUID = 128
 )
 
-// each runs every call. It bounds the duration, converts the error to a status, and counts and logs the call.
+// each handles every call. It limits the duration, converts an error to a status, and counts and logs the call.
 func (p *plugin) each(ctx context.Context, in any, about *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (answer any, err error) {
 	method, uid, began := path.Base(about.FullMethod), uidOf(in), p.clock()
 	ctx, cancel := context.WithTimeout(ctx, patience(ctx))
@@ -52,7 +52,7 @@ func (p *plugin) each(ctx context.Context, in any, about *grpc.UnaryServerInfo, 
 	return handle(client.For(ctx, purpose), in)
 }
 
-// patience returns how long a call may run. That is shorter than the caller's deadline, so that the caller gets
+// patience returns the maximum duration of a call. It is shorter than the caller's deadline, so that the caller gets
 // the error.
 func patience(ctx context.Context) time.Duration {
 	end, bounded := ctx.Deadline()
@@ -62,7 +62,7 @@ func patience(ctx context.Context) time.Duration {
 	return min(maxCall, time.Until(end)*9/10)
 }
 
-// note counts and logs a call. It does not log successful status calls, because they are frequent.
+// note counts and logs a call. It does not log successful Status calls, because they are frequent.
 func (p *plugin) note(ctx context.Context, method, uid, key string, err error, took time.Duration) {
 	code := status.Code(err)
 	p.metrics.calls.WithLabelValues(method, code.String()).Inc()
@@ -85,7 +85,7 @@ func (p *plugin) note(ctx context.Context, method, uid, key string, err error, t
 	p.logger.Log(ctx, level, "kms call", attributes...)
 }
 
-// uidOf returns the caller's id of a call, which both logs contain.
+// uidOf returns the id that the caller gave the call. The logs of both sides contain it.
 func uidOf(in any) string {
 	named, ok := in.(interface{ GetUid() string })
 	if !ok {

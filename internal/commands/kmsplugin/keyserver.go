@@ -55,8 +55,8 @@ func newConnection(c Config, key crypto.Signer) (*connection, error) {
 	return n, err
 }
 
-// client returns a client that trusts the present certificates in the file. If the file cannot be read, it returns the
-// previous client.
+// client returns a client that trusts the certificates that the file has now. If the file cannot be read, it returns
+// the previous client.
 func (n *connection) client() (keyServer, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

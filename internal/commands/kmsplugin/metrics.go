@@ -9,7 +9,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/server/listener"
 )
 
-// metrics are the metrics of the plugin.
 type metrics struct {
 	calls      *prometheus.CounterVec
 	seconds    *prometheus.HistogramVec

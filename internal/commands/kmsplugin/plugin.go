@@ -43,8 +43,8 @@ const (
 // sample is the plaintext that a check of the lineage encrypts.
 const sample = "is the line of keys there?"
 
-// fresh is how long a check of the lineage stays valid. It is shorter than the interval of kube-apiserver's
-// status calls.
+// fresh is the time for which a check of the lineage is valid. It is shorter than the interval at which kube-apiserver
+// calls Status.
 const fresh = 10 * time.Second
 
 // telling is the minimum length of a plaintext that a ciphertext does not contain by chance.
@@ -179,7 +179,7 @@ func believe(out schema.EncryptResponse, plain []byte) error {
 	return nil
 }
 
-// decrypt decrypts a ciphertext. It fails if another key than key had encrypted it.
+// decrypt decrypts a ciphertext. It fails if the ciphertext was not encrypted with key.
 func (p *plugin) decrypt(ctx context.Context, sealed []byte, use string, key schema.HiddenLink) ([]byte, error) {
 	associated := schema.Base64(use)
 	out, err := persist(ctx, p.keys, func(ctx context.Context, k keyServer) (schema.DecryptResponse, error) {
@@ -207,7 +207,7 @@ func (p *plugin) isFresh(s lineageState) bool {
 	return !s.at.IsZero() && s.opens && p.clock().Sub(s.at) < fresh
 }
 
-// saw records which key has encrypted.
+// saw records that the lineage encrypts with key.
 func (p *plugin) saw(key schema.HiddenLink, generation int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

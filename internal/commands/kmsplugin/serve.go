@@ -32,25 +32,25 @@ const (
 	maxStreams = 64
 	maxMessage = 64 << 10
 	maxHeader  = 16 << 10
-	// drainTime bounds the wait for running calls at shutdown.
+	// drainTime limits the wait for running calls at shutdown.
 	drainTime = 10 * time.Second
-	// handshake bounds the setup of a connection.
+	// handshake limits the time to set up a connection.
 	handshake = 10 * time.Second
-	// lookTime bounds a check without a caller's deadline.
+	// lookTime limits a check without a caller's deadline.
 	lookTime = 3 * time.Second
-	// goodbye bounds the logout.
+	// goodbye limits the logout.
 	goodbye = 2 * time.Second
 )
 
 // Config is the configuration of the plugin.
 type Config struct {
 	Server      string // URL of the key server's API
-	ExternalURL string // URL that the key server has for itself; empty: Server
-	CAFile      string // PEM file with the CA certificates of the API; empty: certificates of the system
+	ExternalURL string // the key server's own URL; empty means Server
+	CAFile      string // PEM file with the CA certificates of the API; empty means the certificates of the system
 	TokenFile   string // file of the service account token for the login
 	Lineage     schema.HiddenLink
 	Socket      string // path of the socket
-	Metrics     string // address for metrics and health; may be empty
+	Metrics     string // address for metrics and health; empty disables the listener
 	UserAgent   string
 	Logger      *slog.Logger
 	Clock       func() time.Time
@@ -158,8 +158,8 @@ func (p *plugin) firstLook(ctx context.Context) {
 	}
 }
 
-// observe returns the server of metrics and health. /healthz shows that the process runs, /readyz that the lineage can
-// encrypt.
+// observe returns the server of metrics and health. /healthz shows that the process runs. /readyz shows that the
+// lineage can encrypt.
 func (p *plugin) observe() *http.Server {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(p.metrics.registry(), promhttp.HandlerOpts{}))

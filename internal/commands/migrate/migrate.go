@@ -1,5 +1,5 @@
-// Package migrate copies an embedded database into a PostgreSQL database. It completes the move only if every
-// row arrived unchanged (docs/adr/0065-moving-a-database.md).
+// Package migrate copies an embedded database into a PostgreSQL database. It completes the move only if every row
+// arrived unchanged (docs/adr/0065-moving-a-database.md).
 package migrate
 
 import (
@@ -42,8 +42,8 @@ type Result struct {
 	KEK    keyserver.KEK
 }
 
-// Run moves the database. After an error, the source is unchanged and no server can use the target. An UnsureError is
-// the exception.
+// Run moves the database. After an error, the source is unchanged and no server can use the target, except after an
+// UnsureError.
 func Run(ctx context.Context, o Options) (done Result, err error) {
 	from, err := sqlstore.OpenToMove(ctx, o.From)
 	if err != nil {
@@ -174,7 +174,8 @@ func load(ctx context.Context, s *snapshot.Snapshot, to *sqlstore.Restore) (rows
 	return rows, to.CommitLoad(ctx, s.Tail)
 }
 
-// intact checks the audit log in the target: its chains, its tree, and that its tree is that of the source.
+// intact verifies the audit log in the target: its chains, its audit tree, and that this tree equals the tree of the
+// source.
 func intact(ctx context.Context, s *snapshot.Snapshot, to *sqlstore.Store) error {
 	head, err := to.AuditTree(ctx)
 	if err != nil {

@@ -152,7 +152,7 @@ func (w *world) override(ctx context.Context, a *Access) error {
 		if a.URL == "" || a.Administrator == nil {
 			return fmt.Errorf("KeyServer %q is neither in the files nor in a cluster; give --server and --password-file, too", a.KeyServer)
 		}
-		// A new KeyServer has no grants yet.
+		// A new KeyServer has no grants, so allow everything.
 		ks.Name, ks.UID = a.KeyServer, w.uid()
 		ks.Spec.Grants = []v1beta1.Grant{v1beta1.GrantAll("flags", v1beta1.GrantedNamespaces{Selector: &metav1.LabelSelector{}})}
 	case err != nil:

@@ -19,7 +19,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/operator/reconcile"
 )
 
-// Report is a plan, for people and for programs.
+// Report is a plan that can be printed as text or as JSON.
 type Report struct {
 	KeyServers []KeyServer `json:"keyServers"`
 	Objects    []Object    `json:"objects"`
@@ -34,7 +34,7 @@ type KeyServer struct {
 	Message string `json:"message"`
 }
 
-// Object reports what the manager would do about one object.
+// Object is the planned action for one object.
 type Object struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace"`
@@ -63,8 +63,7 @@ type Field struct {
 	Observed *string `json:"observed"`
 }
 
-// Summary counts objects by action. The count None also includes the observed objects that differ, which Drifted
-// counts.
+// Summary counts objects by action. None also counts observed objects that differ; Drifted counts only these.
 type Summary struct {
 	Create  int `json:"create"`
 	Update  int `json:"update"`
@@ -216,7 +215,7 @@ func flatten(path string, value any, out *[]Field) {
 	}
 }
 
-// JSON prints the report for programs.
+// JSON writes the report as JSON.
 func (r *Report) JSON(out io.Writer) error {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -235,7 +234,7 @@ var marks = map[reconcile.PlannedAction]string{
 	reconcile.PlanDelete: "-", reconcile.PlanNone: " ", reconcile.PlanBlocked: "!",
 }
 
-// Text prints the report for people.
+// Text writes the report as text.
 func (r *Report) Text(out io.Writer) error {
 	var b bytes.Buffer
 	for _, ks := range r.KeyServers {

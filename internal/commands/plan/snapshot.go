@@ -37,7 +37,7 @@ type snapshot struct {
 type shelf struct {
 	objects map[client.ObjectKey]client.Object
 	extract map[string]client.IndexerFunc
-	index   map[string]map[string]map[client.ObjectKey]bool // by index and value
+	index   map[string]map[string]map[client.ObjectKey]bool // object keys by index name and index value
 }
 
 func newSnapshot(behind client.Reader) (*snapshot, error) {

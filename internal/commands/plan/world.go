@@ -156,8 +156,8 @@ func (w *world) add(ctx context.Context, m manifest.Manifest) error {
 	return nil
 }
 
-// seenKey returns a unique key for an object in the files. It has no API group, because the kinds of all read groups
-// have different names.
+// seenKey returns a unique key for an object in the files. The key has no API group, because all kinds that a plan
+// reads have different names.
 func seenKey(kind string, obj client.Object) string {
 	return kind + " " + strings.TrimPrefix(obj.GetNamespace()+"/"+obj.GetName(), "/")
 }
@@ -333,8 +333,8 @@ func (w *world) addSource(u *unstructured.Unstructured) error {
 	return w.snapshot.put(obj)
 }
 
-// loadNamespaces creates namespaces that exist neither in the files nor in the cluster. They have only the
-// label that every namespace has.
+// loadNamespaces creates the namespaces that exist neither in the files nor in the cluster. They have only the label
+// that every namespace has.
 func (w *world) loadNamespaces(ctx context.Context) error {
 	for _, p := range w.planned {
 		n := &metav1.PartialObjectMetadata{}

@@ -15,8 +15,8 @@ import (
 //go:embed variables.txt
 var ofPrograms string
 
-// RefuseUnknownVariables returns a usage error for a variable with the prefix KEYSERVER_ that belongs to no flag. Flags
-// of other commands and programs are allowed, because containers share their settings.
+// RefuseUnknownVariables returns a usage error if a variable has the prefix KEYSERVER_ but belongs to no flag.
+// Variables for flags of other commands and programs are allowed, because containers share their settings.
 func RefuseUnknownVariables(root *cobra.Command, environment []string) error {
 	known := map[string]bool{}
 	for _, name := range strings.Fields(ofPrograms) {

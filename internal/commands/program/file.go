@@ -19,7 +19,7 @@ func ReadFile(flag, file string) (string, error) {
 		return "", fmt.Errorf("%s: %w", flag, err)
 	}
 	defer f.Close()                                          //nolint:errcheck // it was only read
-	content, err := io.ReadAll(io.LimitReader(f, maxFile+1)) // a device or a pipe tells no size
+	content, err := io.ReadAll(io.LimitReader(f, maxFile+1)) // limited: a device or a pipe does not report its size
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", flag, err)
 	}

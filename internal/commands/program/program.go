@@ -45,7 +45,7 @@ const (
 // envPrefix is the prefix of environment variables for flags.
 const envPrefix = "KEYSERVER_"
 
-// UsageError is a wrong command line.
+// UsageError is the error for a wrong command line.
 type UsageError struct{ Err error }
 
 func (e UsageError) Error() string { return e.Err.Error() }
@@ -218,7 +218,7 @@ func Group(use, short string, list ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// RunE returns a RunE function that sets flags from the environment and then calls run.
+// RunE returns a RunE function that sets missing flags from the environment and then calls run.
 func RunE(run func(cmd *cobra.Command) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, _ []string) error {
 		if err := fromEnvironment(cmd.Flags()); err != nil {

@@ -46,7 +46,7 @@ type Listed struct {
 	Bytes   int    `json:"bytes"`
 	LeftOut int    `json:"leftOut,omitempty"` // number of lines, attributes and metrics that the allow list does not name
 	Cut     bool   `json:"cut,omitempty"`     // only the end of the file is packed
-	Error   string `json:"error,omitempty"`   // why the file is missing or incomplete
+	Error   string `json:"error,omitempty"`   // reason why the file is missing or incomplete
 }
 
 // listName is the name of the file that lists the other files.
@@ -124,7 +124,7 @@ func (w *Writer) JSON(name string, value any) error {
 	return w.add(Listed{Name: name}, append(text, '\n'))
 }
 
-// Log adds the named attributes of a log. why is the reason if the log is incomplete.
+// Log adds the allowed attributes of a log. why is the reason if the log is incomplete.
 func (w *Writer) Log(name string, raw []byte, why error) error {
 	listed := Listed{Name: name, Cut: len(raw) > maxFile, Error: w.sentence(why)}
 	if listed.Cut {
@@ -135,8 +135,8 @@ func (w *Writer) Log(name string, raw []byte, why error) error {
 	return w.add(listed, text)
 }
 
-// Missing records in files.json why a file is missing. A bundle of a broken installation has the
-// files that can be read.
+// Missing records in files.json why a file is missing. So the bundle of a broken installation still has the other
+// files.
 func (w *Writer) Missing(name string, why error) error {
 	if err := w.takes(); err != nil {
 		return err
@@ -156,7 +156,7 @@ func (w *Writer) takes() error {
 // fileTime limits the time to read one local file.
 const fileTime = 10 * time.Second
 
-// Tail adds the allowed attributes at the end of a local log file.
+// Tail adds the end of a local log file, with only the allowed attributes.
 func (w *Writer) Tail(name, file string) error {
 	text, err := within(w.ctx, fileTime, func() ([]byte, error) { return tail(file) })
 	if err != nil {

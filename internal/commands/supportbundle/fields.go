@@ -12,8 +12,8 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/urltext"
 )
 
-// The types in this file are the allow list for responses of a key server and of a cluster. A bundle has no field that
-// these types do not name.
+// The types in this file are the allow list for responses of a key server and of a cluster. A bundle has only fields
+// that these types have.
 
 // redacted is a text in a response. Its URLs are reduced to scheme and host.
 type redacted string

@@ -14,9 +14,9 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/urltext"
 )
 
-// logFields are the allowed attributes of a log line, in their output order. These attributes of our log lines are
-// omitted: "name" of a rejected login, because users type passwords as names; "session"; "panic", which may quote a
-// request.
+// logFields are the allowed attributes of a log line, in their output order. Three attributes of this project's log
+// lines are omitted: "name" of a rejected login, because users type passwords as names; "session"; and "panic", which
+// may quote a request.
 var logFields = strings.Fields(`time level msg error err cause code detail why message
 	requestId traceId method route status took principal peer remote keyServer operation part
 	logger controller controllerGroup controllerKind namespace reconcileID object configMap rule action reason

@@ -14,7 +14,7 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/urltext"
 )
 
-// families are the name prefixes of the allowed metrics: this project's, Go's, the process's and those of
+// families are the name prefixes of the allowed metrics: those of this project, of Go, of the process, and of
 // controller-runtime.
 var families = []string{
 	"keyserver_", "go_", "process_", "promhttp_",

@@ -70,7 +70,7 @@ func (w *Writer) Service(ctx context.Context, c *api.Client, loggedIn bool) erro
 // metricsWithin limits the time to read the metrics of one process.
 const metricsWithin = 15 * time.Second
 
-// Metrics adds the named metrics of the process at a URL.
+// Metrics adds the allowed metrics of the process at a URL.
 func (w *Writer) Metrics(ctx context.Context, name, url string) error {
 	text, err := get(ctx, url)
 	if err != nil {
@@ -109,7 +109,7 @@ type Cluster struct {
 	Lines     int64  // number of lines of each log
 	// LogTime limits the time to read one log. LogsTime limits the time to read and pack all logs.
 	LogTime, LogsTime time.Duration
-	// Progress gets one line about the progress of a long read.
+	// Progress is called with one line about the progress of a long read.
 	Progress func(string)
 }
 
@@ -125,8 +125,8 @@ const (
 	spare = 100
 )
 
-// Cluster adds the conditions of all objects, and the Pods, the events and the ends of the logs of
-// the operator's namespace. It reads no Secret.
+// Cluster adds the conditions of all objects. From the operator's namespace, it adds the Pods, the events and the ends
+// of the logs. It reads no Secret.
 func (w *Writer) Cluster(ctx context.Context, c Cluster) error {
 	for _, kind := range v1beta1.Kinds {
 		found, err := c.conditions(ctx, kind)
@@ -200,7 +200,8 @@ func (c Cluster) pods(ctx context.Context) ([]foundPod, error) {
 	return slices.Clone(list.Items[:min(len(list.Items), maxPods)]), err
 }
 
-// events returns the newest maxEvents events, the oldest first. If it did not read all events, it returns a Cut.
+// events returns the newest maxEvents events, sorted from oldest to newest. If it did not read all events, it also
+// returns a Cut.
 func (c Cluster) events(ctx context.Context) ([]event, error) {
 	all := []event{}
 	err := cluster.Each(ctx, c.Client, c.below("events"), maxPages, pageEvents, func(e *foundEvent) error {
@@ -214,7 +215,7 @@ func (c Cluster) events(ctx context.Context) ([]event, error) {
 	return all[max(len(all)-maxEvents, 0):], err
 }
 
-// lastSeen returns the last time of an event, which components write to different fields.
+// lastSeen returns the time at which an event was last seen. Components write this time to different fields.
 func lastSeen(e *foundEvent) metav1.Time {
 	last := e.LastTimestamp.Time
 	times := []time.Time{e.FirstTimestamp.Time, e.EventTime.Time}

@@ -78,7 +78,7 @@ func (o *verifyOptions) run(cmd *cobra.Command) error {
 		}
 		return h.Failed(err)
 	}
-	// A key server does not return the last archived row, so assume that the archive has all removed rows.
+	// A key server does not return the number of the last archived row, so assume that the archive has all removed rows.
 	found.Begin(audit.Extent{First: found.Options.First, Archived: found.Options.First - 1})
 	return found.Show(cmd.OutOrStdout())
 }

@@ -8,7 +8,7 @@ const (
 	ExitUsage       = 2 // the command line was wrong; nothing was sent
 	ExitRefused     = 3 // the key server rejected the request
 	ExitNotFound    = 4 // the key server has no such object
-	ExitNotVerified = 5 // a conflict with the present state, or the second read does not show the write
+	ExitNotVerified = 5 // conflict with the current state, or the second read does not show the write
 	ExitUnavailable = 6 // the key server is unavailable
 )
 

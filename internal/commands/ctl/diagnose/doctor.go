@@ -19,7 +19,6 @@ func Commands(flags *login.Flags) []*cobra.Command {
 	return []*cobra.Command{newDoctor(flags), newSupportBundle(flags)}
 }
 
-// doctorOptions are the flags of doctor.
 type doctorOptions struct {
 	once  login.OneTimeFlags
 	in    cluster.Options

@@ -24,7 +24,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/platform/version"
 )
 
-// supportBundleOptions are the flags of support-bundle.
 type supportBundleOptions struct {
 	once    login.OneTimeFlags
 	in      cluster.Options

@@ -68,7 +68,7 @@ func (f *Flags) Find() (*Context, error) {
 	return h, nil
 }
 
-// find is Find, but also returns a context without a key server.
+// find is like Find, but it also returns a context without a key server.
 func (f *Flags) find() (*Context, error) {
 	s, err := newStore(os.Getenv)
 	if err != nil {
@@ -121,7 +121,7 @@ func (f *Flags) FindWithoutSession() (*Context, error) {
 // Chosen reports whether a flag names the key server or the context.
 func (f *Flags) Chosen() bool { return f.Server != "" || f.context != "" }
 
-// sameServer compares URLs of key servers. It ignores the case of hosts.
+// sameServer reports whether two URLs name the same key server. It ignores the case of hosts.
 func sameServer(a, b string) bool {
 	one, err := url.Parse(strings.TrimRight(a, "/"))
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package login stores the contexts of keyserverctl (URLs and certificates of key servers), and the session of each
-// with its bound key. It has the commands login, logout and contexts, the flags that choose a context, and the exit
+// Package login stores the contexts of keyserverctl (URLs and certificates of key servers), and the session and bound
+// key of each context. It has the commands login, logout and contexts, the flags that choose a context, and the exit
 // codes of failed calls.
 //
 // Settings, sessions and keys are files of the user, or entries in the desktop's keyring. Only this package accesses

@@ -21,7 +21,6 @@ import (
 	"github.com/keyserver-operator/keyserver-operator/internal/keyserver"
 )
 
-// loginOptions are the flags of login.
 type loginOptions struct {
 	*Flags
 	method       string

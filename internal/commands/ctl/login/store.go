@@ -48,7 +48,7 @@ type session struct {
 	Key         string    `json:"key,omitzero"`
 }
 
-// Values for where a key is stored.
+// Values that say where a key is stored.
 const (
 	inFile    = "file"
 	inKeyring = "keyring"
@@ -138,7 +138,7 @@ func (s *store) withLock(do func() error) (err error) {
 	return do()
 }
 
-// change changes the stored settings. Call it only within alone.
+// change changes the stored settings. Call it only within withLock.
 func (s *store) change(how func(all *settings)) error {
 	all, err := s.settings()
 	if err != nil {
