@@ -51,7 +51,7 @@ var imageName = regexp.MustCompile(`^([^@\s]+):([A-Za-z0-9_][A-Za-z0-9_.-]{0,127
 
 // volumeHeader and header are the beginnings of the files for kubectl.
 const (
-	volumeHeader = `# The namespace and the volume with every key. Whoever deletes them deletes every key.
+	volumeHeader = `# The namespace and the volume. Deleting them deletes every key.
 `
 	header = `# The CRDs, the operator and the key server:
 #

@@ -115,8 +115,8 @@ func (f *Feed) Run(ctx context.Context) {
 	}
 }
 
-// noteEvery is the interval in which the newest checkpoint is written to the process log. An attacker who can change
-// the database may not be able to change that log.
+// noteEvery is the interval in which the newest checkpoint is written to the process log. An attacker with
+// write access to the database may have no access to that log.
 const noteEvery = time.Hour
 
 func (f *Feed) note(ctx context.Context) {
